@@ -1,0 +1,68 @@
+# `make demo` and `make test` are all that a visitor needs; each sets up `.venv` by itself.
+
+PYTHON ?= $(shell for python in python3.11 python3; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+OUT ?= demo
+WORKERS ?= 2
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+# One thread per worker: two workers that both spread over two cores only get in each other's way.
+SINGLE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 XLA_FLAGS="--xla_cpu_multi_thread_eigen=false $$XLA_FLAGS"
+PYTEST := $(SINGLE_THREAD) $(BIN)/python -m pytest -q -n auto --maxprocesses $(WORKERS) --dist worksteal
+COMPILE := $(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --all-build-deps \
+	--no-header --no-annotate --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
+
+.PHONY: help demo test test-slow lint format bench pins clean
+.DEFAULT_GOAL := help
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
+
+demo: .venv/runtime.stamp  ## a private sepsis-treatment policy, its certificate and a report, in $(OUT)
+	$(BIN)/privrl demo --out $(OUT)
+
+test: lint  ## lint, types, layers, then all quick tests
+	$(PYTEST)
+
+test-slow: lint  ## the same with the slow tests
+	$(PYTEST) -m "slow or not slow"
+
+lint: .venv/dev.stamp  ## style, types and import layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: .venv/dev.stamp  ## put the source in shape
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: .venv/dev.stamp  ## ratios against plain baselines
+	$(BIN)/python -m bench
+
+pins: .venv/dev.stamp  ## newest versions of everything, pinned with hashes
+	$(PIP) install pip-tools
+	$(COMPILE) --output-file requirements.txt pyproject.toml
+	$(COMPILE) --extra dev --constraint requirements.txt --output-file requirements-dev.txt pyproject.toml
+
+clean:  ## remove what the other targets made
+	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis demo
+	find src tests examples bench -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+.venv/bin/python:
+	@test -n "$(PYTHON)" || { echo "privrl needs Python 3.11 or newer and found none; \
+	on Debian: apt-get install python3.11 python3.11-venv" >&2; exit 1; }
+	@$(PYTHON) -m venv .venv || { rm -rf .venv; echo "$(PYTHON) cannot create a virtual environment; \
+	on Debian: apt-get install python3.11-venv" >&2; exit 1; }
+
+# The data package is read for its files alone, so its own requirements stay out.
+.venv/runtime.stamp: requirements.txt requirements-data.txt pyproject.toml | .venv/bin/python
+	$(PIP) install --require-hashes -r requirements.txt
+	$(PIP) install --require-hashes --no-deps -r requirements-data.txt
+	$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.venv/dev.stamp: requirements-dev.txt .venv/runtime.stamp
+	$(PIP) install --require-hashes -r requirements-dev.txt
+	@touch $@

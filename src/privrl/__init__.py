@@ -1,0 +1,39 @@
+"""Reinforcement learning that keeps its users' secrets.
+
+You bring trajectories or an environment, and a privacy budget; you get a policy, and a certificate that says what the
+policy can reveal about any one person. Importing this package turns on 64-bit floats in JAX for the whole process:
+privacy arithmetic in 32 bits is a bug waiting to happen.
+"""
+
+import jax as _jax
+
+_jax.config.update("jax_enable_x64", True)
+
+from privrl import data, envs, learners, mdp, privacy, statistics  # noqa: E402
+from privrl._fit import fit  # noqa: E402
+from privrl._result import Result, Run  # noqa: E402
+from privrl._run import run  # noqa: E402
+from privrl.learners import APVI, PEVI, UCBVI  # noqa: E402
+from privrl.privacy import Certificate, Central, Local, NonPrivate  # noqa: E402
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "APVI",
+    "PEVI",
+    "UCBVI",
+    "Central",
+    "Certificate",
+    "Local",
+    "NonPrivate",
+    "Result",
+    "Run",
+    "data",
+    "envs",
+    "fit",
+    "learners",
+    "mdp",
+    "privacy",
+    "run",
+    "statistics",
+]

@@ -1,0 +1,129 @@
+"""`fit`: a table of people in, a policy and its certificate out."""
+
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray
+
+from privrl._result import Result
+from privrl.data import AbstractDataset
+from privrl.learners import AbstractLearner, AbstractOfflineLearner
+from privrl.mdp import Trajectory
+from privrl.privacy import (
+    AbstractPrivatizer,
+    AbstractStatistic,
+    Certificate,
+    Curator,
+    PairingError,
+    Seeded,
+    System,
+)
+from privrl.statistics import AbstractRowStatistic
+
+
+def fit(
+    data: AbstractDataset,
+    learner: AbstractOfflineLearner,
+    privatizer: AbstractPrivatizer,
+    *,
+    key: PRNGKeyArray | None = None,
+    unit: str = "unit",
+) -> Result:
+    """Learns a policy from a data set at rest.
+
+    Arguments:
+        data: the people, from `privrl.data`. Every row is checked before anything is summed.
+        learner: an offline learner such as `APVI`.
+        privatizer: `Central(...)`, or `NonPrivate()`.
+        key: seeded, replayable noise for simulations; leave it out on real people, and noise comes from the operating
+            system's cryptographic randomness.
+        unit: what one privacy unit is called in the certificate, for example "patient".
+
+    Returns:
+        the policy and the certificate.
+    """
+    if not isinstance(learner, AbstractOfflineLearner):
+        raise PairingError(
+            f"`{type(learner).__name__}` learns while people take part, so it has nothing to ask of a table. Use "
+            "`privrl.run` with an environment, or an offline learner such as `APVI`."
+        )
+    if data.horizon != learner.horizon:
+        raise ValueError(
+            f"The data have `horizon`={data.horizon} and the learner has `horizon`={learner.horizon}. Give both the same."
+        )
+    if data.reward_range[0] < 0.0 or data.reward_range[1] > 1.0:
+        raise ValueError(
+            f"`reward_range` of the data is {data.reward_range}; learners need rewards in [0, 1]. Rescale the rewards "
+            "with public constants before reading the table."
+        )
+    name = learner_name(learner)
+    declared = learner.declare()
+    privatizer.check(name, declared)
+    ledger = privatizer.calibrate(declared)
+    people = _Records(data.bounded(*learner.space))
+    num_units, num_episodes = people.num_units, people.num_episodes  # a full pass of checks, before anything is summed
+    source = System() if key is None else Seeded(key)
+    policy = learner.fit(Curator(people, ledger, source, privatizer.mechanism_of_rounds))
+    certificate = Certificate.of(
+        ledger,
+        delta=privatizer.reported_delta,
+        notion=privatizer.notion,
+        unit=unit,
+        bounds={**learner.bounds(), "episodes per unit": data.max_episodes_per_unit},
+        noise_source=source.description,
+        version=version("privrl"),
+        learner=name,
+    )
+    return Result(policy, certificate, {"users": num_units, "episodes": num_episodes})
+
+
+def learner_name(learner: AbstractLearner) -> str:
+    """How a learner is called in certificates and messages."""
+    return type(learner).__name__
+
+
+class _Records:
+    """The curator's view of a data set: exact sums over kept episodes, in bounded memory."""
+
+    def __init__(self, data: AbstractDataset) -> None:
+        self._data = data
+
+    @property
+    def num_units(self) -> int:
+        return self._data.num_units
+
+    @property
+    def num_episodes(self) -> int:
+        return self._data.num_episodes
+
+    @property
+    def records_per_unit(self) -> int:
+        return self._data.max_episodes_per_unit
+
+    def total(self, statistic: AbstractStatistic, included: Callable[[int], np.ndarray] | None) -> Array:
+        if isinstance(statistic, AbstractRowStatistic) and statistic.plain and included is None:
+            return _of_rows(statistic, jax.tree.map(jnp.asarray, self._data.transitions()))
+        summed = jnp.zeros(statistic.raw_shape)
+        for batch in self._data.batches():
+            taking_part = np.asarray(batch.length) > 0
+            if included is not None:
+                taking_part &= included(len(taking_part))
+            summed = summed + _of_batch(statistic, jax.tree.map(jnp.asarray, batch), jnp.asarray(taking_part))
+        return summed
+
+
+@eqx.filter_jit
+def _of_rows(statistic: AbstractRowStatistic, rows: Any) -> Array:
+    return statistic.of_rows(rows)
+
+
+@eqx.filter_jit
+def _of_batch(statistic: AbstractStatistic, batch: Trajectory, taking_part: Array) -> Array:
+    """The sum over one batch; those who do not take part have an episode of length 0, which contributes nothing."""
+    masked = eqx.tree_at(lambda b: b.length, batch, jnp.where(taking_part, batch.length, 0))
+    return statistic.total(masked, None)

@@ -1,0 +1,127 @@
+"""What every dataset offers to `fit`: counts, batches of padded episodes, and transitions."""
+
+import abc
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from privrl.data._schema import Bounds
+from privrl.data._transitions import Block, TransitionCounter
+from privrl.mdp._types import Trajectory, Transitions
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a full pass of checks has counted: people, episodes that are used, episodes left out, rows of the table."""
+
+    num_units: int
+    num_episodes: int
+    num_left_out: int
+    num_rows: int
+
+
+class AbstractDataset(abc.ABC):
+    """People and their episodes, checked against public bounds.
+
+    **Formal guarantee.** `batches` and `transitions` contain at most `max_episodes_per_unit` episodes of each unit,
+    each of at most `horizon` steps, with states, actions and rewards inside their bounds, or else they raise. Which
+    episodes of a unit are used depends on ids and on randomness, not on what happened in them. So replacing one unit
+    replaces at most `max_episodes_per_unit` episodes of what is summed.
+    """
+
+    bounds: Bounds
+
+    @abc.abstractmethod
+    def check(self) -> Summary:
+        """Checks every row, once; raises `TableError` at the first thing wrong."""
+
+    @abc.abstractmethod
+    def blocks(self) -> Iterator[Block]:
+        """The episodes that are used, in pieces of bounded size, the episodes of a unit next to each other."""
+
+    @abc.abstractmethod
+    def bounded(self, num_states: int, num_actions: int) -> "AbstractDataset":
+        """The same episodes with these numbers of states and actions; an error if they were declared otherwise."""
+
+    @property
+    def num_units(self) -> int:
+        """How many people there are."""
+        return self.check().num_units
+
+    @property
+    def num_episodes(self) -> int:
+        """How many episodes are used (those left out by `max_episodes_per_unit` do not count)."""
+        return self.check().num_episodes
+
+    @property
+    def horizon(self) -> int:
+        return self.bounds.horizon
+
+    @property
+    def num_states(self) -> int:
+        return self.bounds.known("num_states")
+
+    @property
+    def num_actions(self) -> int:
+        return self.bounds.known("num_actions")
+
+    @property
+    def reward_range(self) -> tuple[float, float]:
+        return self.bounds.reward_range
+
+    @property
+    def max_episodes_per_unit(self) -> int:
+        return self.bounds.max_episodes_per_unit
+
+    def batches(self, size: int = 4096) -> Iterator[Trajectory]:
+        """The episodes that are used, `size` at a time and padded to the horizon; the last batch is filled up with
+        episodes of length 0, so that all batches have one shape. The whole table is checked before the first one."""
+        if size < 1:
+            raise ValueError(f"`size` is {size}; a batch holds at least one episode.")
+        self.check()
+        return _padded(self.blocks(), size, self.horizon)
+
+    def transitions(self) -> Transitions:
+        """The distinct transitions of the episodes that are used, with counts and sums of rewards; computed once, in
+        one pass, and sorted by step, state, action and next state."""
+        return self._transitions
+
+    @cached_property
+    def _transitions(self) -> Transitions:
+        counter = TransitionCounter(self.num_states, self.num_actions)
+        for block in self.blocks():
+            counter.add(block)
+        return counter.transitions()
+
+
+def _padded(blocks: Iterator[Block], size: int, horizon: int) -> Iterator[Trajectory]:
+    batch, filled = _empty(size, horizon), 0
+    for block in blocks:
+        done = 0
+        while done < len(block.lengths):
+            part = block.slice(done, min(done + size - filled, len(block.lengths)))
+            at = np.repeat(np.arange(filled, filled + len(part.lengths)), part.lengths), part.steps
+            batch.states[at] = part.states
+            batch.actions[at] = part.actions
+            batch.rewards[at] = part.rewards
+            batch.next_states[at] = part.next_states
+            batch.length[filled : filled + len(part.lengths)] = part.lengths
+            done, filled = done + len(part.lengths), filled + len(part.lengths)
+            if filled == size:
+                yield batch
+                batch, filled = _empty(size, horizon), 0
+    if filled:
+        yield batch
+
+
+def _empty(size: int, horizon: int) -> Trajectory:
+    shape = (size, horizon)
+    return Trajectory(
+        states=np.zeros(shape, np.int32),
+        actions=np.zeros(shape, np.int32),
+        rewards=np.zeros(shape, np.float64),
+        next_states=np.full(shape, -1, np.int32),
+        length=np.zeros(size, np.int32),
+    )

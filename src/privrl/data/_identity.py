@@ -1,0 +1,91 @@
+"""Keyed fingerprints of ids: who is who, without keeping anybody's id.
+
+Two uses. *Choosing*: where a unit has too many episodes, those with the smallest keyed hash of (unit id, episode id)
+stay, so the choice looks at ids and at a secret salt and never at what happened in an episode. *Noticing*: an id that
+comes back after other ids shows that a table is not grouped; 4 bytes per id are kept to notice it, and a suspect is
+then looked up in a second pass over the ids.
+"""
+
+from array import array
+
+import numpy as np
+from jaxtyping import Bool, Shaped, UInt8, UInt32, UInt64
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def salt_of(seed: int | None) -> int:
+    """64 secret bits: from the operating system, or from a seed where a run has to be replayed."""
+    return int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0])
+
+
+def mixed(x: UInt64[np.ndarray, " N"]) -> UInt64[np.ndarray, " N"]:
+    """A fixed bijection of 64-bit words in which every output bit depends on every input bit (splitmix64)."""
+    x = x + _GOLDEN
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def hash_integers(values: Shaped[np.ndarray, " N"], salt: int) -> UInt64[np.ndarray, " N"]:
+    """Keyed 64-bit hashes of integer ids."""
+    return mixed(mixed(values.astype(np.uint64) ^ np.uint64(salt)) + np.uint64(salt))
+
+
+def hash_strings(
+    offsets: Shaped[np.ndarray, " M"], data: UInt8[np.ndarray, " B"], salt: int
+) -> UInt64[np.ndarray, " N"]:
+    """Keyed 64-bit hashes of byte strings data[offsets[i]:offsets[i + 1]].
+
+    The string b_0 b_1 ... has the hash mix(sum_j (b_j + 1) w_j), with secret weights w_j: linear, hence one cumulative
+    sum for all strings, and two different strings share the sum with probability below 2^-55.
+    """
+    offsets = offsets.astype(np.int64)
+    data = data[offsets[0] : offsets[-1]]
+    offsets = offsets - offsets[0]
+    lengths = np.diff(offsets)
+    weights = mixed(np.uint64(salt) + _GOLDEN * np.arange(lengths.max(initial=0), dtype=np.uint64))
+    position = np.arange(len(data)) - np.repeat(offsets[:-1], lengths)
+    terms = (data.astype(np.uint64) + np.uint64(1)) * weights[position]
+    prefix = np.concatenate([np.zeros(1, np.uint64), np.cumsum(terms, dtype=np.uint64)])
+    return mixed((prefix[offsets[1:]] - prefix[offsets[:-1]]) ^ np.uint64(salt))
+
+
+def ranks(unit: UInt64[np.ndarray, " N"], episode: UInt64[np.ndarray, " N"]) -> UInt64[np.ndarray, " N"]:
+    """A pseudo-random number for each (unit, episode), from their hashes."""
+    return mixed(mixed(unit) + episode)
+
+
+def keep_smallest(owner: Shaped[np.ndarray, " N"], rank: UInt64[np.ndarray, " N"], most: int) -> Bool[np.ndarray, " N"]:
+    """Which entries are among the `most` smallest ranks of their owner; `owner` is a number per entry."""
+    order = np.lexsort((rank, owner))
+    grouped = owner[order]
+    first = np.r_[True, grouped[1:] != grouped[:-1]][: len(grouped)]
+    place = np.arange(len(grouped)) - np.maximum.accumulate(np.where(first, np.arange(len(grouped)), 0))
+    keep = np.empty(len(grouped), bool)
+    keep[order] = place < most
+    return keep
+
+
+class Fingerprints:
+    """The ids seen so far, 4 bytes each, to be asked at the end whether any of them may have come twice."""
+
+    def __init__(self) -> None:
+        self._seen = array("I")  # grows in place, so there is never a second copy
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def add(self, hashes: UInt64[np.ndarray, " N"]) -> None:
+        self._seen.frombytes(fingerprint(hashes).tobytes())
+
+    def repeated(self) -> UInt32[np.ndarray, " M"]:
+        """Fingerprints that occur more than once; nearly always a chance collision of a few among millions."""
+        seen = np.frombuffer(self._seen, np.uint32)
+        seen.sort()
+        return np.unique(seen[1:][seen[1:] == seen[:-1]])
+
+
+def fingerprint(hashes: UInt64[np.ndarray, " N"]) -> UInt32[np.ndarray, " N"]:
+    """The upper half of a hash."""
+    return (hashes >> np.uint64(32)).astype(np.uint32)

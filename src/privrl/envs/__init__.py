@@ -1,0 +1,27 @@
+"""Worlds to learn in: finite, with public features and exact values.
+
+`make(name, seed=..., **arguments)` builds one by name, `names()` lists them; each is also a function of its own.
+"""
+
+from privrl.envs._base import Env
+from privrl.envs._gymnasium import FromGymnasium
+from privrl.envs._hard_mixture import HardMixture, hard_mixture
+from privrl.envs._icu_sepsis import ICUSepsis
+from privrl.envs._linriver import LinRiver
+from privrl.envs._registry import make, names
+from privrl.envs._riverswim import RiverSwim, RiverSwimInhomogeneous
+from privrl.envs._synthetic import SyntheticLinear
+
+__all__ = [
+    "Env",
+    "FromGymnasium",
+    "HardMixture",
+    "ICUSepsis",
+    "LinRiver",
+    "RiverSwim",
+    "RiverSwimInhomogeneous",
+    "SyntheticLinear",
+    "hard_mixture",
+    "make",
+    "names",
+]

@@ -1,0 +1,22 @@
+"""The learners: one file per algorithm, private and not, and the registry that lists them."""
+
+from privrl.learners._apvi import APVI
+from privrl.learners._base import AbstractLearner, AbstractOfflineLearner, AbstractOnlineLearner, Ask, Plan
+from privrl.learners._consistency import consistent_counts
+from privrl.learners._pevi import PEVI
+from privrl.learners._ucbvi import UCBVI
+
+registry: tuple[type[AbstractLearner], ...] = (PEVI, APVI, UCBVI)
+
+__all__ = [
+    "APVI",
+    "PEVI",
+    "UCBVI",
+    "AbstractLearner",
+    "AbstractOfflineLearner",
+    "AbstractOnlineLearner",
+    "Ask",
+    "Plan",
+    "consistent_counts",
+    "registry",
+]

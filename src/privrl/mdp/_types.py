@@ -1,0 +1,101 @@
+"""Trajectories, transitions, finite worlds and policies, as pytrees. Batch axes go in front."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+
+class Trajectory(eqx.Module):
+    """One episode, padded to the horizon `H`; a user may have several.
+
+    `states`, `actions` and `next_states` are integers `[*batch, H]` in finite worlds and vectors `[*batch, H, n]` in
+    continuous ones. Steps from `length` on are padding and never count. A `next_states` entry of -1 says that the
+    next state was not recorded.
+    """
+
+    states: Array
+    actions: Array
+    rewards: Float[Array, "*batch H"]
+    next_states: Array
+    length: Int[Array, "*batch"]
+
+    @property
+    def valid(self) -> Bool[Array, "*batch H"]:
+        """Which steps were really taken."""
+        return jnp.arange(self.rewards.shape[-1]) < self.length[..., None]
+
+
+class Transitions(eqx.Module):
+    """Rows (step, state, action, next state) with how often each was seen and the sum of its rewards.
+
+    One trajectory is `H` rows of count 0 or 1; a whole table compresses to its distinct rows. A statistic that is a
+    sum over transitions is written once, for rows, and serves both.
+    """
+
+    step: Int[Array, " N"]
+    state: Int[Array, " N"]
+    action: Int[Array, " N"]
+    next_state: Int[Array, " N"]
+    count: Float[Array, " N"]
+    reward: Float[Array, " N"]
+
+    @classmethod
+    def of(cls, trajectory: Trajectory) -> "Transitions":
+        """The rows of one trajectory of a finite world."""
+        count = trajectory.valid.astype(float)
+        return cls(
+            step=jnp.arange(count.shape[0]),
+            state=trajectory.states,
+            action=trajectory.actions,
+            next_state=trajectory.next_states,
+            count=count,
+            reward=trajectory.rewards * count,
+        )
+
+
+class TabularMDP(eqx.Module):
+    """A finite MDP with `H` steps. Arrays have `G = H` stages, or `G = 1` if the world is stationary.
+
+    `transition[g, s, a, s']`, `reward[g, s, a]` (the mean reward), `initial[s]`.
+    """
+
+    transition: Float[Array, "G S A S"]
+    reward: Float[Array, "G S A"]
+    initial: Float[Array, " S"]
+    horizon: int = eqx.field(static=True)
+
+    @property
+    def num_states(self) -> int:
+        return self.transition.shape[1]
+
+    @property
+    def num_actions(self) -> int:
+        return self.transition.shape[2]
+
+
+class TabularPolicy(eqx.Module):
+    """Action probabilities `[H, S, A]`; ties of a planner are shared evenly, so comparisons do not hang on indices."""
+
+    probabilities: Float[Array, "H S A"]
+
+    @classmethod
+    def greedy(cls, values: Float[Array, "H S A"], tolerance: float = 1e-9) -> "TabularPolicy":
+        """Uniform over the actions within `tolerance` of the best."""
+        best = values >= values.max(axis=-1, keepdims=True) - tolerance
+        return cls(best / best.sum(axis=-1, keepdims=True))
+
+    def realised(self, key: PRNGKeyArray) -> "TabularPolicy":
+        """A deterministic policy: each (step, state) draws its action once."""
+        num_actions = self.probabilities.shape[-1]
+        actions = jax.random.categorical(key, jnp.log(self.probabilities), axis=-1)
+        return TabularPolicy(jax.nn.one_hot(actions, num_actions, dtype=float))
+
+    def action(self, state: int, step: int) -> int:
+        """The most probable action (the first of several)."""
+        return int(np.argmax(np.asarray(self.probabilities[step, state])))
+
+    @classmethod
+    def uniform(cls, horizon: int, num_states: int, num_actions: int) -> "TabularPolicy":
+        return cls(jnp.full((horizon, num_states, num_actions), 1.0 / num_actions))

@@ -1,0 +1,48 @@
+"""Budgets, mechanisms, ledgers and certificates. Knows people and sums, nothing of what the sums are for."""
+
+from privrl.privacy._accounting import (
+    Event,
+    Request,
+    calibrate,
+    delta_of,
+    epsilon_of,
+    gdp_delta,
+    gdp_epsilon,
+    gdp_mu,
+    mu_of,
+    rdp_epsilon,
+    rho_of,
+    zcdp_epsilon,
+)
+from privrl.privacy._budget import Budget, BudgetError
+from privrl.privacy._certificate import Certificate, Notion, read_certificate
+from privrl.privacy._channels import (
+    AbstractChannel,
+    AbstractLocalChannel,
+    RoundsChannel,
+)
+from privrl.privacy._continual import BinaryTree, Fresh, Honaker, SquareRoot, every, geometric_schedule
+from privrl.privacy._curator import Curator, People
+from privrl.privacy._functional import GaussianProcessPath, ReleasedFunction, rkhs_norm
+from privrl.privacy._ledger import Ledger, OverspentError
+from privrl.privacy._mechanisms import RandomisedResponse, clip_by_norm
+from privrl.privacy._noise import AbstractNoise, DebiasedNoise, GaussianNoise, LaplaceNoise, SymmetricNoise
+from privrl.privacy._privatizers import AbstractPrivatizer, Central, Local, NonPrivate, PairingError
+from privrl.privacy._release import (
+    AbstractCategorical,
+    AbstractStatistic,
+    Adjacency,
+    Declared,
+    Release,
+)
+from privrl.privacy._sources import (
+    AbstractSource,
+    NoiseReuseError,
+    Seeded,
+    System,
+    record_draws,
+    standard_laplace,
+    standard_normal,
+)
+
+__all__ = [name for name in dir() if not name.startswith("_")]

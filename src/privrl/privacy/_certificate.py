@@ -1,0 +1,185 @@
+"""The certificate: what a result can reveal about one person, and everything needed to check the claim."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from privrl.privacy._accounting import Event, epsilon_of, mu_of, rho_of
+from privrl.privacy._ledger import Ledger
+from privrl.privacy._release import Adjacency
+
+Notion = Literal["central", "joint", "local", "none"]
+
+_NOTION = {
+    "central": "a trusted curator saw the raw data; everything published is covered",
+    "joint": "everything published, and all that other people were shown, is covered; what a person was shown "
+    "themselves is not",
+    "local": "noise was added before anything left the person's device; nobody is trusted",
+    "none": "no privacy: the result may reveal anything about anybody",
+}
+_ADJACENCY = {
+    "replace-one": "one {unit} replaced by any other (the number of {unit}s is public)",
+    "add-remove": "one {unit} added or removed",
+}
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Epsilon and delta with their meaning, and the events they follow from.
+
+    Attributes:
+        epsilon, delta: the guarantee; infinite if there is none.
+        rho, mu: the same cost as zero-concentrated and Gaussian privacy, where these apply.
+        notion: central, joint, local or none.
+        adjacency, unit: what it means for two data sets to be neighbours.
+        bounds: what was enforced on every record, in words.
+        events: the calibrated cost of every declared release; epsilon follows from these alone.
+        releases: how often each was declared and made, with sensitivity and noise scale.
+        accountant: how the events were composed.
+        noise_source: where the noise came from.
+        claimed: for recipes as published: the epsilon that the paper claims for the same noise.
+    """
+
+    epsilon: float
+    delta: float
+    rho: float | None
+    mu: float | None
+    notion: Notion
+    adjacency: Adjacency
+    unit: str
+    bounds: Mapping[str, Any]
+    events: tuple[Event, ...]
+    releases: Sequence[Mapping[str, Any]]
+    accountant: str
+    noise_source: str
+    version: str
+    learner: str = ""
+    claimed: Mapping[str, Any] | None = None
+    notes: tuple[str, ...] = field(default=())
+
+    @classmethod
+    def of(
+        cls,
+        ledger: Ledger,
+        *,
+        delta: float,
+        notion: Notion,
+        unit: str,
+        bounds: Mapping[str, Any],
+        noise_source: str,
+        version: str,
+        learner: str = "",
+        claimed: Mapping[str, Any] | None = None,
+        notes: tuple[str, ...] = (),
+    ) -> "Certificate":
+        """Certifies the declared cost of a ledger."""
+        events = ledger.events()
+        return cls(
+            **_cost(events, delta, ledger.adjacency),
+            delta=delta,
+            notion="none" if any(e.mechanism == "none" for e in events) else notion,
+            adjacency=ledger.adjacency,
+            unit=unit,
+            bounds=dict(bounds),
+            events=events,
+            releases=tuple(ledger.releases()),
+            noise_source=noise_source,
+            version=version,
+            learner=learner,
+            claimed=claimed,
+            notes=notes,
+        )
+
+    def recomputed(self) -> float:
+        """Epsilon from the events alone, after checking every recorded noise scale against its event."""
+        for release in self.releases:
+            certified = sorted(
+                (e.parameter for e in self.events if e.name == release["name"] for _ in range(e.times)), reverse=True
+            )
+            made = sorted(
+                (law["sensitivity"] / law["scale"] if law["scale"] else math.inf)
+                for law in release["laws"]
+                for _ in range(law["times"])
+            )[::-1]
+            if len(made) > len(certified) or any(m > c * (1 + 1e-9) for m, c in zip(made, certified, strict=False)):
+                raise ValueError(
+                    f"The noise recorded for release `{release['name']}` is less than its events certify, or there are "
+                    "more releases than events. The certificate was altered or is damaged."
+                )
+        return _cost(self.events, self.delta, self.adjacency)["epsilon"]
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object; infinities are written as the string "inf"."""
+        content = asdict(self)
+        content["events"] = [event.to_json() for event in self.events]
+        return _map(content, lambda x: "inf" if isinstance(x, float) and math.isinf(x) else x)
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "Certificate":
+        """The certificate that `to_json` wrote."""
+        fields = dict(_map(dict(content), lambda x: math.inf if x == "inf" else x))
+        fields["events"] = tuple(Event.from_json(event) for event in content["events"])
+        fields["notes"] = tuple(fields["notes"])
+        fields["releases"] = tuple(fields["releases"])
+        return cls(**fields)
+
+    def __str__(self) -> str:
+        lines = [f"Privacy certificate ({self.learner or 'no learner'}, privrl {self.version})"]
+        if math.isinf(self.epsilon):
+            lines.append("  guarantee   none: epsilon is infinite")
+        else:
+            lines.append(f"  guarantee   epsilon = {self.epsilon:.4g}, delta = {self.delta:.3g}")
+        strength = [f"{k} = {v:.4g}" for k, v in (("mu", self.mu), ("rho", self.rho)) if v is not None and v < math.inf]
+        if strength:
+            lines.append(f"  that is     {', '.join(strength)}; composed by {self.accountant}")
+        lines.append(f"  notion      {self.notion}: {_NOTION[self.notion]}")
+        lines.append(f"  neighbours  {_ADJACENCY[self.adjacency].format(unit=self.unit)}")
+        lines.append(f"  noise       {self.noise_source}")
+        lines.extend(f"  enforced    {name}: {value}" for name, value in self.bounds.items())
+        for release in self.releases:
+            law = release["laws"][-1] if release["laws"] else None
+            scale = f", sensitivity {law['sensitivity']:.4g}, noise scale {law['scale']:.4g}" if law else ""
+            lines.append(
+                f"  release     {release['name']} ({release['access']}): {release['counted']} of "
+                f"{release['declared']} declared{scale}"
+            )
+        if self.claimed:
+            lines.append(f"  claimed     epsilon = {self.claimed['epsilon']:.4g} by {self.claimed['source']}")
+        lines.extend(f"  note        {note}" for note in self.notes)
+        return "\n".join(lines)
+
+
+def _cost(events: Sequence[Event], delta: float, adjacency: Adjacency) -> dict[str, Any]:
+    """Epsilon at delta, with rho and mu where they exist and the accountant that applied."""
+    mu = mu_of(events)
+    sampled = any(event.sampling < 1 for event in events)
+    if mu is not None:
+        accountant = "exact Gaussian accounting"
+    elif delta == 0:
+        accountant = "pure composition"
+    else:
+        accountant = "the privacy loss distribution (dp-accounting)"
+    return {
+        "epsilon": float(epsilon_of(events, delta, adjacency=adjacency)),
+        "mu": mu,
+        "rho": None if sampled else float(rho_of(events)),
+        "accountant": accountant,
+    }
+
+
+def _map(content: Any, change: Any) -> Any:
+    if isinstance(content, Mapping):
+        return {key: _map(value, change) for key, value in content.items()}
+    if isinstance(content, (list, tuple)):
+        return [_map(value, change) for value in content]
+    return change(content)
+
+
+def read_certificate(text: str) -> Certificate:
+    """Reads a certificate from the text of a `certificate.json`; a clear error if it is not one."""
+    try:
+        return Certificate.from_json(json.loads(text))
+    except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+        raise ValueError("This is not a certificate that privrl wrote; `certificate.json` is damaged.") from error

@@ -1,0 +1,252 @@
+"""The way of one statistic from people to the learner, step by public step; usable inside compiled loops.
+
+A channel says what leaves one person (`term`), how the terms of a block of people become a release (`publish`), and how
+to start. The exact term goes to a trusted curator who adds noise, or the term is already noisy
+when it leaves the person. White noise comes from the caller through `fresh(i)`, which must be new for
+every step and every i, so noise is drawn once and a channel never holds a key.
+"""
+
+import abc
+from collections.abc import Callable
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from privrl.privacy._continual import AbstractContinual
+from privrl.privacy._mechanisms import RandomisedResponse
+from privrl.privacy._noise import AbstractNoise, DebiasedNoise, GaussianNoise, LaplaceNoise, SymmetricNoise
+from privrl.privacy._release import AbstractCategorical, AbstractStatistic, Release
+from privrl.privacy._sources import standard_normal, uniform
+
+Fresh = Callable[[int], Array]
+Mechanism = Literal["gaussian", "laplace"]
+
+
+def law_of(statistic: AbstractStatistic, mechanism: Mechanism, scale: Float[Array, ""] | float) -> AbstractNoise:
+    """The noise law that fits a statistic: symmetric for symmetric matrices, otherwise entry by entry."""
+    if mechanism == "laplace":
+        return LaplaceNoise(jnp.asarray(scale), statistic.shape)
+    if statistic.symmetric:
+        return SymmetricNoise(jnp.asarray(scale), statistic.shape[0])
+    return GaussianNoise(jnp.asarray(scale), statistic.shape)
+
+
+def sensitivity_of(statistic: AbstractStatistic, mechanism: Mechanism, adjacency: Any) -> float:
+    """The sensitivity in the norm that the mechanism needs."""
+    return statistic.l1(adjacency) if mechanism == "laplace" else statistic.l2(adjacency)
+
+
+class AbstractChannel(eqx.Module):
+    """One statistic's way to the learner."""
+
+    statistic: eqx.AbstractVar[AbstractStatistic]
+
+    @abc.abstractmethod
+    def init(self) -> Any:
+        """The memory before anybody took part."""
+
+    @abc.abstractmethod
+    def term(self, record: Any, question: Any, index: Int[Array, ""], key: PRNGKeyArray) -> Any:
+        """What leaves person number `index`; terms add up."""
+
+    @abc.abstractmethod
+    def publish(self, memory: Any, total: Any, t: Int[Array, ""], fresh: Fresh) -> tuple[Any, Release | None]:
+        """Takes in the summed terms of block `t` and makes the release at its end (none where releases are asked for)."""
+
+    @abc.abstractmethod
+    def empty(self) -> Release | None:
+        """What is known before anybody took part: zeros, exactly."""
+
+
+class AbstractCuratorChannel(AbstractChannel):
+    """The exact term goes to the curator."""
+
+    def term(self, record: Any, question: Any, index: Int[Array, ""], key: PRNGKeyArray) -> Array:
+        del index, key
+        return self.statistic.contribution(record, question)
+
+
+class RunningChannel(AbstractCuratorChannel):
+    """Running sums over blocks, by continual release.
+
+    **Formal guarantee.** A person is in one block. With base noise `scale` >= factor * sensitivity / mu, where `factor`
+    is the continual mechanism's own, the whole sequence of releases is mu-GDP.
+    """
+
+    statistic: AbstractStatistic
+    continual: AbstractContinual
+    scale: Float[Array, ""]
+
+    def init(self) -> Any:
+        return jnp.zeros(self.statistic.shape), self.continual.init(self.statistic.shape)
+
+    def publish(self, memory: Any, total: Array, t: Int[Array, ""], fresh: Fresh) -> tuple[Any, Release]:
+        running, inner = memory
+        running = running + total
+        inner, white = self.continual.step(inner, fresh, t)
+        noise = law_of(self.statistic, "gaussian", self.scale)
+        law = law_of(self.statistic, "gaussian", self.scale * jnp.sqrt(self.continual.variance(t)))
+        return (running, inner), Release(running + noise.scaled(white), law)
+
+    def empty(self) -> Release:
+        return Release(jnp.zeros(self.statistic.shape), law_of(self.statistic, "gaussian", 0.0 * self.scale))
+
+
+class BlockChannel(AbstractCuratorChannel):
+    """Sums over disjoint blocks: parallel composition, each person is in one release."""
+
+    statistic: AbstractStatistic
+    scale: Float[Array, ""]
+    mechanism: Mechanism = eqx.field(static=True)
+
+    def init(self) -> Any:
+        return ()
+
+    def publish(self, memory: Any, total: Array, t: Int[Array, ""], fresh: Fresh) -> tuple[Any, Release]:
+        del t
+        law = law_of(self.statistic, self.mechanism, self.scale)
+        return memory, Release(total + law.scaled(fresh(0)), law)
+
+    def empty(self) -> Release:
+        return Release(jnp.zeros(self.statistic.shape), law_of(self.statistic, self.mechanism, 0.0 * self.scale))
+
+
+class RoundsChannel(AbstractCuratorChannel):
+    """A curator who keeps raw sums and answers new questions about everybody so far, with fresh noise each time."""
+
+    statistic: AbstractStatistic
+    scale: Float[Array, ""]
+    mechanism: Mechanism = eqx.field(static=True)
+
+    def init(self) -> Any:
+        return jnp.zeros(self.statistic.raw_shape)
+
+    def publish(self, memory: Any, total: Array, t: Int[Array, ""], fresh: Fresh) -> tuple[Any, None]:
+        del t, fresh
+        return memory + total, None
+
+    def empty(self) -> None:
+        return None
+
+    def ask(self, memory: Any, question: Any, fresh: Fresh) -> Release:
+        """One release: the answer to `question` over everybody so far."""
+        law = law_of(self.statistic, self.mechanism, self.scale)
+        return Release(self.statistic.answer(memory, question) + law.scaled(fresh(0)), law)
+
+
+class AbstractLocalChannel(AbstractChannel):
+    """Noise is added before anything leaves the person; the server only adds up.
+
+    Memory and terms are pairs: the estimate, and how many reports each of its entries sums.
+    """
+
+    running: eqx.AbstractVar[bool]
+
+    @property
+    @abc.abstractmethod
+    def white(self) -> tuple[Literal["normal", "uniform"], tuple[int, ...]]:
+        """The kind and shape of the randomness that one report takes."""
+
+    @abc.abstractmethod
+    def report(self, record: Any, question: Any, index: Int[Array, ""], white: Array) -> Array:
+        """The one message of person number `index`."""
+
+    @abc.abstractmethod
+    def decode(self, report: Array, question: Any, index: Int[Array, ""]) -> tuple[Array, Array]:
+        """The unbiased estimate of the person's term, and which of its entries the report speaks of."""
+
+    @abc.abstractmethod
+    def checked(self, report: np.ndarray) -> Array:
+        """A report that arrived from outside, refused with `ValueError` unless `report` could have made it."""
+
+    @abc.abstractmethod
+    def released(self, value: Array, reports: Array) -> Release:
+        """The release that a sum of reports makes."""
+
+    def init(self) -> Any:
+        return jnp.zeros(self.statistic.shape), jnp.zeros(self.statistic.shape)
+
+    def term(self, record: Any, question: Any, index: Int[Array, ""], key: PRNGKeyArray) -> tuple[Array, Array]:
+        kind, shape = self.white
+        white = standard_normal(key, shape) if kind == "normal" else uniform(key, shape)
+        return self.decode(self.report(record, question, index, white), question, index)
+
+    def publish(
+        self, memory: Any, total: tuple[Array, Array], t: Int[Array, ""], fresh: Fresh
+    ) -> tuple[Any, Release]:
+        del t, fresh
+        summed = jax.tree.map(jnp.add, memory, total)
+        return (summed if self.running else memory), self.released(*summed)
+
+    def empty(self) -> Release:
+        return self.released(*self.init())
+
+
+class SymbolChannel(AbstractLocalChannel):
+    """Each person answers the public question with one randomised symbol.
+
+    **Formal guarantee.** What leaves the person is the symbol after randomised response: epsilon-locally private,
+    whatever their record. Everything after (`decode`, sums) is post-processing.
+    """
+
+    statistic: AbstractCategorical
+    response: RandomisedResponse
+    running: bool = eqx.field(static=True)
+
+    @property
+    def white(self) -> tuple[Literal["normal", "uniform"], tuple[int, ...]]:
+        return "uniform", (2,)
+
+    def report(self, record: Any, question: Any, index: Int[Array, ""], white: Array) -> Int[Array, ""]:
+        return self.response.respond(self.statistic.symbol(record, question, index), white)
+
+    def decode(self, report: Int[Array, ""], question: Any, index: Int[Array, ""]) -> tuple[Array, Array]:
+        value = self.statistic.tally(self.response.debias(report), question, index)
+        return value, self.statistic.tally(jnp.ones(self.statistic.num_symbols), question, index)
+
+    def checked(self, report: np.ndarray) -> Array:
+        if report.shape != () or report.dtype.kind != "i" or not 0 <= report < self.statistic.num_symbols:
+            raise ValueError(f"A report is one symbol, an integer in [0, {self.statistic.num_symbols}).")
+        return jnp.asarray(report)
+
+    def released(self, value: Array, reports: Array) -> Release:
+        true = jnp.clip(value, 0.0, reports)  # how many of the reports were true answers, as far as anybody can know
+        variance = self.response.variance * (reports - true) + self.response.variance_true * true
+        return Release(value, DebiasedNoise(variance, self.response.width, reports, self.statistic.shape))
+
+
+class VectorChannel(AbstractLocalChannel):
+    """Each person sends their whole term with Gaussian noise of their own.
+
+    **Formal guarantee.** Two records give terms at most the replace-one sensitivity apart, so with `scale` >=
+    sensitivity / mu each message is mu-GDP, hence locally private, on its own.
+    """
+
+    statistic: AbstractStatistic
+    scale: Float[Array, ""]
+    running: bool = eqx.field(static=True)
+
+    @property
+    def white(self) -> tuple[Literal["normal", "uniform"], tuple[int, ...]]:
+        return "normal", self.statistic.shape
+
+    def report(self, record: Any, question: Any, index: Int[Array, ""], white: Array) -> Array:
+        del index
+        law = law_of(self.statistic, "gaussian", self.scale)
+        return self.statistic.contribution(record, question) + law.scaled(white)
+
+    def decode(self, report: Array, question: Any, index: Int[Array, ""]) -> tuple[Array, Array]:
+        del question, index
+        return report, jnp.ones(self.statistic.shape)
+
+    def checked(self, report: np.ndarray) -> Array:
+        if report.shape != self.statistic.shape or report.dtype.kind != "f" or not np.isfinite(report).all():
+            raise ValueError(f"A report is a finite array of shape {self.statistic.shape}.")
+        return jnp.asarray(report)
+
+    def released(self, value: Array, reports: Array) -> Release:
+        return Release(value, law_of(self.statistic, "gaussian", self.scale * jnp.sqrt(reports.max())))

@@ -1,0 +1,227 @@
+"""Running sums, released at public times, with noise that grows slowly.
+
+The sum of the first t+1 leaves is released as `prefix_t + scale * noise_t`, t = 0, ..., steps-1. A leaf is one person,
+or better one block of people between two public times; a person is in one leaf only. The classes here make the
+noise_t: linear combinations of standard white noise, one fresh array per step, drawn once.
+
+**Formal guarantee.** Write the releases as A x + scale B z with A the prefix sums, B what `step` does to the white
+noise z. If one leaf moves by at most D in L2 norm, the whole sequence is exactly mu-GDP for the largest
+mu = ||B^+ A e_j|| D/scale over leaves j (adaptive leaves included, as B is lower triangular with a positive diagonal).
+`factor` is at least that norm: `scale = factor * D / mu` gives mu-GDP. The noise must be normal.
+"""
+
+import abc
+import functools
+import math
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Float64, Int, Int64
+
+Draw = Callable[[int], Array]
+
+
+class AbstractContinual(eqx.Module):
+    """Noise for `steps` released prefix sums."""
+
+    steps: eqx.AbstractVar[int]
+
+    def __check_init__(self) -> None:
+        if self.steps < 1:
+            raise ValueError(f"`steps` is {self.steps}; release at least one prefix sum.")
+
+    @property
+    @abc.abstractmethod
+    def factor(self) -> float:
+        """Noise scale per unit of leaf sensitivity over mu: the largest column norm of the encoder."""
+
+    @abc.abstractmethod
+    def init(self, shape: tuple[int, ...]) -> Float[Array, "..."]:
+        """The state before the first step, for sums of `shape`."""
+
+    @abc.abstractmethod
+    def step(
+        self, state: Float[Array, "..."], fresh: Draw, t: int | Int[Array, ""]
+    ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+        """The next state and noise_t; `fresh(i)` draws the i-th new standard normal array of this step."""
+
+    @abc.abstractmethod
+    def _variances(self) -> Float64[np.ndarray, " steps"]: ...
+
+    def variance(self, t: int | Int[Array, ""]) -> Float[Array, ""]:
+        """Variance of every entry of noise_t."""
+        return jnp.asarray(self._variances())[t]
+
+    def mean_squared_error(self) -> float:
+        """Mean over the steps of the squared error of one entry at leaf sensitivity 1 and mu = 1."""
+        return float(self.factor**2 * self._variances().mean())
+
+
+class Fresh(AbstractContinual):
+    """Independent noise on every release; the first leaf is in all of them, so the factor is sqrt(steps)."""
+
+    steps: int = eqx.field(static=True)
+
+    @property
+    def factor(self) -> float:
+        return math.sqrt(self.steps)
+
+    def init(self, shape: tuple[int, ...]) -> Float[Array, "..."]:
+        return jnp.zeros((0, *shape))
+
+    def step(
+        self, state: Float[Array, "..."], fresh: Draw, t: int | Int[Array, ""]
+    ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+        del t
+        return state, fresh(0)
+
+    def _variances(self) -> Float64[np.ndarray, " steps"]:
+        return np.ones(self.steps)
+
+
+class BinaryTree(AbstractContinual):
+    """Noise on the sums over dyadic intervals; a prefix adds the intervals of its length's binary digits.
+
+    Interval number m of level l holds leaves m 2^l, ..., (m+1) 2^l - 1. A prefix of n <= steps leaves uses level l only
+    if 2^l <= n, so floor(log2 steps) + 1 levels suffice, and leaf 0 meets one noisy interval in each of them. For K
+    people whose last policy has seen K-1 of them, steps = K-1 and that is ceil(log2 K); publishing the final sum too
+    is steps = K, one level more when K is a power of 2.
+    """
+
+    steps: int = eqx.field(static=True)
+
+    @property
+    def factor(self) -> float:
+        return math.sqrt(self.steps.bit_length())
+
+    def init(self, shape: tuple[int, ...]) -> Float[Array, "..."]:
+        return jnp.zeros((self.steps.bit_length(), *shape))
+
+    def step(
+        self, state: Float[Array, "..."], fresh: Draw, t: int | Int[Array, ""]
+    ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+        levels = self.steps.bit_length()
+        return _close_interval(state, fresh(0), t, np.zeros((levels, levels)), np.ones(levels))
+
+    def _variances(self) -> Float64[np.ndarray, " steps"]:
+        return _digits(self.steps).sum(axis=1).astype(float)
+
+
+class Honaker(AbstractContinual):
+    """The binary tree, with every interval's sum also estimated from its two halves (Honaker's refinement from below).
+
+    Own noise of variance 1 and halves of variance v_{l-1} each combine to v_l = 1/(1 + 1/(2 v_{l-1})), v_0 = 1, with
+    weight v_l on the own noise. When leaf n = t+1 closes intervals of levels 0..i at once, only the estimate of level i
+    is ever released: it holds the halves kept from earlier steps, weighted by the products of (1 - v_m), and fresh
+    noise whose variance s_i^2 = v_i^2 + (1 - v_i)^2 s_{i-1}^2 is known. One normal draw of that scale has the same law.
+
+    `factor` is that of all noisy intervals; what is released tells less, so the guarantee has slack.
+    """
+
+    steps: int = eqx.field(static=True)
+
+    @property
+    def factor(self) -> float:
+        return math.sqrt(self.steps.bit_length())
+
+    def init(self, shape: tuple[int, ...]) -> Float[Array, "..."]:
+        return jnp.zeros((self.steps.bit_length(), *shape))
+
+    def step(
+        self, state: Float[Array, "..."], fresh: Draw, t: int | Int[Array, ""]
+    ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+        _, kept, own = _refinement(self.steps.bit_length())
+        return _close_interval(state, fresh(0), t, kept, own)
+
+    def _variances(self) -> Float64[np.ndarray, " steps"]:
+        return _digits(self.steps) @ _refinement(self.steps.bit_length())[0]
+
+
+class SquareRoot(AbstractContinual):
+    """Correlated noise from the square root of the prefix-sum matrix; the best of these, and the default.
+
+    The matrix of prefix sums is C C, C lower triangular Toeplitz with coefficients c_0 = 1,
+    c_j = c_{j-1} (2j-1)/(2j) (those of (1-x)^{-1/2}). Release C (C x + scale z): noise_t = sum_j c_{t-j} z_j, with
+    encoder C and factor sqrt(sum c_j^2). The state is all white noise so far: `steps` arrays, so let leaves be blocks.
+    """
+
+    steps: int = eqx.field(static=True)
+
+    @property
+    def factor(self) -> float:
+        return math.sqrt(float((_coefficients(self.steps) ** 2).sum()))
+
+    def init(self, shape: tuple[int, ...]) -> Float[Array, "..."]:
+        return jnp.zeros((self.steps, *shape))
+
+    def step(
+        self, state: Float[Array, "..."], fresh: Draw, t: int | Int[Array, ""]
+    ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+        state = state.at[t].set(fresh(0))
+        age = t - jnp.arange(self.steps)
+        weights = jnp.where(age >= 0, jnp.asarray(_coefficients(self.steps))[age], 0.0)
+        return state, jnp.tensordot(weights, state, axes=1, precision=jax.lax.Precision.HIGHEST)
+
+    def _variances(self) -> Float64[np.ndarray, " steps"]:
+        return np.cumsum(_coefficients(self.steps) ** 2)
+
+
+def geometric_schedule(total: int, ratio: float, first: int = 1) -> Int64[np.ndarray, " blocks"]:
+    """Public times at which blocks end: `first`, then each at most `ratio` times the last (or one more), then `total`.
+
+    About log(total)/log(ratio) blocks, so as few leaves: this costs nothing in privacy, since times do not depend on
+    anybody's data.
+    """
+    if not ratio > 1.0:
+        raise ValueError(f"`ratio` is {ratio}; blocks that grow need a ratio above 1. Use `every` for equal blocks.")
+    if not 1 <= first <= total:
+        raise ValueError(f"`first` is {first} and `total` is {total}; use 1 <= `first` <= `total`.")
+    ends = [first]
+    while ends[-1] < total:
+        ends.append(min(total, max(ends[-1] + 1, math.floor(ratio * ends[-1]))))
+    return np.array(ends, np.int64)
+
+
+def every(total: int, size: int) -> Int64[np.ndarray, " blocks"]:
+    """Public times at which blocks of `size` end; the last block may be shorter."""
+    if total < 1 or size < 1:
+        raise ValueError(f"`total` is {total} and `size` is {size}; both must be at least 1.")
+    return np.minimum(np.arange(size, total + size, size, dtype=np.int64), total)
+
+
+def _close_interval(
+    state: Array, white: Array, t: int | Array, kept: np.ndarray, own: np.ndarray
+) -> tuple[Array, Array]:
+    """Closes the interval that ends with leaf t, at the level of the lowest binary digit 1 of n = t+1."""
+    digits = ((t + 1) >> jnp.arange(len(own))) & 1
+    level = jnp.argmax(digits)
+    closed = jnp.tensordot(jnp.asarray(kept)[level], state, axes=1, precision=jax.lax.Precision.HIGHEST)
+    state = state.at[level].set(closed + jnp.asarray(own)[level] * white)
+    return state, jnp.tensordot(digits.astype(state.dtype), state, axes=1, precision=jax.lax.Precision.HIGHEST)
+
+
+def _digits(steps: int) -> np.ndarray:
+    """Binary digits of 1, ..., steps: `[steps, levels]`, lowest first."""
+    return (np.arange(1, steps + 1)[:, None] >> np.arange(steps.bit_length())) & 1
+
+
+@functools.lru_cache(maxsize=64)
+def _coefficients(steps: int) -> np.ndarray:
+    j = np.arange(1, steps)
+    return np.concatenate([[1.0], np.cumprod((2.0 * j - 1.0) / (2.0 * j))])
+
+
+@functools.lru_cache(maxsize=64)
+def _refinement(levels: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Honaker's v_l; the weights `[i, l]` of the halves kept at levels l < i; the scale of the fresh noise at i."""
+    v, own = np.ones(levels), np.ones(levels)
+    kept = np.zeros((levels, levels))
+    for i in range(1, levels):
+        v[i] = 1.0 / (1.0 + 0.5 / v[i - 1])
+        own[i] = math.hypot(v[i], (1.0 - v[i]) * own[i - 1])
+        kept[i, i - 1] = 1.0
+        kept[i] = (1.0 - v[i]) * (kept[i] + kept[i - 1])
+    return v, kept, own

@@ -1,0 +1,85 @@
+"""The curator of a data set at rest: the only one who sees people, and answers with releases."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+from jaxtyping import Array
+
+from privrl.privacy._channels import Mechanism, law_of, sensitivity_of
+from privrl.privacy._ledger import Ledger
+from privrl.privacy._release import AbstractStatistic, Release
+from privrl.privacy._sources import AbstractSource
+
+
+class People(Protocol):
+    """A data set at rest, as the curator needs it."""
+
+    @property
+    def num_units(self) -> int:
+        """How many people there are."""
+        ...
+
+    @property
+    def records_per_unit(self) -> int:
+        """The public bound on how many records of one person are summed."""
+        ...
+
+    def total(self, statistic: AbstractStatistic, included: Callable[[int], np.ndarray] | None) -> Array | np.ndarray:
+        """The sum of the statistic over all kept records, or over those that `included(n)` marks, n at a time."""
+        ...
+
+
+class Curator:
+    """Answers a learner's questions about people with noise, and counts every answer.
+
+    **Formal guarantee.** A person owns at most `records_per_unit` kept records. Matching the records of two neighbouring
+    data sets one by one (missing ones contribute zero, which is within the bound of one term), their sums differ by at
+    most `records_per_unit` times the statistic's sensitivity. Noise of scale sensitivity / parameter is drawn once per
+    release, after the ledger has agreed and before anything is returned. Statistics may depend on earlier releases:
+    the parameter is fixed beforehand, so this is ordinary adaptive composition.
+    """
+
+    def __init__(self, people: People, ledger: Ledger, source: AbstractSource, mechanism: Mechanism) -> None:
+        self._people = people
+        self._ledger = ledger
+        self._source = source
+        self._mechanism: Mechanism = mechanism
+        self._asked: dict[str, int] = {}
+
+    def __call__(self, name: str, statistic: AbstractStatistic | None = None) -> Release:
+        """Releases a declared statistic, or the one given now where the declaration left it open."""
+        declared = self._ledger.declared(name)
+        chosen = declared.statistic if statistic is None else statistic
+        if chosen is None:
+            raise ValueError(f"Release `{name}` was declared without a statistic; pass the one to release.")
+        parameter = self._ledger.spend(name)
+        number = self._asked.get(name, 0)
+        self._asked[name] = number + 1
+        sensitivity = self._people.records_per_unit * sensitivity_of(chosen, self._mechanism, self._ledger.adjacency)
+        law = law_of(chosen, self._mechanism, sensitivity / parameter)
+        self._ledger.record(name, sensitivity, sensitivity / parameter)
+        total = self._people.total(chosen, self._sampled(name, number, declared.sampling))
+        if parameter == np.inf:
+            return Release(total, law)
+        draw = self._source.normal if law.white == "normal" else self._source.laplace
+        return Release(total + law.scaled(draw((name, number), law.shape)), law)
+
+    def skip(self, name: str, to: tuple[str, ...]) -> None:
+        """Gives up the next release of `name` and spends its share on the coming releases of `to`."""
+        if self._ledger.parameter(name) != np.inf:
+            self._ledger.skip(name, to)
+
+    def _sampled(self, name: str, number: int, sampling: float) -> Callable[[int], np.ndarray] | None:
+        """A secret independent coin per person for Poisson sampling; none where everybody takes part."""
+        if sampling == 1.0:
+            return None
+        if self._people.records_per_unit > 1:
+            raise ValueError(
+                f"Release `{name}` samples people, which needs one record per person; this data set keeps up to "
+                f"{self._people.records_per_unit}. Keep one record each."
+            )
+        batches = iter(range(self._people.num_units + 1))
+        return lambda n: np.asarray(self._source.uniform((name, number, "sample", next(batches)), (n,))) < sampling
+
+

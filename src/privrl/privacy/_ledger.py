@@ -1,0 +1,138 @@
+"""The ledger: what was declared, what it may cost, what was really released.
+
+A learner *declares* its releases, a privatizer *calibrates* them, the verb *counts* them here, and the ledger
+*reconciles*: fewer releases than declared is fine (the declared cost is certified all the same), one more is refused
+before anybody's data is touched. No entry is ever written from traced code.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from privrl.privacy._accounting import Event
+from privrl.privacy._release import Adjacency, Declared
+
+
+class OverspentError(RuntimeError):
+    """More was asked for than was declared; nothing was released."""
+
+
+@dataclass
+class _Line:
+    """One declared name: its event, the parameters of the releases still to come, and what was released."""
+
+    declared: Declared
+    event: Event
+    ahead: list[float]
+    spent: list[float] = field(default_factory=list)
+    counted: int = 0
+    laws: Counter[tuple[float, float]] = field(default_factory=Counter)
+
+
+class Ledger:
+    """Counts releases against declarations; the only way from a declaration to a noise scale.
+
+    Arguments:
+        declared: the learner's declarations.
+        events: their calibrated cost, one event each, in the same order.
+        adjacency: the neighbouring relation that the sensitivities refer to.
+    """
+
+    def __init__(self, declared: Sequence[Declared], events: Sequence[Event], adjacency: Adjacency) -> None:
+        self.adjacency = adjacency
+        self._lines = {
+            d.name: _Line(d, e, [e.parameter] * d.touches) for d, e in zip(declared, events, strict=True)
+        }
+        if len(self._lines) != len(declared):
+            names = [d.name for d in declared]
+            raise ValueError(f"Release names must be distinct; {names} were declared.")
+
+    def declared(self, name: str) -> Declared:
+        """The declaration of a name; an undeclared name is refused."""
+        return self._line(name).declared
+
+    def parameter(self, name: str) -> float:
+        """The calibrated parameter of a streamed name: mu for Gaussian noise, epsilon for the others."""
+        return self._line(name).event.parameter
+
+    def spend(self, name: str) -> float:
+        """Counts one more release of a name and returns its parameter; refuses when none is left."""
+        line = self._line(name)
+        if line.counted >= line.declared.times or not line.ahead:
+            raise OverspentError(
+                f"Release `{name}` was declared {line.declared.times} times and all of them are spent. Nothing was "
+                "released. Declare more releases before the first person is touched."
+            )
+        line.counted += 1
+        line.spent.append(line.ahead.pop(0))
+        return line.spent[-1]
+
+    def skip(self, name: str, to: Sequence[str]) -> None:
+        """Gives up the next release of `name` and shares its budget among the releases of `to` still to come.
+
+        **Formal guarantee.** For Gaussian noise the total of mu^2 is fixed in advance and never exceeded, whatever
+        the earlier releases made us choose: a privacy filter for Gaussian differential privacy. Only unsampled
+        Gaussian releases of the same group can trade.
+        """
+        line = self._line(name)
+        others = [self._line(other) for other in to]
+        for trader in (line, *others):
+            e = trader.event
+            if e.mechanism != "gaussian" or e.sampling < 1 or e.group != line.event.group or e.parameter != e.parameter:
+                raise ValueError(
+                    f"The budget of `{name}` cannot move to `{e.name}`: only Gaussian releases of one group, seen by "
+                    "everybody, can trade their shares."
+                )
+        count = sum(len(other.ahead) for other in others)
+        if not line.ahead or not count:
+            raise OverspentError(f"There is no release of `{name}` left to skip, or none of {list(to)} to come.")
+        gain = line.ahead.pop(0) ** 2 / count
+        for other in others:
+            other.ahead[:] = [(mu**2 + gain) ** 0.5 for mu in other.ahead]
+
+    def record(self, name: str, sensitivity: float, scale: float) -> None:
+        """Notes the public law of a release: the sensitivity it was calibrated for and its noise scale."""
+        self._line(name).laws[(float(sensitivity), float(scale))] += 1
+
+    def reconcile(self, counts: Mapping[str, int]) -> None:
+        """Takes the number of releases that a compiled loop made; more than declared is an error."""
+        for name, count in counts.items():
+            line = self._line(name)
+            if count > line.declared.times:
+                raise OverspentError(
+                    f"Release `{name}` was declared {line.declared.times} times, but {count} releases were made."
+                )
+            line.counted = count
+
+    def events(self) -> tuple[Event, ...]:
+        """What is certified: every declared release, spent or not, with the parameter it has after trades."""
+        events = []
+        for line in self._lines.values():
+            for parameter, times in Counter(line.spent + line.ahead).items():
+                events.append(replace(line.event, parameter=parameter, times=times))
+        return tuple(events)
+
+    def releases(self) -> list[dict[str, Any]]:
+        """The public record of every declared name, for the certificate."""
+        return [
+            {
+                "name": name,
+                "access": line.declared.access,
+                "declared": line.declared.times,
+                "counted": line.counted,
+                "laws": [
+                    {"sensitivity": sensitivity, "scale": scale, "times": times}
+                    for (sensitivity, scale), times in line.laws.items()
+                ],
+            }
+            for name, line in self._lines.items()
+        ]
+
+    def _line(self, name: str) -> _Line:
+        if name not in self._lines:
+            raise OverspentError(
+                f"Release `{name}` was not declared; declared are {sorted(self._lines)}. Nothing was released. Add it "
+                "to the learner's `declare`."
+            )
+        return self._lines[name]

@@ -1,0 +1,262 @@
+"""Who is trusted, hence where the noise goes.
+
+`NonPrivate` and `Central` trust a curator with raw data; `Local` trusts nobody. A privatizer calibrates a learner's
+declarations into a ledger, and opens one channel per streamed declaration (see `_channels.py`).
+"""
+
+import abc
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import jax.numpy as jnp
+
+from privrl.privacy._accounting import Event, Request, calibrate
+from privrl.privacy._budget import Budget
+from privrl.privacy._certificate import Notion
+from privrl.privacy._channels import (
+    AbstractChannel,
+    BlockChannel,
+    Mechanism,
+    RoundsChannel,
+    RunningChannel,
+    SymbolChannel,
+    VectorChannel,
+    sensitivity_of,
+)
+from privrl.privacy._continual import AbstractContinual, BinaryTree, Fresh, Honaker, SquareRoot
+from privrl.privacy._ledger import Ledger
+from privrl.privacy._mechanisms import RandomisedResponse
+from privrl.privacy._release import AbstractCategorical, Adjacency, Declared
+
+Continual = Literal["square-root", "honaker", "tree", "fresh"]
+_CONTINUAL: dict[str, type[AbstractContinual]] = {
+    "square-root": SquareRoot,
+    "honaker": Honaker,
+    "tree": BinaryTree,
+    "fresh": Fresh,
+}
+
+
+class PairingError(ValueError):
+    """This learner and this privatizer cannot work together; the message says what can."""
+
+
+class AbstractPrivatizer(abc.ABC):
+    """Turns declarations into a ledger, and the ledger into channels from people to the learner."""
+
+    notion: ClassVar[Notion]
+    adjacency: Adjacency
+
+    @property
+    @abc.abstractmethod
+    def reported_delta(self) -> float:
+        """The delta at which the certificate states epsilon."""
+
+    @property
+    @abc.abstractmethod
+    def mechanism_of_rounds(self) -> Mechanism:
+        """The noise of releases that a curator makes about everybody."""
+
+    @abc.abstractmethod
+    def check(self, learner: str, declared: Sequence[Declared]) -> None:
+        """Refuses declarations that this privatizer cannot serve, before anybody is touched."""
+
+    @abc.abstractmethod
+    def calibrate(self, declared: Sequence[Declared]) -> Ledger:
+        """Shares the budget among the declarations."""
+
+    @abc.abstractmethod
+    def channel(self, declared: Declared, ledger: Ledger) -> AbstractChannel:
+        """The way of one declared statistic from people to the learner."""
+
+
+@dataclass(frozen=True)
+class NonPrivate(AbstractPrivatizer):
+    """No noise and no guarantee: the published non-private algorithm, with a certificate that says infinity."""
+
+    adjacency: Adjacency = "replace-one"
+    notion: ClassVar[Notion] = "none"
+
+    @property
+    def reported_delta(self) -> float:
+        return 0.0
+
+    @property
+    def mechanism_of_rounds(self) -> Mechanism:
+        return "gaussian"
+
+    def check(self, learner: str, declared: Sequence[Declared]) -> None:
+        del learner, declared
+
+    def calibrate(self, declared: Sequence[Declared]) -> Ledger:
+        return Ledger(declared, [_event(d, "none", math.inf) for d in declared], self.adjacency)
+
+    def channel(self, declared: Declared, ledger: Ledger) -> AbstractChannel:
+        return _curator_channel(declared, ledger, "gaussian", "fresh")
+
+
+@dataclass(frozen=True)
+class Central(AbstractPrivatizer):
+    """A curator holds the raw data and adds noise to what is published.
+
+    Give `epsilon` and `delta`, or `rho`; `epsilon` alone means pure differential privacy, which needs
+    `mechanism="laplace"`. `epsilon=math.inf` adds no noise (for tests of equality) and is certified as such.
+
+    Arguments:
+        mechanism: `"gaussian"` or `"laplace"` noise.
+        continual: how running sums are released: `"square-root"` (best), `"honaker"`, `"tree"` or `"fresh"`.
+        adjacency: `"replace-one"` (the number of people is public) or `"add-remove"`.
+
+    **Formal guarantee.** The joint law of all releases under one ledger is (epsilon, delta)-differentially private for
+    the stated adjacency, whatever the data, provided each statistic keeps its own guarantee and the noise is
+    continuous and fresh. Read through the billboard lemma it is joint differential privacy for people who act on
+    what is published.
+    """
+
+    epsilon: float | None = None
+    delta: float | None = None
+    rho: float | None = None
+    mechanism: Mechanism = "gaussian"
+    continual: Continual = "square-root"
+    adjacency: Adjacency = "replace-one"
+    notion: ClassVar[Notion] = "central"
+
+    def __post_init__(self) -> None:
+        _one_of("mechanism", self.mechanism, ("gaussian", "laplace"))
+        _one_of("continual", self.continual, tuple(_CONTINUAL))
+        _one_of("adjacency", self.adjacency, ("replace-one", "add-remove"))
+        if self.epsilon != math.inf:
+            Budget.of(epsilon=self.epsilon, delta=self.delta, rho=self.rho)
+
+    @property
+    def reported_delta(self) -> float:
+        if self.epsilon == math.inf:
+            return 0.0
+        return Budget.of(epsilon=self.epsilon, delta=self.delta, rho=self.rho).delta
+
+    @property
+    def mechanism_of_rounds(self) -> Mechanism:
+        return self.mechanism
+
+    def check(self, learner: str, declared: Sequence[Declared]) -> None:
+        for d in declared:
+            if d.access == "running" and self.mechanism == "laplace":
+                raise PairingError(
+                    f"`{learner}` releases running sums (`{d.name}`), which are released with Gaussian noise. Use "
+                    "`Central(..., mechanism='gaussian')` with a delta."
+                )
+
+    def calibrate(self, declared: Sequence[Declared]) -> Ledger:
+        if self.epsilon == math.inf:
+            return Ledger(declared, [_event(d, self.mechanism, math.inf) for d in declared], self.adjacency)
+        budget = Budget.of(epsilon=self.epsilon, delta=self.delta, rho=self.rho)
+        requests = [Request(d.name, self.mechanism, d.weight, d.touches, d.group, d.sampling) for d in declared]
+        return Ledger(declared, calibrate(requests, budget, adjacency=self.adjacency), self.adjacency)
+
+    def channel(self, declared: Declared, ledger: Ledger) -> AbstractChannel:
+        return _curator_channel(declared, ledger, self.mechanism, self.continual)
+
+
+@dataclass(frozen=True)
+class Local(AbstractPrivatizer):
+    """Nobody is trusted: each person randomises their one message before it leaves their device.
+
+    With `epsilon` alone each declared statistic is asked as one symbol and answered by randomised response (pure
+    differential privacy). With `delta` too, or with `rho`, the whole term is sent with Gaussian noise.
+    """
+
+    epsilon: float | None = None
+    delta: float | None = None
+    rho: float | None = None
+    adjacency: ClassVar[Adjacency] = "replace-one"
+    notion: ClassVar[Notion] = "local"
+
+    def __post_init__(self) -> None:
+        if self.epsilon != math.inf:
+            Budget.of(epsilon=self.epsilon, delta=self.delta, rho=self.rho)
+
+    @property
+    def _by_symbol(self) -> bool:
+        return self.delta is None and self.rho is None
+
+    @property
+    def reported_delta(self) -> float:
+        if self.epsilon == math.inf:
+            return 0.0
+        return Budget.of(epsilon=self.epsilon, delta=self.delta, rho=self.rho).delta
+
+    @property
+    def mechanism_of_rounds(self) -> Mechanism:
+        raise PairingError("`Local` has no curator to answer questions; use `Central(...)`.")
+
+    def check(self, learner: str, declared: Sequence[Declared]) -> None:
+        asked = [d.name for d in declared if d.access == "rounds"]
+        if asked:
+            raise PairingError(
+                f"`{learner}` asks new questions about people who have already left (releases "
+                f"{', '.join(f'`{name}`' for name in asked)}), and `Local` keeps no raw data to answer them. Use "
+                "`Central(...)`, or a learner that sends one message per person, such as `UCBVI`."
+            )
+        for d in declared:
+            if self._by_symbol and not isinstance(d.statistic, AbstractCategorical):
+                raise PairingError(
+                    f"`{learner}` cannot ask for `{d.name}` one symbol at a time, so `Local(epsilon=...)` alone cannot "
+                    "serve it. Give a `delta` too: then the whole term is sent with Gaussian noise."
+                )
+
+    def calibrate(self, declared: Sequence[Declared]) -> Ledger:
+        mechanism: Literal["randomised-response", "gaussian"] = "randomised-response" if self._by_symbol else "gaussian"
+        if self.epsilon == math.inf:
+            return Ledger(declared, [_event(d, mechanism, math.inf) for d in declared], self.adjacency)
+        budget = Budget.of(epsilon=self.epsilon, delta=self.delta, rho=self.rho)
+        requests = [
+            Request(d.name, mechanism, d.weight, d.touches, d.group, d.sampling, _symbols(d) if self._by_symbol else None)
+            for d in declared
+        ]
+        return Ledger(declared, calibrate(requests, budget, adjacency=self.adjacency), self.adjacency)
+
+    def channel(self, declared: Declared, ledger: Ledger) -> AbstractChannel:
+        running = declared.access == "running"
+        parameter = ledger.parameter(declared.name)
+        if self._by_symbol:
+            assert isinstance(declared.statistic, AbstractCategorical)
+            return SymbolChannel(declared.statistic, RandomisedResponse(_symbols(declared), parameter), running)
+        assert declared.statistic is not None
+        sensitivity = declared.statistic.l2(self.adjacency)
+        ledger.record(declared.name, sensitivity, sensitivity / parameter)
+        return VectorChannel(declared.statistic, jnp.asarray(sensitivity / parameter), running)
+
+
+def _curator_channel(declared: Declared, ledger: Ledger, mechanism: Mechanism, continual: Continual) -> AbstractChannel:
+    """The channel of a trusted curator; a streamed statistic's scale is fixed here, once."""
+    if declared.statistic is None:
+        raise PairingError(
+            f"Release `{declared.name}` has no statistic of its own, so it can only be asked for in `fit`. Declare its "
+            "`statistic`."
+        )
+    sensitivity = sensitivity_of(declared.statistic, mechanism, ledger.adjacency)
+    parameter = ledger.parameter(declared.name)
+    if declared.access == "running":
+        scheme = _CONTINUAL[continual](declared.times)
+        sensitivity *= scheme.factor
+        ledger.record(declared.name, sensitivity, sensitivity / parameter)
+        return RunningChannel(declared.statistic, scheme, jnp.asarray(sensitivity / parameter))
+    ledger.record(declared.name, sensitivity, sensitivity / parameter)
+    kind = BlockChannel if declared.access == "blocks" else RoundsChannel
+    return kind(declared.statistic, jnp.asarray(sensitivity / parameter), mechanism)
+
+
+def _event(declared: Declared, mechanism: str, parameter: float) -> Event:
+    return Event(declared.name, mechanism, parameter, declared.touches, declared.group, declared.sampling)  # type: ignore[arg-type]
+
+
+def _symbols(declared: Declared) -> int:
+    assert isinstance(declared.statistic, AbstractCategorical)
+    return declared.statistic.num_symbols
+
+
+def _one_of(name: str, value: str, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise ValueError(f"`{name}` is {value!r}; it must be one of {', '.join(map(repr, allowed))}.")

@@ -1,0 +1,193 @@
+"""Where randomness comes from: JAX keys for simulations, the operating system for real people.
+
+Every seeded draw of noise in the package goes through `standard_normal`, `standard_laplace` or `uniform` below, so that
+`record_draws` can show which keys were used and a test can show that none was used twice. Outside compiled code,
+noise is asked for by name from a source, and a name can be drawn once only.
+"""
+
+import abc
+import contextlib
+import hashlib
+import math
+import os
+from collections.abc import Callable, Iterator
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Float64, PRNGKeyArray
+
+Label = tuple[str | int | np.integer, ...]
+KeyData = tuple[int, ...]
+
+_CHUNK = 1 << 16
+_recording: list[KeyData] | None = None
+
+
+class NoiseReuseError(RuntimeError):
+    """The same noise was asked for twice. Noise is drawn once per release; the noisy value is kept, not redrawn."""
+
+
+def standard_normal(key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "..."]:
+    """Independent N(0, 1) entries from a key that is used for nothing else."""
+    _record(key)
+    return jax.random.normal(key, shape, jnp.float64)
+
+
+def standard_laplace(key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "..."]:
+    """Independent entries of density exp(-|x|)/2 from a key that is used for nothing else."""
+    _record(key)
+    return jax.random.laplace(key, shape, jnp.float64)
+
+
+def uniform(key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "..."]:
+    """Independent uniform entries in [0, 1) from a key that is used for nothing else."""
+    _record(key)
+    return jax.random.uniform(key, shape, jnp.float64)
+
+
+@contextlib.contextmanager
+def record_draws() -> Iterator[list[KeyData]]:
+    """Lists the raw data of every key that noise is drawn from, also inside jit, vmap and scan.
+
+    The hook enters a compiled function when it is traced, so functions compiled earlier must be traced again: JAX's
+    caches are cleared on entering, and on leaving, so that nothing keeps recording. Read the list after leaving.
+    """
+    global _recording
+    if _recording is not None:
+        raise RuntimeError("`record_draws` is already active; recordings cannot be nested.")
+    jax.clear_caches()
+    _recording = []
+    try:
+        yield _recording
+    finally:
+        jax.effects_barrier()
+        _recording = None
+        jax.clear_caches()
+
+
+def _record(key: PRNGKeyArray) -> None:
+    drawn = _recording
+    if drawn is None:
+        return
+
+    def append(data: np.ndarray) -> None:
+        drawn.extend(tuple(int(word) for word in row) for row in np.reshape(data, (-1, np.shape(data)[-1])))
+
+    jax.debug.callback(append, jax.random.key_data(key))
+
+
+class AbstractSource(abc.ABC):
+    """Noise by name, on the host: each label, such as `("gram", 3)`, can be drawn once from one source."""
+
+    seeded: ClassVar[bool]
+    description: ClassVar[str]
+
+    def __init__(self) -> None:
+        self._drawn: set[bytes] = set()
+
+    @abc.abstractmethod
+    def normal(self, label: Label, shape: tuple[int, ...]) -> Float[Array | np.ndarray, "..."]:
+        """Independent N(0, 1) entries."""
+
+    @abc.abstractmethod
+    def laplace(self, label: Label, shape: tuple[int, ...]) -> Float[Array | np.ndarray, "..."]:
+        """Independent entries of density exp(-|x|)/2."""
+
+    @abc.abstractmethod
+    def uniform(self, label: Label, shape: tuple[int, ...]) -> Float[Array | np.ndarray, "..."]:
+        """Independent uniform entries in [0, 1)."""
+
+    def _claim(self, label: Label) -> bytes:
+        """A stable digest of the label, refused the second time."""
+        digest = _digest(label)
+        if digest in self._drawn:
+            raise NoiseReuseError(
+                f"Noise labelled `{label}` was already drawn from this source. Keep the noisy value and read it "
+                "again, or use a new label for a new release."
+            )
+        self._drawn.add(digest)
+        return digest
+
+
+class Seeded(AbstractSource):
+    """Replayable noise for simulations: the label alone decides the draw, in whatever order labels are drawn."""
+
+    seeded: ClassVar[bool] = True
+    description: ClassVar[str] = "simulation: seeded, protects nobody"
+
+    def __init__(self, key: PRNGKeyArray) -> None:
+        super().__init__()
+        self._key = key
+
+    def normal(self, label: Label, shape: tuple[int, ...]) -> Float[Array, "..."]:
+        return standard_normal(self._folded(label), shape)
+
+    def laplace(self, label: Label, shape: tuple[int, ...]) -> Float[Array, "..."]:
+        return standard_laplace(self._folded(label), shape)
+
+    def uniform(self, label: Label, shape: tuple[int, ...]) -> Float[Array, "..."]:
+        return uniform(self._folded(label), shape)
+
+    def _folded(self, label: Label) -> PRNGKeyArray:
+        key = self._key
+        for word in np.frombuffer(self._claim(label), "<u4"):
+            key = jax.random.fold_in(key, word)
+        return key
+
+
+class System(AbstractSource):
+    """Noise from the operating system's cryptographic randomness: nobody can replay it.
+
+    The draws are continuous laws rounded to float64 by inverting distribution functions, so they are only as good as
+    floating point: the last bits of a noisy sum can leak, and the description says so.
+    """
+
+    seeded: ClassVar[bool] = False
+    description: ClassVar[str] = "operating system randomness, floating point"
+
+    def normal(self, label: Label, shape: tuple[int, ...]) -> Float64[np.ndarray, "..."]:
+        from scipy.special import ndtri
+
+        return self._draw(label, shape, ndtri)
+
+    def laplace(self, label: Label, shape: tuple[int, ...]) -> Float64[np.ndarray, "..."]:
+        return self._draw(label, shape, lambda u: np.where(u < 0.5, np.log(2.0 * u), -np.log(2.0 * (1.0 - u))))
+
+    def uniform(self, label: Label, shape: tuple[int, ...]) -> Float64[np.ndarray, "..."]:
+        return self._draw(label, shape, lambda u: u)
+
+    def _draw(
+        self, label: Label, shape: tuple[int, ...], inverse: Callable[[np.ndarray], np.ndarray]
+    ) -> Float64[np.ndarray, "..."]:
+        self._claim(label)
+        drawn = np.empty(math.prod(shape))
+        for start in range(0, drawn.size, _CHUNK):  # in pieces, so that memory stays near one output array
+            piece = drawn[start : start + _CHUNK]
+            piece[:] = inverse(_open_uniform(np.frombuffer(os.urandom(8 * piece.size), np.uint64)))
+        return drawn.reshape(shape)
+
+
+def _open_uniform(bits: np.ndarray) -> np.ndarray:
+    """Uniform on the midpoints (k + 1/2) 2^-52: exact in float64, symmetric about 1/2, never 0 or 1.
+
+    With 53 bits k + 1/2 would be rounded, and the largest k would give 1 and an infinite normal.
+    """
+    return ((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+
+
+def _digest(label: Label) -> bytes:
+    """128 bits of BLAKE2b over the parts, each with its type and length, so that distinct labels differ."""
+    if not label:
+        raise ValueError("`label` is empty; name the release, for example `('gram', 3)`.")
+    digest = hashlib.blake2b(digest_size=16)
+    for part in label:
+        if isinstance(part, str):
+            kind, text = b"s", part.encode()
+        elif isinstance(part, (int, np.integer)) and not isinstance(part, bool):
+            kind, text = b"i", str(int(part)).encode()
+        else:
+            raise TypeError(f"`label` has a part of type {type(part).__name__}; use strings and integers.")
+        digest.update(kind + len(text).to_bytes(8, "little") + text)
+    return digest.digest()

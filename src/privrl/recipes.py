@@ -1,0 +1,136 @@
+"""Recipes: a name for a learner, who is trusted, and how the noise is calibrated.
+
+`dp-apvi` is `APVI` under `Central(...)` with practical public constants. A name ending in `@paper` uses the paper's own
+noise and constants where these are private at all. The constants were chosen on simulated worlds, never on anybody's
+data, and no certificate depends on them.
+"""
+
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from privrl.envs import Env
+from privrl.learners import APVI, PEVI, UCBVI, AbstractLearner
+from privrl.mdp import AbstractFeatures, OneHotFeatures
+from privrl.privacy import AbstractPrivatizer, Adjacency, Central, Local, NonPrivate
+
+Trust = Literal["none", "central", "local"]
+Family = Literal["offline", "online"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is public about a task: sizes, and what is known beforehand.
+
+    `rewards` are known mean rewards, `arrival_rewards` known payments for entering a state; with neither, rewards are
+    estimated and paid for.
+    """
+
+    num_states: int
+    num_actions: int
+    horizon: int
+    features: AbstractFeatures
+    rewards: Float[Array, "G S A"] | None = None
+    arrival_rewards: Float[Array, " S"] | None = None
+    stationary: bool = True
+
+    @classmethod
+    def of(cls, env: Env) -> "Problem":
+        """What is public about an environment. Where rewards are paid on arrival, only the payments are known."""
+        known = env.rewards if env.arrival is None else None
+        return cls(env.num_states, env.num_actions, env.horizon, env.features, known, env.arrival, env.stationary)
+
+    @classmethod
+    def of_table(cls, num_states: int, num_actions: int, horizon: int) -> "Problem":
+        """What is public about a stranger's table: sizes alone."""
+        return cls(num_states, num_actions, horizon, OneHotFeatures(num_states, num_actions))
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A named triple; `learner` builds the learner for a problem."""
+
+    name: str
+    family: Family
+    trust: Trust
+    summary: str
+    learner: Callable[[Problem], AbstractLearner]
+
+    def privatizer(
+        self,
+        *,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        rho: float | None = None,
+        adjacency: Adjacency = "replace-one",
+    ) -> AbstractPrivatizer:
+        """The privatizer for a budget; recipes without privacy take none."""
+        if self.trust == "none":
+            if (epsilon, delta, rho) != (None, None, None):
+                raise ValueError(
+                    f"`{self.name}` is not private, so it takes no budget. Leave out epsilon, delta and rho, or use "
+                    f"{_private_siblings(self)}."
+                )
+            return NonPrivate(adjacency)
+        if self.trust == "central":
+            mechanism = "laplace" if epsilon is not None and not delta and rho is None else "gaussian"
+            return Central(epsilon, delta, rho, mechanism=mechanism, adjacency=adjacency)  # type: ignore[arg-type]
+        if adjacency != "replace-one":
+            raise ValueError("Local privacy compares any two records of one person: `adjacency` is always replace-one.")
+        return Local(epsilon, delta, rho)
+
+
+def _private_siblings(recipe: Recipe) -> str:
+    names = [f"`{r.name}`" for r in recipes.values() if r.name.endswith(f"-{recipe.name}")]
+    return " or ".join(names) or "a private recipe"
+
+
+def _apvi(problem: Problem) -> APVI:
+    return APVI(
+        problem.num_states,
+        problem.num_actions,
+        problem.horizon,
+        rewards=problem.rewards,
+        arrival_rewards=problem.arrival_rewards,
+        counting="first-visit" if problem.stationary else "per-stage",
+    )
+
+
+def _pevi(problem: Problem) -> PEVI:
+    return PEVI(problem.features, problem.horizon)
+
+
+def _ucbvi(problem: Problem) -> UCBVI:
+    rewards = problem.rewards
+    if rewards is None:
+        if problem.arrival_rewards is None:
+            raise ValueError("`ucbvi` needs known rewards; this problem has none.")
+        raise ValueError("`ucbvi` needs rewards of (state, action); this world pays on arrival.")
+    return UCBVI(jnp.asarray(rewards), problem.horizon, stationary=problem.stationary)
+
+
+recipes: dict[str, Recipe] = {
+    recipe.name: recipe
+    for recipe in (
+        Recipe("pevi", "offline", "none", "pessimistic least-squares value iteration", _pevi),
+        Recipe("dp-pevi", "offline", "central", "PEVI, span-calibrated Gaussian noise", _pevi),
+        Recipe("apvi", "offline", "none", "pessimistic value iteration on counts", _apvi),
+        Recipe("dp-apvi", "offline", "central", "APVI on noisy counts, first visits where the world is stationary", _apvi),
+        Recipe("ucbvi", "online", "none", "optimistic value iteration on counts", _ucbvi),
+        Recipe("dp-ucbvi", "online", "central", "UCBVI on continually released counts, joint privacy", _ucbvi),
+        Recipe("ldp-ucbvi", "online", "local", "UCBVI on randomised responses, nobody is trusted", _ucbvi),
+    )
+}
+
+
+def get(name: str) -> Recipe:
+    """A recipe by name; a clear error with close matches otherwise."""
+    if name not in recipes:
+        close = difflib.get_close_matches(name, recipes, n=3)
+        hint = f"Did you mean {' or '.join(f'`{c}`' for c in close)}? " if close else ""
+        raise ValueError(f"There is no recipe `{name}`. {hint}There are: {', '.join(recipes)}.")
+    return recipes[name]

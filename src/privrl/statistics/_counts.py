@@ -1,0 +1,177 @@
+"""Counts of visits, transitions and rewards in finite worlds, with their sensitivities.
+
+Three ways to count (`counting`): `"per-stage"` keeps the step h as an axis; `"pooled"` adds up every visit;
+`"first-visit"` counts only the first time an episode takes a given (s, a), which is a stopping time, so what follows is
+still a fair draw from the kernel of a stationary world. With `stage=h` only step h is counted, and has no axis.
+
+**Formal guarantee** (for all records; n is the largest number of non-zero cells: 1 for one stage, H for per-stage,
+min(H, SA) for first visits). Per-stage and first-visit counts are 0/1 vectors with at most n ones, so two of them
+differ by at most sqrt(2 n) in L2 and 2 n in L1. Pooled counts are non-negative with sum at most H: sqrt(2) H, reached
+by H visits of one cell against H of another. With `contribution_norm` C the whole vector of one episode is scaled to
+norm at most C; non-negative vectors of norm at most C are at distance at most sqrt(2) C, and their L1 norm is at
+most C sqrt(n). Sums of rewards in [0, 1] are dominated by the counts entry by entry, so the same bounds hold. Under
+add-remove the bound is that of one vector's own norm.
+"""
+
+import abc
+import math
+from typing import Any, Literal
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from privrl.mdp import Trajectory, Transitions
+from privrl.privacy import AbstractCategorical, Adjacency
+from privrl.statistics._rows import AbstractRowStatistic, clipped_reward, within
+
+Counting = Literal["per-stage", "pooled", "first-visit"]
+
+
+def first_visits(rows: Transitions, counted: Bool[Array, " H"]) -> Bool[Array, " H"]:
+    """The rows of one episode at which a (state, action) pair is taken for the first time."""
+    same = (rows.state[:, None] == rows.state) & (rows.action[:, None] == rows.action) & counted
+    return ~jnp.any(jnp.tril(same, k=-1), axis=1)
+
+
+class AbstractCounts(AbstractRowStatistic):
+    """A non-negative table over (s, a), with the step in front if counted per stage."""
+
+    num_states: int = eqx.field(static=True)
+    num_actions: int = eqx.field(static=True)
+    horizon: int = eqx.field(static=True)
+    counting: Counting = eqx.field(static=True, default="per-stage")
+    contribution_norm: float | None = eqx.field(static=True, default=None)
+    stage: Int[Array, ""] | None = eqx.field(default=None, converter=lambda h: None if h is None else jnp.asarray(h))
+    symmetric: bool = eqx.field(static=True, default=False, init=False)
+
+    def __check_init__(self) -> None:
+        if self.stage is not None and self.counting != "per-stage":
+            raise ValueError(f"`stage={self.stage}` needs `counting='per-stage'`, not {self.counting!r}.")
+        if self.contribution_norm is not None and not self.contribution_norm > 0:
+            raise ValueError(f"`contribution_norm` is {self.contribution_norm}; it must be positive, or None.")
+
+    @property
+    @abc.abstractmethod
+    def _with_next(self) -> bool:
+        """Whether the next state is part of the cell."""
+
+    @abc.abstractmethod
+    def _weight(self, rows: Transitions) -> Float[Array, " N"]:
+        """What each row adds to its cell; between 0 and `count`."""
+
+    @property
+    def plain(self) -> bool:
+        return self.counting != "first-visit" and self.contribution_norm is None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        cells = (self.num_states, self.num_actions) + ((self.num_states,) if self._with_next else ())
+        return (self.horizon, *cells) if self.counting == "per-stage" and self.stage is None else cells
+
+    def rows(self, trajectory: Trajectory) -> Transitions:
+        rows = Transitions.of(trajectory)
+        weight = rows.count * self._inside(rows)
+        if self.counting == "first-visit":
+            weight = weight * first_visits(rows, weight > 0)
+        if self.contribution_norm is not None:
+            norm = jnp.maximum(self._norm(rows, weight), self.contribution_norm)
+            weight = weight * (self.contribution_norm / norm)
+        return eqx.tree_at(lambda r: (r.count, r.reward), rows, (weight, rows.reward * weight))
+
+    def of_rows(self, rows: Transitions) -> Array:
+        inside = self._inside(rows)
+        cell = (rows.state, rows.action) + ((rows.next_state,) if self._with_next else ())
+        if self.counting == "per-stage" and self.stage is None:
+            cell = (rows.step, *cell)
+        cell = tuple(jnp.where(inside, index, 0) for index in cell)
+        return jnp.zeros(self.shape).at[cell].add(self._weight(rows) * inside)
+
+    def l2(self, adjacency: Adjacency) -> float:
+        norm = float(self.horizon) if self.counting == "pooled" else math.sqrt(self._most_cells)
+        norm = norm if self.contribution_norm is None else min(norm, self.contribution_norm)
+        return norm * (math.sqrt(2.0) if adjacency == "replace-one" else 1.0)
+
+    def l1(self, adjacency: Adjacency) -> float:
+        norm = float(self.horizon) if self.counting == "pooled" else float(self._most_cells)
+        if self.contribution_norm is not None:
+            norm = min(norm, self.contribution_norm * math.sqrt(self._most_cells))
+        return norm * (2.0 if adjacency == "replace-one" else 1.0)
+
+    @property
+    def _most_cells(self) -> int:
+        if self.counting == "per-stage":
+            return self.horizon if self.stage is None else 1
+        if self.counting == "pooled":
+            return self.horizon
+        return min(self.horizon, self.num_states * self.num_actions)
+
+    def _inside(self, rows: Transitions) -> Bool[Array, " N"]:
+        inside = within(rows, self.num_states, self.num_actions, "needed" if self._with_next else "ignored")
+        inside &= (rows.step >= 0) & (rows.step < self.horizon)
+        return inside if self.stage is None else inside & (rows.step == self.stage)
+
+    def _norm(self, rows: Transitions, weight: Float[Array, " H"]) -> Float[Array, ""]:
+        """At least the norm of this episode's table: merging next states can only raise it."""
+        if self.counting != "pooled":
+            return jnp.sqrt(jnp.sum(weight**2))
+        same = (rows.state[:, None] == rows.state) & (rows.action[:, None] == rows.action)
+        return jnp.sqrt(weight @ same.astype(float) @ weight)
+
+
+class VisitCounts(AbstractCounts):
+    """n(s, a): how often each action was taken in each state."""
+
+    @property
+    def _with_next(self) -> bool:
+        return False
+
+    def _weight(self, rows: Transitions) -> Float[Array, " N"]:
+        return rows.count
+
+
+class RewardSums(AbstractCounts):
+    """The sum of the rewards that followed each (s, a); rewards are clipped to [0, 1]."""
+
+    @property
+    def _with_next(self) -> bool:
+        return False
+
+    def _weight(self, rows: Transitions) -> Float[Array, " N"]:
+        return clipped_reward(rows)
+
+
+class TransitionCounts(AbstractCounts, AbstractCategorical):
+    """n(s, a, s'): how often each next state followed.
+
+    Asked one symbol at a time (local privacy), person number i reports the pair (s_h, s_{h+1}) at the public stage
+    h = i mod H, or "none" if their episode was shorter: S^2 + 1 symbols. The policy published to them is
+    deterministic, so the pair also says which action was taken.
+    """
+
+    @property
+    def _with_next(self) -> bool:
+        return True
+
+    def _weight(self, rows: Transitions) -> Float[Array, " N"]:
+        return rows.count
+
+    @property
+    def num_symbols(self) -> int:
+        return self.num_states**2 + 1
+
+    def symbol(self, record: Any, question: Any, index: Int[Array, ""]) -> Int[Array, ""]:
+        del question
+        rows = Transitions.of(record)
+        h = index % self.horizon
+        pair = rows.state[h] * self.num_states + rows.next_state[h]
+        return jnp.where((rows.count > 0)[h] & self._inside(rows)[h], pair, self.num_symbols - 1).astype(int)
+
+    def tally(self, frequencies: Float[Array, " k"], question: Any, index: Int[Array, ""]) -> Array:
+        h = index % self.horizon
+        action = question.policy.probabilities[h].argmax(axis=-1)  # deterministic, see above
+        pairs = frequencies[:-1].reshape(self.num_states, self.num_states)
+        cell = (jnp.arange(self.num_states), action)
+        if self.counting == "per-stage":
+            return jnp.zeros(self.shape).at[(h, *cell)].set(pairs)
+        return jnp.zeros(self.shape).at[cell].set(pairs)

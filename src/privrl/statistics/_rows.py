@@ -1,0 +1,59 @@
+"""Statistics that are sums over transitions, written once for rows.
+
+A trajectory is a handful of rows, a table compresses to its distinct rows, and a block of simulated episodes is a flow
+of rows; `of_rows` serves all three. What a statistic does to one episode before its rows are summed (first visits
+only, a clipped norm) is in `rows`; where that is nothing (`plain`), compressed tables and flows may be used directly.
+"""
+
+import abc
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from privrl.mdp import Trajectory, Transitions
+from privrl.privacy import AbstractStatistic
+
+
+class AbstractRowStatistic(AbstractStatistic):
+    """One person's contribution is a sum over the transitions of their episode."""
+
+    plain: eqx.AbstractVar[bool]
+
+    @abc.abstractmethod
+    def rows(self, trajectory: Trajectory) -> Transitions:
+        """The rows of one episode that count, each with its weight in `count` (and in `reward`)."""
+
+    @abc.abstractmethod
+    def of_rows(self, rows: Transitions) -> Array:
+        """The sum over rows; linear in `count` and `reward`. Rows outside the finite world contribute nothing."""
+
+    def contribution(self, record: Any, question: Any) -> Array:
+        del question
+        return self.of_rows(self.rows(record))
+
+    def total(self, records: Any, question: Any) -> Array:
+        del question
+        rows = jax.vmap(self.rows)(records)
+        return self.of_rows(jax.tree.map(lambda x: x.reshape(-1), rows))
+
+
+def within(
+    rows: Transitions, num_states: int, num_actions: int, next_state: Literal["needed", "ignored"]
+) -> Bool[Array, " N"]:
+    """Which rows lie inside the finite world: rows outside it must not touch any cell (indices would wrap)."""
+    inside = (rows.state >= 0) & (rows.state < num_states) & (rows.action >= 0) & (rows.action < num_actions)
+    if next_state == "needed":
+        inside &= (rows.next_state >= 0) & (rows.next_state < num_states)
+    return inside
+
+
+def clipped_reward(rows: Transitions) -> Float[Array, " N"]:
+    """Rewards clipped so that every counted transition has a reward in [0, 1], whatever was recorded.
+
+    Exact for the rows of one person. Compressed rows of many people come from tables whose rewards were checked one
+    by one, and sums of rewards in [0, 1] lie in [0, count] already.
+    """
+    return jnp.clip(jnp.where(jnp.isfinite(rows.reward), rows.reward, 0.0), 0.0, rows.count)

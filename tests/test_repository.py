@@ -1,0 +1,93 @@
+"""What a visitor relies on before any code runs: pins, versions, the change log, a quick import."""
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PINS = ["requirements.txt", "requirements-dev.txt", "requirements-data.txt"]
+PIN = re.compile(r"[a-z0-9][a-z0-9.-]*==\S+(?: ; [^\\]+)?(?: --hash=sha256:[0-9a-f]{64})+")
+HEAVY = ["dp_accounting", "pyarrow", "gymnasium", "matplotlib", "scipy.stats", "minari", "typer", "pandas"]
+
+PROBE = """
+import json, sys, time
+start = time.process_time()
+import privrl
+print(json.dumps({"seconds": time.process_time() - start, "modules": sorted(sys.modules)}))
+"""
+
+
+def pins(name: str) -> list[str]:
+    """The logical lines of a pin file, without comments."""
+    text = (ROOT / name).read_text().replace("\\\n", " ")
+    lines = (re.sub(r"\s+", " ", line).strip() for line in text.splitlines())
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def project() -> dict:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def names(requirements: list[str]) -> set[str]:
+    return {re.split(r"[=<>!~;\[ ]", requirement, maxsplit=1)[0].lower() for requirement in requirements}
+
+
+@pytest.mark.parametrize("name", PINS)
+def test_pin_files_hold_only_pins_with_hashes(name: str) -> None:
+    lines = pins(name)
+    assert lines
+    assert [line for line in lines if not PIN.fullmatch(line)] == []
+
+
+@pytest.mark.parametrize("name", PINS)
+def test_pin_files_name_no_address(name: str) -> None:
+    text = (ROOT / name).read_text()
+    assert not re.search(r"://|--(extra-)?index|--find-links|--trusted-host|@ ?file", text)
+
+
+def test_pins_cover_what_the_project_declares() -> None:
+    runtime = names(pins("requirements.txt"))
+    assert names(project()["dependencies"]) <= runtime
+    assert names(project()["optional-dependencies"]["dev"]) | runtime <= names(pins("requirements-dev.txt"))
+
+
+def test_development_pins_agree_with_runtime_pins() -> None:
+    def versions(name: str) -> set[str]:
+        return {line.split(" ")[0] for line in pins(name)}
+
+    assert versions("requirements.txt") <= versions("requirements-dev.txt")
+
+
+def test_no_accelerator_packages_are_pinned() -> None:
+    assert not {name for name in names(pins("requirements-dev.txt")) if re.search(r"torch|cuda|nvidia|rocm", name)}
+
+
+def test_version_is_said_once() -> None:
+    import privrl
+
+    assert privrl.__version__ == project()["version"]
+
+
+def test_changelog_has_this_version_and_a_privacy_section() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text()
+    assert re.search(r"^#+ Privacy\b", text, flags=re.MULTILINE)
+    assert project()["version"] in text
+
+
+def test_contributing_fits_on_a_screen() -> None:
+    assert len((ROOT / "CONTRIBUTING.md").read_text().splitlines()) <= 60
+
+
+def test_import_is_quick_and_leaves_heavy_modules_alone() -> None:
+    def probe() -> dict:
+        done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, check=True)
+        return json.loads(done.stdout)
+
+    probes = [probe() for _ in range(3)]  # the first may have to compile bytecode
+    assert [name for name in HEAVY if name in probes[0]["modules"]] == []
+    assert min(found["seconds"] for found in probes) < 1.5
