@@ -32,7 +32,7 @@ lint: .venv/dev.stamp  ## style, types and import layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 
 format: .venv/dev.stamp  ## put the source in shape
 	$(BIN)/ruff check --fix .

@@ -1,4 +1,4 @@
-"""Strict numbers in every test: float64, no silent promotion of ranks or dtypes; plots need no screen.
+"""Strict numbers in every test: float64, and no silent broadcasting across ranks; plots need no screen.
 
 Shapes are checked too: `--jaxtyping-packages` in `pyproject.toml` wraps all of privrl before anything imports it.
 """
@@ -12,7 +12,6 @@ import jax
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
-jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 # Examples stay random, since a privacy bound must hold for all inputs; a failure prints the line that replays it.
 hypothesis.settings.register_profile("privrl", deadline=None, print_blob=True)

@@ -78,6 +78,7 @@ def fit(
         noise_source=source.description,
         version=version("privrl"),
         learner=name,
+        claimed=privatizer.claimed,
     )
     return Result(policy, certificate, {"users": num_units, "episodes": num_episodes})
 
@@ -107,14 +108,19 @@ class _Records:
 
     def total(self, statistic: AbstractStatistic, included: Callable[[int], np.ndarray] | None) -> Array:
         if isinstance(statistic, AbstractRowStatistic) and statistic.plain and included is None:
-            return _of_rows(statistic, jax.tree.map(jnp.asarray, self._data.transitions()))
+            return _of_rows(statistic, jax.tree.map(_wide, self._data.transitions()))
         summed = jnp.zeros(statistic.raw_shape)
         for batch in self._data.batches():
             taking_part = np.asarray(batch.length) > 0
             if included is not None:
                 taking_part &= included(len(taking_part))
-            summed = summed + _of_batch(statistic, jax.tree.map(jnp.asarray, batch), jnp.asarray(taking_part))
+            summed = summed + _of_batch(statistic, jax.tree.map(_wide, batch), jnp.asarray(taking_part))
         return summed
+
+
+def _wide(x: np.ndarray) -> Array:
+    """The array in 64 bits, as all arithmetic here is."""
+    return jnp.asarray(x, float if np.issubdtype(x.dtype, np.floating) else int)
 
 
 @eqx.filter_jit

@@ -88,6 +88,7 @@ def run(
         noise_source=Seeded.description,
         version=version("privrl"),
         learner=name,
+        claimed=privatizer.claimed,
     )
     return Run(policy, certificate, np.asarray(ends), np.asarray(regret), time.perf_counter() - started)
 

@@ -1,5 +1,6 @@
 """Continual release: errors, sensitivities and schedules."""
 
+import functools
 import math
 
 import jax
@@ -36,6 +37,7 @@ def run(continual: AbstractContinual, white: jax.Array) -> jax.Array:
     return scan(white)
 
 
+@functools.lru_cache
 def decoder(continual: AbstractContinual) -> np.ndarray:
     """The linear map B from white noise to released noise, by unit vectors."""
     return np.asarray(run(continual, jnp.eye(continual.steps)))
@@ -48,7 +50,7 @@ def exact_mu(continual: AbstractContinual) -> float:
     return math.sqrt(np.diag(a.T @ np.linalg.pinv(b @ b.T, rcond=1e-12, hermitian=True) @ a).max())
 
 
-@pytest.mark.parametrize("steps", [1, 2, 3, 7, 8, 21])
+@pytest.mark.parametrize("steps", [1, 2, 7, 8, 21])
 @pytest.mark.parametrize("kind", ALL)
 def test_factor_is_the_privacy_of_the_whole_sequence(kind: type, steps: int) -> None:
     continual = kind(steps)
@@ -68,9 +70,9 @@ def test_noise_is_causal_and_every_release_has_fresh_noise(kind: type, steps: in
 
 @pytest.mark.parametrize("kind", ALL)
 def test_variance_is_that_of_the_noise(kind: type) -> None:
-    continual = kind(37)
+    continual = kind(21)
     np.testing.assert_allclose(
-        jax.jit(jax.vmap(continual.variance))(jnp.arange(37)), (decoder(continual) ** 2).sum(axis=1), rtol=1e-12
+        jax.jit(jax.vmap(continual.variance))(jnp.arange(21)), (decoder(continual) ** 2).sum(axis=1), rtol=1e-12
     )
 
 
@@ -106,8 +108,8 @@ def test_coefficients_match_jax_privacy() -> None:
 
 
 def test_square_root_squares_to_prefix_sums() -> None:
-    c = decoder(SquareRoot(30))
-    np.testing.assert_allclose(c @ c, np.tril(np.ones((30, 30))), atol=1e-13)
+    c = decoder(SquareRoot(21))
+    np.testing.assert_allclose(c @ c, np.tril(np.ones((21, 21))), atol=1e-13)
 
 
 def test_honaker_is_the_tree_refined_from_below() -> None:

@@ -50,6 +50,13 @@ def test_clipping_scales_and_does_nothing_else(x: np.ndarray, bound: float) -> N
     np.testing.assert_allclose(clip(x, bound), factor * x, rtol=1e-13, atol=1e-300)
 
 
+def test_clipping_counts_entries_whose_squares_vanish() -> None:
+    x = np.full(4001, 2.0**-512)
+    x[0] = 2.0**-500
+    clipped = np.asarray(clip(x, 2.0**-500))
+    assert squared(clipped) <= Fraction(2.0**-500) ** 2 * (1 + Fraction(len(x), 2**53)) ** 2
+
+
 def test_arrays_on_the_bound_come_back_unchanged() -> None:
     assert np.array_equal(clip(np.eye(5)[2], 1.0), np.eye(5)[2])
     assert np.array_equal(clip(np.array([[3.0, 0.0], [0.0, 4.0]]), 5.0), [[3.0, 0.0], [0.0, 4.0]])

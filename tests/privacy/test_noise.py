@@ -63,7 +63,6 @@ def test_symmetric_spectral_bound_is_valid_and_close(dim: int) -> None:
     norms = np.abs(np.linalg.eigvalsh(draws(noise, trials, seed=dim))).max(axis=1)
     bound = float(noise.spectral_bound(failure))
     assert excess(norms, bound, failure) < Z_LIMIT
-    # 1.6 is for the quantile itself; the sampled one is off by under 2%
     assert bound <= (1.6 if dim >= 5 else 1.8) * np.quantile(norms, 1 - failure)
 
 

@@ -120,7 +120,7 @@ class Env(eqx.Module):
         return rollout(self.mdp, policy, key, terminal=self.terminal, arrival=self.arrival)
 
     def flow(self, policy: TabularPolicy, episodes: int | Real[Array, ""], key: AnyKey) -> Float[Array, "H S A S"]:
-        """Counts of (step, state, action, next state) over a block of episodes; the work does not depend on its length."""
+        """Counts of (step, state, action, next state) over a block of episodes; a long block costs no more."""
         return flow(self.mdp, policy, episodes, key)
 
     def transitions(self, counts: Float[Array, "H S A S"]) -> Transitions:
@@ -148,7 +148,10 @@ class Env(eqx.Module):
         return self._every_step(jnp.where(flat, self.behaviour, first))
 
     def myopic_policy(self) -> TabularPolicy:
-        """Greedy on the mean rewards of the step at hand, ties shared: needs no data where rewards are known."""
+        """Greedy on the mean rewards of the step at hand, ties shared: needs no data where rewards are known.
+
+        Where rewards are paid on arrival their means contain the kernel, so this is then no data-free baseline.
+        """
         return TabularPolicy.greedy(
             jnp.broadcast_to(self.mdp.reward, (self.horizon, self.num_states, self.num_actions))
         )

@@ -1,8 +1,8 @@
 """The hard linear mixture MDP behind the local-privacy lower bound (liao-he-gu, Theorem 5.6 and Appendix C.2).
 
 States x_1 .. x_H lead on; x_{H+1} and x_{H+2} absorb, and only x_{H+2} pays (1 per step). From x_h the action
-a in {-1, 1}^{d-1} reaches x_{H+2} with probability 1/H + <mu_h, a> and x_{h+1} otherwise, where mu_h in {-D, D}^{d-1} is
-drawn for the instance and
+a in {-1, 1}^{d-1} reaches x_{H+2} with probability 1/H + <mu_h, a> and x_{h+1} otherwise, where mu_h in {-D, D}^{d-1}
+is drawn for the instance and
 
     D = sqrt(1/H)/(min{2, e^eps} (e^eps - 1) sqrt K).
 
@@ -23,10 +23,11 @@ from privrl.mdp import LinearMixtureMDP, OneHotFeatures
 def hard_mixture(dim: int, horizon: int, gap: float, seed: int = 0) -> LinearMixtureMDP:
     """The world as a mixture of `dim` known kernels, for a given `gap` D; see the module for the formulas."""
     d, H, D = at_least("dim", dim, 2), at_least("horizon", horizon, 1), gap
-    if not 0 < (d - 1) * D <= min(1 / H, 1 - 1 / H):
+    room = min(1 / H, 1 - 1 / H)
+    if not 0 < (d - 1) * D <= room:
         raise ValueError(
-            f"The gap is {D:.3g}, and (dim - 1) gap = {(d - 1) * D:.3g} must lie in (0, {min(1 / H, 1 - 1 / H):.3g}] for "
-            "the transitions to be probabilities. Use more `episodes`, a larger `epsilon`, or a smaller `dim` or `horizon`."
+            f"The gap is {D:.3g}, and (dim - 1) gap = {(d - 1) * D:.3g} must lie in (0, {room:.3g}] for the transitions "
+            "to be probabilities. Use more `episodes`, a larger `epsilon`, or a smaller `dim` or `horizon`."
         )
     signs = np.random.default_rng(seed).choice([-1.0, 1.0], size=(H, d - 1))
     corners = np.array(list(itertools.product([-1.0, 1.0], repeat=d - 1)))

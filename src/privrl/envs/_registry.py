@@ -57,14 +57,14 @@ def _build(
     name: str, build: Callable[..., Env], positional: tuple[str, ...], arguments: dict[str, Any], **fixed: int
 ) -> Env:
     parameters = inspect.signature(build).parameters
-    own = [p for p in list(parameters)[len(positional) :] if p not in fixed and parameters[p].kind.name != "VAR_KEYWORD"]
-    open_ended = any(p.kind.name == "VAR_KEYWORD" for p in parameters.values())
+    rest = {p.name for p in parameters.values() if p.kind is p.VAR_KEYWORD}
+    own = [p for p in list(parameters)[len(positional) :] if p not in fixed and p not in rest]
     hints = typing.get_type_hints(build)
     converted: dict[str, Any] = {}
     for argument, value in arguments.items():
         if argument in own:
             converted[argument] = _convert(argument, value, hints[argument])
-        elif open_ended:
+        elif rest:
             converted[argument] = _guess(value)
         else:
             raise ValueError(f"Environment `{name}` has no argument `{argument}`. {_suggest(argument, own)}")

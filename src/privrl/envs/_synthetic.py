@@ -7,8 +7,8 @@ With the action's bits a in {0, 1}^8 (most significant first) and delta(s, a) = 
     theta_h = (r_h/8, 0, r_h/8, 1/2 - r_h/2, r_h/8, 0, r_h/8, 0, r_h/2, 1/2 - r_h/2),
 
 with alpha and r uniform on [0, 1], drawn for the instance. Raw features have norm up to sqrt 7 (six bits and one
-indicator), so they are divided by sqrt 7 and nu, theta multiplied by it: the world is unchanged. Actions below 100 never
-use the most significant bit, so the smallest eigenvalue kappa of the paper is 0 here.
+indicator), so they are divided by sqrt 7 and nu, theta multiplied by it: the world is unchanged. Actions below 100
+never use the most significant bit, so the smallest eigenvalue kappa of the paper is 0 here.
 """
 
 import jax.numpy as jnp

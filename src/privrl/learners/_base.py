@@ -7,7 +7,7 @@ write one file with one class and add one line to the registry in `learners/__in
 
 import abc
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import numpy as np
@@ -16,6 +16,7 @@ from jaxtyping import Array, Int
 from privrl.privacy import AbstractStatistic, Declared, Release
 
 
+@runtime_checkable
 class Ask(Protocol):
     """The curator, as an offline learner sees it."""
 

@@ -33,7 +33,8 @@ def consistent_counts(
 def lowered_to(x: Float[Array, "*rows S"], total: Float[Array, "*rows"]) -> Float[Array, "*rows S"]:
     """max(x - t, 0) with t such that each row adds up to `total`: the nearest point of a scaled simplex."""
     ordered = -jnp.sort(-x, axis=-1)
-    excess = (jnp.cumsum(ordered, axis=-1) - total[..., None]) / jnp.arange(1, x.shape[-1] + 1)
+    ranks = jnp.broadcast_to(jnp.arange(1.0, x.shape[-1] + 1), x.shape)
+    excess = (jnp.cumsum(ordered, axis=-1) - total[..., None]) / ranks
     kept = (ordered > excess).sum(axis=-1, keepdims=True)  # the entries that stay positive
     t = jnp.take_along_axis(excess, jnp.maximum(kept, 1) - 1, axis=-1)
     return jnp.maximum(x - t, 0.0)

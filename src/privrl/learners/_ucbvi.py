@@ -54,7 +54,7 @@ class UCBVI(AbstractOnlineLearner):
         return TransitionCounts(S, A, self.horizon, "pooled" if self.stationary else "per-stage")
 
     def schedule(self, num_users: int) -> Int[np.ndarray, " B"]:
-        return geometric_schedule(num_users, self.growth, self.first_block)
+        return geometric_schedule(num_users, self.growth, min(self.first_block, num_users))
 
     def declare(self, num_blocks: int) -> tuple[Declared, ...]:
         return (Declared("transitions", self._counts(), access="running", times=num_blocks),)
@@ -84,7 +84,7 @@ class UCBVI(AbstractOnlineLearner):
         def stage(V: Float[Array, " S"], h: Int[Array, ""]) -> tuple[Array, Array]:
             g = jnp.minimum(h, stages - 1)
             PV = P[g] @ V
-            deviation = (V - PV[..., None]) ** 2
+            deviation = (V[None, None, :] - PV[..., None]) ** 2
             spread = (v[g] * deviation).sum(axis=-1) / N[g] ** 2 + (P[g] * deviation).sum(axis=-1) / N[g]
             width = self.bonus * (jnp.sqrt(spread) + (V.max() - V.min()) / N[g])
             PV = jnp.where(known[g], jnp.minimum(PV + width, V.max()), V.max())

@@ -34,7 +34,7 @@ class OneHotFeatures(AbstractFeatures):
     num_actions: int = eqx.field(static=True)
 
     @property
-    def dim(self) -> int:  # type: ignore[override]
+    def dim(self) -> int:
         return self.num_states * self.num_actions
 
     @property
@@ -51,15 +51,15 @@ class TableFeatures(AbstractFeatures):
     table: Float[Array, "S A d"]
 
     @property
-    def num_states(self) -> int:  # type: ignore[override]
+    def num_states(self) -> int:
         return self.table.shape[0]
 
     @property
-    def num_actions(self) -> int:  # type: ignore[override]
+    def num_actions(self) -> int:
         return self.table.shape[1]
 
     @property
-    def dim(self) -> int:  # type: ignore[override]
+    def dim(self) -> int:
         return self.table.shape[2]
 
     def of(self, states: Int[Array, "*batch"], actions: Int[Array, "*batch"]) -> Float[Array, "*batch d"]:
@@ -71,7 +71,7 @@ class TableFeatures(AbstractFeatures):
         largest = float(np.max(np.linalg.norm(np.asarray(self.table), axis=-1)))
         if not largest <= 1.0 + _ROUNDING:
             raise ValueError(
-                f"`table` has a feature of norm {largest:.6g}; every feature must be finite with norm at most 1, because "
-                "the noise is calibrated to that bound. Divide the table by its largest norm (and multiply the measures "
-                "and reward weights of a linear MDP by it)."
+                f"`table` has a feature of norm {largest:.6g}; every feature must be finite with norm at most 1, "
+                "because the noise is calibrated to that bound. Divide the table by its largest norm (and multiply the "
+                "measures and reward weights of a linear MDP by it)."
             )

@@ -23,8 +23,8 @@ def proper_kernel(transition: Float[Array, "G S A S"], what: str) -> Float[Array
         lowest, gap = float(np.min(P)), float(np.max(np.abs(P.sum(axis=-1) - 1.0)))
         if not (lowest >= -_TOLERANCE and gap <= _TOLERANCE):
             raise ValueError(
-                f"The {what} is not a probability kernel: its smallest entry is {lowest:.3g} and a row misses the sum 1 "
-                f"by {gap:.3g}; both may be off by at most {_TOLERANCE:g}. Check the measures or weights, and whether "
+                f"The {what} is not a probability kernel: its smallest entry is {lowest:.3g} and a row misses the sum "
+                f"1 by {gap:.3g}; both may be off by at most {_TOLERANCE:g}. Check the measures or weights, and whether "
                 "features that were rescaled had their weights rescaled the other way."
             )
     transition = jnp.clip(transition, 0.0)

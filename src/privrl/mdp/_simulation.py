@@ -102,8 +102,8 @@ def flow_transitions(
 ) -> Transitions:
     """The counts of a `flow` as rows, one per cell; steps that start in a terminal state are not rows of anybody."""
     h, s, a, after = jnp.indices(counts.shape)
-    counts = jnp.where(jnp.asarray(_is_terminal(mdp.num_states, terminal))[:, None, None], 0.0, counts)
-    paid = jnp.broadcast_to(mdp.reward, counts.shape[:3])[..., None] if arrival is None else arrival
+    counts = jnp.where(jnp.asarray(_is_terminal(mdp.num_states, terminal))[s], 0.0, counts)
+    paid = jnp.broadcast_to(mdp.reward, counts.shape[:3])[..., None] if arrival is None else arrival[after]
     return Transitions(
         step=h.ravel(),
         state=s.ravel(),

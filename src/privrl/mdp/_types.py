@@ -15,11 +15,11 @@ class Trajectory(eqx.Module):
     next state was not recorded.
     """
 
-    states: Array
-    actions: Array
-    rewards: Float[Array, "*batch H"]
-    next_states: Array
-    length: Int[Array, "*batch"]
+    states: Array | np.ndarray
+    actions: Array | np.ndarray
+    rewards: Float[Array | np.ndarray, "*batch H"]
+    next_states: Array | np.ndarray
+    length: Int[Array | np.ndarray, "*batch"]
 
     @property
     def valid(self) -> Bool[Array, "*batch H"]:
@@ -34,12 +34,12 @@ class Transitions(eqx.Module):
     sum over transitions is written once, for rows, and serves both.
     """
 
-    step: Int[Array, " N"]
-    state: Int[Array, " N"]
-    action: Int[Array, " N"]
-    next_state: Int[Array, " N"]
-    count: Float[Array, " N"]
-    reward: Float[Array, " N"]
+    step: Int[Array | np.ndarray, " N"]
+    state: Int[Array | np.ndarray, " N"]
+    action: Int[Array | np.ndarray, " N"]
+    next_state: Int[Array | np.ndarray, " N"]
+    count: Float[Array | np.ndarray, " N"]
+    reward: Float[Array | np.ndarray, " N"]
 
     @classmethod
     def of(cls, trajectory: Trajectory) -> "Transitions":
@@ -84,7 +84,7 @@ class TabularPolicy(eqx.Module):
     def greedy(cls, values: Float[Array, "H S A"], tolerance: float = 1e-9) -> "TabularPolicy":
         """Uniform over the actions within `tolerance` of the best."""
         best = values >= values.max(axis=-1, keepdims=True) - tolerance
-        return cls(best / best.sum(axis=-1, keepdims=True))
+        return cls(best.astype(float) / best.sum(axis=-1, keepdims=True).astype(float))
 
     def realised(self, key: PRNGKeyArray) -> "TabularPolicy":
         """A deterministic policy: each (step, state) draws its action once."""

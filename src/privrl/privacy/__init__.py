@@ -27,7 +27,7 @@ from privrl.privacy._functional import GaussianProcessPath, ReleasedFunction, rk
 from privrl.privacy._ledger import Ledger, OverspentError
 from privrl.privacy._mechanisms import RandomisedResponse, clip_by_norm
 from privrl.privacy._noise import AbstractNoise, DebiasedNoise, GaussianNoise, LaplaceNoise, SymmetricNoise
-from privrl.privacy._privatizers import AbstractPrivatizer, Central, Local, NonPrivate, PairingError
+from privrl.privacy._privatizers import AbstractPrivatizer, Central, Local, NonPrivate, PairingError, Published
 from privrl.privacy._release import (
     AbstractCategorical,
     AbstractStatistic,

@@ -228,8 +228,9 @@ class Request:
 def epsilon_of(events: Sequence[Event], delta: float, *, adjacency: Adjacency = "replace-one") -> float:
     """The epsilon at `delta` of everything in `events` together, for the person who pays most.
 
-    Exact for unsampled Gaussian releases and for pure releases at `delta` = 0; an upper bound, tight to about 1e-5,
-    otherwise. Infinite if something was released without noise. `adjacency` only matters to sampled releases.
+    Exact for unsampled Gaussian releases and for pure releases at `delta` = 0; an upper bound, tight to 1e-5 or so
+    (sampled: 1e-4), otherwise. Infinite if something was released without noise. `adjacency` only matters to sampled
+    releases.
     """
     _check(0 <= delta < 1, f"`delta` is {delta}; it must lie in [0, 1).")
     return max(_epsilon(scope, delta, adjacency) for scope in _scopes(events))
@@ -247,7 +248,7 @@ def rho_of(events: Sequence[Event]) -> float:
     Sampling does not lower a rho here: zCDP has no useful amplification by sampling, while the unsampled value stays
     an upper bound because Rényi divergence is jointly quasi-convex. Use `epsilon_of` to see the gain of sampling.
     """
-    return max(sum(event.times * event.parameter**2 / 2 for event in scope) for scope in _scopes(events))
+    return max(math.fsum(event.times * event.parameter**2 / 2 for event in scope) for scope in _scopes(events))
 
 
 def mu_of(events: Sequence[Event]) -> float | None:

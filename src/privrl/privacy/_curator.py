@@ -1,17 +1,19 @@
 """The curator of a data set at rest: the only one who sees people, and answers with releases."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Array
 
 from privrl.privacy._channels import Mechanism, law_of, sensitivity_of
+from privrl.privacy._functional import GaussianProcessPath, ReleasedFunction
 from privrl.privacy._ledger import Ledger
 from privrl.privacy._release import AbstractStatistic, Release
 from privrl.privacy._sources import AbstractSource
 
 
+@runtime_checkable
 class People(Protocol):
     """A data set at rest, as the curator needs it."""
 
@@ -54,9 +56,8 @@ class Curator:
         if chosen is None:
             raise ValueError(f"Release `{name}` was declared without a statistic; pass the one to release.")
         parameter = self._ledger.spend(name)
-        number = self._asked.get(name, 0)
-        self._asked[name] = number + 1
-        sensitivity = self._people.records_per_unit * sensitivity_of(chosen, self._mechanism, self._ledger.adjacency)
+        number = self._next(name)
+        sensitivity = self._people.records_per_unit * self._sensitivity(chosen, declared.sampling)
         law = law_of(chosen, self._mechanism, sensitivity / parameter)
         self._ledger.record(name, sensitivity, sensitivity / parameter)
         total = self._people.total(chosen, self._sampled(name, number, declared.sampling))
@@ -65,10 +66,38 @@ class Curator:
         draw = self._source.normal if law.white == "normal" else self._source.laplace
         return Release(total + law.scaled(draw((name, number), law.shape)), law)
 
+    def function(
+        self, name: str, function: Callable[[Array], Array], *, distance: float, beta: float, depth: int = 12
+    ) -> ReleasedFunction:
+        """Releases a function on [0, 1], to be asked for ever at no further cost.
+
+        `distance` bounds the RKHS norm (kernel exp(-beta|x-y|)) of the difference that one person can make.
+        """
+        parameter = self._ledger.spend(name)
+        self._ledger.record(name, distance, distance / parameter)
+        path = GaussianProcessPath(self._source.key((name, self._next(name))), beta, depth)
+        return ReleasedFunction(function, distance / parameter, path)
+
     def skip(self, name: str, to: tuple[str, ...]) -> None:
         """Gives up the next release of `name` and spends its share on the coming releases of `to`."""
         if self._ledger.parameter(name) != np.inf:
             self._ledger.skip(name, to)
+
+    def _next(self, name: str) -> int:
+        """The number of this release of a name, for its noise label."""
+        self._asked[name] = self._asked.get(name, -1) + 1
+        return self._asked[name]
+
+    def _sensitivity(self, statistic: AbstractStatistic, sampling: float) -> float:
+        """What one record can move the released sum by.
+
+        Under Poisson sampling and replacement the two worlds differ by a term against *nothing* as well: a person who
+        is not drawn contributes zero, so the noise must cover twice the norm of one term, not the distance of two.
+        """
+        adjacency = self._ledger.adjacency
+        if sampling < 1.0 and adjacency == "replace-one":
+            return 2.0 * sensitivity_of(statistic, self._mechanism, "add-remove")
+        return sensitivity_of(statistic, self._mechanism, adjacency)
 
     def _sampled(self, name: str, number: int, sampling: float) -> Callable[[int], np.ndarray] | None:
         """A secret independent coin per person for Poisson sampling; none where everybody takes part."""

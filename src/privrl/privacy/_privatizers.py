@@ -6,13 +6,14 @@ declarations into a ledger, and opens one channel per streamed declaration (see 
 
 import abc
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import jax.numpy as jnp
 
-from privrl.privacy._accounting import Event, Request, calibrate
+from privrl.privacy._accounting import Event, Request, calibrate, zcdp_epsilon
+from privrl.privacy._accounting import Mechanism as AnyMechanism
 from privrl.privacy._budget import Budget
 from privrl.privacy._certificate import Notion
 from privrl.privacy._channels import (
@@ -58,6 +59,11 @@ class AbstractPrivatizer(abc.ABC):
     @abc.abstractmethod
     def mechanism_of_rounds(self) -> Mechanism:
         """The noise of releases that a curator makes about everybody."""
+
+    @property
+    def claimed(self) -> Mapping[str, Any] | None:
+        """The guarantee that a paper claims for the same noise, where it differs from ours."""
+        return None
 
     @abc.abstractmethod
     def check(self, learner: str, declared: Sequence[Declared]) -> None:
@@ -160,6 +166,50 @@ class Central(AbstractPrivatizer):
 
 
 @dataclass(frozen=True)
+class Published(AbstractPrivatizer):
+    """A curator with the noise of a paper, whatever it is worth: the certificate shows claimed and exact epsilon.
+
+    Arguments:
+        parameters: per release name the mu (true sensitivity over the paper's noise scale) of one release.
+        claimed_rho: the zero-concentrated privacy that the paper claims for all of them.
+        delta: where both epsilons are stated.
+        source: which paper.
+    """
+
+    parameters: Mapping[str, float]
+    claimed_rho: float
+    source: str
+    delta: float = 1e-6
+    continual: Continual = "fresh"
+    adjacency: Adjacency = "replace-one"
+    notion: ClassVar[Notion] = "central"
+
+    @property
+    def reported_delta(self) -> float:
+        return self.delta
+
+    @property
+    def mechanism_of_rounds(self) -> Mechanism:
+        return "gaussian"
+
+    @property
+    def claimed(self) -> Mapping[str, Any]:
+        epsilon = zcdp_epsilon(self.claimed_rho, self.delta)
+        return {"epsilon": epsilon, "delta": self.delta, "rho": self.claimed_rho, "source": self.source}
+
+    def check(self, learner: str, declared: Sequence[Declared]) -> None:
+        missing = [d.name for d in declared if d.name not in self.parameters]
+        if missing:
+            raise PairingError(f"The published noise of {self.source} has no scale for {missing} of `{learner}`.")
+
+    def calibrate(self, declared: Sequence[Declared]) -> Ledger:
+        return Ledger(declared, [_event(d, "gaussian", self.parameters[d.name]) for d in declared], self.adjacency)
+
+    def channel(self, declared: Declared, ledger: Ledger) -> AbstractChannel:
+        return _curator_channel(declared, ledger, "gaussian", self.continual)
+
+
+@dataclass(frozen=True)
 class Local(AbstractPrivatizer):
     """Nobody is trusted: each person randomises their one message before it leaves their device.
 
@@ -248,8 +298,9 @@ def _curator_channel(declared: Declared, ledger: Ledger, mechanism: Mechanism, c
     return kind(declared.statistic, jnp.asarray(sensitivity / parameter), mechanism)
 
 
-def _event(declared: Declared, mechanism: str, parameter: float) -> Event:
-    return Event(declared.name, mechanism, parameter, declared.touches, declared.group, declared.sampling)  # type: ignore[arg-type]
+def _event(declared: Declared, mechanism: AnyMechanism, parameter: float) -> Event:
+    sampling = declared.sampling if mechanism == "gaussian" else 1.0
+    return Event(declared.name, mechanism, parameter, declared.touches, declared.group, sampling)
 
 
 def _symbols(declared: Declared) -> int:

@@ -72,8 +72,9 @@ def _record(key: PRNGKeyArray) -> None:
     if drawn is None:
         return
 
-    def append(data: np.ndarray) -> None:
-        drawn.extend(tuple(int(word) for word in row) for row in np.reshape(data, (-1, np.shape(data)[-1])))
+    def append(data: Array | np.ndarray) -> None:
+        words = np.asarray(data)
+        drawn.extend(tuple(row) for row in words.reshape(-1, words.shape[-1]).tolist())
 
     jax.debug.callback(append, jax.random.key_data(key))
 
@@ -98,6 +99,10 @@ class AbstractSource(abc.ABC):
     @abc.abstractmethod
     def uniform(self, label: Label, shape: tuple[int, ...]) -> Float[Array | np.ndarray, "..."]:
         """Independent uniform entries in [0, 1)."""
+
+    @abc.abstractmethod
+    def key(self, label: Label) -> PRNGKeyArray:
+        """A JAX key of its own, for noise that is drawn on demand, such as a path."""
 
     def _claim(self, label: Label) -> bytes:
         """A stable digest of the label, refused the second time."""
@@ -130,6 +135,9 @@ class Seeded(AbstractSource):
     def uniform(self, label: Label, shape: tuple[int, ...]) -> Float[Array, "..."]:
         return uniform(self._folded(label), shape)
 
+    def key(self, label: Label) -> PRNGKeyArray:
+        return self._folded(label)
+
     def _folded(self, label: Label) -> PRNGKeyArray:
         key = self._key
         for word in np.frombuffer(self._claim(label), "<u4"):
@@ -157,6 +165,10 @@ class System(AbstractSource):
 
     def uniform(self, label: Label, shape: tuple[int, ...]) -> Float64[np.ndarray, "..."]:
         return self._draw(label, shape, lambda u: u)
+
+    def key(self, label: Label) -> PRNGKeyArray:
+        self._claim(label)
+        return jax.random.wrap_key_data(jnp.asarray(np.frombuffer(os.urandom(8), np.uint32)), impl="threefry2x32")
 
     def _draw(
         self, label: Label, shape: tuple[int, ...], inverse: Callable[[np.ndarray], np.ndarray]

@@ -28,9 +28,14 @@ from privrl.statistics._rows import AbstractRowStatistic, clipped_reward, within
 Counting = Literal["per-stage", "pooled", "first-visit"]
 
 
+def _same_pair(rows: Transitions) -> Bool[Array, "H H"]:
+    """Which rows of one episode have the same (state, action)."""
+    return (rows.state[:, None] == rows.state[None, :]) & (rows.action[:, None] == rows.action[None, :])
+
+
 def first_visits(rows: Transitions, counted: Bool[Array, " H"]) -> Bool[Array, " H"]:
     """The rows of one episode at which a (state, action) pair is taken for the first time."""
-    same = (rows.state[:, None] == rows.state) & (rows.action[:, None] == rows.action) & counted
+    same = _same_pair(rows) & counted[None, :]
     return ~jnp.any(jnp.tril(same, k=-1), axis=1)
 
 
@@ -71,9 +76,9 @@ class AbstractCounts(AbstractRowStatistic):
 
     def rows(self, trajectory: Trajectory) -> Transitions:
         rows = Transitions.of(trajectory)
-        weight = rows.count * self._inside(rows)
+        weight = jnp.where(self._inside(rows), rows.count, 0.0)
         if self.counting == "first-visit":
-            weight = weight * first_visits(rows, weight > 0)
+            weight = jnp.where(first_visits(rows, weight > 0), weight, 0.0)
         if self.contribution_norm is not None:
             norm = jnp.maximum(self._norm(rows, weight), self.contribution_norm)
             weight = weight * (self.contribution_norm / norm)
@@ -85,7 +90,7 @@ class AbstractCounts(AbstractRowStatistic):
         if self.counting == "per-stage" and self.stage is None:
             cell = (rows.step, *cell)
         cell = tuple(jnp.where(inside, index, 0) for index in cell)
-        return jnp.zeros(self.shape).at[cell].add(self._weight(rows) * inside)
+        return jnp.zeros(self.shape).at[cell].add(jnp.where(inside, self._weight(rows), 0.0))
 
     def l2(self, adjacency: Adjacency) -> float:
         norm = float(self.horizon) if self.counting == "pooled" else math.sqrt(self._most_cells)
@@ -115,8 +120,7 @@ class AbstractCounts(AbstractRowStatistic):
         """At least the norm of this episode's table: merging next states can only raise it."""
         if self.counting != "pooled":
             return jnp.sqrt(jnp.sum(weight**2))
-        same = (rows.state[:, None] == rows.state) & (rows.action[:, None] == rows.action)
-        return jnp.sqrt(weight @ same.astype(float) @ weight)
+        return jnp.sqrt(weight @ _same_pair(rows).astype(float) @ weight)
 
 
 class VisitCounts(AbstractCounts):

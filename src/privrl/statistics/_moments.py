@@ -45,7 +45,7 @@ class Gram(AbstractMoment):
         return (self.features.dim, self.features.dim)
 
     def of_rows(self, rows: Transitions) -> Array:
-        weight = rows.count * self._counted(rows, "ignored")
+        weight = jnp.where(self._counted(rows, "ignored"), rows.count, 0.0)
         phi = self.features.of(rows.state, rows.action)
         return (phi * weight[:, None]).T @ phi
 
@@ -77,14 +77,16 @@ class Targets(AbstractMoment):
     @property
     def midpoint(self) -> Float[Array, ""]:
         """What was subtracted from every target, to be added back to the regression."""
-        return (self.low + self.high + self.with_reward) / 2
+        return (self.low + self.high + float(self.with_reward)) / 2
 
     def of_rows(self, rows: Transitions) -> Array:
-        weight = rows.count * self._counted(rows, "ignored")
+        weight = jnp.where(self._counted(rows, "ignored"), rows.count, 0.0)
         known = within(rows, self.features.num_states, self.features.num_actions, "needed")
         values = jnp.clip(self.values, self.low, self.high)
         V = jnp.where(known, values[jnp.where(known, rows.next_state, 0)], self.low)
-        y = weight * (V - self.midpoint) + self.with_reward * (clipped_reward(rows) * (weight > 0))
+        y = weight * (V - self.midpoint)
+        if self.with_reward:
+            y = y + jnp.where(weight > 0, clipped_reward(rows), 0.0)
         return y @ self.features.of(rows.state, rows.action)
 
     def l2(self, adjacency: Adjacency) -> float:

@@ -1,0 +1,175 @@
+"""What to cite: the papers behind a recipe, or behind a learner and a privatizer, as BibTeX.
+
+A learner names its sources in its own file, as tags such as `[qiao-wang A1:4]` or as authors and year in its docstring
+(`Azar, Osband and Munos 2017`). What a file names is what its users are told to cite, so there is no second list to
+keep in step.
+"""
+
+import functools
+import inspect
+import re
+import sys
+import typing
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from privrl.learners import AbstractLearner, AbstractOnlineLearner
+from privrl.privacy import AbstractPrivatizer, Central, Local
+from privrl.recipes import Recipe, get
+
+
+@dataclass(frozen=True)
+class Reference:
+    """One publication; `authors` as "First Last" in order, `venue` the journal or the proceedings."""
+
+    kind: typing.Literal["article", "inproceedings", "misc"]
+    authors: tuple[str, ...]
+    title: str
+    venue: str
+    year: int
+    pages: str = ""
+
+    def bibtex(self, key: str) -> str:
+        """The entry as BibTeX."""
+        place = {"article": "journal", "inproceedings": "booktitle", "misc": "howpublished"}[self.kind]
+        fields = {"author": " and ".join(self.authors), "title": self.title, place: self.venue, "year": str(self.year)}
+        if self.pages:
+            fields["pages"] = self.pages
+        lines = [f"  {name:<12} = {{{value}}}," for name, value in fields.items()]
+        return "\n".join([f"@{self.kind}{{{key},", *lines, "}"])
+
+    @property
+    def named(self) -> str:
+        """How a docstring names it: surnames and year."""
+        *others, last = [author.split()[-1] for author in self.authors]
+        return f"{', '.join(others)} and {last} {self.year}" if others else f"{last} {self.year}"
+
+
+references: dict[str, Reference] = {
+    "qiao-wang": Reference(
+        "inproceedings",
+        ("Dan Qiao", "Yu-Xiang Wang"),
+        "Offline Reinforcement Learning with Differential Privacy",
+        "Advances in Neural Information Processing Systems 36",
+        2023,
+    ),
+    "sahu": Reference(
+        "misc",
+        ("Sharan Sahu",),
+        "Towards Optimal Differentially Private Regret Bounds in Linear {MDP}s",
+        "arXiv:2504.09339",
+        2025,
+    ),
+    "liao-he-gu": Reference(
+        "inproceedings",
+        ("Chonghua Liao", "Jiafan He", "Quanquan Gu"),
+        "Locally Differentially Private Reinforcement Learning for Linear Mixture {M}arkov Decision Processes",
+        "Asian Conference on Machine Learning",
+        2022,
+    ),
+    "chowdhury-zhou-shroff": Reference(
+        "inproceedings",
+        ("Sayak Ray Chowdhury", "Xingyu Zhou", "Ness Shroff"),
+        "Adaptive Control of Differentially Private Linear Quadratic Systems",
+        "IEEE International Symposium on Information Theory",
+        2021,
+    ),
+    "wang-hegde": Reference(
+        "inproceedings",
+        ("Baoxiang Wang", "Nidhi Hegde"),
+        "Privacy-Preserving {Q}-Learning with Functional Noise in Continuous Spaces",
+        "Advances in Neural Information Processing Systems 32",
+        2019,
+    ),
+    "jin-yang-wang": Reference(
+        "inproceedings",
+        ("Ying Jin", "Zhuoran Yang", "Zhaoran Wang"),
+        "Is Pessimism Provably Efficient for Offline {RL}?",
+        "International Conference on Machine Learning",
+        2021,
+    ),
+    "azar-osband-munos": Reference(
+        "inproceedings",
+        ("Mohammad Gheshlaghi Azar", "Ian Osband", "Rémi Munos"),
+        "Minimax Regret Bounds for Reinforcement Learning",
+        "International Conference on Machine Learning",
+        2017,
+    ),
+    "dong-roth-su": Reference(
+        "article",
+        ("Jinshuo Dong", "Aaron Roth", "Weijie J. Su"),
+        "{G}aussian Differential Privacy",
+        "Journal of the Royal Statistical Society: Series B",
+        2022,
+        "3--37",
+    ),
+    "fichtenberger-henzinger-upadhyay": Reference(
+        "inproceedings",
+        ("Hendrik Fichtenberger", "Monika Henzinger", "Jalaj Upadhyay"),
+        "Constant Matters: Fine-grained Error Bound on Differentially Private Continual Observation",
+        "International Conference on Machine Learning",
+        2023,
+    ),
+    "kearns-pai-roth-ullman": Reference(
+        "inproceedings",
+        ("Michael Kearns", "Mallesh M. Pai", "Aaron Roth", "Jonathan Ullman"),
+        "Mechanism Design in Large Games: Incentives and Privacy",
+        "Innovations in Theoretical Computer Science",
+        2014,
+    ),
+    "warner": Reference(
+        "article",
+        ("Stanley L. Warner",),
+        "Randomized Response: A Survey Technique for Eliminating Evasive Answer Bias",
+        "Journal of the American Statistical Association",
+        1965,
+        "63--69",
+    ),
+}
+
+_CENTRAL = ("dong-roth-su",)
+_JOINT = ("kearns-pai-roth-ullman", "fichtenberger-henzinger-upadhyay")
+_LOCAL = ("warner",)
+
+
+def citation(learner: str | AbstractLearner | type[AbstractLearner], privatizer: AbstractPrivatizer | None = None) -> str:
+    """BibTeX of what stands behind a recipe (by name), or behind a learner and a privatizer.
+
+    `citation("dp-apvi")`, or `citation(learner, Central(epsilon=1.0, delta=1e-6))`.
+    """
+    return "\n\n".join(references[key].bibtex(key) for key in citation_keys(learner, privatizer))
+
+
+def citation_keys(
+    learner: str | AbstractLearner | type[AbstractLearner], privatizer: AbstractPrivatizer | None = None
+) -> tuple[str, ...]:
+    """The keys of `references` that `citation` writes out, the algorithm's own first."""
+    if isinstance(learner, str):
+        recipe = get(learner)
+        kind, trust = _learner_of(recipe), recipe.trust
+    else:
+        kind = learner if isinstance(learner, type) else type(learner)
+        trust = "central" if isinstance(privatizer, Central) else "local" if isinstance(privatizer, Local) else "none"
+    keys = _named_in(kind)
+    if trust == "central":
+        keys += _CENTRAL + (_JOINT if issubclass(kind, AbstractOnlineLearner) else ())
+    elif trust == "local":
+        keys += _LOCAL
+    return tuple(dict.fromkeys(keys))
+
+
+def _learner_of(recipe: Recipe) -> type[AbstractLearner]:
+    """The class that a recipe builds: what its builder is annotated to return."""
+    build = recipe.learner.func if isinstance(recipe.learner, functools.partial) else recipe.learner
+    return typing.get_type_hints(build)["return"]
+
+
+def _named_in(kind: type[AbstractLearner]) -> tuple[str, ...]:
+    module = sys.modules[kind.__module__]
+    tags = set(re.findall(r"\[([a-z-]+)[\] ]", inspect.getsource(module)))
+    docstring = " ".join((module.__doc__ or "").split())
+    return tuple(_ordered(key for key, entry in references.items() if key in tags or entry.named in docstring))
+
+
+def _ordered(keys: Iterable[str]) -> list[str]:
+    return sorted(keys, key=list(references).index)

@@ -1,0 +1,218 @@
+"""What every learner owes, whoever wrote it: checked for all recipes and for a toy learner of every pattern."""
+
+import dataclasses
+import itertools
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import privrl
+from privrl.mdp import OneHotFeatures, TabularMDP, Trajectory
+from privrl.privacy import AbstractStatistic, PairingError, record_draws
+
+BUDGET = {"epsilon": 2.0, "delta": 1e-5}
+
+
+def tiny_world(horizon=4, num_states=3, num_actions=2, seed=0):
+    """A small random world, the same for everybody."""
+    rng = np.random.default_rng(seed)
+    mdp = TabularMDP(
+        jnp.asarray(rng.dirichlet(np.ones(num_states), (1, num_states, num_actions))),
+        jnp.asarray(rng.uniform(size=(1, num_states, num_actions))),
+        jnp.asarray(rng.dirichlet(np.ones(num_states))),
+        horizon,
+    )
+    behaviour = jnp.full((num_states, num_actions), 1 / num_actions)
+    return privrl.envs.Env(mdp, OneHotFeatures(num_states, num_actions), behaviour, "tiny")
+
+
+def tiny_data(env, episodes=200, seed=1):
+    sampled = env.sample(env.behaviour_policy(), episodes, jax.random.key(seed))
+    return privrl.data.Episodes.of(sampled, num_states=env.num_states, num_actions=env.num_actions)
+
+
+def all_trajectories(horizon, num_states, num_actions, rewards=(0.0, 1.0), lengths=None):
+    """Every record that can be told apart: states, actions, last next state, rewards, and every length."""
+    for length in lengths if lengths is not None else range(horizon + 1):
+        for states in itertools.product(range(num_states), repeat=length + 1):
+            for actions in itertools.product(range(num_actions), repeat=length):
+                for reward in itertools.product(rewards, repeat=length):
+                    pad = horizon - length
+                    yield Trajectory(
+                        jnp.array([*states[:-1], *[0] * pad]).astype(int),
+                        jnp.array([*actions, *[0] * pad]).astype(int),
+                        jnp.array([*reward, *[0.0] * pad], float),
+                        jnp.array([*states[1:], *[-1] * pad]).astype(int),
+                        jnp.array(length),
+                    )
+
+
+def stack(trajectories):
+    return jax.tree.map(lambda *xs: jnp.stack(xs), *trajectories)
+
+
+def hostile_trajectories(horizon, num_states, num_actions, seed=0, count=60):
+    """Random, extreme and malformed records: out of range, infinite, not a number, longer than allowed."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for i in range(count):
+        states = rng.integers(0, num_states, horizon + 1)
+        actions = rng.integers(0, num_actions, horizon)
+        rewards = rng.choice([0.0, 1.0], horizon)
+        length = horizon
+        if i % 5 == 1:
+            states[:] = states[0]
+            actions[:] = actions[0]
+        if i % 5 == 2:
+            states = rng.integers(-3, num_states + 3, horizon + 1)
+            actions = rng.integers(-3, num_actions + 3, horizon)
+        if i % 5 == 3:
+            rewards = rng.choice([np.nan, np.inf, -np.inf, -7.0, 1e300], horizon)
+        if i % 5 == 4:
+            length = int(rng.integers(0, horizon + 5))
+        made.append(
+            Trajectory(
+                jnp.asarray(states[:-1]), jnp.asarray(actions), jnp.asarray(rewards), jnp.asarray(states[1:]), jnp.array(length)
+            )
+        )
+    return stack(made)
+
+
+def distances(statistic: AbstractStatistic, records, question=None):
+    """The largest L2 and L1 distance between two records' answers, and the largest norms, by brute force."""
+    each = jax.jit(jax.vmap(lambda x: statistic.answer(statistic.contribution(x, question), question).ravel()))
+    x = np.unique(np.asarray(each(records)), axis=0)
+    l2 = np.sqrt(np.maximum((x**2).sum(1)[:, None] + (x**2).sum(1) - 2 * x @ x.T, 0)).max()
+    l1 = max(np.abs(x - row).sum(1).max() for row in x)
+    return {
+        ("replace-one", "l2"): l2,
+        ("replace-one", "l1"): l1,
+        ("add-remove", "l2"): np.linalg.norm(x, axis=1).max(),
+        ("add-remove", "l1"): np.abs(x).sum(1).max(),
+    }
+
+
+def check_sensitivity(statistic: AbstractStatistic, records, question=None):
+    """No pair of records breaks the declared sensitivities, under either relation."""
+    for (adjacency, norm), found in distances(statistic, records, question).items():
+        if norm == "l1" and statistic.symmetric:
+            continue
+        assert found <= getattr(statistic, norm)(adjacency) * (1 + 1e-9), (adjacency, norm)
+
+
+class _Watched(eqx.Module):
+    """A learner whose questions are written down, so that their statistics can be attacked afterwards."""
+
+    inner: object
+    seen: list = eqx.field(static=True)
+
+    def __call__(self, ask):
+        def watched(name, statistic=None):
+            self.seen.append(statistic)
+            return ask(name, statistic)
+
+        watched.skip = ask.skip
+        return self.inner.fit(watched)
+
+
+def statistics_of(learner, data):
+    """Every statistic that an offline learner releases on this data."""
+    declared = [d.statistic for d in learner.declare() if d.statistic is not None]
+    asked: list = []
+    original = type(learner).fit
+    try:
+        type(learner).fit = lambda self, ask: _Watched(_Original(self, original), asked)(ask)
+        privrl.fit(data, learner, privrl.NonPrivate(), key=jax.random.key(0))
+    finally:
+        type(learner).fit = original
+    return declared + [s for s in asked if s is not None]
+
+
+@dataclasses.dataclass
+class _Original:
+    learner: object
+    method: object
+
+    def fit(self, ask):
+        return self.method(self.learner, ask)
+
+
+def check_certificate(certificate, epsilon, delta, notion):
+    assert certificate.notion == notion
+    assert certificate.delta == delta
+    assert epsilon * 0.999 <= certificate.epsilon <= epsilon * (1 + 1e-9)
+    assert math.isclose(certificate.recomputed(), certificate.epsilon, rel_tol=1e-12)
+    again = privrl.Certificate.from_json(certificate.to_json())
+    assert again.to_json() == certificate.to_json()
+    assert all(release["counted"] <= release["declared"] for release in certificate.releases)
+    assert sum(release["counted"] for release in certificate.releases) > 0
+
+
+def equal(left, right, tolerance=0.0):
+    leaves = zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True)
+    return all(np.max(np.abs(np.asarray(x) - np.asarray(y))) <= tolerance for x, y in leaves)
+
+
+def check_offline(learner, data, budget=BUDGET, mechanism="gaussian"):
+    """No noise equals non-private, bit for bit; same key, same result; certificate; fresh noise; sensitivities."""
+    key = jax.random.key(11)
+    exact = privrl.fit(data, learner, privrl.NonPrivate(), key=key)
+    noiseless = privrl.fit(data, learner, privrl.Central(epsilon=math.inf, mechanism=mechanism), key=key)
+    assert equal(exact.policy, noiseless.policy)
+    assert math.isinf(exact.certificate.epsilon) and exact.certificate.notion == "none"
+    assert math.isinf(noiseless.certificate.epsilon)
+
+    private = privrl.Central(**budget, mechanism=mechanism)
+    with record_draws() as drawn:
+        first = privrl.fit(data, learner, private, key=key)
+    assert len(drawn) == len(set(drawn)) > 0
+    assert sum(r["counted"] for r in first.certificate.releases) <= len(drawn)
+    assert equal(first.policy, privrl.fit(data, learner, private, key=key).policy)
+    check_certificate(first.certificate, budget["epsilon"], budget.get("delta", 0.0), "central")
+    assert "simulation" in first.certificate.noise_source
+    unseeded = privrl.fit(data, learner, private)
+    assert "operating system" in unseeded.certificate.noise_source
+    for probabilities in jax.tree.leaves(first.policy):
+        assert np.allclose(np.asarray(probabilities).sum(-1), 1)
+
+    H, (S, A) = learner.horizon, learner.space
+    for statistic in statistics_of(learner, data):
+        check_sensitivity(statistic, hostile_trajectories(H, S, A))
+    with pytest.raises(PairingError, match="already left"):
+        privrl.fit(data, learner, privrl.Local(**budget))
+
+
+def check_online(learner, env, budget=BUDGET, episodes=60, local=None):
+    """The same for learners that plan while people take part, under every privatizer that can serve them."""
+    key = jax.random.key(12)
+    settings = {"episodes": episodes, "seeds": 2, "key": key}
+    exact = privrl.run(env, learner, privrl.NonPrivate(), **settings)
+    noiseless = privrl.run(env, learner, privrl.Central(epsilon=math.inf), **settings)
+    np.testing.assert_allclose(exact.block_regret, noiseless.block_regret, atol=1e-8)
+    assert math.isinf(exact.certificate.epsilon)
+
+    private = privrl.Central(**budget)
+    with record_draws() as drawn:
+        first = privrl.run(env, learner, private, **settings)
+    assert len(drawn) == len(set(drawn)) > 0
+    again = privrl.run(env, learner, private, **settings)
+    np.testing.assert_array_equal(first.block_regret, again.block_regret)
+    check_certificate(first.certificate, budget["epsilon"], budget["delta"], "joint")
+    assert first.regret.shape == (2, episodes)
+    np.testing.assert_allclose(first.regret.sum(1), first.total_regret)
+    assert (first.block_regret > -1e-12).all()
+
+    declared = learner.declare(3)
+    if any(d.access == "rounds" for d in declared):
+        with pytest.raises(PairingError, match="already left"):
+            privrl.run(env, learner, privrl.Local(**budget), **settings)
+        return
+    for privatizer in local or ():
+        with record_draws() as drawn:
+            result = privrl.run(env, learner, privatizer, **settings)
+        assert len(drawn) == len(set(drawn)) >= 2 * episodes
+        check_certificate(result.certificate, budget["epsilon"], privatizer.delta or 0.0, "local")

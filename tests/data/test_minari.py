@@ -1,0 +1,126 @@
+"""Minari datasets: discrete spaces in, episodes out."""
+
+import builtins
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete
+
+from privrl.data import TableError, from_minari
+
+SIZES: dict[str, Any] = {"horizon": 4, "num_states": 5, "num_actions": 3}
+
+
+@dataclass
+class FakeEpisode:
+    observations: Any
+    actions: Any
+    rewards: Any
+
+
+@dataclass
+class FakeDataset:
+    """As much of a `MinariDataset` as is used."""
+
+    episodes: list[FakeEpisode]
+    observation_space: Any = field(default_factory=lambda: Discrete(5))
+    action_space: Any = field(default_factory=lambda: Discrete(3))
+
+    @property
+    def total_episodes(self) -> int:
+        return len(self.episodes)
+
+    def iterate_episodes(self) -> Any:
+        return iter(self.episodes)
+
+
+def two_episodes(shift: int = 0) -> list[FakeEpisode]:
+    return [
+        FakeEpisode(np.array([0, 1, 2]) + shift, np.array([0, 1]), np.array([0.0, 1.0])),
+        FakeEpisode(np.array([[3], [4], [4], [0]]) + shift, np.array([2, 2, 0]), np.array([0.5, 0.0, 0.25])),
+    ]
+
+
+def check_two(data: Any) -> None:
+    assert (data.num_units, data.num_episodes) == (2, 2)
+    (batch,) = data.batches(2)
+    np.testing.assert_array_equal(batch.length, [2, 3])
+    np.testing.assert_array_equal(batch.states, [[0, 1, 0, 0], [3, 4, 4, 0]])
+    np.testing.assert_array_equal(batch.next_states, [[1, 2, -1, -1], [4, 4, 0, -1]])
+    np.testing.assert_array_equal(batch.actions, [[0, 1, 0, 0], [2, 2, 0, 0]])
+    np.testing.assert_array_equal(batch.rewards, [[0.0, 1.0, 0.0, 0.0], [0.5, 0.0, 0.25, 0.0]])
+
+
+def test_episodes_with_known_next_states() -> None:
+    check_two(from_minari(FakeDataset(two_episodes()), **SIZES))
+
+
+def test_a_space_may_start_elsewhere() -> None:
+    check_two(from_minari(FakeDataset(two_episodes(shift=10), Discrete(5, start=10)), **SIZES))
+
+
+def test_owners_share_a_bound() -> None:
+    data = from_minari(FakeDataset(two_episodes()), units=["me", "me"], **SIZES)
+    assert (data.num_units, data.num_episodes) == (1, 1)
+
+
+def test_a_dataset_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    minari = pytest.importorskip("minari")
+    from minari.data_collector import EpisodeBuffer
+
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    buffers = [
+        EpisodeBuffer(
+            id=k,
+            observations=episode.observations.reshape(-1).tolist(),
+            actions=episode.actions.tolist(),
+            rewards=episode.rewards.tolist(),
+            terminations=[False] * (len(episode.rewards) - 1) + [True],
+            truncations=[False] * len(episode.rewards),
+        )
+        for k, episode in enumerate(two_episodes())
+    ]
+    spaces = {"observation_space": Discrete(5), "action_space": Discrete(3)}
+    about = {"algorithm_name": "none", "author": "nobody", "author_email": "none", "code_permalink": "none"}
+    about["description"] = "two episodes"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it would like scores and an environment too
+        minari.create_dataset_from_buffers("small/two-v0", buffers, data_format="arrow", **spaces, **about)
+    check_two(from_minari("small/two-v0", **SIZES))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "sizes", "words"),
+    [
+        (
+            FakeDataset(two_episodes(), observation_space=Box(0, 1, (2,))),
+            {},
+            "observation space of the dataset is `Box`",
+        ),
+        (FakeDataset(two_episodes(), action_space=Box(0, 1, (2,))), {}, "action space of the dataset is `Box`"),
+        (FakeDataset(two_episodes()), {"horizon": 2}, "Episode 1 is longer than the horizon"),
+        (FakeDataset(two_episodes()), {"num_states": 4}, "`states` is out of range at episode 1, step 1"),
+        (FakeDataset(two_episodes()), {"reward_range": (0.0, 0.5)}, "`rewards` is out of range at episode 0, step 1"),
+        (FakeDataset([FakeEpisode([0, 1], [0, 1], [0.0, 1.0])]), {}, "Episode 0 has 2 entries where 3 are expected"),
+    ],
+)
+def test_what_is_refused(dataset: FakeDataset, sizes: dict[str, Any], words: str) -> None:
+    with pytest.raises(TableError, match=words):
+        from_minari(dataset, **{**SIZES, **sizes})
+
+
+def test_without_minari_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *rest: Any) -> Any:
+        if name == "minari":
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ImportError, match=r"privrl\[minari\]"):
+        from_minari("small/two-v0", **SIZES)

@@ -1,0 +1,55 @@
+"""The contract of `contract.py`, over every recipe and every registered learner."""
+
+import jax
+import numpy as np
+import pytest
+
+import privrl
+from privrl.learners import AbstractOfflineLearner, registry
+from privrl.recipes import Problem, recipes
+from contract import BUDGET, check_offline, check_online, tiny_data, tiny_world
+
+OFFLINE = [r for r in recipes.values() if r.family == "offline" and r.trust == "none"]
+ONLINE = [r for r in recipes.values() if r.family == "online" and r.trust == "none"]
+LOCAL = (privrl.Local(epsilon=BUDGET["epsilon"]), privrl.Local(**BUDGET))
+
+
+def test_every_registered_learner_has_a_recipe():
+    problem = Problem.of(tiny_world())
+    built = {type(recipe.learner(problem)) for recipe in recipes.values()}
+    assert built == set(registry)
+
+
+@pytest.mark.parametrize("recipe", OFFLINE, ids=lambda r: r.name)
+def test_offline(recipe):
+    env = tiny_world()
+    check_offline(recipe.learner(Problem.of(env)), tiny_data(env))
+
+
+@pytest.mark.parametrize("recipe", ONLINE, ids=lambda r: r.name)
+def test_online(recipe):
+    env = tiny_world()
+    check_online(recipe.learner(Problem.of(env)), env, local=LOCAL)
+
+
+@pytest.mark.parametrize("recipe", ONLINE, ids=lambda r: r.name)
+def test_compiled_equals_plain(recipe):
+    """The same run without compilation, operation by operation."""
+    env = tiny_world(horizon=2, num_states=2)
+    learner = recipe.learner(Problem.of(env))
+    settings = {"episodes": 3, "key": jax.random.key(3), "flow": False}
+    compiled = privrl.run(env, learner, privrl.Central(**BUDGET), **settings)
+    with jax.disable_jit():
+        plain = privrl.run(env, learner, privrl.Central(**BUDGET), **settings)
+    np.testing.assert_allclose(compiled.block_regret, plain.block_regret, atol=1e-10)
+
+
+def test_verbs_name_the_right_verb():
+    env = tiny_world()
+    offline = next(r for r in OFFLINE).learner(Problem.of(env))
+    online = next(r for r in ONLINE).learner(Problem.of(env))
+    assert isinstance(offline, AbstractOfflineLearner)
+    with pytest.raises(privrl.privacy.PairingError, match=r"privrl\.run"):
+        privrl.fit(tiny_data(env), online, privrl.NonPrivate())
+    with pytest.raises(privrl.privacy.PairingError, match=r"privrl\.fit"):
+        privrl.run(env, offline, privrl.NonPrivate(), episodes=10, key=jax.random.key(0))
