@@ -10,11 +10,12 @@ import jax as _jax
 _jax.config.update("jax_enable_x64", True)
 
 from privrl import data, envs, learners, mdp, privacy, statistics  # noqa: E402
+from privrl._federate import Broadcast, Client, Message, MessageError, Server  # noqa: E402
 from privrl._fit import fit  # noqa: E402
 from privrl._result import Result, Run  # noqa: E402
 from privrl._run import run  # noqa: E402
 from privrl.learners import APVI, PEVI, UCBVI  # noqa: E402
-from privrl.privacy import Certificate, Central, Local, NonPrivate  # noqa: E402
+from privrl.privacy import Central, Certificate, Local, NonPrivate  # noqa: E402
 
 __version__ = "0.1.0"
 
@@ -22,12 +23,17 @@ __all__ = [
     "APVI",
     "PEVI",
     "UCBVI",
+    "Broadcast",
     "Central",
     "Certificate",
+    "Client",
     "Local",
+    "Message",
+    "MessageError",
     "NonPrivate",
     "Result",
     "Run",
+    "Server",
     "data",
     "envs",
     "fit",

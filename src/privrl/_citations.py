@@ -10,7 +10,6 @@ import inspect
 import re
 import sys
 import typing
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from privrl.learners import AbstractLearner, AbstractOnlineLearner
@@ -110,6 +109,14 @@ references: dict[str, Reference] = {
         "International Conference on Machine Learning",
         2023,
     ),
+    "dwork-mcsherry-nissim-smith": Reference(
+        "inproceedings",
+        ("Cynthia Dwork", "Frank McSherry", "Kobbi Nissim", "Adam Smith"),
+        "Calibrating Noise to Sensitivity in Private Data Analysis",
+        "Theory of Cryptography Conference",
+        2006,
+        "265--284",
+    ),
     "kearns-pai-roth-ullman": Reference(
         "inproceedings",
         ("Michael Kearns", "Mallesh M. Pai", "Aaron Roth", "Jonathan Ullman"),
@@ -127,12 +134,14 @@ references: dict[str, Reference] = {
     ),
 }
 
-_CENTRAL = ("dong-roth-su",)
+_CENTRAL = ("dwork-mcsherry-nissim-smith", "dong-roth-su")
 _JOINT = ("kearns-pai-roth-ullman", "fichtenberger-henzinger-upadhyay")
-_LOCAL = ("warner",)
+_LOCAL = ("dwork-mcsherry-nissim-smith", "warner")
 
 
-def citation(learner: str | AbstractLearner | type[AbstractLearner], privatizer: AbstractPrivatizer | None = None) -> str:
+def citation(
+    learner: str | AbstractLearner | type[AbstractLearner], privatizer: AbstractPrivatizer | None = None
+) -> str:
     """BibTeX of what stands behind a recipe (by name), or behind a learner and a privatizer.
 
     `citation("dp-apvi")`, or `citation(learner, Central(epsilon=1.0, delta=1e-6))`.
@@ -168,8 +177,4 @@ def _named_in(kind: type[AbstractLearner]) -> tuple[str, ...]:
     module = sys.modules[kind.__module__]
     tags = set(re.findall(r"\[([a-z-]+)[\] ]", inspect.getsource(module)))
     docstring = " ".join((module.__doc__ or "").split())
-    return tuple(_ordered(key for key, entry in references.items() if key in tags or entry.named in docstring))
-
-
-def _ordered(keys: Iterable[str]) -> list[str]:
-    return sorted(keys, key=list(references).index)
+    return tuple(key for key, entry in references.items() if key in tags or entry.named in docstring)

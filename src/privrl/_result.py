@@ -1,9 +1,11 @@
 """What the verbs return: a policy, a certificate, and for simulations the exact regret; saved as a folder."""
 
+import contextlib
 import json
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -28,26 +30,27 @@ class Result:
     def save(self, folder: str | Path) -> Path:
         """Writes `certificate.json`, `policy.npz` and `report.json` to a new folder, all or nothing.
 
-        Nothing else is written: no record, no exact count, no key. An existing result is replaced; a folder that holds
-        anything else is refused.
+        Nothing else is written: no record, no exact count that the certificate does not call public, no key. An
+        existing result is replaced; a folder that holds anything else is refused.
         """
-        folder = Path(folder)
-        if folder.exists() and (not folder.is_dir() or set(os.listdir(folder)) - _FILES):
-            raise ValueError(f"`{folder}` exists and is not a saved result. Choose another folder, or remove it.")
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-        try:
+        with replacing(folder, _FILES) as scratch:
             (scratch / "certificate.json").write_text(json.dumps(self.certificate.to_json(), indent=2, allow_nan=False))
-            (scratch / "report.json").write_text(json.dumps(self.report, indent=2))
+            (scratch / "report.json").write_text(json.dumps(self._public_report(), indent=2))
             np.savez_compressed(scratch / "policy.npz", probabilities=np.asarray(self.policy.probabilities))
-            scratch.chmod(0o755)
-            if folder.exists():
-                shutil.rmtree(folder)
-            scratch.rename(folder)
-        except BaseException:
-            shutil.rmtree(scratch, ignore_errors=True)
-            raise
-        return folder
+        return Path(folder)
+
+    def _public_report(self) -> dict[str, Any]:
+        """The report without the sizes that could tell on somebody.
+
+        The number of people is public if neighbours replace one person; the number of their records only if, besides,
+        everybody has exactly one.
+        """
+        if self.certificate.notion == "none":
+            return self.report
+        secret = set() if self.certificate.adjacency == "replace-one" else {"users", "episodes"}
+        if self.certificate.bounds.get("episodes per unit", 1) != 1:
+            secret.add("episodes")
+        return {name: value for name, value in self.report.items() if name not in secret}
 
     @classmethod
     def load(cls, folder: str | Path) -> "Result":
@@ -63,6 +66,34 @@ class Result:
 
 
 _FILES = {"certificate.json", "policy.npz", "report.json"}
+
+
+def check_folder(folder: str | Path, known: Set[str] = frozenset(_FILES)) -> Path:
+    """The folder, if it can be written anew: it does not exist yet, or holds nothing but `known` files."""
+    folder = Path(folder)
+    if folder.exists() and (not folder.is_dir() or set(os.listdir(folder)) - known):
+        raise ValueError(f"`{folder}` exists and is not a saved result. Choose another folder, or remove it.")
+    above = next(parent for parent in folder.absolute().parents if parent.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        raise ValueError(f"`{folder}` cannot be made: `{above}` is not a folder that you can write to.")
+    return folder
+
+
+@contextlib.contextmanager
+def replacing(folder: str | Path, known: Set[str]) -> Iterator[Path]:
+    """An empty folder that becomes `folder` if the block ends well, and vanishes otherwise."""
+    folder = check_folder(folder, known).absolute()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        yield scratch
+        scratch.chmod(0o755)
+        if folder.exists():
+            shutil.rmtree(folder)
+        scratch.rename(folder)
+    except BaseException:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
 
 
 @dataclass(frozen=True)

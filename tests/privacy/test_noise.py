@@ -63,7 +63,7 @@ def test_symmetric_spectral_bound_is_valid_and_close(dim: int) -> None:
     norms = np.abs(np.linalg.eigvalsh(draws(noise, trials, seed=dim))).max(axis=1)
     bound = float(noise.spectral_bound(failure))
     assert excess(norms, bound, failure) < Z_LIMIT
-    assert bound <= (1.6 if dim >= 5 else 1.8) * np.quantile(norms, 1 - failure)
+    assert bound <= (1.4 if dim >= 5 else 1.3) * np.quantile(norms, 1 - failure)
 
 
 @pytest.mark.parametrize("dim", [1, 5, 30])
@@ -91,9 +91,9 @@ def test_debiased_bound_covers_randomised_answers() -> None:
     assert abs(error.std() / float(noise.std) - 1) < 4.5 / math.sqrt(2 * trials)
     assert excess(np.abs(error).max(axis=1), float(noise.max_bound(failure)), failure) < Z_LIMIT
     assert excess(np.linalg.norm(error, axis=1), float(noise.norm_bound(failure)), failure) < Z_LIMIT
-    # rare symbols: Bernstein beats Hoeffding's width sqrt(n t/2)
-    rare = DebiasedNoise(1e4 * 1e-3, 1.0, 1e4, (4,))
-    assert float(rare.max_bound(failure)) < 0.3 * math.sqrt(1e4 * math.log(8 / failure) / 2)
+    # the variance is only an estimate, so the bound must not shrink with it
+    unsure = DebiasedNoise(1e-9, 1 / (p - q), reports, (4,))
+    assert float(unsure.max_bound(failure)) == float(noise.max_bound(failure))
 
 
 @pytest.mark.parametrize("noise", LAWS[:5])

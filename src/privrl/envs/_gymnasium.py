@@ -36,9 +36,15 @@ def _load(id: str, arguments: dict[str, Any]) -> tuple[Table, np.ndarray]:
     if P is None or initial is None:
         raise ValueError(
             f"`gym:{id}` has no transition table `P` with an initial distribution, so its values cannot be computed "
-            "exactly. Use a tabular environment such as `gym:FrozenLake-v1`, `gym:CliffWalking-v1` or `gym:Taxi-v3`."
+            "exactly. Use a tabular environment such as `gym:FrozenLake-v1` or `gym:CliffWalking-v1`."
         )
-    return P, np.asarray(initial, float)
+    table = {
+        int(s): {
+            int(a): [(float(p), int(t), float(r), bool(end)) for p, t, r, end in out] for a, out in choices.items()
+        }
+        for s, choices in P.items()
+    }
+    return table, np.asarray(initial, float)
 
 
 def _endings(P: Table, initial: np.ndarray) -> tuple[set[int], bool]:
@@ -49,12 +55,12 @@ def _endings(P: Table, initial: np.ndarray) -> tuple[set[int], bool]:
         for outcomes in P[frontier.pop()].values():
             for p, after, _, done in outcomes:
                 if p > 0 and done:
-                    ends.add(int(after))
+                    ends.add(after)
                 elif p > 0:
-                    passed.add(int(after))
+                    passed.add(after)
                     if after not in reached:
-                        reached.add(int(after))
-                        frontier.append(int(after))
+                        reached.add(after)
+                        frontier.append(after)
     return ends, bool(ends & passed)
 
 
@@ -78,11 +84,11 @@ def FromGymnasium(id: str, horizon: int = 20, **arguments: Any) -> Env:
     for s, choices in table.items():
         for a, outcomes in choices.items():
             for p, after, reward, done in outcomes:
-                to = S - 1 if done and ambiguous else int(after)
+                to = S - 1 if done and ambiguous else after
                 if s not in ends and p > 0:
                     P[s, a, to] += p
                     r[s, a] += p * reward
-                    payments.setdefault(to, set()).add(float(reward))
+                    payments.setdefault(to, set()).add(reward)
     gone = sorted(ends)
     P[gone], r[gone] = 0.0, 0.0
     P[gone, :, gone] = 1.0

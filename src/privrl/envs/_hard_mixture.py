@@ -26,8 +26,8 @@ def hard_mixture(dim: int, horizon: int, gap: float, seed: int = 0) -> LinearMix
     room = min(1 / H, 1 - 1 / H)
     if not 0 < (d - 1) * D <= room:
         raise ValueError(
-            f"The gap is {D:.3g}, and (dim - 1) gap = {(d - 1) * D:.3g} must lie in (0, {room:.3g}] for the transitions "
-            "to be probabilities. Use more `episodes`, a larger `epsilon`, or a smaller `dim` or `horizon`."
+            f"The gap is {D:.3g}, and (dim - 1) gap = {(d - 1) * D:.3g} must lie in (0, {room:.3g}] for the "
+            "transitions to be probabilities. Use more `episodes`, a larger `epsilon`, or a smaller `dim` or `horizon`."
         )
     signs = np.random.default_rng(seed).choice([-1.0, 1.0], size=(H, d - 1))
     corners = np.array(list(itertools.product([-1.0, 1.0], repeat=d - 1)))

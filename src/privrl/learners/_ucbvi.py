@@ -77,7 +77,7 @@ class UCBVI(AbstractOnlineLearner):
         n = counts.value.reshape(stages, S, A, S)
         v = jnp.broadcast_to(counts.noise.variance, counts.value.shape).reshape(stages, S, A, S)
         N = n.sum(axis=-1)
-        known = N > jnp.maximum(3 * jnp.sqrt(v.sum(axis=-1)), 0.5)
+        known = jnp.maximum(3 * jnp.sqrt(v.sum(axis=-1)), 0.5) < N
         N = jnp.where(known, N, 1.0)
         P = lowered_to(n / N[..., None], jnp.ones_like(N))
 

@@ -24,8 +24,8 @@ def proper_kernel(transition: Float[Array, "G S A S"], what: str) -> Float[Array
         if not (lowest >= -_TOLERANCE and gap <= _TOLERANCE):
             raise ValueError(
                 f"The {what} is not a probability kernel: its smallest entry is {lowest:.3g} and a row misses the sum "
-                f"1 by {gap:.3g}; both may be off by at most {_TOLERANCE:g}. Check the measures or weights, and whether "
-                "features that were rescaled had their weights rescaled the other way."
+                f"1 by {gap:.3g}; both may be off by at most {_TOLERANCE:g}. Check the measures or weights, and "
+                "whether features that were rescaled had their weights rescaled the other way."
             )
     transition = jnp.clip(transition, 0.0)
     return transition / transition.sum(axis=-1, keepdims=True)

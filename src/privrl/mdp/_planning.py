@@ -49,7 +49,7 @@ def _backup(stage: Stage, V: Float[Array, " S"]) -> Float[Array, "S A"]:
     return r + jnp.matmul(P, V, precision="highest")
 
 
-def optimal_values(mdp: TabularMDP) -> tuple[Float[Array, "H+1 S"], Float[Array, "H S A"]]:
+def optimal_values(mdp: TabularMDP) -> tuple[Float[Array, "H_plus_1 S"], Float[Array, "H S A"]]:
     """The best values `V [H+1, S]` (last row zero) and action values `Q [H, S, A]`."""
 
     def body(V: Array, _: None, stage: Stage) -> tuple[Array, tuple[Array, Array]]:
@@ -62,7 +62,7 @@ def optimal_values(mdp: TabularMDP) -> tuple[Float[Array, "H+1 S"], Float[Array,
     return jnp.concatenate([V, last[None]]), Q
 
 
-def policy_values(mdp: TabularMDP, policy: TabularPolicy) -> Float[Array, "H+1 S"]:
+def policy_values(mdp: TabularMDP, policy: TabularPolicy) -> Float[Array, "H_plus_1 S"]:
     """The values `V [H+1, S]` of a policy (last row zero)."""
 
     def body(V: Array, pi: Array, stage: Stage) -> tuple[Array, Array]:

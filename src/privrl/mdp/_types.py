@@ -24,7 +24,8 @@ class Trajectory(eqx.Module):
     @property
     def valid(self) -> Bool[Array, "*batch H"]:
         """Which steps were really taken."""
-        return jnp.arange(self.rewards.shape[-1]) < self.length[..., None]
+        steps = jnp.broadcast_to(jnp.arange(self.rewards.shape[-1]), self.rewards.shape)
+        return steps < jnp.asarray(self.length, steps.dtype)[..., None]
 
 
 class Transitions(eqx.Module):

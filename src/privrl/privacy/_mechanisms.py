@@ -35,8 +35,8 @@ def clip_by_norm(x: Float[Array, "*shape"], bound: float | Float[Array, ""]) -> 
     """
     x = jnp.where(jnp.isfinite(x).all() & (jnp.abs(x) >= _SMALLEST), x, 0.0)
     largest = jnp.abs(x).max(initial=0.0)
-    # Squares must stay well inside the range of float64. A power of 2 is exact; dividing by `largest` is not safe, as compilers
-    # turn it into a product with a reciprocal that may be flushed to 0.
+    # Squares must stay well inside the range of float64. A power of 2 is exact; dividing by `largest` is not safe:
+    # compilers turn it into a product with a reciprocal, which may be flushed to 0.
     unit = jnp.where(largest > 2.0**500, 2.0**-600, jnp.where(largest < 2.0**-400, 2.0**600, 1.0))
     y = x * unit
     length = jnp.sqrt((y**2).sum())

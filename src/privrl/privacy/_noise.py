@@ -214,7 +214,8 @@ class DebiasedNoise(AbstractNoise):
     """The error of a sum of independent debiased reports, as in local privacy.
 
     Arguments:
-        variances: variance of each entry of the sum (or an upper bound on it), broadcastable to `shape`.
+        variances: variance of each entry of the sum, as far as it is known (it depends on how many answers were of
+            which kind), broadcastable to `shape`. No bound below rests on it, except that 0 means exact.
         width: each report's entry lies in an interval of this length.
         reports: how many reports each entry sums, broadcastable to `shape`.
         shape: shape of the sum.
@@ -246,16 +247,13 @@ class DebiasedNoise(AbstractNoise):
         return self.norm_bound(failure)
 
     def max_bound(self, failure: float) -> Float[Array, ""]:
-        """The smaller of Hoeffding's and Bernstein's bound in each cell, then a union bound over the cells.
+        """Hoeffding's bound width sqrt(reports t/2) in each cell, t = ln(2 cells/failure), a union over the cells.
 
-        With t = ln(2 cells/failure): width sqrt(reports t/2), and b + sqrt(b^2 + 2 t variance), b = width t/3. An
-        entry of variance 0 is 0 with certainty.
+        An entry of variance 0 is 0 with certainty.
         """
         t = math.log(2.0 * math.prod(self.shape) / _probability(failure))
         hoeffding = self.width * jnp.sqrt(self.reports * t / 2.0)
-        b = self.width * t / 3.0
-        bernstein = b + jnp.sqrt(b**2 + 2.0 * t * self.variances)
-        return jnp.where(self.variances > 0, jnp.minimum(hoeffding, bernstein), 0.0).max()
+        return jnp.where(self.variances > 0, hoeffding, 0.0).max()
 
     def scaled(self, white: ArrayLike) -> Float[Array, "..."]:
         """Refused: this noise was made by the people who report, one by one."""

@@ -300,7 +300,8 @@ def _curator_channel(declared: Declared, ledger: Ledger, mechanism: Mechanism, c
 
 def _event(declared: Declared, mechanism: AnyMechanism, parameter: float) -> Event:
     sampling = declared.sampling if mechanism == "gaussian" else 1.0
-    return Event(declared.name, mechanism, parameter, declared.touches, declared.group, sampling)
+    symbols = _symbols(declared) if mechanism == "randomised-response" else None
+    return Event(declared.name, mechanism, parameter, declared.touches, declared.group, sampling, symbols)
 
 
 def _symbols(declared: Declared) -> int:

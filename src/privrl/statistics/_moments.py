@@ -1,17 +1,20 @@
-"""Moments of features at one step: Gram matrices and regression targets, with their sensitivities.
+"""Moments of features at one step: Gram matrices and regression targets, weighted or not, with their sensitivities.
 
 One episode has at most one transition at step h, so bounding one transition bounds the person.
 
-**Formal guarantee** (for all records). Features have norm at most 1. phi phi^T is positive semidefinite with Frobenius
-norm at most 1, so two of them differ by at most sqrt(2), reached when phi is orthogonal to phi'. A target
-phi * (y - m), y clipped to the public interval [m - R/2, m + R/2], has norm at most R/2, so two of them differ by
-at most R, reached at opposite ends of the interval with the same phi.
+**Formal guarantee** (for all records). Features have norm at most 1, and a public table of weights has largest entry w
+(1 without a table). w(s,a) phi phi^T is positive semidefinite with Frobenius norm at most w, so two of them differ by
+at most sqrt(2) w, reached when phi is orthogonal to phi' and both weigh w. A target w(s,a) phi (y - m), y clipped to a
+public interval of length R with midpoint m, has norm at most w R/2, so two of them differ by at most w R, reached at
+opposite ends of the interval with the same phi. Without centring (m = 0) a target has norm at most w max |y|, so two
+of them differ by at most twice that, reached where phi' = -phi.
 """
 
 import math
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
@@ -21,54 +24,77 @@ from privrl.statistics._rows import AbstractRowStatistic, clipped_reward, within
 
 
 class AbstractMoment(AbstractRowStatistic):
-    """A sum over the transitions at one step."""
+    """A sum over the transitions at one step, each times the public weight of its (s, a)."""
 
     features: AbstractFeatures
     stage: Int[Array, ""] = eqx.field(converter=jnp.asarray)
+    weights: eqx.AbstractVar[Float[Array, "S A"] | None]
     plain: bool = eqx.field(static=True, default=True, init=False)
 
     def rows(self, trajectory: Trajectory) -> Transitions:
         return Transitions.of(trajectory)
 
-    def _counted(self, rows: Transitions, next_state: Any) -> Bool[Array, " N"]:
-        inside = within(rows, self.features.num_states, self.features.num_actions, next_state)
+    @property
+    def largest_weight(self) -> float:
+        """w: what the weights scale the sensitivity by."""
+        return 1.0 if self.weights is None else float(jnp.max(self.weights))
+
+    def _counted(self, rows: Transitions) -> Bool[Array, " N"]:
+        inside = within(rows, self.features.num_states, self.features.num_actions, "ignored")
         return inside & (rows.step == self.stage) & (rows.count > 0)
+
+    def _weighted(self, rows: Transitions, terms: Float[Array, " N"]) -> Float[Array, " N"]:
+        """The terms of the rows that count, each times its weight; 0 elsewhere."""
+        counted = self._counted(rows)
+        if self.weights is not None:
+            terms = terms * self.weights[jnp.where(counted, rows.state, 0), jnp.where(counted, rows.action, 0)]
+        return jnp.where(counted, terms, 0.0)
 
 
 class Gram(AbstractMoment):
-    """sum phi phi^T over the (s, a) taken at step `stage`."""
+    """sum w(s, a) phi phi^T over the (s, a) taken at step `stage`; `weights` w >= 0 are public, 1 where not given."""
 
+    weights: Float[Array, "S A"] | None = None
     symmetric: bool = eqx.field(static=True, default=True, init=False)
+
+    def __check_init__(self) -> None:
+        _check_weights(self.weights)
 
     @property
     def shape(self) -> tuple[int, ...]:
         return (self.features.dim, self.features.dim)
 
     def of_rows(self, rows: Transitions) -> Array:
-        weight = jnp.where(self._counted(rows, "ignored"), rows.count, 0.0)
         phi = self.features.of(rows.state, rows.action)
-        return (phi * weight[:, None]).T @ phi
+        return (phi * self._weighted(rows, rows.count)[:, None]).T @ phi
 
     def l2(self, adjacency: Adjacency) -> float:
-        return math.sqrt(2.0) if adjacency == "replace-one" else 1.0
+        return self.largest_weight * (math.sqrt(2.0) if adjacency == "replace-one" else 1.0)
 
     def l1(self, adjacency: Adjacency) -> float:
         raise ValueError("`Gram` is released with Gaussian noise; it has no L1 bound. Use `mechanism='gaussian'`.")
 
 
 class Targets(AbstractMoment):
-    """sum phi (r + V(s') - m) at step `stage`, centred at the public midpoint m of r + V(s').
+    """sum w(s, a) phi (r + V(s') - m) at step `stage`, centred at the public midpoint m of r + V(s').
 
-    `values` is the already public V; `next_range` bounds it (the span calibration reads it off V, which costs
-    nothing because V was released before). Rewards lie in [0, 1] and may be left out (`with_reward=False`).
-    A transition whose next state was not recorded counts with V(s') at the bottom of the range.
+    `values` is an already public function V of the next state, such as a value function or its square, and [`low`,
+    `high`] bounds it (the span calibration reads the range off V, which costs nothing because V was released before).
+    Rewards lie in [0, 1] and may be left out (`with_reward=False`). `centred=False` takes m = 0, as the papers do.
+    A transition whose next state was not recorded counts with V(s') = `unrecorded`, the bottom of the range if not given.
     """
 
     values: Float[Array, " S"]
     low: Float[Array, ""]
     high: Float[Array, ""]
     with_reward: bool = eqx.field(static=True, default=True)
+    weights: Float[Array, "S A"] | None = None
+    centred: bool = eqx.field(static=True, default=True)
+    unrecorded: Float[Array, ""] | None = None
     symmetric: bool = eqx.field(static=True, default=False, init=False)
+
+    def __check_init__(self) -> None:
+        _check_weights(self.weights)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -77,21 +103,31 @@ class Targets(AbstractMoment):
     @property
     def midpoint(self) -> Float[Array, ""]:
         """What was subtracted from every target, to be added back to the regression."""
-        return (self.low + self.high + float(self.with_reward)) / 2
+        return (self.low + self.high + float(self.with_reward)) / 2 if self.centred else jnp.zeros(())
 
     def of_rows(self, rows: Transitions) -> Array:
-        weight = jnp.where(self._counted(rows, "ignored"), rows.count, 0.0)
         known = within(rows, self.features.num_states, self.features.num_actions, "needed")
         values = jnp.clip(self.values, self.low, self.high)
-        V = jnp.where(known, values[jnp.where(known, rows.next_state, 0)], self.low)
-        y = weight * (V - self.midpoint)
+        unrecorded = self.low if self.unrecorded is None else jnp.clip(self.unrecorded, self.low, self.high)
+        V = jnp.where(known, values[jnp.where(known, rows.next_state, 0)], unrecorded)
+        y = rows.count * (V - self.midpoint)
         if self.with_reward:
-            y = y + jnp.where(weight > 0, clipped_reward(rows), 0.0)
-        return y @ self.features.of(rows.state, rows.action)
+            y = y + clipped_reward(rows)
+        return self._weighted(rows, y) @ self.features.of(rows.state, rows.action)
 
     def l2(self, adjacency: Adjacency) -> float:
-        span = float(self.high - self.low) + self.with_reward
-        return span if adjacency == "replace-one" else span / 2
+        if self.centred:
+            norm = (float(self.high - self.low) + self.with_reward) / 2
+        else:
+            norm = max(-float(self.low), float(self.high) + self.with_reward)
+        return self.largest_weight * norm * (2.0 if adjacency == "replace-one" else 1.0)
 
     def l1(self, adjacency: Adjacency) -> float:
         return math.sqrt(self.features.dim) * self.l2(adjacency)
+
+
+def _check_weights(weights: Float[Array, "S A"] | None) -> None:
+    if weights is None or isinstance(weights, jax.core.Tracer):
+        return
+    if not bool(jnp.all(jnp.isfinite(weights) & (weights >= 0))):
+        raise ValueError("`weights` has entries that are negative or not finite; give public weights in [0, inf).")

@@ -1,0 +1,209 @@
+"""The sepsis demo: a private treatment policy from offline stays, and an honest picture of what privacy cost.
+
+Stays are sampled from ICU-Sepsis under the doctors' policy. Repetitions draw new stays and seeded noise, to show means
+and errors. The policy that is saved is made the way it would be made on real people: noise from the operating system.
+"""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+from jaxtyping import PRNGKeyArray
+
+from privrl._fit import fit
+from privrl._result import Result, check_folder, replacing
+from privrl.data import Episodes
+from privrl.envs import Env, make
+from privrl.experiments._numbers import mean_and_error
+from privrl.experiments._report import study_page
+from privrl.recipes import Problem, get
+
+RECIPE = "dp-apvi"
+UNIT = "stay"
+FILES = frozenset({"report.html", "values.json", "policy"})
+
+
+@dataclass(frozen=True)
+class DemoSize:
+    """How large the demo is. Budgets shown are a third of `epsilon`, `epsilon` itself, and three times it.
+
+    `delta` is well below one over the number of stays.
+    """
+
+    episodes: int = 100_000
+    seeds: int = 3
+    epsilon: float = 3.0
+    delta: float = 1e-6
+    horizon: int = 20
+
+    def __post_init__(self) -> None:
+        for name in ("episodes", "seeds", "horizon"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"`{name}` is {getattr(self, name)}; it must be at least 1.")
+
+    @classmethod
+    def quick(cls, epsilon: float = 3.0) -> "DemoSize":
+        """Too small to learn anything; for tests and a first look."""
+        return cls(episodes=2_000, seeds=1, epsilon=epsilon, horizon=3)
+
+    @property
+    def epsilons(self) -> tuple[float, ...]:
+        return (self.epsilon / 3, self.epsilon, self.epsilon * 3)
+
+    @property
+    def fits(self) -> int:
+        """How many policies are learned."""
+        return 1 + self.seeds * (1 + len(self.epsilons))
+
+
+@dataclass(frozen=True)
+class Study:
+    """What the demo found: exact values of all policies, per repetition, and the policy to keep.
+
+    Attributes:
+        baselines: values of `optimal`, `uniform`, `behaviour` (the doctors) and `mode` (their most frequent action).
+        non_private: values without noise, per repetition.
+        private: values per repetition, by epsilon.
+        result: the policy to keep, with unseeded noise; `value` is its value.
+        seed: replays the repetitions (not the policy to keep, which nobody can replay).
+    """
+
+    recipe: str
+    episodes: int
+    seed: int
+    epsilon: float
+    baselines: dict[str, float]
+    non_private: tuple[float, ...]
+    private: dict[float, tuple[float, ...]]
+    result: Result
+    value: float
+    seconds: float
+
+    @property
+    def seeds(self) -> int:
+        return len(self.non_private)
+
+    @property
+    def chosen_row(self) -> str:
+        return f"private, epsilon = {self.epsilon:.3g}"
+
+    def gap_closed(self, values: Sequence[float]) -> float:
+        """The part of the way from the doctors to the best possible policy."""
+        doctors, best = self.baselines["behaviour"], self.baselines["optimal"]
+        return (mean_and_error(values)[0] - doctors) / (best - doctors)
+
+    def rows(self) -> list[tuple[str, tuple[float, ...], float]]:
+        """Name, values and gap closed of all policies, from the best possible down to random."""
+        named: list[tuple[str, tuple[float, ...]]] = [
+            ("best possible", (self.baselines["optimal"],)),
+            ("learned without privacy", self.non_private),
+            *((f"private, epsilon = {e:.3g}", self.private[e]) for e in sorted(self.private, reverse=True)),
+            ("doctors' most frequent treatment", (self.baselines["mode"],)),
+            ("doctors", (self.baselines["behaviour"],)),
+            ("random treatment", (self.baselines["uniform"],)),
+        ]
+        return [(name, values, self.gap_closed(values)) for name, values in named]
+
+    def to_json(self) -> dict[str, Any]:
+        """Every number of the study and the certificate of the policy that was kept."""
+        certificate = self.result.certificate.to_json()
+        return {
+            "recipe": self.recipe,
+            "episodes": self.episodes,
+            "epsilon": certificate["epsilon"],
+            "delta": certificate["delta"],
+            "seed": self.seed,
+            "seeds": self.seeds,
+            "baselines": self.baselines,
+            "non_private": list(self.non_private),
+            "private": [{"epsilon": e, "value": list(v)} for e, v in sorted(self.private.items())],
+            "value": self.value,
+            "certificate": certificate,
+            "seconds": self.seconds,
+        }
+
+
+def sepsis_study(
+    size: DemoSize,
+    *,
+    seed: int,
+    progress: Callable[[str], None] = lambda done: None,
+    env: Env | None = None,
+) -> Study:
+    """Learns with and without privacy and evaluates exactly.
+
+    Arguments:
+        size: how large.
+        seed: of the simulated stays, and of the noise of all policies but the one to keep.
+        progress: called with a line of text after each policy that was learned, `size.fits` times.
+        env: another world than ICU-Sepsis.
+    """
+    started = time.perf_counter()
+    private, plain = get(RECIPE), get(RECIPE.removeprefix("dp-"))
+    budgets = {e: private.privatizer(epsilon=e, delta=size.delta) for e in size.epsilons}  # refuses bad ones at once
+    world = make("icu-sepsis", horizon=size.horizon) if env is None else env
+    learner = private.learner(Problem.of(world))
+    baselines = baseline_values(world)
+    non_private: list[float] = []
+    values: dict[float, list[float]] = {e: [] for e in budgets}
+    kept: Result | None = None
+    for s, repetition in enumerate(jax.random.split(jax.random.key(seed), size.seeds)):
+        data_key, noise_key = jax.random.split(repetition)
+        stays = sampled(world, size.episodes, data_key)
+        if kept is None:
+            kept = fit(stays, learner, budgets[size.epsilon], unit=UNIT)  # no key: noise that nobody can replay
+            progress("the policy to keep")
+        result = fit(stays, plain.learner(Problem.of(world)), plain.privatizer(), key=noise_key, unit=UNIT)
+        non_private.append(float(world.value(result.policy)))
+        progress(f"repetition {s + 1}, no privacy")
+        for i, (e, budget) in enumerate(budgets.items()):
+            result = fit(stays, learner, budget, key=jax.random.fold_in(noise_key, i), unit=UNIT)
+            values[e].append(float(world.value(result.policy)))
+            progress(f"repetition {s + 1}, epsilon {e:.3g}")
+    assert kept is not None
+    return Study(
+        recipe=RECIPE,
+        episodes=size.episodes,
+        seed=seed,
+        epsilon=size.epsilon,
+        baselines=baselines,
+        non_private=tuple(non_private),
+        private={e: tuple(v) for e, v in values.items()},
+        result=kept,
+        value=float(world.value(kept.policy)),
+        seconds=time.perf_counter() - started,
+    )
+
+
+def sampled(env: Env, episodes: int, key: PRNGKeyArray) -> Episodes:
+    """Episodes of so many people, under the environment's behaviour policy."""
+    people = env.sample(env.behaviour_policy(), episodes, key)
+    return Episodes.of(people, num_states=env.num_states, num_actions=env.num_actions)
+
+
+def baseline_values(env: Env) -> dict[str, float]:
+    """Exact values of policies that learn nothing: `optimal`, `uniform`, `behaviour`, `mode`."""
+    return {
+        "optimal": float(env.optimal_value),
+        "uniform": float(env.value(env.uniform_policy())),
+        "behaviour": float(env.value(env.behaviour_policy())),
+        "mode": float(env.value(env.mode_policy())),
+    }
+
+
+def check_demo_folder(folder: str | Path) -> Path:
+    """The folder, if it is new or holds an earlier demo."""
+    return check_folder(folder, FILES)
+
+
+def save_study(study: Study, folder: str | Path) -> Path:
+    """Writes `report.html`, `values.json` and `policy/`, all or nothing; an earlier demo there is replaced."""
+    with replacing(folder, FILES) as scratch:
+        study.result.save(scratch / "policy")
+        (scratch / "values.json").write_text(json.dumps(study.to_json(), indent=2, allow_nan=False))
+        (scratch / "report.html").write_text(study_page(study), encoding="utf-8")
+    return Path(folder)

@@ -1,0 +1,118 @@
+"""Channels: what leaves people and what is released, with the declared noise, drawn once."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from privrl.privacy import AbstractCategorical, Central, Declared, Local, NonPrivate
+
+N = 20_000
+
+
+class Indicator(AbstractCategorical):
+    """Which of three symbols the record is; N copies of the same question, to see a distribution at once."""
+
+    shape: tuple = eqx.field(static=True, default=(3,))
+    symmetric: bool = eqx.field(static=True, default=False)
+    num_symbols: int = eqx.field(static=True, default=3)
+
+    def contribution(self, record, question):
+        return jax.nn.one_hot(record, 3)
+
+    def symbol(self, record, question, index):
+        return record
+
+    def tally(self, frequencies, question, index):
+        return frequencies
+
+    def l2(self, adjacency):
+        return 2.0**0.5 if adjacency == "replace-one" else 1.0
+
+    def l1(self, adjacency):
+        return 2.0 if adjacency == "replace-one" else 1.0
+
+
+def channel(privatizer, access="running", times=6):
+    declared = Declared("x", Indicator(), access=access, times=times)
+    return privatizer.channel(declared, privatizer.calibrate([declared]))
+
+
+def streamed(made, totals, key):
+    """All releases of a stream, with the white noise of step t and part i drawn from its own key."""
+    memory, releases = made.init(), []
+    for t, total in enumerate(totals):
+        def fresh(i, t=t):
+            return jax.random.normal(jax.random.fold_in(jax.random.fold_in(key, t), i), (3,))
+
+        memory, release = made.publish(memory, total, jnp.asarray(t), fresh)
+        releases.append(release)
+    return releases
+
+
+@pytest.mark.parametrize("continual", ["square-root", "honaker", "tree", "fresh"])
+def test_running_sums_have_the_error_they_say(continual):
+    made = channel(Central(rho=1.0, continual=continual))
+    totals = [jnp.full(3, float(t)) for t in range(6)]
+    keys = jax.random.split(jax.random.key(0), N)
+    values = jax.vmap(lambda key: jnp.stack([r.value for r in streamed(made, totals, key)]))(keys)
+    error = np.asarray(values) - np.cumsum([np.full(3, t) for t in range(6)], axis=0)
+    stated = [float(r.noise.std) for r in streamed(made, totals, keys[0])]
+    np.testing.assert_allclose(error.std(axis=(0, 2)), stated, rtol=4.5 / np.sqrt(2 * 3 * N))
+
+
+def test_blocks_do_not_add_up():
+    made = channel(NonPrivate(), "blocks")
+    values = [np.asarray(r.value) for r in streamed(made, [jnp.full(3, 1.0), jnp.full(3, 5.0)], jax.random.key(0))]
+    np.testing.assert_array_equal(values, [[1, 1, 1], [5, 5, 5]])
+
+
+def test_rounds_answer_only_when_asked():
+    made = channel(Central(rho=1.0), "rounds", times=3)
+    memory, release = made.publish(made.init(), jnp.ones(3), jnp.asarray(0), None)
+    assert release is None and made.empty() is None
+    answer = made.ask(memory, None, lambda i: jnp.array([1.0, -1.0, 0.0]))
+    np.testing.assert_allclose(answer.value, 1 + float(made.scale) * np.array([1, -1, 0]))
+
+
+@pytest.mark.parametrize("privatizer", [Local(epsilon=1.0), Local(epsilon=1.0, delta=1e-5)], ids=["symbols", "vector"])
+def test_local_terms_are_unbiased_with_the_stated_error(privatizer):
+    made = channel(privatizer)
+    keys = jax.random.split(jax.random.key(1), N)
+    symbols = jnp.arange(N) % 3
+    values, reports = jax.vmap(lambda s, k: made.term(s, None, jnp.asarray(0), k))(symbols, keys)
+    _, release = made.publish(made.init(), (values.sum(0), reports.sum(0)), jnp.asarray(0), None)
+    exact = np.bincount(np.asarray(symbols), minlength=3)
+    error = (np.asarray(release.value) - exact) / np.asarray(release.noise.std)
+    assert np.abs(error).max() < 4.5
+    np.testing.assert_array_equal(np.asarray(reports.sum(0)), N)
+
+
+def test_local_without_noise_is_exact():
+    made = channel(Local(epsilon=float("inf")))
+    value, _ = made.term(jnp.asarray(2), None, jnp.asarray(0), jax.random.key(0))
+    np.testing.assert_array_equal(value, [0, 0, 1])
+
+
+def test_one_report_is_as_private_as_claimed():
+    """Over all true symbols and answers, the ratio of probabilities is exactly e^epsilon, no more."""
+    made = channel(Local(epsilon=1.0))
+    grid = (jnp.arange(600) + 0.5) / 600
+    u = jnp.stack(jnp.meshgrid(grid, grid, indexing="ij"), -1).reshape(-1, 2)
+    answers = jax.vmap(jax.vmap(made.report, (None, None, None, 0)), (0, None, None, None))(jnp.arange(3), None, 0, u)
+    law = np.stack([np.bincount(np.asarray(a), minlength=3) / len(u) for a in answers])
+    ratio = max(law[:, y].max() / law[:, y].min() for y in range(3))
+    assert ratio == pytest.approx(np.e, rel=0.02)  # the grid has 600 steps
+
+
+@pytest.mark.parametrize("report", [np.array(3), np.array(-1), np.array(1.0), np.array([1])])
+def test_impossible_symbols_are_refused(report):
+    with pytest.raises(ValueError, match="symbol"):
+        channel(Local(epsilon=1.0)).checked(report)
+
+
+@pytest.mark.parametrize("report", [np.zeros(2), np.array([0.0, np.nan, 1.0]), np.zeros(3, int)])
+def test_impossible_vectors_are_refused(report):
+    with pytest.raises(ValueError, match="finite array"):
+        channel(Local(epsilon=1.0, delta=1e-5)).checked(report)

@@ -1,0 +1,126 @@
+"""Privatizers: budgets become noise scales, and pairings that cannot work are refused with what to use instead."""
+
+import math
+
+import equinox as eqx
+import jax.numpy as jnp
+import pytest
+
+from privrl.privacy import (
+    AbstractStatistic,
+    BudgetError,
+    Central,
+    Declared,
+    Local,
+    NonPrivate,
+    PairingError,
+    Published,
+    SquareRoot,
+    epsilon_of,
+    gdp_mu,
+    zcdp_epsilon,
+)
+
+
+class Number(AbstractStatistic):
+    shape: tuple = eqx.field(static=True, default=())
+    symmetric: bool = eqx.field(static=True, default=False)
+
+    def contribution(self, record, question):
+        return jnp.clip(record, -1.0, 1.0)
+
+    def l2(self, adjacency):
+        return 2.0 if adjacency == "replace-one" else 1.0
+
+    def l1(self, adjacency):
+        return self.l2(adjacency)
+
+
+RUNNING = Declared("sum", Number(), access="running", times=8)
+BLOCKS = Declared("sum", Number(), access="blocks", times=8)
+ROUNDS = Declared("sum", Number(), access="rounds", times=8)
+
+
+@pytest.mark.parametrize("adjacency", ["replace-one", "add-remove"])
+@pytest.mark.parametrize(
+    ("declared", "factor"), [(RUNNING, SquareRoot(8).factor), (BLOCKS, 1.0), (ROUNDS, math.sqrt(8))]
+)
+def test_scale_of_a_channel(declared, factor, adjacency):
+    """Running sums cost the factor of their mechanism, blocks cost one release, rounds all eight."""
+    private = Central(epsilon=1.0, delta=1e-5, adjacency=adjacency)
+    channel = private.channel(declared, private.calibrate([declared]))
+    sensitivity = 2.0 if adjacency == "replace-one" else 1.0
+    assert float(channel.scale) == pytest.approx(factor * sensitivity / gdp_mu(1.0, 1e-5), rel=1e-9)
+
+
+def test_groups_cost_their_maximum():
+    shared = [Declared("a"), Declared("b")]
+    apart = [Declared("a", group="left"), Declared("b", group="right")]
+    private = Central(rho=1.0)
+    assert private.calibrate(shared).parameter("a") == pytest.approx(1.0)
+    assert private.calibrate(apart).parameter("a") == pytest.approx(math.sqrt(2.0))
+    assert epsilon_of(private.calibrate(apart).events(), 1e-6) == pytest.approx(
+        epsilon_of(private.calibrate(shared).events(), 1e-6)
+    )
+
+
+def test_no_noise_only_where_it_is_said():
+    assert float(NonPrivate().channel(RUNNING, NonPrivate().calibrate([RUNNING])).scale) == 0.0
+    infinite = Central(epsilon=math.inf)
+    assert float(infinite.channel(RUNNING, infinite.calibrate([RUNNING])).scale) == 0.0
+    assert math.isinf(epsilon_of(infinite.calibrate([RUNNING]).events(), 1e-6))
+
+
+def test_local_refuses_to_revisit_and_says_what_to_use():
+    with pytest.raises(PairingError, match=r"VAPVI.*already left.*`moment`.*Central"):
+        Local(epsilon=1.0).check("VAPVI", [Declared("moment", Number(), access="rounds")])
+
+
+def test_local_without_delta_needs_symbols():
+    with pytest.raises(PairingError, match="delta"):
+        Local(epsilon=1.0).check("Learner", [RUNNING])
+    Local(epsilon=1.0, delta=1e-6).check("Learner", [RUNNING])
+
+
+def test_laplace_has_no_running_sums():
+    with pytest.raises(PairingError, match="Gaussian"):
+        Central(epsilon=1.0, mechanism="laplace").check("Learner", [RUNNING])
+
+
+def test_gaussian_is_never_pure():
+    with pytest.raises(BudgetError, match=r"delta|Laplace"):
+        Central(epsilon=1.0).calibrate([ROUNDS])
+
+
+def test_published_noise_shows_claim_and_truth():
+    paper = Published({"sum": 0.5}, claimed_rho=0.5, source="a paper")
+    book = paper.calibrate([ROUNDS])
+    assert sum(e.parameter**2 * e.times for e in book.events()) == pytest.approx(8 * 0.25)
+    assert paper.claimed["epsilon"] == pytest.approx(zcdp_epsilon(0.5, 1e-6))
+    with pytest.raises(PairingError, match="other"):
+        paper.check("Learner", [Declared("other")])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"epsilon": 0.0, "delta": 1e-6},
+        {"epsilon": -1.0, "delta": 1e-6},
+        {"epsilon": math.nan, "delta": 1e-6},
+        {"epsilon": 1.0, "delta": 1.5},
+        {"epsilon": 1.0, "rho": 1.0},
+        {"rho": 0.0},
+        {},
+    ],
+)
+def test_bad_budgets_are_refused_at_once(arguments):
+    with pytest.raises(BudgetError):
+        Central(**arguments)
+    with pytest.raises(BudgetError):
+        Local(**arguments)
+
+
+@pytest.mark.parametrize("arguments", [{"mechanism": "cauchy"}, {"continual": "none"}, {"adjacency": "both"}])
+def test_unknown_words_are_refused(arguments):
+    with pytest.raises(ValueError, match="must be one of"):
+        Central(rho=1.0, **arguments)

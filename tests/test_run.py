@@ -1,0 +1,88 @@
+"""Simulated runs: they learn, flows and rollouts agree, and the books are right."""
+
+import math
+
+import jax
+import numpy as np
+import pytest
+
+import privrl
+from contract import tiny_world
+from privrl.recipes import Problem, get
+
+
+def share_of_uniform(env, result):
+    """Total regret over that of the uniform policy, per seed."""
+    uniform = float(env.regret(env.uniform_policy())) * result.block_ends[-1]
+    return result.total_regret / uniform
+
+
+@pytest.mark.parametrize(("name", "budget", "most"), [("ucbvi", {}, 0.15), ("ldp-ucbvi", {"epsilon": 5.0}, 0.02)])
+def test_riverswim_is_learnt(name, budget, most):
+    """3 states, K = 10000, 10 seeds, ties at random: the mean regret over that of the uniform policy."""
+    env = privrl.envs.RiverSwim(states=3)
+    recipe = get(name)
+    learner = recipe.learner(Problem.of(env))
+    result = privrl.run(
+        env, learner, recipe.privatizer(**budget), episodes=10_000, seeds=10, key=jax.random.key(2026)
+    )
+    assert share_of_uniform(env, result).mean() <= most
+    assert result.certificate.notion == ("local" if budget else "none")
+
+
+def test_a_million_scheduled_episodes_cost_as_many_plans_as_blocks():
+    env = tiny_world()
+    learner = get("dp-ucbvi").learner(Problem.of(env))
+    result = privrl.run(env, learner, privrl.Central(epsilon=1.0, delta=1e-6), episodes=10**6, key=jax.random.key(0))
+    assert len(result.block_ends) < 80
+    assert result.regret.shape == (1, 10**6)
+    assert result.block_regret[0, -1] < 0.1 * float(env.regret(env.uniform_policy()))
+
+
+def test_flows_and_rollouts_give_the_same_regret_on_average():
+    """Two-sample z test on total regret over 400 seeds each, at 4.5 standard errors."""
+    env = privrl.envs.RiverSwim(states=3)
+    learner = get("ucbvi").learner(Problem.of(env))
+    totals = [
+        privrl.run(
+            env, learner, privrl.NonPrivate(), episodes=60, seeds=400, key=jax.random.key(seed), flow=flow
+        ).total_regret
+        for seed, flow in ((5, True), (6, False))
+    ]
+    error = math.hypot(*(t.std(ddof=1) / math.sqrt(len(t)) for t in totals))
+    assert abs(totals[0].mean() - totals[1].mean()) < 4.5 * error
+    assert error < 0.1 * totals[0].mean()
+
+
+def test_seeds_differ_and_keys_repeat():
+    env = privrl.envs.RiverSwim(states=3)
+    learner = get("ldp-ucbvi").learner(Problem.of(env))
+    settings = {"episodes": 400, "seeds": 3}
+    first = privrl.run(env, learner, privrl.Local(epsilon=1.0), key=jax.random.key(1), **settings)
+    again = privrl.run(env, learner, privrl.Local(epsilon=1.0), key=jax.random.key(1), **settings)
+    other = privrl.run(env, learner, privrl.Local(epsilon=1.0), key=jax.random.key(2), **settings)
+    np.testing.assert_array_equal(first.block_regret, again.block_regret)
+    assert not np.array_equal(first.block_regret, other.block_regret)
+    assert len({tuple(row) for row in np.round(first.block_regret, 12).tolist()}) == 3
+
+
+def test_curve_has_means_and_standard_errors():
+    result = privrl.Run(None, None, np.array([2, 5]), np.array([[1.0, 0.5], [3.0, 0.5]]), 0.0)
+    curve = result.curve()
+    assert curve["episodes"] == [2, 5]
+    assert curve["mean"] == [4.0, 5.5]
+    assert curve["se"] == pytest.approx([2.0, 2.0])
+    np.testing.assert_array_equal(result.regret, [[1, 1, 0.5, 0.5, 0.5], [3, 3, 0.5, 0.5, 0.5]])
+
+
+@pytest.mark.parametrize("settings", [{"episodes": 0}, {"episodes": 5, "seeds": 0}])
+def test_bad_sizes(settings):
+    env = tiny_world()
+    with pytest.raises(ValueError, match="at least 1"):
+        privrl.run(env, get("ucbvi").learner(Problem.of(env)), privrl.NonPrivate(), key=jax.random.key(0), **settings)
+
+
+def test_horizons_must_agree():
+    learner = get("ucbvi").learner(Problem.of(tiny_world(horizon=3)))
+    with pytest.raises(ValueError, match="horizon"):
+        privrl.run(tiny_world(), learner, privrl.NonPrivate(), episodes=5, key=jax.random.key(0))
