@@ -13,7 +13,7 @@ PYTEST := $(SINGLE_THREAD) $(BIN)/python -m pytest -q -n auto --maxprocesses $(W
 COMPILE := $(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --all-build-deps \
 	--no-header --no-annotate --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 
-.PHONY: help demo test test-slow lint format bench pins clean
+.PHONY: help demo test test-slow lint format bench paper-map pins clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -40,6 +40,9 @@ format: .venv/dev.stamp  ## put the source in shape
 
 bench: .venv/dev.stamp  ## ratios against plain baselines
 	$(BIN)/python -m bench
+
+paper-map: .venv/runtime.stamp  ## docs/paper_map.md from the tags in the source
+	$(BIN)/python docs/paper_map.py
 
 pins: .venv/dev.stamp  ## newest versions of everything, pinned with hashes
 	$(PIP) install pip-tools

@@ -76,7 +76,11 @@ def hostile_trajectories(horizon, num_states, num_actions, seed=0, count=60):
             length = int(rng.integers(0, horizon + 5))
         made.append(
             Trajectory(
-                jnp.asarray(states[:-1]), jnp.asarray(actions), jnp.asarray(rewards), jnp.asarray(states[1:]), jnp.array(length)
+                jnp.asarray(states[:-1]),
+                jnp.asarray(actions),
+                jnp.asarray(rewards),
+                jnp.asarray(states[1:]),
+                jnp.array(length),
             )
         )
     return stack(made)

@@ -21,7 +21,15 @@ import numpy as np
 import pytest
 
 import privrl
-from contract import BUDGET, check_certificate, check_offline, check_online, check_sensitivity, hostile_trajectories, stack
+from contract import (
+    BUDGET,
+    check_certificate,
+    check_offline,
+    check_online,
+    check_sensitivity,
+    hostile_trajectories,
+    stack,
+)
 from contract import tiny_data, tiny_world
 from privrl.learners import AbstractOfflineLearner, AbstractOnlineLearner, Plan
 from privrl.mdp import TabularPolicy, Transitions
@@ -222,7 +230,9 @@ class Answer(AbstractCategorical):
     num_symbols: int = eqx.field(static=True, default=3)
 
     def contribution(self, record, question):
-        return self.tally(jax.nn.one_hot(self.symbol(record, question, jnp.zeros((), int)), 3), question, jnp.zeros((), int))
+        return self.tally(
+            jax.nn.one_hot(self.symbol(record, question, jnp.zeros((), int)), 3), question, jnp.zeros((), int)
+        )
 
     def symbol(self, record, question, index):
         good = 0 if question is None else question.question
@@ -269,7 +279,9 @@ def test_online_patterns(toy):
 
 def test_one_message_per_user():
     toy = Message()
-    check_online(toy, tiny_world(), episodes=12, local=(privrl.Local(epsilon=BUDGET["epsilon"]), privrl.Local(**BUDGET)))
+    check_online(
+        toy, tiny_world(), episodes=12, local=(privrl.Local(epsilon=BUDGET["epsilon"]), privrl.Local(**BUDGET))
+    )
     check_sensitivity(toy.declare(1)[0].statistic, hostile_trajectories(H, S, A))
 
 
@@ -331,5 +343,7 @@ def test_sampled_releases_cover_the_norm_and_not_only_the_distance():
 
 def test_hostile_records_are_really_hostile():
     records = hostile_trajectories(H, S, A)
-    assert bool((records.states < 0).any()) and bool((records.length > H).any()) and bool(jnp.isnan(records.rewards).any())
+    assert (
+        bool((records.states < 0).any()) and bool((records.length > H).any()) and bool(jnp.isnan(records.rewards).any())
+    )
     assert jax.tree.leaves(stack([records, records]))[0].shape[0] == 2

@@ -23,9 +23,7 @@ def test_riverswim_is_learnt(name, budget, most):
     env = privrl.envs.RiverSwim(states=3)
     recipe = get(name)
     learner = recipe.learner(Problem.of(env))
-    result = privrl.run(
-        env, learner, recipe.privatizer(**budget), episodes=10_000, seeds=10, key=jax.random.key(2026)
-    )
+    result = privrl.run(env, learner, recipe.privatizer(**budget), episodes=10_000, seeds=10, key=jax.random.key(2026))
     assert share_of_uniform(env, result).mean() <= most
     assert result.certificate.notion == ("local" if budget else "none")
 

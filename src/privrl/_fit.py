@@ -8,10 +8,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array, Bool, PRNGKeyArray
 
 from privrl._result import Result
-from privrl.data import AbstractDataset
+from privrl.data import AbstractDataset, Part
 from privrl.learners import AbstractLearner, AbstractOfflineLearner
 from privrl.mdp import Trajectory
 from privrl.privacy import (
@@ -105,6 +105,9 @@ class _Records:
     @property
     def records_per_unit(self) -> int:
         return self._data.max_episodes_per_unit
+
+    def part(self, chosen: Bool[np.ndarray, " U"]) -> "_Records":
+        return _Records(Part(self._data, chosen))
 
     def total(self, statistic: AbstractStatistic, included: Callable[[int], np.ndarray] | None) -> Array:
         if isinstance(statistic, AbstractRowStatistic) and statistic.plain and included is None:

@@ -67,7 +67,9 @@ def run(
     if episodes < 1 or seeds < 1:
         raise ValueError(f"`episodes` is {episodes} and `seeds` is {seeds}; both must be at least 1.")
     if env.horizon != learner.horizon:
-        raise ValueError(f"The world has `horizon`={env.horizon} and the learner {learner.horizon}. Give both the same.")
+        raise ValueError(
+            f"The world has `horizon`={env.horizon} and the learner {learner.horizon}. Give both the same."
+        )
     started = time.perf_counter()
     name = type(learner).__name__
     ends = learner.schedule(episodes)
@@ -93,9 +95,18 @@ def run(
     return Run(policy, certificate, np.asarray(ends), np.asarray(regret), time.perf_counter() - started)
 
 
+def _row_statistic(channel: AbstractChannel) -> AbstractRowStatistic:
+    assert isinstance(channel.statistic, AbstractRowStatistic)
+    return channel.statistic
+
+
 def _flows(channel: AbstractChannel) -> bool:
     statistic = channel.statistic
-    return not isinstance(channel, AbstractLocalChannel) and isinstance(statistic, AbstractRowStatistic) and statistic.plain
+    return (
+        not isinstance(channel, AbstractLocalChannel)
+        and isinstance(statistic, AbstractRowStatistic)
+        and statistic.plain
+    )
 
 
 def asker(
@@ -113,7 +124,9 @@ def asker(
         if not isinstance(channel, RoundsChannel):
             raise ValueError(f"`{name}` was not declared with `access='rounds'`, so it cannot be asked for.")
         if not isinstance(index, int) or index in asked[name]:
-            raise ValueError(f"`index` of a release of `{name}` must be a new Python integer in each plan; got {index}.")
+            raise ValueError(
+                f"`index` of a release of `{name}` must be a new Python integer in each plan; got {index}."
+            )
         asked[name].add(index)
         counts[name] += 1
         return channel.ask(memories[name], question, lambda i: white(name, index, channel.statistic.shape))
@@ -154,7 +167,7 @@ def _simulate(
         block_key = jax.random.fold_in(people_key, t)
         if flowing:
             rows = env.transitions(env.flow(published.policy, end - begin, block_key))
-            totals = {name: channel.statistic.of_rows(rows) for name, channel in channels.items()}
+            totals = {name: _row_statistic(channel).of_rows(rows) for name, channel in channels.items()}
         else:
             totals = _totals(env, channels, published, begin, end, block_key, jax.random.fold_in(own_key, t))
         memories, released, counts = dict(memories), dict(released), dict(counts)

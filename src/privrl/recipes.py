@@ -52,13 +52,17 @@ class Problem:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A named triple; `learner` builds the learner for a problem."""
+    """A named triple; `learner` builds the learner for a problem.
+
+    A `pure` recipe spends epsilon alone, which is within every (epsilon, delta): a delta is welcome and not needed.
+    """
 
     name: str
     family: Family
     trust: Trust
     summary: str
     learner: Callable[[Problem], AbstractLearner]
+    pure: bool = False
 
     def privatizer(
         self,
@@ -81,7 +85,7 @@ class Recipe:
             return Central(epsilon, delta, rho, mechanism=mechanism, adjacency=adjacency)  # type: ignore[arg-type]
         if adjacency != "replace-one":
             raise ValueError("Local privacy compares any two records of one person: `adjacency` is always replace-one.")
-        return Local(epsilon, delta, rho)
+        return Local(epsilon, None if self.pure and epsilon is not None else delta, rho)
 
 
 def _private_siblings(recipe: Recipe) -> str:
@@ -119,10 +123,12 @@ recipes: dict[str, Recipe] = {
         Recipe("pevi", "offline", "none", "pessimistic least-squares value iteration", _pevi),
         Recipe("dp-pevi", "offline", "central", "PEVI, span-calibrated Gaussian noise", _pevi),
         Recipe("apvi", "offline", "none", "pessimistic value iteration on counts", _apvi),
-        Recipe("dp-apvi", "offline", "central", "APVI on noisy counts, first visits where the world is stationary", _apvi),
+        Recipe(
+            "dp-apvi", "offline", "central", "APVI on noisy counts, first visits where the world is stationary", _apvi
+        ),
         Recipe("ucbvi", "online", "none", "optimistic value iteration on counts", _ucbvi),
         Recipe("dp-ucbvi", "online", "central", "UCBVI on continually released counts, joint privacy", _ucbvi),
-        Recipe("ldp-ucbvi", "online", "local", "UCBVI on randomised responses, nobody is trusted", _ucbvi),
+        Recipe("ldp-ucbvi", "online", "local", "UCBVI on randomised responses, nobody is trusted", _ucbvi, pure=True),
     )
 }
 

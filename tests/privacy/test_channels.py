@@ -43,6 +43,7 @@ def streamed(made, totals, key):
     """All releases of a stream, with the white noise of step t and part i drawn from its own key."""
     memory, releases = made.init(), []
     for t, total in enumerate(totals):
+
         def fresh(i, t=t):
             return jax.random.normal(jax.random.fold_in(jax.random.fold_in(key, t), i), (3,))
 

@@ -11,9 +11,7 @@ from privrl.privacy import Declared, Event, Ledger, OverspentError
 
 def ledger(times=(2, 3), mus=(0.5, 0.25), groups=(None, None), mechanism="gaussian", access="rounds"):
     declared = [Declared(f"r{i}", times=t, group=g) for i, (t, g) in enumerate(zip(times, groups, strict=True))]
-    events = [
-        Event(f"r{i}", mechanism, m, t, g) for i, (t, m, g) in enumerate(zip(times, mus, groups, strict=True))
-    ]
+    events = [Event(f"r{i}", mechanism, m, t, g) for i, (t, m, g) in enumerate(zip(times, mus, groups, strict=True))]
     return Ledger(declared, events, "replace-one")
 
 
@@ -69,7 +67,11 @@ def test_skipped_releases_cannot_be_made_any_more():
     [
         ledger(mechanism="laplace"),
         ledger(groups=("left", "right")),
-        Ledger([Declared("r0", sampling=0.5), Declared("r1")], [Event("r0", "gaussian", 1.0, sampling=0.5), Event("r1", "gaussian", 1.0)], "replace-one"),
+        Ledger(
+            [Declared("r0", sampling=0.5), Declared("r1")],
+            [Event("r0", "gaussian", 1.0, sampling=0.5), Event("r1", "gaussian", 1.0)],
+            "replace-one",
+        ),
     ],
     ids=["laplace", "other group", "sampled"],
 )

@@ -20,7 +20,8 @@ from privrl.data import Episodes
 from privrl.envs import Env, make
 from privrl.experiments._numbers import mean_and_error
 from privrl.experiments._report import study_page
-from privrl.recipes import Problem, get
+from privrl.learners import AbstractOfflineLearner
+from privrl.recipes import Problem, Recipe, get
 
 RECIPE = "dp-apvi"
 UNIT = "stay"
@@ -146,7 +147,7 @@ def sepsis_study(
     private, plain = get(RECIPE), get(RECIPE.removeprefix("dp-"))
     budgets = {e: private.privatizer(epsilon=e, delta=size.delta) for e in size.epsilons}  # refuses bad ones at once
     world = make("icu-sepsis", horizon=size.horizon) if env is None else env
-    learner = private.learner(Problem.of(world))
+    learner, plain_learner = _offline(private, world), _offline(plain, world)
     baselines = baseline_values(world)
     non_private: list[float] = []
     values: dict[float, list[float]] = {e: [] for e in budgets}
@@ -157,7 +158,7 @@ def sepsis_study(
         if kept is None:
             kept = fit(stays, learner, budgets[size.epsilon], unit=UNIT)  # no key: noise that nobody can replay
             progress("the policy to keep")
-        result = fit(stays, plain.learner(Problem.of(world)), plain.privatizer(), key=noise_key, unit=UNIT)
+        result = fit(stays, plain_learner, plain.privatizer(), key=noise_key, unit=UNIT)
         non_private.append(float(world.value(result.policy)))
         progress(f"repetition {s + 1}, no privacy")
         for i, (e, budget) in enumerate(budgets.items()):
@@ -177,6 +178,12 @@ def sepsis_study(
         value=float(world.value(kept.policy)),
         seconds=time.perf_counter() - started,
     )
+
+
+def _offline(recipe: Recipe, env: Env) -> AbstractOfflineLearner:
+    learner = recipe.learner(Problem.of(env))
+    assert isinstance(learner, AbstractOfflineLearner)
+    return learner
 
 
 def sampled(env: Env, episodes: int, key: PRNGKeyArray) -> Episodes:

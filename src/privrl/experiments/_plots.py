@@ -24,14 +24,14 @@ _LINES: tuple[tuple[str, Any], ...] = (
 )
 
 
-def new_figure(height: float, width: float = 4.6) -> tuple["Figure", "Axes"]:
+def new_figure(height: float, width: float = 4.0) -> tuple["Figure", "Axes"]:
     """A small figure: narrow enough that its text stays readable on a phone."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.add_subplot()
     axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(labelsize=9)
+    axes.tick_params(labelsize=9.5)
     return figure, axes
 
 
@@ -52,7 +52,7 @@ def values_figure(
     private: Mapping[float, Sequence[float]], chosen: float, lines: Mapping[str, float], ylabel: str
 ) -> "Figure":
     """Value against epsilon, with standard errors, between labelled levels."""
-    figure, axes = new_figure(3.6)
+    figure, axes = new_figure(3.5)
     epsilons = sorted(private)
     points = [mean_and_error(private[epsilon]) for epsilon in epsilons]
     axes.errorbar(
@@ -77,7 +77,7 @@ def values_figure(
     low, high = min([*levels, *(m for m, _ in points)]), max(levels)
     margin = 0.08 * (high - low or 1.0)
     axes.set_ylim(low - margin, high + margin)
-    places = spread(levels, 0.075 * (high - low + 2 * margin))
+    places = spread(levels, 0.08 * (high - low + 2 * margin))
     for (name, level), place, (colour, dashes) in zip(lines.items(), places, _cycle(len(lines)), strict=True):
         axes.axhline(level, color=colour, linestyle=dashes, linewidth=1.4, zorder=1)
         axes.annotate(
@@ -87,7 +87,7 @@ def values_figure(
             xycoords=("axes fraction", "data"),
             textcoords=("axes fraction", "data"),
             va="center",
-            fontsize=9,
+            fontsize=9.5,
             arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.8, "shrinkA": 0, "shrinkB": 0},
         )
     return figure
@@ -101,7 +101,7 @@ def shares_figure(parts: Mapping[str, float]) -> "Figure":
     axes.bar_label(bars, fmt="%.0f %%", padding=4, fontsize=9)
     axes.set_xlim(0, 112)
     axes.set_xticks([0, 25, 50, 75, 100])
-    axes.set_xlabel("share of the privacy budget, percent")
+    axes.set_xlabel("percent of the privacy budget")
     return figure
 
 

@@ -26,7 +26,8 @@ tr.chosen td { font-weight: 600; background: #eef4f9; }
 svg { width: 100%; height: auto; max-width: 36rem; display: block; margin: 0 auto; }
 figure { margin: 1rem 0; } figcaption, .small { font-size: .88rem; color: #444; }
 dt { font-weight: 600; margin-top: 1rem; } dd { margin: .2rem 0 0 0; }
-pre { overflow-x: auto; background: #f5f5f5; padding: .7rem; font-size: .8rem; line-height: 1.4; }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; background: #f5f5f5; padding: .7rem;
+      font-size: .8rem; line-height: 1.4; }
 """
 
 
@@ -155,7 +156,7 @@ def _use(study: "Study") -> str:
     )
     source = escape(study.result.certificate.noise_source.split(",")[0])
     return (
-        "<p>The folder <code>policy</code> beside this file holds the policy and <code>certificate.json</code>, nothing "
-        f"about any stay. Its noise came from {source}, as it should for real people. In this folder:</p>"
+        "<p>The folder <code>policy</code> beside this file holds the policy and <code>certificate.json</code>, "
+        f"nothing about any stay. Its noise came from {source}, as it should for real people. In this folder:</p>"
         f"<pre>{escape(chr(10).join(lines))}</pre><pre>$ privrl certify policy</pre>"
     )

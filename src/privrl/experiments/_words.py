@@ -1,5 +1,6 @@
 """A certificate in words that a doctor or an ethics board can read, and what the budget was spent on."""
 
+import bisect
 import math
 from collections import defaultdict
 
@@ -79,12 +80,17 @@ _NOTION = {
 }
 
 
+_RATES = (0.6, 0.75, 0.9)
+_HOW_MUCH = ("Very little", "Little", "Something", "Possibly much (a weak budget)")
+
+
 def _attack(certificate: Certificate) -> str:
     rate = guess_rate(certificate)
     return (
-        f"Very little about one {certificate.unit}. Imagine somebody who knows every other record completely, sees all "
-        f"that was published, and has to guess which of two possible records was the real one. A coin is right in 50 "
-        f"of 100 cases; this person is right in at most {min(math.ceil(100 * rate), 100)}, whatever method they use."
+        f"{_HOW_MUCH[bisect.bisect(_RATES, rate)]} about one {certificate.unit}. Imagine somebody who knows every "
+        "other record completely, sees all that was published, and has to guess which of two possible records was the "
+        "real one. A coin is right in 50 of 100 cases; this person is right in at most "
+        f"{min(math.ceil(100 * rate), 100)}, whatever method they use."
     )
 
 
@@ -106,7 +112,7 @@ def _one_in(delta: float) -> str:
 def _records(certificate: Certificate) -> str:
     most = certificate.bounds.get("episodes per unit", 1)
     if most == 1:
-        return f"No {certificate.unit} had more than one episode in the sums."
+        return f"Each {certificate.unit} counts once."
     return f"No {certificate.unit} had more than {most} episodes in the sums; others were left out, chosen blindly."
 
 

@@ -63,28 +63,28 @@ class PEVI(AbstractOfflineLearner):
             statistic = Targets(self.features, h, V, low, high)
             targets = ask("targets", statistic)
             shift = gram.noise.spectral_bound(self.failure / H)
-            Q = _pessimistic_values(
-                self.features.table, gram.value, targets.value, statistic.midpoint, self.ridge + shift, self.bonus, H - h
-            )
+            regression = (gram.value, targets.value, statistic.midpoint, self.ridge + shift)
+            Q = pessimistic_values(self.features.table, *regression, self.bonus, jnp.asarray(float(H - h)))
             V = Q.max(axis=-1)
             pi.append(TabularPolicy.greedy(Q[None]).probabilities[0])
         return TabularPolicy(jnp.stack(pi[::-1]).reshape(H, S, A))
 
 
 @eqx.filter_jit
-def _pessimistic_values(
+def pessimistic_values(
     phi: Float[Array, "S A d"],
     gram: Float[Array, "d d"],
     targets: Float[Array, " d"],
     midpoint: Float[Array, ""],
     ridge: Float[Array, ""],
     bonus: float,
-    most: int,
+    most: Float[Array, ""],
+    extra: float = 0.0,
 ) -> Float[Array, "S A"]:
-    """Ridge regression with an elliptical penalty, clipped to [0, most]."""
+    """Ridge regression with an elliptical penalty and a constant `extra` one, clipped to [0, most]."""
     d = phi.shape[-1]
     Lambda = gram + ridge * jnp.eye(d)
     w = jnp.linalg.solve(Lambda, targets)
     solved = jnp.linalg.solve(Lambda, phi.reshape(-1, d).T).T.reshape(phi.shape)
     Gamma = bonus * math.sqrt(d) * jnp.sqrt(jnp.maximum((phi * solved).sum(-1), 0.0))
-    return jnp.clip(phi @ w + midpoint - Gamma, 0.0, most)
+    return jnp.clip(phi @ w + midpoint - Gamma - extra, 0.0, most)

@@ -93,4 +93,3 @@ class UCBVI(AbstractOnlineLearner):
 
         _, Q = jax.lax.scan(stage, jnp.zeros(S), jnp.arange(H), reverse=True)
         return None, Plan(TabularPolicy.greedy(Q))
-

@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+Indices = Int[Array | np.ndarray, "*batch"]
+
 _ROUNDING = 1e-9
 
 
@@ -23,7 +25,7 @@ class AbstractFeatures(eqx.Module):
     table: eqx.AbstractVar[Float[Array, "S A d"]]
 
     @abc.abstractmethod
-    def of(self, states: Int[Array, "*batch"], actions: Int[Array, "*batch"]) -> Float[Array, "*batch d"]:
+    def of(self, states: Indices, actions: Indices) -> Float[Array, "*batch d"]:
         """The features of these states and actions."""
 
 
@@ -41,8 +43,8 @@ class OneHotFeatures(AbstractFeatures):
     def table(self) -> Float[Array, "S A d"]:
         return jnp.eye(self.dim).reshape(self.num_states, self.num_actions, self.dim)
 
-    def of(self, states: Int[Array, "*batch"], actions: Int[Array, "*batch"]) -> Float[Array, "*batch d"]:
-        return jax.nn.one_hot(states * self.num_actions + actions, self.dim, dtype=float)
+    def of(self, states: Indices, actions: Indices) -> Float[Array, "*batch d"]:
+        return jax.nn.one_hot(jnp.asarray(states) * self.num_actions + jnp.asarray(actions), self.dim, dtype=float)
 
 
 class TableFeatures(AbstractFeatures):
@@ -62,8 +64,8 @@ class TableFeatures(AbstractFeatures):
     def dim(self) -> int:
         return self.table.shape[2]
 
-    def of(self, states: Int[Array, "*batch"], actions: Int[Array, "*batch"]) -> Float[Array, "*batch d"]:
-        return self.table[states, actions]
+    def of(self, states: Indices, actions: Indices) -> Float[Array, "*batch d"]:
+        return self.table[jnp.asarray(states), jnp.asarray(actions)]
 
     def __check_init__(self) -> None:
         if isinstance(self.table, jax.core.Tracer):

@@ -175,9 +175,7 @@ class AbstractLocalChannel(AbstractChannel):
         white = standard_normal(key, shape) if kind == "normal" else uniform(key, shape)
         return self.decode(self.report(record, question, index, white), question, index)
 
-    def publish(
-        self, memory: Any, total: tuple[Array, Array], t: Int[Array, ""], fresh: Fresh
-    ) -> tuple[Any, Release]:
+    def publish(self, memory: Any, total: tuple[Array, Array], t: Int[Array, ""], fresh: Fresh) -> tuple[Any, Release]:
         del t, fresh
         summed = jax.tree.map(jnp.add, memory, total)
         return (summed if self.running else memory), self.released(*summed)

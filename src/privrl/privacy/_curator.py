@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Bool
 
 from privrl.privacy._channels import Mechanism, law_of, sensitivity_of
 from privrl.privacy._functional import GaussianProcessPath, ReleasedFunction
@@ -27,8 +27,12 @@ class People(Protocol):
         """The public bound on how many records of one person are summed."""
         ...
 
-    def total(self, statistic: AbstractStatistic, included: Callable[[int], np.ndarray] | None) -> Array | np.ndarray:
+    def total(self, statistic: AbstractStatistic, included: Callable[[int], np.ndarray] | None) -> Array:
         """The sum of the statistic over all kept records, or over those that `included(n)` marks, n at a time."""
+        ...
+
+    def part(self, chosen: Bool[np.ndarray, " U"]) -> "People":
+        """The marked people alone, all their records with them; people are numbered as on every pass."""
         ...
 
 
@@ -40,6 +44,11 @@ class Curator:
     most `records_per_unit` times the statistic's sensitivity. Noise of scale sensitivity / parameter is drawn once per
     release, after the ledger has agreed and before anything is returned. Statistics may depend on earlier releases:
     the parameter is fixed beforehand, so this is ordinary adaptive composition.
+
+    Where declarations name groups, every person draws one group, once, from a coin of their own that no record has any
+    influence on; a release of a group sums over its people. Give the replaced (or added) person the same coin in both
+    worlds: whatever the coins, only releases without a group and those of one group differ, so the worst group bounds
+    the cost (parallel composition), and the coins, equally distributed in both worlds, add nothing.
     """
 
     def __init__(self, people: People, ledger: Ledger, source: AbstractSource, mechanism: Mechanism) -> None:
@@ -48,6 +57,7 @@ class Curator:
         self._source = source
         self._mechanism: Mechanism = mechanism
         self._asked: dict[str, int] = {}
+        self._parts: dict[str | None, People] = {None: people}
 
     def __call__(self, name: str, statistic: AbstractStatistic | None = None) -> Release:
         """Releases a declared statistic, or the one given now where the declaration left it open."""
@@ -60,7 +70,8 @@ class Curator:
         sensitivity = self._people.records_per_unit * self._sensitivity(chosen, declared.sampling)
         law = law_of(chosen, self._mechanism, sensitivity / parameter)
         self._ledger.record(name, sensitivity, sensitivity / parameter)
-        total = self._people.total(chosen, self._sampled(name, number, declared.sampling))
+        people = self._people_of(declared.group)
+        total = people.total(chosen, self._sampled(people, name, number, declared.sampling))
         if parameter == np.inf:
             return Release(total, law)
         draw = self._source.normal if law.white == "normal" else self._source.laplace
@@ -99,16 +110,23 @@ class Curator:
             return 2.0 * sensitivity_of(statistic, self._mechanism, "add-remove")
         return sensitivity_of(statistic, self._mechanism, adjacency)
 
-    def _sampled(self, name: str, number: int, sampling: float) -> Callable[[int], np.ndarray] | None:
+    def _people_of(self, group: str | None) -> People:
+        """Everybody, or the people of a group; all groups are drawn at once, when the first of them is asked for."""
+        if group not in self._parts:
+            groups = self._ledger.groups
+            coins = np.asarray(self._source.uniform(("groups",), (self._people.num_units,)))
+            drawn = np.minimum((coins * len(groups)).astype(np.int32), len(groups) - 1)
+            self._parts |= {name: self._people.part(drawn == i) for i, name in enumerate(groups)}
+        return self._parts[group]
+
+    def _sampled(self, people: People, name: str, number: int, sampling: float) -> Callable[[int], np.ndarray] | None:
         """A secret independent coin per person for Poisson sampling; none where everybody takes part."""
         if sampling == 1.0:
             return None
-        if self._people.records_per_unit > 1:
+        if people.records_per_unit > 1:
             raise ValueError(
                 f"Release `{name}` samples people, which needs one record per person; this data set keeps up to "
-                f"{self._people.records_per_unit}. Keep one record each."
+                f"{people.records_per_unit}. Keep one record each."
             )
-        batches = iter(range(self._people.num_units + 1))
+        batches = iter(range(people.num_units + 1))
         return lambda n: np.asarray(self._source.uniform((name, number, "sample", next(batches)), (n,))) < sampling
-
-

@@ -41,9 +41,7 @@ class Ledger:
 
     def __init__(self, declared: Sequence[Declared], events: Sequence[Event], adjacency: Adjacency) -> None:
         self.adjacency = adjacency
-        self._lines = {
-            d.name: _Line(d, e, [e.parameter] * d.touches) for d, e in zip(declared, events, strict=True)
-        }
+        self._lines = {d.name: _Line(d, e, [e.parameter] * d.touches) for d, e in zip(declared, events, strict=True)}
         if len(self._lines) != len(declared):
             names = [d.name for d in declared]
             raise ValueError(f"Release names must be distinct; {names} were declared.")
@@ -51,6 +49,12 @@ class Ledger:
     def declared(self, name: str) -> Declared:
         """The declaration of a name; an undeclared name is refused."""
         return self._line(name).declared
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The groups of disjoint people that were declared, in order."""
+        named = (line.declared.group for line in self._lines.values())
+        return tuple(dict.fromkeys(group for group in named if group is not None))
 
     def parameter(self, name: str) -> float:
         """The calibrated parameter of a streamed name: mu for Gaussian noise, epsilon for the others."""
@@ -84,7 +88,7 @@ class Ledger:
                     f"The budget of `{name}` cannot move to `{e.name}`: only Gaussian releases of one group, seen by "
                     "everybody, can trade their shares."
                 )
-        count = sum(len(other.ahead) for other in others)
+        count = sum(len(other.ahead) for other in others) - (name in to)
         if not line.ahead or not count:
             raise OverspentError(f"There is no release of `{name}` left to skip, or none of {list(to)} to come.")
         gain = line.ahead.pop(0) ** 2 / count

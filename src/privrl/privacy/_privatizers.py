@@ -7,7 +7,7 @@ declarations into a ledger, and opens one channel per streamed declaration (see 
 import abc
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import jax.numpy as jnp
@@ -18,6 +18,7 @@ from privrl.privacy._budget import Budget
 from privrl.privacy._certificate import Notion
 from privrl.privacy._channels import (
     AbstractChannel,
+    AbstractLocalChannel,
     BlockChannel,
     Mechanism,
     RoundsChannel,
@@ -220,7 +221,7 @@ class Local(AbstractPrivatizer):
     epsilon: float | None = None
     delta: float | None = None
     rho: float | None = None
-    adjacency: ClassVar[Adjacency] = "replace-one"
+    adjacency: Adjacency = field(default="replace-one", init=False)
     notion: ClassVar[Notion] = "local"
 
     def __post_init__(self) -> None:
@@ -262,12 +263,14 @@ class Local(AbstractPrivatizer):
             return Ledger(declared, [_event(d, mechanism, math.inf) for d in declared], self.adjacency)
         budget = Budget.of(epsilon=self.epsilon, delta=self.delta, rho=self.rho)
         requests = [
-            Request(d.name, mechanism, d.weight, d.touches, d.group, d.sampling, _symbols(d) if self._by_symbol else None)
+            Request(
+                d.name, mechanism, d.weight, d.touches, d.group, d.sampling, _symbols(d) if self._by_symbol else None
+            )
             for d in declared
         ]
         return Ledger(declared, calibrate(requests, budget, adjacency=self.adjacency), self.adjacency)
 
-    def channel(self, declared: Declared, ledger: Ledger) -> AbstractChannel:
+    def channel(self, declared: Declared, ledger: Ledger) -> AbstractLocalChannel:
         running = declared.access == "running"
         parameter = ledger.parameter(declared.name)
         if self._by_symbol:

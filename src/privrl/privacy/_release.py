@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import equinox as eqx
 import jax
-import numpy as np
 from jaxtyping import Array
 
 from privrl.privacy._noise import AbstractNoise
@@ -119,5 +118,5 @@ class Declared:
 class Release(eqx.Module):
     """A noisy value and the law of the noise in it: all that a learner ever sees of people."""
 
-    value: Array | np.ndarray
+    value: Array
     noise: AbstractNoise

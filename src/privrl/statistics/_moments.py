@@ -11,7 +11,6 @@ of them differ by at most twice that, reached where phi' = -phi.
 """
 
 import math
-from typing import Any
 
 import equinox as eqx
 import jax

@@ -44,9 +44,11 @@ def within(
     rows: Transitions, num_states: int, num_actions: int, next_state: Literal["needed", "ignored"]
 ) -> Bool[Array, " N"]:
     """Which rows lie inside the finite world: rows outside it must not touch any cell (indices would wrap)."""
-    inside = (rows.state >= 0) & (rows.state < num_states) & (rows.action >= 0) & (rows.action < num_actions)
+    state, action = jnp.asarray(rows.state), jnp.asarray(rows.action)
+    inside = (state >= 0) & (state < num_states) & (action >= 0) & (action < num_actions)
     if next_state == "needed":
-        inside &= (rows.next_state >= 0) & (rows.next_state < num_states)
+        after = jnp.asarray(rows.next_state)
+        inside &= (after >= 0) & (after < num_states)
     return inside
 
 

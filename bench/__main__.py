@@ -1,0 +1,155 @@
+"""`make bench`: one table of ratios. Both sides of a row compute the same numbers; a mismatch stops the run."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from scipy.optimize import linprog
+
+import privrl
+from privrl.learners import consistent_counts
+from privrl.mdp import rollout
+from privrl.privacy import Event, SquareRoot, epsilon_of
+from privrl.recipes import Problem, get
+
+
+def seconds(work: Callable[[], Any], repeats: int = 5) -> float:
+    """The best of several runs, after one that may compile."""
+    jax.block_until_ready(work())
+    times = []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        jax.block_until_ready(work())
+        times.append(time.perf_counter() - started)
+    return min(times)
+
+
+def same(left: Any, right: Any, tolerance: float = 1e-8) -> None:
+    if not np.allclose(left, right, atol=tolerance, rtol=tolerance):
+        raise SystemExit("a benchmark's two sides disagree")
+
+
+def gram() -> tuple[str, float, float]:
+    """Feature moments from distinct transitions, against summed outer products over all episodes."""
+    env = privrl.envs.SyntheticLinear()
+    episodes = env.sample(env.behaviour_policy(), 20_000, jax.random.key(0))
+    data = privrl.data.Episodes.of(episodes, num_states=env.num_states, num_actions=env.num_actions)
+    rows = jax.tree.map(jnp.asarray, data.transitions())
+    statistic = privrl.statistics.Gram(env.features, 3)
+    ours = jax.jit(lambda rows: statistic.of_rows(rows))
+    phi = np.asarray(env.features.table)[np.asarray(episodes.states)[:, 3], np.asarray(episodes.actions)[:, 3]]
+    plain = jax.jit(lambda x: jax.vmap(jnp.outer)(x, x).sum(axis=0))
+    same(ours(rows), plain(phi))
+    return (
+        "Gram matrix, 20,000 episodes: outer products / distinct rows",
+        seconds(lambda: plain(phi)),
+        seconds(lambda: ours(rows)),
+    )
+
+
+def consistency() -> tuple[str, float, float]:
+    """The consistency step of APVI: linear programmes row by row, against the closed form."""
+    rng = np.random.default_rng(0)
+    rows, S, half = 50, 30, 4.0
+    x, n = rng.normal(3, 4, (rows, S)).clip(0), rng.normal(60, 30, rows).clip(0)
+    ours = jax.jit(consistent_counts)
+
+    def plain() -> list[float]:
+        bounds = [(0, None)] * (S + 1)
+        cost = np.r_[np.zeros(S), 1.0]
+        eye = np.eye(S)
+        errors = []
+        for row, visits in zip(x, n, strict=True):
+            A = np.block(
+                [[eye, -np.ones((S, 1))], [-eye, -np.ones((S, 1))], [np.r_[np.ones(S), 0]], [np.r_[-np.ones(S), 0]]]
+            )
+            b = np.r_[row, -row, visits + half, half - visits]
+            errors.append(linprog(cost, A, b, bounds=bounds).fun)
+        return errors
+
+    same(np.abs(np.asarray(ours(x, n, half)) - x).max(axis=1), plain())
+    return (
+        "consistency step, 50 rows of 30: linprog / closed form",
+        seconds(plain, 1),
+        seconds(lambda: ours(x, n, half)),
+    )
+
+
+def flow() -> tuple[str, float, float]:
+    """A block of 100,000 episodes under one policy: one by one, against one multinomial flow."""
+    env = privrl.envs.RiverSwim(states=6, horizon=20)
+    policy = env.uniform_policy()
+    keys = jax.random.split(jax.random.key(0), 100_000)
+    plain = jax.jit(jax.vmap(lambda key: rollout(env.mdp, policy, key).states))
+    ours = jax.jit(lambda key: env.flow(policy, 100_000, key))
+    return (
+        "block of 100,000 episodes: rollouts / flow",
+        seconds(lambda: plain(keys), 2),
+        seconds(lambda: ours(jax.random.key(1))),
+    )
+
+
+def seeds() -> tuple[str, float, float]:
+    """Twenty seeds of an online run: one after another, against together."""
+    env = privrl.envs.RiverSwim(states=3)
+    learner = get("ldp-ucbvi").learner(Problem.of(env))
+
+    def together(number: int) -> Any:
+        key = jax.random.key(number)
+        return privrl.run(env, learner, privrl.Local(epsilon=1.0), episodes=2_000, seeds=20, key=key)
+
+    def apart() -> list[Any]:
+        key = jax.random.key(0)
+        run = privrl.run
+        return [run(env, learner, privrl.Local(epsilon=1.0), episodes=2_000, seeds=1, key=key) for _ in range(20)]
+
+    return "20 seeds of 2,000 users: one by one / together", seconds(apart, 2), seconds(lambda: together(0), 2)
+
+
+def accountant() -> tuple[str, float, float]:
+    """Epsilon of 1,000 Gaussian releases: by loss distributions, against the exact formula."""
+    from dp_accounting import GaussianDpEvent, SelfComposedDpEvent
+    from dp_accounting.pld import PLDAccountant
+
+    event = SelfComposedDpEvent(GaussianDpEvent(50.0), 1_000)
+    ours = [Event("sums", "gaussian", 1 / 50.0, 1_000)]
+    same(PLDAccountant().compose(event).get_epsilon(1e-6), epsilon_of(ours, 1e-6), 1e-4)
+    return (
+        "epsilon of 1,000 releases: loss distribution / exact",
+        seconds(lambda: PLDAccountant().compose(event).get_epsilon(1e-6), 2),
+        seconds(lambda: epsilon_of(ours, 1e-6)),
+    )
+
+
+def continual() -> tuple[str, float, float]:
+    """Not time but error: mean squared error of the plain tree over that of square-root blocks, 4,095 prefixes."""
+    blocks = len(privrl.privacy.geometric_schedule(4_095, 1.15))
+    tree = privrl.privacy.BinaryTree(4_095).mean_squared_error()
+    return (
+        "error of running sums, 4,095 users: tree / square root on blocks",
+        tree,
+        SquareRoot(blocks).mean_squared_error(),
+    )
+
+
+def rows() -> Iterator[tuple[str, float, float]]:
+    for row in (gram, consistency, flow, seeds, accountant, continual):
+        yield row()
+
+
+def main() -> None:
+    table = Table(title="privrl, ratios in one run (more is better)")
+    for column in ("what", "plain", "privrl", "ratio"):
+        table.add_column(column, justify="left" if column == "what" else "right")
+    for name, plain, ours in rows():
+        table.add_row(name, f"{plain:.4g}", f"{ours:.4g}", f"{plain / ours:.1f}")
+    Console(width=110).print(table)
+
+
+if __name__ == "__main__":
+    main()

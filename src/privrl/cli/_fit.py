@@ -1,0 +1,240 @@
+"""`privrl fit`: a policy from a table of people, or from data sampled in a simulated world."""
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from privrl.cli._options import (
+    AdjacencyOption,
+    DeltaOption,
+    EnvArgOption,
+    EnvSeedOption,
+    EpsilonOption,
+    JsonOption,
+    Neighbours,
+    RhoOption,
+    env_of,
+    fresh_seed,
+    privatizer_of,
+    recipe_of,
+)
+from privrl.cli._output import complain, emit, progress, say, show_table, waiting
+
+if TYPE_CHECKING:
+    from privrl._result import Result
+    from privrl.privacy import AbstractPrivatizer
+    from privrl.recipes import Recipe
+
+_TABLE = "Columns and public bounds of a table"
+_WORLD = "Simulated world"
+_COLUMNS = ("unit", "step", "state", "action", "reward", "episode", "next_state", "terminated")
+_REQUIRED = ("unit", "step", "state", "action", "reward", "horizon", "num_states", "num_actions")
+
+
+def _column(name: str, text: str) -> Any:
+    return typer.Option(f"--{name}", metavar="COL", help=text, rich_help_panel=_TABLE)
+
+
+def _bound(name: str, text: str) -> Any:
+    return typer.Option(f"--{name}", help=text, rich_help_panel=_TABLE)
+
+
+def fit(
+    data: Annotated[str, typer.Argument(help="A Parquet file, a folder of them, or env:NAME for simulated people.")],
+    recipe: Annotated[str, typer.Option("--recipe", help="What to learn with; see `privrl list recipes`.")],
+    epsilon: EpsilonOption = None,
+    delta: DeltaOption = None,
+    rho: RhoOption = None,
+    adjacency: AdjacencyOption = Neighbours.replace_one,
+    unit: Annotated[str | None, _column("unit", "Whom privacy protects, for example patient_id.")] = None,
+    episode: Annotated[str | None, _column("episode", "Which episode of the unit; without it a unit has one.")] = None,
+    step: Annotated[str | None, _column("step", "The number of the step, 0, 1, ... or 1, 2, ...")] = None,
+    state: Annotated[str | None, _column("state", "The state, a whole number from 0.")] = None,
+    action: Annotated[str | None, _column("action", "The action, a whole number from 0.")] = None,
+    reward: Annotated[str | None, _column("reward", "The reward of the step, in [0, 1].")] = None,
+    next_state: Annotated[
+        str | None, _column("next-state", "The next state; without it, that of the next row.")
+    ] = None,
+    terminated: Annotated[str | None, _column("terminated", "True on the last row of an episode.")] = None,
+    horizon: Annotated[int | None, _bound("horizon", "The largest number of steps, public.")] = None,
+    num_states: Annotated[int | None, _bound("num-states", "How many states there can be, public.")] = None,
+    num_actions: Annotated[int | None, _bound("num-actions", "How many actions there can be, public.")] = None,
+    max_episodes_per_unit: Annotated[
+        int | None,
+        _bound("max-episodes-per-unit", "How many episodes of one unit are used at most (1 unless given)."),
+    ] = None,
+    sort: Annotated[bool, _bound("sort", "Sort the table in memory first, if it is not grouped by unit.")] = False,
+    episodes: Annotated[
+        int | None, typer.Option("--episodes", help="How many people to simulate.", rich_help_panel=_WORLD)
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", help="How many repetitions (1 unless given).", rich_help_panel=_WORLD)
+    ] = None,
+    env_arg: EnvArgOption = None,
+    env_seed: EnvSeedOption = None,
+    seed: Annotated[
+        int | None,
+        typer.Option("--seed", help="Replays a simulation. On a table of real people leave it out."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder for the policy and its certificate; required for a table.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Learn a policy from a table of people (or simulated ones) and certify what it reveals."""
+    from privrl._result import check_folder
+
+    chosen = recipe_of(recipe, "offline")
+    privatizer = privatizer_of(chosen, epsilon, delta, rho, adjacency)
+    if out is not None:
+        check_folder(out)  # before anything is spent
+    started = time.perf_counter()
+    table = {
+        "unit": unit,
+        "step": step,
+        "state": state,
+        "action": action,
+        "reward": reward,
+        "episode": episode,
+        "next_state": next_state,
+        "terminated": terminated,
+        "horizon": horizon,
+        "num_states": num_states,
+        "num_actions": num_actions,
+        "max_episodes_per_unit": max_episodes_per_unit,
+        "sort": sort or None,
+    }
+    world = {"episodes": episodes, "seeds": seeds, "env_arg": env_arg, "env_seed": env_seed}
+    if data.startswith("env:"):
+        result, content = _on_world(chosen, privatizer, data.removeprefix("env:"), table, world, seed)
+    else:
+        result, content = _on_table(chosen, privatizer, data, table, world, seed, out)
+    if out is not None:
+        if out.exists():
+            complain(f"Replacing the result that was in `{out}`.")
+        result.save(out)
+    certificate = result.certificate.to_json()
+    content = {
+        "recipe": chosen.name,
+        "users": result.report["users"],
+        "episodes": result.report["episodes"],
+        "epsilon": certificate["epsilon"],
+        "delta": certificate["delta"],
+        "adjacency": certificate["adjacency"],
+        "unit": certificate["unit"],
+        **content,
+        "certificate": certificate,
+        "out": None if out is None else str(out),
+        "seconds": time.perf_counter() - started,
+    }
+    if certificate["delta"] > 0 and certificate["delta"] * content["users"] > 1:
+        complain("Warning: `delta` is above one over the number of people; choose a smaller one.")
+    if json:
+        emit(content)
+    else:
+        _show(result, content)
+
+
+def _on_table(
+    recipe: "Recipe",
+    privatizer: "AbstractPrivatizer",
+    data: str,
+    table: dict[str, Any],
+    world: dict[str, Any],
+    seed: int | None,
+    out: Path | None,
+) -> tuple["Result", dict[str, Any]]:
+    import jax
+
+    import privrl
+    from privrl.recipes import Problem
+
+    _refuse(world, "only makes sense with simulated people, `privrl fit env:NAME`")
+    missing = [_flag(name) for name in _REQUIRED if table[name] is None] + (["`--out`"] if out is None else [])
+    if missing:
+        raise ValueError(f"A table needs {', '.join(missing)} too. See `privrl fit --help`.")
+    given = {name: value for name, value in table.items() if value is not None}
+    episodes = privrl.data.read_parquet(data, seed=seed, **given)
+    learner = recipe.learner(Problem.of_table(given["num_states"], given["num_actions"], given["horizon"]))
+    if seed is not None:
+        complain("Warning: noise from a `--seed` can be replayed and protects nobody. Leave it out on real people.")
+    with waiting(f"learning with {recipe.name}"):
+        key = None if seed is None else jax.random.key(fresh_seed(seed))
+        result = privrl.fit(episodes, learner, privatizer, key=key, unit=given["unit"])  # type: ignore[arg-type]
+    return dataclasses.replace(result, report={"recipe": recipe.name, **result.report}), {"seed": seed}
+
+
+def _on_world(
+    recipe: "Recipe",
+    privatizer: "AbstractPrivatizer",
+    name: str,
+    table: dict[str, Any],
+    world: dict[str, Any],
+    seed: int | None,
+) -> tuple["Result", dict[str, Any]]:
+    """Every seed has its own people and its own noise; the result of the first one is kept."""
+    import jax
+
+    import privrl
+    from privrl.experiments import baseline_values, sampled
+    from privrl.recipes import Problem
+
+    unit = table.pop("unit") or "user"
+    _refuse(table, "describes a table; a simulated world has its own (see `--env-arg`)")
+    if world["episodes"] is None:
+        raise ValueError("Say with `--episodes` how many people to simulate.")
+    episodes, seeds = world["episodes"], 1 if world["seeds"] is None else world["seeds"]
+    if episodes < 1 or seeds < 1:
+        raise ValueError(f"`--episodes` is {episodes} and `--seeds` is {seeds}; both must be at least 1.")
+    seed = fresh_seed(seed)
+    env = env_of(name, world["env_arg"], world["env_seed"])
+    learner = recipe.learner(Problem.of(env))
+    kept: Result | None = None
+    values: list[float] = []
+    with progress(f"learning with {recipe.name}", seeds) as advance:
+        for repetition in jax.random.split(jax.random.key(seed), seeds):
+            data_key, noise_key = jax.random.split(repetition)
+            people = sampled(env, episodes, data_key)
+            result = privrl.fit(people, learner, privatizer, key=noise_key, unit=unit)  # type: ignore[arg-type]
+            values.append(float(env.value(result.policy)))
+            kept = kept or result
+            advance("")
+    assert kept is not None
+    baselines = baseline_values(env)
+    report = {"recipe": recipe.name, "env": env.name, "seed": seed, **kept.report, "value": values[0], **baselines}
+    content = {
+        "env": env.name,
+        "env_seed": env.seed,
+        "horizon": env.horizon,
+        "seed": seed,
+        "seeds": seeds,
+        "value": values,
+        "baselines": baselines,
+    }
+    return dataclasses.replace(kept, report=report), content
+
+
+def _refuse(options: dict[str, Any], why: str) -> None:
+    given = [_flag(name) for name, value in options.items() if value not in (None, [])]
+    if given:
+        raise ValueError(f"{given[0]} {why}. Leave it out.")
+
+
+def _flag(name: str) -> str:
+    return f"`--{name.replace('_', '-')}`"
+
+
+def _show(result: "Result", content: dict[str, Any]) -> None:
+    from privrl.experiments._numbers import written
+
+    if "value" in content:
+        rows = [(content["recipe"], written(content["value"]))]
+        rows += [(name, written([value])) for name, value in content["baselines"].items()]
+        title = f"Exact value in {content['env']}, {content['episodes']:,} people, seed {content['seed']}"
+        show_table(title, ("policy", "value"), rows, numbers=1)
+    say(str(result.certificate))
+    if content["out"]:
+        say(f"Saved in {content['out']}: policy, certificate.json. Check it with `privrl certify {content['out']}`.")

@@ -1,0 +1,63 @@
+"""Where things are written: results on standard output, everything else on standard error."""
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import typer
+
+
+def emit(content: dict[str, Any]) -> None:
+    """One JSON object on standard output; infinities must already be text."""
+    typer.echo(json.dumps(content, allow_nan=False))
+
+
+def say(text: str = "") -> None:
+    """A line of the result, as it is."""
+    typer.echo(text)
+
+
+def complain(text: str) -> None:
+    """A line that is not part of the result."""
+    typer.echo(text, err=True)
+
+
+def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: int = 0) -> None:
+    """A table on standard output; the last `numbers` columns are aligned to the right."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table()
+    for i, column in enumerate(columns):
+        right = i >= len(columns) - numbers
+        table.add_column(column, justify="right" if right else "left", no_wrap=right)
+    for row in rows:
+        table.add_row(*row)
+    typer.echo(title)
+    Console(markup=False, highlight=False).print(table)
+
+
+@contextlib.contextmanager
+def progress(what: str, total: int) -> Iterator[Callable[[str], None]]:
+    """A progress bar on standard error; call what it gives with a word on what was just done."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+
+        def advance(done: str) -> None:
+            bar.update(task, advance=1, description=f"{what}: {done}" if done else what)
+
+        yield advance
+
+
+@contextlib.contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """A spinner on standard error while one long step runs."""
+    from rich.console import Console
+
+    with Console(stderr=True).status(what):
+        yield

@@ -1,0 +1,54 @@
+"""The part of a dataset that belongs to some of its people, for statistics of disjoint groups."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import final
+
+import numpy as np
+from jaxtyping import Bool
+
+from privrl.data._dataset import AbstractDataset, Summary
+from privrl.data._schema import Bounds
+from privrl.data._transitions import Block
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Part(AbstractDataset):
+    """The episodes of the units that `chosen` marks, by their number in `whole`.
+
+    **Formal guarantee.** A unit is in a part with all its episodes or with none, so parts of complementary marks share
+    nobody.
+    """
+
+    whole: AbstractDataset
+    chosen: Bool[np.ndarray, " U"] = field(repr=False)
+
+    @property
+    def bounds(self) -> Bounds:  # type: ignore[override]
+        return self.whole.bounds
+
+    def check(self) -> Summary:
+        return self._summary
+
+    @cached_property
+    def _summary(self) -> Summary:
+        whole = self.whole.check()
+        if len(self.chosen) != whole.num_units:
+            raise ValueError(
+                f"`chosen` marks {len(self.chosen)} units and the dataset has {whole.num_units}. Give one mark for each."
+            )
+        episodes = sum(len(block.lengths) for block in self.blocks())
+        left_out = whole.num_left_out + whole.num_episodes - episodes
+        return Summary(int(self.chosen.sum()), episodes, left_out, whole.num_rows)
+
+    def blocks(self) -> Iterator[Block]:
+        for block in self.whole.blocks():
+            keep = self.chosen[block.unit]
+            rows = np.repeat(keep, block.lengths)
+            columns = (column[rows] for column in (block.states, block.actions, block.rewards, block.next_states))
+            yield Block(block.unit[keep], block.lengths[keep], *columns)
+
+    def bounded(self, num_states: int, num_actions: int) -> "Part":
+        return replace(self, whole=self.whole.bounded(num_states, num_actions))
