@@ -5,6 +5,7 @@ Run it with `python examples/local.py`.
 
 import os
 
+import equinox as eqx
 import jax
 
 import privrl
@@ -17,7 +18,7 @@ learner = privrl.UCBVI(world.rewards, horizon=world.horizon)
 privatizer = privrl.Local(epsilon=3.0)
 
 server = privrl.Server(learner, privatizer, num_users=PEOPLE)
-act = jax.jit(world.rollout)
+act = eqx.filter_jit(world.rollout)
 for person in range(PEOPLE):
     broadcast = server.broadcast()  # a ticket, the current policy, and what is asked
     trajectory = act(broadcast.plan.policy, jax.random.key(person))  # stays on the device

@@ -87,7 +87,7 @@ class BinaryTree(AbstractContinual):
 
     Interval number m of level l holds leaves m 2^l, ..., (m+1) 2^l - 1. A prefix of n <= steps leaves uses level l only
     if 2^l <= n, so floor(log2 steps) + 1 levels suffice, and leaf 0 meets one noisy interval in each of them. For K
-    people whose last policy has seen K-1 of them, steps = K-1 and that is ceil(log2 K); publishing the final sum too
+    people of whom the last answer has seen K-1, steps = K-1 and that is ceil(log2 K); publishing the final sum too
     is steps = K, one level more when K is a power of 2.
     """
 

@@ -1,0 +1,144 @@
+"""`fit` on data: units with several episodes, refusals before anything is summed, and what is saved."""
+
+import json
+import os
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from contract import tiny_data, tiny_world
+
+import privrl
+from privrl.mdp import TabularPolicy
+from privrl.privacy import BudgetError, Declared
+from privrl.statistics import VisitCounts
+
+ENV = tiny_world()
+LEARNER = privrl.APVI(3, 2, ENV.horizon)
+
+
+class Heard:
+    """The releases that a learner got, for the test to look at."""
+
+    def __init__(self):
+        self.releases = []
+
+    def __getitem__(self, i):
+        return self.releases[i]
+
+
+class Counter(privrl.learners.AbstractOfflineLearner):
+    """Hands its one release to the test."""
+
+    heard: Heard = eqx.field(static=True)
+    horizon: int = eqx.field(static=True, default=4)
+    space = (3, 2)
+
+    def bounds(self):
+        return {}
+
+    def declare(self):
+        return (Declared("visits", VisitCounts(3, 2, 4, "first-visit")),)
+
+    def fit(self, ask):
+        self.heard.releases.append(ask("visits"))
+        return TabularPolicy.uniform(4, 3, 2)
+
+
+def owned(bound, units, episodes=60, seed=3):
+    """Episodes whose unit is `units[i]`."""
+    sampled = ENV.sample(ENV.behaviour_policy(), episodes, jax.random.key(seed))
+    return privrl.data.Episodes.of(sampled, num_states=3, num_actions=2, units=units, max_episodes_per_unit=bound)
+
+
+@pytest.mark.parametrize("bound", [1, 2, 5])
+def test_noise_grows_with_the_episodes_that_one_person_may_have(bound):
+    heard = Heard()
+    units = np.arange(60) // 6
+    result = privrl.fit(owned(bound, units), Counter(heard), privrl.Central(rho=0.5), key=jax.random.key(0))
+    assert float(heard[0].noise.std) == pytest.approx(bound * np.sqrt(2 * 4))
+    assert result.report == {"users": 10, "episodes": 10 * bound}
+    assert result.certificate.bounds["episodes per unit"] == bound
+
+
+def test_replacing_one_person_moves_the_sum_by_no_more_than_the_bound():
+    """All of one unit's episodes become somebody else's: the exact sums differ by at most 3 times one episode's bound."""
+    units = np.arange(60) // 6
+    heard = Heard()
+    data = owned(3, units)
+    privrl.fit(data, Counter(heard), privrl.NonPrivate())
+    sampled = ENV.sample(ENV.behaviour_policy(), 60, jax.random.key(3))
+    extreme = eqx.tree_at(lambda t: t.states, sampled, np.where((units == 4)[:, None], 2, sampled.states))
+    other = privrl.data.Episodes.of(extreme, num_states=3, num_actions=2, units=units, max_episodes_per_unit=3, seed=1)
+    privrl.fit(other, Counter(heard), privrl.NonPrivate())
+    assert heard[0].value.shape == (3, 2)
+    again = Heard()
+    kept = privrl.data.Episodes.of(sampled, num_states=3, num_actions=2, units=units, max_episodes_per_unit=3, seed=1)
+    privrl.fit(kept, Counter(again), privrl.NonPrivate())
+    moved = float(jnp.linalg.norm(heard[1].value - again[0].value))
+    assert 0 < moved <= 3 * VisitCounts(3, 2, 4, "first-visit").l2("replace-one")
+
+
+def test_horizons_must_agree():
+    with pytest.raises(ValueError, match="horizon"):
+        privrl.fit(tiny_data(ENV), privrl.APVI(3, 2, 9), privrl.NonPrivate())
+
+
+def test_sizes_must_agree():
+    with pytest.raises(ValueError, match="num_states"):
+        privrl.fit(tiny_data(ENV), privrl.APVI(5, 2, ENV.horizon), privrl.NonPrivate())
+
+
+def test_rewards_must_be_scaled():
+    sampled = ENV.sample(ENV.behaviour_policy(), 10, jax.random.key(0))
+    data = privrl.data.Episodes.of(sampled, num_states=3, num_actions=2, reward_range=(0.0, 2.0))
+    with pytest.raises(ValueError, match=r"\[0, 1\]"):
+        privrl.fit(data, LEARNER, privrl.NonPrivate())
+
+
+def test_a_pure_budget_needs_laplace_noise():
+    with pytest.raises(BudgetError):
+        privrl.fit(tiny_data(ENV), LEARNER, privrl.Central(epsilon=1.0))
+    result = privrl.fit(tiny_data(ENV), LEARNER, privrl.Central(epsilon=1.0, mechanism="laplace"))
+    assert result.certificate.delta == 0.0
+    assert 0.999 < result.certificate.epsilon <= 1.0
+
+
+def test_without_a_key_no_two_fits_agree():
+    heard = Heard()
+    for _ in range(2):
+        privrl.fit(tiny_data(ENV), Counter(heard), privrl.Central(rho=0.5))
+    assert not np.array_equal(heard[0].value, heard[1].value)
+
+
+def test_what_is_saved(tmp_path):
+    result = privrl.fit(tiny_data(ENV), LEARNER, privrl.Central(epsilon=1.0, delta=1e-5), unit="patient")
+    folder = result.save(tmp_path / "out" / "policy")
+    assert sorted(os.listdir(folder)) == ["certificate.json", "policy.npz", "report.json"]
+    again = privrl.Result.load(folder)
+    np.testing.assert_array_equal(again.policy.probabilities, result.policy.probabilities)
+    assert again.certificate.to_json() == result.certificate.to_json()
+    assert again.policy.action(state=1, step=0) in (0, 1)
+    assert json.loads((folder / "report.json").read_text()) == {"users": 200, "episodes": 200}
+    result.save(folder)  # replaces a result
+    assert os.listdir(folder.parent) == ["policy"]
+
+
+def test_saving_never_overwrites_something_else(tmp_path):
+    result = privrl.fit(tiny_data(ENV), LEARNER, privrl.NonPrivate())
+    (tmp_path / "notes.txt").write_text("precious")
+    with pytest.raises(ValueError, match="not a saved result"):
+        result.save(tmp_path)
+    assert (tmp_path / "notes.txt").read_text() == "precious"
+    with pytest.raises(ValueError, match="missing"):
+        privrl.Result.load(tmp_path)
+
+
+def test_a_failed_save_leaves_nothing(tmp_path):
+    result = privrl.fit(tiny_data(ENV), LEARNER, privrl.NonPrivate())
+    broken = privrl.Result(result.policy, result.certificate, {"not json": object()})
+    with pytest.raises(TypeError):
+        broken.save(tmp_path / "policy")
+    assert os.listdir(tmp_path) == []
