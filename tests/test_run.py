@@ -8,6 +8,7 @@ import pytest
 
 import privrl
 from contract import tiny_world
+from privrl.privacy import Ledger
 from privrl.recipes import Problem, get
 
 
@@ -65,7 +66,9 @@ def test_seeds_differ_and_keys_repeat():
 
 
 def test_curve_has_means_and_standard_errors():
-    result = privrl.Run(None, None, np.array([2, 5]), np.array([[1.0, 0.5], [3.0, 0.5]]), 0.0)
+    book = Ledger([], [], "replace-one")
+    nothing = privrl.Certificate.of(book, delta=0.0, notion="none", unit="user", bounds={}, noise_source="", version="")
+    result = privrl.Run(None, nothing, np.array([2, 5]), np.array([[1.0, 0.5], [3.0, 0.5]]), 0.0)
     curve = result.curve()
     assert curve["episodes"] == [2, 5]
     assert curve["mean"] == [4.0, 5.5]

@@ -40,6 +40,9 @@ class Crowd:
             self.shares.append(included(20_000).mean())
         return jnp.zeros(statistic.shape)
 
+    def part(self, chosen):
+        raise AssertionError("nobody is split here")
+
 
 def ask(crowd, declared, source=None, mechanism="gaussian", **budget):
     private = Central(**(budget or {"rho": 0.5}), mechanism=mechanism)

@@ -122,5 +122,8 @@ def test_bad_budgets_are_refused_at_once(arguments):
 
 @pytest.mark.parametrize("arguments", [{"mechanism": "cauchy"}, {"continual": "none"}, {"adjacency": "both"}])
 def test_unknown_words_are_refused(arguments):
+    wrong = object.__new__(Central)  # past the type checks of the test run, which would refuse the word first
+    for name, value in (vars(Central(rho=1.0)) | arguments).items():
+        object.__setattr__(wrong, name, value)
     with pytest.raises(ValueError, match="must be one of"):
-        Central(rho=1.0, **arguments)
+        wrong.__post_init__()

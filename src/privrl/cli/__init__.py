@@ -9,6 +9,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from importlib.metadata import version
 from typing import Annotated
 
 import typer
@@ -49,21 +50,20 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> None:
+def _version(wanted: bool) -> bool:
     if wanted:
-        from importlib.metadata import version
-
         typer.echo(f"privrl {version('privrl')}")
         raise typer.Exit()
+    return wanted
 
 
 @app.callback()
 def _root(
-    version: Annotated[
+    show_version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and leave.")
     ] = False,
 ) -> None:
-    del version
+    del show_version
 
 
 app.command()(demo)

@@ -1,15 +1,14 @@
 """`privrl demo`: a private sepsis-treatment policy from offline stays, a table, a report and a certificate."""
 
+import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from privrl.cli._options import JsonOption, fresh_seed
 from privrl.cli._output import complain, emit, progress, say, show_table
-
-if TYPE_CHECKING:
-    from privrl.experiments import Study
+from privrl.experiments import DemoSize, Study, check_demo_folder, save_study, sepsis_study, written
 
 
 def demo(
@@ -29,10 +28,6 @@ def demo(
     json: JsonOption = False,
 ) -> None:
     """Learn a private treatment policy for sepsis and show what privacy cost: the main job, about a minute."""
-    import dataclasses
-
-    from privrl.experiments import DemoSize, check_demo_folder, save_study, sepsis_study
-
     check_demo_folder(out)
     size = DemoSize.quick(epsilon) if quick else DemoSize(epsilon=epsilon)
     given = {name: value for name, value in (("episodes", episodes), ("seeds", seeds)) if value is not None}
@@ -49,9 +44,7 @@ def demo(
         _show(study, out)
 
 
-def _show(study: "Study", out: Path) -> None:
-    from privrl.experiments._numbers import written
-
+def _show(study: Study, out: Path) -> None:
     rows = [(name, written(values), f"{100 * gap:.0f} %") for name, values, gap in study.rows()]
     title = f"Patients who survive ({study.episodes:,} stays, {study.seeds} repetitions, seed {study.seed})"
     show_table(title, ("policy", "survive", "gap closed"), rows, numbers=2)

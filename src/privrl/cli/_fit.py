@@ -3,10 +3,13 @@
 import dataclasses
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import jax
 import typer
 
+import privrl
+from privrl._result import Result, check_folder
 from privrl.cli._options import (
     AdjacencyOption,
     DeltaOption,
@@ -22,11 +25,9 @@ from privrl.cli._options import (
     recipe_of,
 )
 from privrl.cli._output import complain, emit, progress, say, show_table, waiting
-
-if TYPE_CHECKING:
-    from privrl._result import Result
-    from privrl.privacy import AbstractPrivatizer
-    from privrl.recipes import Recipe
+from privrl.experiments import baseline_values, sampled, written
+from privrl.privacy import AbstractPrivatizer
+from privrl.recipes import Problem, Recipe
 
 _TABLE = "Columns and public bounds of a table"
 _WORLD = "Simulated world"
@@ -85,8 +86,6 @@ def fit(
     json: JsonOption = False,
 ) -> None:
     """Learn a policy from a table of people (or simulated ones) and certify what it reveals."""
-    from privrl._result import check_folder
-
     chosen = recipe_of(recipe, "offline")
     privatizer = privatizer_of(chosen, epsilon, delta, rho, adjacency)
     if out is not None:
@@ -139,19 +138,14 @@ def fit(
 
 
 def _on_table(
-    recipe: "Recipe",
-    privatizer: "AbstractPrivatizer",
+    recipe: Recipe,
+    privatizer: AbstractPrivatizer,
     data: str,
     table: dict[str, Any],
     world: dict[str, Any],
     seed: int | None,
     out: Path | None,
-) -> tuple["Result", dict[str, Any]]:
-    import jax
-
-    import privrl
-    from privrl.recipes import Problem
-
+) -> tuple[Result, dict[str, Any]]:
     _refuse(world, "only makes sense with simulated people, `privrl fit env:NAME`")
     missing = [_flag(name) for name in _REQUIRED if table[name] is None] + (["`--out`"] if out is None else [])
     if missing:
@@ -168,20 +162,14 @@ def _on_table(
 
 
 def _on_world(
-    recipe: "Recipe",
-    privatizer: "AbstractPrivatizer",
+    recipe: Recipe,
+    privatizer: AbstractPrivatizer,
     name: str,
     table: dict[str, Any],
     world: dict[str, Any],
     seed: int | None,
-) -> tuple["Result", dict[str, Any]]:
+) -> tuple[Result, dict[str, Any]]:
     """Every seed has its own people and its own noise; the result of the first one is kept."""
-    import jax
-
-    import privrl
-    from privrl.experiments import baseline_values, sampled
-    from privrl.recipes import Problem
-
     unit = table.pop("unit") or "user"
     _refuse(table, "describes a table; a simulated world has its own (see `--env-arg`)")
     if world["episodes"] is None:
@@ -227,9 +215,7 @@ def _flag(name: str) -> str:
     return f"`--{name.replace('_', '-')}`"
 
 
-def _show(result: "Result", content: dict[str, Any]) -> None:
-    from privrl.experiments._numbers import written
-
+def _show(result: Result, content: dict[str, Any]) -> None:
     if "value" in content:
         rows = [(content["recipe"], written(content["value"]))]
         rows += [(name, written([value])) for name, value in content["baselines"].items()]

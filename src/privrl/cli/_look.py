@@ -3,15 +3,16 @@
 import math
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from privrl._citations import citation, citation_keys
 from privrl.cli._options import JsonOption
 from privrl.cli._output import complain, emit, say, show_table
-
-if TYPE_CHECKING:
-    from privrl.privacy import Certificate
+from privrl.envs import names
+from privrl.privacy import Certificate, mu_of, read_certificate, rho_of
+from privrl.recipes import recipes
 
 _TOLERANCE = 1e-6
 
@@ -31,14 +32,10 @@ def list_(
     """List what there is, with one line each."""
     entries: list[dict[str, str]] = []
     if what is Kind.recipes:
-        from privrl.recipes import recipes
-
         entries = [
             {"name": r.name, "family": r.family, "trust": r.trust, "summary": r.summary} for r in recipes.values()
         ]
     elif what is Kind.envs:
-        from privrl.envs import names
-
         entries = [{"name": name, "summary": summary} for name, summary in names().items()]
     if json:
         emit({what.value: entries})
@@ -53,8 +50,6 @@ def certify(
     json: JsonOption = False,
 ) -> None:
     """Recompute epsilon from a saved ledger and compare it with the certificate (exit code 1 if they differ)."""
-    from privrl.privacy import read_certificate
-
     path = folder / "certificate.json"
     if not path.is_file():
         inner = f" Did you mean `{folder / 'policy'}`?" if (folder / "policy" / "certificate.json").is_file() else ""
@@ -75,8 +70,8 @@ def certify(
             }
         )
     else:
-        say(str(certificate))
         if recomputed is not None:
+            say(str(certificate))
             say(f"Recomputed from its events: epsilon = {recomputed:.6g} at delta = {certificate.delta:g}.")
         if not problems:
             say("The certificate agrees with its events.")
@@ -85,10 +80,8 @@ def certify(
         raise typer.Exit(1)
 
 
-def _check(certificate: "Certificate") -> tuple[float | None, list[str]]:
+def _check(certificate: Certificate) -> tuple[float | None, list[str]]:
     """Epsilon from the events alone, and everything in the certificate that disagrees with them."""
-    from privrl.privacy import mu_of, rho_of
-
     try:
         recomputed = certificate.recomputed()
         sampled = any(event.sampling < 1 for event in certificate.events)
@@ -124,8 +117,6 @@ def cite(
     json: JsonOption = False,
 ) -> None:
     """Print BibTeX for what stands behind a recipe."""
-    from privrl._citations import citation, citation_keys
-
     if json:
         emit({"recipe": recipe, "keys": list(citation_keys(recipe)), "bibtex": citation(recipe)})
     else:

@@ -4,14 +4,13 @@ import math
 import secrets
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from privrl.envs import Env
-    from privrl.privacy import AbstractPrivatizer
-    from privrl.recipes import Family, Recipe
+from privrl.envs import Env, make
+from privrl.privacy import AbstractPrivatizer, BudgetError
+from privrl.recipes import Family, Recipe, get
 
 
 class Neighbours(StrEnum):
@@ -58,10 +57,8 @@ JsonOption = Annotated[
 ]
 
 
-def recipe_of(name: str, family: "Family") -> "Recipe":
+def recipe_of(name: str, family: Family) -> Recipe:
     """The recipe, if this command can run it; otherwise an error that names the command that can."""
-    from privrl.recipes import get
-
     recipe = get(name)
     if recipe.family != family:
         right = (
@@ -74,11 +71,9 @@ def recipe_of(name: str, family: "Family") -> "Recipe":
 
 
 def privatizer_of(
-    recipe: "Recipe", epsilon: float | None, delta: float | None, rho: float | None, adjacency: Neighbours
-) -> "AbstractPrivatizer":
+    recipe: Recipe, epsilon: float | None, delta: float | None, rho: float | None, adjacency: Neighbours
+) -> AbstractPrivatizer:
     """The privatizer for the budget options; there is no default budget."""
-    from privrl.privacy import BudgetError
-
     if recipe.trust != "none":
         if epsilon is None and rho is None:
             given = f" `--delta` {delta:g} alone is no budget." if delta is not None else ""
@@ -98,10 +93,8 @@ def privatizer_of(
     return recipe.privatizer(epsilon=epsilon, delta=delta, rho=rho, adjacency=adjacency.value)
 
 
-def env_of(name: str, arguments: Sequence[str] | None, seed: int | None) -> "Env":
+def env_of(name: str, arguments: Sequence[str] | None, seed: int | None) -> Env:
     """The world that the options describe."""
-    from privrl.envs import make
-
     given: dict[str, str] = {}
     for argument in arguments or ():
         key, equals, value = argument.partition("=")

@@ -1,10 +1,14 @@
 """`privrl run`: people who arrive one after another in a simulated world, exactly evaluated."""
 
+import io
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import jax
 import typer
 
+import privrl
+from privrl._result import Run
 from privrl.cli._options import (
     AdjacencyOption,
     DeltaOption,
@@ -20,10 +24,9 @@ from privrl.cli._options import (
     recipe_of,
 )
 from privrl.cli._output import emit, say, show_table, waiting
-
-if TYPE_CHECKING:
-    from privrl._result import Run
-    from privrl.envs import Env
+from privrl.envs import Env
+from privrl.experiments import regret_figure, written
+from privrl.recipes import Problem
 
 _PLOTS = (".png", ".svg", ".pdf")
 
@@ -46,11 +49,6 @@ def run(
     json: JsonOption = False,
 ) -> None:
     """Simulate online learning and report the exact regret."""
-    import jax
-
-    import privrl
-    from privrl.recipes import Problem
-
     chosen = recipe_of(recipe, "online")
     privatizer = privatizer_of(chosen, epsilon, delta, rho, adjacency)
     if plot is not None:
@@ -93,7 +91,7 @@ def run(
         _show(result, content, plot)
 
 
-def _baselines(env: "Env", episodes: int) -> dict[str, float]:
+def _baselines(env: Env, episodes: int) -> dict[str, float]:
     """The total regret of policies that never learn, and the value that regret is measured from."""
     return {
         "uniform": episodes * float(env.regret(env.uniform_policy())),
@@ -110,10 +108,6 @@ def _check_plot(plot: Path) -> None:
 
 
 def _plot(plot: Path, content: dict[str, Any]) -> None:
-    import io
-
-    from privrl.experiments import regret_figure
-
     never_learn = {name: content["baselines"][name] for name in ("uniform", "myopic")}
     figure = regret_figure(content["curve"], never_learn, f"{content['recipe']} on {content['env']}")
     drawn = io.BytesIO()
@@ -121,9 +115,7 @@ def _plot(plot: Path, content: dict[str, Any]) -> None:
     plot.write_bytes(drawn.getvalue())  # only once it is complete
 
 
-def _show(result: "Run", content: dict[str, Any], plot: Path | None) -> None:
-    from privrl.experiments._numbers import written
-
+def _show(result: Run, content: dict[str, Any], plot: Path | None) -> None:
     def against(total: float) -> str:
         uniform = content["baselines"]["uniform"]
         return f"{total / uniform:.3f}" if uniform > 0 else "-"

@@ -37,7 +37,7 @@ class Part(AbstractDataset):
         whole = self.whole.check()
         if len(self.chosen) != whole.num_units:
             raise ValueError(
-                f"`chosen` marks {len(self.chosen)} units and the dataset has {whole.num_units}. Give one mark for each."
+                f"`chosen` has {len(self.chosen)} marks and the dataset has {whole.num_units} units. Give one for each."
             )
         episodes = sum(len(block.lengths) for block in self.blocks())
         left_out = whole.num_left_out + whole.num_episodes - episodes

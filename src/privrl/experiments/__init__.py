@@ -2,16 +2,16 @@
 
 from privrl.experiments._demo import (
     DemoSize,
-    Study,
     baseline_values,
     check_demo_folder,
     sampled,
     save_study,
     sepsis_study,
 )
-from privrl.experiments._numbers import mean_and_error
+from privrl.experiments._numbers import mean_and_error, written
 from privrl.experiments._plots import regret_figure
 from privrl.experiments._report import study_page
+from privrl.experiments._study import Study
 from privrl.experiments._words import guess_rate, in_words, shares
 
 __all__ = [
@@ -28,4 +28,5 @@ __all__ = [
     "sepsis_study",
     "shares",
     "study_page",
+    "written",
 ]

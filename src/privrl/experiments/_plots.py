@@ -1,18 +1,15 @@
 """Plots as text: figures drawn without a screen and returned as SVG to put into a page.
 
 Colours are those of Okabe and Ito, which colour-blind readers can tell apart; lines also differ in their dashes.
+Figures are matplotlib's, which is imported only when one is drawn.
 """
 
 import io
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from privrl.experiments._numbers import mean_and_error
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 BLACK, BLUE, ORANGE, GREEN, VERMILLION, PURPLE = "#000000", "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7"
 _LINES: tuple[tuple[str, Any], ...] = (
@@ -24,7 +21,7 @@ _LINES: tuple[tuple[str, Any], ...] = (
 )
 
 
-def new_figure(height: float, width: float = 4.0) -> tuple["Figure", "Axes"]:
+def new_figure(height: float, width: float = 4.0) -> tuple[Any, Any]:
     """A small figure: narrow enough that its text stays readable on a phone."""
     from matplotlib.figure import Figure
 
@@ -35,7 +32,7 @@ def new_figure(height: float, width: float = 4.0) -> tuple["Figure", "Axes"]:
     return figure, axes
 
 
-def to_svg(figure: "Figure", description: str) -> str:
+def to_svg(figure: Any, description: str) -> str:
     """The figure as an `<svg>` element that reaches for nothing outside itself."""
     import matplotlib
 
@@ -50,7 +47,7 @@ def to_svg(figure: "Figure", description: str) -> str:
 
 def values_figure(
     private: Mapping[float, Sequence[float]], chosen: float, lines: Mapping[str, float], ylabel: str
-) -> "Figure":
+) -> Any:
     """Value against epsilon, with standard errors, between labelled levels."""
     figure, axes = new_figure(3.5)
     epsilons = sorted(private)
@@ -93,7 +90,7 @@ def values_figure(
     return figure
 
 
-def shares_figure(parts: Mapping[str, float]) -> "Figure":
+def shares_figure(parts: Mapping[str, float]) -> Any:
     """How much of the budget each release was given, as bars."""
     figure, axes = new_figure(0.7 + 0.42 * len(parts))
     names = list(parts)[::-1]
@@ -105,7 +102,7 @@ def shares_figure(parts: Mapping[str, float]) -> "Figure":
     return figure
 
 
-def regret_figure(curve: Mapping[str, Sequence[float]], reference: Mapping[str, float], title: str) -> "Figure":
+def regret_figure(curve: Mapping[str, Sequence[float | None]], reference: Mapping[str, float], title: str) -> Any:
     """Cumulative regret with a band of two standard errors, and straight lines for policies that never learn."""
     figure, axes = new_figure(3.4)
     episodes, mean = curve["episodes"], curve["mean"]

@@ -2,14 +2,11 @@
 
 from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
 from privrl.experiments._numbers import written
 from privrl.experiments._plots import shares_figure, to_svg, values_figure
+from privrl.experiments._study import Study
 from privrl.experiments._words import guess_rate, in_words, shares
-
-if TYPE_CHECKING:
-    from privrl.experiments._demo import Study
 
 _STYLE = """
 :root { color-scheme: light; }
@@ -40,7 +37,7 @@ def page(title: str, body: str) -> str:
     )
 
 
-def study_page(study: "Study") -> str:
+def study_page(study: Study) -> str:
     """The report of a demo study."""
     title = "A private treatment policy: what it is worth, and what it reveals"
     parts = [
@@ -61,7 +58,7 @@ def study_page(study: "Study") -> str:
     return page(title, "\n".join(parts))
 
 
-def _summary(study: "Study") -> str:
+def _summary(study: Study) -> str:
     certificate = study.result.certificate
     levels = study.baselines
     survive = f"{100 * study.value:.1f}&nbsp;%"
@@ -79,7 +76,7 @@ def _summary(study: "Study") -> str:
     )
 
 
-def _values(study: "Study") -> str:
+def _values(study: Study) -> str:
     lines = {
         "optimal": study.baselines["optimal"],
         "no privacy": sum(study.non_private) / len(study.non_private),
@@ -97,7 +94,7 @@ def _values(study: "Study") -> str:
     )
 
 
-def _table(study: "Study") -> str:
+def _table(study: Study) -> str:
     rows = "".join(
         f"<tr{' class=chosen' if name == study.chosen_row else ''}><td>{escape(name)}</td>"
         f'<td class="number">{written(values)}</td><td class="number">{100 * gap:.0f}&nbsp;%</td></tr>'
@@ -113,7 +110,7 @@ def _table(study: "Study") -> str:
     )
 
 
-def _certificate_words(study: "Study") -> str:
+def _certificate_words(study: Study) -> str:
     answers = "".join(
         f"<dt>{escape(question)}</dt><dd>{_with_code(answer)}</dd>"
         for question, answer in in_words(study.result.certificate)
@@ -127,7 +124,7 @@ def _with_code(text: str) -> str:
     return "".join(f"<code>{piece}</code>" if i % 2 else piece for i, piece in enumerate(pieces))
 
 
-def _spending(study: "Study") -> str:
+def _spending(study: Study) -> str:
     parts = shares(study.result.certificate)
     if not parts:
         return "<p>There was no budget: this policy is not private.</p>"
@@ -147,7 +144,7 @@ _RELEASES = {
 }
 
 
-def _use(study: "Study") -> str:
+def _use(study: Study) -> str:
     lines: Sequence[str] = (
         "import privrl",
         'result = privrl.Result.load("policy")',

@@ -58,9 +58,9 @@ class PEVI(AbstractOfflineLearner):
         V = jnp.zeros(S)
         pi = []
         for h in reversed(range(H)):
-            gram = ask("gram", Gram(self.features, h))
+            gram = ask("gram", Gram(self.features, jnp.asarray(h)))
             low, high = (V.min(), V.max()) if self.calibration == "span" else (jnp.zeros(()), jnp.asarray(H - h - 1.0))
-            statistic = Targets(self.features, h, V, low, high)
+            statistic = Targets(self.features, jnp.asarray(h), V, low, high)
             targets = ask("targets", statistic)
             shift = gram.noise.spectral_bound(self.failure / H)
             regression = (gram.value, targets.value, statistic.midpoint, self.ridge + shift)

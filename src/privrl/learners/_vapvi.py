@@ -14,14 +14,14 @@
     13:     Q_h      = clip(Q_h, 0, H-h+1)
     14:     pi_h     = argmax_a Q_h, ties shared,  V_h = max_a Q_h
 
-sum runs over D and sum' over D': disjoint halves of the people with `split`, everybody without. `shift`, the bound on the
-spectral norm of the noise in the matrix, is 0 without noise; the paper's E/2 is too small by sqrt 2 because its noise
-protects the addition of a person, not the replacement of one.
+sum runs over D and sum' over D': disjoint halves of the people with `split`, everybody without. `shift`, the bound on
+the spectral norm of the noise in the matrix, is 0 without noise; the paper's E/2 is too small by sqrt 2 because its
+noise protects the addition of a person, not the replacement of one.
 
-Calibrations. The paper (`"paper"`) charges 2H^2, 2H, 2H for the vectors of lines 5, 6, 10. V_{h+1} is at most H-h, hence
-2(H-h)^2, 2(H-h), 2(H-h+1) (`"range"`). V_{h+1} comes from earlier releases, so its range is public: centred in it, with
-span = sup V - inf V, the vectors cost span^2/4, span, span + 1 (`"span"`), and P(V - c) = PV - c puts the centre back. The
-weights 1/sigma2_h are public too and scale what lines 9 and 10 cost by their maximum, at most 1.
+Calibrations. The paper (`"paper"`) charges 2H^2, 2H, 2H for the vectors of lines 5, 6, 10. V_{h+1} is at most H-h,
+hence 2(H-h)^2, 2(H-h), 2(H-h+1) (`"range"`). V_{h+1} comes from earlier releases, so its range is public: centred in
+it, with span = sup V - inf V, the vectors cost span^2/4, span, span + 1 (`"span"`), and P(V - c) = PV - c puts the
+centre back. The weights 1/sigma2_h are public too, and their maximum, at most 1, scales what lines 9 and 10 cost.
 
 Where V_{h+1} lies in an interval of length at most 2 its variance is at most 1 and line 8 gives 1 whatever the data:
 lines 4 to 7 are left out. Where the interval is [0, H-h] this is known beforehand and nothing is declared; where it is
@@ -43,6 +43,7 @@ from privrl.statistics import Gram, Targets
 
 _VARIANCE = ("spread", "squares", "values")
 _REGRESSION = ("gram", "targets")
+_VARIANCE_SHARE = 0.25  # of one release for the variances against one of the regression: weights may be coarse
 
 
 class VAPVI(AbstractOfflineLearner):
@@ -79,7 +80,7 @@ class VAPVI(AbstractOfflineLearner):
             "reward range": [0.0, 1.0],
             "horizon": self.horizon,
             "rewards": "estimated",
-            "people": "two random halves" if self.split else "everybody in every release",
+            "people": "two random halves" if self.split and self._uncertain else "everybody in every release",
         }
 
     @property
@@ -88,12 +89,20 @@ class VAPVI(AbstractOfflineLearner):
         return self.horizon if self.calibration == "paper" else max(self.horizon - 3, 0)
 
     def declare(self) -> tuple[Declared, ...]:
-        """Every release has the same share; with a split, the same among those of its half."""
+        """Without a split all releases share the budget; with one, those of each half have all of it."""
         H, T = self.horizon, self._uncertain
-        halves = ("variance", "values") if self.split and T else (None, None)
-        unit = (1 / (3 * T), 1 / (2 * H)) if self.split and T else (1.0, 1.0)
-        variance = [Declared(name, times=T, weight=T * unit[0], group=halves[0]) for name in _VARIANCE if T]
-        return (*variance, *(Declared(name, times=H, weight=H * unit[1], group=halves[1]) for name in _REGRESSION))
+        if not T:
+            return tuple(Declared(name, times=H) for name in _REGRESSION)
+        if self.split:
+            return (
+                *(Declared(name, times=T, weight=1 / 3, group="variances") for name in _VARIANCE),
+                *(Declared(name, times=H, weight=1 / 2, group="values") for name in _REGRESSION),
+            )
+        share = 1.0 if self.calibration == "paper" else _VARIANCE_SHARE
+        return (
+            *(Declared(name, times=T, weight=share * T) for name in _VARIANCE),
+            *(Declared(name, times=H, weight=float(H)) for name in _REGRESSION),
+        )
 
     def fit(self, ask: Ask) -> TabularPolicy:
         (S, A), H = self.space, self.horizon
@@ -103,14 +112,18 @@ class VAPVI(AbstractOfflineLearner):
             low, high = self._interval(V, h)
             sigma2 = self._variances(ask, h, V, low, high)
             weights = None if sigma2 is None else 1 / sigma2
-            gram = ask("gram", Gram(self.features, h, weights))  # [qiao-wang A2:9]
+            bound = 1.0 if self.calibration == "paper" else None
+            gram = ask("gram", Gram(self.features, jnp.asarray(h), weights, bound))  # [qiao-wang A2:9]
             top = high - 1 if self.calibration == "paper" else high  # the paper bounds r + V_{h+1}, not V_{h+1}, by H
-            statistic = Targets(self.features, h, V, low, top, weights=weights, centred=self._centred)
-            targets = ask("targets", statistic)
+            targets = Targets(
+                self.features, jnp.asarray(h), V, low, top, weights=weights, weight_bound=bound, centred=self._centred
+            )
             ridge = self.ridge + gram.noise.spectral_bound(self.failure / (2 * H))
-            regression = (gram.value, targets.value, statistic.midpoint, ridge)
+            regression = (gram.value, ask("targets", targets).value, targets.midpoint, ridge)
             most = jnp.asarray(float(H - h))
-            Q = pessimistic_values(self.features.table, *regression, self.bonus, most, self.lower_order)  # lines 10-13
+            Q = pessimistic_values(  # [qiao-wang A2:10-13]
+                self.features.table, *regression, self.bonus, most, self.lower_order
+            )
             V = Q.max(axis=-1)
             pi.append(TabularPolicy.greedy(Q[None]).probabilities[0])  # [qiao-wang A2:14]
         return TabularPolicy(jnp.stack(pi[::-1]).reshape(H, S, A))
@@ -137,7 +150,7 @@ class VAPVI(AbstractOfflineLearner):
             return None
         c = (low + high) / 2 if self._centred else jnp.zeros(())
         widest = jnp.maximum((low - c) ** 2, (high - c) ** 2)
-        zero, where = jnp.zeros(()), (self.features, h)
+        zero, where = jnp.zeros(()), (self.features, jnp.asarray(h))
         squares = Targets(
             *where, (V - c) ** 2, zero, widest, with_reward=False, centred=self._centred, unrecorded=(low - c) ** 2
         )
@@ -165,7 +178,7 @@ _Moment = tuple[Float[Array, " d"], Float[Array, ""], Float[Array, ""], Float[Ar
 def _variance_bounds(
     phi: Float[Array, "S A d"], gram: Float[Array, "d d"], ridge: Float[Array, ""], second: _Moment, first: _Moment
 ) -> Float[Array, "S A"]:
-    """[qiao-wang A2:5-8]; a moment is its targets, what was subtracted from them, and its smallest and largest value."""
+    """[qiao-wang A2:5-8]; a moment is its targets, what was subtracted from them, its least and its largest value."""
     Sigma = gram + ridge * jnp.eye(phi.shape[-1])
 
     def moment(targets: Array, midpoint: Array, least: Array, most: Array) -> Array:
@@ -177,10 +190,10 @@ def _variance_bounds(
 def published_parameters(horizon: int, rho: float) -> dict[str, float]:
     """The mu of each release of `VAPVI(calibration="paper")` under the noise of the paper, for `Published(...)`.
 
-    With rho0 = rho/(5H) the paper has phi_1 ~ N(0, 2H^4/rho0), phi_2, phi_3 ~ N(0, 2H^2/rho0), and Z_ij ~ N(0, 1/(4 rho0)),
-    i.e. a symmetric law of scale 1/sqrt(2 rho0). Divide the sensitivities 2H^2, 2H, 2H and sqrt 2 by these scales: the
-    vectors are rho0-zCDP as claimed, the matrices 2 rho0, together 7/5 rho. (V_{h+1} <= H-h leaves slack in the
-    vectors that the paper does not count either; counted, the same noise is .97 rho at H = 20, see docs/design.md#vapvi.)
+    With rho0 = rho/(5H) the paper has phi_1 ~ N(0, 2H^4/rho0), phi_2, phi_3 ~ N(0, 2H^2/rho0) and Z_ij ~
+    N(0, 1/(4 rho0)), the latter a symmetric law of scale 1/sqrt(2 rho0). Divide the sensitivities 2H^2, 2H, 2H and
+    sqrt 2 by these scales: the vectors are rho0-zCDP as claimed, the matrices 2 rho0, together 7/5 rho. (Counting also
+    that V_{h+1} <= H-h, as the paper does not, the vectors cost less and the same noise is .97 rho at H = 20.)
     """
     vector = math.sqrt(2 * rho / (5 * horizon))
     matrix = math.sqrt(2) * vector

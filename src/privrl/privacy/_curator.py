@@ -39,11 +39,11 @@ class People(Protocol):
 class Curator:
     """Answers a learner's questions about people with noise, and counts every answer.
 
-    **Formal guarantee.** A person owns at most `records_per_unit` kept records. Matching the records of two neighbouring
-    data sets one by one (missing ones contribute zero, which is within the bound of one term), their sums differ by at
-    most `records_per_unit` times the statistic's sensitivity. Noise of scale sensitivity / parameter is drawn once per
-    release, after the ledger has agreed and before anything is returned. Statistics may depend on earlier releases:
-    the parameter is fixed beforehand, so this is ordinary adaptive composition.
+    **Formal guarantee.** A person owns at most `records_per_unit` kept records. Matching the records of two
+    neighbouring data sets one by one (missing ones contribute zero, which is within the bound of one term), their sums
+    differ by at most `records_per_unit` times the statistic's sensitivity. Noise of scale sensitivity / parameter is
+    drawn once per release, after the ledger has agreed and before anything is returned. Statistics may depend on
+    earlier releases: the parameter is fixed beforehand, so this is ordinary adaptive composition.
 
     Where declarations name groups, every person draws one group, once, from a coin of their own that no record has any
     influence on; a release of a group sums over its people. Give the replaced (or added) person the same coin in both

@@ -9,8 +9,8 @@ min(H, SA) for first visits). Per-stage and first-visit counts are 0/1 vectors w
 differ by at most sqrt(2 n) in L2 and 2 n in L1. Pooled counts are non-negative with sum at most H: sqrt(2) H, reached
 by H visits of one cell against H of another. With `contribution_norm` C the whole vector of one episode is scaled to
 norm at most C; non-negative vectors of norm at most C are at distance at most sqrt(2) C, and their L1 norm is at
-most C sqrt(n). Sums of rewards in [0, 1] are dominated by the counts entry by entry, so the same bounds hold. Under
-add-remove the bound is that of one vector's own norm.
+most C sqrt(n). Sums of rewards in [0, 1] are dominated by the counts entry by entry, so the same bounds hold, and
+leaving out cells can only bring two vectors closer. Under add-remove the bound is that of one vector's own norm.
 """
 
 import abc
@@ -28,14 +28,14 @@ from privrl.statistics._rows import AbstractRowStatistic, clipped_reward, within
 Counting = Literal["per-stage", "pooled", "first-visit"]
 
 
-def _same_pair(rows: Transitions) -> Bool[Array, "H H"]:
+def same_pair(rows: Transitions) -> Bool[Array, "H H"]:
     """Which rows of one episode have the same (state, action)."""
     return (rows.state[:, None] == rows.state[None, :]) & (rows.action[:, None] == rows.action[None, :])
 
 
 def first_visits(rows: Transitions, counted: Bool[Array, " H"]) -> Bool[Array, " H"]:
     """The rows of one episode at which a (state, action) pair is taken for the first time."""
-    same = _same_pair(rows) & counted[None, :]
+    same = same_pair(rows) & counted[None, :]
     return ~jnp.any(jnp.tril(same, k=-1), axis=1)
 
 
@@ -58,8 +58,16 @@ class AbstractCounts(AbstractRowStatistic):
 
     @property
     @abc.abstractmethod
-    def _with_next(self) -> bool:
-        """Whether the next state is part of the cell."""
+    def _cells(self) -> tuple[int, ...]:
+        """The shape of the table of one stage."""
+
+    @abc.abstractmethod
+    def _in_world(self, rows: Transitions) -> Bool[Array, " N"]:
+        """Which rows are a visit that this table can hold; the others must not count as first visits either."""
+
+    @abc.abstractmethod
+    def _place(self, rows: Transitions) -> tuple[tuple[Array, ...], Bool[Array, " N"]]:
+        """The cell of each row that is in the world, and which of these cells are kept."""
 
     @abc.abstractmethod
     def _weight(self, rows: Transitions) -> Float[Array, " N"]:
@@ -71,8 +79,7 @@ class AbstractCounts(AbstractRowStatistic):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        cells = (self.num_states, self.num_actions) + ((self.num_states,) if self._with_next else ())
-        return (self.horizon, *cells) if self.counting == "per-stage" and self.stage is None else cells
+        return (self.horizon, *self._cells) if self.counting == "per-stage" and self.stage is None else self._cells
 
     def rows(self, trajectory: Trajectory) -> Transitions:
         rows = Transitions.of(trajectory)
@@ -85,8 +92,8 @@ class AbstractCounts(AbstractRowStatistic):
         return eqx.tree_at(lambda r: (r.count, r.reward), rows, (weight, rows.reward * weight))
 
     def of_rows(self, rows: Transitions) -> Array:
-        inside = self._inside(rows)
-        cell = (rows.state, rows.action) + ((rows.next_state,) if self._with_next else ())
+        cell, kept = self._place(rows)
+        inside = self._inside(rows) & kept
         if self.counting == "per-stage" and self.stage is None:
             cell = (rows.step, *cell)
         cell = tuple(jnp.where(inside, index, 0) for index in cell)
@@ -112,34 +119,39 @@ class AbstractCounts(AbstractRowStatistic):
         return min(self.horizon, self.num_states * self.num_actions)
 
     def _inside(self, rows: Transitions) -> Bool[Array, " N"]:
-        inside = within(rows, self.num_states, self.num_actions, "needed" if self._with_next else "ignored")
-        inside &= (rows.step >= 0) & (rows.step < self.horizon)
+        inside = self._in_world(rows) & (rows.step >= 0) & (rows.step < self.horizon)
         return inside if self.stage is None else inside & (rows.step == self.stage)
 
     def _norm(self, rows: Transitions, weight: Float[Array, " H"]) -> Float[Array, ""]:
         """At least the norm of this episode's table: merging next states can only raise it."""
         if self.counting != "pooled":
             return jnp.sqrt(jnp.sum(weight**2))
-        return jnp.sqrt(weight @ _same_pair(rows).astype(float) @ weight)
+        return jnp.sqrt(weight @ same_pair(rows).astype(float) @ weight)
 
 
-class VisitCounts(AbstractCounts):
-    """n(s, a): how often each action was taken in each state."""
+class AbstractPairCounts(AbstractCounts):
+    """A table over (s, a)."""
 
     @property
-    def _with_next(self) -> bool:
-        return False
+    def _cells(self) -> tuple[int, ...]:
+        return self.num_states, self.num_actions
+
+    def _in_world(self, rows: Transitions) -> Bool[Array, " N"]:
+        return within(rows, self.num_states, self.num_actions, "ignored")
+
+    def _place(self, rows: Transitions) -> tuple[tuple[Array, ...], Bool[Array, " N"]]:
+        return (rows.state, rows.action), jnp.ones_like(rows.state, bool)
+
+
+class VisitCounts(AbstractPairCounts):
+    """n(s, a): how often each action was taken in each state."""
 
     def _weight(self, rows: Transitions) -> Float[Array, " N"]:
         return rows.count
 
 
-class RewardSums(AbstractCounts):
+class RewardSums(AbstractPairCounts):
     """The sum of the rewards that followed each (s, a); rewards are clipped to [0, 1]."""
-
-    @property
-    def _with_next(self) -> bool:
-        return False
 
     def _weight(self, rows: Transitions) -> Float[Array, " N"]:
         return clipped_reward(rows)
@@ -148,14 +160,38 @@ class RewardSums(AbstractCounts):
 class TransitionCounts(AbstractCounts, AbstractCategorical):
     """n(s, a, s'): how often each next state followed.
 
+    Arguments:
+        pairs: only these (s, a), numbered s A + a and sorted; they must come from earlier releases. The table is then
+            `[K, S]`, and noise is drawn for what is of use. Numbers from SA on are rows that stay empty.
+        with_end: one more next state for the end of an episode, where none was recorded (-1). Without it such rows do
+            not count.
+
     Asked one symbol at a time (local privacy), person number i reports the pair (s_h, s_{h+1}) at the public stage
     h = i mod H, or "none" if their episode was shorter: S^2 + 1 symbols. The policy published to them is
     deterministic, so the pair also says which action was taken.
     """
 
+    pairs: Int[Array, " K"] | None = None
+    with_end: bool = eqx.field(static=True, default=False)
+
     @property
-    def _with_next(self) -> bool:
-        return True
+    def _cells(self) -> tuple[int, ...]:
+        after = self.num_states + self.with_end
+        return (self.num_states, self.num_actions, after) if self.pairs is None else (self.pairs.shape[0], after)
+
+    def _in_world(self, rows: Transitions) -> Bool[Array, " N"]:
+        inside = within(rows, self.num_states, self.num_actions, "needed")
+        if not self.with_end:
+            return inside
+        return inside | (within(rows, self.num_states, self.num_actions, "ignored") & (rows.next_state == -1))
+
+    def _place(self, rows: Transitions) -> tuple[tuple[Array, ...], Bool[Array, " N"]]:
+        after = jnp.where(rows.next_state < 0, self.num_states, rows.next_state)
+        if self.pairs is None:
+            return (rows.state, rows.action, after), jnp.ones_like(rows.state, bool)
+        number = rows.state * self.num_actions + rows.action
+        at = jnp.minimum(jnp.searchsorted(self.pairs, number), self.pairs.shape[0] - 1)
+        return (at, after), self.pairs[at] == number
 
     def _weight(self, rows: Transitions) -> Float[Array, " N"]:
         return rows.count

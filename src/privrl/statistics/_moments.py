@@ -2,7 +2,7 @@
 
 One episode has at most one transition at step h, so bounding one transition bounds the person.
 
-**Formal guarantee** (for all records). Features have norm at most 1, and a public table of weights has largest entry w
+**Formal guarantee** (for all records). Features have norm at most 1, and a public table of weights is bounded by w
 (1 without a table). w(s,a) phi phi^T is positive semidefinite with Frobenius norm at most w, so two of them differ by
 at most sqrt(2) w, reached when phi is orthogonal to phi' and both weigh w. A target w(s,a) phi (y - m), y clipped to a
 public interval of length R with midpoint m, has norm at most w R/2, so two of them differ by at most w R, reached at
@@ -28,6 +28,7 @@ class AbstractMoment(AbstractRowStatistic):
     features: AbstractFeatures
     stage: Int[Array, ""] = eqx.field(converter=jnp.asarray)
     weights: eqx.AbstractVar[Float[Array, "S A"] | None]
+    weight_bound: eqx.AbstractVar[float | None]
     plain: bool = eqx.field(static=True, default=True, init=False)
 
     def rows(self, trajectory: Trajectory) -> Transitions:
@@ -35,8 +36,10 @@ class AbstractMoment(AbstractRowStatistic):
 
     @property
     def largest_weight(self) -> float:
-        """w: what the weights scale the sensitivity by."""
-        return 1.0 if self.weights is None else float(jnp.max(self.weights))
+        """w: what the weights scale the sensitivity by, their public bound or else their own maximum."""
+        if self.weights is None:
+            return 1.0
+        return float(jnp.max(self.weights)) if self.weight_bound is None else self.weight_bound
 
     def _counted(self, rows: Transitions) -> Bool[Array, " N"]:
         inside = within(rows, self.features.num_states, self.features.num_actions, "ignored")
@@ -46,14 +49,19 @@ class AbstractMoment(AbstractRowStatistic):
         """The terms of the rows that count, each times its weight; 0 elsewhere."""
         counted = self._counted(rows)
         if self.weights is not None:
-            terms = terms * self.weights[jnp.where(counted, rows.state, 0), jnp.where(counted, rows.action, 0)]
+            weights = self.weights if self.weight_bound is None else jnp.minimum(self.weights, self.weight_bound)
+            terms = terms * weights[jnp.where(counted, rows.state, 0), jnp.where(counted, rows.action, 0)]
         return jnp.where(counted, terms, 0.0)
 
 
 class Gram(AbstractMoment):
-    """sum w(s, a) phi phi^T over the (s, a) taken at step `stage`; `weights` w >= 0 are public, 1 where not given."""
+    """sum w(s, a) phi phi^T over the (s, a) taken at step `stage`.
+
+    `weights` w >= 0 are public, 1 where not given, and cut at `weight_bound` if there is one.
+    """
 
     weights: Float[Array, "S A"] | None = None
+    weight_bound: float | None = eqx.field(static=True, default=None)
     symmetric: bool = eqx.field(static=True, default=True, init=False)
 
     def __check_init__(self) -> None:
@@ -65,7 +73,7 @@ class Gram(AbstractMoment):
 
     def of_rows(self, rows: Transitions) -> Array:
         phi = self.features.of(rows.state, rows.action)
-        return (phi * self._weighted(rows, rows.count)[:, None]).T @ phi
+        return (phi * self._weighted(rows, jnp.asarray(rows.count))[:, None]).T @ phi
 
     def l2(self, adjacency: Adjacency) -> float:
         return self.largest_weight * (math.sqrt(2.0) if adjacency == "replace-one" else 1.0)
@@ -80,7 +88,8 @@ class Targets(AbstractMoment):
     `values` is an already public function V of the next state, such as a value function or its square, and [`low`,
     `high`] bounds it (the span calibration reads the range off V, which costs nothing because V was released before).
     Rewards lie in [0, 1] and may be left out (`with_reward=False`). `centred=False` takes m = 0, as the papers do.
-    A transition whose next state was not recorded counts with V(s') = `unrecorded`, the bottom of the range if not given.
+    A transition whose next state was not recorded counts with V(s') = `unrecorded`, by default the bottom of the range.
+    `weights` and `weight_bound` are those of `Gram`.
     """
 
     values: Float[Array, " S"]
@@ -88,6 +97,7 @@ class Targets(AbstractMoment):
     high: Float[Array, ""]
     with_reward: bool = eqx.field(static=True, default=True)
     weights: Float[Array, "S A"] | None = None
+    weight_bound: float | None = eqx.field(static=True, default=None)
     centred: bool = eqx.field(static=True, default=True)
     unrecorded: Float[Array, ""] | None = None
     symmetric: bool = eqx.field(static=True, default=False, init=False)
@@ -109,7 +119,7 @@ class Targets(AbstractMoment):
         values = jnp.clip(self.values, self.low, self.high)
         unrecorded = self.low if self.unrecorded is None else jnp.clip(self.unrecorded, self.low, self.high)
         V = jnp.where(known, values[jnp.where(known, rows.next_state, 0)], unrecorded)
-        y = rows.count * (V - self.midpoint)
+        y = jnp.asarray(rows.count) * (V - self.midpoint)
         if self.with_reward:
             y = y + clipped_reward(rows)
         return self._weighted(rows, y) @ self.features.of(rows.state, rows.action)
