@@ -39,8 +39,9 @@ def gram() -> tuple[str, float, float]:
     env = privrl.envs.SyntheticLinear()
     episodes = env.sample(env.behaviour_policy(), 20_000, jax.random.key(0))
     data = privrl.data.Episodes.of(episodes, num_states=env.num_states, num_actions=env.num_actions)
-    rows = jax.tree.map(jnp.asarray, data.transitions())
     statistic = privrl.statistics.Gram(env.features, 3)
+    at_step = data.transitions().step == 3
+    rows = jax.tree.map(lambda x: jnp.asarray(x[at_step]), data.transitions())  # what `fit` gives a statistic of one step
     ours = jax.jit(lambda rows: statistic.of_rows(rows))
     phi = np.asarray(env.features.table)[np.asarray(episodes.states)[:, 3], np.asarray(episodes.actions)[:, 3]]
     plain = jax.jit(lambda x: jax.vmap(jnp.outer)(x, x).sum(axis=0))

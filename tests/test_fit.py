@@ -12,7 +12,7 @@ from contract import tiny_data, tiny_world
 
 import privrl
 from privrl.mdp import TabularPolicy
-from privrl.privacy import BudgetError, Declared
+from privrl.privacy import AbstractStatistic, BudgetError, Declared
 from privrl.statistics import VisitCounts
 
 ENV = tiny_world()
@@ -79,6 +79,65 @@ def test_replacing_one_person_moves_the_sum_by_no_more_than_the_bound():
     privrl.fit(kept, Counter(again), privrl.NonPrivate())
     moved = float(jnp.linalg.norm(heard[1].value - again[0].value))
     assert 0 < moved <= 3 * VisitCounts(3, 2, 4, "first-visit").l2("replace-one")
+
+
+class Wrong(AbstractStatistic):
+    """A statistic that lies in one way or another."""
+
+    sensitivity: float = eqx.field(static=True, default=1.0)
+    made: tuple = eqx.field(static=True, default=(2,))
+    at_rest: float = eqx.field(static=True, default=0.0)
+    symmetric: bool = eqx.field(static=True, default=False)
+    shape: tuple = eqx.field(static=True, default=(2,))
+
+    def contribution(self, record, question):
+        return jnp.full(self.made, jnp.where(record.length > 0, 0.5, self.at_rest))
+
+    def l2(self, adjacency):
+        return self.sensitivity
+
+    def l1(self, adjacency):
+        return self.sensitivity
+
+
+class Asker(Counter):
+    statistic: AbstractStatistic | None = None
+
+    def declare(self):
+        return (Declared("sums", self.statistic),)
+
+    def fit(self, ask):
+        self.heard.releases.append(ask("sums"))
+        return TabularPolicy.uniform(4, 3, 2)
+
+
+@pytest.mark.parametrize(
+    ("statistic", "words"),
+    [
+        (Wrong(sensitivity=0.0), "positive finite"),
+        (Wrong(sensitivity=-1.0), "positive finite"),
+        (Wrong(sensitivity=float("nan")), "positive finite"),
+        (Wrong(sensitivity=float("inf")), "positive finite"),
+        (Wrong(made=()), "shape"),
+        (Wrong(made=(3,)), "shape"),
+        (Wrong(at_rest=1.0), "empty record"),
+        (Wrong(symmetric=True), "square"),
+    ],
+)
+def test_statistics_that_cannot_be_right_are_refused(statistic, words):
+    heard = Heard()
+    with pytest.raises(ValueError, match=words):
+        privrl.fit(tiny_data(ENV), Asker(heard, statistic=statistic), privrl.Central(rho=0.5))
+    assert heard.releases == []
+
+
+def test_a_policy_of_the_wrong_shape_is_refused():
+    class Flat(Counter):
+        def fit(self, ask):
+            return TabularPolicy.uniform(1, 3, 2)
+
+    with pytest.raises(ValueError, match="steps, states and actions"):
+        privrl.fit(tiny_data(ENV), Flat(Heard()), privrl.NonPrivate())
 
 
 def test_horizons_must_agree():

@@ -8,6 +8,7 @@ import pytest
 
 import privrl
 from contract import tiny_world
+from privrl.mdp import TabularPolicy
 from privrl.privacy import Ledger
 from privrl.recipes import Problem, get
 
@@ -87,3 +88,31 @@ def test_horizons_must_agree():
     learner = get("ucbvi").learner(Problem.of(tiny_world(horizon=3)))
     with pytest.raises(ValueError, match="horizon"):
         privrl.run(tiny_world(), learner, privrl.NonPrivate(), episodes=5, key=jax.random.key(0))
+
+
+@pytest.mark.parametrize("ends", [[60, 50, 100], [50, 90], [0, 100], [100, 100], []])
+def test_schedules_are_checked(ends):
+    class Odd(privrl.UCBVI):
+        def schedule(self, num_users):
+            return np.array(ends, int)
+
+    env = tiny_world()
+    with pytest.raises(ValueError, match="schedule"):
+        privrl.run(env, Odd(env.rewards, env.horizon), privrl.NonPrivate(), episodes=100, key=jax.random.key(0))
+
+
+def test_a_learner_that_looks_in_the_wrong_place_is_told():
+    class Lost(privrl.UCBVI):
+        def plan(self, memory, released, ask, num_seen):
+            return memory, released["visits"]
+
+    class Bare(privrl.UCBVI):
+        def plan(self, memory, released, ask, num_seen):
+            return memory, TabularPolicy.uniform(4, 3, 2)
+
+    env = tiny_world()
+    settings = {"episodes": 3, "key": jax.random.key(0)}
+    with pytest.raises(KeyError, match="rounds"):
+        privrl.run(env, Lost(env.rewards, env.horizon), privrl.NonPrivate(), **settings)
+    with pytest.raises(TypeError, match="Plan"):
+        privrl.run(env, Bare(env.rewards, env.horizon), privrl.NonPrivate(), **settings)

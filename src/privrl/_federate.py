@@ -19,7 +19,7 @@ from jaxtyping import PRNGKeyArray
 from privrl._result import Result
 from privrl.learners import AbstractOnlineLearner, Plan
 from privrl.mdp import Trajectory
-from privrl.privacy import AbstractLocalChannel, AbstractSource, Certificate, Ledger, Local, Seeded, System
+from privrl.privacy import AbstractLocalChannel, AbstractSource, Certificate, Ledger, Local, Seeded, SymbolChannel, System
 
 _MAGIC = b"prvl"
 _FORMAT = 1
@@ -167,7 +167,7 @@ class Server:
     ) -> None:
         self._channels, self._ledger = _channels(learner, privatizer)
         self._learner, self._privatizer = learner, privatizer
-        self._ends = [int(end) for end in learner.schedule(num_users)]
+        self._ends = [int(end) for end in learner.blocks(num_users)]
         self._num_users = num_users
         self._key = jax.random.key(secrets.randbits(63)) if key is None else key
         self._memories = {name: channel.init() for name, channel in self._channels.items()}
@@ -233,9 +233,11 @@ class Server:
 
     def _replan(self) -> None:
         seen = jnp.asarray(self.num_reports)
-        self._memory, plan = self._learner.plan(self._memory, self._released, _no_question, seen)
-        policy = plan.policy.realised(jax.random.fold_in(self._key, len(self._plans)))
-        self._plans.append(Plan(policy, plan.question))
+        self._memory, plan = self._learner.next_plan(self._memory, self._released, _no_question, seen)
+        if any(isinstance(channel, SymbolChannel) for channel in self._channels.values()):
+            policy = plan.policy.realised(jax.random.fold_in(self._key, len(self._plans)))
+            plan = Plan(policy, plan.question)
+        self._plans.append(plan)
 
 
 def _channels(learner: AbstractOnlineLearner, privatizer: Local) -> tuple[dict[str, AbstractLocalChannel], Ledger]:
@@ -252,7 +254,7 @@ def _channels(learner: AbstractOnlineLearner, privatizer: Local) -> tuple[dict[s
 
 def _first_plan(learner: AbstractOnlineLearner, channels: dict[str, AbstractLocalChannel]) -> Plan:
     released = {name: channel.empty() for name, channel in channels.items()}
-    return learner.plan(learner.init(), released, _no_question, jnp.zeros((), int))[1]
+    return learner.next_plan(learner.init(), released, _no_question, jnp.zeros((), int))[1]
 
 
 def _certificate(ledger: Ledger, learner: AbstractOnlineLearner, privatizer: Local, noise_source: str) -> Certificate:

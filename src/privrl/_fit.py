@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, PRNGKeyArray
 from privrl._result import Result
 from privrl.data import AbstractDataset, Part
 from privrl.learners import AbstractLearner, AbstractOfflineLearner
-from privrl.mdp import Trajectory
+from privrl.mdp import TabularPolicy, Trajectory, Transitions
 from privrl.privacy import (
     AbstractPrivatizer,
     AbstractStatistic,
@@ -69,6 +69,11 @@ def fit(
     num_units, num_episodes = people.num_units, people.num_episodes  # a full pass of checks, before anything is summed
     source = System() if key is None else Seeded(key)
     policy = learner.fit(Curator(people, ledger, source, privatizer.mechanism_of_rounds))
+    if isinstance(policy, TabularPolicy) and policy.probabilities.shape != (learner.horizon, *learner.space):
+        raise ValueError(
+            f"`{name}.fit` returned a policy of shape {policy.probabilities.shape}; it must have steps, states and actions: "
+            f"{(learner.horizon, *learner.space)}."
+        )
     certificate = Certificate.of(
         ledger,
         delta=privatizer.reported_delta,
@@ -111,14 +116,48 @@ class _Records:
 
     def total(self, statistic: AbstractStatistic, included: Callable[[int], np.ndarray] | None) -> Array:
         if isinstance(statistic, AbstractRowStatistic) and statistic.plain and included is None:
-            return _of_rows(statistic, jax.tree.map(_wide, self._data.transitions()))
+            return _shaped(statistic, _of_rows(statistic, self._rows(statistic)))
+        _refuse_unless_empty_is_zero(statistic, self._data.horizon)
         summed = jnp.zeros(statistic.raw_shape)
         for batch in self._data.batches():
             taking_part = np.asarray(batch.length) > 0
             if included is not None:
                 taking_part &= included(len(taking_part))
-            summed = summed + _of_batch(statistic, jax.tree.map(_wide, batch), jnp.asarray(taking_part))
+            part = _of_batch(statistic, jax.tree.map(_wide, batch), jnp.asarray(taking_part))
+            summed = summed + _shaped(statistic, part)
         return summed
+
+    def _rows(self, statistic: AbstractRowStatistic) -> Transitions:
+        """The distinct transitions; only those of its step for a statistic of one step, in arrays of one size."""
+        rows = self._data.transitions()
+        if statistic.stage is None:
+            return jax.tree.map(_wide, rows)
+        ends = np.searchsorted(rows.step, np.arange(self._data.horizon + 1))  # rows are sorted by step
+        first, last = ends[int(statistic.stage) : int(statistic.stage) + 2]
+        size = int(np.max(np.diff(ends)))
+        return jax.tree.map(lambda x: _wide(np.pad(x[first:last], (0, size - (last - first)))), rows)
+
+
+def _shaped(statistic: AbstractStatistic, total: Array) -> Array:
+    if total.shape != statistic.raw_shape:
+        raise ValueError(
+            f"`{type(statistic).__name__}` contributes arrays of shape {total.shape}, not the {statistic.raw_shape} that its "
+            "sensitivity speaks of. Nothing was released."
+        )
+    return total
+
+
+def _refuse_unless_empty_is_zero(statistic: AbstractStatistic, horizon: int) -> None:
+    """Batches are filled up with empty records, so these must contribute nothing (rows of count 0 never do)."""
+    if isinstance(statistic, AbstractRowStatistic):
+        return
+    zeros = jnp.zeros(horizon, int)
+    empty = Trajectory(zeros, zeros, jnp.zeros(horizon), zeros - 1, jnp.zeros((), int))
+    if bool(jnp.any(statistic.contribution(empty, None) != 0)):
+        raise ValueError(
+            f"`{type(statistic).__name__}` contributes something for an empty record (`length` 0), which must contribute "
+            "zero. Nothing was released."
+        )
 
 
 def _wide(x: np.ndarray) -> Array:

@@ -28,6 +28,7 @@ from privrl.privacy import (
     Release,
     RoundsChannel,
     Seeded,
+    SymbolChannel,
     standard_normal,
 )
 from privrl.statistics import AbstractRowStatistic
@@ -72,7 +73,7 @@ def run(
         )
     started = time.perf_counter()
     name = type(learner).__name__
-    ends = learner.schedule(episodes)
+    ends = learner.blocks(episodes)
     declared = learner.declare(len(ends))
     privatizer.check(name, declared)
     ledger = privatizer.calibrate(declared)
@@ -144,7 +145,7 @@ def _simulate(
 ) -> tuple[Any, Array, dict[str, Array]]:
     """One seed: the policy after the last release, exact regret per block, and how many releases were made."""
     people_key, noise_key, own_key, tie_key = jax.random.split(key, 4)
-    local = any(isinstance(channel, AbstractLocalChannel) for channel in channels.values())
+    symbols = any(isinstance(channel, SymbolChannel) for channel in channels.values())
     optimal = env.optimal_value
     asks_per_plan: dict[str, int] = {}
 
@@ -154,9 +155,9 @@ def _simulate(
 
     def plan(memory: Any, memories: Any, released: Any, t: Int[Array, ""], seen: Int[Array, ""]) -> tuple[Any, Plan]:
         ask, counts = asker(channels, memories, lambda name, i, shape: white(name, t, i, shape))
-        memory, plan = learner.plan(memory, released, ask, seen)
+        memory, plan = learner.next_plan(memory, released, ask, seen)
         asks_per_plan.update(counts)
-        if local:  # people are shown one deterministic policy, so that a report of states says which action was taken
+        if symbols:  # people are shown one deterministic policy, so that a report of states says which action was taken
             plan = Plan(plan.policy.realised(jax.random.fold_in(tie_key, t)), plan.question)
         return memory, plan
 
@@ -222,5 +223,10 @@ def _totals(
         terms = jax.vmap(person)(begin + c * _CHUNK + jnp.arange(_CHUNK))
         return jax.tree.map(lambda total, term: total + term.sum(axis=0), totals, terms)
 
+    for name, channel in channels.items():
+        term = jax.eval_shape(person, begin)[name]
+        found = jax.tree.leaves(term)[0].shape
+        if found != channel.statistic.raw_shape:
+            raise ValueError(f"`{name}`: a contribution has shape {found}, not the {channel.statistic.raw_shape} it claims.")
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(person, begin))
     return jax.lax.fori_loop(0, -((begin - end) // _CHUNK), chunk, zeros)

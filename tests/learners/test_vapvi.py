@@ -178,7 +178,7 @@ def test_skipped_shares_are_spent_and_the_total_stays(monkeypatch, split):
     flat = sampled(env, 300)
     learner = VAPVI(env.features, H, split=split)
     result, asked = questions_of(monkeypatch, flat, learner, privrl.Central(rho=2.0))
-    cost = {name: 0.0 for name in ("spread", "squares", "values", "gram", "targets")}
+    cost = dict.fromkeys(("spread", "squares", "values", "gram", "targets"), 0.0)
     for event in result.certificate.events:
         cost[event.name] += event.times * event.parameter**2
     np.testing.assert_allclose(result.certificate.rho, 2.0)

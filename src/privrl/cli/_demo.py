@@ -18,7 +18,7 @@ def demo(
         typer.Option("--epsilon", help="Budget of the policy that is kept; a third and three times it are shown."),
     ] = 3.0,
     episodes: Annotated[int | None, typer.Option("--episodes", help="How many stays (100,000 unless given).")] = None,
-    seeds: Annotated[int | None, typer.Option("--seeds", help="How many repetitions (3 unless given).")] = None,
+    seeds: Annotated[int | None, typer.Option("--seeds", help="How many repetitions (5 unless given).")] = None,
     seed: Annotated[
         int | None, typer.Option("--seed", help="Replays the repetitions, not the policy that is kept.")
     ] = None,

@@ -35,7 +35,7 @@ class DemoSize:
     """
 
     episodes: int = 100_000
-    seeds: int = 3
+    seeds: int = 5
     epsilon: float = 3.0
     delta: float = 1e-6
     horizon: int = 20

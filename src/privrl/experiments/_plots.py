@@ -102,7 +102,7 @@ def shares_figure(parts: Mapping[str, float]) -> Any:
     return figure
 
 
-def regret_figure(curve: Mapping[str, Sequence[float | None]], reference: Mapping[str, float], title: str) -> Any:
+def regret_figure(curve: Mapping[str, Sequence[Any]], reference: Mapping[str, float], title: str) -> Any:
     """Cumulative regret with a band of two standard errors, and straight lines for policies that never learn."""
     figure, axes = new_figure(3.4)
     episodes, mean = curve["episodes"], curve["mean"]

@@ -12,14 +12,16 @@ E is twice the bound on the largest noise, iota = ln(HSA/failure). Pairs with n 
 
 Where `calibration="practical"` departs from the box (docs/design.md#apvi):
 
-- Line 5. S H E iota/n exceeds H at every size of interest, so the box learns nothing. We take R (E + iota)/n, R the range
-  of V_{h+1}: what noise of size E can move, and, without noise, the lower-order term of the non-private algorithm.
+- Line 5. S H E iota/n exceeds H at every size of interest, so the box learns nothing. With R the range of V_{h+1}
+  we take  C1 (sqrt(Var iota/(n - E)) + R iota/n) + C2 R E/n:  Bernstein's inequality for the chance of few samples, as
+  in the non-private algorithm, and what noise of size E can move.
 - Line 8. Where a state has trusted actions only these are compared: a Q of 0 by penalty must not tie with a Q of 0 by
   default. Where it has none, the most-taken action (the largest noisy count) is played and V stays 0.
 
-Both calibrations: (3) gives n <= n' + E/2, so a pair whose noisy visit count n' is at most E/2 can never be trusted. Its
-next states are not asked for, and no noise is drawn for them. A next state that was not recorded is the end: an extra
-column whose value is 0. Estimated rewards are sums over n', because n is biased by about E/2 wherever there is noise.
+Both calibrations: (3) gives n <= n' + E/2, so a pair whose noisy visit count n' is at most E/2 can never be trusted.
+Its next states are not asked for, and no noise is drawn for them. A next state that was not recorded is the end: an
+extra column whose value is 0. The paper knows its rewards. Estimated ones are lowered by two standard deviations of
+their noise, for the best of several noisy rewards is too good, and divided by n', for n is biased by about E/2.
 """
 
 import math
@@ -37,6 +39,8 @@ from privrl.mdp import TabularPolicy
 from privrl.privacy import Declared
 from privrl.statistics import Counting, RewardSums, TransitionCounts, VisitCounts
 
+_REWARD_SHARE = 0.4
+
 
 class APVI(AbstractOfflineLearner):
     """Pessimistic value iteration on (noisy) counts of a finite world.
@@ -47,11 +51,12 @@ class APVI(AbstractOfflineLearner):
         arrival_rewards: known rewards `[S]` for entering a state, on top of `rewards`.
         counting: `"per-stage"` (the paper), `"pooled"` or `"first-visit"` (stationary worlds; H times fewer cells).
         contribution_norm: clip each episode's vector of counts to this L2 norm.
-        visit_share: share of the budget for n(s,a); the rest is for n(s,a,s'). Estimated rewards get as much as visits.
-        pessimism: `"bernstein"` (line 5), or `"hoeffding"`: the range of V in place of its standard deviation.
+        visit_share: share of the budget for n(s,a), against n(s,a,s'); estimated rewards take 2/5 of the budget first.
+        pessimism: `"bernstein"` (line 5), or `"hoeffding"`: the range of V (in the paper H) for its standard deviation.
         bonus: C1, against the chance of few samples.
         noise_bonus: C2, against what noise hides.
-        calibration: the penalty and the ties as above (`"practical"`) or as printed (`"paper"`, with C1 = sqrt(2), C2 = 16).
+        calibration: penalty and ties as above (`"practical"`) or as printed (`"paper"`; the paper has C1 = sqrt(2),
+            C2 = 16).
         failure: probability with which a noise bound may fail (utility only, never privacy).
     """
 
@@ -65,7 +70,7 @@ class APVI(AbstractOfflineLearner):
     visit_share: float = eqx.field(static=True, default=0.25)
     pessimism: Literal["bernstein", "hoeffding"] = eqx.field(static=True, default="bernstein")
     bonus: float = eqx.field(static=True, default=0.1)
-    noise_bonus: float = eqx.field(static=True, default=0.03)
+    noise_bonus: float = eqx.field(static=True, default=0.01)
     calibration: Literal["practical", "paper"] = eqx.field(static=True, default="practical")
     failure: float = eqx.field(static=True, default=0.05)
 
@@ -97,7 +102,7 @@ class APVI(AbstractOfflineLearner):
         stages = self.horizon if self.counting == "per-stage" else 1
         shares = {"visits": self.visit_share, "transitions": 1 - self.visit_share}
         if self._estimates_rewards:
-            shares["rewards"] = self.visit_share
+            shares["rewards"] = _REWARD_SHARE / (1 - _REWARD_SHARE)
         return tuple(Declared(name, times=stages, weight=share) for name, share in shares.items())
 
     def fit(self, ask: Ask) -> TabularPolicy:
@@ -116,7 +121,8 @@ class APVI(AbstractOfflineLearner):
     def _model(self, ask: Ask, stage: int | None) -> "_Model":
         """[qiao-wang eq. 3 and 5] from releases about one stage or all."""
         S, A = self.space
-        shape = (S, A, self.horizon, self.counting, self.contribution_norm, stage)
+        at = None if stage is None else jnp.asarray(stage)
+        shape = (S, A, self.horizon, self.counting, self.contribution_norm, at)
         each = self.failure / (2 * (1 if stage is None else self.horizon))
         visits = ask("visits", VisitCounts(*shape))
         taken = jnp.asarray(visits.value)
@@ -128,8 +134,9 @@ class APVI(AbstractOfflineLearner):
         P, n = _kernel(jnp.asarray(transitions.value), noisy, half)
         r = jnp.zeros_like(n)
         if self._estimates_rewards:
-            sums = jnp.asarray(ask("rewards", RewardSums(*shape)).value)
-            r = sums.ravel().at[pairs].get(mode="fill", fill_value=0.0) / jnp.where(n > 2 * half, noisy, 1.0)
+            sums = ask("rewards", RewardSums(*shape))
+            least = jnp.asarray(sums.value - 2 * sums.noise.std).ravel()
+            r = least.at[pairs].get(mode="fill", fill_value=0.0) / jnp.where(n > 2 * half, noisy, 1.0)
         return _Model(pairs, P, n, jnp.clip(r, 0.0, 1.0), 2 * half, taken)
 
 
@@ -173,17 +180,18 @@ def _backup(
     trusted = n > E
     left, n = jnp.where(trusted, n - E, 1.0), jnp.where(trusted, n, 1.0)
     iota = math.log(H * S * A / learner.failure)
-    if learner.calibration == "paper":
-        R, hidden = jnp.asarray(float(H)), S * H * E * iota
-    else:
-        R = G.max() - G.min()
-        hidden = R * (E + iota)
+    paper = learner.calibration == "paper"
+    R = jnp.asarray(float(H)) if paper else G.max() - G.min()
     spread = jnp.maximum(square - mean**2, 0.0) if learner.pessimism == "bernstein" else R**2
-    Gamma = learner.bonus * jnp.sqrt(spread * iota / left) + learner.noise_bonus * hidden / n  # [qiao-wang A1:5]
+    chance, noise = jnp.sqrt(spread * iota / left), E / n
+    if paper:
+        Gamma = learner.bonus * chance + learner.noise_bonus * S * H * iota * noise  # [qiao-wang A1:5]
+    else:  # [qiao-wang A1:5] without S H iota, see the module
+        Gamma = learner.bonus * (chance + R * iota / n) + learner.noise_bonus * R * noise
     Q = jnp.clip(Q - Gamma, 0.0, most)  # [qiao-wang A1:6-7]
     table = jnp.zeros(S * A).at[model.pairs].set(jnp.where(trusted, Q, 0.0), mode="drop").reshape(S, A)
     choice = table
-    if learner.calibration == "practical":  # [qiao-wang A1:8] untrusted actions do not tie, see the module
+    if not paper:  # [qiao-wang A1:8] untrusted actions do not tie, see the module
         eligible = jnp.zeros(S * A, bool).at[model.pairs].set(trusted, mode="drop").reshape(S, A)
         choice = jnp.where(eligible.any(axis=-1, keepdims=True), jnp.where(eligible, table, -1.0), model.taken)
     pi = TabularPolicy.greedy(choice[None]).probabilities[0]  # [qiao-wang A1:8]
@@ -193,9 +201,9 @@ def _backup(
 def published_parameters(horizon: int, rho: float) -> dict[str, float]:
     """The mu of each release of `APVI(counting="per-stage")` under the noise of the paper, for `Published(...)`.
 
-    The paper adds N(0, 2H/rho) to every cell of both tables. One stage of a table moves by at most sqrt(2) when a person is
-    replaced, so each of the 2H releases has mu^2 = rho/H; together 2 rho, that is rho-zCDP exactly as claimed. (The
-    certificate's epsilon is still smaller than the claimed one: it is exact, not the simple conversion from rho.)
+    The paper adds N(0, 2H/rho) to every cell of both tables. One stage of a table moves by at most sqrt(2) when a
+    person is replaced, so each of the 2H releases has mu^2 = rho/H; together 2 rho, that is rho-zCDP exactly as claimed.
+    (The certificate's epsilon is still smaller than the claimed one: it is exact, not the simple conversion from rho.)
     """
     mu = math.sqrt(rho / horizon)
     return {"visits": mu, "transitions": mu}

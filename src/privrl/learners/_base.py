@@ -36,6 +36,16 @@ class Plan(eqx.Module):
     question: Any = None
 
 
+class Released(dict[str, Release]):
+    """The newest streamed releases by name; a name that is not streamed says how to get it."""
+
+    def __missing__(self, name: str) -> Release:
+        raise KeyError(
+            f"`{name}` is not a streamed release. Declared with `access='rounds'` it is asked for: "
+            f"`ask({name!r}, index, question)`; declare `access='running'` or `'blocks'` to find it in `released`."
+        )
+
+
 class AbstractLearner(eqx.Module):
     """An algorithm without noise.
 
@@ -95,3 +105,26 @@ class AbstractOnlineLearner(AbstractLearner):
         question)` makes a new release of a name declared with `access="rounds"`; `index` is a Python integer,
         different for each release of one plan. `num_seen` is the public number of people so far.
         """
+
+    def blocks(self, num_users: int) -> Int[np.ndarray, " B"]:
+        """The schedule, checked."""
+        ends = np.asarray(self.schedule(num_users))
+        if len(ends) == 0 or (np.diff(ends, prepend=0) < 1).any() or ends[-1] != num_users:
+            raise ValueError(
+                f"`{type(self).__name__}.schedule({num_users})` must be positive and strictly increasing and end at "
+                f"{num_users}; it begins {ends[:5].tolist()} and ends {ends[-1:].tolist()}."
+            )
+        return ends
+
+    def next_plan(
+        self,
+        memory: Any,
+        released: Mapping[str, Release],
+        ask: Callable[[str, int, Any], Release],
+        num_seen: Int[Array, ""],
+    ) -> tuple[Any, Plan]:
+        """`plan`, with releases that explain themselves and a checked answer."""
+        answer = self.plan(memory, Released(released), ask, num_seen)
+        if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], Plan)):
+            raise TypeError(f"`{type(self).__name__}.plan` must return `(memory, Plan(policy, question))`.")
+        return answer

@@ -35,8 +35,8 @@ def lowered_to(x: Float[Array, "*rows S"], total: Float[Array, "*rows"]) -> Floa
 
     Newton's method on sum max(x - t, 0) = total, which is convex and piecewise linear in t. Started where every entry
     counts it climbs to the root from below: each step solves for t with the entries that still counted, and those
-    at or below t drop out for good. So it ends, after a handful of steps for most rows and at most S, at the exact t, and
-    unlike a sort it needs no second copy of x.
+    at or below t drop out for good. So it ends at the exact t, after a handful of steps for most rows and at most S,
+    and unlike a sort it needs no second copy of x.
     """
     Carry = tuple[Bool[Array, "*rows S"], Float[Array, "*rows"], Bool[Array, ""]]
 

@@ -7,8 +7,8 @@
         Q        = Q - learning_rate g / (sampling N)
     Q = mean of the last quarter of the iterates;  pi = argmax_a Q
 
-One Q[s, a] serves all steps. The clipped unit is the episode, hence the person: with single transitions as samples the same
-claimed epsilon would protect one step of a stay, and a stay has up to H of them.
+One Q[s, a] serves all steps. The clipped unit is the episode, hence the person: with single transitions as samples the
+same claimed epsilon would protect one step of a stay, and a stay has up to H of them.
 
 N, the number of episodes, scales the step. It is public where a person may be replaced but not added; give it as
 `num_episodes`, or it is counted with a small share of the budget, which suits both relations.

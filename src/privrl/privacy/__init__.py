@@ -20,6 +20,7 @@ from privrl.privacy._channels import (
     AbstractChannel,
     AbstractLocalChannel,
     RoundsChannel,
+    SymbolChannel,
 )
 from privrl.privacy._continual import BinaryTree, Fresh, Honaker, SquareRoot, every, geometric_schedule
 from privrl.privacy._curator import Curator, People

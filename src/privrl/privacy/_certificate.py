@@ -137,7 +137,7 @@ class Certificate:
         lines.append(f"  notion      {self.notion}: {_NOTION[self.notion]}")
         lines.append(f"  neighbours  {_ADJACENCY[self.adjacency].format(unit=self.unit)}")
         lines.append(f"  noise       {self.noise_source}")
-        lines.extend(f"  enforced    {name}: {value}" for name, value in self.bounds.items())
+        lines.extend(f"  bound       {name}: {value}" for name, value in self.bounds.items())
         for release in self.releases:
             law = release["laws"][-1] if release["laws"] else None
             scale = f", sensitivity {law['sensitivity']:.4g}, noise scale {law['scale']:.4g}" if law else ""

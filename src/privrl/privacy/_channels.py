@@ -7,6 +7,7 @@ every step and every i, so noise is drawn once and a channel never holds a key.
 """
 
 import abc
+import math
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -31,13 +32,22 @@ def law_of(statistic: AbstractStatistic, mechanism: Mechanism, scale: Float[Arra
     if mechanism == "laplace":
         return LaplaceNoise(jnp.asarray(scale), statistic.shape)
     if statistic.symmetric:
+        if len(statistic.shape) != 2 or statistic.shape[0] != statistic.shape[1]:
+            raise ValueError(f"`symmetric` needs a square `shape`; `{type(statistic).__name__}` has {statistic.shape}.")
         return SymmetricNoise(jnp.asarray(scale), statistic.shape[0])
     return GaussianNoise(jnp.asarray(scale), statistic.shape)
 
 
 def sensitivity_of(statistic: AbstractStatistic, mechanism: Mechanism, adjacency: Any) -> float:
-    """The sensitivity in the norm that the mechanism needs."""
-    return statistic.l1(adjacency) if mechanism == "laplace" else statistic.l2(adjacency)
+    """The sensitivity in the norm that the mechanism needs; refused unless it is a positive number."""
+    norm = "l1" if mechanism == "laplace" else "l2"
+    sensitivity = statistic.l1(adjacency) if norm == "l1" else statistic.l2(adjacency)
+    if not 0.0 < sensitivity < math.inf:
+        raise ValueError(
+            f"`{type(statistic).__name__}.{norm}({adjacency!r})` is {sensitivity}; a sensitivity must be a positive finite "
+            "number. Nothing was released."
+        )
+    return sensitivity
 
 
 class AbstractChannel(eqx.Module):

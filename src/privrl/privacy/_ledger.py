@@ -105,7 +105,8 @@ class Ledger:
             line = self._line(name)
             if count > line.declared.times:
                 raise OverspentError(
-                    f"Release `{name}` was declared {line.declared.times} times, but {count} releases were made."
+                    f"Release `{name}` was declared {line.declared.times} times, but {count} releases were made. "
+                    "Streamed releases are made at the end of every block: declare `times=num_blocks`."
                 )
             line.counted = count
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from privrl.privacy._accounting import Event, Request, calibrate, zcdp_epsilon
 from privrl.privacy._accounting import Mechanism as AnyMechanism
-from privrl.privacy._budget import Budget
+from privrl.privacy._budget import Budget, BudgetError
 from privrl.privacy._certificate import Notion
 from privrl.privacy._channels import (
     AbstractChannel,
@@ -134,8 +134,13 @@ class Central(AbstractPrivatizer):
         _one_of("mechanism", self.mechanism, ("gaussian", "laplace"))
         _one_of("continual", self.continual, tuple(_CONTINUAL))
         _one_of("adjacency", self.adjacency, ("replace-one", "add-remove"))
-        if self.epsilon != math.inf:
-            Budget.of(epsilon=self.epsilon, delta=self.delta, rho=self.rho)
+        if self.epsilon == math.inf:
+            return
+        if Budget.of(epsilon=self.epsilon, delta=self.delta, rho=self.rho).kind == "pure" and self.mechanism != "laplace":
+            raise BudgetError(
+                f"`epsilon`={self.epsilon} alone asks for pure privacy, which Gaussian noise never gives. Give a `delta` "
+                "(below one over the number of people), or use `mechanism='laplace'`."
+            )
 
     @property
     def reported_delta(self) -> float:
@@ -277,7 +282,7 @@ class Local(AbstractPrivatizer):
             assert isinstance(declared.statistic, AbstractCategorical)
             return SymbolChannel(declared.statistic, RandomisedResponse(_symbols(declared), parameter), running)
         assert declared.statistic is not None
-        sensitivity = declared.statistic.l2(self.adjacency)
+        sensitivity = sensitivity_of(declared.statistic, "gaussian", self.adjacency)
         ledger.record(declared.name, sensitivity, sensitivity / parameter)
         return VectorChannel(declared.statistic, jnp.asarray(sensitivity / parameter), running)
 

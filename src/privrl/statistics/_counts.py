@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from privrl.mdp import Trajectory, Transitions
@@ -26,6 +27,7 @@ from privrl.privacy import AbstractCategorical, Adjacency
 from privrl.statistics._rows import AbstractRowStatistic, clipped_reward, within
 
 Counting = Literal["per-stage", "pooled", "first-visit"]
+_Index = tuple[Array | np.ndarray, ...]
 
 
 def same_pair(rows: Transitions) -> Bool[Array, "H H"]:
@@ -66,7 +68,7 @@ class AbstractCounts(AbstractRowStatistic):
         """Which rows are a visit that this table can hold; the others must not count as first visits either."""
 
     @abc.abstractmethod
-    def _place(self, rows: Transitions) -> tuple[tuple[Array, ...], Bool[Array, " N"]]:
+    def _place(self, rows: Transitions) -> tuple[_Index, Bool[Array, " N"]]:
         """The cell of each row that is in the world, and which of these cells are kept."""
 
     @abc.abstractmethod
@@ -139,7 +141,7 @@ class AbstractPairCounts(AbstractCounts):
     def _in_world(self, rows: Transitions) -> Bool[Array, " N"]:
         return within(rows, self.num_states, self.num_actions, "ignored")
 
-    def _place(self, rows: Transitions) -> tuple[tuple[Array, ...], Bool[Array, " N"]]:
+    def _place(self, rows: Transitions) -> tuple[_Index, Bool[Array, " N"]]:
         return (rows.state, rows.action), jnp.ones_like(rows.state, bool)
 
 
@@ -147,7 +149,7 @@ class VisitCounts(AbstractPairCounts):
     """n(s, a): how often each action was taken in each state."""
 
     def _weight(self, rows: Transitions) -> Float[Array, " N"]:
-        return rows.count
+        return jnp.asarray(rows.count)
 
 
 class RewardSums(AbstractPairCounts):
@@ -185,7 +187,7 @@ class TransitionCounts(AbstractCounts, AbstractCategorical):
             return inside
         return inside | (within(rows, self.num_states, self.num_actions, "ignored") & (rows.next_state == -1))
 
-    def _place(self, rows: Transitions) -> tuple[tuple[Array, ...], Bool[Array, " N"]]:
+    def _place(self, rows: Transitions) -> tuple[_Index, Bool[Array, " N"]]:
         after = jnp.where(rows.next_state < 0, self.num_states, rows.next_state)
         if self.pairs is None:
             return (rows.state, rows.action, after), jnp.ones_like(rows.state, bool)
@@ -194,7 +196,7 @@ class TransitionCounts(AbstractCounts, AbstractCategorical):
         return (at, after), self.pairs[at] == number
 
     def _weight(self, rows: Transitions) -> Float[Array, " N"]:
-        return rows.count
+        return jnp.asarray(rows.count)
 
     @property
     def num_symbols(self) -> int:

@@ -79,7 +79,7 @@ class BellmanGradient(AbstractRowStatistic):
 class EpisodeCount(AbstractStatistic):
     """How many episodes there are.
 
-    **Formal guarantee.** An episode adds 1, one without steps 0, so replacing or adding one moves the count by at most 1.
+    **Formal guarantee.** An episode adds 1, one without steps 0: replacing or adding one moves the count by at most 1.
     """
 
     shape: tuple[int, ...] = eqx.field(static=True, default=(), init=False)

@@ -11,16 +11,22 @@ from typing import Any, Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from privrl.mdp import Trajectory, Transitions
 from privrl.privacy import AbstractStatistic
 
 
 class AbstractRowStatistic(AbstractStatistic):
-    """One person's contribution is a sum over the transitions of their episode."""
+    """One person's contribution is a sum over the transitions of their episode.
+
+    `plain` says that `rows` is `Transitions.of`, nothing more: then the sum over people may be taken from compressed
+    rows, on which `rows` is never called. It must be `False` if `rows` drops, weighs or clips anything. `stage` is the
+    one step whose transitions count, or `None`.
+    """
 
     plain: eqx.AbstractVar[bool]
+    stage: eqx.AbstractVar[Int[Array, ""] | None]
 
     @abc.abstractmethod
     def rows(self, trajectory: Trajectory) -> Transitions:
