@@ -41,7 +41,7 @@ def gram() -> tuple[str, float, float]:
     data = privrl.data.Episodes.of(episodes, num_states=env.num_states, num_actions=env.num_actions)
     statistic = privrl.statistics.Gram(env.features, 3)
     at_step = data.transitions().step == 3
-    rows = jax.tree.map(lambda x: jnp.asarray(x[at_step]), data.transitions())  # what `fit` gives a statistic of one step
+    rows = jax.tree.map(lambda x: jnp.asarray(x[at_step]), data.transitions())  # as `fit` does
     ours = jax.jit(lambda rows: statistic.of_rows(rows))
     phi = np.asarray(env.features.table)[np.asarray(episodes.states)[:, 3], np.asarray(episodes.actions)[:, 3]]
     plain = jax.jit(lambda x: jax.vmap(jnp.outer)(x, x).sum(axis=0))

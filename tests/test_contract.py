@@ -3,11 +3,11 @@
 import jax
 import numpy as np
 import pytest
+from contract import BUDGET, check_offline, check_online, tiny_data, tiny_world
 
 import privrl
 from privrl.learners import AbstractOfflineLearner, registry
 from privrl.recipes import Problem, recipes
-from contract import BUDGET, check_offline, check_online, tiny_data, tiny_world
 
 OFFLINE = [r for r in recipes.values() if r.family == "offline" and r.trust == "none"]
 ONLINE = [r for r in recipes.values() if r.family == "online" and r.trust == "none"]

@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from contract import tiny_world
 from hypothesis import given
 from hypothesis import strategies as st
 
 import privrl
-from contract import tiny_world
 from privrl._federate import Broadcast, Message, MessageError
 from privrl.mdp import Trajectory
 from privrl.recipes import Problem, get
@@ -34,7 +34,7 @@ def filled(num_reports, num_users=50, privatizer=LOCAL, epsilon_key=None):
 def test_a_whole_study():
     server = filled(30, num_users=30)
     assert server.num_reports == 30
-    assert len(server._plans) == len(LEARNER.schedule(30)) + 1  # noqa: SLF001
+    assert len(server._plans) == len(LEARNER.schedule(30)) + 1
     result = server.result()
     assert result.certificate.notion == "local"
     assert result.certificate.epsilon == pytest.approx(2.0) and result.certificate.delta == 0.0
@@ -54,7 +54,7 @@ def test_without_noise_the_server_counts_exactly_what_it_asked():
         h = i % ENV.horizon
         expected[int(trajectory.states[h]), int(trajectory.actions[h]), int(trajectory.next_states[h])] += 1
         server.absorb(privrl.Client(LEARNER, local).report(trajectory, broadcast))
-    np.testing.assert_allclose(server._released["transitions"].value, expected, atol=1e-12)  # noqa: SLF001
+    np.testing.assert_allclose(server._released["transitions"].value, expected, atol=1e-12)
 
 
 def test_a_client_reports_once():
@@ -72,7 +72,7 @@ def test_a_message_counts_once_and_refusals_lose_nothing():
     broadcast = server.broadcast()
     message = privrl.Client(LEARNER, LOCAL).report(walk(broadcast, 7), broadcast)
     server.absorb(message)
-    before = np.asarray(server._totals["transitions"][0])  # noqa: SLF001
+    before = np.asarray(server._totals["transitions"][0])
     bad = [
         (message, "already reported"),
         (Message(999, 0, message.parts), "did not issue"),
@@ -85,7 +85,7 @@ def test_a_message_counts_once_and_refusals_lose_nothing():
     for wrong, words in bad:
         with pytest.raises(MessageError, match=words):
             server.absorb(wrong)
-    np.testing.assert_array_equal(server._totals["transitions"][0], before)  # noqa: SLF001
+    np.testing.assert_array_equal(server._totals["transitions"][0], before)
     assert server.num_reports == 4
 
 
@@ -102,7 +102,7 @@ def test_messages_arrive_in_any_order():
         same.broadcast()
     for message in messages:
         same.absorb(message)
-    np.testing.assert_allclose(server._totals["transitions"][0], same._totals["transitions"][0])  # noqa: SLF001
+    np.testing.assert_allclose(server._totals["transitions"][0], same._totals["transitions"][0])
 
 
 @given(st.binary(max_size=200))
@@ -160,7 +160,7 @@ def test_gaussian_messages_too():
     local = privrl.Local(epsilon=1.0, delta=1e-5)
     server = filled(2, privatizer=local)
     assert server.result().certificate.delta == 1e-5
-    assert jnp.isfinite(server._totals["transitions"][0]).all()  # noqa: SLF001
+    assert jnp.isfinite(server._totals["transitions"][0]).all()
 
 
 def test_a_curator_is_not_local():

@@ -64,7 +64,7 @@ def test_noise_grows_with_the_episodes_that_one_person_may_have(bound):
 
 
 def test_replacing_one_person_moves_the_sum_by_no_more_than_the_bound():
-    """All of one unit's episodes become somebody else's: the exact sums differ by at most 3 times one episode's bound."""
+    """All of one unit's episodes become somebody else's: the sums differ by at most 3 times one episode's bound."""
     units = np.arange(60) // 6
     heard = Heard()
     data = owned(3, units)

@@ -19,8 +19,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
-import privrl
 from contract import (
     BUDGET,
     check_certificate,
@@ -29,8 +27,11 @@ from contract import (
     check_sensitivity,
     hostile_trajectories,
     stack,
+    tiny_data,
+    tiny_world,
 )
-from contract import tiny_data, tiny_world
+
+import privrl
 from privrl.learners import AbstractOfflineLearner, AbstractOnlineLearner, Plan
 from privrl.mdp import TabularPolicy, Transitions
 from privrl.privacy import AbstractCategorical, AbstractStatistic, Declared, clip_by_norm, every, geometric_schedule

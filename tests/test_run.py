@@ -5,9 +5,9 @@ import math
 import jax
 import numpy as np
 import pytest
+from contract import tiny_world
 
 import privrl
-from contract import tiny_world
 from privrl.mdp import TabularPolicy
 from privrl.privacy import Ledger
 from privrl.recipes import Problem, get

@@ -10,6 +10,7 @@ import jax as _jax
 _jax.config.update("jax_enable_x64", True)
 
 from privrl import data, envs, learners, mdp, privacy, statistics  # noqa: E402
+from privrl._citations import citation  # noqa: E402
 from privrl._federate import Broadcast, Client, Message, MessageError, Server  # noqa: E402
 from privrl._fit import fit  # noqa: E402
 from privrl._result import Result, Run  # noqa: E402
@@ -34,6 +35,7 @@ __all__ = [
     "Result",
     "Run",
     "Server",
+    "citation",
     "data",
     "envs",
     "fit",

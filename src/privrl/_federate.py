@@ -19,7 +19,16 @@ from jaxtyping import PRNGKeyArray
 from privrl._result import Result
 from privrl.learners import AbstractOnlineLearner, Plan
 from privrl.mdp import Trajectory
-from privrl.privacy import AbstractLocalChannel, AbstractSource, Certificate, Ledger, Local, Seeded, SymbolChannel, System
+from privrl.privacy import (
+    AbstractLocalChannel,
+    AbstractSource,
+    Certificate,
+    Ledger,
+    Local,
+    Seeded,
+    SymbolChannel,
+    System,
+)
 
 _MAGIC = b"prvl"
 _FORMAT = 1

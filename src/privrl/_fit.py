@@ -54,7 +54,7 @@ def fit(
         )
     if data.horizon != learner.horizon:
         raise ValueError(
-            f"The data have `horizon`={data.horizon} and the learner has `horizon`={learner.horizon}. Give both the same."
+            f"The data have `horizon`={data.horizon} and the learner has `horizon`={learner.horizon}. Let both agree."
         )
     if data.reward_range[0] < 0.0 or data.reward_range[1] > 1.0:
         raise ValueError(
@@ -71,8 +71,8 @@ def fit(
     policy = learner.fit(Curator(people, ledger, source, privatizer.mechanism_of_rounds))
     if isinstance(policy, TabularPolicy) and policy.probabilities.shape != (learner.horizon, *learner.space):
         raise ValueError(
-            f"`{name}.fit` returned a policy of shape {policy.probabilities.shape}; it must have steps, states and actions: "
-            f"{(learner.horizon, *learner.space)}."
+            f"`{name}.fit` returned a policy of shape {policy.probabilities.shape}; it must have steps, "
+            f"states and actions: {(learner.horizon, *learner.space)}."
         )
     certificate = Certificate.of(
         ledger,
@@ -141,8 +141,8 @@ class _Records:
 def _shaped(statistic: AbstractStatistic, total: Array) -> Array:
     if total.shape != statistic.raw_shape:
         raise ValueError(
-            f"`{type(statistic).__name__}` contributes arrays of shape {total.shape}, not the {statistic.raw_shape} that its "
-            "sensitivity speaks of. Nothing was released."
+            f"`{type(statistic).__name__}` contributes arrays of shape {total.shape}, not the {statistic.raw_shape} that "
+            "its sensitivity speaks of. Nothing was released."
         )
     return total
 
@@ -155,8 +155,8 @@ def _refuse_unless_empty_is_zero(statistic: AbstractStatistic, horizon: int) -> 
     empty = Trajectory(zeros, zeros, jnp.zeros(horizon), zeros - 1, jnp.zeros((), int))
     if bool(jnp.any(statistic.contribution(empty, None) != 0)):
         raise ValueError(
-            f"`{type(statistic).__name__}` contributes something for an empty record (`length` 0), which must contribute "
-            "zero. Nothing was released."
+            f"`{type(statistic).__name__}` contributes something for an empty record (`length` 0), which must "
+            "contribute zero. Nothing was released."
         )
 
 

@@ -62,8 +62,8 @@ def run(
     """
     if not isinstance(learner, AbstractOnlineLearner):
         raise PairingError(
-            f"`{type(learner).__name__}` learns from a table, not while people take part. Use `privrl.fit`, or an online "
-            "learner such as `UCBVI`."
+            f"`{type(learner).__name__}` learns from a table, not while people take part. Use `privrl.fit`, or an "
+            "online learner such as `UCBVI`."
         )
     if episodes < 1 or seeds < 1:
         raise ValueError(f"`episodes` is {episodes} and `seeds` is {seeds}; both must be at least 1.")
@@ -227,6 +227,7 @@ def _totals(
         term = jax.eval_shape(person, begin)[name]
         found = jax.tree.leaves(term)[0].shape
         if found != channel.statistic.raw_shape:
-            raise ValueError(f"`{name}`: a contribution has shape {found}, not the {channel.statistic.raw_shape} it claims.")
+            claimed = channel.statistic.raw_shape
+            raise ValueError(f"`{name}`: a contribution has shape {found}, not the {claimed} it claims.")
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(person, begin))
     return jax.lax.fori_loop(0, -((begin - end) // _CHUNK), chunk, zeros)

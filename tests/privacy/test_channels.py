@@ -105,7 +105,8 @@ def test_one_report_is_as_private_as_claimed():
     made = channel(Local(epsilon=1.0))
     grid = (jnp.arange(600) + 0.5) / 600
     u = jnp.stack(jnp.meshgrid(grid, grid, indexing="ij"), -1).reshape(-1, 2)
-    answers = jax.vmap(jax.vmap(made.report, (None, None, None, 0)), (0, None, None, None))(jnp.arange(3), None, jnp.asarray(0), u)
+    each = jax.vmap(jax.vmap(made.report, (None, None, None, 0)), (0, None, None, None))
+    answers = each(jnp.arange(3), None, jnp.asarray(0), u)
     law = np.stack([np.bincount(np.asarray(a), minlength=3) / len(u) for a in answers])
     ratio = max(law[:, y].max() / law[:, y].min() for y in range(3))
     assert ratio == pytest.approx(np.e, rel=0.02)  # the grid has 600 steps

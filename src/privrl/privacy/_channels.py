@@ -44,8 +44,8 @@ def sensitivity_of(statistic: AbstractStatistic, mechanism: Mechanism, adjacency
     sensitivity = statistic.l1(adjacency) if norm == "l1" else statistic.l2(adjacency)
     if not 0.0 < sensitivity < math.inf:
         raise ValueError(
-            f"`{type(statistic).__name__}.{norm}({adjacency!r})` is {sensitivity}; a sensitivity must be a positive finite "
-            "number. Nothing was released."
+            f"`{type(statistic).__name__}.{norm}({adjacency!r})` is {sensitivity}; a sensitivity must be a positive "
+            "finite number. Nothing was released."
         )
     return sensitivity
 
@@ -65,7 +65,7 @@ class AbstractChannel(eqx.Module):
 
     @abc.abstractmethod
     def publish(self, memory: Any, total: Any, t: Int[Array, ""], fresh: Fresh) -> tuple[Any, Release | None]:
-        """Takes in the summed terms of block `t` and makes the release at its end (none where releases are asked for)."""
+        """Takes in the summed terms of block `t` and makes the release at its end, if it makes one."""
 
     @abc.abstractmethod
     def empty(self) -> Release | None:

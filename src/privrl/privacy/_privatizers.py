@@ -136,10 +136,11 @@ class Central(AbstractPrivatizer):
         _one_of("adjacency", self.adjacency, ("replace-one", "add-remove"))
         if self.epsilon == math.inf:
             return
-        if Budget.of(epsilon=self.epsilon, delta=self.delta, rho=self.rho).kind == "pure" and self.mechanism != "laplace":
+        budget = Budget.of(epsilon=self.epsilon, delta=self.delta, rho=self.rho)
+        if budget.kind == "pure" and self.mechanism != "laplace":
             raise BudgetError(
-                f"`epsilon`={self.epsilon} alone asks for pure privacy, which Gaussian noise never gives. Give a `delta` "
-                "(below one over the number of people), or use `mechanism='laplace'`."
+                f"`epsilon`={self.epsilon} alone asks for pure privacy, which Gaussian noise never gives. Give a "
+                "`delta` (below one over the number of people), or use `mechanism='laplace'`."
             )
 
     @property
