@@ -15,7 +15,7 @@ from privrl._federate import Broadcast, Client, Message, MessageError, Server  #
 from privrl._fit import fit  # noqa: E402
 from privrl._result import Result, Run  # noqa: E402
 from privrl._run import run  # noqa: E402
-from privrl.learners import APVI, PEVI, UCBVI  # noqa: E402
+from privrl.learners import APVI, PEVI, UCBVI, VAPVI  # noqa: E402
 from privrl.privacy import Central, Certificate, Local, NonPrivate  # noqa: E402
 
 __version__ = "0.1.0"
@@ -24,6 +24,7 @@ __all__ = [
     "APVI",
     "PEVI",
     "UCBVI",
+    "VAPVI",
     "Broadcast",
     "Central",
     "Certificate",

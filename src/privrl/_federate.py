@@ -25,6 +25,7 @@ from privrl.privacy import (
     Certificate,
     Ledger,
     Local,
+    PairingError,
     Seeded,
     SymbolChannel,
     System,
@@ -256,6 +257,8 @@ def _channels(learner: AbstractOnlineLearner, privatizer: Local) -> tuple[dict[s
             "`privrl.run` or `privrl.fit`."
         )
     declared = learner.declare(1)
+    if any(d.group is not None for d in declared):
+        raise PairingError(f"`{type(learner).__name__}` splits people into groups, which only `privrl.fit` can do.")
     privatizer.check(type(learner).__name__, declared)
     ledger = privatizer.calibrate(declared)
     return {d.name: privatizer.channel(d, ledger) for d in declared}, ledger

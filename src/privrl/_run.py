@@ -75,6 +75,8 @@ def run(
     name = type(learner).__name__
     ends = learner.blocks(episodes)
     declared = learner.declare(len(ends))
+    if any(d.group is not None for d in declared):
+        raise PairingError(f"`{name}` splits people into groups, which only `privrl.fit` can do.")
     privatizer.check(name, declared)
     ledger = privatizer.calibrate(declared)
     channels = {d.name: privatizer.channel(d, ledger) for d in declared}

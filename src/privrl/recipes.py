@@ -6,7 +6,7 @@ data, and no certificate depends on them.
 """
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,9 +14,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from privrl.envs import Env
-from privrl.learners import APVI, PEVI, UCBVI, AbstractLearner
+from privrl.learners import APVI, PEVI, UCBVI, VAPVI, AbstractLearner
+from privrl.learners._apvi import published_parameters as published_apvi
+from privrl.learners._vapvi import published_parameters as published_vapvi
 from privrl.mdp import AbstractFeatures, OneHotFeatures
-from privrl.privacy import AbstractPrivatizer, Adjacency, Central, Local, NonPrivate
+from privrl.privacy import AbstractPrivatizer, Adjacency, Budget, Central, Local, NonPrivate, Published, zcdp_rho
 
 Trust = Literal["none", "central", "local"]
 Family = Literal["offline", "online"]
@@ -37,23 +39,27 @@ class Problem:
     rewards: Float[Array, "G S A"] | None = None
     arrival_rewards: Float[Array, " S"] | None = None
     stationary: bool = True
+    terminal: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, env: Env) -> "Problem":
         """What is public about an environment. Where rewards are paid on arrival, only the payments are known."""
         known = env.rewards if env.arrival is None else None
-        return cls(env.num_states, env.num_actions, env.horizon, env.features, known, env.arrival, env.stationary)
+        sizes = (env.num_states, env.num_actions, env.horizon)
+        return cls(*sizes, env.features, known, env.arrival, env.stationary, env.terminal)
 
     @classmethod
-    def of_table(cls, num_states: int, num_actions: int, horizon: int) -> "Problem":
-        """What is public about a stranger's table: sizes alone."""
-        return cls(num_states, num_actions, horizon, OneHotFeatures(num_states, num_actions))
+    def of_table(cls, num_states: int, num_actions: int, horizon: int, terminal: tuple[int, ...] = ()) -> "Problem":
+        """What is public about a stranger's table: sizes, and the states that end an episode."""
+        features = OneHotFeatures(num_states, num_actions)
+        return cls(num_states, num_actions, horizon, features, terminal=terminal)
 
 
 @dataclass(frozen=True)
 class Recipe:
     """A named triple; `learner` builds the learner for a problem.
 
+    `published`, from the horizon and the claimed rho, is the paper's noise where a recipe has it.
     A `pure` recipe spends epsilon alone, which is within every (epsilon, delta): a delta is welcome and not needed.
     """
 
@@ -63,6 +69,7 @@ class Recipe:
     summary: str
     learner: Callable[[Problem], AbstractLearner]
     pure: bool = False
+    published: Callable[[int, float], Mapping[str, float]] | None = None
 
     def privatizer(
         self,
@@ -80,12 +87,28 @@ class Recipe:
                     f"{_private_siblings(self)}."
                 )
             return NonPrivate(adjacency)
+        if self.published is not None:
+            return self._as_published(epsilon, delta, rho, adjacency)
         if self.trust == "central":
             mechanism = "laplace" if epsilon is not None and not delta and rho is None else "gaussian"
             return Central(epsilon, delta, rho, mechanism=mechanism, adjacency=adjacency)  # type: ignore[arg-type]
         if adjacency != "replace-one":
             raise ValueError("Local privacy compares any two records of one person: `adjacency` is always replace-one.")
         return Local(epsilon, None if self.pure and epsilon is not None else delta, rho)
+
+    def _as_published(
+        self, epsilon: float | None, delta: float | None, rho: float | None, adjacency: Adjacency
+    ) -> Published:
+        """The paper's noise for the rho that the paper would spend on this budget."""
+        budget = Budget.of(epsilon=epsilon, delta=delta, rho=rho)
+        if budget.kind == "pure" or adjacency != "replace-one":
+            raise ValueError(
+                f"`{self.name}` is published for replace-one and rho; give `--rho`, or `--epsilon` with `--delta`."
+            )
+        claimed = budget.rho if budget.epsilon is None else zcdp_rho(budget.epsilon, budget.delta)
+        assert claimed is not None and self.published is not None
+        noise, source = self.published, "qiao-wang"
+        return Published(lambda declared: noise(declared[0].times, claimed), claimed, source, delta=budget.delta)
 
 
 def _private_siblings(recipe: Recipe) -> str:
@@ -102,6 +125,26 @@ def _apvi(problem: Problem) -> APVI:
         arrival_rewards=problem.arrival_rewards,
         counting="first-visit" if problem.stationary else "per-stage",
     )
+
+
+def _apvi_paper(problem: Problem) -> APVI:
+    return APVI(
+        problem.num_states,
+        problem.num_actions,
+        problem.horizon,
+        rewards=problem.rewards,
+        arrival_rewards=problem.arrival_rewards,
+        counting="per-stage",
+        calibration="paper",
+    )
+
+
+def _vapvi(problem: Problem) -> VAPVI:
+    return VAPVI(problem.features, problem.horizon)
+
+
+def _vapvi_paper(problem: Problem) -> VAPVI:
+    return VAPVI(problem.features, problem.horizon, calibration="paper")
 
 
 def _pevi(problem: Problem) -> PEVI:
@@ -125,6 +168,24 @@ recipes: dict[str, Recipe] = {
         Recipe("apvi", "offline", "none", "pessimistic value iteration on counts", _apvi),
         Recipe(
             "dp-apvi", "offline", "central", "APVI on noisy counts, first visits where the world is stationary", _apvi
+        ),
+        Recipe(
+            "dp-apvi@paper",
+            "offline",
+            "central",
+            "APVI per stage with the paper's noise and constants",
+            _apvi_paper,
+            published=published_apvi,
+        ),
+        Recipe("vapvi", "offline", "none", "least-squares value iteration weighted by variances", _vapvi),
+        Recipe("dp-vapvi", "offline", "central", "VAPVI, span-calibrated Gaussian noise", _vapvi),
+        Recipe(
+            "dp-vapvi@paper",
+            "offline",
+            "central",
+            "VAPVI with the paper's noise; the certificate shows claimed and exact epsilon",
+            _vapvi_paper,
+            published=published_vapvi,
         ),
         Recipe("ucbvi", "online", "none", "optimistic value iteration on counts", _ucbvi),
         Recipe("dp-ucbvi", "online", "central", "UCBVI on continually released counts, joint privacy", _ucbvi),

@@ -266,7 +266,7 @@ def test_marks_must_be_one_for_each_unit(data):
 
 def test_the_published_noise_is_the_papers_and_costs_more_than_claimed(data):
     rho, rho0 = 1.0, 1.0 / (5 * H)
-    privatizer = Published(published_parameters(H, rho), rho, "qiao-wang", delta=1e-5)
+    privatizer = Published(lambda declared: published_parameters(H, rho), rho, "qiao-wang", delta=1e-5)
     certificate = privrl.fit(data, VAPVI(rotated(), H, calibration="paper"), privatizer, key=KEY).certificate
     scales = {r["name"]: {law["scale"] for law in r["laws"]} for r in certificate.releases}
     papers = {

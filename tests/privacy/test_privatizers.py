@@ -93,7 +93,7 @@ def test_gaussian_is_never_pure():
 
 
 def test_published_noise_shows_claim_and_truth():
-    paper = Published({"sum": 0.5}, claimed_rho=0.5, source="a paper")
+    paper = Published(lambda declared: {"sum": 0.5}, claimed_rho=0.5, source="a paper")
     book = paper.calibrate([ROUNDS])
     assert sum(e.parameter**2 * e.times for e in book.events()) == pytest.approx(8 * 0.25)
     assert paper.claimed["epsilon"] == pytest.approx(zcdp_epsilon(0.5, 1e-6))

@@ -5,13 +5,15 @@ from privrl.learners._base import AbstractLearner, AbstractOfflineLearner, Abstr
 from privrl.learners._consistency import consistent_counts
 from privrl.learners._pevi import PEVI
 from privrl.learners._ucbvi import UCBVI
+from privrl.learners._vapvi import VAPVI
 
-registry: tuple[type[AbstractLearner], ...] = (PEVI, APVI, UCBVI)
+registry: tuple[type[AbstractLearner], ...] = (PEVI, VAPVI, APVI, UCBVI)
 
 __all__ = [
     "APVI",
     "PEVI",
     "UCBVI",
+    "VAPVI",
     "AbstractLearner",
     "AbstractOfflineLearner",
     "AbstractOnlineLearner",

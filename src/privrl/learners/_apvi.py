@@ -202,7 +202,7 @@ def published_parameters(horizon: int, rho: float) -> dict[str, float]:
     """The mu of each release of `APVI(counting="per-stage")` under the noise of the paper, for `Published(...)`.
 
     The paper adds N(0, 2H/rho) to every cell of both tables. One stage of a table moves by at most sqrt(2) when a
-    person is replaced, so each of the 2H releases has mu^2 = rho/H; together 2 rho, that is rho-zCDP exactly as claimed.
+    person is replaced, so each of the 2H releases has mu^2 = rho/H; together 2 rho: rho-zCDP exactly as claimed.
     (The certificate's epsilon is still smaller than the claimed one: it is exact, not the simple conversion from rho.)
     """
     mu = math.sqrt(rho / horizon)

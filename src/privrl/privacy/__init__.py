@@ -13,6 +13,7 @@ from privrl.privacy._accounting import (
     rdp_epsilon,
     rho_of,
     zcdp_epsilon,
+    zcdp_rho,
 )
 from privrl.privacy._budget import Budget, BudgetError
 from privrl.privacy._certificate import Certificate, Notion, read_certificate

@@ -112,6 +112,11 @@ def rdp_epsilon(rho: float, delta: float) -> float:
     return float(compute_epsilon(orders, orders * rho, delta)[0])
 
 
+def zcdp_rho(epsilon: float, delta: float) -> float:
+    """The rho that `zcdp_epsilon` takes to epsilon: what a paper would spend for (epsilon, delta)."""
+    return _zcdp_root(epsilon, delta) ** 2
+
+
 def _zcdp_root(epsilon: float, delta: float) -> float:
     """The square root of the rho at which `zcdp_epsilon(rho, delta)` is `epsilon`, without cancellation."""
     log_inverse = math.log(1 / delta)

@@ -6,7 +6,7 @@ declarations into a ledger, and opens one channel per streamed declaration (see 
 
 import abc
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -177,13 +177,14 @@ class Published(AbstractPrivatizer):
     """A curator with the noise of a paper, whatever it is worth: the certificate shows claimed and exact epsilon.
 
     Arguments:
-        parameters: per release name the mu (true sensitivity over the paper's noise scale) of one release.
+        parameters: what the noise is worth: from the declarations, per name the mu of one release (true sensitivity
+            over the paper's noise scale).
         claimed_rho: the zero-concentrated privacy that the paper claims for all of them.
         delta: where both epsilons are stated.
         source: which paper.
     """
 
-    parameters: Mapping[str, float]
+    parameters: Callable[[Sequence[Declared]], Mapping[str, float]]
     claimed_rho: float
     source: str
     delta: float = 1e-6
@@ -205,12 +206,14 @@ class Published(AbstractPrivatizer):
         return {"epsilon": epsilon, "delta": self.delta, "rho": self.claimed_rho, "source": self.source}
 
     def check(self, learner: str, declared: Sequence[Declared]) -> None:
-        missing = [d.name for d in declared if d.name not in self.parameters]
+        known = self.parameters(declared)
+        missing = [d.name for d in declared if d.name not in known]
         if missing:
             raise PairingError(f"The published noise of {self.source} has no scale for {missing} of `{learner}`.")
 
     def calibrate(self, declared: Sequence[Declared]) -> Ledger:
-        return Ledger(declared, [_event(d, "gaussian", self.parameters[d.name]) for d in declared], self.adjacency)
+        mu = self.parameters(declared)
+        return Ledger(declared, [_event(d, "gaussian", mu[d.name]) for d in declared], self.adjacency)
 
     def channel(self, declared: Declared, ledger: Ledger) -> AbstractChannel:
         return _curator_channel(declared, ledger, "gaussian", self.continual)

@@ -1,0 +1,180 @@
+"""TDFP: noise as declared, the optimum of small worlds, the contract, and its parts against closed forms."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from contract import check_offline, tiny_data, tiny_world
+
+import privrl
+from privrl.learners._advantages import Sums, _action_effects, plan, shrunken_means, weighted_line
+from privrl.learners._tdfp import TDFP
+from privrl.mdp import OneHotFeatures, TabularMDP
+
+DEATH, SURVIVAL = 3, 4
+
+
+def ward(horizon=6):
+    """Three states; 0 and 1 are decided by how stays end, 2 only by where it leads: 0 is a better place than 1."""
+    P = np.zeros((5, 2, 5))
+    P[0, 0, [DEATH, SURVIVAL, 0, 2]] = 0.1, 0.5, 0.2, 0.2
+    P[0, 1, [DEATH, SURVIVAL, 0, 2]] = 0.3, 0.3, 0.2, 0.2
+    P[1, 0, [DEATH, SURVIVAL, 1, 2]] = 0.5, 0.1, 0.2, 0.2
+    P[1, 1, [DEATH, SURVIVAL, 1, 2]] = 0.3, 0.3, 0.2, 0.2
+    P[2, 0, [0, 1]] = 0.2, 0.8
+    P[2, 1, [0, 1]] = 0.8, 0.2
+    P[DEATH, :, DEATH] = P[SURVIVAL, :, SURVIVAL] = 1.0
+    r = P[:, :, SURVIVAL].copy()
+    r[[DEATH, SURVIVAL]] = 0.0
+    mdp = TabularMDP(jnp.asarray(P)[None], jnp.asarray(r)[None], jnp.array([0.3, 0.3, 0.4, 0, 0]), horizon)
+    arrival = jnp.zeros(5).at[SURVIVAL].set(1.0)
+    ends = (DEATH, SURVIVAL)
+    return privrl.envs.Env(mdp, OneHotFeatures(5, 2), jnp.full((5, 2), 0.5), "ward", terminal=ends, arrival=arrival)
+
+
+def ward_learner(horizon=6, **settings):
+    return TDFP(5, 2, horizon, (DEATH, SURVIVAL), **settings)
+
+
+def test_without_noise_the_optimal_policy_is_found():
+    env = ward()
+    result = privrl.fit(tiny_data(env, episodes=20_000), ward_learner(), privrl.NonPrivate(), key=jax.random.key(0))
+    assert math.isclose(env.value(result.policy), env.optimal_value, rel_tol=1e-9)
+    assert env.value(result.policy) > env.value(env.behaviour_policy()) + 0.1
+
+
+def test_rewards_in_flight_are_learned_from():
+    """No state is terminal; every state pays for one action, and the better one also leads to the richer state."""
+    P = np.zeros((2, 2, 2))
+    P[:, 0], P[:, 1] = [0.8, 0.2], [0.2, 0.8]
+    r = np.array([[0.1, 0.3], [0.5, 0.9]])
+    mdp = TabularMDP(jnp.asarray(P)[None], jnp.asarray(r)[None], jnp.array([0.5, 0.5]), 6)
+    env = privrl.envs.Env(mdp, OneHotFeatures(2, 2), jnp.full((2, 2), 0.5), "paid on the way")
+    learner = TDFP(2, 2, 6, (), in_flight_rewards=True)
+    result = privrl.fit(tiny_data(env, 20_000), learner, privrl.NonPrivate(), key=jax.random.key(0))
+    assert math.isclose(env.value(result.policy), env.optimal_value, rel_tol=1e-9)
+    with pytest.raises(ValueError, match="no reward would ever be seen"):
+        TDFP(2, 2, 6, ())
+
+
+@pytest.mark.parametrize("adjacency", ["replace-one", "add-remove"])
+def test_noise_has_the_declared_variances_and_composes_exactly(adjacency):
+    rho, learner = 0.7, ward_learner()
+    privatizer = privrl.Central(rho=rho, adjacency=adjacency)
+    certificate = privrl.fit(tiny_data(ward()), learner, privatizer, key=jax.random.key(0)).certificate
+    laws = {release["name"]: release["laws"][0] for release in certificate.releases}
+    assert list(laws) == ["returns", *(f"round-{k}" for k in range(1, 7))]
+    C, L0, first = 0.8, 8.0, 0.05
+    half = 1.0 if adjacency == "replace-one" else 0.5  # the squared distance is C^2 in place of 2 C^2
+    expected = {"returns": half * C**2 * L0 / (first * rho)}
+    for k, u in enumerate((0.1, 0.1, 0.15, 0.15, 0.2, 0.3), 1):
+        expected[f"round-{k}"] = half * C**2 / ((1 - first) * u * rho)
+    for name, variance in expected.items():
+        assert math.isclose(laws[name]["scale"] ** 2, variance, rel_tol=1e-9)
+    mu2 = sum((law["sensitivity"] / law["scale"]) ** 2 for law in laws.values())
+    assert math.isclose(mu2, 2 * rho, rel_tol=1e-9)
+
+
+def test_contract():
+    check_offline(ward_learner(horizon=4), tiny_data(ward(4)))
+
+
+def test_contract_with_laplace_noise():
+    check_offline(ward_learner(horizon=4), tiny_data(ward(4)), budget={"epsilon": 2.0}, mechanism="laplace")
+
+
+def test_contract_with_rewards_in_flight():
+    check_offline(TDFP(3, 2, 4, (), in_flight_rewards=True), tiny_data(tiny_world()))
+
+
+@pytest.mark.parametrize("episodes", [0, 1])
+def test_almost_nobody(episodes):
+    """Divisions by nothing: without people, without noise or with little else, there still is a policy."""
+    env = ward()
+    data = tiny_data(env, episodes=2)
+    if episodes == 0:  # stays outside the learner's interest: nothing is counted
+        learner = TDFP(5, 2, 6, (0, 1, 2, DEATH, SURVIVAL))
+    else:
+        learner = ward_learner()
+    for privatizer in (privrl.NonPrivate(), privrl.Central(epsilon=0.01, delta=1e-6)):
+        policy = privrl.fit(data, learner, privatizer, key=jax.random.key(1)).policy
+        assert np.isfinite(np.asarray(policy.probabilities)).all()
+        np.testing.assert_allclose(policy.probabilities.sum(axis=-1), 1.0)
+
+
+def test_line_is_weighted_least_squares():
+    rng = np.random.default_rng(0)
+    x, y, w = rng.normal(size=30), rng.normal(size=30), rng.uniform(size=30)
+    slope, intercept = np.polyfit(x, y, 1, w=np.sqrt(w))
+    mean = (w * y).sum() / w.sum()
+    explained = 1 - (w * (y - intercept - slope * x) ** 2).sum() / (w * (y - mean) ** 2).sum()
+    got = weighted_line(jnp.asarray(y), jnp.asarray(x), jnp.asarray(w))
+    np.testing.assert_allclose(got, [intercept, slope, explained], rtol=1e-9)
+    flat = weighted_line(jnp.asarray(y), jnp.ones(30), jnp.asarray(w))
+    np.testing.assert_allclose(flat, [mean, 0.0, 0.0], rtol=1e-9)
+
+
+def test_shrinkage_is_the_posterior_mean():
+    """With many effects the fitted variance is close to the true one, so the posterior mean is close to Bayes'."""
+    rng = np.random.default_rng(1)
+    f, n = rng.normal(size=200_000) * 0.1, np.full(200_000, 5.0)
+    noise = np.full(200_000, 0.5)
+    e = n * f + rng.normal(size=200_000) * np.sqrt(noise)
+    got = shrunken_means(jnp.asarray(e), jnp.asarray(n), jnp.asarray(noise), largest=1.0)
+    np.testing.assert_allclose(got, 0.01 * n * e / (0.01 * n**2 + noise), rtol=0.05)
+    assert not np.any(shrunken_means(jnp.zeros(3), jnp.zeros(3), jnp.zeros(3), largest=1.0))
+
+
+def test_action_effects_ignore_states_and_find_actions():
+    rng = np.random.default_rng(2)
+    n = jnp.asarray(rng.uniform(50, 100, size=(40, 5)))
+    effect, state = rng.normal(size=5) * 0.05, rng.normal(size=(40, 1))
+    effect -= effect.mean()
+    noise = jnp.full((40, 5), 1e-9)
+    got = _action_effects(n * (effect[None, :] + state), n, noise)
+    np.testing.assert_allclose(got - got.mean(), effect, atol=2e-3)
+    other = _action_effects(n * (effect[None, :] + 7 * state), n, noise)
+    np.testing.assert_allclose(got, other, atol=1e-10)
+    assert not np.any(_action_effects(n * state, n, noise + 1.0) > 1e-9)
+
+
+def test_plan_plays_the_most_taken_action_where_nothing_is_trusted():
+    S, A, zero = 2, 3, jnp.zeros(())
+    N = jnp.array([[1.0, 3.0, 2.0], [50.0, 60.0, 0.0]])
+    T1 = jnp.array([[0.0, 0.0, 0.0], [20.0, 3.0, 0.0]])
+    T0 = jnp.array([[0.0, 0.0, 0.0], [3.0, 20.0, 0.0]])
+    sums = Sums(N, T1, T0, jnp.zeros((S, A)), jnp.zeros((S, A)), jnp.asarray(100.0), jnp.asarray(0.1), zero, zero)
+    planned = plan(sums, jnp.array([-0.1, 0.1]), jnp.ones(S), jnp.ones(S, bool), 3, 0.75, 2.0)
+    np.testing.assert_array_equal(planned.policy.probabilities.argmax(axis=-1), [[1, 0]] * 3)
+    assert 0 < planned.noise_share < 1
+    assert np.all((planned.values >= 0) & (planned.values <= 1))
+    noiseless = Sums(N, T1, T0, jnp.zeros((S, A)), jnp.zeros((S, A)), zero, zero, zero, zero)
+    assert plan(noiseless, jnp.array([-0.1, 0.1]), jnp.ones(S), jnp.ones(S, bool), 3, 0.75, 2.0).noise_share == 0
+
+
+def test_settings_are_checked():
+    with pytest.raises(ValueError, match="states lie in"):
+        TDFP(5, 2, 6, (5,))
+    with pytest.raises(ValueError, match="`first_share` is 1.0"):
+        ward_learner(first_share=1.0)
+    with pytest.raises(ValueError, match="each with a positive share"):
+        ward_learner(shares=())
+
+
+@pytest.mark.slow
+def test_icu_sepsis():
+    """rho = 1: 70% of the gap from the doctors to the optimum at n = 1e5; the most frequent action beaten at 1e4."""
+    pytest.importorskip("icu_sepsis")
+    env = privrl.envs.ICUSepsis()
+    learner = TDFP(env.num_states, env.num_actions, env.horizon, env.terminal)
+
+    def value(episodes, seed):
+        data = tiny_data(env, episodes, seed)
+        return float(env.value(privrl.fit(data, learner, privrl.Central(rho=1.0), key=jax.random.key(seed)).policy))
+
+    doctors = env.value(env.behaviour_policy())
+    assert value(100_000, 9000) > doctors + 0.7 * (env.optimal_value - doctors)
+    few = [value(10_000, seed) for seed in range(9001, 9006)]
+    assert np.mean(few) - 2 * np.std(few, ddof=1) / math.sqrt(5) > env.value(env.mode_policy())
