@@ -6,6 +6,15 @@ Shapes are checked too: `--jaxtyping-packages` in `pyproject.toml` wraps all of 
 import os
 
 os.environ["MPLBACKEND"] = "Agg"
+# Tests compile far more than they compute, so the compiler need not try hard.
+os.environ["XLA_FLAGS"] = " ".join(
+    [
+        "--xla_backend_optimization_level=0",
+        "--xla_llvm_disable_expensive_passes=true",
+        "--xla_cpu_multi_thread_eigen=false",
+        os.environ.get("XLA_FLAGS", ""),
+    ]
+)
 
 import hypothesis
 import jax

@@ -15,14 +15,16 @@ from privrl._federate import Broadcast, Client, Message, MessageError, Server  #
 from privrl._fit import fit  # noqa: E402
 from privrl._result import Result, Run  # noqa: E402
 from privrl._run import run  # noqa: E402
-from privrl.learners import APVI, PEVI, UCBVI, VAPVI  # noqa: E402
+from privrl.learners import APVI, FQI, PEVI, TDFP, UCBVI, VAPVI  # noqa: E402
 from privrl.privacy import Central, Certificate, Local, NonPrivate  # noqa: E402
 
 __version__ = "0.1.0"
 
 __all__ = [
     "APVI",
+    "FQI",
     "PEVI",
+    "TDFP",
     "UCBVI",
     "VAPVI",
     "Broadcast",

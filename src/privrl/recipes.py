@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from privrl.envs import Env
-from privrl.learners import APVI, PEVI, UCBVI, VAPVI, AbstractLearner
+from privrl.learners import APVI, FQI, PEVI, TDFP, UCBVI, VAPVI, AbstractLearner
 from privrl.learners._apvi import published_parameters as published_apvi
 from privrl.learners._vapvi import published_parameters as published_vapvi
 from privrl.mdp import AbstractFeatures, OneHotFeatures
@@ -147,6 +148,18 @@ def _vapvi_paper(problem: Problem) -> VAPVI:
     return VAPVI(problem.features, problem.horizon, calibration="paper")
 
 
+def _tdfp(problem: Problem) -> TDFP:
+    """Rewards on the way are left out of the question where it is public that only the end pays."""
+    paid = problem.arrival_rewards
+    only_at_the_end = paid is not None and not np.delete(np.asarray(paid), list(problem.terminal)).any()
+    sizes = (problem.num_states, problem.num_actions, problem.horizon)
+    return TDFP(*sizes, problem.terminal, in_flight_rewards=not only_at_the_end)
+
+
+def _fqi(problem: Problem) -> FQI:
+    return FQI(problem.num_states, problem.num_actions, problem.horizon, problem.terminal)
+
+
 def _pevi(problem: Problem) -> PEVI:
     return PEVI(problem.features, problem.horizon)
 
@@ -187,6 +200,10 @@ recipes: dict[str, Recipe] = {
             _vapvi_paper,
             published=published_vapvi,
         ),
+        Recipe("tdfp", "offline", "none", "planning on endings and the moves of one value feature", _tdfp),
+        Recipe("dp-tdfp", "offline", "central", "TDFP, for many states and few people per state", _tdfp),
+        Recipe("fqi", "offline", "none", "fitted Q iteration by gradient steps on whole episodes", _fqi),
+        Recipe("dp-fqi", "offline", "central", "FQI with one clipped gradient per episode (DP-SGD)", _fqi),
         Recipe("ucbvi", "online", "none", "optimistic value iteration on counts", _ucbvi),
         Recipe("dp-ucbvi", "online", "central", "UCBVI on continually released counts, joint privacy", _ucbvi),
         Recipe("ldp-ucbvi", "online", "local", "UCBVI on randomised responses, nobody is trusted", _ucbvi, pure=True),

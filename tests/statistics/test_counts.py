@@ -160,7 +160,7 @@ def test_compressed_rows_are_the_sum_of_contributions(arrays):
 
 
 @settings(max_examples=30)
-@given(tables(), st.sampled_from([None, 0.9, 1.5]))
+@given(tables(), st.sampled_from([None, 1.2]))
 def test_batches_are_the_sum_of_contributions(arrays, norm):
     records = Trajectory(*(jnp.asarray(x) for x in arrays))
     for kind, counting in itertools.product(KINDS, COUNTING):

@@ -16,7 +16,9 @@ S, A, H, TERMINAL = 6, 3, 5, (4, 5)
 F = jnp.asarray(np.random.default_rng(3).normal(size=S))
 
 
-def differences(norm=0.8, wn=0.3, wT=0.7, wM=0.25, wR=None, bound=1.0, feature=F, scale=0.7, size=(S, A, H), ends=TERMINAL):
+def differences(
+    norm=0.8, wn=0.3, wT=0.7, wM=0.25, wR=None, bound=1.0, feature=F, scale=0.7, size=(S, A, H), ends=TERMINAL
+):
     return Differences(*size, ends, norm, wn, wT, wM, feature, jnp.asarray(scale), wR, bound)
 
 
@@ -76,7 +78,9 @@ def records():
 def test_differences_equal_a_plain_loop(wR, norm):
     statistic, stays = differences(norm=norm, wR=wR, bound=1.0 if wR is None else 2.5), records()
     host = jax.tree.map(np.asarray, stays)
-    expected = np.stack([plain_loop(statistic, jax.tree.map(lambda x, i=i: x[i], host)) for i in range(len(host.length))])
+    expected = np.stack(
+        [plain_loop(statistic, jax.tree.map(lambda x, i=i: x[i], host)) for i in range(len(host.length))]
+    )
     each = jax.jit(jax.vmap(lambda record: statistic.contribution(record, None)))(stays)
     np.testing.assert_allclose(each, expected, atol=1e-14)
     np.testing.assert_allclose(statistic.total(stays, None), expected.sum(axis=0), atol=1e-12)

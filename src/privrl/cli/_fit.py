@@ -63,6 +63,9 @@ def fit(
     horizon: Annotated[int | None, _bound("horizon", "The largest number of steps, public.")] = None,
     num_states: Annotated[int | None, _bound("num-states", "How many states there can be, public.")] = None,
     num_actions: Annotated[int | None, _bound("num-actions", "How many actions there can be, public.")] = None,
+    terminal: Annotated[
+        list[int] | None, _bound("terminal", "A state that ends an episode, public; give it once per state.")
+    ] = None,
     max_episodes_per_unit: Annotated[
         int | None,
         _bound("max-episodes-per-unit", "How many episodes of one unit are used at most (1 unless given)."),
@@ -103,6 +106,7 @@ def fit(
         "horizon": horizon,
         "num_states": num_states,
         "num_actions": num_actions,
+        "terminal": tuple(terminal) if terminal else None,
         "max_episodes_per_unit": max_episodes_per_unit,
         "sort": sort or None,
     }
@@ -151,8 +155,9 @@ def _on_table(
     if missing:
         raise ValueError(f"A table needs {', '.join(missing)} too. See `privrl fit --help`.")
     given = {name: value for name, value in table.items() if value is not None}
+    ends = given.pop("terminal", ())
     episodes = privrl.data.read_parquet(data, seed=seed, **given)
-    learner = recipe.learner(Problem.of_table(given["num_states"], given["num_actions"], given["horizon"]))
+    learner = recipe.learner(Problem.of_table(given["num_states"], given["num_actions"], given["horizon"], ends))
     if seed is not None:
         complain("Warning: noise from a `--seed` can be replayed and protects nobody. Leave it out on real people.")
     with waiting(f"learning with {recipe.name}"):

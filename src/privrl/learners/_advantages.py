@@ -45,7 +45,7 @@ class Sums(eqx.Module):
     ending_noise: Float[Array, ""]
     move_noise: Float[Array, ""]
     reward_noise: Float[Array, ""]
-    reward_unit: float = eqx.field(static=True, default=1.0)
+    reward_unit: Float[Array, ""]
 
 
 class Planned(eqx.Module):

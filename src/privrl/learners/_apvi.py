@@ -40,6 +40,7 @@ from privrl.privacy import Declared
 from privrl.statistics import Counting, RewardSums, TransitionCounts, VisitCounts
 
 _REWARD_SHARE = 0.4
+_CONSTANTS = {"practical": (0.1, 0.01), "paper": (math.sqrt(2), 16.0)}  # C1, C2
 
 
 class APVI(AbstractOfflineLearner):
@@ -53,10 +54,9 @@ class APVI(AbstractOfflineLearner):
         contribution_norm: clip each episode's vector of counts to this L2 norm.
         visit_share: share of the budget for n(s,a), against n(s,a,s'); estimated rewards take 2/5 of the budget first.
         pessimism: `"bernstein"` (line 5), or `"hoeffding"`: the range of V (in the paper H) for its standard deviation.
-        bonus: C1, against the chance of few samples.
-        noise_bonus: C2, against what noise hides.
-        calibration: penalty and ties as above (`"practical"`) or as printed (`"paper"`; the paper has C1 = sqrt(2),
-            C2 = 16).
+        calibration: penalty and ties as above (`"practical"`) or as printed (`"paper"`).
+        bonus: C1, against the chance of few samples; by default .1, in the paper sqrt(2).
+        noise_bonus: C2, against what noise hides; by default .01, in the paper 16.
         failure: probability with which a noise bound may fail (utility only, never privacy).
     """
 
@@ -69,9 +69,9 @@ class APVI(AbstractOfflineLearner):
     contribution_norm: float | None = eqx.field(static=True, default=None)
     visit_share: float = eqx.field(static=True, default=0.25)
     pessimism: Literal["bernstein", "hoeffding"] = eqx.field(static=True, default="bernstein")
-    bonus: float = eqx.field(static=True, default=0.1)
-    noise_bonus: float = eqx.field(static=True, default=0.01)
     calibration: Literal["practical", "paper"] = eqx.field(static=True, default="practical")
+    bonus: float | None = eqx.field(static=True, default=None)
+    noise_bonus: float | None = eqx.field(static=True, default=None)
     failure: float = eqx.field(static=True, default=0.05)
 
     def __check_init__(self) -> None:
@@ -181,13 +181,17 @@ def _backup(
     left, n = jnp.where(trusted, n - E, 1.0), jnp.where(trusted, n, 1.0)
     iota = math.log(H * S * A / learner.failure)
     paper = learner.calibration == "paper"
+    C1, C2 = (
+        default if given is None else given
+        for given, default in zip((learner.bonus, learner.noise_bonus), _CONSTANTS[learner.calibration], strict=True)
+    )
     R = jnp.asarray(float(H)) if paper else G.max() - G.min()
     spread = jnp.maximum(square - mean**2, 0.0) if learner.pessimism == "bernstein" else R**2
     chance, noise = jnp.sqrt(spread * iota / left), E / n
     if paper:
-        Gamma = learner.bonus * chance + learner.noise_bonus * S * H * iota * noise  # [qiao-wang A1:5]
+        Gamma = C1 * chance + C2 * S * H * iota * noise  # [qiao-wang A1:5]
     else:  # [qiao-wang A1:5] without S H iota, see the module
-        Gamma = learner.bonus * (chance + R * iota / n) + learner.noise_bonus * R * noise
+        Gamma = C1 * (chance + R * iota / n) + C2 * R * noise
     Q = jnp.clip(Q - Gamma, 0.0, most)  # [qiao-wang A1:6-7]
     table = jnp.zeros(S * A).at[model.pairs].set(jnp.where(trusted, Q, 0.0), mode="drop").reshape(S, A)
     choice = table

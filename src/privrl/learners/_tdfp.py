@@ -23,10 +23,11 @@ import math
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
-from privrl.learners._advantages import Planned, Sums, plan, shrunken_means, weighted_line, weighted_mean
+from privrl.learners._advantages import Sums, plan, shrunken_means, weighted_line, weighted_mean
 from privrl.learners._base import AbstractOfflineLearner, Ask
 from privrl.mdp import TabularPolicy
 from privrl.privacy import Declared, Release
@@ -116,73 +117,98 @@ class TDFP(AbstractOfflineLearner):
         return (Declared("returns", weight=self.first_share), *rounds)
 
     def fit(self, ask: Ask) -> TabularPolicy:
-        F, w = self._first_feature(ask)
-        rounds: list[_Round] = []
-        while True:
-            rounds.append(self._round(ask, len(rounds), F, w))
-            planned = self._plan(rounds, F, w)
-            if len(rounds) == len(self.shares):
-                return planned.policy
-            if planned.noise_share < self.iterate_below:
-                F = self._next_feature(planned, F, w)
-
-    def _first_feature(self, ask: Ask) -> tuple[Float[Array, " S"], Float[Array, " S"]]:
-        """F_1, how much better than average stays go on from a state, and the weights w of states."""
         norm = self.contribution_norm * math.sqrt(self.expected_cells)
-        release = ask("returns", ReturnsToGo(self.num_states, self.horizon, norm, self._largest_return))
-        Y1, Y0 = jnp.where(self._live[:, None], release.value, 0.0).T
-        w = jnp.maximum(Y1 + Y0, 0.0)
-        mean = jnp.clip(Y1.sum() / jnp.maximum((Y1 + Y0).sum(), 1.0), 0.0, 1.0)
-        noise = release.noise.variance.max() * ((1.0 - mean) ** 2 + mean**2) + w * mean * (1.0 - mean)
-        e = jnp.where(w > 0, Y1 * (1.0 - mean) - Y0 * mean, 0.0)
-        return shrunken_means(e, w, jnp.where(w > 0, noise, 0.0), largest=0.04, smallest=1e-6), w
+        returns = ask("returns", ReturnsToGo(self.num_states, self.horizon, norm, self._largest_return))
+        F, w = _first_feature(jnp.asarray(returns.value), returns.noise.variance.max(), self._live)
+        rounds = _Rounds.empty(len(self.shares), 5 if self.in_flight_rewards else 4, self.num_states, self.num_actions)
+        for k, share in enumerate(self.shares):
+            rounds = self._asked(ask, rounds, k, share, F, w)
+            sums = _combined(rounds, F, w, jnp.asarray(1.0 / self._largest_return))
+            planned = plan(sums, F, w, self._live, self.horizon, self.pessimism, self.spread)
+            if planned.noise_share < self.iterate_below:
+                F = _next_feature(planned.values, F, w, self._live)
+        return planned.policy
 
-    def _round(self, ask: Ask, k: int, F: Float[Array, " S"], w: Float[Array, " S"]) -> "_Round":
-        """Releases a round of differences of F and undoes the weights: N, T1, T0, M and R in natural units."""
+    def _asked(
+        self, ask: Ask, rounds: "_Rounds", k: int, share: float, F: Float[Array, " S"], w: Float[Array, " S"]
+    ) -> "_Rounds":
+        """Releases the differences of F and undoes the weights: N, T1, T0, M and R in natural units."""
         cn, cT, cM = self.emphasis
         wn, wT, wM = math.sqrt(cn / self.expected_cells), math.sqrt(cT), math.sqrt(cM / self.expected_cells)
         wR = math.sqrt(self.reward_emphasis / self.expected_cells) if self.in_flight_rewards else None
-        b = jnp.maximum(jnp.sqrt(weighted_mean((F - weighted_mean(F, w)) ** 2, w)), 1e-6)
+        b = _deviation(F, w)
         shape = (self.num_states, self.num_actions, self.horizon, self.terminal)
         weights = (self.contribution_norm, wn, wT, wM)
         release = ask(f"round-{k + 1}", Differences(*shape, *weights, F, b, wR, self._largest_return))
         units = [1.0 / wn, 1.0 / wT, 1.0 / wT, b / wM] + ([] if wR is None else [1.0 / (wR * self._largest_return)])
-        return _Round(release, jnp.asarray(units), F, b, self.shares[k])
-
-    def _plan(self, rounds: "list[_Round]", F: Float[Array, " S"], w: Float[Array, " S"]) -> Planned:
-        sums = _combined(rounds, F, w, 1.0 / self._largest_return)
-        return plan(sums, F, w, self._live, self.horizon, self.pessimism, self.spread)
-
-    def _next_feature(self, planned: Planned, F: Float[Array, " S"], w: Float[Array, " S"]) -> Float[Array, " S"]:
-        """The planned value, averaged over the first half of the steps and centred; F again if it is flat."""
-        V = planned.values[: self.horizon // 2 + 1].mean(axis=0)
-        centred = jnp.where(self._live, V - weighted_mean(V, w), 0.0)
-        return jnp.where(weighted_mean(centred**2, w) > 1e-12, centred, F)
+        return rounds.with_round(jnp.asarray(k), release, jnp.asarray(units), F, b, jnp.asarray(share))
 
 
-class _Round(eqx.Module):
-    """One round's release, the units of its entries, its feature with scale b, and its share of the budget."""
+class _Rounds(eqx.Module):
+    """Every round's sums and noise variances, its feature with scale b, and its share; 0 where it is still to come."""
 
-    release: Release
-    units: Float[Array, " entries"]
-    feature: Float[Array, " S"]
-    scale: Float[Array, ""]
-    share: float
+    sums: Float[Array, "K entries S A"]
+    variances: Float[Array, "K entries"]
+    features: Float[Array, "K S"]
+    scales: Float[Array, " K"]
+    shares: Float[Array, " K"]
 
-    @property
-    def sums(self) -> Float[Array, "entries S A"]:
-        return jnp.moveaxis(jnp.asarray(self.release.value) * self.units, -1, 0)
+    @classmethod
+    def empty(cls, K: int, entries: int, S: int, A: int) -> "_Rounds":
+        shapes = ((K, entries, S, A), (K, entries), (K, S), (K,), (K,))
+        return cls(*(jnp.zeros(shape) for shape in shapes))
 
-    @property
-    def variances(self) -> Float[Array, " entries"]:
-        return self.release.noise.variance.max() * self.units**2
+    @eqx.filter_jit
+    def with_round(
+        self,
+        k: Int[Array, ""],
+        release: Release,
+        units: Float[Array, " entries"],
+        F: Float[Array, " S"],
+        b: Float[Array, ""],
+        share: Float[Array, ""],
+    ) -> "_Rounds":
+        sums = jnp.moveaxis(jnp.asarray(release.value), -1, 0) * units[:, None, None]
+        new = (sums, release.noise.variance.max() * units**2, F, b, share)
+        old = (self.sums, self.variances, self.features, self.scales, self.shares)
+        return _Rounds(*(x.at[k].set(y) for x, y in zip(old, new, strict=True)))
 
 
-def _combined(rounds: list[_Round], F: Float[Array, " S"], w: Float[Array, " S"], reward_unit: float) -> Sums:
-    """All rounds so far as one: plain averages with the shares as weights, and moves carried over to F."""
-    total = sum(r.share for r in rounds)
-    mean = sum((r.sums * (r.share / total) for r in rounds), start=jnp.zeros(()))
-    variance = sum((r.variances * (r.share / total) ** 2 for r in rounds), start=jnp.zeros(()))
+@eqx.filter_jit
+def _first_feature(
+    Y: Float[Array, "S 2"], variance: Float[Array, ""], live: Bool[Array, " S"]
+) -> tuple[Float[Array, " S"], Float[Array, " S"]]:
+    """F_1, how much better than average stays go on from a state, and the weights w of states."""
+    Y1, Y0 = jnp.where(live[:, None], Y, 0.0).T
+    w = jnp.maximum(Y1 + Y0, 0.0)
+    mean = jnp.clip(Y1.sum() / jnp.maximum((Y1 + Y0).sum(), 1.0), 0.0, 1.0)
+    noise = variance * ((1.0 - mean) ** 2 + mean**2) + w * mean * (1.0 - mean)
+    e = jnp.where(w > 0, Y1 * (1.0 - mean) - Y0 * mean, 0.0)
+    return shrunken_means(e, w, jnp.where(w > 0, noise, 0.0), largest=0.04, smallest=1e-6), w
+
+
+@eqx.filter_jit
+def _next_feature(
+    values: Float[Array, "H S"], F: Float[Array, " S"], w: Float[Array, " S"], live: Bool[Array, " S"]
+) -> Float[Array, " S"]:
+    """The planned value, averaged over the first half of the steps and centred; F again if it is flat."""
+    V = values[: values.shape[0] // 2 + 1].mean(axis=0)
+    centred = jnp.where(live, V - weighted_mean(V, w), 0.0)
+    return jnp.where(weighted_mean(centred**2, w) > 1e-12, centred, F)
+
+
+@eqx.filter_jit
+def _deviation(F: Float[Array, " S"], w: Float[Array, " S"]) -> Float[Array, ""]:
+    """b, the weighted standard deviation of F over states; never 0, since differences are divided by it."""
+    return jnp.maximum(jnp.sqrt(weighted_mean((F - weighted_mean(F, w)) ** 2, w)), 1e-6)
+
+
+@eqx.filter_jit
+def _combined(rounds: _Rounds, F: Float[Array, " S"], w: Float[Array, " S"], reward_unit: Float[Array, ""]) -> Sums:
+    """All rounds so far as one: averages with the shares as weights, and moves carried over to F."""
+    u = rounds.shares / rounds.shares.sum()
+    mean = jnp.tensordot(u, rounds.sums, axes=1)
+    variance = u**2 @ rounds.variances
     M, move_noise = _moves(rounds, F, w)
     R, reward_noise = (mean[4], variance[4]) if mean.shape[0] > 4 else (jnp.zeros_like(M), jnp.zeros(()))
     N, T1, T0 = mean[:3]
@@ -190,19 +216,14 @@ def _combined(rounds: list[_Round], F: Float[Array, " S"], w: Float[Array, " S"]
 
 
 def _moves(
-    rounds: list[_Round], F: Float[Array, " S"], w: Float[Array, " S"]
+    rounds: _Rounds, F: Float[Array, " S"], w: Float[Array, " S"]
 ) -> tuple[Float[Array, "S A"], Float[Array, ""]]:
     """M for the feature F and its noise variance: a weighted mean of M_j/c_j over the rounds with c_j > 0.
 
     The noise of round j has variance proportional to b_j^2/u_j, which gives the weights where there is no noise too.
     """
-    M, noise, total = jnp.zeros_like(rounds[0].sums[3]), jnp.zeros(()), jnp.zeros(())
-    for r in rounds:
-        _, c, explained = weighted_line(r.feature, F, w)
-        weight = jnp.where(c > 0, explained**8 * c**2 * r.share / r.scale**2, 0.0)
-        c = jnp.where(c > 0, c, 1.0)
-        M = M + weight * r.sums[3] / c
-        noise = noise + weight**2 * r.variances[3] / c**2
-        total = total + weight
-    total = jnp.where(total > 0, total, 1.0)
-    return M / total, noise / total**2
+    _, c, explained = jax.vmap(weighted_line, in_axes=(0, None, None))(rounds.features, F, w)
+    used = (c > 0) & (rounds.shares > 0)
+    weight = jnp.where(used, explained**8 * c**2 * rounds.shares / jnp.where(used, rounds.scales, 1.0) ** 2, 0.0)
+    weight = weight / jnp.where(used.any(), weight.sum(), 1.0) / jnp.where(used, c, 1.0)
+    return jnp.tensordot(weight, rounds.sums[:, 3], axes=1), weight**2 @ rounds.variances[:, 3]

@@ -41,6 +41,7 @@ class BellmanGradient(AbstractRowStatistic):
     discount: float = eqx.field(static=True, default=0.95)
     terminal: tuple[int, ...] = eqx.field(static=True, default=())
     plain: Literal[False] = eqx.field(static=True, default=False, init=False)
+    stage: None = eqx.field(static=True, default=None, init=False)
     symmetric: bool = eqx.field(static=True, default=False, init=False)
 
     @property
