@@ -28,7 +28,7 @@ from privrl.statistics import AbstractRowStatistic
 
 def fit(
     data: AbstractDataset,
-    learner: AbstractOfflineLearner,
+    learner: AbstractLearner,
     privatizer: AbstractPrivatizer,
     *,
     key: PRNGKeyArray | None = None,

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray
 
 from privrl._result import Run
-from privrl.learners import AbstractOnlineLearner, Plan
+from privrl.learners import AbstractLearner, AbstractOnlineLearner, Plan
 from privrl.privacy import (
     AbstractChannel,
     AbstractLocalChannel,
@@ -38,7 +38,7 @@ _CHUNK = 64
 
 def run(
     env: Any,
-    learner: AbstractOnlineLearner,
+    learner: AbstractLearner,
     privatizer: AbstractPrivatizer,
     *,
     episodes: int,
@@ -221,7 +221,7 @@ def _totals(
         }
         return jax.tree.map(lambda term: jnp.where(index < end, term, 0.0), terms)
 
-    def chunk(c: Int[Array, ""], totals: dict[str, Any]) -> dict[str, Any]:
+    def chunk(c: int | Int[Array, ""], totals: dict[str, Any]) -> dict[str, Any]:
         terms = jax.vmap(person)(begin + c * _CHUNK + jnp.arange(_CHUNK))
         return jax.tree.map(lambda total, term: total + term.sum(axis=0), totals, terms)
 

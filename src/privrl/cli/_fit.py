@@ -162,7 +162,7 @@ def _on_table(
         complain("Warning: noise from a `--seed` can be replayed and protects nobody. Leave it out on real people.")
     with waiting(f"learning with {recipe.name}"):
         key = None if seed is None else jax.random.key(fresh_seed(seed))
-        result = privrl.fit(episodes, learner, privatizer, key=key, unit=given["unit"])  # type: ignore[arg-type]
+        result = privrl.fit(episodes, learner, privatizer, key=key, unit=given["unit"])
     return dataclasses.replace(result, report={"recipe": recipe.name, **result.report}), {"seed": seed}
 
 
@@ -191,7 +191,7 @@ def _on_world(
         for repetition in jax.random.split(jax.random.key(seed), seeds):
             data_key, noise_key = jax.random.split(repetition)
             people = sampled(env, episodes, data_key)
-            result = privrl.fit(people, learner, privatizer, key=noise_key, unit=unit)  # type: ignore[arg-type]
+            result = privrl.fit(people, learner, privatizer, key=noise_key, unit=unit)
             values.append(float(env.value(result.policy)))
             kept = kept or result
             advance("")

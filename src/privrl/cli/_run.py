@@ -59,7 +59,7 @@ def run(
     with waiting(f"{chosen.name} on {world.name}: {episodes:,} people, {seeds} seeds"):
         result = privrl.run(
             world,
-            learner,  # type: ignore[arg-type]
+            learner,
             privatizer,
             episodes=episodes,
             seeds=seeds,

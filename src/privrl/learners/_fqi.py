@@ -34,7 +34,7 @@ class FQI(AbstractOfflineLearner):
 
     Arguments:
         num_states, num_actions, horizon: the size of the world, public.
-        terminal: public states after which nothing comes.
+        terminal: public states after which nothing comes. Left out, their Q is learnt like any other: it stays near 0.
         discount: of the next value.
         clip: C, the L2 norm to which the gradient of one whole episode is clipped.
         steps: gradient steps, each of which is a release.
