@@ -9,8 +9,9 @@ import privrl
 from privrl.learners import AbstractOfflineLearner, registry
 from privrl.recipes import Problem, recipes
 
-OFFLINE = [r for r in recipes.values() if r.family == "offline" and r.trust == "none"]
-ONLINE = [r for r in recipes.values() if r.family == "online" and r.trust == "none"]
+LEARNERS = {r.learner: r for r in reversed(recipes.values()) if r.published is None}.values()  # one recipe per learner
+OFFLINE = [r for r in LEARNERS if r.family == "offline"]
+ONLINE = [r for r in LEARNERS if r.family == "online"]
 LOCAL = (privrl.Local(epsilon=BUDGET["epsilon"]), privrl.Local(**BUDGET))
 
 

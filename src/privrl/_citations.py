@@ -124,6 +124,21 @@ references: dict[str, Reference] = {
         "Innovations in Theoretical Computer Science",
         2014,
     ),
+    "ernst-geurts-wehenkel": Reference(
+        "article",
+        ("Damien Ernst", "Pierre Geurts", "Louis Wehenkel"),
+        "Tree-Based Batch Mode Reinforcement Learning",
+        "Journal of Machine Learning Research 6",
+        2005,
+        "503--556",
+    ),
+    "privrl": Reference(
+        "misc",
+        ("privrl",),
+        "{privrl}: Reinforcement Learning That Keeps Its Users' Secrets",
+        "Software",
+        2026,
+    ),
     "warner": Reference(
         "article",
         ("Stanley L. Warner",),

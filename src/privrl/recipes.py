@@ -8,7 +8,7 @@ data, and no certificate depends on them.
 import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
@@ -20,6 +20,7 @@ from privrl.learners._apvi import published_parameters as published_apvi
 from privrl.learners._vapvi import published_parameters as published_vapvi
 from privrl.mdp import AbstractFeatures, OneHotFeatures
 from privrl.privacy import AbstractPrivatizer, Adjacency, Budget, Central, Local, NonPrivate, Published, zcdp_rho
+from privrl.statistics import Counting
 
 Trust = Literal["none", "central", "local"]
 Family = Literal["offline", "online"]
@@ -117,27 +118,30 @@ def _private_siblings(recipe: Recipe) -> str:
     return " or ".join(names) or "a private recipe"
 
 
-def _apvi(problem: Problem) -> APVI:
+def _apvi(problem: Problem, counting: Counting, **settings: Any) -> APVI:
+    """Counts keep the step where the kernel depends on it."""
     return APVI(
         problem.num_states,
         problem.num_actions,
         problem.horizon,
         rewards=problem.rewards,
         arrival_rewards=problem.arrival_rewards,
-        counting="first-visit" if problem.stationary else "per-stage",
+        counting=counting if problem.stationary else "per-stage",
+        **settings,
     )
+
+
+def _apvi_plain(problem: Problem) -> APVI:
+    return _apvi(problem, "pooled")
+
+
+def _apvi_practical(problem: Problem) -> APVI:
+    """First visits, each episode's table clipped to norm 2: most stays touch far fewer cells than the horizon allows."""
+    return _apvi(problem, "first-visit", contribution_norm=2.0 if problem.stationary else None)
 
 
 def _apvi_paper(problem: Problem) -> APVI:
-    return APVI(
-        problem.num_states,
-        problem.num_actions,
-        problem.horizon,
-        rewards=problem.rewards,
-        arrival_rewards=problem.arrival_rewards,
-        counting="per-stage",
-        calibration="paper",
-    )
+    return _apvi(problem, "per-stage", calibration="paper")
 
 
 def _vapvi(problem: Problem) -> VAPVI:
@@ -157,7 +161,7 @@ def _tdfp(problem: Problem) -> TDFP:
 
 
 def _fqi(problem: Problem) -> FQI:
-    return FQI(problem.num_states, problem.num_actions, problem.horizon, problem.terminal)
+    return FQI(problem.num_states, problem.num_actions, problem.horizon)
 
 
 def _pevi(problem: Problem) -> PEVI:
@@ -178,9 +182,13 @@ recipes: dict[str, Recipe] = {
     for recipe in (
         Recipe("pevi", "offline", "none", "pessimistic least-squares value iteration", _pevi),
         Recipe("dp-pevi", "offline", "central", "PEVI, span-calibrated Gaussian noise", _pevi),
-        Recipe("apvi", "offline", "none", "pessimistic value iteration on counts", _apvi),
+        Recipe("apvi", "offline", "none", "pessimistic value iteration on counts", _apvi_plain),
         Recipe(
-            "dp-apvi", "offline", "central", "APVI on noisy counts, first visits where the world is stationary", _apvi
+            "dp-apvi",
+            "offline",
+            "central",
+            "APVI on noisy counts, clipped first visits where the world is stationary",
+            _apvi_practical,
         ),
         Recipe(
             "dp-apvi@paper",

@@ -22,7 +22,7 @@ from privrl.experiments._study import Study
 from privrl.learners import AbstractOfflineLearner
 from privrl.recipes import Problem, Recipe, get
 
-RECIPE = "dp-apvi"
+RECIPE = "dp-tdfp"
 UNIT = "stay"
 FILES = frozenset({"report.html", "values.json", "policy"})
 

@@ -1,5 +1,7 @@
 """FQI: fitted Q iteration by gradient steps on whole episodes (what DP-SGD is to supervised learning).
 
+Fitted Q iteration is due to Ernst, Geurts and Wehenkel 2005; the clipped gradients are what practitioners would add.
+
     Q = 0
     for k = 1, ..., steps:
         y(r, s') = r + discount max_a' Q(s', a'),  0 after the end          (targets, held fixed in the gradient)

@@ -1,4 +1,4 @@
-"""TDFP: temporal-difference feature planning, for many states and few people per state.
+"""TDFP: temporal-difference feature planning (privrl 2026), for many states and few people per state.
 
 Counts of next states drown in noise where there are hundreds of them. What a policy needs is much less: how often
 (s, a) is taken, how often it ends a stay and how well, and how one scalar feature of the value moves along it.
