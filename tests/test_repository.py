@@ -91,3 +91,10 @@ def test_import_is_quick_and_leaves_heavy_modules_alone() -> None:
     probes = [probe() for _ in range(3)]  # the first may have to compile bytecode
     assert [name for name in HEAVY if name in probes[0]["modules"]] == []
     assert min(found["seconds"] for found in probes) < 1.5
+
+
+def test_readme_names_every_recipe() -> None:
+    from privrl.recipes import recipes
+
+    readme = (ROOT / "README.md").read_text()
+    assert [name for name in recipes if f"`{name}`" not in readme] == []
