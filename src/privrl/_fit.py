@@ -141,8 +141,8 @@ class _Records:
 def _shaped(statistic: AbstractStatistic, total: Array) -> Array:
     if total.shape != statistic.raw_shape:
         raise ValueError(
-            f"`{type(statistic).__name__}` contributes arrays of shape {total.shape}, not the {statistic.raw_shape} that "
-            "its sensitivity speaks of. Nothing was released."
+            f"`{type(statistic).__name__}` contributes arrays of shape {total.shape}, not the {statistic.raw_shape} "
+            "that its sensitivity speaks of. Nothing was released."
         )
     return total
 

@@ -136,7 +136,7 @@ def _apvi_plain(problem: Problem) -> APVI:
 
 
 def _apvi_practical(problem: Problem) -> APVI:
-    """First visits, each episode's table clipped to norm 2: most stays touch far fewer cells than the horizon allows."""
+    """First visits, each episode's table clipped to norm 2: most touch far fewer cells than the horizon allows."""
     return _apvi(problem, "first-visit", contribution_norm=2.0 if problem.stationary else None)
 
 

@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, norm
 
-from privrl.privacy._accounting import (
+from privrl.privacy import (
+    Budget,
+    BudgetError,
     Event,
     Request,
     calibrate,
@@ -26,7 +28,6 @@ from privrl.privacy._accounting import (
     rho_of,
     zcdp_epsilon,
 )
-from privrl.privacy._budget import Budget, BudgetError
 
 # ------------------------------------------------------------------------------------------------ Gaussian, exactly
 

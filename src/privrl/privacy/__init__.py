@@ -1,20 +1,6 @@
 """Budgets, mechanisms, ledgers and certificates. Knows people and sums, nothing of what the sums are for."""
 
-from privrl.privacy._accounting import (
-    Event,
-    Request,
-    calibrate,
-    delta_of,
-    epsilon_of,
-    gdp_delta,
-    gdp_epsilon,
-    gdp_mu,
-    mu_of,
-    rdp_epsilon,
-    rho_of,
-    zcdp_epsilon,
-    zcdp_rho,
-)
+from privrl.privacy._accounting import calibrate, delta_of, epsilon_of, mu_of, rho_of
 from privrl.privacy._budget import Budget, BudgetError
 from privrl.privacy._certificate import Certificate, Notion, read_certificate
 from privrl.privacy._channels import (
@@ -25,7 +11,9 @@ from privrl.privacy._channels import (
 )
 from privrl.privacy._continual import BinaryTree, Fresh, Honaker, SquareRoot, every, geometric_schedule
 from privrl.privacy._curator import Curator, People
+from privrl.privacy._events import Event, Request
 from privrl.privacy._functional import GaussianProcessPath, ReleasedFunction, rkhs_norm
+from privrl.privacy._gdp import gdp_delta, gdp_epsilon, gdp_mu, rdp_epsilon, zcdp_epsilon, zcdp_rho
 from privrl.privacy._ledger import Ledger, OverspentError
 from privrl.privacy._mechanisms import RandomisedResponse, clip_by_norm
 from privrl.privacy._noise import AbstractNoise, DebiasedNoise, GaussianNoise, LaplaceNoise, SymmetricNoise
@@ -47,4 +35,65 @@ from privrl.privacy._sources import (
     standard_normal,
 )
 
-__all__ = [name for name in dir() if not name.startswith("_")]
+__all__ = [
+    "AbstractCategorical",
+    "AbstractChannel",
+    "AbstractLocalChannel",
+    "AbstractNoise",
+    "AbstractPrivatizer",
+    "AbstractSource",
+    "AbstractStatistic",
+    "Adjacency",
+    "BinaryTree",
+    "Budget",
+    "BudgetError",
+    "Central",
+    "Certificate",
+    "Curator",
+    "DebiasedNoise",
+    "Declared",
+    "Event",
+    "Fresh",
+    "GaussianNoise",
+    "GaussianProcessPath",
+    "Honaker",
+    "LaplaceNoise",
+    "Ledger",
+    "Local",
+    "NoiseReuseError",
+    "NonPrivate",
+    "Notion",
+    "OverspentError",
+    "PairingError",
+    "People",
+    "Published",
+    "RandomisedResponse",
+    "Release",
+    "ReleasedFunction",
+    "Request",
+    "RoundsChannel",
+    "Seeded",
+    "SquareRoot",
+    "SymbolChannel",
+    "SymmetricNoise",
+    "System",
+    "calibrate",
+    "clip_by_norm",
+    "delta_of",
+    "epsilon_of",
+    "every",
+    "gdp_delta",
+    "gdp_epsilon",
+    "gdp_mu",
+    "geometric_schedule",
+    "mu_of",
+    "rdp_epsilon",
+    "read_certificate",
+    "record_draws",
+    "rho_of",
+    "rkhs_norm",
+    "standard_laplace",
+    "standard_normal",
+    "zcdp_epsilon",
+    "zcdp_rho",
+]

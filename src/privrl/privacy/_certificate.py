@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from privrl.privacy._accounting import Event, epsilon_of, mu_of, rho_of
+from privrl.privacy._accounting import epsilon_of, mu_of, rho_of
+from privrl.privacy._events import Event
 from privrl.privacy._ledger import Ledger
 from privrl.privacy._release import Adjacency
 

@@ -82,14 +82,8 @@ class Fresh(AbstractContinual):
         return np.ones(self.steps)
 
 
-class BinaryTree(AbstractContinual):
-    """Noise on the sums over dyadic intervals; a prefix adds the intervals of its length's binary digits.
-
-    Interval number m of level l holds leaves m 2^l, ..., (m+1) 2^l - 1. A prefix of n <= steps leaves uses level l only
-    if 2^l <= n, so floor(log2 steps) + 1 levels suffice, and leaf 0 meets one noisy interval in each of them. For K
-    people of whom the last answer has seen K-1, steps = K-1 and that is ceil(log2 K); publishing the final sum too
-    is steps = K, one level more when K is a power of 2.
-    """
+class AbstractTree(AbstractContinual):
+    """Noise on the sums over dyadic intervals, in as many levels as `steps` has binary digits."""
 
     steps: int = eqx.field(static=True)
 
@@ -99,6 +93,16 @@ class BinaryTree(AbstractContinual):
 
     def init(self, shape: tuple[int, ...]) -> Float[Array, "..."]:
         return jnp.zeros((self.steps.bit_length(), *shape))
+
+
+class BinaryTree(AbstractTree):
+    """Noise on the sums over dyadic intervals; a prefix adds the intervals of its length's binary digits.
+
+    Interval number m of level l holds leaves m 2^l, ..., (m+1) 2^l - 1. A prefix of n <= steps leaves uses level l only
+    if 2^l <= n, so floor(log2 steps) + 1 levels suffice, and leaf 0 meets one noisy interval in each of them. For K
+    people of whom the last answer has seen K-1, steps = K-1 and that is ceil(log2 K); publishing the final sum too
+    is steps = K, one level more when K is a power of 2.
+    """
 
     def step(
         self, state: Float[Array, "..."], fresh: Draw, t: int | Int[Array, ""]
@@ -110,7 +114,7 @@ class BinaryTree(AbstractContinual):
         return _digits(self.steps).sum(axis=1).astype(float)
 
 
-class Honaker(AbstractContinual):
+class Honaker(AbstractTree):
     """The binary tree, with every interval's sum also estimated from its two halves (Honaker's refinement from below).
 
     Own noise of variance 1 and halves of variance v_{l-1} each combine to v_l = 1/(1 + 1/(2 v_{l-1})), v_0 = 1, with
@@ -120,15 +124,6 @@ class Honaker(AbstractContinual):
 
     `factor` is that of all noisy intervals; what is released tells less, so the guarantee has slack.
     """
-
-    steps: int = eqx.field(static=True)
-
-    @property
-    def factor(self) -> float:
-        return math.sqrt(self.steps.bit_length())
-
-    def init(self, shape: tuple[int, ...]) -> Float[Array, "..."]:
-        return jnp.zeros((self.steps.bit_length(), *shape))
 
     def step(
         self, state: Float[Array, "..."], fresh: Draw, t: int | Int[Array, ""]

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from privrl.privacy._accounting import Event
+from privrl.privacy._events import Event
 from privrl.privacy._release import Adjacency, Declared
 
 

@@ -12,8 +12,7 @@ from typing import Any, ClassVar, Literal
 
 import jax.numpy as jnp
 
-from privrl.privacy._accounting import Event, Request, calibrate, zcdp_epsilon
-from privrl.privacy._accounting import Mechanism as AnyMechanism
+from privrl.privacy._accounting import calibrate
 from privrl.privacy._budget import Budget, BudgetError
 from privrl.privacy._certificate import Notion
 from privrl.privacy._channels import (
@@ -28,6 +27,9 @@ from privrl.privacy._channels import (
     sensitivity_of,
 )
 from privrl.privacy._continual import AbstractContinual, BinaryTree, Fresh, Honaker, SquareRoot
+from privrl.privacy._events import Event, Request
+from privrl.privacy._events import Mechanism as AnyMechanism
+from privrl.privacy._gdp import zcdp_epsilon
 from privrl.privacy._ledger import Ledger
 from privrl.privacy._mechanisms import RandomisedResponse
 from privrl.privacy._release import AbstractCategorical, Adjacency, Declared
@@ -105,7 +107,27 @@ class NonPrivate(AbstractPrivatizer):
 
 
 @dataclass(frozen=True)
-class Central(AbstractPrivatizer):
+class AbstractBudgeted(AbstractPrivatizer):
+    """A privatizer with a budget: `epsilon` and `delta`, `epsilon` alone, or `rho`."""
+
+    epsilon: float | None = None
+    delta: float | None = None
+    rho: float | None = None
+
+    @property
+    def budget(self) -> Budget | None:
+        """The budget, checked; `None` at infinite epsilon, where no noise is added and none is claimed."""
+        if self.epsilon == math.inf:
+            return None
+        return Budget.of(epsilon=self.epsilon, delta=self.delta, rho=self.rho)
+
+    @property
+    def reported_delta(self) -> float:
+        return 0.0 if self.budget is None else self.budget.delta
+
+
+@dataclass(frozen=True)
+class Central(AbstractBudgeted):
     """A curator holds the raw data and adds noise to what is published.
 
     Give `epsilon` and `delta`, or `rho`; `epsilon` alone means pure differential privacy, which needs
@@ -122,9 +144,6 @@ class Central(AbstractPrivatizer):
     what is published.
     """
 
-    epsilon: float | None = None
-    delta: float | None = None
-    rho: float | None = None
     mechanism: Mechanism = "gaussian"
     continual: Continual = "square-root"
     adjacency: Adjacency = "replace-one"
@@ -134,20 +153,11 @@ class Central(AbstractPrivatizer):
         _one_of("mechanism", self.mechanism, ("gaussian", "laplace"))
         _one_of("continual", self.continual, tuple(_CONTINUAL))
         _one_of("adjacency", self.adjacency, ("replace-one", "add-remove"))
-        if self.epsilon == math.inf:
-            return
-        budget = Budget.of(epsilon=self.epsilon, delta=self.delta, rho=self.rho)
-        if budget.kind == "pure" and self.mechanism != "laplace":
+        if self.budget is not None and self.budget.kind == "pure" and self.mechanism != "laplace":
             raise BudgetError(
                 f"`epsilon`={self.epsilon} alone asks for pure privacy, which Gaussian noise never gives. Give a "
                 "`delta` (below one over the number of people), or use `mechanism='laplace'`."
             )
-
-    @property
-    def reported_delta(self) -> float:
-        if self.epsilon == math.inf:
-            return 0.0
-        return Budget.of(epsilon=self.epsilon, delta=self.delta, rho=self.rho).delta
 
     @property
     def mechanism_of_rounds(self) -> Mechanism:
@@ -162,11 +172,10 @@ class Central(AbstractPrivatizer):
                 )
 
     def calibrate(self, declared: Sequence[Declared]) -> Ledger:
-        if self.epsilon == math.inf:
+        if self.budget is None:
             return Ledger(declared, [_event(d, self.mechanism, math.inf) for d in declared], self.adjacency)
-        budget = Budget.of(epsilon=self.epsilon, delta=self.delta, rho=self.rho)
         requests = [Request(d.name, self.mechanism, d.weight, d.touches, d.group, d.sampling) for d in declared]
-        return Ledger(declared, calibrate(requests, budget, adjacency=self.adjacency), self.adjacency)
+        return Ledger(declared, calibrate(requests, self.budget, adjacency=self.adjacency), self.adjacency)
 
     def channel(self, declared: Declared, ledger: Ledger) -> AbstractChannel:
         return _curator_channel(declared, ledger, self.mechanism, self.continual)
@@ -220,32 +229,22 @@ class Published(AbstractPrivatizer):
 
 
 @dataclass(frozen=True)
-class Local(AbstractPrivatizer):
+class Local(AbstractBudgeted):
     """Nobody is trusted: each person randomises their one message before it leaves their device.
 
     With `epsilon` alone each declared statistic is asked as one symbol and answered by randomised response (pure
     differential privacy). With `delta` too, or with `rho`, the whole term is sent with Gaussian noise.
     """
 
-    epsilon: float | None = None
-    delta: float | None = None
-    rho: float | None = None
     adjacency: Adjacency = field(default="replace-one", init=False)
     notion: ClassVar[Notion] = "local"
 
     def __post_init__(self) -> None:
-        if self.epsilon != math.inf:
-            Budget.of(epsilon=self.epsilon, delta=self.delta, rho=self.rho)
+        _ = self.budget  # refuses a bad one at once
 
     @property
     def _by_symbol(self) -> bool:
         return self.delta is None and self.rho is None
-
-    @property
-    def reported_delta(self) -> float:
-        if self.epsilon == math.inf:
-            return 0.0
-        return Budget.of(epsilon=self.epsilon, delta=self.delta, rho=self.rho).delta
 
     @property
     def mechanism_of_rounds(self) -> Mechanism:
@@ -268,16 +267,15 @@ class Local(AbstractPrivatizer):
 
     def calibrate(self, declared: Sequence[Declared]) -> Ledger:
         mechanism: Literal["randomised-response", "gaussian"] = "randomised-response" if self._by_symbol else "gaussian"
-        if self.epsilon == math.inf:
+        if self.budget is None:
             return Ledger(declared, [_event(d, mechanism, math.inf) for d in declared], self.adjacency)
-        budget = Budget.of(epsilon=self.epsilon, delta=self.delta, rho=self.rho)
         requests = [
             Request(
                 d.name, mechanism, d.weight, d.touches, d.group, d.sampling, _symbols(d) if self._by_symbol else None
             )
             for d in declared
         ]
-        return Ledger(declared, calibrate(requests, budget, adjacency=self.adjacency), self.adjacency)
+        return Ledger(declared, calibrate(requests, self.budget, adjacency=self.adjacency), self.adjacency)
 
     def channel(self, declared: Declared, ledger: Ledger) -> AbstractLocalChannel:
         running = declared.access == "running"
