@@ -31,7 +31,7 @@ class Problem:
     """What is public about a task: sizes, and what is known beforehand.
 
     `rewards` are known mean rewards, `arrival_rewards` known payments for entering a state; with neither, rewards are
-    estimated and paid for.
+    estimated and paid for. `terminal` states end an episode; `rewards_at_end` says that only the last step pays.
     """
 
     num_states: int
@@ -42,19 +42,28 @@ class Problem:
     arrival_rewards: Float[Array, " S"] | None = None
     stationary: bool = True
     terminal: tuple[int, ...] = ()
+    rewards_at_end: bool = False
 
     @classmethod
     def of(cls, env: Env) -> "Problem":
         """What is public about an environment. Where rewards are paid on arrival, only the payments are known."""
         known = env.rewards if env.arrival is None else None
         sizes = (env.num_states, env.num_actions, env.horizon)
-        return cls(*sizes, env.features, known, env.arrival, env.stationary, env.terminal)
+        on_the_way = env.arrival is None or np.delete(np.asarray(env.arrival), list(env.terminal)).any()
+        return cls(*sizes, env.features, known, env.arrival, env.stationary, env.terminal, not on_the_way)
 
     @classmethod
-    def of_table(cls, num_states: int, num_actions: int, horizon: int, terminal: tuple[int, ...] = ()) -> "Problem":
-        """What is public about a stranger's table: sizes, and the states that end an episode."""
+    def of_table(
+        cls,
+        num_states: int,
+        num_actions: int,
+        horizon: int,
+        terminal: tuple[int, ...] = (),
+        rewards_at_end: bool = False,
+    ) -> "Problem":
+        """What is public about a stranger's table: sizes, the states that end an episode, and whether only ends pay."""
         features = OneHotFeatures(num_states, num_actions)
-        return cls(num_states, num_actions, horizon, features, terminal=terminal)
+        return cls(num_states, num_actions, horizon, features, terminal=terminal, rewards_at_end=rewards_at_end)
 
 
 @dataclass(frozen=True)
@@ -153,11 +162,8 @@ def _vapvi_paper(problem: Problem) -> VAPVI:
 
 
 def _tdfp(problem: Problem) -> TDFP:
-    """Rewards on the way are left out of the question where it is public that only the end pays."""
-    paid = problem.arrival_rewards
-    only_at_the_end = paid is not None and not np.delete(np.asarray(paid), list(problem.terminal)).any()
     sizes = (problem.num_states, problem.num_actions, problem.horizon)
-    return TDFP(*sizes, problem.terminal, in_flight_rewards=not only_at_the_end)
+    return TDFP(*sizes, problem.terminal, in_flight_rewards=not problem.rewards_at_end)
 
 
 def _fqi(problem: Problem) -> FQI:

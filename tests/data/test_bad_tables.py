@@ -93,7 +93,6 @@ CASES = {
         6,
         "episode comes back",
     ),
-    "episode of two units": ({"stay": (4, SECRET_NUMBER * 100 + 11)}, "stay", 4, "second unit"),
 }
 
 

@@ -262,3 +262,11 @@ def test_terminated_marks_episodes_that_ended_early(tmp_path: Path) -> None:
     table = pq.read_table(tmp_path / "table.parquet").to_pydict()
     ended = {episode for episode, flag in zip(table["episode_id"], table["terminated"], strict=True) if flag}
     assert ended == set(np.flatnonzero(batch.length < H).tolist())
+
+
+@pytest.mark.parametrize("batch_rows", [1, 2, 1000])
+def test_units_may_number_their_episodes_alike(tmp_path: Path, batch_rows: int) -> None:
+    rows = good_rows() | {"stay": [1, 1, 2, 2, 1, 1, 1]}  # ann has stays 1 and 2, bob has a stay 1 of his own
+    pq.write_table(pa.table(rows), tmp_path / "stays.parquet")
+    data = read_parquet(tmp_path / "stays.parquet", **COLUMNS, **BOUNDS, max_episodes_per_unit=2, batch_rows=batch_rows)
+    assert data.check() == Summary(num_units=2, num_episodes=3, num_left_out=0, num_rows=7)

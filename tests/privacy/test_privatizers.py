@@ -53,6 +53,14 @@ def test_scale_of_a_channel(declared, factor, adjacency):
     assert float(channel.scale) == pytest.approx(factor * sensitivity / gdp_mu(1.0, 1e-5), rel=1e-9)
 
 
+@pytest.mark.parametrize("declared", [RUNNING, BLOCKS], ids=["running", "blocks"])
+def test_scale_of_a_local_message(declared):
+    """Every message carries the noise of the whole budget, whatever the number of releases made from the sums."""
+    private = Local(epsilon=1.0, delta=1e-5)
+    channel = private.channel(declared, private.calibrate([declared]))
+    assert float(channel.scale) == pytest.approx(2.0 / gdp_mu(1.0, 1e-5), rel=1e-9)
+
+
 def test_groups_cost_their_maximum():
     shared = [Declared("a"), Declared("b")]
     apart = [Declared("a", group="left"), Declared("b", group="right")]

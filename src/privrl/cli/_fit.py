@@ -66,6 +66,9 @@ def fit(
     terminal: Annotated[
         list[int] | None, _bound("terminal", "A state that ends an episode, public; give it once per state.")
     ] = None,
+    rewards_at_end: Annotated[
+        bool, _bound("rewards-at-end", "It is public that only the last step of an episode pays.")
+    ] = False,
     max_episodes_per_unit: Annotated[
         int | None,
         _bound("max-episodes-per-unit", "How many episodes of one unit are used at most (1 unless given)."),
@@ -107,6 +110,7 @@ def fit(
         "num_states": num_states,
         "num_actions": num_actions,
         "terminal": tuple(terminal) if terminal else None,
+        "rewards_at_end": rewards_at_end or None,
         "max_episodes_per_unit": max_episodes_per_unit,
         "sort": sort or None,
     }
@@ -155,9 +159,9 @@ def _on_table(
     if missing:
         raise ValueError(f"A table needs {', '.join(missing)} too. See `privrl fit --help`.")
     given = {name: value for name, value in table.items() if value is not None}
-    ends = given.pop("terminal", ())
+    ends = given.pop("terminal", ()), given.pop("rewards_at_end", False)
     episodes = privrl.data.read_parquet(data, seed=seed, **given)
-    learner = recipe.learner(Problem.of_table(given["num_states"], given["num_actions"], given["horizon"], ends))
+    learner = recipe.learner(Problem.of_table(given["num_states"], given["num_actions"], given["horizon"], *ends))
     if seed is not None:
         complain("Warning: noise from a `--seed` can be replayed and protects nobody. Leave it out on real people.")
     with waiting(f"learning with {recipe.name}"):

@@ -83,10 +83,11 @@ class RowChecker:
         self._episode = episodes[-1].as_py()
         starts = np.flatnonzero(new_episode)
         unit, episode = hashes(units.take(starts), self._salt), hashes(episodes.take(starts), self._salt)
+        rank = ranks(unit, episode)
         if not self._grouped:
             self._units.add(unit[new_unit[starts]])
-            self._episodes.add(episode)
-        return new_unit, new_episode, ranks(unit, episode)
+            self._episodes.add(rank)  # an episode is known by its unit and its id: units may number theirs alike
+        return new_unit, new_episode, rank
 
     def _check_steps(self, batch: "pa.RecordBatch", place: Place, new_episode: Bool[np.ndarray, " R"]) -> None:
         column = self._schema.step
@@ -123,7 +124,6 @@ class RowChecker:
         if not len(units) and not len(episodes):
             return
         # A fingerprint came twice: by chance, or because an id did. Look at those few ids again.
-        owner_of: dict[Any, Any] = {}
         known: set[Any] = set()
         unit_before = episode_before = None
         parts = [part for part in ("unit", "episode") if part in self._schema.columns]
@@ -131,38 +131,24 @@ class RowChecker:
             ids = column_of(batch, self._schema.unit, place)
             new_unit = changes(ids, unit_before)
             unit_before = ids[-1].as_py()
-            for i in self._suspects(ids, new_unit, units):
-                _refuse_known(ids[i].as_py(), known, self._schema.unit, place(i))
+            starts = np.flatnonzero(new_unit)
+            for i in starts[np.isin(fingerprint(hashes(ids.take(starts), self._salt)), units)].tolist():
+                _refuse_known("a unit", (ids[i].as_py(),), known, self._schema.unit, place(i))
             if self._schema.episode is None:
                 continue
             names = column_of(batch, self._schema.episode, place)
             new_episode = new_unit | changes(names, episode_before)
             episode_before = names[-1].as_py()
-            for i in self._suspects(names, new_episode, episodes):
-                _refuse_owned(names[i].as_py(), ids[i].as_py(), owner_of, self._schema.episode, place(i))
+            starts = np.flatnonzero(new_episode)
+            rank = ranks(hashes(ids.take(starts), self._salt), hashes(names.take(starts), self._salt))
+            for i in starts[np.isin(fingerprint(rank), episodes)].tolist():
+                both = (ids[i].as_py(), names[i].as_py())
+                _refuse_known("an episode", both, known, self._schema.episode, place(i))
 
-    def _suspects(self, ids: "pa.Array", new: Bool[np.ndarray, " R"], repeated: np.ndarray) -> list[int]:
-        starts = np.flatnonzero(new)
-        return starts[np.isin(fingerprint(hashes(ids.take(starts), self._salt)), repeated)].tolist()
 
-
-def _refuse_known(unit: Any, known: set[Any], column: str, place: str) -> None:
-    if unit in known:
+def _refuse_known(what: str, ids: tuple[Any, ...], known: set[Any], column: str, place: str) -> None:
+    if ids in known:
         raise TableError(
-            f"Column `{column}`: at {place} a unit comes back after another one; its rows must be together. {_SORT}"
+            f"Column `{column}`: at {place} {what} comes back after another one; its rows must be together. {_SORT}"
         )
-    known.add(unit)
-
-
-def _refuse_owned(episode: Any, unit: Any, owner_of: dict[Any, Any], column: str, place: str) -> None:
-    if episode not in owner_of:
-        owner_of[episode] = unit
-    elif owner_of[episode] == unit:
-        raise TableError(
-            f"Column `{column}`: at {place} an episode comes back after another one; its rows must be together. {_SORT}"
-        )
-    else:
-        raise TableError(
-            f"Column `{column}`: at {place} an episode belongs to a second unit; an episode has one owner. If episodes "
-            f"are numbered within each unit, make the ids unique, for example by joining unit and number."
-        )
+    known.add(ids)

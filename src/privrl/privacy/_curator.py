@@ -84,6 +84,8 @@ class Curator:
 
         `distance` bounds the RKHS norm (kernel exp(-beta|x-y|)) of the difference that one person can make.
         """
+        if not 0.0 < distance < np.inf:
+            raise ValueError(f"`distance` of function `{name}` is {distance}; it must be a positive finite number.")
         parameter = self._ledger.spend(name)
         self._ledger.record(name, distance, distance / parameter)
         path = GaussianProcessPath(self._source.key((name, self._next(name))), beta, depth)
