@@ -15,7 +15,13 @@ from privrl.privacy._events import Event, Request
 from privrl.privacy._functional import GaussianProcessPath, ReleasedFunction, rkhs_norm
 from privrl.privacy._gdp import gdp_delta, gdp_epsilon, gdp_mu, rdp_epsilon, zcdp_epsilon, zcdp_rho
 from privrl.privacy._ledger import Ledger, OverspentError
-from privrl.privacy._mechanisms import RandomisedResponse, clip_by_norm
+from privrl.privacy._mechanisms import (
+    RandomisedResponse,
+    clip_by_norm,
+    l2_of_outer_products,
+    l2_of_scaled,
+    l2_of_sum,
+)
 from privrl.privacy._noise import AbstractNoise, DebiasedNoise, GaussianNoise, LaplaceNoise, SymmetricNoise
 from privrl.privacy._privatizers import AbstractPrivatizer, Central, Local, NonPrivate, PairingError, Published
 from privrl.privacy._release import (
@@ -86,6 +92,9 @@ __all__ = [
     "gdp_epsilon",
     "gdp_mu",
     "geometric_schedule",
+    "l2_of_outer_products",
+    "l2_of_scaled",
+    "l2_of_sum",
     "mu_of",
     "rdp_epsilon",
     "read_certificate",

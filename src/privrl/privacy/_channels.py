@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from privrl.privacy._continual import AbstractContinual
-from privrl.privacy._mechanisms import RandomisedResponse
+from privrl.privacy._mechanisms import RandomisedResponse, add_noise
 from privrl.privacy._noise import AbstractNoise, DebiasedNoise, GaussianNoise, LaplaceNoise, SymmetricNoise
 from privrl.privacy._release import AbstractCategorical, AbstractStatistic, Release
 from privrl.privacy._sources import standard_normal, uniform
@@ -119,7 +119,7 @@ class BlockChannel(AbstractCuratorChannel):
     def publish(self, memory: Any, total: Array, t: Int[Array, ""], fresh: Fresh) -> tuple[Any, Release]:
         del t
         law = law_of(self.statistic, self.mechanism, self.scale)
-        return memory, Release(total + law.scaled(fresh(0)), law)
+        return memory, add_noise(total, law, fresh(0))
 
     def empty(self) -> Release:
         return Release(jnp.zeros(self.statistic.shape), law_of(self.statistic, self.mechanism, 0.0 * self.scale))
@@ -145,7 +145,7 @@ class RoundsChannel(AbstractCuratorChannel):
     def ask(self, memory: Any, question: Any, fresh: Fresh) -> Release:
         """One release: the answer to `question` over everybody so far."""
         law = law_of(self.statistic, self.mechanism, self.scale)
-        return Release(self.statistic.answer(memory, question) + law.scaled(fresh(0)), law)
+        return add_noise(self.statistic.answer(memory, question), law, fresh(0))
 
 
 class AbstractLocalChannel(AbstractChannel):

@@ -9,6 +9,7 @@ from jaxtyping import Array, Bool
 from privrl.privacy._channels import Mechanism, law_of, sensitivity_of
 from privrl.privacy._functional import GaussianProcessPath, ReleasedFunction
 from privrl.privacy._ledger import Ledger
+from privrl.privacy._mechanisms import add_noise
 from privrl.privacy._release import AbstractStatistic, Release
 from privrl.privacy._sources import AbstractSource
 
@@ -75,7 +76,7 @@ class Curator:
         if parameter == np.inf:
             return Release(total, law)
         draw = self._source.normal if law.white == "normal" else self._source.laplace
-        return Release(total + law.scaled(draw((name, number), law.shape)), law)
+        return add_noise(total, law, draw((name, number), law.shape))
 
     def function(
         self, name: str, function: Callable[[Array], Array], *, distance: float, beta: float, depth: int = 12

@@ -6,9 +6,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Float, Int
 
-from privrl.privacy import _sources
 from privrl.privacy._noise import AbstractNoise
 from privrl.privacy._release import Adjacency, Release
 
@@ -84,8 +83,7 @@ class RandomisedResponse(eqx.Module):
     chance to lie is rounded *up* to a multiple of 2^-52, which can only lower the ratio; the choice among the others
     is uniform up to k 2^-52. An infinite `epsilon` is the identity, and protects nobody.
 
-    **Example.** `RandomisedResponse(4, 1.0).randomise(symbol, key)` inside compiled code, and
-    `response.respond(symbol, source.uniform(("report", 17), (2,)))` on the host.
+    **Example.** `RandomisedResponse(4, 1.0).respond(symbol, source.uniform(("report", 17), (2,)))`.
     """
 
     num_symbols: int = eqx.field(static=True)
@@ -126,12 +124,8 @@ class RandomisedResponse(eqx.Module):
         """Variance p(1-p)/(p-q)^2 of the debiased entry of the true symbol."""
         return self.keep_probability * (self.num_symbols - 1) * self.wrong_probability * self.width**2
 
-    def randomise(self, symbol: Int[ArrayLike, ""], key: PRNGKeyArray) -> Int[Array, ""]:
-        """The answer of a person whose true symbol is `symbol`, from a key that is used for nothing else."""
-        return self.respond(symbol, _sources.uniform(key, (2,)))
-
     def respond(self, symbol: Int[ArrayLike, ""], uniforms: Float[Array | np.ndarray, "2"]) -> Int[Array, ""]:
-        """The same, from two fresh uniform numbers in [0, 1)."""
+        """The answer of a person whose true symbol is `symbol`, from two fresh uniform numbers in [0, 1)."""
         chance = jnp.floor(uniforms[0] * 2.0**52) * 2.0**-52  # so that 0 occurs: however rare, a lie is possible
         lie = chance < (self.num_symbols - 1) * self.wrong_probability
         other = jnp.floor(uniforms[1] * (self.num_symbols - 1)).astype(int)

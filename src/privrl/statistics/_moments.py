@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from privrl.mdp import AbstractFeatures, Trajectory, Transitions
-from privrl.privacy import Adjacency
+from privrl.privacy import Adjacency, l2_of_outer_products, l2_of_scaled, l2_of_sum
 from privrl.statistics._rows import AbstractRowStatistic, clipped_reward, within
 
 
@@ -76,7 +76,7 @@ class Gram(AbstractMoment):
         return (phi * self._weighted(rows, jnp.asarray(rows.count))[:, None]).T @ phi
 
     def l2(self, adjacency: Adjacency) -> float:
-        return self.largest_weight * (math.sqrt(2.0) if adjacency == "replace-one" else 1.0)
+        return self.largest_weight * l2_of_outer_products(1.0, adjacency)
 
     def l1(self, adjacency: Adjacency) -> float:
         raise ValueError("`Gram` is released with Gaussian noise; it has no L1 bound. Use `mechanism='gaussian'`.")
@@ -125,11 +125,10 @@ class Targets(AbstractMoment):
         return self._weighted(rows, y) @ self.features.of(rows.state, rows.action)
 
     def l2(self, adjacency: Adjacency) -> float:
+        low, high = float(self.low), float(self.high) + self.with_reward
         if self.centred:
-            norm = (float(self.high - self.low) + self.with_reward) / 2
-        else:
-            norm = max(-float(self.low), float(self.high) + self.with_reward)
-        return self.largest_weight * norm * (2.0 if adjacency == "replace-one" else 1.0)
+            return self.largest_weight * l2_of_scaled(1.0, low, high, adjacency)
+        return self.largest_weight * l2_of_sum(max(-low, high), adjacency)
 
     def l1(self, adjacency: Adjacency) -> float:
         return math.sqrt(self.features.dim) * self.l2(adjacency)
