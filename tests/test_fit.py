@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from contract import tiny_data, tiny_world
 
@@ -16,6 +17,8 @@ from privrl.privacy import AbstractStatistic, BudgetError, Declared
 from privrl.statistics import VisitCounts
 
 ENV = tiny_world()
+COLUMNS = {name: name for name in ("step", "state", "action", "reward", "next_state")}
+COLUMNS |= {"unit": "unit_id", "episode": "episode_id"}
 LEARNER = privrl.APVI(3, 2, ENV.horizon)
 
 
@@ -201,3 +204,33 @@ def test_a_failed_save_leaves_nothing(tmp_path):
     with pytest.raises(TypeError):
         broken.save(tmp_path / "policy")
     assert os.listdir(tmp_path) == []
+
+
+def passes_of(tmp_path, monkeypatch, learner):
+    """How often `fit` reads a Parquet table."""
+    privrl.data.write_parquet(tmp_path / "t.parquet", ENV.sample(ENV.behaviour_policy(), 50, jax.random.key(0)))
+    data = privrl.data.read_parquet(tmp_path / "t.parquet", **COLUMNS, horizon=4)
+    passes = []
+    blocks = privrl.data.ParquetEpisodes.blocks
+    monkeypatch.setattr(privrl.data.ParquetEpisodes, "blocks", lambda self: passes.append(1) or blocks(self))
+    privrl.fit(data, learner, privrl.Central(epsilon=1.0, delta=1e-5))
+    return len(passes)
+
+
+def test_plain_statistics_need_one_pass_and_others_one_per_release(tmp_path, monkeypatch):
+    assert passes_of(tmp_path, monkeypatch, privrl.PEVI(ENV.features, 4)) == 1
+    assert passes_of(tmp_path, monkeypatch, Counter(Heard())) == 1
+
+
+def test_a_fault_in_the_last_row_releases_nothing(tmp_path):
+    path = tmp_path / "t.parquet"
+    privrl.data.write_parquet(path, ENV.sample(ENV.behaviour_policy(), 50, jax.random.key(0)))
+    table = pq.read_table(path)
+    state = table["state"].to_pylist()
+    state[-1] = 3
+    pq.write_table(table.set_column(table.schema.get_field_index("state"), "state", [state]), path)
+    heard = Heard()
+    data = privrl.data.read_parquet(path, **COLUMNS, horizon=4)
+    with pytest.raises(privrl.data.TableError, match="out of range"):
+        privrl.fit(data, Counter(heard), privrl.Central(epsilon=1.0, delta=1e-5))
+    assert heard.releases == []

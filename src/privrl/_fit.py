@@ -15,6 +15,7 @@ from privrl.data import AbstractDataset, Part
 from privrl.learners import AbstractLearner, AbstractOfflineLearner
 from privrl.mdp import TabularPolicy, Trajectory, Transitions
 from privrl.privacy import (
+    AbstractPeople,
     AbstractPrivatizer,
     AbstractStatistic,
     Certificate,
@@ -37,7 +38,8 @@ def fit(
     """Learns a policy from a data set at rest.
 
     Arguments:
-        data: the people, from `privrl.data`. Every row is checked before anything is summed.
+        data: the people, from `privrl.data`. A pass over the table checks every row, and nothing is released from a
+            pass that finds a fault.
         learner: an offline learner such as `APVI`.
         privatizer: `Central(...)`, or `NonPrivate()`.
         key: seeded, replayable noise for simulations; leave it out on real people, and noise comes from the operating
@@ -66,7 +68,6 @@ def fit(
     privatizer.check(name, declared)
     ledger = privatizer.calibrate(declared)
     people = _Records(data.bounded(*learner.space))
-    num_units, num_episodes = people.num_units, people.num_episodes  # a full pass of checks, before anything is summed
     source = System() if key is None else Seeded(key)
     policy = learner.fit(Curator(people, ledger, source, privatizer.mechanism_of_rounds))
     if isinstance(policy, TabularPolicy) and policy.probabilities.shape != (learner.horizon, *learner.space):
@@ -85,7 +86,7 @@ def fit(
         learner=name,
         claimed=privatizer.claimed,
     )
-    return Result(policy, certificate, {"users": num_units, "episodes": num_episodes})
+    return Result(policy, certificate, {"users": people.num_units, "episodes": people.num_episodes})
 
 
 def learner_name(learner: AbstractLearner) -> str:
@@ -93,7 +94,7 @@ def learner_name(learner: AbstractLearner) -> str:
     return type(learner).__name__
 
 
-class _Records:
+class _Records(AbstractPeople):
     """The curator's view of a data set: exact sums over kept episodes, in bounded memory."""
 
     def __init__(self, data: AbstractDataset) -> None:
@@ -119,7 +120,7 @@ class _Records:
             return _shaped(statistic, _of_rows(statistic, self._rows(statistic)))
         _refuse_unless_empty_is_zero(statistic, self._data.horizon)
         summed = jnp.zeros(statistic.raw_shape)
-        for batch in self._data.batches():
+        for batch in self._data.batches(check_first=False):  # the sum is used only if the whole pass was faultless
             taking_part = np.asarray(batch.length) > 0
             if included is not None:
                 taking_part &= included(len(taking_part))

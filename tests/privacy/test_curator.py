@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from privrl.privacy import AbstractStatistic, Central, Curator, Declared, OverspentError, Seeded, System
+from privrl.privacy import AbstractPeople, AbstractStatistic, Central, Curator, Declared, OverspentError, Seeded, System
 
 
 class Vector(AbstractStatistic):
@@ -28,11 +28,14 @@ class Matrix(Vector):
     symmetric: bool = eqx.field(static=True, default=True)
 
 
-class Crowd:
+class Crowd(AbstractPeople):
     """People whose exact sum is zero, and who notice when they are looked at."""
 
+    num_units = 5
+    records_per_unit = 1
+
     def __init__(self, records_per_unit=1):
-        self.num_units, self.records_per_unit, self.looks, self.shares = 5, records_per_unit, 0, []
+        self.records_per_unit, self.looks, self.shares = records_per_unit, 0, []
 
     def total(self, statistic, included):
         self.looks += 1

@@ -75,12 +75,14 @@ class AbstractDataset(abc.ABC):
     def max_episodes_per_unit(self) -> int:
         return self.bounds.max_episodes_per_unit
 
-    def batches(self, size: int = 4096) -> Iterator[Trajectory]:
+    def batches(self, size: int = 4096, *, check_first: bool = True) -> Iterator[Trajectory]:
         """The episodes that are used, `size` at a time and padded to the horizon; the last batch is filled up with
-        episodes of length 0, so that all batches have one shape. The whole table is checked before the first one."""
+        episodes of length 0, so that all batches have one shape. The whole table is checked before the first one; who
+        uses nothing until the last one has come may leave that pass out, for rows are checked as they go too."""
         if size < 1:
             raise ValueError(f"`size` is {size}; a batch holds at least one episode.")
-        self.check()
+        if check_first:
+            self.check()
         return _padded(self.blocks(), size, self.horizon)
 
     def transitions(self) -> Transitions:

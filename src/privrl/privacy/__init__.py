@@ -10,7 +10,7 @@ from privrl.privacy._channels import (
     SymbolChannel,
 )
 from privrl.privacy._continual import BinaryTree, Fresh, Honaker, SquareRoot, every, geometric_schedule
-from privrl.privacy._curator import Curator, People
+from privrl.privacy._curator import AbstractPeople, Curator
 from privrl.privacy._events import Event, Request
 from privrl.privacy._functional import GaussianProcessPath, ReleasedFunction, rkhs_norm
 from privrl.privacy._gdp import gdp_delta, gdp_epsilon, gdp_mu, rdp_epsilon, zcdp_epsilon, zcdp_rho
@@ -46,6 +46,7 @@ __all__ = [
     "AbstractChannel",
     "AbstractLocalChannel",
     "AbstractNoise",
+    "AbstractPeople",
     "AbstractPrivatizer",
     "AbstractSource",
     "AbstractStatistic",
@@ -71,7 +72,6 @@ __all__ = [
     "Notion",
     "OverspentError",
     "PairingError",
-    "People",
     "Published",
     "RandomisedResponse",
     "Release",

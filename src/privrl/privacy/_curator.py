@@ -1,7 +1,7 @@
 """The curator of a data set at rest: the only one who sees people, and answers with releases."""
 
+import abc
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Array, Bool
@@ -14,27 +14,26 @@ from privrl.privacy._release import AbstractStatistic, Release
 from privrl.privacy._sources import AbstractSource
 
 
-@runtime_checkable
-class People(Protocol):
+class AbstractPeople(abc.ABC):
     """A data set at rest, as the curator needs it."""
 
     @property
+    @abc.abstractmethod
     def num_units(self) -> int:
         """How many people there are."""
-        ...
 
     @property
+    @abc.abstractmethod
     def records_per_unit(self) -> int:
         """The public bound on how many records of one person are summed."""
-        ...
 
+    @abc.abstractmethod
     def total(self, statistic: AbstractStatistic, included: Callable[[int], np.ndarray] | None) -> Array:
         """The sum of the statistic over all kept records, or over those that `included(n)` marks, n at a time."""
-        ...
 
-    def part(self, chosen: Bool[np.ndarray, " U"]) -> "People":
+    @abc.abstractmethod
+    def part(self, chosen: Bool[np.ndarray, " U"]) -> "AbstractPeople":
         """The marked people alone, all their records with them; people are numbered as on every pass."""
-        ...
 
 
 class Curator:
@@ -52,13 +51,13 @@ class Curator:
     the cost (parallel composition), and the coins, equally distributed in both worlds, add nothing.
     """
 
-    def __init__(self, people: People, ledger: Ledger, source: AbstractSource, mechanism: Mechanism) -> None:
+    def __init__(self, people: AbstractPeople, ledger: Ledger, source: AbstractSource, mechanism: Mechanism) -> None:
         self._people = people
         self._ledger = ledger
         self._source = source
         self._mechanism: Mechanism = mechanism
         self._asked: dict[str, int] = {}
-        self._parts: dict[str | None, People] = {None: people}
+        self._parts: dict[str | None, AbstractPeople] = {None: people}
 
     def __call__(self, name: str, statistic: AbstractStatistic | None = None) -> Release:
         """Releases a declared statistic, or the one given now where the declaration left it open."""
@@ -113,7 +112,7 @@ class Curator:
             return 2.0 * sensitivity_of(statistic, self._mechanism, "add-remove")
         return sensitivity_of(statistic, self._mechanism, adjacency)
 
-    def _people_of(self, group: str | None) -> People:
+    def _people_of(self, group: str | None) -> AbstractPeople:
         """Everybody, or the people of a group; all groups are drawn at once, when the first of them is asked for."""
         if group not in self._parts:
             groups = self._ledger.groups
@@ -122,7 +121,9 @@ class Curator:
             self._parts |= {name: self._people.part(drawn == i) for i, name in enumerate(groups)}
         return self._parts[group]
 
-    def _sampled(self, people: People, name: str, number: int, sampling: float) -> Callable[[int], np.ndarray] | None:
+    def _sampled(
+        self, people: AbstractPeople, name: str, number: int, sampling: float
+    ) -> Callable[[int], np.ndarray] | None:
         """A secret independent coin per person for Poisson sampling; none where everybody takes part."""
         if sampling == 1.0:
             return None
