@@ -36,6 +36,7 @@ def statistics():
     yield "weighted targets, range", Targets(SHARP, 1, V, jnp.asarray(0.0), HIGH, weights=WEIGHTS, centred=False), 2.7
     negative = Targets(SHARP, 1, -V, -HIGH, jnp.asarray(0.0), with_reward=False, centred=False)
     yield "negative values", negative, 3.4
+    yield "values that leave their range", Targets(SHARP, 1, 10 * (V - 1.0), LOW, HIGH, with_reward=False), 1.4
     # bounds that hold and are not met: values that stay inside their public range, a weight bound above the weights
     yield "loose squares", Targets(SHARP, 0, squares, jnp.asarray(0.0), jnp.asarray(1.0), with_reward=False), None
     yield "loose weights", Gram(SHARP, 1, WEIGHTS, weight_bound=1.0), None
