@@ -8,7 +8,6 @@ import secrets
 import struct
 import zlib
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Any
 
 import jax
@@ -25,7 +24,6 @@ from privrl.privacy import (
     Certificate,
     Ledger,
     Local,
-    PairingError,
     Seeded,
     SymbolChannel,
     System,
@@ -257,8 +255,6 @@ def _channels(learner: AbstractOnlineLearner, privatizer: Local) -> tuple[dict[s
             "`privrl.run` or `privrl.fit`."
         )
     declared = learner.declare(1)
-    if any(d.group is not None for d in declared):
-        raise PairingError(f"`{type(learner).__name__}` splits people into groups, which only `privrl.fit` can do.")
     privatizer.check(type(learner).__name__, declared)
     ledger = privatizer.calibrate(declared)
     return {d.name: privatizer.channel(d, ledger) for d in declared}, ledger
@@ -270,15 +266,12 @@ def _first_plan(learner: AbstractOnlineLearner, channels: dict[str, AbstractLoca
 
 
 def _certificate(ledger: Ledger, learner: AbstractOnlineLearner, privatizer: Local, noise_source: str) -> Certificate:
-    return Certificate.of(
+    return privatizer.certificate(
         ledger,
-        delta=privatizer.reported_delta,
-        notion="local",
+        learner=type(learner).__name__,
         unit="user",
         bounds={**learner.bounds(), "messages per user": 1},
         noise_source=noise_source,
-        version=version("privrl"),
-        learner=type(learner).__name__,
     )
 
 

@@ -1,7 +1,6 @@
 """`fit`: a table of people in, a policy and its certificate out."""
 
 from collections.abc import Callable
-from importlib.metadata import version
 from typing import Any
 
 import equinox as eqx
@@ -18,7 +17,6 @@ from privrl.privacy import (
     AbstractPeople,
     AbstractPrivatizer,
     AbstractStatistic,
-    Certificate,
     Curator,
     PairingError,
     Seeded,
@@ -63,7 +61,7 @@ def fit(
             f"`reward_range` of the data is {data.reward_range}; learners need rewards in [0, 1]. Rescale the rewards "
             "with public constants before reading the table."
         )
-    name = learner_name(learner)
+    name = type(learner).__name__
     declared = learner.declare()
     privatizer.check(name, declared)
     ledger = privatizer.calibrate(declared)
@@ -75,23 +73,14 @@ def fit(
             f"`{name}.fit` returned a policy of shape {policy.probabilities.shape}; it must have steps, "
             f"states and actions: {(learner.horizon, *learner.space)}."
         )
-    certificate = Certificate.of(
+    certificate = privatizer.certificate(
         ledger,
-        delta=privatizer.reported_delta,
-        notion=privatizer.notion,
+        learner=name,
         unit=unit,
         bounds={**learner.bounds(), "episodes per unit": data.max_episodes_per_unit},
         noise_source=source.description,
-        version=version("privrl"),
-        learner=name,
-        claimed=privatizer.claimed,
     )
     return Result(policy, certificate, {"users": people.num_units, "episodes": people.num_episodes})
-
-
-def learner_name(learner: AbstractLearner) -> str:
-    """How a learner is called in certificates and messages."""
-    return type(learner).__name__
 
 
 class _Records(AbstractPeople):

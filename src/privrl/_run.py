@@ -8,7 +8,6 @@ otherwise people are simulated in chunks.
 
 import time
 from collections.abc import Callable, Mapping
-from importlib.metadata import version
 from typing import Any
 
 import equinox as eqx
@@ -23,7 +22,6 @@ from privrl.privacy import (
     AbstractChannel,
     AbstractLocalChannel,
     AbstractPrivatizer,
-    Certificate,
     PairingError,
     Release,
     RoundsChannel,
@@ -75,8 +73,6 @@ def run(
     name = type(learner).__name__
     ends = learner.blocks(episodes)
     declared = learner.declare(len(ends))
-    if any(d.group is not None for d in declared):
-        raise PairingError(f"`{name}` splits people into groups, which only `privrl.fit` can do.")
     privatizer.check(name, declared)
     ledger = privatizer.calibrate(declared)
     channels = {d.name: privatizer.channel(d, ledger) for d in declared}
@@ -84,16 +80,13 @@ def run(
     keys = jax.random.split(key, seeds)
     policy, regret, counts = _simulate_seeds(env, learner, channels, jnp.asarray(ends), flowing, keys)
     ledger.reconcile({name: int(np.max(count)) for name, count in counts.items()})
-    certificate = Certificate.of(
+    certificate = privatizer.certificate(
         ledger,
-        delta=privatizer.reported_delta,
-        notion="joint" if privatizer.notion == "central" else privatizer.notion,
+        learner=name,
         unit="user",
         bounds={**learner.bounds(), "episodes per unit": 1},
         noise_source=Seeded.description,
-        version=version("privrl"),
-        learner=name,
-        claimed=privatizer.claimed,
+        notion="joint" if privatizer.notion == "central" else None,
     )
     return Run(policy, certificate, np.asarray(ends), np.asarray(regret), time.perf_counter() - started)
 

@@ -5,21 +5,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tables import BOUNDS, COLUMNS
 
 from privrl.data import Episodes, Summary, TableError, read_parquet
 from privrl.data._identity import hash_strings, keep_smallest
 
-COLUMNS = {
-    "unit": "patient",
-    "episode": "stay",
-    "step": "hour",
-    "state": "ward",
-    "action": "drug",
-    "reward": "gain",
-}
-BOUNDS: dict[str, Any] = {"horizon": 4, "num_states": 5, "num_actions": 3}
 SECRET = 918273
-SIZES: dict[str, Any] = {"horizon": 4, "num_states": 5, "num_actions": 3}
 
 
 def grids(count: int = 3, steps: int = 3) -> dict[str, Any]:
@@ -31,7 +22,7 @@ def grids(count: int = 3, steps: int = 3) -> dict[str, Any]:
 
 
 def test_next_states_are_the_following_states_within_the_length() -> None:
-    data = Episodes.from_arrays(**grids(), lengths=[3, 1, 2], **SIZES)
+    data = Episodes.from_arrays(**grids(), lengths=[3, 1, 2], **BOUNDS)
     (batch,) = data.batches(3)
     np.testing.assert_array_equal(batch.states, [[0, 1, 2, 0], [3, 0, 0, 0], [1, 2, 0, 0]])
     np.testing.assert_array_equal(batch.next_states, [[1, 2, -1, -1], [-1, -1, -1, -1], [2, -1, -1, -1]])
@@ -43,7 +34,7 @@ def test_padding_is_never_looked_at() -> None:
     arrays = grids()
     arrays["states"][1, 1:] = SECRET
     arrays["rewards"][1, 1:] = np.nan
-    data = Episodes.from_arrays(**arrays, lengths=[3, 1, 2], **SIZES)
+    data = Episodes.from_arrays(**arrays, lengths=[3, 1, 2], **BOUNDS)
     assert data.transitions().count.sum() == 6
 
 
@@ -63,7 +54,7 @@ def test_bad_entries_are_placed_and_not_quoted(name: str, value: float, words: s
     arrays = grids() | {"next_states": np.zeros((3, 3), int)}
     arrays[name][2, 1] = value
     with pytest.raises(TableError) as caught:
-        Episodes.from_arrays(**arrays, **SIZES)
+        Episodes.from_arrays(**arrays, **BOUNDS)
     message = str(caught.value)
     assert f"`{name}`" in message and "episode 2, step 1" in message and words in message
     assert str(SECRET) not in message
@@ -87,13 +78,13 @@ def test_bad_entries_are_placed_and_not_quoted(name: str, value: float, words: s
 )
 def test_bad_arguments(changed: dict[str, Any], words: str) -> None:
     with pytest.raises(TableError) as caught:
-        Episodes.from_arrays(**{**grids(), **SIZES, **changed})
+        Episodes.from_arrays(**{**grids(), **BOUNDS, **changed})
     assert words in str(caught.value)
     assert "secret" not in str(caught.value)
 
 
 def test_a_printed_dataset_shows_no_person() -> None:
-    data = Episodes.from_arrays(**grids(), units=["secret"] * 3, max_episodes_per_unit=3, **SIZES)
+    data = Episodes.from_arrays(**grids(), units=["secret"] * 3, max_episodes_per_unit=3, **BOUNDS)
     assert "secret" not in repr(data) and "array" not in repr(data)
 
 
@@ -103,12 +94,12 @@ def first_states(data: Any) -> list[int]:
 
 def test_owners_need_not_be_next_to_each_other() -> None:
     arrays = grids(5, 1)
-    data = Episodes.from_arrays(**arrays, units=[7, 8, 7, 9, 8], max_episodes_per_unit=2, **SIZES)
+    data = Episodes.from_arrays(**arrays, units=[7, 8, 7, 9, 8], max_episodes_per_unit=2, **BOUNDS)
     assert data.check() == Summary(3, 5, 0, 5)
     assert first_states(data) == [0, 2, 1, 4, 3]
     (block,) = data.blocks()
     np.testing.assert_array_equal(block.unit, [0, 0, 1, 1, 2])
-    fewer = Episodes.from_arrays(**arrays, units=[7, 8, 7, 9, 8], **SIZES)
+    fewer = Episodes.from_arrays(**arrays, units=[7, 8, 7, 9, 8], **BOUNDS)
     assert (fewer.num_units, fewer.num_episodes, fewer.check().num_left_out) == (3, 3, 2)
     kept = first_states(fewer)
     assert kept[0] in (0, 2) and kept[1] in (1, 4) and kept[2] == 3
@@ -133,7 +124,7 @@ def test_the_choice_is_uniform(save: Any, texts: bool) -> None:
         share = most / each
         assert (np.abs(count - people * share) < 4.5 * np.sqrt(people * share * (1 - share))).all()
         arrays = [np.tile(np.arange(each), people)[:, None], np.zeros((people * each, 1), int)]
-        memory = Episodes.from_arrays(*arrays, arrays[1], units=units, max_episodes_per_unit=most, seed=most, **SIZES)
+        memory = Episodes.from_arrays(*arrays, arrays[1], units=units, max_episodes_per_unit=most, seed=most, **BOUNDS)
         count = np.bincount(first_states(memory), minlength=each)
         assert count.sum() == people * most
         assert (np.abs(count - people * share) < 4.5 * np.sqrt(people * share * (1 - share))).all()

@@ -10,19 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tables import BOUNDS, COLUMNS, good_rows
 
 from privrl.data import Episodes, Summary, TableError, read_parquet, write_parquet
 from privrl.mdp._types import Trajectory, Transitions
 
-COLUMNS = {
-    "unit": "patient",
-    "episode": "stay",
-    "step": "hour",
-    "state": "ward",
-    "action": "drug",
-    "reward": "gain",
-}
-BOUNDS: dict[str, Any] = {"horizon": 4, "num_states": 5, "num_actions": 3}
 WRITTEN = {
     "unit": "unit_id",
     "episode": "episode_id",
@@ -35,18 +27,6 @@ WRITTEN = {
 }
 H, S, A = 4, 5, 3
 SIZES: dict[str, Any] = {"horizon": H, "num_states": S, "num_actions": A}
-
-
-def good_rows() -> dict[str, list[Any]]:
-    """Two patients, three stays, seven rows; steps start where they like."""
-    return {
-        "patient": ["ann", "ann", "ann", "ann", "bob", "bob", "bob"],
-        "stay": [10, 10, 11, 11, 12, 12, 12],
-        "hour": [0, 1, 5, 6, -1, 0, 1],
-        "ward": [0, 1, 2, 3, 4, 0, 1],
-        "drug": [0, 1, 2, 0, 1, 2, 0],
-        "gain": [0.0, 1.0, 0.5, 0.25, 0.0, 0.0, 1.0],
-    }
 
 
 def sampled(seed: int, count: int) -> Trajectory:

@@ -112,6 +112,14 @@ def test_one_report_is_as_private_as_claimed():
     assert ratio == pytest.approx(np.e, rel=0.02)  # the grid has 600 steps
 
 
+@pytest.mark.parametrize("symbol", [-5, 3, 10**9])
+def test_a_symbol_out_of_range_does_not_give_itself_away(symbol):
+    made = channel(Local(epsilon=1.0))
+    truthful, lying = jnp.array([0.99, 0.0]), jnp.array([0.0, 0.99])
+    for white in (truthful, lying):
+        assert 0 <= int(made.report(jnp.asarray(symbol), None, jnp.asarray(0), white)) < 3
+
+
 @pytest.mark.parametrize("report", [np.array(3), np.array(-1), np.array(1.0), np.array([1])])
 def test_impossible_symbols_are_refused(report):
     with pytest.raises(ValueError, match="symbol"):

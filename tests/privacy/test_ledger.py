@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privrl.privacy import Declared, Event, Ledger, OverspentError
+from privrl.statistics import VisitCounts
 
 
 def ledger(times=(2, 3), mus=(0.5, 0.25), groups=(None, None), mechanism="gaussian", access="rounds"):
@@ -72,8 +73,13 @@ def test_skipped_releases_cannot_be_made_any_more():
             [Event("r0", "gaussian", 1.0, sampling=0.5), Event("r1", "gaussian", 1.0)],
             "replace-one",
         ),
+        Ledger(
+            [Declared("r0"), Declared("r1", VisitCounts(2, 2, 2), access="running", times=3)],
+            [Event("r0", "gaussian", 1.0), Event("r1", "gaussian", 1.0)],
+            "replace-one",
+        ),
     ],
-    ids=["laplace", "other group", "sampled"],
+    ids=["laplace", "other group", "sampled", "streamed"],
 )
 def test_only_gaussian_shares_of_one_group_can_trade(book):
     with pytest.raises(ValueError, match="cannot move"):

@@ -90,6 +90,15 @@ def test_local_without_delta_needs_symbols():
     Local(epsilon=1.0, delta=1e-6).check("Learner", [RUNNING])
 
 
+@pytest.mark.parametrize("private", [Central(rho=1.0), Local(rho=1.0), NonPrivate()], ids=["central", "local", "none"])
+@pytest.mark.parametrize("part", [{"group": "left"}, {"sampling": 0.1}])
+def test_a_channel_serves_everybody_or_nobody(private, part):
+    """Certified as if a tenth of the people took part, while all of them do: refused under every trust."""
+    declared = Declared("sum", Number(), access="running", times=3, **part)
+    with pytest.raises(PairingError, match="some of the people"):
+        private.channel(declared, private.calibrate([declared]))
+
+
 def test_laplace_has_no_running_sums():
     with pytest.raises(PairingError, match="Gaussian"):
         Central(epsilon=1.0, mechanism="laplace").check("Learner", [RUNNING])

@@ -198,7 +198,8 @@ class SymbolChannel(AbstractLocalChannel):
     """Each person answers the public question with one randomised symbol.
 
     **Formal guarantee.** What leaves the person is the symbol after randomised response: epsilon-locally private,
-    whatever their record. Everything after (`decode`, sums) is post-processing.
+    whatever their record. A symbol out of range would give itself away, so it is brought back into range first.
+    Everything after (`decode`, sums) is post-processing.
     """
 
     statistic: AbstractCategorical
@@ -210,7 +211,8 @@ class SymbolChannel(AbstractLocalChannel):
         return "uniform", (2,)
 
     def report(self, record: Any, question: Any, index: Int[Array, ""], white: Array) -> Int[Array, ""]:
-        return self.response.respond(self.statistic.symbol(record, question, index), white)
+        symbol = self.statistic.symbol(record, question, index)
+        return self.response.respond(jnp.clip(symbol, 0, self.statistic.num_symbols - 1), white)
 
     def decode(self, report: Int[Array, ""], question: Any, index: Int[Array, ""]) -> tuple[Array, Array]:
         value = self.statistic.tally(self.response.debias(report), question, index)

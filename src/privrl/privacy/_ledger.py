@@ -77,16 +77,16 @@ class Ledger:
 
         **Formal guarantee.** For Gaussian noise the total of mu^2 is fixed in advance and never exceeded, whatever
         the earlier releases made us choose: a privacy filter for Gaussian differential privacy. Only unsampled
-        Gaussian releases of the same group can trade.
+        Gaussian releases of the same group can trade, and no streamed ones: their noise is fixed when they begin.
         """
         line = self._line(name)
         others = [self._line(other) for other in to]
         for trader in (line, *others):
-            e = trader.event
-            if e.mechanism != "gaussian" or e.sampling < 1 or e.group != line.event.group or e.parameter != e.parameter:
+            e, streamed = trader.event, trader.declared.access != "rounds"
+            if e.mechanism != "gaussian" or e.sampling < 1 or e.group != line.event.group or streamed:
                 raise ValueError(
-                    f"The budget of `{name}` cannot move to `{e.name}`: only Gaussian releases of one group, seen by "
-                    "everybody, can trade their shares."
+                    f"The budget of `{name}` cannot move to `{e.name}`: only Gaussian releases of one group, asked for "
+                    "one by one and seen by everybody, can trade their shares."
                 )
         count = sum(len(other.ahead) for other in others) - (name in to)
         if not line.ahead or not count:

@@ -8,13 +8,14 @@ import abc
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from typing import Any, ClassVar, Literal
 
 import jax.numpy as jnp
 
 from privrl.privacy._accounting import calibrate
 from privrl.privacy._budget import Budget, BudgetError
-from privrl.privacy._certificate import Notion
+from privrl.privacy._certificate import Certificate, Notion
 from privrl.privacy._channels import (
     AbstractChannel,
     AbstractLocalChannel,
@@ -32,7 +33,7 @@ from privrl.privacy._events import Mechanism as AnyMechanism
 from privrl.privacy._gdp import zcdp_epsilon
 from privrl.privacy._ledger import Ledger
 from privrl.privacy._mechanisms import RandomisedResponse
-from privrl.privacy._release import AbstractCategorical, Adjacency, Declared
+from privrl.privacy._release import AbstractCategorical, AbstractStatistic, Adjacency, Declared
 
 Continual = Literal["square-root", "honaker", "tree", "fresh"]
 _CONTINUAL: dict[str, type[AbstractContinual]] = {
@@ -67,6 +68,29 @@ class AbstractPrivatizer(abc.ABC):
     def claimed(self) -> Mapping[str, Any] | None:
         """The guarantee that a paper claims for the same noise, where it differs from ours."""
         return None
+
+    def certificate(
+        self,
+        ledger: Ledger,
+        *,
+        learner: str,
+        unit: str,
+        bounds: Mapping[str, Any],
+        noise_source: str,
+        notion: Notion | None = None,
+    ) -> Certificate:
+        """What the declared releases of a ledger reveal; `notion` if the verb knows better than the privatizer."""
+        return Certificate.of(
+            ledger,
+            delta=self.reported_delta,
+            notion=self.notion if notion is None else notion,
+            unit=unit,
+            bounds=bounds,
+            noise_source=noise_source,
+            version=version("privrl"),
+            learner=learner,
+            claimed=self.claimed,
+        )
 
     @abc.abstractmethod
     def check(self, learner: str, declared: Sequence[Declared]) -> None:
@@ -280,32 +304,43 @@ class Local(AbstractBudgeted):
     def channel(self, declared: Declared, ledger: Ledger) -> AbstractLocalChannel:
         running = declared.access == "running"
         parameter = ledger.parameter(declared.name)
+        statistic = _streamed(declared)
         if self._by_symbol:
-            assert isinstance(declared.statistic, AbstractCategorical)
-            return SymbolChannel(declared.statistic, RandomisedResponse(_symbols(declared), parameter), running)
-        assert declared.statistic is not None
-        sensitivity = sensitivity_of(declared.statistic, "gaussian", self.adjacency)
+            assert isinstance(statistic, AbstractCategorical)
+            return SymbolChannel(statistic, RandomisedResponse(statistic.num_symbols, parameter), running)
+        sensitivity = sensitivity_of(statistic, "gaussian", self.adjacency)
         ledger.record(declared.name, sensitivity, sensitivity / parameter)
-        return VectorChannel(declared.statistic, jnp.asarray(sensitivity / parameter), running)
+        return VectorChannel(statistic, jnp.asarray(sensitivity / parameter), running)
+
+
+def _streamed(declared: Declared) -> AbstractStatistic:
+    """The statistic of a channel. Everybody goes through a channel, so nothing may be certified for a part of them."""
+    if declared.statistic is None:
+        raise PairingError(
+            f"Release `{declared.name}` has no statistic of its own, so it can only be asked of a data set at rest. "
+            "Declare its `statistic`."
+        )
+    if declared.group is not None or declared.sampling < 1.0:
+        raise PairingError(
+            f"Release `{declared.name}` is declared for some of the people (`group`, `sampling`), which only a curator "
+            "of a data set at rest can do. Leave both out."
+        )
+    return declared.statistic
 
 
 def _curator_channel(declared: Declared, ledger: Ledger, mechanism: Mechanism, continual: Continual) -> AbstractChannel:
     """The channel of a trusted curator; a streamed statistic's scale is fixed here, once."""
-    if declared.statistic is None:
-        raise PairingError(
-            f"Release `{declared.name}` has no statistic of its own, so it can only be asked for in `fit`. Declare its "
-            "`statistic`."
-        )
-    sensitivity = sensitivity_of(declared.statistic, mechanism, ledger.adjacency)
+    statistic = _streamed(declared)
+    sensitivity = sensitivity_of(statistic, mechanism, ledger.adjacency)
     parameter = ledger.parameter(declared.name)
     if declared.access == "running":
         scheme = _CONTINUAL[continual](declared.times)
         sensitivity *= scheme.factor
         ledger.record(declared.name, sensitivity, sensitivity / parameter)
-        return RunningChannel(declared.statistic, scheme, jnp.asarray(sensitivity / parameter))
+        return RunningChannel(statistic, scheme, jnp.asarray(sensitivity / parameter))
     ledger.record(declared.name, sensitivity, sensitivity / parameter)
     kind = BlockChannel if declared.access == "blocks" else RoundsChannel
-    return kind(declared.statistic, jnp.asarray(sensitivity / parameter), mechanism)
+    return kind(statistic, jnp.asarray(sensitivity / parameter), mechanism)
 
 
 def _event(declared: Declared, mechanism: AnyMechanism, parameter: float) -> Event:
