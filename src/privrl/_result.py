@@ -21,7 +21,7 @@ from privrl.privacy import Certificate, read_certificate
 
 @dataclass(frozen=True)
 class Result:
-    """A policy and what it can reveal. `report` holds public numbers only (sizes, values, baselines)."""
+    """A policy and what it can reveal. `report` holds sizes, values and baselines; `save` keeps the public ones."""
 
     policy: TabularPolicy
     certificate: Certificate
