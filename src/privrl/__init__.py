@@ -10,13 +10,14 @@ import jax as _jax
 _jax.config.update("jax_enable_x64", True)
 
 from privrl import data, envs, learners, mdp, privacy, statistics  # noqa: E402
+from privrl._agent import Agent  # noqa: E402
 from privrl._citations import citation  # noqa: E402
 from privrl._federate import Broadcast, Client, Message, MessageError, Server  # noqa: E402
 from privrl._fit import fit  # noqa: E402
 from privrl._result import Result, Run  # noqa: E402
-from privrl._run import run  # noqa: E402
+from privrl._run import run, sweep  # noqa: E402
 from privrl.learners import APVI, FQI, PEVI, TDFP, UCBVI, VAPVI  # noqa: E402
-from privrl.privacy import Central, Certificate, Local, NonPrivate  # noqa: E402
+from privrl.privacy import Central, Certificate, Local, NonPrivate, ReleaseStore  # noqa: E402
 
 __version__ = "0.1.0"
 
@@ -27,6 +28,7 @@ __all__ = [
     "TDFP",
     "UCBVI",
     "VAPVI",
+    "Agent",
     "Broadcast",
     "Central",
     "Certificate",
@@ -35,6 +37,7 @@ __all__ = [
     "Message",
     "MessageError",
     "NonPrivate",
+    "ReleaseStore",
     "Result",
     "Run",
     "Server",
@@ -47,4 +50,5 @@ __all__ = [
     "privacy",
     "run",
     "statistics",
+    "sweep",
 ]

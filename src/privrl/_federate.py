@@ -4,26 +4,27 @@ The server publishes a plan with a numbered ticket; a client acts on it, and ans
 noisy. The server adds up messages, in any order, each at most once, and plans again at public times.
 """
 
-import secrets
+import os
 import struct
 import zlib
 from dataclasses import dataclass
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray
 
 from privrl._result import Result
 from privrl.learners import AbstractOnlineLearner, Plan
 from privrl.mdp import Trajectory
 from privrl.privacy import (
     AbstractLocalChannel,
-    AbstractSource,
     Certificate,
     Ledger,
     Local,
+    ReleaseStore,
     Seeded,
     SymbolChannel,
     System,
@@ -33,6 +34,7 @@ _MAGIC = b"prvl"
 _FORMAT = 1
 _HEADER = struct.Struct("<4sHQIH")
 _MOST_BYTES = 1 << 26
+_TICKETS, _MESSAGES = "tickets", "messages"
 
 
 class MessageError(ValueError):
@@ -133,7 +135,7 @@ class Client:
 
     def __init__(self, learner: AbstractOnlineLearner, privatizer: Local, *, key: PRNGKeyArray | None = None) -> None:
         self._channels, self._ledger = _channels(learner, privatizer)
-        self._source: AbstractSource = System() if key is None else Seeded(key)
+        self._source = System() if key is None else Seeded(key)
         self._learner, self._privatizer = learner, privatizer
         self._reported = False
 
@@ -144,10 +146,14 @@ class Client:
         self._reported = True
         parts = []
         for name, channel in self._channels.items():
-            kind, shape = channel.white
-            draw = self._source.normal if kind == "normal" else self._source.uniform
-            white = jnp.asarray(draw((name, broadcast.ticket), shape))
-            parts.append(np.asarray(channel.report(trajectory, broadcast.plan, jnp.asarray(broadcast.ticket), white)))
+            index, label = jnp.asarray(broadcast.ticket), (name, broadcast.ticket)
+            if isinstance(self._source, System):
+                part = channel.report_exactly(trajectory, broadcast.plan, index, self._source.stream(label))
+            else:
+                kind, shape = channel.white
+                white = self._source.normal(label, shape) if kind == "normal" else self._source.uniform(label, shape)
+                part = np.asarray(channel.report(trajectory, broadcast.plan, index, white))
+            parts.append(part)
         return Message(broadcast.ticket, broadcast.number, tuple(parts))
 
     @property
@@ -163,6 +169,8 @@ class Server:
         learner, privatizer: the algorithm, and `Local(...)`.
         num_users: the public number of people, which fixes the schedule of plans.
         key: how ties between equally good actions are broken; leave it out for fresh randomness.
+        store: where tickets and messages are kept. A message is acknowledged after it is on disk, and a server that is
+            started again with the same arguments and store goes on where the last one stopped.
     """
 
     def __init__(
@@ -172,12 +180,14 @@ class Server:
         *,
         num_users: int,
         key: PRNGKeyArray | None = None,
+        store: ReleaseStore | None = None,
     ) -> None:
         self._channels, self._ledger = _channels(learner, privatizer)
-        self._learner, self._privatizer = learner, privatizer
+        self._learner, self._privatizer, self._store = learner, privatizer, store
         self._ends = [int(end) for end in learner.blocks(num_users)]
         self._num_users = num_users
-        self._key = jax.random.key(secrets.randbits(63)) if key is None else key
+        self._key = self._own_key() if key is None else key
+        self._decoders = {name: eqx.filter_jit(channel.decode) for name, channel in self._channels.items()}
         self._memories = {name: channel.init() for name, channel in self._channels.items()}
         self._released = {name: channel.empty() for name, channel in self._channels.items()}
         self._totals: dict[str, Any] = dict(self._memories)
@@ -186,6 +196,8 @@ class Server:
         self._issued: dict[int, int] = {}
         self._absorbed: set[int] = set()
         self._replan()
+        if store is not None:
+            self._catch_up(store)
 
     @property
     def num_reports(self) -> int:
@@ -196,9 +208,11 @@ class Server:
         """A new ticket with the current plan."""
         if self.num_reports >= self._num_users:
             raise MessageError(f"All {self._num_users} users have reported. Start a new server for more.")
-        ticket = len(self._issued)
-        self._issued[ticket] = len(self._plans) - 1
-        return Broadcast(ticket, self._issued[ticket], self._plans[-1])
+        ticket, number = len(self._issued), len(self._plans) - 1
+        if self._store is not None:
+            self._store.append(_TICKETS, str(ticket), str(number).encode())
+        self._issued[ticket] = number
+        return Broadcast(ticket, number, self._plans[-1])
 
     def absorb(self, message: Message | bytes) -> None:
         """Adds a message once; a malformed, unknown or repeated one is refused and changes nothing."""
@@ -210,20 +224,50 @@ class Server:
             raise MessageError("This ticket has already reported; a message counts once.")
         if self.num_reports >= self._num_users:
             raise MessageError(f"All {self._num_users} users have reported.")
+        reports = self._checked(message)
+        if self._store is not None:
+            self._store.append(_MESSAGES, str(message.ticket), message.to_bytes())
+        self._count(message, reports)
+
+    def _count(self, message: Message, reports: list[Array]) -> None:
+        """Adds the checked reports of one message to the sums, and publishes if that ends a block."""
+        plan, index = self._plans[message.plan], jnp.asarray(message.ticket)
+        for (name, decode), report in zip(self._decoders.items(), reports, strict=True):
+            self._totals[name] = jax.tree.map(jnp.add, self._totals[name], decode(report, plan, index))
+        self._absorbed.add(message.ticket)
+        if self.num_reports == self._ends[len(self._plans) - 1]:
+            self._publish()
+
+    def _own_key(self) -> PRNGKeyArray:
+        """Secret randomness for ties, the same for every server on one store."""
+        fresh = lambda: os.urandom(8)  # noqa: E731
+        seed = fresh() if self._store is None else self._store.fact("ties", fresh)
+        return jax.random.key(int.from_bytes(seed, "little") >> 1)
+
+    def _catch_up(self, store: ReleaseStore) -> None:
+        """Takes in everything that earlier servers on this store have acknowledged, in the order of its arrival."""
+        study = {
+            "verb": "server",
+            "learner": type(self._learner).__name__,
+            "bounds": {name: str(value) for name, value in self._learner.bounds().items()},
+            "events": [event.to_json() for event in self._ledger.events()],
+            "users": self._num_users,
+        }
+        store.open_study(study, {})
+        self._issued = {int(ticket): int(number) for _, ticket, number in store.read(_TICKETS)}
+        for _, _, content in store.read(_MESSAGES):
+            message = Message.from_bytes(content)
+            self._count(message, self._checked(message))
+
+    def _checked(self, message: Message) -> list[Array]:
+        """The reports in a message, each of the form that its channel makes."""
         if len(message.parts) != len(self._channels):
             raise MessageError(f"A message has {len(self._channels)} parts; got {len(message.parts)}.")
         try:
             checked = zip(self._channels.values(), message.parts, strict=True)
-            reports = [channel.checked(part) for channel, part in checked]
+            return [channel.checked(part) for channel, part in checked]
         except ValueError as error:
             raise MessageError(str(error)) from error
-        plan, index = self._plans[message.plan], jnp.asarray(message.ticket)
-        for (name, channel), report in zip(self._channels.items(), reports, strict=True):
-            term = channel.decode(report, plan, index)
-            self._totals[name] = jax.tree.map(jnp.add, self._totals[name], term)
-        self._absorbed.add(message.ticket)
-        if self.num_reports == self._ends[len(self._plans) - 1]:
-            self._publish()
 
     def result(self) -> Result:
         """The current policy and the certificate of one user's report."""

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, PRNGKeyArray
+from jaxtyping import Array, Bool, Int64, PRNGKeyArray
 
 from privrl._result import Result
 from privrl.data import AbstractDataset, Part
@@ -18,9 +18,15 @@ from privrl.privacy import (
     AbstractPrivatizer,
     AbstractStatistic,
     Curator,
+    Lattice,
+    Ledger,
     PairingError,
+    ReleaseStore,
     Seeded,
     System,
+    filled_by,
+    lattice_of_blocks,
+    lattice_total,
 )
 from privrl.statistics import AbstractRowStatistic
 
@@ -32,6 +38,7 @@ def fit(
     *,
     key: PRNGKeyArray | None = None,
     unit: str = "unit",
+    store: ReleaseStore | None = None,
 ) -> Result:
     """Learns a policy from a data set at rest.
 
@@ -40,9 +47,11 @@ def fit(
             pass that finds a fault.
         learner: an offline learner such as `APVI`.
         privatizer: `Central(...)`, or `NonPrivate()`.
-        key: seeded, replayable noise for simulations; leave it out on real people, and noise comes from the operating
-            system's cryptographic randomness.
+        key: seeded, replayable noise for simulations; leave it out on real people, and exact noise on a lattice comes
+            from the operating system's cryptographic randomness.
         unit: what one privacy unit is called in the certificate, for example "patient".
+        store: a `ReleaseStore` in which every release is kept before it is used, with a hard budget. Interrupted and
+            called again with the same arguments and store, `fit` reads what was released and goes on from there.
 
     Returns:
         the policy and the certificate.
@@ -67,7 +76,9 @@ def fit(
     ledger = privatizer.calibrate(declared)
     people = _Records(data.bounded(*learner.space))
     source = System() if key is None else Seeded(key)
-    policy = learner.fit(Curator(people, ledger, source, privatizer.mechanism_of_rounds))
+    if store is not None:
+        _open(store, key, learner, privatizer, ledger, unit)
+    policy = learner.fit(Curator(people, ledger, source, privatizer.mechanism_of_rounds, store))
     if isinstance(policy, TabularPolicy) and policy.probabilities.shape != (learner.horizon, *learner.space):
         raise ValueError(
             f"`{name}.fit` returned a policy of shape {policy.probabilities.shape}; it must have steps, "
@@ -79,8 +90,34 @@ def fit(
         unit=unit,
         bounds={**learner.bounds(), "episodes per unit": data.max_episodes_per_unit},
         noise_source=source.description,
+        notes=() if store is None else store.notes(),
     )
     return Result(policy, certificate, {"users": people.num_units, "episodes": people.num_episodes})
+
+
+def _open(
+    store: ReleaseStore,
+    key: PRNGKeyArray | None,
+    learner: AbstractOfflineLearner,
+    privatizer: AbstractPrivatizer,
+    ledger: Ledger,
+    unit: str,
+) -> None:
+    """Writes what is going to be released into the store, or checks that it is the same as before a crash."""
+    if key is not None or privatizer.notion == "none":
+        raise ValueError(
+            "A `store` keeps the releases of real people. Leave out `key` (simulated noise protects nobody), and give a "
+            "budget."
+        )
+    study = {
+        "verb": "fit",
+        "learner": type(learner).__name__,
+        "bounds": {name: str(value) for name, value in learner.bounds().items()},
+        "events": [event.to_json() for event in ledger.events()],
+        "adjacency": privatizer.adjacency,
+        "unit": unit,
+    }
+    store.open_study(study, ledger.limits())
 
 
 class _Records(AbstractPeople):
@@ -117,6 +154,33 @@ class _Records(AbstractPeople):
             summed = summed + _shaped(statistic, part)
         return summed
 
+    def units(
+        self, statistic: AbstractStatistic, included: Callable[[int], np.ndarray] | None, lattice: Lattice
+    ) -> Int64[np.ndarray, "..."]:
+        contribution = jax.eval_shape(statistic.contribution, _empty(self._data.horizon), None)
+        _check_shape(statistic, contribution.shape)
+        _refuse_unless_empty_is_zero(statistic, self._data.horizon)
+        if isinstance(statistic, AbstractRowStatistic) and statistic.row_by_row and included is None:
+            rows = self._rows(statistic)
+            once = eqx.tree_at(
+                lambda r: (r.count, r.reward), rows, ((rows.count > 0) * 1.0, jnp.zeros_like(rows.reward))
+            )
+            slots, blocks = _terms(statistic, once)
+            lattice.check_room(int(rows.count.sum()))
+            return lattice_of_blocks(slots, blocks, jnp.rint(rows.count).astype(int), statistic.raw_shape, lattice)
+        summed, records = np.zeros(statistic.raw_shape, np.int64), 0
+        for batch in self._data.batches(check_first=False):
+            taking_part = np.asarray(batch.length) > 0
+            if included is not None:
+                taking_part &= included(len(taking_part))
+            summed += lattice_total(statistic, jax.tree.map(_wide, batch), None, jnp.asarray(taking_part), lattice)
+            records += len(taking_part)
+        lattice.check_room(records)
+        return summed
+
+    def filled(self, statistic: AbstractStatistic) -> int:
+        return filled_by(statistic, _empty(self._data.horizon), None)
+
     def _rows(self, statistic: AbstractRowStatistic) -> Transitions:
         """The distinct transitions; only those of its step for a statistic of one step, in arrays of one size."""
         rows = self._data.transitions()
@@ -129,25 +193,33 @@ class _Records(AbstractPeople):
 
 
 def _shaped(statistic: AbstractStatistic, total: Array) -> Array:
-    if total.shape != statistic.raw_shape:
-        raise ValueError(
-            f"`{type(statistic).__name__}` contributes arrays of shape {total.shape}, not the {statistic.raw_shape} "
-            "that its sensitivity speaks of. Nothing was released."
-        )
+    _check_shape(statistic, total.shape)
     return total
+
+
+def _check_shape(statistic: AbstractStatistic, shape: tuple[int, ...]) -> None:
+    if shape != statistic.raw_shape:
+        raise ValueError(
+            f"`{type(statistic).__name__}` contributes arrays of shape {shape}, not the {statistic.raw_shape} that its "
+            "sensitivity speaks of. Nothing was released."
+        )
 
 
 def _refuse_unless_empty_is_zero(statistic: AbstractStatistic, horizon: int) -> None:
     """Batches are filled up with empty records, so these must contribute nothing (rows of count 0 never do)."""
     if isinstance(statistic, AbstractRowStatistic):
         return
-    zeros = jnp.zeros(horizon, int)
-    empty = Trajectory(zeros, zeros, jnp.zeros(horizon), zeros - 1, jnp.zeros((), int))
-    if bool(jnp.any(statistic.contribution(empty, None) != 0)):
+    if bool(jnp.any(statistic.contribution(_empty(horizon), None) != 0)):
         raise ValueError(
             f"`{type(statistic).__name__}` contributes something for an empty record (`length` 0), which must "
             "contribute zero. Nothing was released."
         )
+
+
+def _empty(horizon: int) -> Trajectory:
+    """A record without steps."""
+    zeros = jnp.zeros(horizon, int)
+    return Trajectory(zeros, zeros, jnp.zeros(horizon), zeros - 1, jnp.zeros((), int))
 
 
 def _wide(x: np.ndarray) -> Array:
@@ -158,6 +230,11 @@ def _wide(x: np.ndarray) -> Array:
 @eqx.filter_jit
 def _of_rows(statistic: AbstractRowStatistic, rows: Any) -> Array:
     return statistic.of_rows(rows)
+
+
+@eqx.filter_jit
+def _terms(statistic: AbstractRowStatistic, rows: Any) -> tuple[Array, Array]:
+    return statistic.terms(rows)
 
 
 @eqx.filter_jit

@@ -1,14 +1,15 @@
 """`run`: simulate people who arrive one after another, exactly evaluated and compiled over seeds.
 
 One block: the learner plans from what was released; `size` people act on the published plan; their terms are summed;
-each channel makes its release. Blocks are a `lax.scan`, seeds a `vmap`. Where every statistic is a plain sum over
+each channel makes its release. Blocks are a `lax.scan`, seeds and settings a `vmap`. Where every statistic is a plain sum over
 transitions and goes to a curator, a block is one exact multinomial flow, whose cost does not depend on its size;
 otherwise people are simulated in chunks.
 """
 
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -22,6 +23,8 @@ from privrl.privacy import (
     AbstractChannel,
     AbstractLocalChannel,
     AbstractPrivatizer,
+    Certificate,
+    Ledger,
     PairingError,
     Release,
     RoundsChannel,
@@ -58,37 +61,126 @@ def run(
     Returns:
         exact regret per seed and episode, the last plan, and the certificate.
     """
-    if not isinstance(learner, AbstractOnlineLearner):
-        raise PairingError(
-            f"`{type(learner).__name__}` learns from a table, not while people take part. Use `privrl.fit`, or an "
-            "online learner such as `UCBVI`."
-        )
-    if episodes < 1 or seeds < 1:
-        raise ValueError(f"`episodes` is {episodes} and `seeds` is {seeds}; both must be at least 1.")
-    if env.horizon != learner.horizon:
+    return sweep(env, [(learner, privatizer)], episodes=episodes, key=key, seeds=seeds, flow=flow)[0]
+
+
+def sweep(
+    env: Any,
+    settings: Sequence[tuple[AbstractLearner, AbstractPrivatizer]],
+    *,
+    episodes: int,
+    key: PRNGKeyArray,
+    seeds: int = 1,
+    flow: bool = True,
+) -> list[Run]:
+    """`run` for several settings together, compiled once: budgets, bonus scales, anything that is a number.
+
+    Arguments:
+        settings: pairs of learner and privatizer that differ in numbers only (not in shapes, schedules or kinds of
+            noise). Every setting and every seed has randomness of its own.
+
+    Returns:
+        one `Run` per setting; `seconds` is the time of all of them.
+    """
+    if episodes < 1 or seeds < 1 or not settings:
         raise ValueError(
-            f"The world has `horizon`={env.horizon} and the learner {learner.horizon}. Give both the same."
+            f"`episodes` is {episodes}, `seeds` is {seeds} and there are {len(settings)} settings; all must be at least 1."
         )
     started = time.perf_counter()
-    name = type(learner).__name__
-    ends = learner.blocks(episodes)
-    declared = learner.declare(len(ends))
-    privatizer.check(name, declared)
-    ledger = privatizer.calibrate(declared)
-    channels = {d.name: privatizer.channel(d, ledger) for d in declared}
+    prepared = [_Setting.of(env, learner, privatizer, episodes) for learner, privatizer in settings]
+    ends, channels = prepared[0].ends, prepared[0].channels
     flowing = flow and hasattr(env, "flow") and all(_flows(channel) for channel in channels.values())
-    keys = jax.random.split(key, seeds)
-    policy, regret, counts = _simulate_seeds(env, learner, channels, jnp.asarray(ends), flowing, keys)
-    ledger.reconcile({name: int(np.max(count)) for name, count in counts.items()})
-    certificate = privatizer.certificate(
-        ledger,
-        learner=name,
-        unit="user",
-        bounds={**learner.bounds(), "episodes per unit": 1},
-        noise_source=Seeded.description,
-        notion="joint" if privatizer.notion == "central" else None,
-    )
-    return Run(policy, certificate, np.asarray(ends), np.asarray(regret), time.perf_counter() - started)
+    keys = jax.random.split(key, (len(settings), seeds))
+    stacked = _stacked([(one.learner, one.channels) for one in prepared])
+    policy, regret, counts = _simulate_settings(env, *stacked, jnp.asarray(ends), flowing, keys)
+    for i, one in enumerate(prepared):
+        one.ledger.reconcile({name: int(np.max(count[i])) for name, count in counts.items()})
+    seconds = time.perf_counter() - started
+    return [
+        Run(
+            jax.tree.map(lambda x, i=i: x[i], policy),
+            one.certificate(),
+            np.asarray(ends),
+            np.asarray(regret[i]),
+            seconds,
+        )
+        for i, one in enumerate(prepared)
+    ]
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """A learner and its way to people, before anybody was touched."""
+
+    learner: AbstractOnlineLearner
+    privatizer: AbstractPrivatizer
+    ledger: Ledger
+    channels: dict[str, AbstractChannel]
+    ends: Int[np.ndarray, " B"]
+
+    @classmethod
+    def of(cls, env: Any, learner: AbstractLearner, privatizer: AbstractPrivatizer, episodes: int) -> "_Setting":
+        if not isinstance(learner, AbstractOnlineLearner):
+            raise PairingError(
+                f"`{type(learner).__name__}` learns from a table, not while people take part. Use `privrl.fit`, or an "
+                "online learner such as `UCBVI`."
+            )
+        if env.horizon != learner.horizon:
+            raise ValueError(
+                f"The world has `horizon`={env.horizon} and the learner {learner.horizon}. Give both the same."
+            )
+        ends = learner.blocks(episodes)
+        declared = learner.declare(len(ends))
+        privatizer.check(type(learner).__name__, declared)
+        ledger = privatizer.calibrate(declared)
+        return cls(learner, privatizer, ledger, {d.name: privatizer.channel(d, ledger) for d in declared}, ends)
+
+    def certificate(self) -> Certificate:
+        return self.privatizer.certificate(
+            self.ledger,
+            learner=type(self.learner).__name__,
+            unit="user",
+            bounds={**self.learner.bounds(), "episodes per unit": 1},
+            noise_source=Seeded.description,
+            notion="joint" if self.privatizer.notion == "central" else None,
+        )
+
+
+def _stacked(settings: Sequence[tuple[AbstractOnlineLearner, dict[str, AbstractChannel]]]) -> tuple[Any, Any]:
+    """All settings as one, with a leading axis on every array; refused if they differ in anything else."""
+    arrays, rest = zip(*(eqx.partition(setting, eqx.is_array) for setting in settings), strict=True)
+    shapes = [[leaf.shape for leaf in jax.tree.leaves(one)] for one in arrays]
+    if any(not eqx.tree_equal(other, rest[0]) for other in rest) or any(other != shapes[0] for other in shapes):
+        raise ValueError(
+            "The settings of a `sweep` may differ in numbers only (budgets, bonus scales); these differ in shapes, "
+            "schedules or kinds of noise. Run them one by one."
+        )
+    return eqx.combine(jax.tree.map(lambda *leaves: jnp.stack(leaves), *arrays), rest[0])
+
+
+class SimulationKeys(NamedTuple):
+    """The randomness of one seed of a simulation: each purpose has a key of its own."""
+
+    people: PRNGKeyArray
+    noise: PRNGKeyArray
+    reports: PRNGKeyArray
+    ties: PRNGKeyArray
+
+    @classmethod
+    def of(cls, key: PRNGKeyArray) -> "SimulationKeys":
+        return cls(*jax.random.split(key, 4))
+
+    def white(self, number: int, t: int | Int[Array, ""], i: int) -> PRNGKeyArray:
+        """For the i-th draw of noise in block t of the statistic with this number."""
+        return jax.random.fold_in(jax.random.fold_in(jax.random.fold_in(self.noise, number), t), i)
+
+    def block(self, t: int | Int[Array, ""]) -> PRNGKeyArray:
+        """For the people of block t."""
+        return jax.random.fold_in(self.people, t)
+
+    def person(self, t: int | Int[Array, ""], index: int | Int[Array, ""]) -> PRNGKeyArray:
+        """For what happens to one of them."""
+        return jax.random.fold_in(self.block(t), index)
 
 
 def _row_statistic(channel: AbstractChannel) -> AbstractRowStatistic:
@@ -139,33 +231,32 @@ def _simulate(
     key: PRNGKeyArray,
 ) -> tuple[Any, Array, dict[str, Array]]:
     """One seed: the policy after the last release, exact regret per block, and how many releases were made."""
-    people_key, noise_key, own_key, tie_key = jax.random.split(key, 4)
+    keys = SimulationKeys.of(key)
     symbols = any(isinstance(channel, SymbolChannel) for channel in channels.values())
     optimal = env.optimal_value
     asks_per_plan: dict[str, int] = {}
 
     def white(name: str, t: Int[Array, ""], i: int, shape: tuple[int, ...]) -> Array:
-        channel_key = jax.random.fold_in(noise_key, list(channels).index(name))
-        return standard_normal(jax.random.fold_in(jax.random.fold_in(channel_key, t), i), shape)
+        return standard_normal(keys.white(list(channels).index(name), t, i), shape)
 
     def plan(memory: Any, memories: Any, released: Any, t: Int[Array, ""], seen: Int[Array, ""]) -> tuple[Any, Plan]:
         ask, counts = asker(channels, memories, lambda name, i, shape: white(name, t, i, shape))
         memory, plan = learner.next_plan(memory, released, ask, seen)
         asks_per_plan.update(counts)
         if symbols:  # people are shown one deterministic policy, so that a report of states says which action was taken
-            plan = Plan(plan.policy.realised(jax.random.fold_in(tie_key, t)), plan.question)
+            plan = Plan(plan.policy.realised(jax.random.fold_in(keys.ties, t)), plan.question)
         return memory, plan
 
     def block(carry: Any, x: tuple[Array, Array, Array]) -> tuple[Any, Array]:
         t, begin, end = x
         memory, memories, released, counts = carry
         memory, published = plan(memory, memories, released, t, begin)
-        block_key = jax.random.fold_in(people_key, t)
+        block_key = keys.block(t)
         if flowing:
             rows = env.transitions(env.flow(published.policy, end - begin, block_key))
             totals = {name: _row_statistic(channel).of_rows(rows) for name, channel in channels.items()}
         else:
-            totals = _totals(env, channels, published, begin, end, block_key, jax.random.fold_in(own_key, t))
+            totals = _totals(env, channels, published, begin, end, block_key, jax.random.fold_in(keys.reports, t))
         memories, released, counts = dict(memories), dict(released), dict(counts)
         for name, channel in channels.items():
             fresh = lambda i, name=name, shape=channel.statistic.shape: white(name, t, i, shape)  # noqa: E731
@@ -191,7 +282,10 @@ def _simulate(
     return last.policy, regret, counts
 
 
-_simulate_seeds = eqx.filter_jit(eqx.filter_vmap(_simulate, in_axes=(None, None, None, None, None, 0)))
+_simulate_seeds = eqx.filter_vmap(_simulate, in_axes=(None, None, None, None, None, 0))
+_simulate_settings = eqx.filter_jit(
+    eqx.filter_vmap(_simulate_seeds, in_axes=(None, eqx.if_array(0), eqx.if_array(0), None, None, 0))
+)
 
 
 def _totals(

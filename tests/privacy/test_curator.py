@@ -1,5 +1,7 @@
 """The curator: the noise it adds has the law it declares, once per release, and it refuses before it looks."""
 
+import math
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -42,6 +44,12 @@ class Crowd(AbstractPeople):
         if included is not None:
             self.shares.append(included(20_000).mean())
         return jnp.zeros(statistic.shape)
+
+    def units(self, statistic, included, lattice):
+        return np.asarray(self.total(statistic, included), np.int64)
+
+    def filled(self, statistic):
+        return 2 * math.prod(statistic.shape)
 
     def part(self, chosen):
         raise AssertionError("nobody is split here")

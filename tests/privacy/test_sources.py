@@ -1,8 +1,5 @@
 """Sources of noise. Kolmogorov-Smirnov tests reject at p < 1e-6."""
 
-import os
-import tracemalloc
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +7,7 @@ import pytest
 from scipy import stats
 
 import privrl  # noqa: F401  (turns on float64)
-from privrl.privacy import _sources
+from privrl.privacy import Stream, _sources
 from privrl.privacy._sources import AbstractSource, NoiseReuseError, Seeded, System, record_draws
 
 
@@ -18,8 +15,8 @@ def sources() -> list[AbstractSource]:
     return [Seeded(jax.random.key(0)), System()]
 
 
-@pytest.mark.parametrize("source", sources())
-def test_draws_follow_their_laws(source: AbstractSource) -> None:
+def test_seeded_draws_follow_their_laws() -> None:
+    source = Seeded(jax.random.key(0))
     for name, law in (("normal", "norm"), ("laplace", "laplace"), ("uniform", "uniform")):
         drawn = np.asarray(getattr(source, name)((name,), (70, 1000)))
         assert drawn.dtype == np.float64
@@ -27,15 +24,31 @@ def test_draws_follow_their_laws(source: AbstractSource) -> None:
         assert stats.kstest(drawn.ravel(), law).pvalue > 1e-6
 
 
+def test_coins_of_the_system_are_uniform_and_never_0_or_1() -> None:
+    drawn = System().uniform(("coins",), (70, 1000))
+    assert drawn.shape == (70, 1000)
+    assert stats.kstest(drawn.ravel(), "uniform").pvalue > 1e-6
+
+    class Extreme(Stream):
+        def __init__(self, word: int) -> None:
+            self.word = word
+
+        def words(self, count: int) -> np.ndarray:
+            return np.full(count, self.word, np.uint64)
+
+    assert 0 < _sources.coins(Extreme(0), (3,)).min() < _sources.coins(Extreme(2**64 - 1), (3,)).max() < 1
+
+
 @pytest.mark.parametrize("source", sources())
 def test_a_label_can_be_drawn_once(source: AbstractSource) -> None:
-    source.normal(("gram", 3), (2,))
-    source.normal(("gram", 4), (2,))
-    for draw in (source.normal, source.laplace, source.uniform):
+    source.uniform(("gram", 3), (2,))
+    source.uniform(("gram", 4), (2,))
+    others = [source.normal] if isinstance(source, Seeded) else [lambda label, shape: source.stream(label)]
+    for draw in (source.uniform, *others):
         with pytest.raises(NoiseReuseError, match="gram"):
             draw(("gram", 3), (2,))
     with pytest.raises(NoiseReuseError):
-        source.normal(("gram", np.int64(4)), (2,))
+        source.uniform(("gram", np.int64(4)), (2,))
 
 
 def test_seeded_draws_do_not_depend_on_order() -> None:
@@ -63,43 +76,23 @@ def test_labels_have_distinct_digests() -> None:
 
 def test_bad_labels_are_refused() -> None:
     with pytest.raises(TypeError):
-        System().normal(("gram", 1.0), (2,))  # type: ignore[arg-type]
+        System().stream(("gram", 1.0))  # type: ignore[arg-type]
     with pytest.raises(TypeError):
-        System().normal((True,), (2,))
+        System().stream((True,))
     with pytest.raises(ValueError, match="empty"):
-        System().normal((), (2,))
+        System().stream(())
 
 
 def test_descriptions_tell_simulation_from_production() -> None:
     seeded, system = sources()
-    assert seeded.seeded
     assert "simulation" in seeded.description
-    assert not system.seeded
-    assert system.description == "operating system randomness, floating point"
+    assert "protects nobody" in seeded.description
+    assert "whole numbers on a lattice" in system.description
 
 
-def test_system_draws_are_never_repeated() -> None:
-    assert not np.array_equal(System().normal(("x",), (4,)), System().normal(("x",), (4,)))
-
-
-@pytest.mark.parametrize("byte", [b"\x00", b"\xff"])
-def test_system_survives_extreme_bits(byte: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "urandom", lambda n: byte * n)
-    source, sign = System(), -1.0 if byte == b"\x00" else 1.0
-    normal, laplace = source.normal(("n",), (3,)), source.laplace(("l",), (3,))
-    np.testing.assert_allclose(normal, sign * -stats.norm.ppf(2.0**-53))
-    np.testing.assert_allclose(laplace, sign * 52 * np.log(2.0))
-    assert np.all((source.uniform(("u",), (3,)) > 0) & (source.uniform(("v",), (3,)) < 1))
-
-
-def test_system_needs_little_more_memory_than_its_output() -> None:
-    source = System()
-    source.normal(("warm",), (1,))
-    tracemalloc.start()
-    drawn = source.normal(("big",), (1000, 2000))
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 1.25 * drawn.nbytes
+def test_system_streams_are_never_repeated() -> None:
+    one, two = System().stream(("x",)), System().stream(("x",))
+    assert not np.array_equal(one.words(4), two.words(4))
 
 
 def noisy_scan(key: jax.Array) -> jax.Array:

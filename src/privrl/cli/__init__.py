@@ -1,4 +1,4 @@
-"""The command line: `privrl demo`, `list`, `fit`, `run`, `certify` and `cite`.
+"""The command line: `privrl demo`, `list`, `fit`, `run`, `certify`, `cite` and `store`.
 
 Results go to standard output, and with `--json` they are exactly one JSON object; everything else goes to standard
 error. Exit codes: 0 fine, 2 bad input, 1 failure. On an error nothing is left behind. Tracebacks are not shown (set
@@ -19,6 +19,7 @@ from privrl.cli._fit import fit
 from privrl.cli._look import certify, cite, list_
 from privrl.cli._output import complain
 from privrl.cli._run import run
+from privrl.cli._store import store
 
 _EXAMPLES = """
 Reinforcement learning that keeps its users' secrets.
@@ -72,6 +73,7 @@ app.command()(fit)
 app.command()(run)
 app.command()(certify)
 app.command()(cite)
+app.add_typer(store)
 
 _BAD_INPUT = (
     ValueError,

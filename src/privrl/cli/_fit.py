@@ -1,5 +1,6 @@
 """`privrl fit`: a policy from a table of people, or from data sampled in a simulated world."""
 
+import contextlib
 import dataclasses
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ import privrl
 from privrl._result import Result, check_folder
 from privrl.cli._options import (
     AdjacencyOption,
+    AfterCrash,
     DeltaOption,
     EnvArgOption,
     EnvSeedOption,
@@ -86,6 +88,14 @@ def fit(
         int | None,
         typer.Option("--seed", help="Replays a simulation. On a table of real people leave it out."),
     ] = None,
+    store: Annotated[
+        Path | None,
+        typer.Option("--store", help="File that keeps every release, so that a killed fit can go on where it was."),
+    ] = None,
+    after_crash: Annotated[
+        AfterCrash,
+        typer.Option("--after-crash", help="What becomes of a release that a crash interrupted."),
+    ] = AfterCrash.burn,
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder for the policy and its certificate; required for a table.")
     ] = None,
@@ -116,9 +126,10 @@ def fit(
     }
     world = {"episodes": episodes, "seeds": seeds, "env_arg": env_arg, "env_seed": env_seed}
     if data.startswith("env:"):
+        _refuse({"store": store}, "keeps the releases of real people; these are simulated")
         result, content = _on_world(chosen, privatizer, data.removeprefix("env:"), table, world, seed)
     else:
-        result, content = _on_table(chosen, privatizer, data, table, world, seed, out)
+        result, content = _on_table(chosen, privatizer, data, table, world, seed, out, store, after_crash)
     if out is not None:
         if out.exists():
             complain(f"Replacing the result that was in `{out}`.")
@@ -153,6 +164,8 @@ def _on_table(
     world: dict[str, Any],
     seed: int | None,
     out: Path | None,
+    store: Path | None,
+    after_crash: AfterCrash,
 ) -> tuple[Result, dict[str, Any]]:
     _refuse(world, "only makes sense with simulated people, `privrl fit env:NAME`")
     missing = [_flag(name) for name in _REQUIRED if table[name] is None] + (["`--out`"] if out is None else [])
@@ -166,7 +179,11 @@ def _on_table(
         complain("Warning: noise from a `--seed` can be replayed and protects nobody. Leave it out on real people.")
     with waiting(f"learning with {recipe.name}"):
         key = None if seed is None else jax.random.key(fresh_seed(seed))
-        result = privrl.fit(episodes, learner, privatizer, key=key, unit=given["unit"])
+        with contextlib.ExitStack() as stack:
+            kept = None
+            if store is not None:
+                kept = stack.enter_context(privrl.ReleaseStore(store, after_crash=after_crash.value))
+            result = privrl.fit(episodes, learner, privatizer, key=key, unit=given["unit"], store=kept)
     return dataclasses.replace(result, report={"recipe": recipe.name, **result.report}), {"seed": seed}
 
 

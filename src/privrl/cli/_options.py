@@ -13,6 +13,13 @@ from privrl.privacy import AbstractPrivatizer, BudgetError
 from privrl.recipes import Family, Recipe, get
 
 
+class AfterCrash(StrEnum):
+    """What becomes of a release that was reserved and never written down."""
+
+    burn = "burn"
+    redraw = "redraw"
+
+
 class Neighbours(StrEnum):
     """The two neighbouring relations."""
 

@@ -125,8 +125,7 @@ def _count(certificate: Certificate) -> str:
 def _noise(certificate: Certificate) -> str:
     if "simulation" in certificate.noise_source:
         return "From a seed, so that the run can be repeated. This is a simulation: it protects nobody real."
-    exactness = " It was computed in floating point, whose last bits are not perfect noise."
     return (
-        f"From {certificate.noise_source.split(',')[0]}. Nobody, the authors of privrl included, can draw it again."
-        f"{exactness if 'floating point' in certificate.noise_source else ''}"
+        f"From {certificate.noise_source.split(',')[0]}, in whole numbers, so that no last bit gives anybody away. Nobody, "
+        "the authors of privrl included, can draw it again."
     )

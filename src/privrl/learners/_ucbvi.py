@@ -42,7 +42,7 @@ class UCBVI(AbstractOnlineLearner):
     rewards: Float[Array, "G S A"]
     horizon: int = eqx.field(static=True)
     stationary: bool = eqx.field(static=True, default=True)
-    bonus: float = eqx.field(static=True, default=1.0)
+    bonus: Float[Array, ""] = eqx.field(converter=lambda c: jnp.asarray(c, float), default=1.0)
     growth: float = eqx.field(static=True, default=1.25)
     first_block: int = eqx.field(static=True, default=20)
 

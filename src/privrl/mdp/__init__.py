@@ -3,7 +3,7 @@
 from privrl.mdp._features import AbstractFeatures, OneHotFeatures, TableFeatures
 from privrl.mdp._linear import LinearMDP, LinearMixtureMDP
 from privrl.mdp._planning import occupancy, optimal_value, optimal_values, policy_value, policy_values, regret
-from privrl.mdp._simulation import flow, flow_transitions, rollout, sample_episodes
+from privrl.mdp._simulation import action_coin, draw_action, flow, flow_transitions, rollout, sample_episodes
 from privrl.mdp._types import TabularMDP, TabularPolicy, Trajectory, Transitions
 
 __all__ = [
@@ -16,6 +16,8 @@ __all__ = [
     "TableFeatures",
     "Trajectory",
     "Transitions",
+    "action_coin",
+    "draw_action",
     "flow",
     "flow_transitions",
     "occupancy",

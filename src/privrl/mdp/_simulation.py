@@ -40,6 +40,21 @@ def _is_terminal(num_states: int, terminal: Sequence[int]) -> np.ndarray:
     return mask
 
 
+def _coins(key: AnyKey, horizon: int) -> Float[Array, "steps 2"]:
+    """Two uniform numbers per step for the action and the next state, after two for the first state."""
+    return jr.uniform(key, (horizon + 1, 2))
+
+
+def action_coin(key: AnyKey, horizon: int, step: int) -> Float[Array, ""]:
+    """The uniform number with which `rollout` with this key draws its action at `step`."""
+    return _coins(key, horizon)[step + 1, 0]
+
+
+def draw_action(policy: TabularPolicy, state: int, step: int, u: float | Float[Array, ""]) -> Int[Array, ""]:
+    """An action of the policy from a uniform number in [0, 1), as `rollout` draws it."""
+    return _pick(policy.probabilities[step, state], jnp.asarray(u))
+
+
 def rollout(
     mdp: TabularMDP,
     policy: TabularPolicy,
@@ -60,7 +75,7 @@ def rollout(
         reward = r[s, a] if arrival is None else jnp.where(ends[s], 0.0, arrival[after])
         return (after, alive & ~ends[after]), (s, a, reward, after, alive)
 
-    u = jr.uniform(key, (mdp.horizon + 1, 2))
+    u = _coins(key, mdp.horizon)
     s = _pick(mdp.initial, u[0, 0])
     _, (states, actions, rewards, after, alive) = scan_stages(mdp, body, (s, ~ends[s]), (policy.probabilities, u[1:]))
     return Trajectory(states, actions, rewards, after, alive.sum())

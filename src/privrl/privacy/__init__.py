@@ -12,8 +12,10 @@ from privrl.privacy._channels import (
 from privrl.privacy._continual import BinaryTree, Fresh, Honaker, SquareRoot, every, geometric_schedule
 from privrl.privacy._curator import AbstractPeople, Curator
 from privrl.privacy._events import Event, Request
+from privrl.privacy._exact_stream import ExactStream
 from privrl.privacy._functional import GaussianProcessPath, ReleasedFunction, rkhs_norm
 from privrl.privacy._gdp import gdp_delta, gdp_epsilon, gdp_mu, rdp_epsilon, zcdp_epsilon, zcdp_rho
+from privrl.privacy._lattice import Lattice, LatticeError, filled_by, lattice_for, lattice_of_blocks, lattice_total
 from privrl.privacy._ledger import Ledger, OverspentError
 from privrl.privacy._mechanisms import (
     RandomisedResponse,
@@ -40,6 +42,8 @@ from privrl.privacy._sources import (
     standard_laplace,
     standard_normal,
 )
+from privrl.privacy._store import BurntError, ReleaseStore, StoreError, StreamFullError
+from privrl.privacy._stream import Stream
 
 __all__ = [
     "AbstractCategorical",
@@ -54,17 +58,21 @@ __all__ = [
     "BinaryTree",
     "Budget",
     "BudgetError",
+    "BurntError",
     "Central",
     "Certificate",
     "Curator",
     "DebiasedNoise",
     "Declared",
     "Event",
+    "ExactStream",
     "Fresh",
     "GaussianNoise",
     "GaussianProcessPath",
     "Honaker",
     "LaplaceNoise",
+    "Lattice",
+    "LatticeError",
     "Ledger",
     "Local",
     "NoiseReuseError",
@@ -75,11 +83,15 @@ __all__ = [
     "Published",
     "RandomisedResponse",
     "Release",
+    "ReleaseStore",
     "ReleasedFunction",
     "Request",
     "RoundsChannel",
     "Seeded",
     "SquareRoot",
+    "StoreError",
+    "Stream",
+    "StreamFullError",
     "SymbolChannel",
     "SymmetricNoise",
     "System",
@@ -88,6 +100,7 @@ __all__ = [
     "delta_of",
     "epsilon_of",
     "every",
+    "filled_by",
     "gdp_delta",
     "gdp_epsilon",
     "gdp_mu",
@@ -95,6 +108,9 @@ __all__ = [
     "l2_of_outer_products",
     "l2_of_scaled",
     "l2_of_sum",
+    "lattice_for",
+    "lattice_of_blocks",
+    "lattice_total",
     "mu_of",
     "rdp_epsilon",
     "read_certificate",

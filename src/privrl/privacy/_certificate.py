@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from privrl.privacy._accounting import epsilon_of, mu_of, rho_of
 from privrl.privacy._events import Event
+from privrl.privacy._gdp import zcdp_epsilon
 from privrl.privacy._ledger import Ledger
 from privrl.privacy._release import Adjacency
 
@@ -32,6 +33,8 @@ class Certificate:
 
     Attributes:
         epsilon, delta: the guarantee; infinite if there is none.
+        epsilon_zcdp: the larger epsilon that follows from rho alone, by the standard conversion: what a reader who trusts
+            only zero-concentrated privacy of discrete Gaussian noise may rely on.
         rho, mu: the same cost as zero-concentrated and Gaussian privacy, where these apply.
         notion: central, joint, local or none.
         adjacency, unit: what it means for two data sets to be neighbours.
@@ -45,6 +48,7 @@ class Certificate:
 
     epsilon: float
     delta: float
+    epsilon_zcdp: float | None
     rho: float | None
     mu: float | None
     notion: Notion
@@ -132,6 +136,8 @@ class Certificate:
             lines.append("  guarantee   none: epsilon is infinite")
         else:
             lines.append(f"  guarantee   epsilon = {self.epsilon:.4g}, delta = {self.delta:.3g}")
+        if self.epsilon_zcdp is not None and math.isfinite(self.epsilon_zcdp):
+            lines.append(f"  by zCDP     epsilon = {self.epsilon_zcdp:.4g}, without the exact Gaussian argument")
         strength = [f"{k} = {v:.4g}" for k, v in (("mu", self.mu), ("rho", self.rho)) if v is not None and v < math.inf]
         if strength:
             lines.append(f"  that is     {', '.join(strength)}; composed by {self.accountant}")
@@ -162,10 +168,12 @@ def _cost(events: Sequence[Event], delta: float, adjacency: Adjacency) -> dict[s
         accountant = "pure composition"
     else:
         accountant = "the privacy loss distribution (dp-accounting)"
+    rho = None if sampled else float(rho_of(events))
     return {
         "epsilon": float(epsilon_of(events, delta, adjacency=adjacency)),
+        "epsilon_zcdp": None if rho is None or mu is None or delta == 0 else zcdp_epsilon(rho, delta),
         "mu": mu,
-        "rho": None if sampled else float(rho_of(events)),
+        "rho": rho,
         "accountant": accountant,
     }
 

@@ -18,10 +18,13 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from privrl.privacy._continual import AbstractContinual
+from privrl.privacy._discrete import respond
+from privrl.privacy._lattice import Lattice, filled_by, lattice_for, lattice_total
 from privrl.privacy._mechanisms import RandomisedResponse, add_noise
 from privrl.privacy._noise import AbstractNoise, DebiasedNoise, GaussianNoise, LaplaceNoise, SymmetricNoise
 from privrl.privacy._release import AbstractCategorical, AbstractStatistic, Release
 from privrl.privacy._sources import standard_normal, uniform
+from privrl.privacy._stream import Stream
 
 Fresh = Callable[[int], Array]
 Mechanism = Literal["gaussian", "laplace"]
@@ -48,6 +51,28 @@ def sensitivity_of(statistic: AbstractStatistic, mechanism: Mechanism, adjacency
             "finite number. Nothing was released."
         )
     return sensitivity
+
+
+def lattice_of(
+    statistic: AbstractStatistic,
+    mechanism: Mechanism,
+    adjacency: Any,
+    scale: Float[Array, ""] | float,
+    record: Any,
+    question: Any,
+) -> Lattice:
+    """The lattice of one release of a statistic whose floating-point noise would have `scale`.
+
+    Records have the form of `record`.
+    """
+    sensitivity = sensitivity_of(statistic, mechanism, adjacency)
+    return lattice_for(
+        parameter=sensitivity / float(scale),
+        sensitivity=sensitivity,
+        norm=sensitivity_of(statistic, mechanism, "add-remove"),
+        filled=filled_by(statistic, record, question),
+        kind="l1" if mechanism == "laplace" else "l2",
+    )
 
 
 class AbstractChannel(eqx.Module):
@@ -163,7 +188,11 @@ class AbstractLocalChannel(AbstractChannel):
 
     @abc.abstractmethod
     def report(self, record: Any, question: Any, index: Int[Array, ""], white: Array) -> Array:
-        """The one message of person number `index`."""
+        """The one message of person number `index`, in floating point: for simulations."""
+
+    @abc.abstractmethod
+    def report_exactly(self, record: Any, question: Any, index: Int[Array, ""], stream: Stream) -> np.ndarray:
+        """The same message with exact noise from a cryptographic stream: for real people."""
 
     @abc.abstractmethod
     def decode(self, report: Array, question: Any, index: Int[Array, ""]) -> tuple[Array, Array]:
@@ -211,8 +240,14 @@ class SymbolChannel(AbstractLocalChannel):
         return "uniform", (2,)
 
     def report(self, record: Any, question: Any, index: Int[Array, ""], white: Array) -> Int[Array, ""]:
-        symbol = self.statistic.symbol(record, question, index)
-        return self.response.respond(jnp.clip(symbol, 0, self.statistic.num_symbols - 1), white)
+        return self.response.respond(self._symbol(record, question, index), white)
+
+    def report_exactly(self, record: Any, question: Any, index: Int[Array, ""], stream: Stream) -> np.ndarray:
+        symbol = int(self._symbol(record, question, index))
+        return np.asarray(respond(stream, symbol, self.statistic.num_symbols, float(self.response.epsilon)))
+
+    def _symbol(self, record: Any, question: Any, index: Int[Array, ""]) -> Int[Array, ""]:
+        return jnp.clip(self.statistic.symbol(record, question, index), 0, self.statistic.num_symbols - 1)
 
     def decode(self, report: Int[Array, ""], question: Any, index: Int[Array, ""]) -> tuple[Array, Array]:
         value = self.statistic.tally(self.response.debias(report), question, index)
@@ -248,6 +283,15 @@ class VectorChannel(AbstractLocalChannel):
         del index
         law = law_of(self.statistic, "gaussian", self.scale)
         return self.statistic.contribution(record, question) + law.scaled(white)
+
+    def report_exactly(self, record: Any, question: Any, index: Int[Array, ""], stream: Stream) -> np.ndarray:
+        if self.scale == 0:
+            return np.asarray(self.statistic.contribution(record, question))
+        lattice = lattice_of(self.statistic, "gaussian", "replace-one", self.scale, record, question)
+        law = law_of(self.statistic, "gaussian", lattice.scale)
+        one = jax.tree.map(lambda x: jnp.asarray(x)[None], record)
+        units = lattice_total(self.statistic, one, question, jnp.ones(1, bool), lattice)
+        return np.asarray(lattice.release(law, lattice.noisy(law, units, stream)).value)
 
     def decode(self, report: Array, question: Any, index: Int[Array, ""]) -> tuple[Array, Array]:
         del question, index

@@ -55,6 +55,15 @@ class AbstractContinual(eqx.Module):
         """Variance of every entry of noise_t."""
         return jnp.asarray(self._variances())[t]
 
+    def matrix(self) -> Float64[np.ndarray, "steps steps"]:
+        """B: what the white noise of step j adds to release t; lower triangular, with a positive diagonal."""
+        unit = jnp.eye(self.steps)
+
+        def step(state: Array, t: Array) -> tuple[Array, Array]:
+            return self.step(state, lambda _: unit[t], t)
+
+        return np.asarray(jax.lax.scan(step, self.init((self.steps,)), jnp.arange(self.steps))[1])
+
     def mean_squared_error(self) -> float:
         """Mean over the steps of the squared error of one entry at leaf sensitivity 1 and mu = 1."""
         return float(self.factor**2 * self._variances().mean())

@@ -1,17 +1,21 @@
 """The curator of a data set at rest: the only one who sees people, and answers with releases."""
 
 import abc
+import os
 from collections.abc import Callable
 
 import numpy as np
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, Float64, Int64
 
 from privrl.privacy._channels import Mechanism, law_of, sensitivity_of
 from privrl.privacy._functional import GaussianProcessPath, ReleasedFunction
-from privrl.privacy._ledger import Ledger
+from privrl.privacy._lattice import Lattice, lattice_for
+from privrl.privacy._ledger import Ledger, OverspentError
 from privrl.privacy._mechanisms import add_noise
 from privrl.privacy._release import AbstractStatistic, Release
-from privrl.privacy._sources import AbstractSource
+from privrl.privacy._sources import AbstractSource, Seeded, System, coins
+from privrl.privacy._store import BurntError, ReleaseStore
+from privrl.privacy._stream import Stream
 
 
 class AbstractPeople(abc.ABC):
@@ -32,6 +36,16 @@ class AbstractPeople(abc.ABC):
         """The sum of the statistic over all kept records, or over those that `included(n)` marks, n at a time."""
 
     @abc.abstractmethod
+    def units(
+        self, statistic: AbstractStatistic, included: Callable[[int], np.ndarray] | None, lattice: Lattice
+    ) -> Int64[np.ndarray, "..."]:
+        """The same sum exactly, in units of a lattice."""
+
+    @abc.abstractmethod
+    def filled(self, statistic: AbstractStatistic) -> int:
+        """The largest number of entries of the sum that two records can fill."""
+
+    @abc.abstractmethod
     def part(self, chosen: Bool[np.ndarray, " U"]) -> "AbstractPeople":
         """The marked people alone, all their records with them; people are numbered as on every pass."""
 
@@ -43,7 +57,12 @@ class Curator:
     neighbouring data sets one by one (missing ones contribute zero, which is within the bound of one term), their sums
     differ by at most `records_per_unit` times the statistic's sensitivity. Noise of scale sensitivity / parameter is
     drawn once per release, after the ledger has agreed and before anything is returned. Statistics may depend on
-    earlier releases: the parameter is fixed beforehand, so this is ordinary adaptive composition.
+    earlier releases: the parameter is fixed beforehand, so this is ordinary adaptive composition. Randomness from the
+    operating system makes exact noise on a lattice; a seed makes floating-point noise, which protects nobody.
+
+    With a store, every release is reserved there before its noise is drawn and kept before it is returned. Asked again
+    after a crash, a release that was kept is read, not drawn; one that was only reserved is lost: it stays counted, and
+    what is left of the budget pays for making it again (`Ledger.burn`).
 
     Where declarations name groups, every person draws one group, once, from a coin of their own that no record has any
     influence on; a release of a group sums over its people. Give the replaced (or added) person the same coin in both
@@ -51,11 +70,19 @@ class Curator:
     the cost (parallel composition), and the coins, equally distributed in both worlds, add nothing.
     """
 
-    def __init__(self, people: AbstractPeople, ledger: Ledger, source: AbstractSource, mechanism: Mechanism) -> None:
+    def __init__(
+        self,
+        people: AbstractPeople,
+        ledger: Ledger,
+        source: AbstractSource,
+        mechanism: Mechanism,
+        store: ReleaseStore | None = None,
+    ) -> None:
         self._people = people
         self._ledger = ledger
         self._source = source
         self._mechanism: Mechanism = mechanism
+        self._store = store
         self._asked: dict[str, int] = {}
         self._parts: dict[str | None, AbstractPeople] = {None: people}
 
@@ -67,15 +94,71 @@ class Curator:
             raise ValueError(f"Release `{name}` was declared without a statistic; pass the one to release.")
         parameter = self._ledger.spend(name)
         number = self._next(name)
-        sensitivity = self._people.records_per_unit * self._sensitivity(chosen, declared.sampling)
+        sensitivity = self._sensitivity(chosen, declared.sampling)
+        people = self._people_of(declared.group)
+        included = self._sampled(people, name, number, declared.sampling)
+        if isinstance(self._source, System) and parameter < np.inf:
+            units = self._exactly(name, number, chosen, parameter, sensitivity, people, included)
+            return self._again(name, statistic) if units is None else units
+        sensitivity *= self._people.records_per_unit
         law = law_of(chosen, self._mechanism, sensitivity / parameter)
         self._ledger.record(name, sensitivity, sensitivity / parameter)
-        people = self._people_of(declared.group)
-        total = people.total(chosen, self._sampled(people, name, number, declared.sampling))
+        total = people.total(chosen, included)
         if parameter == np.inf:
             return Release(total, law)
+        assert isinstance(self._source, Seeded)
         draw = self._source.normal if law.white == "normal" else self._source.laplace
         return add_noise(total, law, draw((name, number), law.shape))
+
+    def _exactly(
+        self,
+        name: str,
+        number: int,
+        statistic: AbstractStatistic,
+        parameter: float,
+        sensitivity: float,
+        people: AbstractPeople,
+        included: Callable[[int], np.ndarray] | None,
+    ) -> Release | None:
+        """The release on a lattice, read from the store if it is there; `None` if it was lost in a crash."""
+        kind = "l1" if self._mechanism == "laplace" else "l2"
+        lattice = lattice_for(
+            parameter=parameter,
+            sensitivity=sensitivity,
+            norm=sensitivity_of(statistic, self._mechanism, "add-remove"),
+            filled=people.filled(statistic),
+            kind=kind,
+            records=self._people.records_per_unit,
+        )
+        law = law_of(statistic, self._mechanism, lattice.scale)
+        self._ledger.record(name, lattice.sensitivity, lattice.scale)
+        assert isinstance(self._source, System)
+        stream = self._source.stream((name, number))
+        if self._store is None:
+            return lattice.release(law, lattice.noisy(law, people.units(statistic, included, lattice), stream))
+        label = f"{name}/{number}"
+        charge = self._ledger.pool(name), self._ledger.charge(name, parameter)
+        units = self._store.value(label)
+        if units is None:
+            # The pass over the people comes before the reservation: a faulty table must not cost anything.
+            lost = self._store.burnt(label)
+            total = None if lost else people.units(statistic, included, lattice)
+            try:
+                units = self._store.release(label, *charge, lambda: lattice.noisy(law, total, stream))
+            except BurntError:
+                return None
+        return lattice.release(law, units)
+
+    def _again(self, name: str, statistic: AbstractStatistic | None) -> Release:
+        """Another attempt at a release that a crash has burnt, from what is left of the budget."""
+        try:
+            self._ledger.burn(name)
+        except OverspentError as error:
+            raise BurntError(
+                f"{error} A crash burnt it after its budget was reserved. Open the store with "
+                "`after_crash='redraw'`: nobody has seen the first draw, so drawing again is safe."
+            ) from error
+        return self(name, statistic)
 
     def function(
         self, name: str, function: Callable[[Array], Array], *, distance: float, beta: float, depth: int = 12
@@ -86,6 +169,8 @@ class Curator:
         """
         if not 0.0 < distance < np.inf:
             raise ValueError(f"`distance` of function `{name}` is {distance}; it must be a positive finite number.")
+        if self._store is not None:
+            raise ValueError(f"Function `{name}` cannot be kept in a store. Release it without one.")
         parameter = self._ledger.spend(name)
         self._ledger.record(name, distance, distance / parameter)
         path = GaussianProcessPath(self._source.key((name, self._next(name))), beta, depth)
@@ -116,10 +201,16 @@ class Curator:
         """Everybody, or the people of a group; all groups are drawn at once, when the first of them is asked for."""
         if group not in self._parts:
             groups = self._ledger.groups
-            coins = np.asarray(self._source.uniform(("groups",), (self._people.num_units,)))
-            drawn = np.minimum((coins * len(groups)).astype(np.int32), len(groups) - 1)
+            drawn = np.minimum((self._group_coins() * len(groups)).astype(np.int32), len(groups) - 1)
             self._parts |= {name: self._people.part(drawn == i) for i, name in enumerate(groups)}
         return self._parts[group]
+
+    def _group_coins(self) -> Float64[np.ndarray, " U"]:
+        """A secret coin per person; with a store it is the same after a crash, or somebody might change groups."""
+        shape = (self._people.num_units,)
+        if self._store is None:
+            return np.asarray(self._source.uniform(("groups",), shape))
+        return coins(Stream(self._store.fact("group coins", lambda: os.urandom(32))), shape)
 
     def _sampled(
         self, people: AbstractPeople, name: str, number: int, sampling: float
@@ -133,4 +224,5 @@ class Curator:
                 f"{people.records_per_unit}. Keep one record each."
             )
         batches = iter(range(people.num_units + 1))
-        return lambda n: np.asarray(self._source.uniform((name, number, "sample", next(batches)), (n,))) < sampling
+        most = np.floor(sampling * 2.0**52) * 2.0**-52  # coins are midpoints of 2^-52: nobody is drawn more often
+        return lambda n: np.asarray(self._source.uniform((name, number, "sample", next(batches)), (n,))) < most

@@ -14,6 +14,9 @@ from privrl.privacy._events import Event
 from privrl.privacy._release import Adjacency, Declared
 
 
+_GAUSSIAN = "Gaussian noise, mu^2"
+
+
 class OverspentError(RuntimeError):
     """More was asked for than was declared; nothing was released."""
 
@@ -27,6 +30,7 @@ class _Line:
     ahead: list[float]
     spent: list[float] = field(default_factory=list)
     counted: int = 0
+    burnt: int = 0
     laws: Counter[tuple[float, float]] = field(default_factory=Counter)
 
 
@@ -63,7 +67,7 @@ class Ledger:
     def spend(self, name: str) -> float:
         """Counts one more release of a name and returns its parameter; refuses when none is left."""
         line = self._line(name)
-        if line.counted >= line.declared.times or not line.ahead:
+        if line.counted >= line.declared.times + line.burnt or not line.ahead:
             raise OverspentError(
                 f"Release `{name}` was declared {line.declared.times} times and all of them are spent. Nothing was "
                 "released. Declare more releases before the first person is touched."
@@ -94,6 +98,46 @@ class Ledger:
         gain = line.ahead.pop(0) ** 2 / count
         for other in others:
             other.ahead[:] = [(mu**2 + gain) ** 0.5 for mu in other.ahead]
+
+    def burn(self, name: str) -> None:
+        """Counts the last release of `name` as lost, and pays for one more from the releases still to come.
+
+        **Formal guarantee.** What was lost stays counted, at its full cost. The total of mu^2 stays what it was
+        calibrated to: the shares ahead of the same pool shrink by one factor, so this is a privacy filter like `skip`.
+        When a release was lost does not depend on anybody's data beyond earlier releases. Refused where there is
+        nothing to share: no release ahead, or noise other than unsampled Gaussian noise.
+        """
+        line, pool = self._line(name), self.pool(name)
+        lines = [other for other in self._lines.values() if self.pool(other.event.name) == pool]
+        total = sum(mu**2 for other in lines for mu in other.ahead)
+        if not pool.startswith(_GAUSSIAN) or line.declared.access != "rounds" or not total:
+            raise OverspentError(f"A release of `{name}` was lost, and no budget is left to make it again.")
+        lost = line.spent[-1]
+        line.ahead.insert(0, lost)
+        line.burnt += 1
+        shrink = (total / (total + lost**2)) ** 0.5
+        for other in lines:
+            other.ahead[:] = [mu * shrink for mu in other.ahead]
+
+    def pool(self, name: str) -> str:
+        """The pot that a release is paid from: Gaussian releases of one group share one, others have their own."""
+        event = self._line(name).event
+        if event.mechanism != "gaussian" or event.sampling < 1:
+            return f"release {name}"
+        return _GAUSSIAN if event.group is None else f"{_GAUSSIAN} of group {event.group}"
+
+    def charge(self, name: str, parameter: float) -> float:
+        """What one release takes from its pool: mu^2 of Gaussian noise; otherwise it is one of so many releases."""
+        return parameter**2 if self.pool(name).startswith(_GAUSSIAN) else 1.0
+
+    def limits(self) -> dict[str, float]:
+        """What all declared releases take from each pool: the hard budget. Fixed, whatever is skipped or burnt."""
+        limits: dict[str, float] = {}
+        for name, line in self._lines.items():
+            pool = self.pool(name)
+            charges = [self.charge(name, parameter) for parameter in line.spent + line.ahead]
+            limits[pool] = limits.get(pool, 0.0) + sum(charges)
+        return limits
 
     def record(self, name: str, sensitivity: float, scale: float) -> None:
         """Notes the public law of a release: the sensitivity it was calibrated for and its noise scale."""
@@ -126,6 +170,7 @@ class Ledger:
                 "access": line.declared.access,
                 "declared": line.declared.times,
                 "counted": line.counted,
+                "burnt": line.burnt,
                 "laws": [
                     {"sensitivity": sensitivity, "scale": scale, "times": times}
                     for (sensitivity, scale), times in line.laws.items()

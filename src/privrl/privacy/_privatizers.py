@@ -78,6 +78,7 @@ class AbstractPrivatizer(abc.ABC):
         bounds: Mapping[str, Any],
         noise_source: str,
         notion: Notion | None = None,
+        notes: tuple[str, ...] = (),
     ) -> Certificate:
         """What the declared releases of a ledger reveal; `notion` if the verb knows better than the privatizer."""
         return Certificate.of(
@@ -90,6 +91,7 @@ class AbstractPrivatizer(abc.ABC):
             version=version("privrl"),
             learner=learner,
             claimed=self.claimed,
+            notes=notes,
         )
 
     @abc.abstractmethod

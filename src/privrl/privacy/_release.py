@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 import equinox as eqx
 import jax
-from jaxtyping import Array
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
 
 from privrl.privacy._noise import AbstractNoise
 
@@ -39,6 +40,13 @@ class AbstractStatistic(eqx.Module):
     @abc.abstractmethod
     def contribution(self, record: Any, question: Any) -> Array:
         """One person's term of the sum; `question` is the public pytree that was published when they took part."""
+
+    def parts(self, record: Any, question: Any) -> tuple[Int[Array, " P"], Float[Array, "P *block"]]:
+        """The same term in blocks: for each its place in the array, cut into blocks of that shape, and its entries.
+
+        Sums over very large arrays that one person hardly touches add blocks only. Blocks of one place add up.
+        """
+        return jnp.zeros(1, int), self.contribution(record, question)[None]
 
     @abc.abstractmethod
     def l2(self, adjacency: Adjacency) -> float:

@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import ClassVar
 
 import jax
@@ -18,10 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Float64, PRNGKeyArray
 
+from privrl.privacy._stream import Stream
+
 Label = tuple[str | int | np.integer, ...]
 KeyData = tuple[int, ...]
 
-_CHUNK = 1 << 16
 _recording: list[KeyData] | None = None
 
 
@@ -80,21 +81,12 @@ def _record(key: PRNGKeyArray) -> None:
 
 
 class AbstractSource(abc.ABC):
-    """Noise by name, on the host: each label, such as `("gram", 3)`, can be drawn once from one source."""
+    """Randomness by name, on the host: each label, such as `("gram", 3)`, can be drawn once from one source."""
 
-    seeded: ClassVar[bool]
     description: ClassVar[str]
 
     def __init__(self) -> None:
         self._drawn: set[bytes] = set()
-
-    @abc.abstractmethod
-    def normal(self, label: Label, shape: tuple[int, ...]) -> Float[Array | np.ndarray, "..."]:
-        """Independent N(0, 1) entries."""
-
-    @abc.abstractmethod
-    def laplace(self, label: Label, shape: tuple[int, ...]) -> Float[Array | np.ndarray, "..."]:
-        """Independent entries of density exp(-|x|)/2."""
 
     @abc.abstractmethod
     def uniform(self, label: Label, shape: tuple[int, ...]) -> Float[Array | np.ndarray, "..."]:
@@ -117,9 +109,8 @@ class AbstractSource(abc.ABC):
 
 
 class Seeded(AbstractSource):
-    """Replayable noise for simulations: the label alone decides the draw, in whatever order labels are drawn."""
+    """Replayable floating-point noise for simulations: the label alone decides the draw, in whatever order."""
 
-    seeded: ClassVar[bool] = True
     description: ClassVar[str] = "simulation: seeded, protects nobody"
 
     def __init__(self, key: PRNGKeyArray) -> None:
@@ -127,18 +118,17 @@ class Seeded(AbstractSource):
         self._key = key
 
     def normal(self, label: Label, shape: tuple[int, ...]) -> Float[Array, "..."]:
-        return standard_normal(self._folded(label), shape)
+        """Independent N(0, 1) entries."""
+        return standard_normal(self.key(label), shape)
 
     def laplace(self, label: Label, shape: tuple[int, ...]) -> Float[Array, "..."]:
-        return standard_laplace(self._folded(label), shape)
+        """Independent entries of density exp(-|x|)/2."""
+        return standard_laplace(self.key(label), shape)
 
     def uniform(self, label: Label, shape: tuple[int, ...]) -> Float[Array, "..."]:
-        return uniform(self._folded(label), shape)
+        return uniform(self.key(label), shape)
 
     def key(self, label: Label) -> PRNGKeyArray:
-        return self._folded(label)
-
-    def _folded(self, label: Label) -> PRNGKeyArray:
         key = self._key
         for word in np.frombuffer(self._claim(label), "<u4"):
             key = jax.random.fold_in(key, word)
@@ -146,47 +136,31 @@ class Seeded(AbstractSource):
 
 
 class System(AbstractSource):
-    """Noise from the operating system's cryptographic randomness: nobody can replay it.
+    """Randomness from the operating system, which nobody can replay: a cryptographic stream for every label.
 
-    The draws are continuous laws rounded to float64 by inverting distribution functions, so they are only as good as
-    floating point: the last bits of a noisy sum can leak, and the description says so.
+    Noise made from it consists of whole numbers on a lattice (see `_lattice.py`).
     """
 
-    seeded: ClassVar[bool] = False
-    description: ClassVar[str] = "operating system randomness, floating point"
+    description: ClassVar[str] = "cryptographic randomness from the operating system, whole numbers on a lattice"
 
-    def normal(self, label: Label, shape: tuple[int, ...]) -> Float64[np.ndarray, "..."]:
-        from scipy.special import ndtri
-
-        return self._draw(label, shape, ndtri)
-
-    def laplace(self, label: Label, shape: tuple[int, ...]) -> Float64[np.ndarray, "..."]:
-        return self._draw(label, shape, lambda u: np.where(u < 0.5, np.log(2.0 * u), -np.log(2.0 * (1.0 - u))))
+    def stream(self, label: Label) -> Stream:
+        """Random words for one release."""
+        self._claim(label)
+        return Stream()
 
     def uniform(self, label: Label, shape: tuple[int, ...]) -> Float64[np.ndarray, "..."]:
-        return self._draw(label, shape, lambda u: u)
+        return coins(self.stream(label), shape)
 
     def key(self, label: Label) -> PRNGKeyArray:
+        """A key of 64 random bits; what is drawn from it is floating point."""
         self._claim(label)
         return jax.random.wrap_key_data(jnp.asarray(np.frombuffer(os.urandom(8), np.uint32)), impl="threefry2x32")
 
-    def _draw(
-        self, label: Label, shape: tuple[int, ...], inverse: Callable[[np.ndarray], np.ndarray]
-    ) -> Float64[np.ndarray, "..."]:
-        self._claim(label)
-        drawn = np.empty(math.prod(shape))
-        for start in range(0, drawn.size, _CHUNK):  # in pieces, so that memory stays near one output array
-            piece = drawn[start : start + _CHUNK]
-            piece[:] = inverse(_open_uniform(np.frombuffer(os.urandom(8 * piece.size), np.uint64)))
-        return drawn.reshape(shape)
 
-
-def _open_uniform(bits: np.ndarray) -> np.ndarray:
-    """Uniform on the midpoints (k + 1/2) 2^-52: exact in float64, symmetric about 1/2, never 0 or 1.
-
-    With 53 bits k + 1/2 would be rounded, and the largest k would give 1 and an infinite normal.
-    """
-    return ((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+def coins(stream: Stream, shape: tuple[int, ...]) -> Float64[np.ndarray, "..."]:
+    """Uniform on the midpoints (k + 1/2) 2^-52: exact in float64, symmetric about 1/2, never 0 or 1."""
+    bits = stream.words(math.prod(shape)) >> np.uint64(12)
+    return ((bits.astype(np.float64) + 0.5) * 2.0**-52).reshape(shape)
 
 
 def _digest(label: Label) -> bytes:

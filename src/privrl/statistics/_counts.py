@@ -93,13 +93,13 @@ class AbstractCounts(AbstractRowStatistic):
             weight = weight * (self.contribution_norm / norm)
         return eqx.tree_at(lambda r: (r.count, r.reward), rows, (weight, rows.reward * weight))
 
-    def of_rows(self, rows: Transitions) -> Array:
+    def terms(self, rows: Transitions) -> tuple[Int[Array, " N"], Float[Array, " N"]]:
         cell, kept = self._place(rows)
         inside = self._inside(rows) & kept
         if self.counting == "per-stage" and self.stage is None:
             cell = (rows.step, *cell)
-        cell = tuple(jnp.where(inside, index, 0) for index in cell)
-        return jnp.zeros(self.shape).at[cell].add(jnp.where(inside, self._weight(rows), 0.0))
+        place = jnp.ravel_multi_index(tuple(jnp.where(inside, i, 0) for i in cell), self.shape, mode="clip")
+        return place, jnp.where(inside, self._weight(rows), 0.0)
 
     def l2(self, adjacency: Adjacency) -> float:
         norm = float(self.horizon) if self.counting == "pooled" else math.sqrt(self._most_cells)
@@ -148,6 +148,10 @@ class AbstractPairCounts(AbstractCounts):
 class VisitCounts(AbstractPairCounts):
     """n(s, a): how often each action was taken in each state."""
 
+    @property
+    def row_by_row(self) -> bool:
+        return self.plain
+
     def _weight(self, rows: Transitions) -> Float[Array, " N"]:
         return jnp.asarray(rows.count)
 
@@ -180,6 +184,10 @@ class TransitionCounts(AbstractCounts, AbstractCategorical):
     def _cells(self) -> tuple[int, ...]:
         after = self.num_states + self.with_end
         return (self.num_states, self.num_actions, after) if self.pairs is None else (self.pairs.shape[0], after)
+
+    @property
+    def row_by_row(self) -> bool:
+        return self.plain
 
     def _in_world(self, rows: Transitions) -> Bool[Array, " N"]:
         inside = within(rows, self.num_states, self.num_actions, "needed")

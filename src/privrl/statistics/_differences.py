@@ -69,11 +69,10 @@ class ReturnsToGo(AbstractRowStatistic):
         scale = _scale(jnp.stack([G, first - G], axis=-1), self.contribution_norm)
         return eqx.tree_at(lambda r: (r.count, r.reward), rows, (scale * first, scale * G))
 
-    def of_rows(self, rows: Transitions) -> Float[Array, "S 2"]:
+    def terms(self, rows: Transitions) -> tuple[Int[Array, " N"], Float[Array, "N 2"]]:
         inside = within(rows, self.num_states, 1, "ignored")
         pairs = jnp.stack([rows.reward, rows.count - rows.reward], axis=-1)
-        state = jnp.where(inside, rows.state, 0)
-        return jnp.zeros(self.shape).at[state].add(jnp.where(inside[:, None], pairs, 0.0))
+        return jnp.where(inside, rows.state, 0), jnp.where(inside[:, None], pairs, 0.0)
 
     def l2(self, adjacency: Adjacency) -> float:
         return self.contribution_norm * (math.sqrt(2.0) if adjacency == "replace-one" else 1.0)
@@ -145,10 +144,10 @@ class Differences(AbstractRowStatistic):
         scale = _scale(self._blocks(rows), self.contribution_norm)
         return eqx.tree_at(lambda r: (r.count, r.reward), rows, (scale * rows.count, scale * rows.reward))
 
-    def of_rows(self, rows: Transitions) -> Float[Array, "S A entries"]:
+    def terms(self, rows: Transitions) -> tuple[Int[Array, " N"], Float[Array, "N entries"]]:
         inside = within(rows, self.num_states, self.num_actions, "ignored")
-        cell = (jnp.where(inside, rows.state, 0), jnp.where(inside, rows.action, 0))
-        return jnp.zeros(self.shape).at[cell].add(jnp.where(inside[:, None], self._blocks(rows), 0.0))
+        cell = jnp.where(inside, rows.state * self.num_actions + rows.action, 0)
+        return cell, jnp.where(inside[:, None], self._blocks(rows), 0.0)
 
     def l2(self, adjacency: Adjacency) -> float:
         return self.contribution_norm * (math.sqrt(2.0) if adjacency == "replace-one" else 1.0)

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from privrl.mdp import Trajectory, Transitions
 from privrl.privacy import AbstractStatistic, Adjacency, clip_by_norm
@@ -64,11 +64,10 @@ class BellmanGradient(AbstractRowStatistic):
         gradient = clip_by_norm(together, self.norm)
         return eqx.tree_at(lambda r: (r.count, r.reward), rows, (first.astype(float), gradient))
 
-    def of_rows(self, rows: Transitions) -> Float[Array, "S A"]:
+    def terms(self, rows: Transitions) -> tuple[Int[Array, " N"], Float[Array, " N"]]:
         S, A = self.values.shape
         inside = within(rows, S, A, "ignored")
-        cell = jnp.where(inside, rows.state, 0), jnp.where(inside, rows.action, 0)
-        return jnp.zeros(self.shape).at[cell].add(jnp.where(inside, rows.reward, 0.0))
+        return jnp.where(inside, rows.state * A + rows.action, 0), jnp.where(inside, rows.reward, 0.0)
 
     def l2(self, adjacency: Adjacency) -> float:
         return (2.0 if adjacency == "replace-one" else 1.0) * self.norm

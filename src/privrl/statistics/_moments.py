@@ -71,7 +71,17 @@ class Gram(AbstractMoment):
     def shape(self) -> tuple[int, ...]:
         return (self.features.dim, self.features.dim)
 
+    @property
+    def row_by_row(self) -> bool:
+        return True
+
+    def terms(self, rows: Transitions) -> tuple[Int[Array, " N"], Float[Array, "N d d"]]:
+        phi = self.features.of(rows.state, rows.action)
+        weights = self._weighted(rows, jnp.asarray(rows.count))
+        return jnp.zeros(phi.shape[0], int), weights[:, None, None] * phi[:, :, None] * phi[:, None, :]
+
     def of_rows(self, rows: Transitions) -> Array:
+        """The sum as one matrix product, without the outer products."""
         phi = self.features.of(rows.state, rows.action)
         return (phi * self._weighted(rows, jnp.asarray(rows.count))[:, None]).T @ phi
 
@@ -114,7 +124,11 @@ class Targets(AbstractMoment):
         """What was subtracted from every target, to be added back to the regression."""
         return (self.low + self.high + float(self.with_reward)) / 2 if self.centred else jnp.zeros(())
 
-    def of_rows(self, rows: Transitions) -> Array:
+    @property
+    def row_by_row(self) -> bool:
+        return not self.with_reward
+
+    def terms(self, rows: Transitions) -> tuple[Int[Array, " N"], Float[Array, "N d"]]:
         known = within(rows, self.features.num_states, self.features.num_actions, "needed")
         values = jnp.clip(self.values, self.low, self.high)
         unrecorded = self.low if self.unrecorded is None else jnp.clip(self.unrecorded, self.low, self.high)
@@ -122,7 +136,8 @@ class Targets(AbstractMoment):
         y = jnp.asarray(rows.count) * (V - self.midpoint)
         if self.with_reward:
             y = y + clipped_reward(rows)
-        return self._weighted(rows, y) @ self.features.of(rows.state, rows.action)
+        phi = self.features.of(rows.state, rows.action)
+        return jnp.zeros(phi.shape[0], int), self._weighted(rows, y)[:, None] * phi
 
     def l2(self, adjacency: Adjacency) -> float:
         low, high = float(self.low), float(self.high) + self.with_reward

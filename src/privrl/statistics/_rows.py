@@ -6,6 +6,7 @@ only, a clipped norm) is in `rows`; where that is nothing (`plain`), compressed 
 """
 
 import abc
+import math
 from typing import Any, Literal
 
 import equinox as eqx
@@ -33,8 +34,31 @@ class AbstractRowStatistic(AbstractStatistic):
         """The rows of one episode that count, each with its weight in `count` (and in `reward`)."""
 
     @abc.abstractmethod
+    def terms(self, rows: Transitions) -> tuple[Int[Array, " N"], Float[Array, "N *block"]]:
+        """For each row the block that it adds, linear in `count` and `reward`, and where (see `parts`).
+
+        Rows outside the finite world add zeros.
+        """
+
+    @property
+    def row_by_row(self) -> bool:
+        """Whether a table's distinct rows can be put on a lattice one by one, each times its count.
+
+        So it is where a person has one row and rewards, which differ from person to person, play no part; or where
+        rows are whole numbers.
+        """
+        return False
+
     def of_rows(self, rows: Transitions) -> Array:
-        """The sum over rows; linear in `count` and `reward`. Rows outside the finite world contribute nothing."""
+        """The sum over rows."""
+        slots, blocks = self.terms(rows)
+        block = blocks.shape[1:]
+        flat = jnp.zeros((math.prod(self.raw_shape) // math.prod(block), *block))
+        return flat.at[slots].add(blocks).reshape(self.raw_shape)
+
+    def parts(self, record: Any, question: Any) -> tuple[Int[Array, " P"], Float[Array, "P *block"]]:
+        del question
+        return self.terms(self.rows(record))
 
     def contribution(self, record: Any, question: Any) -> Array:
         del question

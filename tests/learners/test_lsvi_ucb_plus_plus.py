@@ -1,0 +1,209 @@
+"""LSVI-UCB++: equal to its box in plain NumPy, episode by episode; published noise; what its releases cost."""
+
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from contract import BUDGET, check_online, tiny_world
+from tests.learners.reference_lsvi_ucb_plus_plus import Reference
+
+import privrl
+from privrl.learners._lsvi_ucb_plus_plus import (
+    LSVIUCBPlusPlus,
+    inverse_and_log_determinant,
+    published_parameters,
+    theory_constants,
+)
+from privrl.mdp import TableFeatures, Trajectory
+from privrl.privacy import GaussianNoise, Published, Release, SymmetricNoise
+
+H, S, A, D, K = 3, 3, 2, 4, 14
+
+
+def linear_world(seed=0):
+    """Features with simplex coordinates: every mixture of measures is a linear world."""
+    rng = np.random.default_rng(seed)
+    phi = rng.dirichlet(np.ones(D), size=(S, A))
+    P = phi @ rng.dirichlet(np.ones(S), size=D)
+    return TableFeatures(jnp.asarray(phi)), P, jnp.asarray(rng.uniform(size=(H, S, A)))
+
+
+def walk(learner, P, rewards, scale, seed=0):
+    """Users one after another: what the learner plans, what it was given, and who came.
+
+    Noise has `scale` on every released number; trajectories are drawn by NumPy from the published policies.
+    """
+    rng = np.random.default_rng(seed)
+    statistics = {d.name: d.statistic for d in learner.declare(K)}
+    totals = {name: jnp.zeros(statistic.raw_shape) for name, statistic in statistics.items()}
+    rows = statistics["regressions"].shape[0]
+
+    @eqx.filter_jit
+    def plan(memory, totals, noise, seen):
+        def ask(name, index, question):
+            added = noise[name][index] if name == "regressions" else noise[name]
+            value = statistics[name].answer(totals[name], question) + added
+            return Release(value, GaussianNoise(scale, statistics[name].shape))
+
+        def running():
+            return {"gram": ask("gram", 0, None)} if learner.grams == "running" else {}
+
+        return learner.next_plan(memory, running(), ask, seen)
+
+    @eqx.filter_jit
+    def contributions(record, published):
+        return {name: statistic.contribution(record, published) for name, statistic in statistics.items()}
+
+    memory = learner.init()
+    for k in range(K):
+        gram = scale * rng.normal(size=statistics["gram"].shape)
+        noise = {"gram": gram, "regressions": scale * rng.normal(size=(H, rows, D))}
+        memory, published = plan(memory, totals, noise, jnp.asarray(k))
+        pi = np.asarray(published.policy.probabilities)
+        user, s = [], rng.integers(S)
+        for h in range(H):
+            a = rng.choice(A, p=pi[h, s])
+            after = rng.choice(S, p=P[s, a] / P[s, a].sum())
+            user.append((int(s), int(a), float(rewards[h, s, a]), int(after)))
+            s = after
+        s, a, r, after = (jnp.asarray(x) for x in zip(*user, strict=True))
+        mine = contributions(Trajectory(s, a, r, after, jnp.asarray(H)), published)
+        totals = {name: totals[name] + mine[name] for name in totals}
+        yield memory, published, noise, user
+
+
+VARIANTS = {
+    "as published": {"centred": False},
+    "centred": {},
+    "always": {"switching": "always", "bonus": 0.5, "pessimistic_bonus": 0.3, "squares_bonus": 0.7},
+    "weights that vary": {"gap_scale": 2.0, "direction_scale": 3.0, "switching": "always"},
+    "estimated rewards": {"rewards": None, "switching": "always"},
+    "estimated rewards, uncentred": {"rewards": None, "centred": False},
+    "unweighted": {"weighted": False, "monotone": False, "switching": "schedule", "grams": "running"},
+}
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.3], ids=["exact", "noisy"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_equals_the_box_in_plain_numpy(variant, scale):
+    features, P, rewards = linear_world()
+    settings = {"rewards": rewards, "ridge": 0.05} | VARIANTS[variant]
+    learner = LSVIUCBPlusPlus(features, H, **settings)
+    bound = float(SymmetricNoise(scale, D).spectral_bound(learner.failure / H))
+    reference = Reference(learner, bound)
+    history, switches = [], 0
+    for memory, published, noise, user in walk(learner, P, rewards, scale):
+        Q_hi, Q_lo, weights, switched = reference.plan(history, noise)
+        switches += switched
+        np.testing.assert_allclose(memory.optimistic, Q_hi, atol=1e-10, rtol=0)
+        if learner.weighted:
+            np.testing.assert_allclose(memory.pessimistic, Q_lo, atol=1e-10, rtol=0)
+            np.testing.assert_allclose(published.question, weights, atol=1e-10, rtol=0)
+            assert 0.0 < published.question.min() and published.question.max() <= 1.0
+        else:
+            assert published.question is None
+        best = Q_hi >= Q_hi.max(axis=-1, keepdims=True) - 1e-9
+        np.testing.assert_allclose(published.policy.probabilities, best / best.sum(axis=-1, keepdims=True))
+        assert int(memory.switches) == switches
+        history.append((user, weights))
+    if scale == 0.0:
+        assert 1 < switches < K or (learner.switching != "determinant" and switches == K - 1)
+    if variant == "weights that vary":
+        assert np.ptp(weights) > 0.05
+
+
+@pytest.mark.parametrize("d", [1, 2, 7, 40])
+def test_inverse_and_determinant(d):
+    x = np.random.default_rng(d).normal(size=(3, 2, d, 2 * d))
+    matrix = x @ np.swapaxes(x, -1, -2) + 0.1 * np.eye(d)
+    inverse, log_determinant = inverse_and_log_determinant(jnp.asarray(matrix))
+    np.testing.assert_allclose(inverse @ matrix, np.broadcast_to(np.eye(d), matrix.shape), atol=1e-9)
+    np.testing.assert_allclose(log_determinant, np.linalg.slogdet(matrix)[1], atol=1e-10)
+
+
+@pytest.mark.parametrize("settings", [{}, {"centred": False, "switching": "always"}], ids=["default", "always"])
+def test_keeps_the_contract(settings):
+    env = tiny_world()
+    check_online(LSVIUCBPlusPlus(env.features, 4, env.rewards, **settings), env, episodes=6)
+
+
+def test_keeps_the_contract_with_running_grams_at_public_times():
+    env = tiny_world()
+    learner = LSVIUCBPlusPlus(env.features, 4, switching="schedule", grams="running")
+    check_online(learner, env, episodes=12)
+
+
+PUBLISHED = {
+    "paper": (LSVIUCBPlusPlus.paper, "fresh"),
+    "luyo": (LSVIUCBPlusPlus.luyo, "tree"),
+    "ngo": (LSVIUCBPlusPlus.ngo, "tree"),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_noise_spends_what_it_claims(name):
+    """Exact accounting of everything that is declared, from the certificate, against the rho that is claimed."""
+    build, continual = PUBLISHED[name]
+    env, rho = tiny_world(), 0.7
+    learner = build(env.features, 4, rewards=env.rewards)
+    noise = Published(lambda declared: published_parameters(declared, rho), rho, "sahu", continual=continual)
+    result = privrl.run(env, learner, noise, episodes=9, key=jax.random.key(0))
+    assert 0.9 <= result.certificate.rho / rho <= 1.0 + 1e-12
+    assert result.certificate.claimed["rho"] == rho
+    assert result.certificate.recomputed() == pytest.approx(result.certificate.epsilon)
+
+
+def test_the_noise_of_the_paper_by_hand():
+    """Per step: Gaussian noise of variance 2/rho_0 on the H-scaled vectors, GOE of variance 1/(2 rho_0)."""
+    env, rho, users = tiny_world(), 0.7, 9
+    learner = LSVIUCBPlusPlus.paper(env.features, 4, rewards=env.rewards)
+    declared = learner.declare(users)
+    ledger = Published(lambda d: published_parameters(d, rho), rho, "sahu").calibrate(declared)
+    rho_0 = rho / (4 * 4 * users)
+    scales = {d.name: d.statistic.l2("replace-one") / ledger.parameter(d.name) for d in declared}
+    assert scales["regressions"] == pytest.approx(math.sqrt(2 / rho_0))
+    assert scales["gram"] == pytest.approx(math.sqrt(2 * (1 / (2 * rho_0))))  # a symmetric law has scale^2 = 2 s2
+
+
+def test_reading_determinants_costs_a_release_per_user_whether_values_change_or_not():
+    env = tiny_world()
+    learner = LSVIUCBPlusPlus(env.features, 4, env.rewards, switching="determinant")
+    result = privrl.run(env, learner, privrl.Central(**BUDGET), episodes=11, key=jax.random.key(0))
+    counted = {release["name"]: release["counted"] for release in result.certificate.releases}
+    assert counted == {"gram": 11, "regressions": 4 * 11}
+    scheduled = LSVIUCBPlusPlus(env.features, 4, env.rewards, switching="schedule", growth=2.0)
+    result = privrl.run(env, scheduled, privrl.Central(**BUDGET), episodes=11, key=jax.random.key(0))
+    counted = {release["name"]: release["counted"] for release in result.certificate.releases}
+    assert counted == {"gram": 5, "regressions": 4 * 5}
+
+
+def test_static_batches_and_capped_switches():
+    env = tiny_world()
+    d = env.features.dim
+    size = round((1000 * 10.0) ** 0.4 * d**0.6 * 4**0.2)
+    blocks = LSVIUCBPlusPlus.luyo(env.features, 4, 10.0, rewards=env.rewards).blocks(1000)
+    assert (np.diff(blocks, prepend=0)[:-1] == size).all()
+    assert len(LSVIUCBPlusPlus.ngo(env.features, 4, 7, rewards=env.rewards).blocks(1000)) == 7
+
+
+def test_theory_constants_never_learn():
+    """Whatever the number of users, the bonus of the proof exceeds H: everybody plays at random."""
+    env = tiny_world()
+    for users in (10, 10**4, 10**8):
+        constants = theory_constants(4, env.features.dim, users, rho=1.0)
+        smallest = constants["bonus"] / math.sqrt(constants["ridge"] + users)  # features of norm 1 at most
+        assert smallest > 4
+    learner = LSVIUCBPlusPlus(env.features, 4, env.rewards, **theory_constants(4, env.features.dim, 30, rho=1.0))
+    result = privrl.run(env, learner, privrl.NonPrivate(), episodes=30, key=jax.random.key(0))
+    uniform = env.regret(env.uniform_policy())
+    np.testing.assert_allclose(result.block_regret, float(uniform), atol=1e-12)
+
+
+def test_learns_without_privacy():
+    env = tiny_world()
+    learner = LSVIUCBPlusPlus(env.features, 4, env.rewards, switching="always")
+    result = privrl.run(env, learner, privrl.NonPrivate(), episodes=150, seeds=4, key=jax.random.key(1))
+    assert result.block_regret[:, -30:].mean() < 0.2 * float(env.regret(env.uniform_policy()))

@@ -1,0 +1,135 @@
+"""`privrl store` shows what was spent and released, purges on request, and explains what is wrong."""
+
+import contextlib
+import io
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privrl.cli import main
+from privrl.privacy._store import ReleaseStore
+
+RAW = 7_423_511_982_345
+
+
+def call(*arguments: str | Path, answer: str = "") -> tuple[int, str, str]:
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        patch.setattr("sys.stdin", io.StringIO(answer))
+        patch.setenv("COLUMNS", "120")
+        code = main(["store", *(str(argument) for argument in arguments)])
+    return code, out.getvalue(), err.getvalue()
+
+
+def fail() -> np.ndarray:
+    raise InterruptedError
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "study.db"
+    with ReleaseStore(path) as store:
+        store.open_study({"title": "[bold]stays", "horizon": 20}, {"rho": 0.5, "epsilon": 1.0})
+        store.contribute("visits", ["Anna", "Ben"], np.array([[RAW, 0], [0, 1]]))
+        store.append("messages", "Anna", b"in confidence")
+        store.release("January", "rho", 0.125, lambda: np.zeros((2, 3), np.int64))
+        store.release("one number", "rho", 0.0, lambda: np.array(3))
+        with contextlib.suppress(InterruptedError):
+            store.release("February", "rho", 0.25, fail)
+    return path
+
+
+def shown(path: Path) -> dict[str, Any]:
+    code, out, err = call("show", path, "--json")
+    assert (code, err) == (0, "")
+    return json.loads(out)
+
+
+def test_json_has_everything_that_is_not_raw(path: Path) -> None:
+    content = shown(path)
+    assert content["file"] == str(path) and not content["purged"]
+    assert content["study"] == {"title": "[bold]stays", "horizon": 20}
+    assert content["limits"] == {"epsilon": 1.0, "rho": 0.5} and content["spent"] == {"epsilon": 0.0, "rho": 0.375}
+    assert content["streams"] == {"visits": 2} and content["logs"] == {"messages": 1}
+    assert [(row["name"], row["status"], row["charge"], row["shape"]) for row in content["releases"]] == [
+        ("January", "released", 0.125, [2, 3]),
+        ("one number", "released", 0.0, []),
+        ("February", "burnt", 0.25, None),
+    ]
+
+
+def test_the_table_has_limits_charges_and_what_was_burnt(path: Path) -> None:
+    code, out, err = call("show", path)
+    assert (code, err) == (0, "")
+    rows = {
+        tuple(line.replace("│", "|").split("|")[1].split()): line.split() for line in out.splitlines() if "│" in line
+    }
+    assert [cell for cell in rows["rho",] if cell != "│"] == ["rho", "0.5", "0.375", "0.125"]
+    assert {"released", "2", "3", "0.125"} <= set(rows["January",])
+    assert {"burnt", "-", "0.25"} <= set(rows["February",])
+    assert "scalar" in rows["one", "number"] and "[bold]stays" in out
+    assert "Not purged" in out
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_nothing_raw_is_shown(path: Path, options: tuple[str, ...]) -> None:
+    out = call("show", path, *options)[1]
+    assert not [word for word in ("Anna", "Ben", "in confidence", str(RAW), f"{RAW:,}") if word in out]
+
+
+def test_a_store_without_a_study_is_shown(tmp_path: Path) -> None:
+    ReleaseStore(tmp_path / "new.db").close()
+    code, out, _ = call("show", tmp_path / "new.db")
+    assert code == 0 and "No study was declared yet." in out
+
+
+@pytest.mark.parametrize(("answer", "options", "purged"), [("y\n", (), True), ("", ("--yes",), True)])
+def test_purge_removes_what_is_raw(path: Path, answer: str, options: tuple[str, ...], purged: bool) -> None:
+    before = shown(path)
+    code, out, err = call("purge", path, *options, answer=answer)
+    assert code == 0 and out.strip().startswith("Purged"), err
+    assert shown(path) == before | {"purged": purged, "logs": {}}
+    assert "Purged" in call("show", path)[1]
+    left = b"".join(file.read_bytes() for file in path.parent.iterdir())
+    assert b"in confidence" not in left and RAW.to_bytes(8, "little") not in left
+
+
+@pytest.mark.parametrize("answer", ["n\n", ""])
+def test_purge_asks_first(path: Path, answer: str) -> None:
+    code, out, err = call("purge", path, answer=answer)
+    assert code == 1 and out.strip() == "" and "accepts nothing new" in err
+    assert not shown(path)["purged"] and shown(path)["logs"] == {"messages": 1}
+
+
+def test_an_unfinished_purge_is_shown(path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.execute("INSERT INTO purges VALUES (1, NULL)")
+        database.commit()
+    assert "raw bytes may be left" in call("show", path)[1]
+
+
+@pytest.mark.parametrize("command", [("show",), ("show", "--json"), ("purge", "--yes")])
+def test_bad_files_are_explained_and_left_alone(command: tuple[str, ...], tmp_path: Path) -> None:
+    text, damaged, open_to_all = tmp_path / "text.db", tmp_path / "damaged.db", tmp_path / "open.db"
+    text.write_text("not a database, " * 100)
+    for path in (damaged, open_to_all):
+        ReleaseStore(path).close()
+    damaged.write_bytes(damaged.read_bytes()[:5000])
+    for path in (text, damaged):
+        path.chmod(0o600)
+    open_to_all.chmod(0o644)
+    for path, words in [
+        (tmp_path / "missing.db", "no file"),
+        (tmp_path, "not a file"),
+        (text, "cannot be opened"),
+        (damaged, "cannot be"),
+        (open_to_all, "chmod 600"),
+    ]:
+        code, out, err = call(command[0], path, *command[1:])
+        assert (code, out) == (2, "") and words in err, (path, err)
+        assert "Traceback" not in err
+    assert not (tmp_path / "missing.db").exists()
