@@ -1,7 +1,6 @@
 """`make bench`: one table of ratios. Both sides of a row compute the same numbers; a mismatch stops the run."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -12,21 +11,12 @@ from rich.table import Table
 from scipy.optimize import linprog
 
 import privrl
+from bench import noise, store
+from bench.timing import seconds
 from privrl.learners import consistent_counts
 from privrl.mdp import rollout
 from privrl.privacy import Event, SquareRoot, epsilon_of
 from privrl.recipes import Problem, get
-
-
-def seconds(work: Callable[[], Any], repeats: int = 5) -> float:
-    """The best of several runs, after one that may compile."""
-    jax.block_until_ready(work())
-    times = []
-    for _ in range(repeats):
-        started = time.perf_counter()
-        jax.block_until_ready(work())
-        times.append(time.perf_counter() - started)
-    return min(times)
 
 
 def same(left: Any, right: Any, tolerance: float = 1e-8) -> None:
@@ -141,6 +131,7 @@ def continual() -> tuple[str, float, float]:
 def rows() -> Iterator[tuple[str, float, float]]:
     for row in (gram, consistency, flow, seeds, accountant, continual):
         yield row()
+    yield from (noise.against_philox(), noise.against_laplace(), noise.against_opendp(), store.contributions())
 
 
 def main() -> None:
@@ -150,6 +141,7 @@ def main() -> None:
     for name, plain, ours in rows():
         table.add_row(name, f"{plain:.4g}", f"{ours:.4g}", f"{plain / ours:.1f}")
     Console(width=110).print(table)
+    noise.timing()
 
 
 if __name__ == "__main__":

@@ -1,27 +1,15 @@
 """Noise for real people: its price against simulated noise and OpenDP's integers, and whether its time betrays it."""
 
 import time
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from scipy import stats
 
+from bench.timing import seconds
 from privrl.privacy._discrete import discrete_gaussian, discrete_laplace
 from privrl.privacy._stream import Stream
 
 S = 2**33
-
-
-def best(work: Callable[[], Any], repeats: int = 5) -> float:
-    """The best of several runs, after one that fills caches."""
-    work()
-    times = []
-    for _ in range(repeats):
-        started = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - started)
-    return min(times)
 
 
 def against_philox() -> tuple[str, float, float]:
@@ -29,8 +17,8 @@ def against_philox() -> tuple[str, float, float]:
     simulated = np.random.Generator(np.random.Philox())
     return (
         "1,000,000 Gaussians: NumPy Philox floats / exact integers",
-        best(lambda: simulated.standard_normal(10**6)),
-        best(lambda: discrete_gaussian(Stream(), S, (10**6,))),
+        seconds(lambda: simulated.standard_normal(10**6)),
+        seconds(lambda: discrete_gaussian(Stream(), S, (10**6,))),
     )
 
 
@@ -39,8 +27,8 @@ def against_laplace() -> tuple[str, float, float]:
     simulated = np.random.Generator(np.random.Philox())
     return (
         "1,000,000 Laplace: NumPy Philox floats / exact integers",
-        best(lambda: simulated.laplace(size=10**6)),
-        best(lambda: discrete_laplace(Stream(), S, (10**6,))),
+        seconds(lambda: simulated.laplace(size=10**6)),
+        seconds(lambda: discrete_laplace(Stream(), S, (10**6,))),
     )
 
 
@@ -53,8 +41,8 @@ def against_opendp() -> tuple[str, float, float]:
     release, zeros = dp.m.make_gaussian(domain, metric, scale=float(S)), [0] * 10_000
     return (
         "10,000 integer Gaussians: OpenDP / exact integers",
-        best(lambda: release(zeros), 2),
-        best(lambda: discrete_gaussian(Stream(), S, (10_000,))),
+        seconds(lambda: release(zeros), 2),
+        seconds(lambda: discrete_gaussian(Stream(), S, (10_000,))),
     )
 
 

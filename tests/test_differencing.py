@@ -15,7 +15,7 @@ import privrl
 from privrl._run import asker
 from privrl.learners._lsvi_ucb import LSVIUCB
 from privrl.learners._lsvi_ucb_plus_plus import LSVIUCBPlusPlus, published_parameters
-from privrl.mdp import TabularMDP, TableFeatures, Trajectory
+from privrl.mdp import TableFeatures, TabularMDP, Trajectory
 from privrl.privacy import Published
 from privrl.statistics._regressions import Grams, pack
 

@@ -28,7 +28,6 @@ from privrl.privacy import (
     PairingError,
     Release,
     ReleaseStore,
-    RoundsChannel,
     Seeded,
     Stream,
     StreamFullError,
@@ -71,13 +70,13 @@ class Agent:
         privatizer.check(name, declared)
         self._ledger = privatizer.calibrate(declared)
         channels = {d.name: privatizer.channel(d, self._ledger) for d in declared}
-        asked = [n for n, channel in channels.items() if isinstance(channel, RoundsChannel)]
+        asked = [d.name for d in declared if d.access == "rounds"]
         if asked:
             raise PairingError(
                 f"`{name}` asks new questions about people who have left ({', '.join(asked)}), and `Agent` keeps sums "
                 "only. Use a learner that publishes running sums, such as `LSVIUCB`."
             )
-        self._released: dict[str, Release] = {n: channel.empty() for n, channel in channels.items()}  # type: ignore[misc]
+        self._released = {n: release for n, channel in channels.items() if (release := channel.empty()) is not None}
         self._memory, self._plan = self._planned(learner.init(), 0)
         self._streams = {
             d.name: ExactStream(
@@ -190,8 +189,13 @@ class Agent:
         shapes = {n: stream.statistic.raw_shape for n, stream in self._streams.items()}
         ends = np.cumsum([np.prod(shape, dtype=int) for shape in shapes.values()])
         at = list(shapes).index(name)
-        totals = [self._store.total(f"block {t}") for t in range(count)]
-        return np.stack([total[(0 if at == 0 else ends[at - 1]) : ends[at]].reshape(shapes[name]) for total in totals])
+        begin = 0 if at == 0 else ends[at - 1]
+        totals = []
+        for t in range(count):
+            total = self._store.total(f"block {t}")
+            assert total is not None  # a block is released when it is full
+            totals.append(total[begin : ends[at]].reshape(shapes[name]))
+        return np.stack(totals)
 
     def _catch_up(self) -> None:
         """Makes the releases of every block that is full, reads those that were made, and plans."""

@@ -111,3 +111,54 @@ def test_names_are_distinct():
 def test_bad_declarations(arguments, message):
     with pytest.raises(ValueError, match=message):
         Declared("a", **arguments)
+
+
+@given(st.lists(st.sampled_from(["spend0", "spend1", "burn0", "burn1", "skip0", "skip1"]), max_size=14))
+def test_burnt_releases_stay_counted_and_the_total_never_moves(steps):
+    book = ledger()
+    before, limits = total(book), book.limits()
+    spent = 0.0
+    for step in steps:
+        name, other = f"r{step[-1]}", f"r{1 - int(step[-1])}"
+        try:
+            if step.startswith("spend"):
+                spent += book.charge(name, book.spend(name))
+            elif step.startswith("skip"):
+                book.skip(name, (other,))
+            elif book.releases()[int(step[-1])]["counted"]:
+                book.burn(name)
+        except OverspentError:
+            continue
+        assert total(book) == pytest.approx(before)
+        assert book.limits() == pytest.approx(limits)
+        assert spent <= sum(limits.values()) * (1 + 1e-12)
+    for release in book.releases():
+        assert release["counted"] <= release["declared"] + release["burnt"]
+
+
+def test_a_burnt_release_is_paid_for_by_those_ahead():
+    book = ledger(times=(1, 2), mus=(0.5, 0.3))
+    lost = book.spend("r0")
+    book.burn("r0")
+    again = book.spend("r0")
+    ahead = [book.spend("r1"), book.spend("r1")]
+    assert lost == 0.5
+    assert again < 0.5
+    assert ahead[0] == ahead[1] < 0.3
+    assert lost**2 + again**2 + sum(mu**2 for mu in ahead) == pytest.approx(0.25 + 2 * 0.09)
+    with pytest.raises(OverspentError, match="no budget is left"):
+        book.burn("r1")  # nothing ahead
+
+
+def test_what_cannot_be_traded_cannot_be_made_again():
+    book = ledger(mechanism="laplace")
+    book.spend("r0")
+    with pytest.raises(OverspentError, match="no budget is left"):
+        book.burn("r0")
+    assert book.limits() == {"release r0": 2.0, "release r1": 3.0}
+    apart = ledger(groups=("a", "b"))
+    apart.spend("r0")
+    apart.spend("r0")
+    with pytest.raises(OverspentError, match="no budget is left"):
+        apart.burn("r0")  # the other group's budget protects other people
+    assert set(apart.limits()) == {"Gaussian noise, mu^2 of group a", "Gaussian noise, mu^2 of group b"}

@@ -23,6 +23,7 @@ from privrl.privacy._store import (
     ReleaseStore,
     StoreBudgetError,
     StoreError,
+    StreamFullError,
     StudyMismatchError,
     _exact_sum,
 )
@@ -564,3 +565,35 @@ def test_a_purge_under_a_reader_says_that_it_is_unfinished(store: ReleaseStore, 
         assert store.shown()["purge_unfinished"] and not store.shown()["purged"]
     store.purge()
     assert store.shown()["purged"] and not store.shown()["purge_unfinished"]
+
+
+def test_a_key_counts_once_in_a_scope_and_a_full_stream_takes_no_more(store: ReleaseStore) -> None:
+    rows = np.arange(6, dtype=np.int64).reshape(3, 2)
+    assert store.contribute("block 0", ["a", "b", "c"], rows, scope="people", at_most=3).all()
+    new = store.contribute("block 1", ["b", "d"], rows[:2], scope="people", at_most=1)
+    assert new.tolist() == [False, True]
+    assert store.contribute("block 1", ["b"], rows[:1], at_most=2).all()  # without the scope it is another key
+    with pytest.raises(StreamFullError, match="takes 2"):
+        store.contribute("block 1", ["e"], rows[:1], scope="people", at_most=2)
+    assert store.count("block 1") == 2
+    assert store.contribute("block 2", ["e"], rows[:1], scope="people").all()  # the refused key was not used up
+
+
+def test_values_are_read_without_drawing_and_crashes_are_noted(store: ReleaseStore, path: Path) -> None:
+    assert store.value("x") is None
+    store.release("x", "rho", 0.1, lambda: np.array([4]))
+    assert store.value("x") == np.array([4])
+    assert store.notes() == ()
+
+    def fail() -> Any:
+        raise RuntimeError("power cut")
+
+    for name in ("y", "z"):
+        with pytest.raises(RuntimeError, match="power cut"):
+            store.release(name, "rho", 0.1, fail)
+    assert store.value("y") is None
+    with ReleaseStore(path, after_crash="redraw") as second:
+        second.release("z", "rho", 0.1, lambda: np.array([5]))
+    burnt, drawn = store.notes()
+    assert burnt == "burnt by a crash and charged all the same: y"
+    assert drawn.endswith("drawn again: z")

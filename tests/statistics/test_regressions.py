@@ -13,7 +13,17 @@ from hypothesis import strategies as st
 
 from privrl.learners import Plan
 from privrl.mdp import OneHotFeatures, TableFeatures, Trajectory
-from privrl.statistics._regressions import Grams, Regressions, pack, pack_outer, packed_size, unpack
+from privrl.statistics._next_states import FeatureTransitions
+from privrl.statistics._regressions import (
+    Grams,
+    Regressions,
+    StateVisits,
+    WeightedTransitions,
+    pack,
+    pack_outer,
+    packed_size,
+    unpack,
+)
 
 S, A, H, D = 3, 2, 2, 3
 TABLE = np.random.default_rng(0).normal(size=(S, A, D))
@@ -84,7 +94,9 @@ def test_hostile_records_and_weights_stay_within(features, weights):
             v = jnp.asarray(np.random.default_rng(0).choice([-1.0, 1.0, 7.0, -np.inf], size=(self.rows, S)))
             return super().answer(total, (2, v))
 
-    check_sensitivity(Grams(features, 4), records, question)
+    for statistic in (Grams(features, 4), WeightedTransitions(features, 4), WeightedTransitions(features, 4, True)):
+        check_sensitivity(statistic, records, question)
+    check_sensitivity(StateVisits(S, 4), records, question)
     for with_reward, centred in itertools.product([False, True], repeat=2):
         check_sensitivity(Asked(features, 4, 3, with_reward, centred), records, question)
 
@@ -119,3 +131,22 @@ def test_steps_after_the_end_do_not_count():
 def test_an_episode_of_another_length_is_refused():
     with pytest.raises(ValueError, match="`horizon` is 2"):
         jax.eval_shape(lambda: Grams(FEATURES, 2).contribution(episode(*[(0, 0, 0.0, 0)] * 3), None))
+
+
+def test_weighted_transitions_take_their_weights_from_the_published_plan():
+    record = episode((0, 1, 0.5, 2), (2, 0, 1.0, 1))
+    weights = jnp.asarray(np.random.default_rng(2).uniform(size=(H, S, A)))
+    statistic = WeightedTransitions(FEATURES, H, with_rewards=True)
+    expected = FeatureTransitions(FEATURES, H, True, weights).contribution(record, None)
+    np.testing.assert_allclose(statistic.contribution(record, Plan(None, weights)), expected)
+    unweighted = FeatureTransitions(FEATURES, H, True).contribution(record, None)
+    np.testing.assert_allclose(statistic.contribution(record, None), unweighted)
+
+
+def test_state_visits_by_hand_and_tight():
+    counted = StateVisits(S, H).contribution(episode((0, 1, 0.5, 2), (2, 0, 1.0, 1), length=1), None)
+    np.testing.assert_array_equal(counted, [[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    statistic = StateVisits(2, 2)
+    found = distances(statistic, stack(list(all_trajectories(2, 2, 1, rewards=(0.0,)))))
+    for (adjacency, norm), value in found.items():
+        np.testing.assert_allclose(value, getattr(statistic, norm)(adjacency))

@@ -1,6 +1,7 @@
 """The curator of a data set at rest: the only one who sees people, and answers with releases."""
 
 import abc
+import math
 import os
 from collections.abc import Callable
 
@@ -130,6 +131,8 @@ class Curator:
             kind=kind,
             records=self._people.records_per_unit,
         )
+        if self._store is not None:
+            lattice = self._kept(f"{name}/{number}", lattice)
         law = law_of(statistic, self._mechanism, lattice.scale)
         self._ledger.record(name, lattice.sensitivity, lattice.scale)
         assert isinstance(self._source, System)
@@ -140,14 +143,20 @@ class Curator:
         charge = self._ledger.pool(name), self._ledger.charge(name, parameter)
         units = self._store.value(label)
         if units is None:
-            # The pass over the people comes before the reservation: a faulty table must not cost anything.
-            lost = self._store.burnt(label)
-            total = None if lost else people.units(statistic, included, lattice)
-            try:
-                units = self._store.release(label, *charge, lambda: lattice.noisy(law, total, stream))
-            except BurntError:
+            if self._store.after_crash == "burn" and self._store.burnt(label):
                 return None
+            # The pass over the people comes before the reservation: a faulty table must not cost anything.
+            total = people.units(statistic, included, lattice)
+            units = self._store.release(label, *charge, lambda: lattice.noisy(law, total, stream))
         return lattice.release(law, units)
+
+    def _kept(self, label: str, lattice: Lattice) -> Lattice:
+        """The lattice on which the store has this release: another computer may round its public numbers otherwise."""
+        assert self._store is not None
+        kept = Lattice.from_bytes(self._store.fact(f"lattice of {label}", lattice.to_bytes))
+        if not math.isclose(kept.sensitivity, lattice.sensitivity, rel_tol=1e-9):
+            raise ValueError(f"Release `{label}` has another sensitivity than in the store. Nothing was released.")
+        return kept
 
     def _again(self, name: str, statistic: AbstractStatistic | None) -> Release:
         """Another attempt at a release that a crash has burnt, from what is left of the budget."""

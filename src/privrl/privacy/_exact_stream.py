@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float64, Int64, PRNGKeyArray
 
-from privrl.privacy._channels import AbstractCuratorChannel, BlockChannel, RunningChannel, law_of, sensitivity_of
+from privrl.privacy._channels import AbstractChannel, BlockChannel, RunningChannel, law_of, sensitivity_of
 from privrl.privacy._lattice import filled_by, lattice_for, lattice_total
 from privrl.privacy._noise import AbstractNoise
 from privrl.privacy._release import Adjacency, Release
@@ -40,7 +40,7 @@ class ExactStream:
 
     def __init__(
         self,
-        channel: AbstractCuratorChannel,
+        channel: AbstractChannel,
         times: int,
         parameter: float,
         adjacency: Adjacency,

@@ -13,8 +13,9 @@ m the largest number of entries that two records fill (D/g + m in L1). The float
 covered, with the 2^-41, by a margin of 2^-40 in the sensitivity, far more than the rounding of any statistic here.
 """
 
+import json
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -69,6 +70,15 @@ class Lattice:
         """The largest sum of squared units (of absolute units for L1) that one record may have, exactly."""
         largest = Fraction(self.norm) * (1 + Fraction(_MARGIN) / 2) / Fraction(self.granularity)
         return math.floor(largest**2) if self.kind == "l2" else math.floor(largest)
+
+    def to_bytes(self) -> bytes:
+        """For a store: JSON keeps every digit of a float."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> "Lattice":
+        """What `to_bytes` wrote."""
+        return cls(**json.loads(content))
 
     def check_room(self, records: int) -> None:
         """Refuses sums that could leave 64 bits, noise of forty scales included."""

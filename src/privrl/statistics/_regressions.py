@@ -4,7 +4,8 @@ One person has at most one transition per step. With phi = phi(s_h, a_h), ||phi|
 that was published with the policy (1 where nothing was, cut to [0, 1]), they contribute for every step h
 
     w phi phi^T                               (`Grams`, packed)
-    w phi e_{s'}^T, and w phi r               (`Regressions`)
+    w phi e_{s'}^T, and w phi r               (`Regressions`, asked about later; `WeightedTransitions`, as they are)
+    e_{s_h}                                   (`StateVisits`)
 
 A symmetric matrix is **packed** as its upper triangle with the entries above the diagonal times sqrt 2. Packing keeps
 inner products: <pack A, pack B> = tr(A B), so distances are Frobenius distances, independent noise of one scale on the
@@ -16,6 +17,8 @@ Frobenius norm at most 1, so two of them are at most sqrt 2 apart (reached by or
 blocks of two people at most sqrt(2 H). `Regressions`: an answer has rows w v(s') phi with |v| <= 1 (and w (2r - 1) phi
 or w r phi), each of norm at most 1, so two people are at most 2 apart in each row (phi' = -phi) and 2 sqrt(n) in n
 rows. Adding or removing a person moves `Grams` by at most sqrt(H) and `Regressions` by at most sqrt(n).
+`WeightedTransitions`: as `FeatureTransitions`, whose bound holds for any two tables of weights in [0, 1].
+`StateVisits`: one state per step at most, so two people are at most sqrt(2 H) apart in L2 and 2 H in L1.
 """
 
 import functools
@@ -30,6 +33,7 @@ from jaxtyping import Array, Float, Int
 
 from privrl.mdp import AbstractFeatures, Transitions
 from privrl.privacy import AbstractStatistic, Adjacency
+from privrl.statistics._next_states import FeatureTransitions
 from privrl.statistics._rows import clipped_reward, within
 
 
@@ -150,6 +154,58 @@ class Regressions(_AbstractEpisode):
 
     def l1(self, adjacency: Adjacency) -> float:
         return math.sqrt(math.prod(self.shape)) * self.l2(adjacency)
+
+
+class WeightedTransitions(AbstractStatistic):
+    """`FeatureTransitions` with the weights `[H, S, A]` that were published with the policy (1 without any)."""
+
+    features: AbstractFeatures
+    horizon: int = eqx.field(static=True)
+    with_rewards: bool = eqx.field(static=True, default=False)
+    symmetric: bool = eqx.field(static=True, default=False, init=False)
+
+    @property
+    def _unweighted(self) -> FeatureTransitions:
+        return FeatureTransitions(self.features, self.horizon, self.with_rewards)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._unweighted.shape
+
+    def contribution(self, record: Any, question: Any) -> Float[Array, "H slots d"]:
+        if question is None or question.question is None:
+            return self._unweighted.contribution(record, None)
+        weights = jnp.clip(jnp.nan_to_num(question.question), 0.0, 1.0)
+        weighted = FeatureTransitions(self.features, self.horizon, self.with_rewards, weights)
+        return weighted.contribution(record, None)
+
+    def l2(self, adjacency: Adjacency) -> float:
+        return self._unweighted.l2(adjacency)
+
+    def l1(self, adjacency: Adjacency) -> float:
+        return self._unweighted.l1(adjacency)
+
+
+class StateVisits(AbstractStatistic):
+    """How many people were in each state at each step: `[H, S]`."""
+
+    num_states: int = eqx.field(static=True)
+    horizon: int = eqx.field(static=True)
+    symmetric: bool = eqx.field(static=True, default=False, init=False)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.horizon, self.num_states
+
+    def contribution(self, record: Any, question: Any) -> Float[Array, "H S"]:
+        del question
+        return jax.nn.one_hot(record.states, self.num_states, dtype=float) * record.valid[:, None]
+
+    def l2(self, adjacency: Adjacency) -> float:
+        return math.sqrt((2.0 if adjacency == "replace-one" else 1.0) * self.horizon)
+
+    def l1(self, adjacency: Adjacency) -> float:
+        return (2.0 if adjacency == "replace-one" else 1.0) * self.horizon
 
 
 @functools.lru_cache(maxsize=64)
