@@ -58,7 +58,7 @@ def published_run(env, learner, privatizer, key):
 
     @jax.jit
     def user(carry, t):
-        memory, memories, released, before = carry
+        memory, memories, released = carry
         asked = {}
 
         def watch(name, index, question):
@@ -80,7 +80,7 @@ def published_run(env, learner, privatizer, key):
             memories[name], release = channel.publish(memories[name], term, t, fresh)
             if release is not None:
                 released[name] = release
-        return (memory, memories, released, (seen, plan)), (seen, plan, record)
+        return (memory, memories, released), (seen, plan, record)
 
     @jax.jit
     def compare(seen, plan, later):
@@ -104,11 +104,11 @@ def published_run(env, learner, privatizer, key):
         return jnp.concatenate(left), jnp.concatenate(right, axis=1)
 
     empty = {name: release for name, channel in channels.items() if (release := channel.empty()) is not None}
-    carry = (learner.init(), {name: channel.init() for name, channel in channels.items()}, empty, None)
+    carry = (learner.init(), {name: channel.init() for name, channel in channels.items()}, empty)
     differences, explained, true = [], [], []
     previous = None
     for t in range(USERS):
-        carry, (seen, plan, record) = user((*carry[:3], None), jnp.asarray(t))
+        carry, (seen, plan, record) = user(carry, jnp.asarray(t))
         if previous is not None:
             left, right = compare(previous[0], previous[1], seen)
             differences.append(left)
@@ -176,7 +176,7 @@ def test_the_attack_finds_everybody_in_the_printed_algorithm():
     differences = np.diff(releases, axis=0, prepend=0.0)
 
     def explain(noise):
-        distance = ((differences - noise)[:, None] - outer).__pow__(2).sum(axis=-1)
+        distance = (((differences - noise)[:, None] - outer) ** 2).sum(axis=-1)
         return distance.min(axis=1).sum(), distance.argmin(axis=1)
 
     _, guess = min((explain(differences[0] - one) for one in outer), key=lambda found: found[0])

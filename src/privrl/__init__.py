@@ -16,7 +16,7 @@ from privrl._federate import Broadcast, Client, Message, MessageError, Server  #
 from privrl._fit import fit  # noqa: E402
 from privrl._result import Result, Run  # noqa: E402
 from privrl._run import run, sweep  # noqa: E402
-from privrl.learners import APVI, FQI, PEVI, TDFP, UCBVI, VAPVI  # noqa: E402
+from privrl.learners import APVI, FQI, LSVIUCB, PEVI, TDFP, UCBVI, VAPVI, LSVIUCBPlusPlus  # noqa: E402
 from privrl.privacy import Central, Certificate, Local, NonPrivate, ReleaseStore  # noqa: E402
 
 __version__ = "0.1.0"
@@ -24,6 +24,7 @@ __version__ = "0.1.0"
 __all__ = [
     "APVI",
     "FQI",
+    "LSVIUCB",
     "PEVI",
     "TDFP",
     "UCBVI",
@@ -33,6 +34,7 @@ __all__ = [
     "Central",
     "Certificate",
     "Client",
+    "LSVIUCBPlusPlus",
     "Local",
     "Message",
     "MessageError",

@@ -92,7 +92,8 @@ def sweep(
     flowing = flow and hasattr(env, "flow") and all(_flows(channel) for channel in channels.values())
     keys = jax.random.split(key, (len(settings), seeds))
     stacked = _stacked([(one.learner, one.channels) for one in prepared])
-    policy, regret, counts = _simulate_settings(env, *stacked, jnp.asarray(ends), flowing, keys)
+    chunk = min(_CHUNK, int(np.diff(ends, prepend=0).max()))  # nobody is simulated beyond the largest block
+    policy, regret, counts = _simulate_settings(env, *stacked, jnp.asarray(ends), None if flowing else chunk, keys)
     for i, one in enumerate(prepared):
         one.ledger.reconcile({name: int(np.max(count[i])) for name, count in counts.items()})
     seconds = time.perf_counter() - started
@@ -227,10 +228,13 @@ def _simulate(
     learner: AbstractOnlineLearner,
     channels: dict[str, AbstractChannel],
     ends: Int[Array, " B"],
-    flowing: bool,
+    chunk: int | None,
     key: PRNGKeyArray,
 ) -> tuple[Any, Array, dict[str, Array]]:
-    """One seed: the policy after the last release, exact regret per block, and how many releases were made."""
+    """One seed: the policy after the last release, exact regret per block, and how many releases were made.
+
+    People are simulated in chunks of this size, or as a flow without one.
+    """
     keys = SimulationKeys.of(key)
     symbols = any(isinstance(channel, SymbolChannel) for channel in channels.values())
     optimal = env.optimal_value
@@ -252,11 +256,12 @@ def _simulate(
         memory, memories, released, counts = carry
         memory, published = plan(memory, memories, released, t, begin)
         block_key = keys.block(t)
-        if flowing:
+        if chunk is None:
             rows = env.transitions(env.flow(published.policy, end - begin, block_key))
             totals = {name: _row_statistic(channel).of_rows(rows) for name, channel in channels.items()}
         else:
-            totals = _totals(env, channels, published, begin, end, block_key, jax.random.fold_in(keys.reports, t))
+            own_key = jax.random.fold_in(keys.reports, t)
+            totals = _totals(env, channels, published, begin, end, chunk, block_key, own_key)
         memories, released, counts = dict(memories), dict(released), dict(counts)
         for name, channel in channels.items():
             fresh = lambda i, name=name, shape=channel.statistic.shape: white(name, t, i, shape)  # noqa: E731
@@ -294,10 +299,11 @@ def _totals(
     published: Plan,
     begin: Int[Array, ""],
     end: Int[Array, ""],
+    size: int,
     block_key: PRNGKeyArray,
     own_key: PRNGKeyArray,
 ) -> dict[str, Any]:
-    """The summed terms of people `begin` to `end`, simulated one by one in chunks."""
+    """The summed terms of people `begin` to `end`, simulated one by one in chunks of a size."""
 
     def person(index: Int[Array, ""]) -> dict[str, Any]:
         trajectory = env.rollout(published.policy, jax.random.fold_in(block_key, index))
@@ -309,7 +315,7 @@ def _totals(
         return jax.tree.map(lambda term: jnp.where(index < end, term, 0.0), terms)
 
     def chunk(c: int | Int[Array, ""], totals: dict[str, Any]) -> dict[str, Any]:
-        terms = jax.vmap(person)(begin + c * _CHUNK + jnp.arange(_CHUNK))
+        terms = jax.vmap(person)(begin + c * size + jnp.arange(size))
         return jax.tree.map(lambda total, term: total + term.sum(axis=0), totals, terms)
 
     for name, channel in channels.items():
@@ -319,4 +325,6 @@ def _totals(
             claimed = channel.statistic.raw_shape
             raise ValueError(f"`{name}`: a contribution has shape {found}, not the {claimed} it claims.")
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(person, begin))
-    return jax.lax.fori_loop(0, -((begin - end) // _CHUNK), chunk, zeros)
+    if size == 1:  # a release after every user
+        return chunk(0, zeros)
+    return jax.lax.fori_loop(0, -((begin - end) // size), chunk, zeros)

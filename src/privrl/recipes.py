@@ -6,7 +6,7 @@ data, and no certificate depends on them.
 """
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,11 +15,33 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from privrl.envs import Env
-from privrl.learners import APVI, FQI, PEVI, TDFP, UCBVI, VAPVI, AbstractLearner
+from privrl.learners import (
+    APVI,
+    FQI,
+    LSVIUCB,
+    PEVI,
+    TDFP,
+    UCBVI,
+    VAPVI,
+    AbstractLearner,
+    LSVIUCBPlusPlus,
+    WeightedLSVIUCB,
+)
 from privrl.learners._apvi import published_parameters as published_apvi
+from privrl.learners._lsvi_ucb_plus_plus import published_parameters as published_lsvi
 from privrl.learners._vapvi import published_parameters as published_vapvi
 from privrl.mdp import AbstractFeatures, OneHotFeatures
-from privrl.privacy import AbstractPrivatizer, Adjacency, Budget, Central, Local, NonPrivate, Published, zcdp_rho
+from privrl.privacy import (
+    AbstractPrivatizer,
+    Adjacency,
+    Budget,
+    Central,
+    Declared,
+    Local,
+    NonPrivate,
+    Published,
+    zcdp_rho,
+)
 from privrl.statistics import Counting
 
 Trust = Literal["none", "central", "local"]
@@ -70,7 +92,8 @@ class Problem:
 class Recipe:
     """A named triple; `learner` builds the learner for a problem.
 
-    `published`, from the horizon and the claimed rho, is the paper's noise where a recipe has it.
+    `published`, from the declarations and the claimed rho, is the noise of the paper `source` where a recipe has it, and
+    `continual` how that paper releases running sums.
     A `pure` recipe spends epsilon alone, which is within every (epsilon, delta): a delta is welcome and not needed.
     """
 
@@ -80,7 +103,9 @@ class Recipe:
     summary: str
     learner: Callable[[Problem], AbstractLearner]
     pure: bool = False
-    published: Callable[[int, float], Mapping[str, float]] | None = None
+    published: Callable[[Sequence[Declared], float], Mapping[str, float]] | None = None
+    source: str = ""
+    continual: Literal["fresh", "tree"] = "fresh"
 
     def privatizer(
         self,
@@ -118,8 +143,14 @@ class Recipe:
             )
         claimed = budget.rho if budget.epsilon is None else zcdp_rho(budget.epsilon, budget.delta)
         assert claimed is not None and self.published is not None
-        noise, source = self.published, "qiao-wang"
-        return Published(lambda declared: noise(declared[0].times, claimed), claimed, source, delta=budget.delta)
+        noise = self.published
+        return Published(
+            lambda declared: noise(declared, claimed),
+            claimed,
+            self.source,
+            delta=budget.delta,
+            continual=self.continual,
+        )
 
 
 def _private_siblings(recipe: Recipe) -> str:
@@ -183,6 +214,42 @@ def _ucbvi(problem: Problem) -> UCBVI:
     return UCBVI(jnp.asarray(rewards), problem.horizon, stationary=problem.stationary)
 
 
+def _linear(problem: Problem, learner: Callable[..., AbstractLearner], **settings: Any) -> AbstractLearner:
+    """An online learner with everything that is public about a linear problem."""
+    return learner(
+        problem.features,
+        problem.horizon,
+        rewards=problem.rewards,
+        arrival_rewards=problem.arrival_rewards,
+        terminal=problem.terminal,
+        **settings,
+    )
+
+
+def _lsvi_ucb(problem: Problem) -> AbstractLearner:
+    return _linear(problem, LSVIUCB)
+
+
+def _lsvi_ucb_weighted(problem: Problem) -> AbstractLearner:
+    return _linear(problem, WeightedLSVIUCB)
+
+
+def _lsvi_ucb_plus_plus(problem: Problem) -> AbstractLearner:
+    return LSVIUCBPlusPlus(problem.features, problem.horizon, rewards=problem.rewards)
+
+
+def _lsvi_ucb_plus_plus_paper(problem: Problem) -> AbstractLearner:
+    return LSVIUCBPlusPlus.paper(problem.features, problem.horizon, rewards=problem.rewards)
+
+
+def _luyo_paper(problem: Problem) -> AbstractLearner:
+    return LSVIUCBPlusPlus.luyo(problem.features, problem.horizon, rewards=problem.rewards)
+
+
+def _ngo_paper(problem: Problem) -> AbstractLearner:
+    return LSVIUCBPlusPlus.ngo(problem.features, problem.horizon, rewards=problem.rewards)
+
+
 recipes: dict[str, Recipe] = {
     recipe.name: recipe
     for recipe in (
@@ -202,7 +269,8 @@ recipes: dict[str, Recipe] = {
             "central",
             "APVI per stage with the paper's noise and constants",
             _apvi_paper,
-            published=published_apvi,
+            published=lambda declared, rho: published_apvi(declared[0].times, rho),
+            source="qiao-wang",
         ),
         Recipe("vapvi", "offline", "none", "least-squares value iteration weighted by variances", _vapvi),
         Recipe("dp-vapvi", "offline", "central", "VAPVI, span-calibrated Gaussian noise", _vapvi),
@@ -212,12 +280,54 @@ recipes: dict[str, Recipe] = {
             "central",
             "VAPVI with the paper's noise; the certificate shows claimed and exact epsilon",
             _vapvi_paper,
-            published=published_vapvi,
+            published=lambda declared, rho: published_vapvi(declared[0].times, rho),
+            source="qiao-wang",
         ),
         Recipe("tdfp", "offline", "none", "planning on endings and the moves of one value feature", _tdfp),
         Recipe("dp-tdfp", "offline", "central", "TDFP, for many states and few people per state", _tdfp),
         Recipe("fqi", "offline", "none", "fitted Q iteration by gradient steps on whole episodes", _fqi),
         Recipe("dp-fqi", "offline", "central", "FQI with one clipped gradient per episode (DP-SGD)", _fqi),
+        Recipe("lsvi-ucb", "online", "none", "optimistic least squares on transition moments", _lsvi_ucb),
+        Recipe(
+            "dp-lsvi-ucb", "online", "central", "LSVI-UCB on continually released moments, joint privacy", _lsvi_ucb
+        ),
+        Recipe("lsvi-ucb++", "online", "none", "LSVI-UCB++, weighted by variances, as published", _lsvi_ucb_plus_plus),
+        Recipe(
+            "dp-lsvi-ucb++",
+            "online",
+            "central",
+            "LSVI-UCB on continually released moments with the variance weights of LSVI-UCB++",
+            _lsvi_ucb_weighted,
+        ),
+        Recipe(
+            "dp-lsvi-ucb++@paper",
+            "online",
+            "central",
+            "LSVI-UCB++ with the paper's noise made fresh: everything released after every user",
+            _lsvi_ucb_plus_plus_paper,
+            published=published_lsvi,
+            source="sahu",
+        ),
+        Recipe(
+            "dp-lsvi-ucb-luyo@paper",
+            "online",
+            "central",
+            "private LSVI-UCB in static batches (Luyo et al. 2021), reconstructed; batches as for epsilon 1",
+            _luyo_paper,
+            published=published_lsvi,
+            source="luyo et al., reconstructed",
+            continual="tree",
+        ),
+        Recipe(
+            "dp-lsvi-ucb-ngo@paper",
+            "online",
+            "central",
+            "private LSVI-UCB in adaptive batches (Ngo et al. 2022), reconstructed",
+            _ngo_paper,
+            published=published_lsvi,
+            source="ngo et al., reconstructed",
+            continual="tree",
+        ),
         Recipe("ucbvi", "online", "none", "optimistic value iteration on counts", _ucbvi),
         Recipe("dp-ucbvi", "online", "central", "UCBVI on continually released counts, joint privacy", _ucbvi),
         Recipe("ldp-ucbvi", "online", "local", "UCBVI on randomised responses, nobody is trusted", _ucbvi, pure=True),

@@ -46,7 +46,8 @@ class Reference:
             Lambda.append(gram / self.unit + lam * np.eye(d))
         determinants = [np.linalg.det(matrix) for matrix in Lambda]
         before = [lam**d] * H if self.determinants is None else self.determinants
-        switch = L.switching != "determinant" or any(new >= 2 * old for new, old in zip(determinants, before))
+        doubled = any(new >= 2 * old for new, old in zip(determinants, before, strict=True))
+        switch = L.switching != "determinant" or doubled
         switch = switch and len(history) > 0
         if switch:
             self.determinants = determinants

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contract import BUDGET, check_online, tiny_world
+from contract import BUDGET, tiny_world
 from tests.learners.reference_lsvi_ucb_plus_plus import Reference
 
 import privrl
@@ -126,15 +126,15 @@ def test_inverse_and_determinant(d):
     np.testing.assert_allclose(log_determinant, np.linalg.slogdet(matrix)[1], atol=1e-10)
 
 
-def test_keeps_the_contract_with_estimated_rewards_and_running_grams():
+def test_without_noise_private_and_non_private_agree_with_running_grams_and_estimated_rewards():
     env = tiny_world(horizon=2)
     learner = LSVIUCBPlusPlus(env.features, 2, switching="schedule", grams="running")
-    check_online(learner, env, episodes=12)
-
-
-def test_keeps_the_contract_with_weighted_moments():
-    env = tiny_world(horizon=2)
-    check_online(WeightedLSVIUCB(env.features, 2), env, episodes=12, local=(privrl.Local(**BUDGET),))
+    settings = {"episodes": 12, "seeds": 2, "key": jax.random.key(0)}
+    exact = privrl.run(env, learner, privrl.NonPrivate(), **settings)
+    noiseless = privrl.run(env, learner, privrl.Central(epsilon=math.inf), **settings)
+    np.testing.assert_allclose(exact.block_regret, noiseless.block_regret, atol=1e-10)
+    assert np.ptp(exact.block_regret) > 0
+    assert exact.certificate.bounds["rewards"] == "estimated"
 
 
 PUBLISHED = {
@@ -152,7 +152,7 @@ def test_published_noise_spends_what_it_claims(name):
     learner = build(env.features, 2, rewards=env.rewards)
     noise = Published(lambda declared: published_parameters(declared, rho), rho, "sahu", continual=continual)
     result = privrl.run(env, learner, noise, episodes=9, key=jax.random.key(0))
-    assert 0.9 <= result.certificate.rho / rho <= 1.0 + 1e-12
+    assert 0.9 <= result.certificate.rho / rho <= 1.0
     assert result.certificate.claimed["rho"] == rho
     assert result.certificate.recomputed() == pytest.approx(result.certificate.epsilon)
 
@@ -192,12 +192,12 @@ def test_static_batches_and_capped_switches():
 
 def test_theory_constants_never_learn():
     """Whatever the number of users, the bonus of the proof exceeds H: everybody plays at random."""
-    env = tiny_world()
+    env = tiny_world(horizon=2)
     for users in (10, 10**4, 10**8):
-        constants = theory_constants(4, env.features.dim, users, rho=1.0)
-        smallest = constants["bonus"] / math.sqrt(constants["ridge"] + users)  # features of norm 1 at most
-        assert smallest > 4
-    learner = LSVIUCBPlusPlus(env.features, 4, env.rewards, **constants)
+        constants = theory_constants(2, env.features.dim, users, rho=1.0)
+        smallest = constants["bonus"] / math.sqrt(constants["ridge"] + users)  # one-hot features: of norm 1
+        assert smallest > 2
+    learner = LSVIUCBPlusPlus(env.features, 2, env.rewards, **constants)
     result = privrl.run(env, learner, privrl.NonPrivate(), episodes=30, key=jax.random.key(0))
     uniform = env.regret(env.uniform_policy())
     np.testing.assert_allclose(result.block_regret, float(uniform), atol=1e-12)
@@ -214,7 +214,7 @@ def test_learns_without_privacy():
 def test_weighted_moments_and_gram_matrices_are_of_the_same_weighted_people(terminal):
     """Without noise: G_h from counted states, policies and weights is the sum over people of w phi phi^T.
 
-    Deterministic policies only, because the Gram matrix is that of expected actions.
+    Deterministic policies only, where the number of people in a state is how often its action was taken.
     """
     features, P, rewards = linear_world()
     learner = WeightedLSVIUCB(features, H, rewards, terminal=terminal, floor=0.3)
@@ -241,7 +241,7 @@ def test_weighted_moments_and_gram_matrices_are_of_the_same_weighted_people(term
         for name, statistic in statistics.items():
             totals[name] += statistic.contribution(record, Plan(policy, weights))
     released = {name: Release(x, GaussianNoise(0.0, x.shape)) for name, x in totals.items()}
-    seen, published = learner.next_plan(memory, released, None, jnp.asarray(people))
+    seen, published = learner.next_plan(memory, released, lambda *_: None, jnp.asarray(people))
     np.testing.assert_allclose(seen.gram, expected, atol=1e-9)
     np.testing.assert_allclose(  # M 1 = G v: the moments are of the same people
         totals["moments"].sum(axis=1), np.asarray(seen.gram) @ np.ones(D), atol=1e-9

@@ -4,16 +4,30 @@ from privrl.learners._apvi import APVI
 from privrl.learners._base import AbstractLearner, AbstractOfflineLearner, AbstractOnlineLearner, Ask, Plan
 from privrl.learners._consistency import consistent_counts
 from privrl.learners._fqi import FQI
+from privrl.learners._lsvi_ucb import LSVIUCB
+from privrl.learners._lsvi_ucb_plus_plus import LSVIUCBPlusPlus
+from privrl.learners._lsvi_ucb_weighted import WeightedLSVIUCB
 from privrl.learners._pevi import PEVI
 from privrl.learners._tdfp import TDFP
 from privrl.learners._ucbvi import UCBVI
 from privrl.learners._vapvi import VAPVI
 
-registry: tuple[type[AbstractLearner], ...] = (PEVI, VAPVI, APVI, TDFP, FQI, UCBVI)
+registry: tuple[type[AbstractLearner], ...] = (
+    PEVI,
+    VAPVI,
+    APVI,
+    TDFP,
+    FQI,
+    UCBVI,
+    LSVIUCB,
+    LSVIUCBPlusPlus,
+    WeightedLSVIUCB,
+)
 
 __all__ = [
     "APVI",
     "FQI",
+    "LSVIUCB",
     "PEVI",
     "TDFP",
     "UCBVI",
@@ -22,7 +36,9 @@ __all__ = [
     "AbstractOfflineLearner",
     "AbstractOnlineLearner",
     "Ask",
+    "LSVIUCBPlusPlus",
     "Plan",
+    "WeightedLSVIUCB",
     "consistent_counts",
     "registry",
 ]

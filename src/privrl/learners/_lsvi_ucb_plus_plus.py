@@ -20,7 +20,7 @@ In our notation, with phi of norm at most 1, h = 0, ..., H-1 and V_H = 0:
             D = min(c_gap (phi^T (what - wcheck) + 2 beta ||phi||), c_gap H/4)
     26:     Lambda_{k+1,h} = Lambda_{k,h} + phi phi^T / sbar^2
 
-What differs from the paper. **26** accumulates one draw of the noise, so the difference of two Gram matrices is a user's
+What differs from the paper. **26** accumulates one draw of the noise, so two Gram matrices differ by a user's
 features: here every release has noise of its own, and none is accumulated. **12** has min{.. + .., 0}, which is 0 for
 ever: He et al. have the maximum. **24** belongs under one root, **25** has sbar >= H where He et al. have sqrt H.
 **1** has noise for vectors of norm H although sbar^2 >= H: what is released is H phi phi^T/sbar^2 and
@@ -239,7 +239,7 @@ class LSVIUCBPlusPlus(AbstractOnlineLearner):
         minimum with old values, no centring. Half of the budget each.
         """
         batch = epsilon**0.4 * features.dim**0.6 * horizon**0.2
-        older = {"weighted": False, "monotone": False, "centred": False, "grams": "running"}
+        older: dict[str, Any] = {"weighted": False, "monotone": False, "centred": False, "grams": "running"}
         return cls(features, horizon, **older | {"switching": "schedule", "batch": batch} | settings)
 
     @classmethod
@@ -256,7 +256,7 @@ class LSVIUCBPlusPlus(AbstractOnlineLearner):
         """
         if most_switches is None:
             most_switches = features.dim * math.ceil(math.log2(1 + 2**20 / features.dim))
-        older = {"weighted": False, "monotone": False, "centred": False, "grams": "running"}
+        older: dict[str, Any] = {"weighted": False, "monotone": False, "centred": False, "grams": "running"}
         return cls(features, horizon, **older | {"switching": "determinant", "most_switches": most_switches} | settings)
 
 
@@ -341,6 +341,7 @@ def published_parameters(declared: Sequence[Declared], rho: float) -> dict[str, 
     by_name = {d.name: d for d in declared}
     matrices = 0.25 if by_name["gram"].access == "rounds" else 0.5
     shares = {"gram": matrices, "regressions": 1.0 - matrices}
+    rho = rho * (1.0 - 1e-12)  # rounding must not make the sum exceed the claim
     return {name: math.sqrt(2.0 * shares[name] * rho / by_name[name].touches) for name in by_name}
 
 

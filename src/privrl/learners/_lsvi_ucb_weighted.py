@@ -6,7 +6,7 @@ estimated variance of V(s') after (s, a) and R the range of V, and a transition 
 
     M_h = sum w phi e_{s'}^T                                                                        (release `moments`)
     n_h = states of the block's people at step h, projected on {n >= 0, sum n = length of the block}  (release `visits`)
-    G_h += sum_s n_h(s) sum_a pi_h(a|s) w_h(s,a) phi phi^T
+    G_h += sum n_h(s,a) w_h(s,a) phi phi^T, n_h(s,a) from n_h, the published policy and dM_h 1, as in `LSVIUCB`
 
 Weighted moments no longer say how many people arrived where, so states are counted separately, for a fifth of the
 budget. A weighted transition has variance w^2 Var <= floor R^2/12: dividing M and G by the floor makes the regressions
@@ -26,7 +26,7 @@ from jaxtyping import Array, Bool, Float, Int
 from privrl.learners._base import AbstractOnlineLearner, Plan
 from privrl.learners._consistency import lowered_to
 from privrl.learners._lsvi_ucb import explore_then_exploit, mean_reward, optimistic_mean
-from privrl.learners._transition_moments import Spectrum, consistent_moments, gram_of_counts
+from privrl.learners._transition_moments import Spectrum, consistent_moments, gram_of_counts, pair_counts
 from privrl.mdp import AbstractFeatures, TabularPolicy
 from privrl.privacy import Declared, Release
 from privrl.statistics._regressions import StateVisits, WeightedTransitions
@@ -39,6 +39,7 @@ class Seen(eqx.Module):
 
     policy: TabularPolicy
     weights: Float[Array, "H S A"]
+    moments: Float[Array, "H S d"]
     visits: Float[Array, "H S"]
     gram: Float[Array, "H d d"]
     num_seen: Int[Array, ""]
@@ -97,7 +98,7 @@ class WeightedLSVIUCB(AbstractOnlineLearner):
     def init(self) -> Seen:
         H, S, A, d = self.horizon, self.features.num_states, self.features.num_actions, self.features.dim
         policy, weights = TabularPolicy.uniform(H, S, A), jnp.ones((H, S, A))
-        return Seen(policy, weights, jnp.zeros((H, S)), jnp.zeros((H, d, d)), jnp.zeros((), int))
+        return Seen(policy, weights, jnp.zeros((H, S, d)), jnp.zeros((H, S)), jnp.zeros((H, d, d)), jnp.zeros((), int))
 
     def plan(
         self,
@@ -111,13 +112,24 @@ class WeightedLSVIUCB(AbstractOnlineLearner):
         moments, visits = released["moments"], released["visits"]
         length = (num_seen - memory.num_seen).astype(float)
         n = self._states(visits.value - memory.visits, length)
-        pairs = n[..., None] * memory.policy.probabilities * memory.weights
-        gram = memory.gram + gram_of_counts(pairs, self.features.table)  # [sahu A1:26] with expected actions
+        departures = (moments.value[:, :S] - memory.moments).sum(axis=1)
+        pairs = self._pairs(n, memory, departures, S * moments.noise.variance)
+        gram = memory.gram + gram_of_counts(pairs * memory.weights, self.features.table)  # [sahu A1:26]
         M = consistent_moments(moments.value[:, :S], gram, self.features)
         spectrum = Spectrum.of(gram / self.floor, self.features, moments.noise.variance / self.floor**2)
         Q, weights = self._values(spectrum, M / self.floor, moments.value[:, S:] / self.floor, num_seen)
         policy = TabularPolicy.greedy(Q)
-        return Seen(policy, weights, visits.value, gram, num_seen), Plan(policy, weights)
+        return Seen(policy, weights, moments.value[:, :S], visits.value, gram, num_seen), Plan(policy, weights)
+
+    def _pairs(
+        self, n: Float[Array, "H S"], memory: Seen, departures: Float[Array, "H d"], variance: Float[Array, ""]
+    ) -> Float[Array, "H S A"]:
+        """How often each action was taken, from weighted departures: w phi in the place of phi."""
+
+        def stage(n: Array, pi: Array, w: Array, left: Array) -> Array:
+            return pair_counts(n[None], pi[None], w[..., None] * self.features.table, left[None], variance)[0]
+
+        return jax.vmap(stage)(n, memory.policy.probabilities, memory.weights, departures)
 
     def _states(self, counts: Float[Array, "H S"], length: Float[Array, ""]) -> Float[Array, "H S"]:
         """Counts that are not negative and add up, with whoever has reached a terminal state."""

@@ -25,7 +25,9 @@ from privrl.learners._base import AbstractOnlineLearner, Plan
 from privrl.learners._consistency import lowered_to
 from privrl.mdp import TabularPolicy
 from privrl.privacy import Declared, Release, geometric_schedule
+from privrl.privacy._subset import variance_of_sums
 from privrl.statistics import TransitionCounts
+from privrl.statistics._counts import Asking
 
 
 class UCBVI(AbstractOnlineLearner):
@@ -45,13 +47,14 @@ class UCBVI(AbstractOnlineLearner):
     bonus: Float[Array, ""] = eqx.field(converter=lambda c: jnp.asarray(c, float), default=1.0)
     growth: float = eqx.field(static=True, default=1.25)
     first_block: int = eqx.field(static=True, default=20)
+    asking: Asking = eqx.field(static=True, default="first-visit")
 
     def bounds(self) -> dict[str, Any]:
         return {"horizon": self.horizon, "counting": self._counts().counting, "rewards": "known"}
 
     def _counts(self) -> TransitionCounts:
         _, S, A = self.rewards.shape
-        return TransitionCounts(S, A, self.horizon, "pooled" if self.stationary else "per-stage")
+        return TransitionCounts(S, A, self.horizon, "pooled" if self.stationary else "per-stage", asking=self.asking)
 
     def schedule(self, num_users: int) -> Int[np.ndarray, " B"]:
         return geometric_schedule(num_users, self.growth, min(self.first_block, num_users))
@@ -77,7 +80,8 @@ class UCBVI(AbstractOnlineLearner):
         n = counts.value.reshape(stages, S, A, S)
         v = jnp.broadcast_to(counts.noise.variance, counts.value.shape).reshape(stages, S, A, S)
         N = n.sum(axis=-1)
-        known = jnp.maximum(3 * jnp.sqrt(v.sum(axis=-1)), 0.5) < N
+        spread_of_N = jnp.sqrt(variance_of_sums(counts.noise)).reshape(stages, S, A)
+        known = jnp.maximum(3 * spread_of_N, 0.5) < N
         N = jnp.where(known, N, 1.0)
         P = lowered_to(n / N[..., None], jnp.ones_like(N))
 

@@ -15,16 +15,17 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from privrl.privacy._continual import AbstractContinual
-from privrl.privacy._discrete import respond
+from privrl.privacy._discrete import select
 from privrl.privacy._lattice import Lattice, filled_by, lattice_for, lattice_total
-from privrl.privacy._mechanisms import RandomisedResponse, add_noise
-from privrl.privacy._noise import AbstractNoise, DebiasedNoise, GaussianNoise, LaplaceNoise, SymmetricNoise
+from privrl.privacy._mechanisms import add_noise
+from privrl.privacy._noise import AbstractNoise, GaussianNoise, LaplaceNoise, SymmetricNoise
 from privrl.privacy._release import AbstractCategorical, AbstractStatistic, Release
 from privrl.privacy._sources import standard_normal, uniform
 from privrl.privacy._stream import Stream
+from privrl.privacy._subset import SubsetSelection
 
 Fresh = Callable[[int], Array]
 Mechanism = Literal["gaussian", "laplace"]
@@ -176,7 +177,7 @@ class RoundsChannel(AbstractCuratorChannel):
 class AbstractLocalChannel(AbstractChannel):
     """Noise is added before anything leaves the person; the server only adds up.
 
-    Memory and terms are pairs: the estimate, and how many reports each of its entries sums.
+    Memory and terms are pairs: the sum of what reports say, and how many reports each of its entries sums.
     """
 
     running: eqx.AbstractVar[bool]
@@ -188,23 +189,32 @@ class AbstractLocalChannel(AbstractChannel):
 
     @abc.abstractmethod
     def report(self, record: Any, question: Any, index: Int[Array, ""], white: Array) -> Array:
-        """The one message of person number `index`, in floating point: for simulations."""
+        """The one report of person number `index`, in floating point: for simulations."""
 
     @abc.abstractmethod
     def report_exactly(self, record: Any, question: Any, index: Int[Array, ""], stream: Stream) -> np.ndarray:
-        """The same message with exact noise from a cryptographic stream: for real people."""
+        """The same report, as it is sent, with exact noise from a cryptographic stream: for real people."""
+
+    @property
+    @abc.abstractmethod
+    def sent_shape(self) -> tuple[int, ...]:
+        """The shape of a report as it is sent."""
+
+    def sent(self, report: Array) -> np.ndarray:
+        """A simulated report as it is sent."""
+        return np.asarray(report)
+
+    @abc.abstractmethod
+    def checked(self, report: np.ndarray) -> Array | np.ndarray:
+        """The report in what arrived from outside, refused with `ValueError` unless a person could have sent it."""
 
     @abc.abstractmethod
     def decode(self, report: Array, question: Any, index: Int[Array, ""]) -> tuple[Array, Array]:
-        """The unbiased estimate of the person's term, and which of its entries the report speaks of."""
-
-    @abc.abstractmethod
-    def checked(self, report: np.ndarray) -> Array:
-        """A report that arrived from outside, refused with `ValueError` unless `report` could have made it."""
+        """What the report adds to the sum, and which entries it speaks of."""
 
     @abc.abstractmethod
     def released(self, value: Array, reports: Array) -> Release:
-        """The release that a sum of reports makes."""
+        """The release that a sum of reports makes: an unbiased estimate of the sum of the people's terms."""
 
     def init(self) -> Any:
         return jnp.zeros(self.statistic.shape), jnp.zeros(self.statistic.shape)
@@ -224,44 +234,62 @@ class AbstractLocalChannel(AbstractChannel):
 
 
 class SymbolChannel(AbstractLocalChannel):
-    """Each person answers the public question with one randomised symbol.
+    """Each person answers the public question with a random set of symbols that probably holds the true one.
 
-    **Formal guarantee.** What leaves the person is the symbol after randomised response: epsilon-locally private,
+    What is summed are hits, 1 for each symbol in a set: whole numbers, so sums do not depend on their order. They are
+    debiased when they are released.
+
+    **Formal guarantee.** What leaves the person is the true symbol after subset selection: epsilon-locally private,
     whatever their record. A symbol out of range would give itself away, so it is brought back into range first.
     Everything after (`decode`, sums) is post-processing.
     """
 
     statistic: AbstractCategorical
-    response: RandomisedResponse
+    response: SubsetSelection
     running: bool = eqx.field(static=True)
 
     @property
     def white(self) -> tuple[Literal["normal", "uniform"], tuple[int, ...]]:
-        return "uniform", (2,)
+        return "uniform", (self.statistic.num_symbols + 1,)
 
-    def report(self, record: Any, question: Any, index: Int[Array, ""], white: Array) -> Int[Array, ""]:
+    def report(self, record: Any, question: Any, index: Int[Array, ""], white: Array) -> Bool[Array, " k"]:
         return self.response.respond(self._symbol(record, question, index), white)
 
     def report_exactly(self, record: Any, question: Any, index: Int[Array, ""], stream: Stream) -> np.ndarray:
         symbol = int(self._symbol(record, question, index))
-        return np.asarray(respond(stream, symbol, self.statistic.num_symbols, float(self.response.epsilon)))
+        size, epsilon = int(self.response.size), float(self.response.epsilon)
+        return select(stream, symbol, self.statistic.num_symbols, size, epsilon)
 
     def _symbol(self, record: Any, question: Any, index: Int[Array, ""]) -> Int[Array, ""]:
         return jnp.clip(self.statistic.symbol(record, question, index), 0, self.statistic.num_symbols - 1)
 
-    def decode(self, report: Int[Array, ""], question: Any, index: Int[Array, ""]) -> tuple[Array, Array]:
-        value = self.statistic.tally(self.response.debias(report), question, index)
-        return value, self.statistic.tally(jnp.ones(self.statistic.num_symbols), question, index)
+    @property
+    def sent_shape(self) -> tuple[int, ...]:
+        return (int(self.response.size),)
 
-    def checked(self, report: np.ndarray) -> Array:
-        if report.shape != () or report.dtype.kind != "i" or not 0 <= report < self.statistic.num_symbols:
-            raise ValueError(f"A report is one symbol, an integer in [0, {self.statistic.num_symbols}).")
-        return jnp.asarray(report)
+    def sent(self, report: Array) -> np.ndarray:
+        return np.flatnonzero(np.asarray(report)).astype(np.int64)
+
+    def checked(self, report: np.ndarray) -> Bool[np.ndarray, " k"]:
+        k = self.statistic.num_symbols
+        if (
+            report.shape != self.sent_shape
+            or report.dtype.kind != "i"
+            or not ((report >= 0) & (report < k)).all()
+            or not (np.diff(report) > 0).all()
+        ):
+            raise ValueError(f"A report is {self.sent_shape[0]} symbols, different integers in [0, {k}), sorted.")
+        held = np.zeros(k, bool)
+        held[report] = True
+        return held
+
+    def decode(self, report: Bool[Array, " k"], question: Any, index: Int[Array, ""]) -> tuple[Array, Array]:
+        hits = self.statistic.tally(report.astype(float), question, index)
+        return hits, self.statistic.tally(jnp.ones(self.statistic.num_symbols), question, index)
 
     def released(self, value: Array, reports: Array) -> Release:
-        true = jnp.clip(value, 0.0, reports)  # how many of the reports were true answers, as far as anybody can know
-        variance = self.response.variance * (reports - true) + self.response.variance_true * true
-        return Release(value, DebiasedNoise(variance, self.response.width, reports, self.statistic.shape))
+        estimate = self.response.debias(value, reports)
+        return Release(estimate, self.response.noise(estimate, reports))
 
 
 class VectorChannel(AbstractLocalChannel):
@@ -292,6 +320,10 @@ class VectorChannel(AbstractLocalChannel):
         one = jax.tree.map(lambda x: jnp.asarray(x)[None], record)
         units = lattice_total(self.statistic, one, question, jnp.ones(1, bool), lattice)
         return np.asarray(lattice.release(law, lattice.noisy(law, units, stream)).value)
+
+    @property
+    def sent_shape(self) -> tuple[int, ...]:
+        return self.statistic.shape
 
     def decode(self, report: Array, question: Any, index: Int[Array, ""]) -> tuple[Array, Array]:
         del question, index

@@ -1,4 +1,4 @@
-"""Noise on the integers, drawn exactly: discrete Gaussian, discrete Laplace, randomised response.
+"""Noise on the integers, drawn exactly: discrete Gaussian, discrete Laplace, randomised response, random sets.
 
 Floating-point noise betrays its input: some sums plus noise are numbers that other sums plus noise cannot be. The
 draws here are integers with exactly the law that they claim, so every integer can come from every sum, with the
@@ -108,17 +108,42 @@ def respond(stream: Stream, symbol: int, num_symbols: int, epsilon: float) -> in
     return (symbol, other)[coin < threshold]
 
 
-@functools.lru_cache(maxsize=256)
-def lie_threshold(num_symbols: int, epsilon: float) -> int:
-    """The probability of a lie, (k - 1) / (e^epsilon + k - 1) for k symbols, in units of 2^-128, rounded up.
+def select(stream: Stream, symbol: int, num_symbols: int, size: int, epsilon: float) -> Int64[np.ndarray, " d"]:
+    """Subset selection: `size` of the symbols 0, ..., num_symbols - 1, sorted; the true one is probably among them.
 
-    More lies never harm as long as the truth stays the likeliest answer, which epsilon >= 2^-64 ensures.
+    The probability that it is not is `lie_threshold` / 2^128. The others are the first of an exactly uniform sequence of
+    distinct wrong symbols. The same random words are drawn whether the truth is in the set or not.
+
+    **Formal guarantee.** The set is epsilon-locally private: its probabilities under two symbols have a ratio of at most
+    e^epsilon, rounding included (see `SubsetSelection` for the proof). `epsilon=inf` with `size` 1 hides nothing.
+    """
+    if not (0 <= symbol < num_symbols <= 2**32 and 1 <= size < num_symbols):
+        raise ValueError(
+            f"`symbol` must be one of 0, ..., `num_symbols` - 1, `num_symbols` = {num_symbols} at most 2**32, and "
+            f"`size` = {size} at least 1 and below it."
+        )
+    threshold = lie_threshold(num_symbols, epsilon, size)
+    coin = int.from_bytes(stream.words(_COIN // 64).tobytes(), "little")
+    others = [other for other in range(num_symbols) if other != symbol]
+    for i in range(size):  # the first steps of a Fisher-Yates shuffle
+        j = i + int(stream.below(num_symbols - 1 - i, 1)[0])
+        others[i], others[j] = others[j], others[i]
+    kept = (symbol, others[size - 1])[coin < threshold]
+    return np.sort(np.array([*others[: size - 1], kept], np.int64))
+
+
+@functools.lru_cache(maxsize=256)
+def lie_threshold(num_symbols: int, epsilon: float, size: int = 1) -> int:
+    """The probability of a lie, (k - d) / (d e^epsilon + k - d) for sets of d of k symbols, in units of 2^-128.
+
+    It is rounded up. More lies never harm as long as the truth stays the likeliest answer, which epsilon >= 2^-64
+    ensures.
     """
     if not epsilon >= 2.0**-64:
         raise ValueError(f"`epsilon` is {epsilon}; it must be at least 2**-64, or `inf`.")
     if epsilon == inf:
         return 0
-    others = num_symbols - 1
+    others = Fraction(num_symbols - size, size)
     lies = others * _exp(Fraction(epsilon), 60)[1]  # against one truth; the upper bound, so that lies are not too few
     return ceil(lies / (1 + lies) * 2**_COIN)
 

@@ -7,7 +7,7 @@ declarations into a ledger, and opens one channel per streamed declaration (see 
 import abc
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import Any, ClassVar, Literal
 
@@ -32,8 +32,8 @@ from privrl.privacy._events import Event, Request
 from privrl.privacy._events import Mechanism as AnyMechanism
 from privrl.privacy._gdp import zcdp_epsilon
 from privrl.privacy._ledger import Ledger
-from privrl.privacy._mechanisms import RandomisedResponse
 from privrl.privacy._release import AbstractCategorical, AbstractStatistic, Adjacency, Declared
+from privrl.privacy._subset import SubsetSelection
 
 Continual = Literal["square-root", "honaker", "tree", "fresh"]
 _CONTINUAL: dict[str, type[AbstractContinual]] = {
@@ -258,8 +258,9 @@ class Published(AbstractPrivatizer):
 class Local(AbstractBudgeted):
     """Nobody is trusted: each person randomises their one message before it leaves their device.
 
-    With `epsilon` alone each declared statistic is asked as one symbol and answered by randomised response (pure
-    differential privacy). With `delta` too, or with `rho`, the whole term is sent with Gaussian noise.
+    With `epsilon` alone each declared statistic is asked as one symbol and answered by subset selection, whose simplest
+    case is randomised response (pure differential privacy). With `delta` too, or with `rho`, the whole term is sent with
+    Gaussian noise.
     """
 
     adjacency: Adjacency = field(default="replace-one", init=False)
@@ -292,16 +293,15 @@ class Local(AbstractBudgeted):
                 )
 
     def calibrate(self, declared: Sequence[Declared]) -> Ledger:
-        mechanism: Literal["randomised-response", "gaussian"] = "randomised-response" if self._by_symbol else "gaussian"
+        mechanism: Literal["pure", "gaussian"] = "pure" if self._by_symbol else "gaussian"
         if self.budget is None:
-            return Ledger(declared, [_event(d, mechanism, math.inf) for d in declared], self.adjacency)
-        requests = [
-            Request(
-                d.name, mechanism, d.weight, d.touches, d.group, d.sampling, _symbols(d) if self._by_symbol else None
-            )
-            for d in declared
-        ]
-        return Ledger(declared, calibrate(requests, self.budget, adjacency=self.adjacency), self.adjacency)
+            events = tuple(_event(d, mechanism, math.inf) for d in declared)
+        else:
+            requests = [Request(d.name, mechanism, d.weight, d.touches, d.group, d.sampling) for d in declared]
+            events = calibrate(requests, self.budget, adjacency=self.adjacency)
+        if self._by_symbol:
+            events = tuple(_answered(d, event) for d, event in zip(declared, events, strict=True))
+        return Ledger(declared, events, self.adjacency)
 
     def channel(self, declared: Declared, ledger: Ledger) -> AbstractLocalChannel:
         running = declared.access == "running"
@@ -309,10 +309,22 @@ class Local(AbstractBudgeted):
         statistic = _streamed(declared)
         if self._by_symbol:
             assert isinstance(statistic, AbstractCategorical)
-            return SymbolChannel(statistic, RandomisedResponse(statistic.num_symbols, parameter), running)
+            return SymbolChannel(statistic, SubsetSelection(statistic.num_symbols, parameter), running)
         sensitivity = sensitivity_of(statistic, "gaussian", self.adjacency)
         ledger.record(declared.name, sensitivity, sensitivity / parameter)
         return VectorChannel(statistic, jnp.asarray(sensitivity / parameter), running)
+
+
+def _answered(declared: Declared, event: Event) -> Event:
+    """The event of an answer by subset selection.
+
+    One symbol is randomised response, whose losses are known exactly. A set of several is accounted as any
+    epsilon-private answer, that is as randomised response over two symbols, which dominates them all.
+    """
+    symbols = _symbols(declared)
+    if SubsetSelection(symbols, event.parameter).size > 1:
+        return event
+    return replace(event, mechanism="randomised-response", symbols=symbols)
 
 
 def _streamed(declared: Declared) -> AbstractStatistic:
@@ -347,8 +359,7 @@ def _curator_channel(declared: Declared, ledger: Ledger, mechanism: Mechanism, c
 
 def _event(declared: Declared, mechanism: AnyMechanism, parameter: float) -> Event:
     sampling = declared.sampling if mechanism == "gaussian" else 1.0
-    symbols = _symbols(declared) if mechanism == "randomised-response" else None
-    return Event(declared.name, mechanism, parameter, declared.touches, declared.group, sampling, symbols)
+    return Event(declared.name, mechanism, parameter, declared.touches, declared.group, sampling)
 
 
 def _symbols(declared: Declared) -> int:

@@ -7,7 +7,6 @@ share one, and to tell the words from uniform ones is to break AES-256.
 import os
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from jaxtyping import Int64, UInt64
 
 _WORD = np.dtype("<u8")
@@ -26,6 +25,8 @@ class Stream:
     """
 
     def __init__(self, key: bytes | None = None) -> None:
+        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
         if key is not None and len(key) != 32:
             raise ValueError(
                 f"`key` has {len(key)} bytes; AES-256 takes 32. Leave it out to be keyed by the operating system."

@@ -27,6 +27,7 @@ from privrl.privacy import AbstractCategorical, Adjacency
 from privrl.statistics._rows import AbstractRowStatistic, clipped_reward, within
 
 Counting = Literal["per-stage", "pooled", "first-visit"]
+Asking = Literal["first-visit", "stage-pair"]
 _Index = tuple[Array | np.ndarray, ...]
 
 
@@ -172,13 +173,19 @@ class TransitionCounts(AbstractCounts, AbstractCategorical):
         with_end: one more next state for the end of an episode, where none was recorded (-1). Without it such rows do
             not count.
 
-    Asked one symbol at a time (local privacy), person number i reports the pair (s_h, s_{h+1}) at the public stage
-    h = i mod H, or "none" if their episode was shorter: S^2 + 1 symbols. The policy published to them is
-    deterministic, so the pair also says which action was taken.
+        asking: the question under local privacy, where a person answers with one symbol. The policy published to them is
+            deterministic, and person number i is asked by their number alone.
+            `"first-visit"`: i has a public target (s, a), in turn among the pairs that the published policy can play,
+            and reports the next state at their first visit, or "never": S + 1 symbols. A first visit is a
+            stopping time, so a report that is not "never" is a draw from P(.|s,a). Counted per stage, the target is
+            (h, s) in turn, and the action the policy's.
+            `"stage-pair"`: i reports (s_h, s_{h+1}) at h = i mod H, or "none" if their episode was shorter:
+            S^2 + 1 symbols. It asks for more at once, which pays at large epsilon only.
     """
 
     pairs: Int[Array, " K"] | None = None
     with_end: bool = eqx.field(static=True, default=False)
+    asking: Asking = eqx.field(static=True, default="first-visit")
 
     @property
     def _cells(self) -> tuple[int, ...]:
@@ -208,20 +215,37 @@ class TransitionCounts(AbstractCounts, AbstractCategorical):
 
     @property
     def num_symbols(self) -> int:
-        return self.num_states**2 + 1
+        return 1 + (self.num_states if self.asking == "first-visit" else self.num_states**2)
 
     def symbol(self, record: Any, question: Any, index: Int[Array, ""]) -> Int[Array, ""]:
-        del question
         rows = Transitions.of(record)
-        h = index % self.horizon
-        pair = rows.state[h] * self.num_states + rows.next_state[h]
-        return jnp.where((rows.count > 0)[h] & self._inside(rows)[h], pair, self.num_symbols - 1).astype(int)
+        if self.asking == "stage-pair":
+            h = index % self.horizon
+            pair = rows.state[h] * self.num_states + rows.next_state[h]
+            return jnp.where((rows.count > 0)[h] & self._inside(rows)[h], pair, self.num_symbols - 1).astype(int)
+        h, s, a = self._target(question, index)
+        here = (rows.state == s) & (rows.action == a) & (rows.count > 0)
+        if self.counting == "per-stage":
+            here = here & (rows.step == h)
+        first = jnp.argmax(here)  # decided without a look at what came next
+        return jnp.where(here[first] & self._inside(rows)[first], rows.next_state[first], self.num_states).astype(int)
 
     def tally(self, frequencies: Float[Array, " k"], question: Any, index: Int[Array, ""]) -> Array:
-        h = index % self.horizon
-        action = question.policy.probabilities[h].argmax(axis=-1)  # deterministic, see above
-        pairs = frequencies[:-1].reshape(self.num_states, self.num_states)
-        cell = (jnp.arange(self.num_states), action)
+        cell: tuple[Array, ...]
+        if self.asking == "stage-pair":
+            h = index % self.horizon
+            cell = (h, jnp.arange(self.num_states), question.policy.probabilities[h].argmax(axis=-1))
+            frequencies = frequencies[:-1].reshape(self.num_states, self.num_states)
+        else:
+            cell, frequencies = self._target(question, index), frequencies[:-1]
+        return jnp.zeros(self.shape).at[cell if self.counting == "per-stage" else cell[1:]].set(frequencies)
+
+    def _target(self, question: Any, index: Int[Array, ""]) -> tuple[Array, Array, Array]:
+        """The public (h, s, a) of person number `index`; h counts only where counts are per stage."""
+        policy = question.policy.probabilities
         if self.counting == "per-stage":
-            return jnp.zeros(self.shape).at[(h, *cell)].set(pairs)
-        return jnp.zeros(self.shape).at[cell].set(pairs)
+            h, s = jnp.divmod(index % (self.horizon * self.num_states), self.num_states)
+            return h, s, policy[h, s].argmax()
+        turn = jnp.cumsum(policy.max(axis=0).ravel() > 0)  # pairs that are never played have nothing to tell
+        s, a = jnp.divmod(jnp.argmax(turn == 1 + index % turn[-1]), self.num_actions)
+        return jnp.zeros_like(s), s, a

@@ -1,4 +1,4 @@
-"""Moments of a whole episode under public weights: all its Gram matrices at once, and regressions on values asked later.
+"""Moments of a whole episode under public weights: its Gram matrices, and regressions on values asked about later.
 
 One person has at most one transition per step. With phi = phi(s_h, a_h), ||phi|| <= 1, and w_h(s, a) the public weight
 that was published with the policy (1 where nothing was, cut to [0, 1]), they contribute for every step h
