@@ -313,8 +313,9 @@ class Server:
         """Takes in everything that earlier servers on this store have acknowledged, in the order of its arrival."""
         self._issued = {int(ticket): int(number) for _, ticket, number in store.read(_TICKETS)}
         kept = iter([Message.from_bytes(content) for _, _, content in store.read(_MESSAGES)])
-        while block := list(itertools.islice(kept, self._ends[min(len(self._plans), len(self._ends)) - 1] - self.num_reports)):
-            for _, alike in itertools.groupby(block, key=lambda message: message.plan):
+        for end in self._ends:
+            block = itertools.islice(kept, end - self.num_reports)
+            for _, alike in itertools.groupby(list(block), key=lambda message: message.plan):
                 messages = list(alike)
                 self._count(messages, [self._checked(message) for message in messages])
 

@@ -235,7 +235,7 @@ def _lsvi_ucb_weighted(problem: Problem) -> AbstractLearner:
 
 
 def _lsvi_ucb_plus_plus(problem: Problem) -> AbstractLearner:
-    return LSVIUCBPlusPlus(problem.features, problem.horizon, rewards=problem.rewards)
+    return LSVIUCBPlusPlus(problem.features, problem.horizon, rewards=problem.rewards, switching="always")
 
 
 def _lsvi_ucb_plus_plus_paper(problem: Problem) -> AbstractLearner:

@@ -1,12 +1,15 @@
 """Channels: what leaves people and what is released, with the declared noise, drawn once."""
 
+import itertools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from privrl.privacy import AbstractCategorical, Central, Declared, Local, NonPrivate
+from privrl.privacy import AbstractCategorical, Central, Declared, Local, NonPrivate, Stream, delta_of
+from privrl.privacy._subset import SubsetSelection
 
 N = 20_000
 
@@ -19,7 +22,7 @@ class Indicator(AbstractCategorical):
     num_symbols: int = eqx.field(static=True, default=3)
 
     def contribution(self, record, question):
-        return jax.nn.one_hot(record, 3)
+        return jax.nn.one_hot(record, self.num_symbols)
 
     def symbol(self, record, question, index):
         return record
@@ -103,11 +106,13 @@ def test_local_without_noise_is_exact():
 def test_one_report_is_as_private_as_claimed():
     """Over all true symbols and answers, the ratio of probabilities is exactly e^epsilon, no more."""
     made = channel(Local(epsilon=1.0))
-    grid = (jnp.arange(600) + 0.5) / 600
-    u = jnp.stack(jnp.meshgrid(grid, grid, indexing="ij"), -1).reshape(-1, 2)
+    coins = (np.arange(600) + 0.5) / 600
+    orders = np.array(list(itertools.permutations([0.2, 0.5, 0.8])))
+    u = jnp.asarray([[coin, *order] for coin in coins for order in orders])
     each = jax.vmap(jax.vmap(made.report, (None, None, None, 0)), (0, None, None, None))
-    answers = each(jnp.arange(3), None, jnp.asarray(0), u)
-    law = np.stack([np.bincount(np.asarray(a), minlength=3) / len(u) for a in answers])
+    answers = np.asarray(each(jnp.arange(3), None, jnp.asarray(0), u))
+    assert (answers.sum(axis=-1) == 1).all()
+    law = answers.mean(axis=1)
     ratio = max(law[:, y].max() / law[:, y].min() for y in range(3))
     assert ratio == pytest.approx(np.e, rel=0.02)  # the grid has 600 steps
 
@@ -115,15 +120,65 @@ def test_one_report_is_as_private_as_claimed():
 @pytest.mark.parametrize("symbol", [-5, 3, 10**9])
 def test_a_symbol_out_of_range_does_not_give_itself_away(symbol):
     made = channel(Local(epsilon=1.0))
-    truthful, lying = jnp.array([0.99, 0.0]), jnp.array([0.0, 0.99])
+    truthful, lying = jnp.array([0.99, 0.1, 0.2, 0.3]), jnp.array([0.0, 0.99, 0.2, 0.3])
     for white in (truthful, lying):
-        assert 0 <= int(made.report(jnp.asarray(symbol), None, jnp.asarray(0), white)) < 3
+        assert int(made.report(jnp.asarray(symbol), None, jnp.asarray(0), white).sum()) == 1
+    sent = made.report_exactly(jnp.asarray(symbol), None, jnp.asarray(0), Stream())
+    assert sent.shape == (1,) and 0 <= sent[0] < 3
 
 
-@pytest.mark.parametrize("report", [np.array(3), np.array(-1), np.array(1.0), np.array([1])])
-def test_impossible_symbols_are_refused(report):
-    with pytest.raises(ValueError, match="symbol"):
-        channel(Local(epsilon=1.0)).checked(report)
+def sets_of_two():
+    declared = Declared("x", Indicator(shape=(6,), num_symbols=6), access="running", times=6)
+    privatizer = Local(epsilon=1.0)
+    return privatizer.channel(declared, privatizer.calibrate([declared]))
+
+
+def test_a_report_is_the_same_on_both_ways():
+    """As it is simulated, sent and read; and with exact noise."""
+    made = sets_of_two()
+    report = made.report(jnp.asarray(4), None, jnp.asarray(0), jnp.array([0.99, 0.5, 0.1, 0.6, 0.7, 0.8, 0.9]))
+    np.testing.assert_array_equal(made.sent(report), [1, 4])
+    np.testing.assert_array_equal(made.checked(made.sent(report)), np.asarray(report))
+    exact = made.report_exactly(jnp.asarray(4), None, jnp.asarray(0), Stream())
+    assert exact.dtype == np.int64 and exact.shape == made.sent_shape == (2,)
+    np.testing.assert_array_equal(np.flatnonzero(np.asarray(made.checked(exact))), exact)
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        np.array([3, 6]),
+        np.array([-1, 2]),
+        np.array([1.0, 2.0]),
+        np.array([2, 2]),
+        np.array([2, 1]),
+        np.array([1]),
+        np.array([1, 2, 3]),
+        np.array(1),
+        np.array([[1, 2]]),
+    ],
+    ids=str,
+)
+def test_impossible_sets_are_refused(report):
+    with pytest.raises(ValueError, match="2 symbols"):
+        sets_of_two().checked(report)
+
+
+def test_what_is_accounted_dominates_what_is_sent():
+    """Randomised response where the set has one symbol; any epsilon-private answer where it has more."""
+    one = Declared("x", Indicator(), access="running")
+    two = Declared("x", Indicator(shape=(6,), num_symbols=6), access="running")
+    ledgers = [Local(epsilon=1.0).calibrate([declared]) for declared in (one, two)]
+    assert [(e.mechanism, e.symbols) for ledger in ledgers for e in ledger.events()] == [
+        ("randomised-response", 3),
+        ("pure", None),
+    ]
+    k, d, epsilon = 6, 2, 1.0
+    p = float(SubsetSelection(k, epsilon, d).keep_probability)
+    for below in (0.0, 0.3, 0.9):
+        only_one = p * (k - d) / (k - 1)  # the set holds the first symbol and not the second, when the first is true
+        exact = only_one * (1 - np.exp(below - epsilon))
+        assert exact <= delta_of(ledgers[1].events(), below)
 
 
 @pytest.mark.parametrize("report", [np.zeros(2), np.array([0.0, np.nan, 1.0]), np.zeros(3, int)])

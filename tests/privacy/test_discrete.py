@@ -1,5 +1,6 @@
 """Noise on the integers. Chi-square tests reject at p < 1e-6, z-tests at |z| > 4.5 (p < 7e-6)."""
 
+import itertools
 import math
 import random
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from privacy import canonne
 from scipy import integrate, stats
 
 from privrl.privacy import _discrete
-from privrl.privacy._discrete import discrete_gaussian, discrete_laplace, lie_threshold, respond
+from privrl.privacy._discrete import discrete_gaussian, discrete_laplace, lie_threshold, respond, select
 from privrl.privacy._stream import Stream, quotient
 
 KEY = bytes(range(32))
@@ -358,6 +359,38 @@ def test_respond_in_frequencies_and_at_the_ends() -> None:
     for epsilon in (0.0, -1.0, math.nan, 2.0**-65):
         with pytest.raises(ValueError, match="`epsilon` is"):
             respond(stream, 0, 2, epsilon)
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize(("k", "d"), [(3, 2), (6, 2), (17, 8), (1000, 268)])
+def test_the_least_lie_that_keeps_the_ratio_of_sets(k: int, d: int, epsilon: float) -> None:
+    """In fractions: P(a set with the truth) / P(one without) <= e^epsilon, and a unit of 2^-128 less would break it."""
+    low, high = exp_bounds(Fraction(epsilon), 120)
+    threshold = lie_threshold(k, epsilon, d)
+
+    def ratio(lies: int) -> Fraction:
+        lie = Fraction(lies, 2**128)
+        return (1 - lie) / math.comb(k - 1, d - 1) / (lie / math.comb(k - 1, d))
+
+    assert 1 <= ratio(threshold) <= 1 / high
+    assert ratio(threshold - 1) > 1 / low
+
+
+def test_select_takes_every_set_alike_and_the_same_words() -> None:
+    """All scripts of words for sets of 2 of 4 symbols: with the truth, each other once in 3; without, each pair."""
+    k, d, epsilon = 4, 2, 0.3
+    threshold, first, second = lie_threshold(k, epsilon, d), 2**63 // 3, 2**63 // 2
+    for symbol in range(k):
+        for coin in (threshold - 1, threshold):
+            answers = []
+            for i, j in itertools.product(range(3), range(2)):
+                stream = Scripted(coin % 2**64, coin >> 64, 2 * i * first, 2 * j * second)
+                answers.append(tuple(select(stream, symbol, k, d, epsilon).tolist()))
+                assert not stream.script
+            others = [x for x in range(k) if x != symbol]
+            with_truth = [tuple(sorted((symbol, other))) for other in others]
+            allowed = list(itertools.combinations(others, 2)) if coin < threshold else with_truth
+            assert sorted(answers) == sorted(2 * allowed)
 
 
 def wobble(t: float) -> float:

@@ -1,15 +1,15 @@
 """The optimistic step of linear control: the cheapest system that the data allow.
 
-    minimise J*(Theta)   over   |Theta - Theta^|_V <= beta  and  |Theta|_F <= S                [chowdhury-zhou-shroff eq:9]
+    minimise J*(Theta)   over   |Theta - Theta^|_V <= beta  and  |Theta|_F <= S       [chowdhury-zhou-shroff (9)]
 
-J* is not convex: it does not change when inputs change sign, J*(A, B) = J*(A, -B), and is smallest wherever A = 0. Projected
-gradient descent through the Riccati recursion therefore starts from several points, the estimate with flipped signs of
-B among them. Where Theta = 0 is in the set it is a minimiser, and nothing is searched.
+J* is not convex: it does not change when inputs change sign, J*(A, B) = J*(A, -B), and is smallest wherever A = 0.
+Projected gradient descent through the Riccati recursion therefore starts from several points, the estimate with
+flipped signs of B among them. Where Theta = 0 is in the set it is a minimiser, and nothing is searched.
 
-Both sets are diagonal in the eigenvectors of V. Steps and projections use the metric G = V/beta^2 + I/S^2, in which the
-intersection is neither flat nor long: it lies between balls of radius of order 1. The projection of Y has
-Theta = (G + a V/beta^2 + b I/S^2)^{-1} (G Y + a V/beta^2 C) with multipliers a, b >= 0, found in turn by Newton's method; what
-is left of the error is removed by moving towards the centre C, which is in both sets.
+Both sets are diagonal in the eigenvectors of V. Steps and projections use the metric G = V/beta^2 + I/S^2, in which
+the intersection is neither flat nor long: it lies between balls of radius of order 1. The projection of Y has Theta =
+(G + a V/beta^2 + b I/S^2)^{-1} (G Y + a V/beta^2 C) with multipliers a, b >= 0, found in turn by Newton's method;
+what is left of the error is removed by moving towards the centre C, which is in both sets.
 """
 
 from collections.abc import Callable
@@ -18,6 +18,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.special import ndtri
 from jaxtyping import Array, Bool, Float, Int
 
 _NEWTON = 6
@@ -80,16 +81,31 @@ class ConfidenceSet(eqx.Module):
             top = g[:, None] * turned + (on_ellipsoid * e)[:, None] * C
             return top / (g + on_ellipsoid * e + on_ball * b)[:, None]
 
-        def round_(_: int, multipliers: tuple[Array, Array]) -> tuple[Array, Array]:
-            _, on_ball = multipliers
+        def in_turn(_: int, multipliers: tuple[Array, Array]) -> tuple[Array, Array]:
+            on_ball = multipliers[1]
             top = g[:, None] * (turned - C) - on_ball * b * C
             on_ellipsoid = _multiplier(jnp.sqrt(e)[:, None] * top, g + on_ball * b, e)
             top = g[:, None] * turned + (on_ellipsoid * e)[:, None] * C
             bottom = g + on_ellipsoid * e
             return on_ellipsoid, _multiplier(jnp.sqrt(b) * top, bottom, jnp.broadcast_to(b, bottom.shape))
 
-        nearest = solution(*jax.lax.fori_loop(0, _ROUNDS, round_, (jnp.zeros(()), jnp.zeros(()))))
+        nearest = solution(*jax.lax.fori_loop(0, _ROUNDS, in_turn, (jnp.zeros(()), jnp.zeros(()))))
         return self._towards_centre(nearest)
+
+    def node(self, number: Int[Array, ""]) -> Float[Array, "p n"]:
+        """Point `number` of a public sequence that fills the set as normal draws would, of scale V^{-1/2} radius/sqrt(p n).
+
+        In m = p n dimensions it takes the fractional parts of 1/2 + number/g^j, with the generalised golden ratio
+        g^{m+1} = g + 1, through the normal quantile.
+        """
+        m = self.centre.size
+        golden = 2.0
+        for _ in range(64):
+            golden = (1.0 + golden) ** (1.0 / (m + 1.0))
+        fractions = (0.5 + (number + 1.0) * golden ** -jnp.arange(1.0, m + 1.0)) % 1.0
+        xi = ndtri(jnp.clip(fractions, 1e-9, 1.0 - 1e-9)).reshape(self.centre.shape)
+        scale = self.radius / jnp.sqrt(m * self.curvature)
+        return self.project(self.centre + scale[:, None] * xi)
 
     def _lengths(self, turned: Float[Array, "p n"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
         off = (self.curvature[:, None] * (turned - self.centre) ** 2).sum() / self.radius**2
@@ -107,9 +123,7 @@ class ConfidenceSet(eqx.Module):
         return self.centre + jnp.minimum(jnp.minimum(1.0, 1.0 / jnp.maximum(off, 1.0)), reach) * D
 
 
-def _multiplier(
-    top: Float[Array, "p n"], bottom: Float[Array, " p"], slope: Float[Array, " p"]
-) -> Float[Array, ""]:
+def _multiplier(top: Float[Array, "p n"], bottom: Float[Array, " p"], slope: Float[Array, " p"]) -> Float[Array, ""]:
     """The smallest m >= 0 with sum_i |top_i|^2/(bottom_i + m slope_i)^2 <= 1.
 
     Newton's method on one over the root of that sum, which is concave in m, approaches the answer from below. In one
@@ -142,8 +156,8 @@ def starting_points(
     points = [jnp.concatenate([a * A, b * B]) for a, b in pairs]
     if d > 1:  # one input at a time may have the wrong sign
         points += [jnp.concatenate([A, jnp.where(jnp.arange(d)[:, None] == i, -B, B)]) for i in range(d)]
-    full = np.cos(np.arange(B.size)).reshape(B.shape)
-    full = size * full / np.linalg.norm(full)
+    pattern = np.cos(np.arange(B.size)).reshape(B.shape)
+    full = size * pattern / np.linalg.norm(pattern)
     return jnp.stack([*points, jnp.concatenate([A, B + full]), jnp.concatenate([A, B - full])])
 
 

@@ -1,7 +1,7 @@
 """UCRL-VTR: optimistic regression on values in linear mixture MDPs (liao-he-gu Algorithm 1, Jia et al. 2020).
 
-P_h(s'|s,a) = <phi(s'|s,a), theta_h> with phi public, theta_h unknown and rewards known. For user k, with v_h the largest
-sum of rewards from step h on (steps count from 1 as in the box, 0 in the code):
+P_h(s'|s,a) = <phi(s'|s,a), theta_h> with phi public, theta_h unknown and rewards known. For user k, with v_h the
+largest sum of rewards from step h on (steps count from 1 as in the box, 0 in the code):
 
     A1:6   Q_h = min{v_h, r_h + <theta^_h, phi_{V_{h+1}}> + beta_h ||Sigma_h^{-1/2} phi_{V_{h+1}}||}
     A1:7   V_h = max_a Q_h,  clipped to [0, v_h]
@@ -14,17 +14,17 @@ sum of rewards from step h on (steps count from 1 as in the box, 0 in the code):
 
 The noise is the privatizer's: none (UCRL-VTR), continual (joint privacy) or on every message (LDP-UCRL-VTR).
 
-Departures. (1) The printed Q has no lower clip; the sensitivity needs V in [0, v_h], so V is clipped. (2) beta is printed
-up to a constant; here it is `bonus` times the three terms of the proof (Lemma B.1), read off the law of the noise:
-sqrt(lambda + 3 Gamma) ||theta||, v sqrt(2 ln k + ln det Sigma/lambda) and ||xi||/sqrt(lambda + Gamma). Without noise this
-is the radius of Section 6.2 with ln K for the misprinted ln(1/K), which would be negative; k is the number of users so
-far. (3) Gamma and the bound on ||xi_h|| are proved (`calibration="paper"`: the printed ones). With one-hot features Lambda
-has only the blocks (s,a), and only those are sent; with `calibration="paper"` all of it. (4) Users are grouped into
-public blocks whose lengths grow; the paper plans after every user (`every_user=True`). (5) `repair="floor"` raises small
-eigenvalues of Lambda to Gamma instead of shifting all of them by 2 Gamma.
+Departures. (1) The printed Q has no lower clip; the sensitivity needs V in [0, v_h], so V is clipped. (2) beta is
+printed up to a constant; here it is `bonus` times the three terms of the proof (Lemma B.1), read off the law of the
+noise: sqrt(lambda + 3 Gamma) ||theta||, v sqrt(2 ln k + ln det Sigma/lambda) and ||xi||/sqrt(lambda + Gamma). Without
+noise this is the radius of Section 6.2 with ln K for the misprinted ln(1/K), which is negative; k is the number of
+users so far. (3) Gamma and the bound on ||xi_h|| are proved (`calibration="paper"`: the printed ones). With one-hot
+features Lambda has only the blocks (s,a), and only those are sent; with `calibration="paper"` all of it. (4) Users are
+grouped into public blocks whose lengths grow; the paper plans after every user (`every_user=True`). (5)
+`repair="floor"` raises small eigenvalues of Lambda to Gamma instead of shifting all of them by 2 Gamma.
 
-Under local privacy this does not learn on RiverSwim with 10,000 users at any epsilon up to 20, printed or tight: the noise
-keeps every Q at its upper limit. Use `UCBVI` there.
+Under local privacy this does not learn on RiverSwim with 10,000 users at any epsilon up to 20, printed or tight: the
+noise of all messages, and with it the shift 2 Gamma, is larger than the Gram matrix. Use `UCBVI` there.
 """
 
 import math
@@ -119,8 +119,9 @@ class UCRLVTR(AbstractOnlineLearner):
 
     def _moments(self) -> MixtureMoments:
         _, S, A = self.rewards.shape
-        norm = 1.0 if self.features is None else feature_norm(self.features)
-        return MixtureMoments(self._ranges(), S, A, self.features, norm, self.calibration == "paper")
+        with jax.ensure_compile_time_eval():  # sensitivities are numbers even where a plan is being traced
+            norm = 1.0 if self.features is None else feature_norm(self.features)
+            return MixtureMoments(self._ranges(), S, A, self.features, norm, self.calibration == "paper")
 
     def plan(
         self,
@@ -144,7 +145,8 @@ class UCRLVTR(AbstractOnlineLearner):
         e = jnp.maximum(e + 2 * Gamma, 0.0) if self.repair == "shift" else jnp.maximum(e, Gamma)
         e = lam + e  # [liao-he-gu A1:19] r = 2 Gamma, or a floor
         theta = jnp.einsum("gbij,gbj->gbi", U, jnp.einsum("gbij,gbi->gbj", U, u) / e)  # [liao-he-gu A1:20]
-        luck = 2 * jnp.log(jnp.maximum(num_seen, 2)) + jnp.log(e / lam).sum(axis=(-1, -2))  # ln K: the paper has ln(1/K)
+        logdet = jnp.log(e / lam).sum(axis=(-1, -2))
+        luck = 2 * jnp.log(jnp.maximum(num_seen, 2)) + logdet  # [liao-he-gu Section 6.2] ln K, printed as ln(1/K)
 
         def stage(V: Float[Array, " S"], h: Int[Array, ""]) -> tuple[Array, tuple[Array, Array]]:
             g, top = jnp.minimum(h, stages - 1), jnp.where(h + 1 < H, v[jnp.minimum(h + 1, H - 1)], 0.0)
@@ -198,14 +200,14 @@ class UCRLVTR(AbstractOnlineLearner):
             bias, spread = size * jnp.sqrt(lam + 3 * Gamma), jnp.ones(())  # [liao-he-gu Lemma B.1]
         else:
             bias, spread = size * (lam + 3 * Gamma) / jnp.sqrt(lam + Gamma), 1.0 + Gamma / (lam + Gamma)
-        return bias + top * jnp.sqrt(spread * luck) + xi / jnp.sqrt(lam + Gamma)  # [liao-he-gu Section 6.2]
+        return bias + top * jnp.sqrt(spread * luck) + xi / jnp.sqrt(lam + Gamma)  # [liao-he-gu Lemma B.1]
 
 
 def printed_scale(declared: Sequence[Declared], epsilon: float, delta: float) -> dict[str, float]:
     """sigma = 4 H R^2 sqrt(2 ln(2.5 H/delta))/epsilon on every entry of a message, for `PublishedLocal(...)`.
 
     R is the largest return: H in the box, 1 in the paper's experiments, whose rewards are divided by H. The paper gets
-    it from 2H Gaussian releases of sensitivity 2 R^2 with epsilon/(2H) and delta/(2H) each, all norms of phi_V at most R.
+    it from 2H Gaussian releases of sensitivity 2 R^2, with epsilon/(2H) and delta/(2H) each, for ||phi_V|| <= R.
     """
     (moments,) = (d.statistic for d in declared)
     assert isinstance(moments, MixtureMoments)

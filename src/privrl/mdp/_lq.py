@@ -126,14 +126,14 @@ class LQSystem(eqx.Module):
 
     def rollout(self, policy: LinearPolicy, key: AnyKey) -> LQTrajectory:
         """One episode; `vmap` it over keys."""
-        first_key, noise_key, exploration_key = jr.split(key, 3)
         task, H = self.task, self.task.horizon
         n, d = task.state_dim, task.input_dim
-        first = task.first_radius * _on_sphere(first_key, (n,))
-        size_key, direction_key = jr.split(noise_key)
-        size = task.noise_radius * jr.uniform(size_key, (H, 1)) ** (1 / n)
-        noise = size * _on_sphere(direction_key, (H, n))
-        exploration = policy.radius * _on_sphere(exploration_key, (H, d))
+        white = jr.normal(key, (n + H * (n + 2 + d),))  # one draw compiles faster than several
+        first = task.first_radius * _directions(white[:n])
+        steps = white[n:].reshape(H, n + 2 + d)
+        # The first n coordinates of a uniform point on the sphere in n + 2 dimensions are uniform in the ball.
+        noise = task.noise_radius * _directions(steps[:, : n + 2])[:, :n]
+        exploration = policy.radius * _directions(steps[:, n + 2 :])
 
         def step(x: Array, given: tuple[Array, Array, Array]) -> tuple[Array, tuple[Array, Array]]:
             K, v, w = given
@@ -145,9 +145,6 @@ class LQSystem(eqx.Module):
         return LQTrajectory(jnp.concatenate([first[None], states]), inputs, exploration, jnp.asarray(H))
 
 
-def _on_sphere(key: AnyKey, shape: tuple[int, ...]) -> Float[Array, "*shape"]:
-    """Uniform on unit spheres of the last axis."""
-    if shape[-1] == 1:  # the sphere in one dimension is {-1, 1}
-        return jnp.where(jr.bernoulli(key, shape=shape), 1.0, -1.0)
-    g = jr.normal(key, shape)
-    return g / jnp.linalg.norm(g, axis=-1, keepdims=True)
+def _directions(white: Float[Array, "*steps n"]) -> Float[Array, "*steps n"]:
+    """Uniform on unit spheres of the last axis, from normal numbers."""
+    return white / jnp.linalg.norm(white, axis=-1, keepdims=True)

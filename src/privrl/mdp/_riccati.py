@@ -21,8 +21,8 @@ def riccati(
 
     def step(P: Float[Array, "n n"], _: None) -> tuple[Array, tuple[Array, Array]]:
         BP = B.T @ P
-        K = -jnp.linalg.solve(R + BP @ B, BP @ A)  # [chowdhury-zhou-shroff eq:3] with P_{h+1}
-        P = Q + A.T @ P @ A + (BP @ A).T @ K  # [chowdhury-zhou-shroff eq:4]
+        K = -jnp.linalg.solve(R + BP @ B, BP @ A)  # [chowdhury-zhou-shroff eq. 3] with P_{h+1}
+        P = Q + A.T @ P @ A + (BP @ A).T @ K  # [chowdhury-zhou-shroff eq. 4]
         P = (P + P.T) / 2
         return P, (K, P)
 
@@ -47,7 +47,7 @@ def optimal_cost(
         noise: W, the covariance of the noise.
     """
     _, P = riccati(A, B, Q, R, horizon)
-    return _trace(P[0], first_moment) + _trace(P[1:].sum(axis=0), noise)  # [chowdhury-zhou-shroff eq:5]
+    return _trace(P[0], first_moment) + _trace(P[1:].sum(axis=0), noise)  # [chowdhury-zhou-shroff eq. 5]
 
 
 def second_moments(

@@ -253,15 +253,12 @@ class SymbolChannel(AbstractLocalChannel):
         return "uniform", (self.statistic.num_symbols + 1,)
 
     def report(self, record: Any, question: Any, index: Int[Array, ""], white: Array) -> Bool[Array, " k"]:
-        return self.response.respond(self._symbol(record, question, index), white)
+        return self.response.respond(_symbol(self.statistic, record, question, index), white)
 
     def report_exactly(self, record: Any, question: Any, index: Int[Array, ""], stream: Stream) -> np.ndarray:
-        symbol = int(self._symbol(record, question, index))
+        symbol = int(_compiled_symbol(self.statistic, record, question, index))
         size, epsilon = int(self.response.size), float(self.response.epsilon)
         return select(stream, symbol, self.statistic.num_symbols, size, epsilon)
-
-    def _symbol(self, record: Any, question: Any, index: Int[Array, ""]) -> Int[Array, ""]:
-        return jnp.clip(self.statistic.symbol(record, question, index), 0, self.statistic.num_symbols - 1)
 
     @property
     def sent_shape(self) -> tuple[int, ...]:
@@ -290,6 +287,13 @@ class SymbolChannel(AbstractLocalChannel):
     def released(self, value: Array, reports: Array) -> Release:
         estimate = self.response.debias(value, reports)
         return Release(estimate, self.response.noise(estimate, reports))
+
+
+def _symbol(statistic: AbstractCategorical, record: Any, question: Any, index: Int[Array, ""]) -> Int[Array, ""]:
+    return jnp.clip(statistic.symbol(record, question, index), 0, statistic.num_symbols - 1)
+
+
+_compiled_symbol = eqx.filter_jit(_symbol)
 
 
 class VectorChannel(AbstractLocalChannel):

@@ -33,7 +33,7 @@ from privrl.privacy._events import Mechanism as AnyMechanism
 from privrl.privacy._gdp import zcdp_epsilon
 from privrl.privacy._ledger import Ledger
 from privrl.privacy._release import AbstractCategorical, AbstractStatistic, Adjacency, Declared
-from privrl.privacy._subset import SubsetSelection
+from privrl.privacy._subset import SubsetSelection, best_size
 
 Continual = Literal["square-root", "honaker", "tree", "fresh"]
 _CONTINUAL: dict[str, type[AbstractContinual]] = {
@@ -322,7 +322,7 @@ def _answered(declared: Declared, event: Event) -> Event:
     epsilon-private answer, that is as randomised response over two symbols, which dominates them all.
     """
     symbols = _symbols(declared)
-    if SubsetSelection(symbols, event.parameter).size > 1:
+    if best_size(symbols, event.parameter) > 1:
         return event
     return replace(event, mechanism="randomised-response", symbols=symbols)
 

@@ -10,7 +10,7 @@ Randomised response is d = 1. For small eps larger sets are better: this is the 
 pure local privacy (Ye and Barg 2018; Wang et al. 2016), at d about k / (w + 1).
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -41,19 +41,20 @@ class SubsetSelection(eqx.Module):
     """
 
     num_symbols: int = eqx.field(static=True)
-    epsilon: Float[Array, "..."]
-    size: Int[Array, "..."]
+    epsilon: Float[Array, ""]
+    size: Int[Array, ""]
 
     def __init__(self, num_symbols: int, epsilon: ArrayLike, size: int | None = None) -> None:
         if num_symbols < 2:
             raise ValueError(f"`num_symbols` is {num_symbols}; an answer needs at least 2 symbols to choose from.")
         if size is not None and not 1 <= size < num_symbols:
             raise ValueError(f"`size` is {size}; a set has 1 to {num_symbols - 1} of the {num_symbols} symbols.")
+        known = epsilon if isinstance(epsilon, jax.core.Tracer) else float(epsilon)
+        if isinstance(known, float) and not known > 0:
+            raise ValueError(f"`epsilon` is {known}; it must be positive (`inf` for no privacy).")
         self.num_symbols = num_symbols
         self.epsilon = jnp.asarray(epsilon, float)
-        if not isinstance(self.epsilon, jax.core.Tracer) and not self.epsilon > 0:
-            raise ValueError(f"`epsilon` is {self.epsilon}; it must be positive (`inf` for no privacy).")
-        self.size = best_size(num_symbols, self.epsilon) if size is None else jnp.asarray(size)
+        self.size = jnp.asarray(best_size(num_symbols, known) if size is None else size)
 
     @property
     def keep_probability(self) -> Float[Array, ""]:
@@ -125,19 +126,24 @@ class SubsetSelection(eqx.Module):
         return ResponseNoise(entries, sums)
 
 
-def best_size(num_symbols: int, epsilon: Float[Array, "..."]) -> Int[Array, "..."]:
-    """The size d next to k/(e^eps + 1), at least 1, for which q(1-q)/(p-q)^2 is smaller; the smaller d in a tie."""
-    ideal = num_symbols / (1.0 + jnp.exp(epsilon))
-    low = jnp.maximum(jnp.floor(ideal), 1.0)
-    high = jnp.maximum(jnp.ceil(ideal), 1.0)
-    small, large = _variance(num_symbols, low, epsilon), _variance(num_symbols, high, epsilon)
-    return jnp.where(large < small * (1 - 1e-12), high, low).astype(int)
+def best_size(num_symbols: int, epsilon: float | Array) -> int | Array:
+    """The size d next to k/(e^eps + 1), at least 1, for which q(1-q)/(p-q)^2 is smaller; the smaller d in a tie.
+
+    A number for a number, computed on the host, so that all machines agree on the size of their sets.
+    """
+    xp: Any = np if isinstance(epsilon, float) else jnp
+    less = xp.exp(-epsilon)  # 1/w
+    ideal = num_symbols * less / (1.0 + less)
+    low, high = xp.maximum(xp.floor(ideal), 1.0), xp.maximum(xp.ceil(ideal), 1.0)
+    better = _variance(num_symbols, high, less) < _variance(num_symbols, low, less) * (1 - 1e-12)
+    size = xp.where(better, high, low).astype(int)
+    return int(size) if isinstance(epsilon, float) else size
 
 
-def _variance(k: int, d: Float[Array, "..."], epsilon: Float[Array, "..."]) -> Float[Array, "..."]:
-    """q(1-q)/(p-q)^2 times (1 - e^-eps)^2, which is the same for every d."""
-    p = d / (d + (k - d) * jnp.exp(-epsilon))
-    q = p * (d - 1 + (k - d) * jnp.exp(-epsilon)) / (k - 1)
+def _variance(k: int, d: Any, less: Any) -> Any:
+    """q(1-q)/(p-q)^2, up to a factor that is the same for every d."""
+    p = d / (d + (k - d) * less)
+    q = p * (d - 1 + (k - d) * less) / (k - 1)
     return q * (1 - q) * ((k - 1) / (p * (k - d))) ** 2
 
 

@@ -7,14 +7,14 @@ A transition of a person is z = [x; u] and x', stacked with a public weight c as
 
 after scaling it to a trace sum_h |z_h|^2 + c^2 |x'_h|^2 of at most tau, which is public (the *episode clip*).
 
-**Formal guarantee** (for all records). The contribution M is positive semidefinite with |M|_F <= tr M <= tau, so
-|M - M'|_F^2 <= |M|_F^2 + |M'|_F^2 - 2 <M, M'> <= 2 tau^2: replacing a person moves the sum by at most sqrt(2) tau, adding
-one by at most tau. Nothing is assumed about states, inputs or noise: transitions that are not numbers are dropped, and
-anything too large is scaled down. Where |x|, |x'| <= 1 and |u| <= gamma hold, the trace is at most
-H (1 + gamma^2 + c^2), so tau of that size clips nobody.
+**Formal guarantee** (for all records). The contribution M is positive semidefinite with |M|_F <= tr M <= tau, so |M -
+M'|_F^2 <= |M|_F^2 + |M'|_F^2 - 2 <M, M'> <= 2 tau^2: replacing a person moves the sum by at most sqrt(2) tau, adding
+one by at most tau. Nothing is assumed about states, inputs or noise: transitions that are not numbers are dropped,
+and anything too large is scaled down. Where |x|, |x'| <= 1 and |u| <= gamma hold, the trace is at most H (1 + gamma^2
++ c^2), so tau of that size clips nobody.
 
-**What is reached.** Symmetric noise of scale s leaves S2 with independent noise of scale s/(sqrt(2) c): it is the law of
-releasing (S1, sqrt(2) c S2) with isotropic noise, and S3 comes for free. For that pair the bound is met too: one
+**What is reached.** Symmetric noise of scale s leaves S2 with independent noise of scale s/(sqrt(2) c): it is the law
+of releasing (S1, sqrt(2) c S2) with isotropic noise, and S3 comes for free. For that pair the bound is met too: one
 transition each, repeated, with x' and -x' and with <z, y> = c^2 moves it by exactly sqrt(2) H (1 + gamma^2 + c^2).
 With c^2 = (sqrt 2 - 1)(1 + gamma^2) the noise in S1 is that of two separate releases of half the budget each, and the
 noise in S2 is 1/(2 sqrt(sqrt 2 - 1)) = .777 of it.
@@ -131,16 +131,16 @@ class LQGram(AbstractLQMoment):
         z, _ = bounded(self, record)
         return (z.T @ z)[np.triu_indices(z.shape[1])]
 
-    def matrix(self, entries: Float[Array, " m"]) -> Float[Array, "p p"]:
-        """The symmetric matrix that these entries are one half of."""
-        p = self.state_dim + self.input_dim
-        upper = jnp.zeros((p, p)).at[np.triu_indices(p)].set(entries)
-        return upper + jnp.triu(upper, 1).T
-
     def l2(self, adjacency: Adjacency) -> float:
         g = self.gain_bound
         one = self.horizon * math.sqrt(1.0 + g**2 + g**4)
         return math.sqrt(2.0) * one if adjacency == "replace-one" else one
+
+
+def from_upper(entries: Float[Array, " m"], dim: int) -> Float[Array, "p p"]:
+    """The symmetric matrix with these entries on and above its diagonal."""
+    upper = jnp.zeros((dim, dim)).at[np.triu_indices(dim)].set(entries)
+    return upper + jnp.triu(upper, 1).T
 
 
 class LQCross(AbstractLQMoment):
