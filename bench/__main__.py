@@ -11,7 +11,7 @@ from rich.table import Table
 from scipy.optimize import linprog
 
 import privrl
-from bench import noise, store
+from bench import noise, online, store
 from bench.timing import seconds
 from privrl.learners import consistent_counts
 from privrl.mdp import rollout
@@ -131,6 +131,7 @@ def continual() -> tuple[str, float, float]:
 def rows() -> Iterator[tuple[str, float, float]]:
     for row in (gram, consistency, flow, seeds, accountant, continual):
         yield row()
+    yield online.per_episode()
     yield from (noise.against_philox(), noise.against_laplace(), noise.against_opendp(), store.contributions())
 
 
@@ -142,6 +143,7 @@ def main() -> None:
         table.add_row(name, f"{plain:.4g}", f"{ours:.4g}", f"{plain / ours:.1f}")
     Console(width=110).print(table)
     noise.timing()
+    print(f"cost of one private episode: grows like k^{online.exponent():+.3f} with the number of episodes k")
 
 
 if __name__ == "__main__":

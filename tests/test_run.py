@@ -116,3 +116,40 @@ def test_a_learner_that_looks_in_the_wrong_place_is_told():
         privrl.run(env, Lost(env.rewards, env.horizon), privrl.NonPrivate(), **settings)
     with pytest.raises(TypeError, match="Plan"):
         privrl.run(env, Bare(env.rewards, env.horizon), privrl.NonPrivate(), **settings)
+
+
+def test_a_sweep_is_its_settings_run_together():
+    """Budgets and bonus scales in one call; each setting has its own noise, scale and certificate."""
+    env = tiny_world()
+    key = jax.random.key(4)
+
+    def learner(bonus):
+        return privrl.UCBVI(env.rewards, env.horizon, bonus=bonus)
+
+    settings = [
+        (learner(bonus), privrl.Central(epsilon=eps, delta=1e-5)) for bonus in (0.5, 2.0) for eps in (1.0, 1e3)
+    ]
+    together = privrl.sweep(env, settings, episodes=200, seeds=3, key=key)
+    assert [run.certificate.epsilon for run in together] == pytest.approx([1.0, 1e3, 1.0, 1e3])
+    alone = privrl.run(env, *settings[0], episodes=200, seeds=12, key=key)
+    # The keys of the first setting are the first of all keys.
+    np.testing.assert_allclose(together[0].block_regret, alone.block_regret[:3], atol=1e-12)
+    last = privrl.run(env, *settings[3], episodes=200, seeds=12, key=key)
+    np.testing.assert_allclose(together[3].block_regret, last.block_regret[9:], atol=1e-12)
+    assert len({run.block_regret.tobytes() for run in together}) == 4
+
+
+def test_settings_that_differ_in_more_than_numbers_are_refused():
+    env = tiny_world()
+    one = privrl.UCBVI(env.rewards, env.horizon)
+    private = privrl.Central(epsilon=1.0, delta=1e-5)
+    others = [
+        (privrl.UCBVI(env.rewards, env.horizon, growth=2.0), private),
+        (one, privrl.NonPrivate()),
+        (one, privrl.Central(epsilon=1.0, delta=1e-5, continual="tree")),
+    ]
+    for other in others:
+        with pytest.raises(ValueError, match="differ in numbers only"):
+            privrl.sweep(env, [(one, private), other], episodes=50, key=jax.random.key(0))
+    with pytest.raises(ValueError, match="0 settings"):
+        privrl.sweep(env, [], episodes=50, key=jax.random.key(0))

@@ -37,11 +37,11 @@ class Reference:
         lines = [f"  {name:<12} = {{{value}}}," for name, value in fields.items()]
         return "\n".join([f"@{self.kind}{{{key},", *lines, "}"])
 
-    @property
-    def named(self) -> str:
-        """How a docstring names it: surnames and year."""
+    def named_in(self, text: str) -> bool:
+        """Whether a docstring names it: by all surnames and the year, or by the first with "et al." and the year."""
         *others, last = [author.split()[-1] for author in self.authors]
-        return f"{', '.join(others)} and {last} {self.year}" if others else f"{last} {self.year}"
+        names = f"{', '.join(others)} and {last}" if others else last
+        return f"{names} {self.year}" in text or (len(others) > 1 and f"{others[0]} et al. {self.year}" in text)
 
 
 references: dict[str, Reference] = {
@@ -93,6 +93,34 @@ references: dict[str, Reference] = {
         "Minimax Regret Bounds for Reinforcement Learning",
         "International Conference on Machine Learning",
         2017,
+    ),
+    "jin-yang-wang-jordan": Reference(
+        "inproceedings",
+        ("Chi Jin", "Zhuoran Yang", "Zhaoran Wang", "Michael I. Jordan"),
+        "Provably Efficient Reinforcement Learning with Linear Function Approximation",
+        "Conference on Learning Theory",
+        2020,
+    ),
+    "he-zhao-zhou-gu": Reference(
+        "inproceedings",
+        ("Jiafan He", "Heyang Zhao", "Dongruo Zhou", "Quanquan Gu"),
+        "Nearly Minimax Optimal Reinforcement Learning for Linear {M}arkov Decision Processes",
+        "International Conference on Machine Learning",
+        2023,
+    ),
+    "luyo-garcelon-lazaric-pirotta": Reference(
+        "misc",
+        ("Paul Luyo", "Evrard Garcelon", "Alessandro Lazaric", "Matteo Pirotta"),
+        "Differentially Private Exploration in Reinforcement Learning with Linear Representation",
+        "arXiv:2112.01585",
+        2021,
+    ),
+    "ngo-vietri-wu": Reference(
+        "inproceedings",
+        ("Dung Daniel Ngo", "Giuseppe Vietri", "Zhiwei Steven Wu"),
+        "Improved Regret for Differentially Private Exploration in Linear {MDP}",
+        "International Conference on Machine Learning",
+        2022,
     ),
     "dong-roth-su": Reference(
         "article",
@@ -192,4 +220,4 @@ def _named_in(kind: type[AbstractLearner]) -> tuple[str, ...]:
     module = sys.modules[kind.__module__]
     tags = set(re.findall(r"\[([a-z-]+)[\] ]", inspect.getsource(module)))
     docstring = " ".join((module.__doc__ or "").split())
-    return tuple(key for key, entry in references.items() if key in tags or entry.named in docstring)
+    return tuple(key for key, entry in references.items() if key in tags or entry.named_in(docstring))

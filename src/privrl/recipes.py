@@ -214,39 +214,33 @@ def _ucbvi(problem: Problem) -> UCBVI:
     return UCBVI(jnp.asarray(rewards), problem.horizon, stationary=problem.stationary)
 
 
-def _linear(problem: Problem, learner: Callable[..., AbstractLearner], **settings: Any) -> AbstractLearner:
-    """An online learner with everything that is public about a linear problem."""
-    return learner(
-        problem.features,
-        problem.horizon,
-        rewards=problem.rewards,
-        arrival_rewards=problem.arrival_rewards,
-        terminal=problem.terminal,
-        **settings,
-    )
+def _public(problem: Problem) -> dict[str, Any]:
+    """What is publicly known about rewards and endings."""
+    known = {"rewards": problem.rewards, "arrival_rewards": problem.arrival_rewards}
+    return {**known, "terminal": problem.terminal}
 
 
-def _lsvi_ucb(problem: Problem) -> AbstractLearner:
-    return _linear(problem, LSVIUCB)
+def _lsvi_ucb(problem: Problem) -> LSVIUCB:
+    return LSVIUCB(problem.features, problem.horizon, **_public(problem))
 
 
-def _lsvi_ucb_weighted(problem: Problem) -> AbstractLearner:
-    return _linear(problem, WeightedLSVIUCB)
+def _lsvi_ucb_weighted(problem: Problem) -> WeightedLSVIUCB:
+    return WeightedLSVIUCB(problem.features, problem.horizon, **_public(problem))
 
 
-def _lsvi_ucb_plus_plus(problem: Problem) -> AbstractLearner:
+def _lsvi_ucb_plus_plus(problem: Problem) -> LSVIUCBPlusPlus:
     return LSVIUCBPlusPlus(problem.features, problem.horizon, rewards=problem.rewards, switching="always")
 
 
-def _lsvi_ucb_plus_plus_paper(problem: Problem) -> AbstractLearner:
+def _lsvi_ucb_plus_plus_paper(problem: Problem) -> LSVIUCBPlusPlus:
     return LSVIUCBPlusPlus.paper(problem.features, problem.horizon, rewards=problem.rewards)
 
 
-def _luyo_paper(problem: Problem) -> AbstractLearner:
+def _luyo_paper(problem: Problem) -> LSVIUCBPlusPlus:
     return LSVIUCBPlusPlus.luyo(problem.features, problem.horizon, rewards=problem.rewards)
 
 
-def _ngo_paper(problem: Problem) -> AbstractLearner:
+def _ngo_paper(problem: Problem) -> LSVIUCBPlusPlus:
     return LSVIUCBPlusPlus.ngo(problem.features, problem.horizon, rewards=problem.rewards)
 
 

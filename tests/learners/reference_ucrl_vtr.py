@@ -50,7 +50,7 @@ class ReferenceUCRLVTR:
             self.u[h] += x * V[next_states[h]]
 
     def plan(self, W, xi, std, k):
-        """The policy from the exact sums plus the noise `W` `[H-1, d, d]` and `xi` `[H-1, d]` of entrywise scale std."""
+        """The policy from the exact sums and noise `W` `[H-1, d, d]` and `xi` `[H-1, d]`, each entry of scale std."""
         (S, A, _, d), H = self.phi.shape, self.horizon
         Lambda, u = self.gram + W, self.u + xi
         if self.stationary:

@@ -90,7 +90,7 @@ def test_it_is_the_algorithm_person_by_person(settings, privatizer):
         expected = plain.plan(W, xi, float(released.noise.std), k)
         np.testing.assert_allclose(show.question, plain.V, rtol=1e-10, atol=1e-10)
         np.testing.assert_allclose(show.policy.probabilities, expected, atol=1e-10)
-        decided += int((plain.V + 1e-6 < np.asarray(plain.v[:H])[:, None]).sum())
+        decided += int((np.asarray(plain.v[:H])[:, None] - plain.V > 1e-6).sum())
         if k == users:
             break
         record = rollout(show.policy, jax.random.key(k))

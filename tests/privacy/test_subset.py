@@ -16,7 +16,7 @@ from privrl.privacy._sources import uniform
 from privrl.privacy._stream import Stream
 from privrl.privacy._subset import SubsetSelection, best_size, variance_of_sums
 
-CASES = [(k, d, e) for k in (2, 3, 4, 6) for d in range(1, k) for e in (0.1, 1.0, 4.0)]
+CASES = [(k, d, e) for k in (2, 3, 5) for d in range(1, k) for e in (0.1, 1.0, 4.0)]
 
 
 def sets(k: int, d: int) -> list[tuple[int, ...]]:

@@ -20,9 +20,9 @@ second moment X1 of the first state. Theta = [A, B]^T, p = n + d, z = [x; u].
    widened until they are not.
 
 Step 5 needs no random numbers: the nodes are a fixed point set of mean 0 and covariance I (`_nodes`). In step 8 the
-sampling noise of s_x is nb X1 (Cw^2/n + tr(Sg Z_1)), as large as that of s_v: without its second part the mean of x_1 x_1^T over
-a first block of 20 people passes for X1, and one run in thirty of the 4-dimensional world does harm. With `caution=0`
-the learner takes its mean belief for the truth: certainty equivalence with exploration, a baseline.
+sampling noise of s_x is nb X1 (Cw^2/n + tr(Sg Z_1)), made like that of s_v: without its second part the mean of
+x_1 x_1^T over a first block of 20 people passes for X1, and one run in thirty of the 4-dimensional world does harm. With
+`caution=0` the learner takes its mean belief for the truth: certainty equivalence with exploration, a baseline.
 """
 
 import functools
@@ -223,7 +223,7 @@ class CautiousLQ(AbstractOnlineLearner):
     def _gate(self, belief: Belief, X1: Float[Array, "n n"], gains: Float[Array, "H d n"]) -> Float[Array, ""]:
         """Step 5: the share of the gains that is safe to play."""
         spread = jnp.linalg.cholesky(belief.covariance) @ _nodes(*belief.mean.shape)
-        possible = belief.mean + self.caution * spread
+        possible = belief.mean[None] + self.caution * spread
         shares = jnp.linspace(0.0, 1.0, 5)
         costs = jax.vmap(lambda Theta: jax.vmap(lambda a: self._cost(Theta, a * gains, X1))(shares))(possible)
         D = costs - costs[:, :1]

@@ -81,7 +81,7 @@ class LSVIUCB(AbstractOnlineLearner):
     rewards: Float[Array, "G S A"] | None = None
     arrival_rewards: Float[Array, " S"] | None = None
     terminal: tuple[int, ...] = eqx.field(static=True, default=())
-    bonus: Float[Array, ""] = eqx.field(converter=lambda x: jnp.asarray(x, float), default=1.3)
+    bonus: Float[Array, ""] = eqx.field(converter=lambda x: jnp.asarray(x, float), default=1.15)
     growth: float = eqx.field(static=True, default=1.3)
     exploration: float = eqx.field(static=True, default=0.1)
     every_episode: bool = eqx.field(static=True, default=False)

@@ -81,7 +81,7 @@ class ConfidenceSet(eqx.Module):
             top = g[:, None] * turned + (on_ellipsoid * e)[:, None] * C
             return top / (g + on_ellipsoid * e + on_ball * b)[:, None]
 
-        def in_turn(_: int, multipliers: tuple[Array, Array]) -> tuple[Array, Array]:
+        def in_turn(_: int | Int[Array, ""], multipliers: tuple[Array, Array]) -> tuple[Array, Array]:
             on_ball = multipliers[1]
             top = g[:, None] * (turned - C) - on_ball * b * C
             on_ellipsoid = _multiplier(jnp.sqrt(e)[:, None] * top, g + on_ball * b, e)
@@ -93,7 +93,7 @@ class ConfidenceSet(eqx.Module):
         return self._towards_centre(nearest)
 
     def node(self, number: Int[Array, ""]) -> Float[Array, "p n"]:
-        """Point `number` of a public sequence that fills the set as normal draws would, of scale V^{-1/2} radius/sqrt(p n).
+        """Point `number` of a public sequence that fills the set as draws from N(0, V^{-1} radius^2/(p n)) would.
 
         In m = p n dimensions it takes the fractional parts of 1/2 + number/g^j, with the generalised golden ratio
         g^{m+1} = g + 1, through the normal quantile.
@@ -131,7 +131,7 @@ def _multiplier(top: Float[Array, "p n"], bottom: Float[Array, " p"], slope: Flo
     """
     squares = (top**2).sum(axis=1)
 
-    def step(_: int, m: Float[Array, ""]) -> Float[Array, ""]:
+    def step(_: int | Int[Array, ""], m: Float[Array, ""]) -> Float[Array, ""]:
         below = bottom + m * slope
         h = (squares / below**2).sum()
         dh = -2.0 * (squares * slope / below**3).sum()
@@ -188,7 +188,7 @@ def most_optimistic(
     value_and_slope = jax.vmap(jax.value_and_grad(lambda turned: cost(within.parameters(turned))))
     project = jax.vmap(within.project)
     points = jax.vmap(within.turned)(starting_points(within.parameters(within.centre), state_dim, within.size))
-    g = within.metric[:, None]
+    g = within.metric[None, :, None]
     found = within.contains(jnp.zeros_like(within.centre))
 
     def unfinished(search: _Search) -> Bool[Array, ""]:

@@ -120,7 +120,7 @@ class UCRLVTR(AbstractOnlineLearner):
     def _moments(self) -> MixtureMoments:
         _, S, A = self.rewards.shape
         with jax.ensure_compile_time_eval():  # sensitivities are numbers even where a plan is being traced
-            norm = 1.0 if self.features is None else feature_norm(self.features)
+            norm = jnp.ones(()) if self.features is None else feature_norm(self.features)
             return MixtureMoments(self._ranges(), S, A, self.features, norm, self.calibration == "paper")
 
     def plan(

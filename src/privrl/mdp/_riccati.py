@@ -86,7 +86,7 @@ def linear_cost(
         exploration: V, the covariance of v_h.
     """
     X = second_moments(A, B, gains, first_moment, noise, exploration)
-    paid = Q + gains.mT @ R @ gains
+    paid = jax.vmap(lambda K: Q + K.T @ R @ K)(gains)
     return (paid * X).sum() + gains.shape[0] * _trace(R, exploration)
 
 

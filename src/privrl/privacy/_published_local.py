@@ -11,7 +11,7 @@ from privrl.privacy._certificate import Notion
 from privrl.privacy._channels import AbstractLocalChannel, Mechanism, VectorChannel, sensitivity_of
 from privrl.privacy._events import Event
 from privrl.privacy._ledger import Ledger
-from privrl.privacy._privatizers import AbstractPrivatizer, PairingError
+from privrl.privacy._privatizers import AbstractPrivatizer, PairingError, _streamed
 from privrl.privacy._release import Adjacency, Declared
 
 
@@ -64,18 +64,16 @@ class PublishedLocal(AbstractPrivatizer):
     def calibrate(self, declared: Sequence[Declared]) -> Ledger:
         scales = self.scales(declared)
         events = [
-            Event(d.name, "gaussian", self._sensitivity(d) / scales[d.name], d.touches, d.group, d.sampling, None)
+            Event(d.name, "gaussian", self._sensitivity(d) / scales[d.name], d.touches, None, 1.0, None)
             for d in declared
         ]
         return Ledger(declared, events, self.adjacency)
 
     def channel(self, declared: Declared, ledger: Ledger) -> AbstractLocalChannel:
-        assert declared.statistic is not None
         sensitivity = self._sensitivity(declared)
         scale = sensitivity / ledger.parameter(declared.name)
         ledger.record(declared.name, sensitivity, scale)
-        return VectorChannel(declared.statistic, jnp.asarray(scale), declared.access == "running")
+        return VectorChannel(_streamed(declared), jnp.asarray(scale), declared.access == "running")
 
     def _sensitivity(self, declared: Declared) -> float:
-        assert declared.statistic is not None
-        return sensitivity_of(declared.statistic, "gaussian", self.adjacency)
+        return sensitivity_of(_streamed(declared), "gaussian", self.adjacency)

@@ -7,10 +7,10 @@ does the rest (`_shuffle.py` has the theorem and its proof).
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from privrl.privacy._budget import BudgetError
-from privrl.privacy._certificate import Notion
+from privrl.privacy._certificate import Certificate, Notion
 from privrl.privacy._channels import AbstractLocalChannel, Mechanism, SymbolChannel
 from privrl.privacy._events import Event
 from privrl.privacy._ledger import Ledger
@@ -76,6 +76,12 @@ class Shuffled(AbstractBudgeted):
                 f"epsilon = {self.epsilon} and delta = {self.delta}. Use larger blocks (`first_block`, with more users in "
                 "all than that), or `Local(...)`."
             )
+
+    def certificate(self, ledger: Ledger, *, notes: tuple[str, ...] = (), **arguments: Any) -> Certificate:
+        """What the declared releases of a ledger reveal, with what is left if the shuffler betrays people."""
+        (event,) = ledger.events()
+        note = f"without the shuffler, epsilon = {event.parameter:.4g} per answer; batches of at least {event.batch} people"
+        return super().certificate(ledger, notes=(*notes, note), **arguments)
 
     def local_epsilon(self, declared: Declared) -> float:
         """The local epsilon with which each person answers."""

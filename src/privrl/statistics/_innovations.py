@@ -1,8 +1,8 @@
 """What one episode of a linear system says beyond what is already believed about it.
 
 With a published belief Theta-hat about x' = Theta^T z + w, z = [x; u], a person's surprises are
-e_h = x_{h+1} - Theta-hat^T z_h. Their inputs contain exploration v_h of publicly known covariance (r^2/d) I, independent
-of the past, and their first state has a public second moment X_1. So
+e_h = x_{h+1} - Theta-hat^T z_h. Their inputs contain exploration v_h of publicly known covariance (r^2/d) I,
+independent of the past, and their first state has a public second moment X_1. So
 
     s_v = sum_h v_h e_h^T     has mean (H r^2/d) (B - B-hat)^T,
     s_x = x_1 e_1^T           has mean [X_1, X_1 K_1^T] (Theta - Theta-hat),
