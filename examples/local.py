@@ -1,37 +1,113 @@
-"""Local: nobody is trusted. Each person's device sends one small noisy message, and a server learns from them.
+"""Local: nobody is trusted. Devices send one small noisy message each, over HTTP, and a server learns from them.
 
-Run it with `python examples/local.py`.
+Run it with `python examples/local.py`: one server process, whose tickets and messages are on disk, and two client
+processes that stand for many devices. They talk on this machine's loopback only; a real study would put TLS and a
+check of who takes part in front of it.
 """
 
+import multiprocessing
 import os
+import tempfile
+import time
+import urllib.request
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from multiprocessing.connection import Connection
+from pathlib import Path
 
 import equinox as eqx
 import jax
 
 import privrl
+from privrl.privacy import ReleaseStore
 
 TOY = bool(os.environ.get("PRIVRL_TOY"))
-PEOPLE = 40 if TOY else 2_000
+PEOPLE = 24 if TOY else 1_000
+PROCESSES = 2
 
+# Public, and the same on both sides.
 world = privrl.envs.RiverSwim(states=3)
 learner = privrl.UCBVI(world.rewards, horizon=world.horizon)
 privatizer = privrl.Local(epsilon=3.0)
 
-server = privrl.Server(learner, privatizer, num_users=PEOPLE)
-act = eqx.filter_jit(world.rollout)
-for person in range(PEOPLE):
-    broadcast = server.broadcast()  # a ticket, the current policy, and what is asked
-    trajectory = act(broadcast.plan.policy, jax.random.key(person))  # stays on the device
 
-    # No key: the device's own operating system draws the noise. A client reports once; a second time raises.
-    client = privrl.Client(learner, privatizer)
-    message = client.report(trajectory, broadcast).to_bytes()
+def serve(folder: str, told: Connection) -> None:
+    """The server: `GET` is a ticket with the current plan, `POST` a message. Killed and started again, it goes on."""
 
-    server.absorb(message)
+    class Handler(BaseHTTPRequestHandler):
+        timeout = 30  # a device that stops talking does not hold up the others
 
-result = server.result()
-print(f"{server.num_reports} messages, the last one of {len(message)} bytes")
-print(f"value {float(world.value(result.policy)):.4f}  learned from them")
-print(f"value {float(world.value(world.uniform_policy())):.4f}  random actions")
-print(f"value {float(world.optimal_value):.4f}  best possible")
-print(result.certificate)
+        def do_GET(self) -> None:
+            self.answer(200, server.broadcast().to_bytes())
+
+        def do_POST(self) -> None:
+            size = int(self.headers.get("Content-Length", 0))
+            if not 0 < size <= server.message_bytes:
+                self.answer(413, b"no message of this study")
+                return
+            try:
+                server.absorb(self.rfile.read(size))  # acknowledged once it is on disk
+                self.answer(200, b"kept")
+            except privrl.MessageError as error:
+                self.answer(400, str(error).encode())
+
+        def answer(self, status: int, content: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:
+            """Who asked for what is nobody's business."""
+
+    # One thread: a store belongs to the thread that opened it.
+    with ReleaseStore(Path(folder) / "study.db") as store, HTTPServer(("127.0.0.1", 0), Handler) as http:
+        server = privrl.Server(learner, privatizer, num_users=PEOPLE, store=store)
+        told.send(http.server_port)
+        while server.num_reports < PEOPLE:
+            http.handle_request()
+        result = server.result()
+        told.send((float(world.value(result.policy)), server.message_bytes, str(result.certificate)))
+
+
+def take_part(port: int, first: int, last: int) -> None:
+    """Some devices, one after the other. Each acts on the plan it was shown; its trajectory stays where it is."""
+    address = f"http://127.0.0.1:{port}"
+    act = eqx.filter_jit(world.rollout)
+    for person in range(first, last):
+        with urllib.request.urlopen(address, timeout=60) as reply:
+            broadcast = privrl.Broadcast.from_bytes(reply.read(), learner, privatizer)
+        trajectory = act(broadcast.plan.policy, jax.random.key(person))
+        # No key: the device's own operating system draws the noise. A client reports once; a second time raises.
+        message = privrl.Client(learner, privatizer).report(trajectory, broadcast)
+        urllib.request.urlopen(address, data=message.to_bytes(), timeout=60).close()
+
+
+def main() -> None:
+    started = time.perf_counter()
+    spawn = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory() as folder:
+        ours, theirs = spawn.Pipe()
+        server = spawn.Process(target=serve, args=(folder, theirs))
+        server.start()
+        port = ours.recv()
+        share = PEOPLE // PROCESSES
+        parts = [(port, i * share, (i + 1) * share) for i in range(PROCESSES)]
+        clients = [spawn.Process(target=take_part, args=part) for part in parts]
+        for client in clients:
+            client.start()
+        for client in clients:
+            client.join()
+        if any(client.exitcode for client in clients):
+            server.kill()
+            raise SystemExit("A client failed; its error is above.")
+        value, size, certificate = ours.recv()
+        server.join()
+    print(f"{PEOPLE} messages of {size} bytes from {PROCESSES} processes in {time.perf_counter() - started:.0f} s")
+    print(f"value {value:.4f}  learned from them")
+    print(f"value {float(world.value(world.uniform_policy())):.4f}  random actions")
+    print(f"value {float(world.optimal_value):.4f}  best possible")
+    print(certificate)
+
+
+if __name__ == "__main__":
+    main()

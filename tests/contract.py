@@ -12,7 +12,7 @@ import pytest
 
 import privrl
 from privrl.mdp import OneHotFeatures, TabularMDP, Trajectory
-from privrl.privacy import AbstractStatistic, PairingError, record_draws
+from privrl.privacy import AbstractCategorical, AbstractStatistic, PairingError, record_draws
 
 BUDGET = {"epsilon": 2.0, "delta": 1e-5}
 
@@ -216,7 +216,12 @@ def check_online(learner, env, budget=BUDGET, episodes=60, local=None):
         with pytest.raises(PairingError, match="already left"):
             privrl.run(env, learner, privrl.Local(**budget), **settings)
         return
+    by_symbol = all(isinstance(d.statistic, AbstractCategorical) for d in declared)
     for privatizer in local or ():
+        if privatizer.delta is None and not by_symbol:
+            with pytest.raises(PairingError, match="one symbol at a time"):
+                privrl.run(env, learner, privatizer, **settings)
+            continue
         with record_draws() as drawn:
             result = privrl.run(env, learner, privatizer, **settings)
         assert len(drawn) == len(set(drawn)) >= 2 * episodes

@@ -16,8 +16,8 @@ LOCAL = (privrl.Local(epsilon=BUDGET["epsilon"]), privrl.Local(**BUDGET))
 
 
 def test_every_registered_learner_has_a_recipe():
-    problem = Problem.of(tiny_world())
-    built = {type(recipe.learner(problem)) for recipe in recipes.values()}
+    finite, linear = tiny_world(), privrl.envs.LQScalar()
+    built = {type(recipe.build(linear if recipe.family == "control" else finite)) for recipe in recipes.values()}
     assert built == set(registry)
 
 
@@ -31,6 +31,19 @@ def test_offline(recipe):
 def test_online(recipe):
     env = tiny_world()
     check_online(recipe.learner(Problem.of(env)), env, local=LOCAL)
+
+
+@pytest.mark.parametrize("recipe", [r for r in LEARNERS if r.family == "control"], ids=lambda r: r.name)
+def test_control(recipe):
+    env = privrl.envs.LQScalar()
+    check_online(recipe.build(env), env)
+
+
+@pytest.mark.parametrize("name", ["private-lq", "dp-lsvi-ucb"])
+def test_worlds_of_the_other_kind_are_refused(name):
+    env = tiny_world() if name == "private-lq" else privrl.envs.LQScalar()
+    with pytest.raises(ValueError, match="is for"):
+        recipes[name].build(env)
 
 
 @pytest.mark.parametrize("recipe", ONLINE, ids=lambda r: r.name)

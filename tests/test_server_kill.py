@@ -79,20 +79,17 @@ def check_books(path, num_users, acknowledged, sent):
     assert all(sent[ticket] == content for ticket, content in kept.items())
     assert server.num_reports == len(kept)
     # All that was ever counted: what is in the memory of the channel, and what is still in the open block.
-    summed = [server._memories["transitions"][0] + total for total in server._totals["transitions"][:1]]
-    channel, expected = server._channels["transitions"], np.zeros(channel_shape(server))
+    counted = server._memories["transitions"][0] + server._totals["transitions"][0]
+    channel = server._channels["transitions"]
+    expected = np.zeros(channel.statistic.shape)
     for content in kept.values():
         message = Message.from_bytes(content)
         report = jnp.asarray(channel.checked(message.parts[0]))
         expected += np.asarray(channel.decode(report, server._plans[message.plan], jnp.asarray(message.ticket))[0])
-    np.testing.assert_array_equal(summed[0], expected)
+    np.testing.assert_array_equal(counted, expected)
     for one, two in zip(server._plans, again._plans, strict=True):
         np.testing.assert_array_equal(one.policy.probabilities, two.policy.probabilities)
     return server
-
-
-def channel_shape(server):
-    return server._channels["transitions"].statistic.shape
 
 
 def test_deaths_at_every_point_of_the_protocol(tmp_path):
@@ -120,10 +117,11 @@ def test_deaths_at_every_point_of_the_protocol(tmp_path):
                         refused += 1
                     assert server.num_reports == before[0]
                     np.testing.assert_array_equal(server._totals["transitions"][0], before[1])
-                    try:
+                    if ticket in server._absorbed:  # it was kept by a server that died before it could say so
+                        with pytest.raises(MessageError, match="already reported"):
+                            server.absorb(pending)
+                    else:
                         server.absorb(pending)
-                    except MessageError as error:  # it was kept by a server that died before it could say so
-                        assert "already reported" in str(error)
                     acknowledged.add(ticket)
                     with pytest.raises(MessageError, match=r"already reported|All 60"):
                         server.absorb(pending)

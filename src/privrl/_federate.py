@@ -373,10 +373,10 @@ def _next_plan(learner: AbstractOnlineLearner, memory: Any, released: Any, seen:
 def _added(
     channel: AbstractLocalChannel,
     total: Any,
-    reports: Array,
+    reports: Array | np.ndarray,
     plan: Plan,
-    tickets: Int[Array, " B"],
-    valid: Bool[Array, " B"],
+    tickets: Int[Array | np.ndarray, " B"],
+    valid: Bool[Array | np.ndarray, " B"],
 ) -> Any:
     """The sums after some more reports, added one after the other, so that a replay gives the same bits."""
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from privrl.envs import Env
+from privrl.envs import Env, LQEnv
 from privrl.learners import (
     APVI,
     FQI,
@@ -23,14 +23,16 @@ from privrl.learners import (
     TDFP,
     UCBVI,
     VAPVI,
+    OFULQ,
     AbstractLearner,
+    CautiousLQ,
     LSVIUCBPlusPlus,
     WeightedLSVIUCB,
 )
 from privrl.learners._apvi import published_parameters as published_apvi
 from privrl.learners._lsvi_ucb_plus_plus import published_parameters as published_lsvi
 from privrl.learners._vapvi import published_parameters as published_vapvi
-from privrl.mdp import AbstractFeatures, OneHotFeatures
+from privrl.mdp import AbstractFeatures, LQTask, OneHotFeatures
 from privrl.privacy import (
     AbstractPrivatizer,
     Adjacency,
@@ -45,7 +47,7 @@ from privrl.privacy import (
 from privrl.statistics import Counting
 
 Trust = Literal["none", "central", "local"]
-Family = Literal["offline", "online"]
+Family = Literal["offline", "online", "control"]
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A named triple; `learner` builds the learner for a problem.
+    """A named triple; `learner` builds the learner for a `Problem`, or for an `LQTask` in the family "control".
 
     `published`, from the declarations and the claimed rho, is the noise of the paper `source` where a recipe has it, and
     `continual` how that paper releases running sums.
@@ -101,11 +103,18 @@ class Recipe:
     family: Family
     trust: Trust
     summary: str
-    learner: Callable[[Problem], AbstractLearner]
+    learner: Callable[[Any], AbstractLearner]
     pure: bool = False
     published: Callable[[Sequence[Declared], float], Mapping[str, float]] | None = None
     source: str = ""
     continual: Literal["fresh", "tree"] = "fresh"
+
+    def build(self, env: Env | LQEnv) -> AbstractLearner:
+        """The learner for an environment, from what is public about it."""
+        if (self.family == "control") != isinstance(env, LQEnv):
+            kind = "linear systems" if self.family == "control" else "finite worlds"
+            raise ValueError(f"`{self.name}` is for {kind}, and `{env.name}` is none. See `privrl list recipes`.")
+        return self.learner(env.task if isinstance(env, LQEnv) else Problem.of(env))
 
     def privatizer(
         self,
@@ -244,6 +253,22 @@ def _ngo_paper(problem: Problem) -> LSVIUCBPlusPlus:
     return LSVIUCBPlusPlus.ngo(problem.features, problem.horizon, rewards=problem.rewards)
 
 
+def _cautious_lq(task: LQTask) -> CautiousLQ:
+    return CautiousLQ(task)
+
+
+def _ofu_lq(task: LQTask) -> OFULQ:
+    return OFULQ(task)
+
+
+def _certainty_equivalence(task: LQTask) -> OFULQ:
+    return OFULQ(task, strategy="certainty")
+
+
+def _ofu_lq_paper(task: LQTask) -> OFULQ:
+    return OFULQ.paper(task)
+
+
 recipes: dict[str, Recipe] = {
     recipe.name: recipe
     for recipe in (
@@ -325,6 +350,13 @@ recipes: dict[str, Recipe] = {
         Recipe("ucbvi", "online", "none", "optimistic value iteration on counts", _ucbvi),
         Recipe("dp-ucbvi", "online", "central", "UCBVI on continually released counts, joint privacy", _ucbvi),
         Recipe("ldp-ucbvi", "online", "local", "UCBVI on randomised responses, nobody is trusted", _ucbvi, pure=True),
+        Recipe("cautious-lq", "control", "none", "control from surprises, with a gate against harm", _cautious_lq),
+        Recipe("private-lq", "control", "central", "CautiousLQ on noisy surprises, joint privacy", _cautious_lq),
+        Recipe("ofu-lq", "control", "none", "optimistic control of an unknown linear system", _ofu_lq),
+        Recipe(
+            "certainty-equivalence", "control", "none", "the gains of the estimate, with exploration", _certainty_equivalence
+        ),
+        Recipe("private-ofu-lq", "control", "central", "OFULQ on continually released sums, joint privacy", _ofu_lq),
     )
 }
 

@@ -126,9 +126,7 @@ def test_every_record_answers_as_by_hand(counting, asking):
     trajectories = list(all_trajectories(H, S, A, rewards=(0.0,)))
     records = stack(trajectories)
     symbols = jax.jit(
-        jax.vmap(
-            lambda record, index, policy: statistic.symbol(record, Plan(policy), index), in_axes=(0, None, None)
-        )
+        jax.vmap(lambda record, index, policy: statistic.symbol(record, Plan(policy), index), in_axes=(0, None, None))
     )
     for index, seed in ((0, 0), (1, 0), (2, 1), (5, 2), (13, 2)):
         policy = deterministic(seed)

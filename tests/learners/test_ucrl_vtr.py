@@ -282,15 +282,18 @@ def test_it_learns_riverswim_without_privacy(name, limit):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["riverswim", "riverswim-inhomogeneous"])
-@pytest.mark.parametrize("calibration", ["tight", "paper"])
-def test_it_does_not_learn_riverswim_under_local_privacy(name, calibration):
-    """The verdict that the learner ships with, at every epsilon up to 20 and the paper's delta."""
+@pytest.mark.parametrize(("calibration", "seeds"), [("tight", 32), ("paper", 16)])
+def test_it_does_not_learn_riverswim_under_local_privacy(name, calibration, seeds):
+    """The verdict that the learner ships with, at the largest epsilon and the paper's delta.
+
+    The plans are mostly noise, and one good plan is played for a long block at the end: of 4 seeds one group in eight
+    seems to have learned. The mean of the first ratio is about .9, with a standard error of .12 over 32 seeds.
+    """
     env, delta = privrl.envs.make(name, states=3), 0.1
     trust = published if calibration == "paper" else privrl.Local
     learner = UCRLVTR(env.rewards, env.horizon, stationary=env.stationary, calibration=calibration)
-    settings = [(learner, trust(epsilon, delta)) for epsilon in (1.0, 5.0, 10.0, 20.0)]
-    for result in privrl.sweep(env, settings, episodes=10_000, seeds=4, key=jax.random.key(31)):
-        assert not learns(result.regret, env)[2]
+    result = privrl.run(env, learner, trust(20.0, delta), episodes=10_000, seeds=seeds, key=jax.random.key(31))
+    assert not learns(result.regret, env)[2]
 
 
 def test_it_learns_a_small_world_with_few_people():

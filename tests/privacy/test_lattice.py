@@ -235,6 +235,14 @@ def test_noise_of_each_law_has_its_scale():
     assert abs(np.std(np.diag(matrix)) / grid.scale - 1) < 4.5 / math.sqrt(2 * d)
 
 
+def test_a_single_number_can_be_released():
+    grid = lattice()
+    for law in (GaussianNoise(1.0, ()), LaplaceNoise(1.0, ())):
+        noisy = grid.noisy(law, np.asarray(5), Stream())
+        assert noisy.shape == () and noisy.dtype == np.int64
+        assert grid.release(law, noisy).value.shape == ()
+
+
 def test_every_release_is_a_point_of_the_grid():
     """What an attacker could look for: an output off the grid. There is none, whatever the sum."""
     grid = Lattice(2.0**-32, 1.0, 1.0, 2**32, "l2")

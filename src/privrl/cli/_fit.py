@@ -27,6 +27,7 @@ from privrl.cli._options import (
     recipe_of,
 )
 from privrl.cli._output import complain, emit, progress, say, show_table, waiting
+from privrl.envs import Env
 from privrl.experiments import baseline_values, sampled, written
 from privrl.privacy import AbstractPrivatizer
 from privrl.recipes import Problem, Recipe
@@ -205,7 +206,8 @@ def _on_world(
         raise ValueError(f"`--episodes` is {episodes} and `--seeds` is {seeds}; both must be at least 1.")
     seed = fresh_seed(seed)
     env = env_of(name, world["env_arg"], world["env_seed"])
-    learner = recipe.learner(Problem.of(env))
+    learner = recipe.build(env)
+    assert isinstance(env, Env)
     kept: Result | None = None
     values: list[float] = []
     with progress(f"learning with {recipe.name}", seeds) as advance:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from privrl.envs import Env, make
+from privrl.envs import Env, LQEnv, make
 from privrl.privacy import AbstractPrivatizer, BudgetError
 from privrl.recipes import Family, Recipe, get
 
@@ -64,13 +64,13 @@ JsonOption = Annotated[
 ]
 
 
-def recipe_of(name: str, family: Family) -> Recipe:
+def recipe_of(name: str, *families: Family) -> Recipe:
     """The recipe, if this command can run it; otherwise an error that names the command that can."""
     recipe = get(name)
-    if recipe.family != family:
+    if recipe.family not in families:
         right = (
             f"learns while people take part: use `privrl run {name} --env ENV`"
-            if recipe.family == "online"
+            if recipe.family != "offline"
             else f"learns from a table: use `privrl fit DATA --recipe {name}`"
         )
         raise ValueError(f"`{name}` {right}.")
@@ -100,7 +100,7 @@ def privatizer_of(
     return recipe.privatizer(epsilon=epsilon, delta=delta, rho=rho, adjacency=adjacency.value)
 
 
-def env_of(name: str, arguments: Sequence[str] | None, seed: int | None) -> Env:
+def env_of(name: str, arguments: Sequence[str] | None, seed: int | None) -> Env | LQEnv:
     """The world that the options describe."""
     given: dict[str, str] = {}
     for argument in arguments or ():

@@ -24,9 +24,8 @@ from privrl.cli._options import (
     recipe_of,
 )
 from privrl.cli._output import emit, say, show_table, waiting
-from privrl.envs import Env
+from privrl.envs import Env, LQEnv
 from privrl.experiments import regret_figure, written
-from privrl.recipes import Problem
 
 _PLOTS = (".png", ".svg", ".pdf")
 
@@ -49,12 +48,12 @@ def run(
     json: JsonOption = False,
 ) -> None:
     """Simulate online learning and report the exact regret."""
-    chosen = recipe_of(recipe, "online")
+    chosen = recipe_of(recipe, "online", "control")
     privatizer = privatizer_of(chosen, epsilon, delta, rho, adjacency)
     if plot is not None:
         _check_plot(plot)
     world = env_of(env, env_arg, env_seed)
-    learner = chosen.learner(Problem.of(world))
+    learner = chosen.build(world)
     seed = fresh_seed(seed)
     with waiting(f"{chosen.name} on {world.name}: {episodes:,} people, {seeds} seeds"):
         result = privrl.run(
@@ -91,13 +90,18 @@ def run(
         _show(result, content, plot)
 
 
-def _baselines(env: Env, episodes: int) -> dict[str, float]:
-    """The total regret of policies that never learn, and the value that regret is measured from."""
-    return {
-        "uniform": episodes * float(env.regret(env.uniform_policy())),
-        "myopic": episodes * float(env.regret(env.myopic_policy())),
-        "optimal_value": float(env.optimal_value),
-    }
+def _baselines(env: Env | LQEnv, episodes: int) -> dict[str, float]:
+    """The total regret of policies that never learn, the first one as a measure, and the value of the best."""
+    if isinstance(env, LQEnv):
+        never_learn = {"zero": float(env.regret(env.zero_policy()))}
+    else:
+        myopic = float(env.regret(env.myopic_policy()))
+        never_learn = {"uniform": float(env.regret(env.uniform_policy())), "myopic": myopic}
+    return {name: episodes * each for name, each in never_learn.items()} | {"optimal_value": float(env.optimal_value)}
+
+
+def _never_learn(content: dict[str, Any]) -> dict[str, float]:
+    return {name: total for name, total in content["baselines"].items() if name != "optimal_value"}
 
 
 def _check_plot(plot: Path) -> None:
@@ -108,28 +112,27 @@ def _check_plot(plot: Path) -> None:
 
 
 def _plot(plot: Path, content: dict[str, Any]) -> None:
-    never_learn = {name: content["baselines"][name] for name in ("uniform", "myopic")}
-    figure = regret_figure(content["curve"], never_learn, f"{content['recipe']} on {content['env']}")
+    figure = regret_figure(content["curve"], _never_learn(content), f"{content['recipe']} on {content['env']}")
     drawn = io.BytesIO()
     figure.savefig(drawn, format=plot.suffix[1:], dpi=200)
     plot.write_bytes(drawn.getvalue())  # only once it is complete
 
 
 def _show(result: Run, content: dict[str, Any], plot: Path | None) -> None:
+    others = _never_learn(content)
+    measure = next(iter(others))
+
     def against(total: float) -> str:
-        uniform = content["baselines"]["uniform"]
-        return f"{total / uniform:.3f}" if uniform > 0 else "-"
+        return f"{total / others[measure]:.3f}" if others[measure] > 0 else "-"
 
     mean = sum(content["regret"]) / len(content["regret"])
     rows = [(content["recipe"], written(content["regret"], 2), against(mean))]
-    rows += [
-        (n, written([content["baselines"][n]], 2), against(content["baselines"][n])) for n in ("uniform", "myopic")
-    ]
+    rows += [(name, written([total], 2), against(total)) for name, total in others.items()]
     title = (
         f"{content['env']}, {content['episodes']:,} people, {content['seeds']} seeds from {content['seed']}, "
         f"{content['seconds']:.1f} s"
     )
-    show_table(title, ("policy", "total regret", "over uniform"), rows, numbers=2)
+    show_table(title, ("policy", "total regret", f"over {measure}"), rows, numbers=2)
     say(str(result.certificate))
     if plot is not None:
         say(f"The regret curve is in {plot}.")

@@ -13,16 +13,21 @@ from privrl.envs._gymnasium import FromGymnasium
 from privrl.envs._hard_mixture import HardMixture
 from privrl.envs._icu_sepsis import ICUSepsis
 from privrl.envs._linriver import LinRiver
+from privrl.envs._lq import LQ2D, LQ4D, Glucose, LQEnv, LQScalar
 from privrl.envs._riverswim import RiverSwim, RiverSwimInhomogeneous
 from privrl.envs._synthetic import SyntheticLinear
 
-_BUILDERS: dict[str, Callable[..., Env]] = {
+_BUILDERS: dict[str, Callable[..., Env | LQEnv]] = {
     "synthetic-linear": SyntheticLinear,
     "riverswim": RiverSwim,
     "riverswim-inhomogeneous": RiverSwimInhomogeneous,
     "linriver": LinRiver,
     "hard-mixture": HardMixture,
     "icu-sepsis": ICUSepsis,
+    "lq-scalar": LQScalar,
+    "lq-2d": LQ2D,
+    "lq-4d": LQ4D,
+    "glucose": Glucose,
 }
 _GYM = "gym:"
 _BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
@@ -35,7 +40,7 @@ def names() -> dict[str, str]:
     return {name: text.splitlines()[0] for name, text in lines.items()}
 
 
-def make(name: str, *, seed: int = 0, **arguments: Any) -> Env:
+def make(name: str, *, seed: int = 0, **arguments: Any) -> Env | LQEnv:
     """Builds an environment by name.
 
     Arguments:
@@ -54,8 +59,8 @@ def make(name: str, *, seed: int = 0, **arguments: Any) -> Env:
 
 
 def _build(
-    name: str, build: Callable[..., Env], positional: tuple[str, ...], arguments: dict[str, Any], **fixed: int
-) -> Env:
+    name: str, build: Callable[..., Any], positional: tuple[str, ...], arguments: dict[str, Any], **fixed: int
+) -> Any:
     parameters = inspect.signature(build).parameters
     rest = {p.name for p in parameters.values() if p.kind is p.VAR_KEYWORD}
     own = [p for p in list(parameters)[len(positional) :] if p not in fixed and p not in rest]

@@ -2,11 +2,13 @@
 
 from privrl.learners._apvi import APVI
 from privrl.learners._base import AbstractLearner, AbstractOfflineLearner, AbstractOnlineLearner, Ask, Plan
+from privrl.learners._cautious_lq import CautiousLQ
 from privrl.learners._consistency import consistent_counts
 from privrl.learners._fqi import FQI
 from privrl.learners._lsvi_ucb import LSVIUCB
 from privrl.learners._lsvi_ucb_plus_plus import LSVIUCBPlusPlus
 from privrl.learners._lsvi_ucb_weighted import WeightedLSVIUCB
+from privrl.learners._ofu_lq import OFULQ
 from privrl.learners._pevi import PEVI
 from privrl.learners._tdfp import TDFP
 from privrl.learners._ucbvi import UCBVI
@@ -22,12 +24,15 @@ registry: tuple[type[AbstractLearner], ...] = (
     LSVIUCB,
     LSVIUCBPlusPlus,
     WeightedLSVIUCB,
+    CautiousLQ,
+    OFULQ,
 )
 
 __all__ = [
     "APVI",
     "FQI",
     "LSVIUCB",
+    "OFULQ",
     "PEVI",
     "TDFP",
     "UCBVI",
@@ -36,6 +41,7 @@ __all__ = [
     "AbstractOfflineLearner",
     "AbstractOnlineLearner",
     "Ask",
+    "CautiousLQ",
     "LSVIUCBPlusPlus",
     "Plan",
     "WeightedLSVIUCB",

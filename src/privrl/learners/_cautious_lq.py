@@ -21,8 +21,8 @@ second moment X1 of the first state. Theta = [A, B]^T, p = n + d, z = [x; u].
 
 Step 5 needs no random numbers: the nodes are a fixed point set of mean 0 and covariance I (`_nodes`). In step 8 the
 sampling noise of s_x is nb X1 (Cw^2/n + tr(Sg Z_1)), made like that of s_v: without its second part the mean of
-x_1 x_1^T over a first block of 20 people passes for X1, and one run in thirty of the 4-dimensional world does harm. With
-`caution=0` the learner takes its mean belief for the truth: certainty equivalence with exploration, a baseline.
+x_1 x_1^T over a first block of 20 people passes for X1, and one run in thirty of the 4-dimensional world does harm.
+With `caution=0` the learner takes its mean belief for the truth: certainty equivalence with exploration, a baseline.
 """
 
 import functools
@@ -171,7 +171,7 @@ class CautiousLQ(AbstractOnlineLearner):
         weight = (num_seen > 0) * doubt / (doubt + variance / people**2 + doubt / people)
         mean = weight * (total + total.T) / (2 * people) + (1 - weight) * guess / r1**2
         s, U = jnp.linalg.eigh(mean)
-        return r1**2 * (U * jnp.clip(s, 1e-3 / n, 1.0)) @ U.T
+        return r1**2 * (U @ jnp.diag(jnp.clip(s, 1e-3 / n, 1.0)) @ U.T)
 
     def _updated(self, memory: Memory, X1: Float[Array, "n n"], release: Release, people: Int[Array, ""]) -> Belief:
         """Step 8: what the sums of the last block, made by `people`, say about Theta."""

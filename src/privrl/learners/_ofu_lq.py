@@ -37,7 +37,7 @@ avoids this.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -59,7 +59,7 @@ from privrl.privacy import (
 )
 from privrl.statistics._lq_moments import LQCross, LQGram, LQMoments, from_upper, joint_weight
 
-Strategy = Literal["optimism", "certainty", "sampling"]
+_STRATEGIES = ("optimism", "certainty", "sampling")
 
 
 def _number(value: ArrayLike) -> Float[Array, ""]:
@@ -101,7 +101,7 @@ class OFULQ(AbstractOnlineLearner):
     radius: Float[Array, ""] = eqx.field(converter=_number, default=0.1)
     ridge: Float[Array, ""] = eqx.field(converter=_number, default=0.1)
     noise_ridge: Float[Array, ""] = eqx.field(converter=_number, default=1.2)
-    strategy: Strategy = eqx.field(static=True, default="optimism")
+    strategy: str = eqx.field(static=True, default="optimism")
     exploration: Float[Array, ""] = eqx.field(converter=_number, default=0.2)
     trace_bound: float | None = eqx.field(static=True, default=None)
     growth: float = eqx.field(static=True, default=1.25)
@@ -111,8 +111,8 @@ class OFULQ(AbstractOnlineLearner):
     paper_users: int | None = eqx.field(static=True, default=None)
 
     def __check_init__(self) -> None:
-        if self.strategy not in get_args(Strategy):
-            raise ValueError(f"`strategy` is {self.strategy!r}; use one of {', '.join(get_args(Strategy))}.")
+        if self.strategy not in _STRATEGIES:
+            raise ValueError(f"`strategy` is {self.strategy!r}; use one of {', '.join(_STRATEGIES)}.")
 
     @classmethod
     def paper(cls, task: LQTask, num_users: int = 100_000, **settings: Any) -> "OFULQ":
@@ -211,7 +211,7 @@ class OFULQ(AbstractOnlineLearner):
         lmin = self.ridge + (self.noise_ridge - 1.0) * sums.gram_noise
         v, E = jnp.linalg.eigh(sums.gram + eta * jnp.eye(p))
         v = jnp.maximum(v, lmin)  # changes nothing while the bound on the noise holds
-        estimate = (E / v) @ (E.T @ sums.cross)  # [chowdhury-zhou-shroff eq:7]
+        estimate = (E / v[None]) @ (E.T @ sums.cross)  # [chowdhury-zhou-shroff eq:7]
         chance = 2.0 * math.log(2.0 / self.failure) + n * jnp.log(v / lmin).sum()
         beta = (
             task.noise_radius * jnp.sqrt(chance)  # [chowdhury-zhou-shroff L1] det of the released V, not of the raw sum
@@ -219,7 +219,7 @@ class OFULQ(AbstractOnlineLearner):
             + sums.cross_noise / jnp.sqrt(lmin)
         )
         # [chowdhury-zhou-shroff A1:4]
-        return ConfidenceSet.around(estimate, (E * v) @ E.T, self.radius * beta, task.parameter_radius)
+        return ConfidenceSet.around(estimate, (E * v[None]) @ E.T, self.radius * beta, task.parameter_radius)
 
     def _optimal_cost(self, Theta: Float[Array, "p n"]) -> Float[Array, ""]:
         """J*, with noise uniform on its sphere."""

@@ -142,23 +142,30 @@ def _multiplier(top: Float[Array, "p n"], bottom: Float[Array, " p"], slope: Flo
     return jax.lax.fori_loop(0, _NEWTON, step, jnp.zeros(()))
 
 
-def starting_points(
-    estimate: Float[Array, "p n"], state_dim: int, size: Float[Array, ""]
-) -> Float[Array, "starts p n"]:
-    """Where the search begins: the estimate, 0, the estimate without A, with signs of B flipped, without B, off B.
+def starting_points(within: ConfidenceSet, state_dim: int) -> Float[Array, "starts p n"]:
+    """Where the search begins, as turned parameters that need not be in the set.
 
-    At B = 0 the slope in B is 0 whatever A is, so an estimate without B (nothing was tried yet) is a saddle: the last
-    two points add plus and minus a fixed full matrix of norm `size` to B.
+    First the estimate, 0, the estimate without A, with B flipped, both, and without B; for several inputs also each
+    flipped alone. Where A and B were seen together the set is long and tilted, and these may all project to one end of
+    it, so both ends of each of its axes follow. At B = 0 the slope in B is 0 whatever A is, so an input that was never
+    tried is a saddle: the last two points add plus and minus a fixed full matrix to B.
     """
+    estimate = within.parameters(within.centre)
     A, B = estimate[:state_dim], estimate[state_dim:]
-    d = B.shape[0]
+    p, n = estimate.shape
+    d = p - n
     pairs = [(1.0, 1.0), (0.0, 0.0), (0.0, 1.0), (1.0, -1.0), (0.0, -1.0), (1.0, 0.0)]
     points = [jnp.concatenate([a * A, b * B]) for a, b in pairs]
-    if d > 1:  # one input at a time may have the wrong sign
+    if d > 1:
         points += [jnp.concatenate([A, jnp.where(jnp.arange(d)[:, None] == i, -B, B)]) for i in range(d)]
-    pattern = np.cos(np.arange(B.size)).reshape(B.shape)
-    full = size * pattern / np.linalg.norm(pattern)
-    return jnp.stack([*points, jnp.concatenate([A, B + full]), jnp.concatenate([A, B - full])])
+    pattern = np.cos(np.arange(d * n)).reshape(d, n)
+    full = within.size * pattern / np.linalg.norm(pattern)
+    points += [jnp.concatenate([A, B + full]), jnp.concatenate([A, B - full])]
+    lengths = jnp.linalg.norm(within.centre, axis=1, keepdims=True)
+    rows = jnp.where(lengths > 0, within.centre / jnp.where(lengths > 0, lengths, 1.0), n**-0.5)
+    axes = jnp.eye(p)[:, :, None] * (2.0 / jnp.sqrt(within.metric)[:, None] * rows)[:, None, :]
+    ends = [within.centre[None] + axes, within.centre[None] - axes]
+    return jnp.concatenate([jax.vmap(within.turned)(jnp.stack(points)), *ends])
 
 
 class _Search(eqx.Module):
@@ -187,7 +194,7 @@ def most_optimistic(
     """
     value_and_slope = jax.vmap(jax.value_and_grad(lambda turned: cost(within.parameters(turned))))
     project = jax.vmap(within.project)
-    points = jax.vmap(within.turned)(starting_points(within.parameters(within.centre), state_dim, within.size))
+    points = starting_points(within, state_dim)
     g = within.metric[None, :, None]
     found = within.contains(jnp.zeros_like(within.centre))
 

@@ -111,11 +111,11 @@ def respond(stream: Stream, symbol: int, num_symbols: int, epsilon: float) -> in
 def select(stream: Stream, symbol: int, num_symbols: int, size: int, epsilon: float) -> Int64[np.ndarray, " d"]:
     """Subset selection: `size` of the symbols 0, ..., num_symbols - 1, sorted; the true one is probably among them.
 
-    The probability that it is not is `lie_threshold` / 2^128. The others are the first of an exactly uniform sequence of
-    distinct wrong symbols. The same random words are drawn whether the truth is in the set or not.
+    The probability that it is not is `lie_threshold` / 2^128. The others are the first of an exactly uniform sequence
+    of distinct wrong symbols. The same random words are drawn whether the truth is in the set or not.
 
-    **Formal guarantee.** The set is epsilon-locally private: its probabilities under two symbols have a ratio of at most
-    e^epsilon, rounding included (see `SubsetSelection` for the proof). `epsilon=inf` with `size` 1 hides nothing.
+    **Formal guarantee.** The set is epsilon-locally private: its probabilities under two symbols have a ratio of at
+    most e^epsilon, rounding included (see `SubsetSelection` for the proof). `epsilon=inf` with `size` 1 hides nothing.
     """
     if not (0 <= symbol < num_symbols <= 2**32 and 1 <= size < num_symbols):
         raise ValueError(

@@ -92,9 +92,9 @@ class Lattice:
     def noisy(self, law: AbstractNoise, total: Int64[np.ndarray, "..."], stream: Stream) -> Int64[np.ndarray, "..."]:
         """The sum with discrete noise of the law's kind; whole numbers in, whole numbers out."""
         if isinstance(law, LaplaceNoise):
-            return total + discrete_laplace(stream, self.noise, total.shape)
+            return np.asarray(total + discrete_laplace(stream, self.noise, total.shape))
         if not isinstance(law, SymmetricNoise):
-            return total + discrete_gaussian(stream, self.noise, total.shape)
+            return np.asarray(total + discrete_gaussian(stream, self.noise, total.shape))
         upper = np.triu(np.ones(total.shape, bool), 1)
         drawn = np.zeros_like(total)
         drawn[upper] = discrete_gaussian(stream, _over_root_two(self.noise), (int(upper.sum()),))

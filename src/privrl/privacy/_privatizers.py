@@ -259,8 +259,8 @@ class Local(AbstractBudgeted):
     """Nobody is trusted: each person randomises their one message before it leaves their device.
 
     With `epsilon` alone each declared statistic is asked as one symbol and answered by subset selection, whose simplest
-    case is randomised response (pure differential privacy). With `delta` too, or with `rho`, the whole term is sent with
-    Gaussian noise.
+    case is randomised response (pure differential privacy). With `delta` too, or with `rho`, the whole term is sent
+    with Gaussian noise.
     """
 
     adjacency: Adjacency = field(default="replace-one", init=False)

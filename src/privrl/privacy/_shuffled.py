@@ -73,14 +73,14 @@ class Shuffled(AbstractBudgeted):
         if self.epsilon is not None and local < 1.01 * self.epsilon < math.inf:
             raise PairingError(
                 f"The smallest block of `{learner}` has {_smallest(declared[0])} people, who do not hide each other at "
-                f"epsilon = {self.epsilon} and delta = {self.delta}. Use larger blocks (`first_block`, with more users in "
-                "all than that), or `Local(...)`."
+                f"epsilon = {self.epsilon} and delta = {self.delta}. Use larger blocks (`first_block`, and at least "
+                "twice as many users), or `Local(...)`."
             )
 
     def certificate(self, ledger: Ledger, *, notes: tuple[str, ...] = (), **arguments: Any) -> Certificate:
         """What the declared releases of a ledger reveal, with what is left if the shuffler betrays people."""
         (event,) = ledger.events()
-        note = f"without the shuffler, epsilon = {event.parameter:.4g} per answer; batches of at least {event.batch} people"
+        note = f"without the shuffler: epsilon = {event.parameter:.4g}; batches have at least {event.batch} people"
         return super().certificate(ledger, notes=(*notes, note), **arguments)
 
     def local_epsilon(self, declared: Declared) -> float:

@@ -49,7 +49,7 @@ class SubsetSelection(eqx.Module):
             raise ValueError(f"`num_symbols` is {num_symbols}; an answer needs at least 2 symbols to choose from.")
         if size is not None and not 1 <= size < num_symbols:
             raise ValueError(f"`size` is {size}; a set has 1 to {num_symbols - 1} of the {num_symbols} symbols.")
-        known = epsilon if isinstance(epsilon, jax.core.Tracer) else float(epsilon)
+        known = epsilon if isinstance(epsilon, jax.core.Tracer) else float(np.asarray(epsilon))
         if isinstance(known, float) and not known > 0:
             raise ValueError(f"`epsilon` is {known}; it must be positive (`inf` for no privacy).")
         self.num_symbols = num_symbols
@@ -155,7 +155,7 @@ class ResponseNoise(AbstractNoise):
     white: ClassVar[White] = None
 
     @property
-    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+    def shape(self) -> tuple[int, ...]:
         return self.entries.shape
 
     @property

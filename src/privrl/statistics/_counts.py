@@ -172,9 +172,8 @@ class TransitionCounts(AbstractCounts, AbstractCategorical):
             `[K, S]`, and noise is drawn for what is of use. Numbers from SA on are rows that stay empty.
         with_end: one more next state for the end of an episode, where none was recorded (-1). Without it such rows do
             not count.
-
-        asking: the question under local privacy, where a person answers with one symbol. The policy published to them is
-            deterministic, and person number i is asked by their number alone.
+        asking: the question under local privacy, where a person answers with one symbol. The policy published to them
+            is deterministic, and person number i is asked by their number alone.
             `"first-visit"`: i has a public target (s, a), in turn among the pairs that the published policy can play,
             and reports the next state at their first visit, or "never": S + 1 symbols. A first visit is a
             stopping time, so a report that is not "never" is a draw from P(.|s,a). Counted per stage, the target is
