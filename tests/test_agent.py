@@ -181,3 +181,41 @@ def test_killed_agents_go_on_and_nobody_counts_twice(tmp_path):
         exact = sum(LEARNER._counts().contribution(some(i), None) for i in range(USERS))
         np.testing.assert_array_equal(counted.reshape(exact.shape) * grid, exact)
         assert "transitions/1" in agent.certificate.notes[0]
+
+
+def test_a_controller_decides_as_the_simulation(tmp_path):
+    """The live side of linear control: same inputs, same releases, across a restart; saved and loaded."""
+    env = privrl.envs.LQScalar()
+    learner = privrl.CautiousLQ(env.task, first_block=10)
+    key = jax.random.key(8)
+    simulated = privrl.run(env, learner, PRIVATE, episodes=25, key=key)
+    seed = jax.random.split(key, (1, 1))[0, 0]
+    ends, regret = learner.blocks(25), []
+    for index in range(25):
+        with privrl.ReleaseStore(tmp_path / "s.db") as store:
+            agent = privrl.Controller(learner, PRIVATE, num_users=25, store=store, key=seed)
+            if index in (0, *ends[:-1]):
+                regret.append(float(env.regret(agent.policy)))
+            expected = env.rollout(agent.policy, person_key(seed, ends, index))
+            for h in range(env.horizon):
+                u, v = agent.act(np.asarray(expected.states[h]), h)
+                np.testing.assert_allclose(u, expected.inputs[h], atol=1e-12)
+                np.testing.assert_allclose(v, expected.exploration[h], atol=1e-12)
+            assert agent.end_episode(expected, f"user {index}")
+            result = agent.result()
+    np.testing.assert_allclose(regret, simulated.block_regret[0], atol=1e-7)
+    np.testing.assert_allclose(result.policy.gains, simulated.policy.gains[0], atol=1e-6)
+    loaded = privrl.Result.load(result.save(tmp_path / "policy"))
+    np.testing.assert_array_equal(loaded.policy.gains, result.policy.gains)
+    np.testing.assert_array_equal(loaded.policy.radius, result.policy.radius)
+    with privrl.ReleaseStore(tmp_path / "real.db") as store:
+        real = privrl.Controller(learner, PRIVATE, num_users=25, store=store)
+        u, v = real.act(np.array([0.5]), 0)
+        assert np.linalg.norm(v) == pytest.approx(float(real.policy.radius))
+        np.testing.assert_allclose(u - v, np.asarray(real.policy.gains[0]) @ np.array([0.5]))
+        with pytest.raises(ValueError, match="finite"):
+            real.act(np.array([np.nan]), 0)
+        for index in range(25):
+            real.end_episode(env.rollout(real.policy, jax.random.fold_in(key, index)))
+        assert "lattice" in real.certificate.noise_source
+        assert real.certificate.epsilon <= 3.0

@@ -10,13 +10,24 @@ import jax as _jax
 _jax.config.update("jax_enable_x64", True)
 
 from privrl import data, envs, learners, mdp, privacy, statistics  # noqa: E402
-from privrl._agent import Agent  # noqa: E402
+from privrl._agent import Agent, Controller  # noqa: E402
 from privrl._citations import citation  # noqa: E402
 from privrl._federate import Broadcast, Client, Message, MessageError, Server  # noqa: E402
 from privrl._fit import fit  # noqa: E402
 from privrl._result import Result, Run  # noqa: E402
 from privrl._run import run, sweep  # noqa: E402
-from privrl.learners import APVI, FQI, LSVIUCB, PEVI, TDFP, UCBVI, VAPVI, LSVIUCBPlusPlus  # noqa: E402
+from privrl.learners import (  # noqa: E402
+    APVI,
+    FQI,
+    LSVIUCB,
+    OFULQ,
+    PEVI,
+    TDFP,
+    UCBVI,
+    VAPVI,
+    CautiousLQ,
+    LSVIUCBPlusPlus,
+)
 from privrl.privacy import Central, Certificate, Local, NonPrivate, ReleaseStore  # noqa: E402
 
 __version__ = "0.1.0"
@@ -25,15 +36,18 @@ __all__ = [
     "APVI",
     "FQI",
     "LSVIUCB",
+    "OFULQ",
     "PEVI",
     "TDFP",
     "UCBVI",
     "VAPVI",
     "Agent",
     "Broadcast",
+    "CautiousLQ",
     "Central",
     "Certificate",
     "Client",
+    "Controller",
     "LSVIUCBPlusPlus",
     "Local",
     "Message",

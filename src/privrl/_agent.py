@@ -1,10 +1,11 @@
-"""`Agent`: an online learner at work with real people, safe across crashes.
+"""`Agent` and `Controller`: online learners at work with real people, safe across crashes.
 
 People take part one after another under a published plan. What each contributes is added, exactly, to the sums of the
 current block in a `ReleaseStore`; at the public end of a block the noisy sums are released, once, and the agent plans
 again. Everything the agent knows is in the store: a new process that opens it goes on where the last one stopped.
 """
 
+import abc
 import contextlib
 import secrets
 from collections.abc import Sequence
@@ -13,12 +14,12 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from privrl._result import Result
 from privrl._run import SimulationKeys
 from privrl.learners import AbstractOnlineLearner, Plan
-from privrl.mdp import Trajectory, action_coin, draw_action
+from privrl.mdp import LQTrajectory, Trajectory, action_coin, draw_action, explorations
 from privrl.privacy import (
     AbstractPrivatizer,
     BurntError,
@@ -35,8 +36,8 @@ from privrl.privacy import (
 )
 
 
-class Agent:
-    """Acts, learns and never overspends.
+class AbstractAgent(abc.ABC):
+    """Learns from people as they leave, and never overspends.
 
     Arguments:
         learner: an online learner that publishes sums of what people leave behind, such as `LSVIUCB`.
@@ -84,7 +85,7 @@ class Agent:
                 len(self._ends),
                 self._ledger.parameter(d.name),
                 privatizer.adjacency,
-                _blank(learner.horizon),
+                self._blank(),
                 self._plan,
             )
             for d in declared
@@ -113,16 +114,11 @@ class Agent:
         """The published policy of the current block."""
         return self._plan.policy
 
-    def act(self, state: int, step: int) -> int:
-        """The action for the person at hand, drawn from the published policy."""
-        horizon, num_states, _ = self._plan.policy.probabilities.shape
-        if not (0 <= step < horizon and 0 <= state < num_states):
-            raise ValueError(
-                f"`step` must lie in [0, {horizon}) and `state` in [0, {num_states}); one of them does not."
-            )
-        return int(draw_action(self._plan.policy, state, step, self._coin(step)))
+    @abc.abstractmethod
+    def _blank(self) -> Any:
+        """What a record looks like."""
 
-    def end_episode(self, trajectory: Trajectory, user: str | None = None) -> bool:
+    def end_episode(self, trajectory: Any, user: str | None = None) -> bool:
         """Counts one person, once: `False` if `user` was counted before. Safe to call again after a crash.
 
         Arguments:
@@ -131,7 +127,7 @@ class Agent:
         """
         return self.end_episodes([trajectory], None if user is None else [user])[0]
 
-    def end_episodes(self, trajectories: Sequence[Trajectory], users: Sequence[str] | None = None) -> list[bool]:
+    def end_episodes(self, trajectories: Sequence[Any], users: Sequence[str] | None = None) -> list[bool]:
         """Counts several people in one transaction per block; which of them were new."""
         names = [secrets.token_hex(16) for _ in trajectories] if users is None else list(users)
         if len(names) != len(trajectories):
@@ -180,7 +176,7 @@ class Agent:
     def _stream(self) -> str:
         return f"block {self._block}"
 
-    def _units(self, trajectory: Trajectory) -> np.ndarray:
+    def _units(self, trajectory: Any) -> np.ndarray:
         """One person's terms of all statistics, end to end."""
         return np.concatenate([stream.units(trajectory, self._plan).ravel() for stream in self._streams.values()])
 
@@ -228,12 +224,65 @@ class Agent:
     def _planned(self, memory: Any, seen: int) -> tuple[Any, Plan]:
         return _next_plan(self._learner, memory, dict(self._released), jnp.asarray(seen))
 
+    def _person(self) -> PRNGKeyArray | None:
+        """The simulation's randomness for the person at hand; none with real people."""
+        return None if self._key is None else SimulationKeys.of(self._key).person(self._block, self.num_seen)
+
+
+class Agent(AbstractAgent):
+    """A learner for finite worlds at work: `act` at every step, then `end_episode` when the person leaves.
+
+    Arguments and guarantee are those of `AbstractAgent`.
+    """
+
+    def act(self, state: int, step: int) -> int:
+        """The action for the person at hand, drawn from the published policy."""
+        horizon, num_states, _ = self._plan.policy.probabilities.shape
+        if not (0 <= step < horizon and 0 <= state < num_states):
+            raise ValueError(
+                f"`step` must lie in [0, {horizon}) and `state` in [0, {num_states}); one of them does not."
+            )
+        return int(draw_action(self._plan.policy, state, step, self._coin(step)))
+
     def _coin(self, step: int) -> float:
         """A uniform number in [0, 1) for one action: of the simulation, or of the operating system."""
-        if self._key is None:
+        person = self._person()
+        if person is None:
             return secrets.randbits(53) * 2.0**-53
-        person = SimulationKeys.of(self._key).person(self._block, self.num_seen)
         return float(action_coin(person, self._learner.horizon, step))
+
+    def _blank(self) -> Trajectory:
+        zeros = jnp.zeros(self._learner.horizon, int)
+        return Trajectory(zeros, zeros, jnp.zeros(self._learner.horizon), zeros, jnp.zeros((), int))
+
+
+class Controller(AbstractAgent):
+    """A learner of linear control at work: `act` gives the input and the exploration that is part of it.
+
+    Keep both for the trajectory: what was explored is what the learner learns from. Arguments and guarantee are those of
+    `AbstractAgent`.
+    """
+
+    def act(self, state: Float[np.ndarray, " n"], step: int) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
+        """The input for the person at hand, and the random part of it."""
+        gains, radius = np.asarray(self.policy.gains), float(self.policy.radius)
+        horizon, d, n = gains.shape
+        x = np.asarray(state, float)
+        if not (0 <= step < horizon and x.shape == (n,) and np.isfinite(x).all()):
+            raise ValueError(f"`step` must lie in [0, {horizon}) and `state` be {n} finite numbers; one of them is not.")
+        person = self._person()
+        if person is None:
+            white = np.random.default_rng(secrets.randbits(128)).normal(size=d)
+            explored = radius * white / np.linalg.norm(white)
+        else:
+            explored = np.asarray(explorations(self.policy, person)[step])
+        return gains[step] @ x + explored, explored
+
+    def _blank(self) -> LQTrajectory:
+        horizon, d, n = self.policy.gains.shape
+        return LQTrajectory(
+            jnp.zeros((horizon + 1, n)), jnp.zeros((horizon, d)), jnp.zeros((horizon, d)), jnp.zeros((), int)
+        )
 
 
 @eqx.filter_jit
@@ -246,8 +295,3 @@ def _next_plan(
 def _no_question(name: str, index: int, question: Any) -> Any:
     raise PairingError(f"`{name}` cannot be asked for: `Agent` keeps sums only.")
 
-
-def _blank(horizon: int) -> Trajectory:
-    """What a record looks like."""
-    zeros = jnp.zeros(horizon, int)
-    return Trajectory(zeros, zeros, jnp.zeros(horizon), zeros, jnp.zeros((), int))

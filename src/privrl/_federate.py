@@ -385,7 +385,7 @@ def _added(
         term = channel.decode(report, plan, ticket)
         return jax.tree.map(lambda a, b: jnp.where(counts, a + b, a), total, term), None
 
-    return jax.lax.scan(add, total, (reports, tickets, valid))[0]
+    return jax.lax.scan(add, total, (jnp.asarray(reports), jnp.asarray(tickets), jnp.asarray(valid)))[0]
 
 
 def _first_plan(learner: AbstractOnlineLearner, channels: dict[str, AbstractLocalChannel]) -> Plan:

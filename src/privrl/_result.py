@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from privrl.mdp import TabularPolicy
+from privrl.mdp import LinearPolicy, TabularPolicy
 from privrl.privacy import Certificate, read_certificate
 
 
@@ -23,7 +23,7 @@ from privrl.privacy import Certificate, read_certificate
 class Result:
     """A policy and what it can reveal. `report` holds sizes, values and baselines; `save` keeps the public ones."""
 
-    policy: TabularPolicy
+    policy: TabularPolicy | LinearPolicy
     certificate: Certificate
     report: dict[str, Any] = field(default_factory=dict)
 
@@ -36,7 +36,8 @@ class Result:
         with replacing(folder, _FILES) as scratch:
             (scratch / "certificate.json").write_text(json.dumps(self.certificate.to_json(), indent=2, allow_nan=False))
             (scratch / "report.json").write_text(json.dumps(self._public_report(), indent=2))
-            np.savez_compressed(scratch / "policy.npz", probabilities=np.asarray(self.policy.probabilities))
+            arrays = {f.name: np.asarray(getattr(self.policy, f.name)) for f in fields(self.policy)}
+            np.savez_compressed(scratch / "policy.npz", **arrays)
         return Path(folder)
 
     def _public_report(self) -> dict[str, Any]:
@@ -60,7 +61,8 @@ class Result:
         if missing:
             raise ValueError(f"`{folder}` is not a saved result: {', '.join(missing)} missing.")
         with np.load(folder / "policy.npz") as content:
-            policy = TabularPolicy(jnp.asarray(content["probabilities"]))
+            arrays = {name: jnp.asarray(content[name]) for name in content.files}
+            policy = LinearPolicy(**arrays) if "gains" in arrays else TabularPolicy(**arrays)
         certificate = read_certificate((folder / "certificate.json").read_text())
         return cls(policy, certificate, json.loads((folder / "report.json").read_text()))
 

@@ -21,8 +21,8 @@ second moment X1 of the first state. Theta = [A, B]^T, p = n + d, z = [x; u].
 
 Step 5 needs no random numbers: the nodes are a fixed point set of mean 0 and covariance I (`_nodes`). In step 8 the
 sampling noise of s_x is nb X1 (Cw^2/n + tr(Sg Z_1)), made like that of s_v: without its second part the mean of
-x_1 x_1^T over a first block of 20 people passes for X1, and one run in thirty of the 4-dimensional world does harm.
-With `caution=0` the learner takes its mean belief for the truth: certainty equivalence with exploration, a baseline.
+x_1 x_1^T over a first block of 20 people passes for X1, and without noise one run in thirty of `lq-4d` does harm. With
+`caution=0` the learner takes its mean belief for the truth: certainty equivalence with exploration, a baseline.
 """
 
 import functools

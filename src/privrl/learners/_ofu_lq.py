@@ -31,8 +31,8 @@ and 0 leaves C only when |Theta^|_V^2, at most |A|^2 times the sum of |x|^2, exc
 A `radius` of 1 is what the concentration inequality asks for. A tenth of that learns much sooner, but C then holds
 the true system only part of the time. The inequality itself takes every episode's weight in the sums (the clip) as
 given. Until B is known a confidence set holds both signs of it, and an optimist who picks the wrong one does worse
-than nothing: expect a running average regret of up to 1.5 times the zero controller's before it falls. `CautiousLQ`
-avoids this.
+than nothing: expect a running average regret of up to two or three times the zero controller's before it falls.
+`CautiousLQ` avoids this.
 """
 
 import math

@@ -126,14 +126,9 @@ class LQSystem(eqx.Module):
 
     def rollout(self, policy: LinearPolicy, key: AnyKey) -> LQTrajectory:
         """One episode; `vmap` it over keys."""
-        task, H = self.task, self.task.horizon
-        n, d = task.state_dim, task.input_dim
-        white = jr.normal(key, (n + H * (n + 2 + d),))  # one draw compiles faster than several
-        first = task.first_radius * _directions(white[:n])
-        steps = white[n:].reshape(H, n + 2 + d)
-        # The first n coordinates of a uniform point on the sphere in n + 2 dimensions are uniform in the ball.
-        noise = task.noise_radius * _directions(steps[:, : n + 2])[:, :n]
-        exploration = policy.radius * _directions(steps[:, n + 2 :])
+        task = self.task
+        first, noise, exploration = _luck(policy, key)
+        first, noise = task.first_radius * first, task.noise_radius * noise
 
         def step(x: Array, given: tuple[Array, Array, Array]) -> tuple[Array, tuple[Array, Array]]:
             K, v, w = given
@@ -142,7 +137,22 @@ class LQSystem(eqx.Module):
             return following, (following, u)
 
         _, (states, inputs) = jax.lax.scan(step, first, (policy.gains, exploration, noise))
-        return LQTrajectory(jnp.concatenate([first[None], states]), inputs, exploration, jnp.asarray(H))
+        return LQTrajectory(jnp.concatenate([first[None], states]), inputs, exploration, jnp.asarray(task.horizon))
+
+
+def explorations(policy: LinearPolicy, key: AnyKey) -> Float[Array, "H d"]:
+    """The exploration v_h of all steps that `rollout` with this key adds to the inputs."""
+    return _luck(policy, key)[2]
+
+
+def _luck(policy: LinearPolicy, key: AnyKey) -> tuple[Float[Array, " n"], Float[Array, "H n"], Float[Array, "H d"]]:
+    """First state and noise in units of their radii, and the exploration, all from one key."""
+    H, d, n = policy.gains.shape
+    white = jr.normal(key, (n + H * (n + 2 + d),))  # one draw compiles faster than several
+    steps = white[n:].reshape(H, n + 2 + d)
+    # The first n coordinates of a uniform point on the sphere in n + 2 dimensions are uniform in the ball.
+    noise = _directions(steps[:, : n + 2])[:, :n]
+    return _directions(white[:n]), noise, policy.radius * _directions(steps[:, n + 2 :])
 
 
 def _directions(white: Float[Array, "*steps n"]) -> Float[Array, "*steps n"]:

@@ -36,7 +36,7 @@ _SLACK = 1e-13  # rounding of the sums below, which have fewer than 10^5 terms o
 
 
 def shuffled_delta(local_epsilon: float, num_users: int, epsilon: float) -> float:
-    """An upper bound on the delta at `epsilon` of `num_users` shuffled reports, each `local_epsilon`-locally private."""
+    """An upper bound on the delta at `epsilon` of `num_users` shuffled reports, `local_epsilon`-private each."""
     _checked(local_epsilon, num_users)
     check(epsilon >= 0, f"`epsilon` is {epsilon}; it must be a number of at least 0.")
     if epsilon >= local_epsilon:
