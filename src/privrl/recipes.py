@@ -6,6 +6,7 @@ data, and no certificate depends on them.
 """
 
 import difflib
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -22,6 +23,7 @@ from privrl.learners import (
     PEVI,
     TDFP,
     UCBVI,
+    UCRLVTR,
     VAPVI,
     OFULQ,
     AbstractLearner,
@@ -31,6 +33,7 @@ from privrl.learners import (
 )
 from privrl.learners._apvi import published_parameters as published_apvi
 from privrl.learners._lsvi_ucb_plus_plus import published_parameters as published_lsvi
+from privrl.learners._ucrl_vtr import printed_scale as printed_ucrl_vtr
 from privrl.learners._vapvi import published_parameters as published_vapvi
 from privrl.mdp import AbstractFeatures, LQTask, OneHotFeatures
 from privrl.privacy import (
@@ -42,6 +45,7 @@ from privrl.privacy import (
     Local,
     NonPrivate,
     Published,
+    PublishedLocal,
     zcdp_rho,
 )
 from privrl.statistics import Counting
@@ -95,7 +99,7 @@ class Recipe:
     """A named triple; `learner` builds the learner for a `Problem`, or for an `LQTask` in the family "control".
 
     `published`, from the declarations and the claimed rho, is the noise of the paper `source` where a recipe has it, and
-    `continual` how that paper releases running sums.
+    `continual` how that paper releases running sums; `printed_scale` is the noise of a paper on local messages.
     A `pure` recipe spends epsilon alone, which is within every (epsilon, delta): a delta is welcome and not needed.
     """
 
@@ -106,6 +110,7 @@ class Recipe:
     learner: Callable[[Any], AbstractLearner]
     pure: bool = False
     published: Callable[[Sequence[Declared], float], Mapping[str, float]] | None = None
+    printed_scale: Callable[..., Mapping[str, float]] | None = None
     source: str = ""
     continual: Literal["fresh", "tree"] = "fresh"
 
@@ -139,6 +144,12 @@ class Recipe:
             return Central(epsilon, delta, rho, mechanism=mechanism, adjacency=adjacency)  # type: ignore[arg-type]
         if adjacency != "replace-one":
             raise ValueError("Local privacy compares any two records of one person: `adjacency` is always replace-one.")
+        if self.printed_scale is not None:
+            budget = Budget.of(epsilon=epsilon, delta=delta, rho=rho)
+            if budget.kind != "approximate" or epsilon is None or delta is None:
+                raise ValueError(f"`{self.name}` is published for epsilon and delta; give `--epsilon` with `--delta`.")
+            printed = functools.partial(self.printed_scale, epsilon=epsilon, delta=delta)
+            return PublishedLocal(printed, epsilon, delta, self.source)
         return Local(epsilon, None if self.pure and epsilon is not None else delta, rho)
 
     def _as_published(
@@ -253,6 +264,17 @@ def _ngo_paper(problem: Problem) -> LSVIUCBPlusPlus:
     return LSVIUCBPlusPlus.ngo(problem.features, problem.horizon, rewards=problem.rewards)
 
 
+def _ucrl_vtr(problem: Problem, **settings: Any) -> UCRLVTR:
+    if problem.rewards is None:
+        raise ValueError("UCRL-VTR needs known rewards of (state, action); this problem has none.")
+    public = {"stationary": problem.stationary, "terminal": problem.terminal}
+    return UCRLVTR(jnp.asarray(problem.rewards), problem.horizon, **public, **settings)
+
+
+def _ucrl_vtr_paper(problem: Problem) -> UCRLVTR:
+    return _ucrl_vtr(problem, calibration="paper")
+
+
 def _cautious_lq(task: LQTask) -> CautiousLQ:
     return CautiousLQ(task)
 
@@ -350,6 +372,17 @@ recipes: dict[str, Recipe] = {
         Recipe("ucbvi", "online", "none", "optimistic value iteration on counts", _ucbvi),
         Recipe("dp-ucbvi", "online", "central", "UCBVI on continually released counts, joint privacy", _ucbvi),
         Recipe("ldp-ucbvi", "online", "local", "UCBVI on randomised responses, nobody is trusted", _ucbvi, pure=True),
+        Recipe("ucrl-vtr", "online", "none", "optimistic value-targeted regression in mixtures of kernels", _ucrl_vtr),
+        Recipe("ldp-ucrl-vtr", "online", "local", "UCRL-VTR with tight local noise; does not learn", _ucrl_vtr),
+        Recipe(
+            "ldp-ucrl-vtr@paper",
+            "online",
+            "local",
+            "UCRL-VTR with the printed local noise; does not learn",
+            _ucrl_vtr_paper,
+            printed_scale=printed_ucrl_vtr,
+            source="liao-he-gu",
+        ),
         Recipe("cautious-lq", "control", "none", "control from surprises, with a gate against harm", _cautious_lq),
         Recipe("private-lq", "control", "central", "CautiousLQ on noisy surprises, joint privacy", _cautious_lq),
         Recipe("ofu-lq", "control", "none", "optimistic control of an unknown linear system", _ofu_lq),

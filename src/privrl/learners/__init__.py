@@ -12,6 +12,7 @@ from privrl.learners._ofu_lq import OFULQ
 from privrl.learners._pevi import PEVI
 from privrl.learners._tdfp import TDFP
 from privrl.learners._ucbvi import UCBVI
+from privrl.learners._ucrl_vtr import UCRLVTR
 from privrl.learners._vapvi import VAPVI
 
 registry: tuple[type[AbstractLearner], ...] = (
@@ -21,6 +22,7 @@ registry: tuple[type[AbstractLearner], ...] = (
     TDFP,
     FQI,
     UCBVI,
+    UCRLVTR,
     LSVIUCB,
     LSVIUCBPlusPlus,
     WeightedLSVIUCB,
@@ -36,6 +38,7 @@ __all__ = [
     "PEVI",
     "TDFP",
     "UCBVI",
+    "UCRLVTR",
     "VAPVI",
     "AbstractLearner",
     "AbstractOfflineLearner",

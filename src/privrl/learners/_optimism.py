@@ -186,7 +186,7 @@ def most_optimistic(
     """The parameters of least `cost` in a confidence set, as far as projected gradient descent finds them.
 
     Arguments:
-        cost: J*, differentiable and least at 0.
+        cost: J*, differentiable, positive and least at 0.
         within: the confidence set.
         state_dim: n; the first n rows of the parameters are A^T.
         steps: the most gradient steps. A step that does not help is shortened, one that does is followed by a longer
@@ -219,5 +219,6 @@ def most_optimistic(
     nothing = jnp.full(len(points), jnp.inf)
     begin = _Search(points, nothing, jnp.zeros_like(points), jnp.full(len(points), 0.3), jnp.zeros((), int))
     end = jax.lax.while_loop(unfinished, improve, begin)
-    best = end.point[jnp.argmin(end.cost)]
+    # Both signs of B may be as good, so the first of equals is taken: rounding must not decide.
+    best = end.point[jnp.argmax(end.cost <= end.cost.min() * (1.0 + 1e-9))]
     return jnp.where(found, 0.0, within.parameters(best))

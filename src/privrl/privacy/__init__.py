@@ -26,6 +26,7 @@ from privrl.privacy._mechanisms import (
 )
 from privrl.privacy._noise import AbstractNoise, DebiasedNoise, GaussianNoise, LaplaceNoise, SymmetricNoise
 from privrl.privacy._privatizers import AbstractPrivatizer, Central, Local, NonPrivate, PairingError, Published
+from privrl.privacy._published_local import PublishedLocal
 from privrl.privacy._release import (
     AbstractCategorical,
     AbstractStatistic,
@@ -81,6 +82,7 @@ __all__ = [
     "OverspentError",
     "PairingError",
     "Published",
+    "PublishedLocal",
     "RandomisedResponse",
     "Release",
     "ReleaseStore",
