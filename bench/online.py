@@ -89,9 +89,16 @@ def exponent(short: int = 500, long: int = 4_000) -> float:
 
     def cost(episodes: int) -> float:
         return seconds(
-            lambda: privrl.run(
-                env, learner, privrl.Central(rho=1.0, continual="fresh"), episodes=episodes, seeds=10, key=jax.random.key(1)
-            ).total_regret,
+            lambda: (
+                privrl.run(
+                    env,
+                    learner,
+                    privrl.Central(rho=1.0, continual="fresh"),
+                    episodes=episodes,
+                    seeds=10,
+                    key=jax.random.key(1),
+                ).total_regret
+            ),
             2,
         )
 

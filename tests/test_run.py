@@ -126,9 +126,7 @@ def test_a_sweep_is_its_settings_run_together():
     def learner(bonus):
         return privrl.UCBVI(env.rewards, env.horizon, bonus=bonus)
 
-    settings = [
-        (learner(bonus), privrl.Central(epsilon=eps, delta=1e-5)) for bonus in (0.5, 2.0) for eps in (1.0, 1e3)
-    ]
+    settings = [(learner(bonus), privrl.Central(epsilon=eps, delta=1e-5)) for bonus in (0.5, 2.0) for eps in (1.0, 1e3)]
     together = privrl.sweep(env, settings, episodes=200, seeds=3, key=key)
     assert [run.certificate.epsilon for run in together] == pytest.approx([1.0, 1e3, 1.0, 1e3])
     alone = privrl.run(env, *settings[0], episodes=200, seeds=12, key=key)

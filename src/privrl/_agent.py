@@ -42,7 +42,8 @@ class AbstractAgent(abc.ABC):
     Arguments:
         learner: an online learner that publishes sums of what people leave behind, such as `LSVIUCB`.
         privatizer: `Central(...)`; read through the billboard lemma this is joint differential privacy.
-        num_users: the public number of people K, fixed in advance: it sets the schedule and the noise. One more is refused.
+        num_users: the public number of people K, fixed in advance: it sets the schedule and the noise. Further people are
+            refused.
         store: where contributions and releases are kept.
         key: seeded noise and actions for tests and simulations, the same as those of `run` for a seed of this key.
             Leave it out on real people.
@@ -136,8 +137,8 @@ class AbstractAgent(abc.ABC):
         while len(new) < len(names):
             if self.num_seen >= self._num_users:
                 raise PairingError(
-                    f"All {self._num_users} users have taken part; the budget is spent on them. {len(names) - len(new)} "
-                    "were not counted. A new study needs a new budget, and new people."
+                    f"All {self._num_users} users have taken part; the budget is spent on them. "
+                    f"{len(names) - len(new)} were not counted. A new study needs a new budget, and new people."
                 )
             room = int(self._ends[self._block]) - self.num_seen
             some = slice(len(new), len(new) + room)
@@ -259,8 +260,8 @@ class Agent(AbstractAgent):
 class Controller(AbstractAgent):
     """A learner of linear control at work: `act` gives the input and the exploration that is part of it.
 
-    Keep both for the trajectory: what was explored is what the learner learns from. Arguments and guarantee are those of
-    `AbstractAgent`.
+    Keep both for the trajectory: what was explored is what the learner learns from. Arguments and guarantee are those
+    of `AbstractAgent`.
     """
 
     def act(self, state: Float[np.ndarray, " n"], step: int) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
@@ -269,11 +270,13 @@ class Controller(AbstractAgent):
         horizon, d, n = gains.shape
         x = np.asarray(state, float)
         if not (0 <= step < horizon and x.shape == (n,) and np.isfinite(x).all()):
-            raise ValueError(f"`step` must lie in [0, {horizon}) and `state` be {n} finite numbers; one of them is not.")
+            raise ValueError(
+                f"`step` must lie in [0, {horizon}) and `state` be {n} finite numbers; one of them is not."
+            )
         person = self._person()
         if person is None:
             white = np.random.default_rng(secrets.randbits(128)).normal(size=d)
-            explored = radius * white / np.linalg.norm(white)
+            explored = np.asarray(radius * white / np.linalg.norm(white))
         else:
             explored = np.asarray(explorations(self.policy, person)[step])
         return gains[step] @ x + explored, explored
@@ -294,4 +297,3 @@ def _next_plan(
 
 def _no_question(name: str, index: int, question: Any) -> Any:
     raise PairingError(f"`{name}` cannot be asked for: `Agent` keeps sums only.")
-

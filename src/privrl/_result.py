@@ -23,7 +23,7 @@ from privrl.privacy import Certificate, read_certificate
 class Result:
     """A policy and what it can reveal. `report` holds sizes, values and baselines; `save` keeps the public ones."""
 
-    policy: TabularPolicy | LinearPolicy
+    policy: Any  # a `TabularPolicy`, or a `LinearPolicy` for linear systems
     certificate: Certificate
     report: dict[str, Any] = field(default_factory=dict)
 
@@ -36,7 +36,7 @@ class Result:
         with replacing(folder, _FILES) as scratch:
             (scratch / "certificate.json").write_text(json.dumps(self.certificate.to_json(), indent=2, allow_nan=False))
             (scratch / "report.json").write_text(json.dumps(self._public_report(), indent=2))
-            arrays = {f.name: np.asarray(getattr(self.policy, f.name)) for f in fields(self.policy)}
+            arrays: dict[str, Any] = {f.name: np.asarray(getattr(self.policy, f.name)) for f in fields(self.policy)}
             np.savez_compressed(scratch / "policy.npz", **arrays)
         return Path(folder)
 
@@ -62,7 +62,7 @@ class Result:
             raise ValueError(f"`{folder}` is not a saved result: {', '.join(missing)} missing.")
         with np.load(folder / "policy.npz") as content:
             arrays = {name: jnp.asarray(content[name]) for name in content.files}
-            policy = LinearPolicy(**arrays) if "gains" in arrays else TabularPolicy(**arrays)
+            policy: Any = LinearPolicy(**arrays) if "gains" in arrays else TabularPolicy(**arrays)
         certificate = read_certificate((folder / "certificate.json").read_text())
         return cls(policy, certificate, json.loads((folder / "report.json").read_text()))
 

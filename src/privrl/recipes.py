@@ -267,8 +267,8 @@ def _ngo_paper(problem: Problem) -> LSVIUCBPlusPlus:
 def _ucrl_vtr(problem: Problem, **settings: Any) -> UCRLVTR:
     if problem.rewards is None:
         raise ValueError("UCRL-VTR needs known rewards of (state, action); this problem has none.")
-    public = {"stationary": problem.stationary, "terminal": problem.terminal}
-    return UCRLVTR(jnp.asarray(problem.rewards), problem.horizon, **public, **settings)
+    settings |= {"stationary": problem.stationary, "terminal": problem.terminal}
+    return UCRLVTR(jnp.asarray(problem.rewards), problem.horizon, **settings)
 
 
 def _ucrl_vtr_paper(problem: Problem) -> UCRLVTR:
@@ -387,7 +387,11 @@ recipes: dict[str, Recipe] = {
         Recipe("private-lq", "control", "central", "CautiousLQ on noisy surprises, joint privacy", _cautious_lq),
         Recipe("ofu-lq", "control", "none", "optimistic control of an unknown linear system", _ofu_lq),
         Recipe(
-            "certainty-equivalence", "control", "none", "the gains of the estimate, with exploration", _certainty_equivalence
+            "certainty-equivalence",
+            "control",
+            "none",
+            "the gains of the estimate, with exploration",
+            _certainty_equivalence,
         ),
         Recipe("private-ofu-lq", "control", "central", "OFULQ on continually released sums, joint privacy", _ofu_lq),
     )

@@ -40,8 +40,8 @@ def names() -> dict[str, str]:
     return {name: text.splitlines()[0] for name, text in lines.items()}
 
 
-def make(name: str, *, seed: int = 0, **arguments: Any) -> Env | LQEnv:
-    """Builds an environment by name.
+def make(name: str, *, seed: int = 0, **arguments: Any) -> Any:
+    """Builds an environment by name: an `Env`, or an `LQEnv` for linear systems.
 
     Arguments:
         name: one of `names()`, or `gym:<id>` for a tabular Gymnasium environment.
