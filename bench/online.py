@@ -43,7 +43,7 @@ def plain(env: Any, learner: LSVIUCBPlusPlus, episodes: int, key: jax.Array) -> 
                 new = r[min(h, len(r) - 1)] + (mid + x @ w + beta * norms).reshape(S, A)
                 Q[h] = np.minimum(np.minimum(new, H - h), Q[h])
                 V = Q[h].max(axis=1)
-        tied = Q >= Q.max(axis=2, keepdims=True) - 1e-9
+        tied = Q.max(axis=2, keepdims=True) - 1e-9 <= Q
         pi = tied / tied.sum(axis=2, keepdims=True)
         V = np.zeros(S)
         for h in reversed(range(H)):

@@ -42,8 +42,8 @@ class AbstractAgent(abc.ABC):
     Arguments:
         learner: an online learner that publishes sums of what people leave behind, such as `LSVIUCB`.
         privatizer: `Central(...)`; read through the billboard lemma this is joint differential privacy.
-        num_users: the public number of people K, fixed in advance: it sets the schedule and the noise. Further people are
-            refused.
+        num_users: the public number of people K, fixed in advance: it sets the schedule and the noise. Further people
+            are refused.
         store: where contributions and releases are kept.
         key: seeded noise and actions for tests and simulations, the same as those of `run` for a seed of this key.
             Leave it out on real people.

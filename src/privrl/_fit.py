@@ -106,8 +106,8 @@ def _open(
     """Writes what is going to be released into the store, or checks that it is the same as before a crash."""
     if key is not None or privatizer.notion == "none":
         raise ValueError(
-            "A `store` keeps the releases of real people. Leave out `key` (simulated noise protects nobody), and give a "
-            "budget."
+            "A `store` keeps the releases of real people. Leave out `key` (simulated noise protects nobody), and give "
+            "a budget."
         )
     study = {
         "verb": "fit",

@@ -1,9 +1,9 @@
 """`run`: simulate people who arrive one after another, exactly evaluated and compiled over seeds.
 
 One block: the learner plans from what was released; `size` people act on the published plan; their terms are summed;
-each channel makes its release. Blocks are a `lax.scan`, seeds and settings a `vmap`. Where every statistic is a plain sum over
-transitions and goes to a curator, a block is one exact multinomial flow, whose cost does not depend on its size;
-otherwise people are simulated in chunks.
+each channel makes its release. Blocks are a `lax.scan`, seeds and settings a `vmap`.
+Where every statistic is a plain sum over transitions and goes to a curator, a block is one exact multinomial flow,
+whose cost does not depend on its size; otherwise people are simulated in chunks.
 """
 
 import time
@@ -84,7 +84,8 @@ def sweep(
     """
     if episodes < 1 or seeds < 1 or not settings:
         raise ValueError(
-            f"`episodes` is {episodes}, `seeds` is {seeds} and there are {len(settings)} settings; all must be at least 1."
+            f"`episodes` is {episodes}, `seeds` is {seeds} and there are {len(settings)} settings; each must be at "
+            "least 1."
         )
     started = time.perf_counter()
     prepared = [_Setting.of(env, learner, privatizer, episodes) for learner, privatizer in settings]

@@ -126,6 +126,6 @@ def _noise(certificate: Certificate) -> str:
     if "simulation" in certificate.noise_source:
         return "From a seed, so that the run can be repeated. This is a simulation: it protects nobody real."
     return (
-        f"From {certificate.noise_source.split(',')[0]}, in whole numbers, so that no last bit gives anybody away. Nobody, "
-        "the authors of privrl included, can draw it again."
+        f"From {certificate.noise_source.split(',')[0]}, in whole numbers, so that no last bit gives anybody away. "
+        "Nobody, the authors of privrl included, can draw it again."
     )

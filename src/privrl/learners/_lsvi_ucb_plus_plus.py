@@ -32,8 +32,8 @@ middle of the range of V and mid added back, so that the ridge shrinks towards m
 The determinant test reads every Gram matrix, so that version costs one release of everything per user, used or not.
 `switching="schedule"` plans at public times only.
 
-Two older algorithms (Luyo et al. 2021, Ngo et al. 2022) are this one without weights (sbar = 1) and without Qcheck, both
-in our reading of how sahu and others describe them, because their own papers are not at hand: see `luyo` and `ngo`.
+Two older algorithms (Luyo et al. 2021, Ngo et al. 2022) are this one without weights (sbar = 1) and without Qcheck,
+both in our reading of how sahu and others describe them, as their own papers are not at hand: see `luyo` and `ngo`.
 """
 
 import math

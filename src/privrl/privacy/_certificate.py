@@ -33,8 +33,8 @@ class Certificate:
 
     Attributes:
         epsilon, delta: the guarantee; infinite if there is none.
-        epsilon_zcdp: the larger epsilon that follows from rho alone, by the standard conversion: what a reader who trusts
-            only zero-concentrated privacy of discrete Gaussian noise may rely on.
+        epsilon_zcdp: the larger epsilon that follows from rho alone, by the standard conversion: what a reader who
+            trusts only zero-concentrated privacy of discrete Gaussian noise may rely on.
         rho, mu: the same cost as zero-concentrated and Gaussian privacy, where these apply.
         notion: central, joint, local or none.
         adjacency, unit: what it means for two data sets to be neighbours.

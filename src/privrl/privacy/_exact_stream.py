@@ -1,7 +1,7 @@
 """Streamed sums for real people: whole numbers from the person to the release, whatever the continual mechanism.
 
-A continual mechanism releases A x + B z: prefix sums A x of the blocks x, and noise B z. As B is lower triangular with a
-positive diagonal, that is B (E x + z) with E = B^-1 A: it says as much as the encoded sums E x + z, which need
+A continual mechanism releases A x + B z: prefix sums A x of the blocks x, and noise B z. As B is lower triangular with
+a positive diagonal, that is B (E x + z) with E = B^-1 A: it says as much as the encoded sums E x + z, which need
 independent noise only. These are what we release, on a lattice; multiplying by B is post-processing.
 
 **Formal guarantee.** E is rounded to multiples of 2^-30, and every encoded sum to whole units. A person in block j with

@@ -130,11 +130,11 @@ def lattice_for(
         filled: the largest number of entries that two records fill.
         kind: "l2" with Gaussian noise, "l1" with Laplace noise.
         records: how many records one person may own.
-        factor, steps: of a continual mechanism that releases `steps` weighted sums, each rounded to whole units: the norm
-            of the weights of one record, and how often its share is rounded.
+        factor, steps: of a continual mechanism that releases `steps` weighted sums, each rounded to whole units: the
+            norm of the weights of one record, and how often its share is rounded.
 
-    **Formal guarantee.** Gaussian noise: s >= sqrt((D/(g mu))^2 + 4) for the sensitivity D with rounding included, which
-    is what the exact guarantee of the discrete Gaussian asks for (docs/design.md).
+    **Formal guarantee.** Gaussian noise: s >= sqrt((D/(g mu))^2 + 4) for the sensitivity D with rounding included,
+    which is what the exact guarantee of the discrete Gaussian asks for (docs/design.md).
     """
     grid = 2.0 ** (math.floor(math.log2(min(sensitivity, sensitivity / parameter))) - _BITS)
     rounding = math.sqrt(filled) if kind == "l2" else float(filled)
