@@ -70,7 +70,7 @@ def test_plans_equal_plain_numpy_on_given_people_and_noise(strategy):
             assert r == 0.0
             within = ConfidenceSet.around(*(jnp.asarray(x) for x in (estimate, V, radius, 1.0)))
             np.testing.assert_allclose(K, gains(np.asarray(search(within)), TASK, gamma), atol=1e-5)
-            mine = learner.confidence_set(learner._sums({"moments": release}))
+            mine = learner.confidence_set(learner._sums({"moments": release}, jnp.asarray(seen)))
             np.testing.assert_allclose(mine.parameters(mine.centre), within_ball(estimate, V, 1.0), atol=1e-9)
             np.testing.assert_allclose(mine.radius, radius, rtol=1e-9)
         if t < 4:
@@ -116,7 +116,7 @@ def test_the_set_covers_the_truth_at_radius_one_and_not_always_at_a_tenth():
     for radius in (1.0, 0.1):
         learner = OFULQ(TASK, radius=radius)
         empty = jnp.zeros((2 * n + 1, 2 * n + 1))
-        law = learner._sums({"moments": Release(empty, SymmetricNoise(scale, 2 * n + 1))})
+        law = learner._sums({"moments": Release(empty, SymmetricNoise(scale, 2 * n + 1))}, jnp.asarray(500))
 
         def holds(T1, T2, learner=learner, law=law):
             within = learner.confidence_set(Sums(T1, T2, law.gram_noise, law.cross_noise))
@@ -208,15 +208,28 @@ def test_zero_stays_in_the_printed_set_for_tens_of_thousands_of_people():
     learner = OFULQ.paper(env.task, 20_000)
     squares = sum(0.64**h + 0.05**2 / 3 * sum(0.64**i for i in range(h)) for h in range(5))  # E sum_h x_h^2
     sigma = math.sqrt(8 * 15 * math.log(2e5))
-    law = {"gram": 5 * 1.3**2 * sigma * math.sqrt(6), "cross": 5 * 1.3 * sigma * math.sqrt(6)}  # 6 nodes of 15
-    for people, allowed in ((20_000, True), (30_000, True), (300_000, False)):
-        gram = jnp.asarray([people * squares, 0.0, 0.0])
-        cross = jnp.asarray([[0.8 * people * squares], [0.0]])
+    p, n, K, alpha = 2, 1, 20_000, 0.05
+    Lambda = 8.45 * sigma * math.sqrt(15) * (4 * math.sqrt(p) + math.sqrt(8 * math.log(4 * K / alpha)))
+    L = 6.5 * sigma * math.sqrt(15) * (math.sqrt(2 * n * p) + math.sqrt(4 * math.log(2 * K / alpha)))
+    for people, allowed in ((2**14, True), (20_000, True), (50_000, True), (300_000, False)):
+        nodes = math.sqrt(people.bit_count())
         released = {
-            "gram": Release(gram, privrl.privacy.GaussianNoise(law["gram"], (3,))),
-            "cross": Release(cross, privrl.privacy.GaussianNoise(law["cross"], (2, 1))),
+            "gram": Release(
+                jnp.asarray([people * squares, 0.0, 0.0]),
+                privrl.privacy.GaussianNoise(8.45 * sigma * nodes, (3,)),
+            ),
+            "cross": Release(
+                jnp.asarray([[0.8 * people * squares], [0.0]]),
+                privrl.privacy.GaussianNoise(6.5 * sigma * nodes, (2, 1)),
+            ),
         }
-        within = learner.confidence_set(learner._sums(released))
+        sums = learner._sums(released, jnp.asarray(people))
+        np.testing.assert_allclose((sums.gram_noise, sums.cross_noise), (Lambda, L), rtol=1e-12)
+        within = learner.confidence_set(sums)
+        v = np.asarray(within.curvature) / (0.1 + Lambda)  # V over lambda_min
+        beta = 0.05 * math.sqrt(2 * math.log(2 / alpha) + np.log(v).sum())
+        beta += math.sqrt(0.1 + 3 * Lambda) + L / math.sqrt(0.1 + Lambda)
+        np.testing.assert_allclose(within.radius, beta, rtol=1e-12)
         assert bool(within.contains(jnp.zeros((2, 1)))) is allowed
 
 

@@ -166,7 +166,7 @@ class OFULQ(AbstractOnlineLearner):
     ) -> tuple[Int[Array, ""], Plan]:
         del ask
         task, n = self.task, self.task.state_dim
-        confident = self.confidence_set(self._sums(released))
+        confident = self.confidence_set(self._sums(released, num_seen))
         explored = jnp.zeros(())
         if self.strategy == "optimism":
             Theta = most_optimistic(self._optimal_cost, confident, n)  # [chowdhury-zhou-shroff A1:5]
@@ -179,7 +179,7 @@ class OFULQ(AbstractOnlineLearner):
         gains = within_norm(gains, task.gain_bound - explored)  # [chowdhury-zhou-shroff A1:7] cut, Lemma 2 is false
         return memory + 1, Plan(LinearPolicy(gains, explored))
 
-    def _sums(self, released: Mapping[str, Release]) -> Sums:
+    def _sums(self, released: Mapping[str, Release], num_seen: Int[Array, ""]) -> Sums:
         """What was released, with bounds on its noise: 0 where there is none."""
         n, p = self.task.state_dim, self.task.state_dim + self.task.input_dim
         if self.paper_users is None:
@@ -193,14 +193,16 @@ class OFULQ(AbstractOnlineLearner):
                 SymmetricNoise(moments.noise.scale, p).spectral_bound(self.failure),
                 cross_noise.norm_bound(self.failure),
             )
-        # Where the paper takes all m levels of its tree, we read how much noise is in this very sum: never more.
+        # The paper's bounds are for all m levels of its tree; a sum over k people has as many nodes as k has digits 1.
         gram, cross = released["gram"], released["cross"]
         K, alpha = self.paper_users, self.failure
+        m = max(math.ceil(math.log2(K)), 1)
+        all_levels = jnp.sqrt(m / jnp.maximum(jnp.bitwise_count(num_seen).astype(float), 1.0))
         return Sums(
             from_upper(gram.value, p),
             cross.value,
-            gram.noise.std.max() * (4 * math.sqrt(p) + math.sqrt(8 * math.log(4 * K / alpha))),
-            cross.noise.std.max() * (math.sqrt(2 * n * p) + math.sqrt(4 * math.log(2 * K / alpha))),
+            all_levels * gram.noise.std.max() * (4 * math.sqrt(p) + math.sqrt(8 * math.log(4 * K / alpha))),
+            all_levels * cross.noise.std.max() * (math.sqrt(2 * n * p) + math.sqrt(4 * math.log(2 * K / alpha))),
         )
 
     def confidence_set(self, sums: Sums) -> ConfidenceSet:
