@@ -46,11 +46,12 @@ from privrl.privacy import (
     NonPrivate,
     Published,
     PublishedLocal,
+    Shuffled,
     zcdp_rho,
 )
 from privrl.statistics import Counting
 
-Trust = Literal["none", "central", "local"]
+Trust = Literal["none", "central", "shuffle", "local"]
 Family = Literal["offline", "online", "control"]
 
 
@@ -139,6 +140,8 @@ class Recipe:
             return NonPrivate(adjacency)
         if self.published is not None:
             return self._as_published(epsilon, delta, rho, adjacency)
+        if self.trust == "shuffle":
+            return Shuffled(epsilon, delta, rho)
         if self.trust == "central":
             mechanism = "laplace" if epsilon is not None and not delta and rho is None else "gaussian"
             return Central(epsilon, delta, rho, mechanism=mechanism, adjacency=adjacency)  # type: ignore[arg-type]
@@ -225,13 +228,18 @@ def _pevi(problem: Problem) -> PEVI:
     return PEVI(problem.features, problem.horizon)
 
 
-def _ucbvi(problem: Problem) -> UCBVI:
+def _ucbvi_in_batches(problem: Problem) -> UCBVI:
+    """Large first blocks: the smallest one bounds what a shuffler can hide."""
+    return _ucbvi(problem, first_block=5_000, growth=2.0)
+
+
+def _ucbvi(problem: Problem, **settings: Any) -> UCBVI:
     rewards = problem.rewards
     if rewards is None:
         if problem.arrival_rewards is None:
             raise ValueError("`ucbvi` needs known rewards; this problem has none.")
         raise ValueError("`ucbvi` needs rewards of (state, action); this world pays on arrival.")
-    return UCBVI(jnp.asarray(rewards), problem.horizon, stationary=problem.stationary)
+    return UCBVI(jnp.asarray(rewards), problem.horizon, stationary=problem.stationary, **settings)
 
 
 def _public(problem: Problem) -> dict[str, Any]:
@@ -372,6 +380,13 @@ recipes: dict[str, Recipe] = {
         Recipe("ucbvi", "online", "none", "optimistic value iteration on counts", _ucbvi),
         Recipe("dp-ucbvi", "online", "central", "UCBVI on continually released counts, joint privacy", _ucbvi),
         Recipe("ldp-ucbvi", "online", "local", "UCBVI on randomised responses, nobody is trusted", _ucbvi, pure=True),
+        Recipe(
+            "shuffle-ucbvi",
+            "online",
+            "shuffle",
+            "UCBVI on answers that a trusted shuffler mixes, at least 5,000 people at a time",
+            _ucbvi_in_batches,
+        ),
         Recipe("ucrl-vtr", "online", "none", "optimistic value-targeted regression in mixtures of kernels", _ucrl_vtr),
         Recipe("ldp-ucrl-vtr", "online", "local", "UCRL-VTR with tight local noise; does not learn", _ucrl_vtr),
         Recipe(

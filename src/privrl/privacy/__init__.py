@@ -34,6 +34,8 @@ from privrl.privacy._release import (
     Declared,
     Release,
 )
+from privrl.privacy._shuffle import local_epsilon_for, shuffled_delta, shuffled_epsilon
+from privrl.privacy._shuffled import Batched, Shuffled
 from privrl.privacy._sources import (
     AbstractSource,
     NoiseReuseError,
@@ -56,6 +58,7 @@ __all__ = [
     "AbstractSource",
     "AbstractStatistic",
     "Adjacency",
+    "Batched",
     "BinaryTree",
     "Budget",
     "BudgetError",
@@ -90,6 +93,7 @@ __all__ = [
     "Request",
     "RoundsChannel",
     "Seeded",
+    "Shuffled",
     "SquareRoot",
     "StoreError",
     "Stream",
@@ -113,12 +117,15 @@ __all__ = [
     "lattice_for",
     "lattice_of_blocks",
     "lattice_total",
+    "local_epsilon_for",
     "mu_of",
     "rdp_epsilon",
     "read_certificate",
     "record_draws",
     "rho_of",
     "rkhs_norm",
+    "shuffled_delta",
+    "shuffled_epsilon",
     "standard_laplace",
     "standard_normal",
     "zcdp_epsilon",

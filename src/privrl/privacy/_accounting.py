@@ -6,6 +6,7 @@ looking at their data (parallel composition). The cost of a list of events is th
 
 - Gaussian releases seen by everybody compose **exactly**: mu-Gaussian differential privacy, mu^2 = sum of the mu_i^2.
 - Pure releases at delta = 0 add up: epsilon = sum of the epsilon_i.
+- Shuffled answers, alone, by the bound of `_shuffle.py`; with other releases, as the local answers they are.
 - Everything else is a convolution of privacy losses (`dp_accounting`), discretised so that it never reports too little.
 
 `calibrate` goes the other way: from requests with weights and a budget to events that spend the budget.
@@ -20,6 +21,7 @@ from privrl.privacy._events import Event, Request
 from privrl.privacy._gdp import check, gdp_delta, gdp_epsilon, gdp_mu, zcdp_root
 from privrl.privacy._losses import gaussian_norm, loss_distribution
 from privrl.privacy._release import Adjacency
+from privrl.privacy._shuffle import shuffled_delta, shuffled_epsilon
 
 
 def epsilon_of(events: Sequence[Event], delta: float, *, adjacency: Adjacency = "replace-one") -> float:
@@ -72,10 +74,17 @@ def _split(events: Sequence[Event]) -> tuple[float, float, bool]:
     return gaussian_norm(gaussian), float(epsilon), exact
 
 
+def _only_shuffled(events: Sequence[Event]) -> Event | None:
+    """The one shuffled release, if a person meets nothing else."""
+    return events[0] if len(events) == 1 and events[0].mechanism == "shuffled" and events[0].times == 1 else None
+
+
 def _epsilon(events: Sequence[Event], delta: float, adjacency: Adjacency) -> float:
     mu, pure, exact = _split(events)
     # Basic composition, forgetting about sampling: always valid, and exact where one of the two kinds is absent.
     simple = gdp_epsilon(mu, delta) + pure
+    if shuffled := _only_shuffled(events):
+        return min(simple, shuffled_epsilon(shuffled.parameter, shuffled.batch or 1, delta) if delta > 0 else simple)
     if (exact and pure == 0) or delta == 0 or math.isinf(simple):
         return simple
     losses, slack = loss_distribution(events, adjacency)
@@ -85,6 +94,8 @@ def _epsilon(events: Sequence[Event], delta: float, adjacency: Adjacency) -> flo
 def _delta(events: Sequence[Event], epsilon: float, adjacency: Adjacency) -> float:
     mu, pure, exact = _split(events)
     simple = gdp_delta(mu, epsilon - pure) if pure <= epsilon and math.isfinite(pure) else 1.0
+    if (shuffled := _only_shuffled(events)) and math.isfinite(pure):
+        return min(simple, shuffled_delta(shuffled.parameter, shuffled.batch or 1, epsilon))
     if (exact and pure == 0) or simple == 0 or math.isinf(mu) or math.isinf(pure):
         return simple
     losses, slack = loss_distribution(events, adjacency)

@@ -12,13 +12,14 @@ from privrl.privacy._gdp import zcdp_epsilon
 from privrl.privacy._ledger import Ledger
 from privrl.privacy._release import Adjacency
 
-Notion = Literal["central", "joint", "local", "none"]
+Notion = Literal["central", "joint", "local", "shuffle", "none"]
 
 _NOTION = {
     "central": "a trusted curator saw the raw data; everything published is covered",
     "joint": "everything published, and all that other people were shown, is covered; what a person was shown "
     "themselves is not",
     "local": "noise was added before anything left the person's device; nobody is trusted",
+    "shuffle": "people randomised their answers, and a trusted shuffler passed them on without saying whose they are",
     "none": "no privacy: the result may reveal anything about anybody",
 }
 _ADJACENCY = {
@@ -166,6 +167,8 @@ def _cost(events: Sequence[Event], delta: float, adjacency: Adjacency) -> dict[s
         accountant = "exact Gaussian accounting"
     elif delta == 0:
         accountant = "pure composition"
+    elif len(events) == 1 and events[0].mechanism == "shuffled":
+        accountant = "amplification by shuffling"
     else:
         accountant = "the privacy loss distribution (dp-accounting)"
     rho = None if sampled else float(rho_of(events))

@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args
 
 from privrl.privacy._gdp import check
 
-Mechanism = Literal["gaussian", "laplace", "randomised-response", "pure", "none"]
+Mechanism = Literal["gaussian", "laplace", "randomised-response", "shuffled", "pure", "none"]
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,8 @@ class Event:
         group: events of different groups touch disjoint people; `None` touches everybody.
         sampling: each release sees each person with this probability, independently; Gaussian only.
         symbols: the number of possible answers of randomised response.
+        batch: for `"shuffled"` answers, whose `parameter` is the local epsilon: the least number of people whose
+            answers are shuffled together.
 
     **Formal guarantee.** The sensitivity inside `parameter` is that of the neighbouring relation the events are
     accounted under, whatever the mechanism. With `sampling` < 1 a person who is not drawn contributes zero, so what
@@ -37,6 +39,7 @@ class Event:
     group: str | None = None
     sampling: float = 1.0
     symbols: int | None = None
+    batch: int | None = None
 
     def __post_init__(self) -> None:
         where = f"of event `{self.name}`"
@@ -60,6 +63,12 @@ class Event:
             )
         else:
             check(self.symbols is None, f"`symbols` {where} is {self.symbols}; only randomised response has symbols.")
+
+        shuffled = self.mechanism == "shuffled"
+        check(
+            (self.batch is not None and self.batch >= 1) if shuffled else self.batch is None,
+            f"`batch` {where} is {self.batch}; shuffled answers need the size of a batch, at least 1, and others none.",
+        )
 
     def to_json(self) -> dict[str, Any]:
         """A dictionary of plain JSON values; an infinite parameter is written `"inf"`, for JSON has no infinity."""
