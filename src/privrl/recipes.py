@@ -7,7 +7,7 @@ data, and no certificate depends on them.
 
 import difflib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -20,12 +20,12 @@ from privrl.learners import (
     APVI,
     FQI,
     LSVIUCB,
+    OFULQ,
     PEVI,
     TDFP,
     UCBVI,
     UCRLVTR,
     VAPVI,
-    OFULQ,
     AbstractLearner,
     CautiousLQ,
     LSVIUCBPlusPlus,
@@ -33,6 +33,7 @@ from privrl.learners import (
 )
 from privrl.learners._apvi import published_parameters as published_apvi
 from privrl.learners._lsvi_ucb_plus_plus import published_parameters as published_lsvi
+from privrl.learners._ofu_lq import published_parameters as published_ofu_lq
 from privrl.learners._ucrl_vtr import printed_scale as printed_ucrl_vtr
 from privrl.learners._vapvi import published_parameters as published_vapvi
 from privrl.mdp import AbstractFeatures, LQTask, OneHotFeatures
@@ -41,7 +42,6 @@ from privrl.privacy import (
     Adjacency,
     Budget,
     Central,
-    Declared,
     Local,
     NonPrivate,
     Published,
@@ -99,7 +99,8 @@ class Problem:
 class Recipe:
     """A named triple; `learner` builds the learner for a `Problem`, or for an `LQTask` in the family "control".
 
-    `published`, from the declarations and the claimed rho, is the noise of the paper `source` where a recipe has it, and
+    `published`, from the declarations and the claimed rho (epsilon and delta for a paper that `claims_epsilon`), is the
+    noise of the paper `source` where a recipe has it, and
     `continual` how that paper releases running sums; `printed_scale` is the noise of a paper on local messages.
     A `pure` recipe spends epsilon alone, which is within every (epsilon, delta): a delta is welcome and not needed.
     """
@@ -110,7 +111,8 @@ class Recipe:
     summary: str
     learner: Callable[[Any], AbstractLearner]
     pure: bool = False
-    published: Callable[[Sequence[Declared], float], Mapping[str, float]] | None = None
+    published: Callable[..., Mapping[str, float]] | None = None
+    claims_epsilon: bool = False
     printed_scale: Callable[..., Mapping[str, float]] | None = None
     source: str = ""
     continual: Literal["fresh", "tree"] = "fresh"
@@ -167,6 +169,18 @@ class Recipe:
         claimed = budget.rho if budget.epsilon is None else zcdp_rho(budget.epsilon, budget.delta)
         assert claimed is not None and self.published is not None
         noise = self.published
+        if self.claims_epsilon:
+            if budget.epsilon is None:
+                raise ValueError(f"`{self.name}` is published for epsilon and delta; give `--epsilon` with `--delta`.")
+            asked = budget.epsilon
+            return Published(
+                lambda declared: noise(declared, asked, budget.delta),
+                claimed,
+                self.source,
+                delta=budget.delta,
+                continual=self.continual,
+                claimed_epsilon=asked,
+            )
         return Published(
             lambda declared: noise(declared, claimed),
             claimed,
@@ -409,6 +423,17 @@ recipes: dict[str, Recipe] = {
             _certainty_equivalence,
         ),
         Recipe("private-ofu-lq", "control", "central", "OFULQ on continually released sums, joint privacy", _ofu_lq),
+        Recipe(
+            "private-ofu-lq@paper",
+            "control",
+            "central",
+            "OFULQ with the printed noise and constants: the zero controller for tens of thousands of people",
+            _ofu_lq_paper,
+            published=published_ofu_lq,
+            claims_epsilon=True,
+            source="chowdhury-zhou-shroff",
+            continual="tree",
+        ),
     )
 }
 

@@ -13,7 +13,6 @@ from typing import Any
 from privrl.privacy._events import Event
 from privrl.privacy._release import Adjacency, Declared
 
-
 _GAUSSIAN = "Gaussian noise, mu^2"
 
 

@@ -217,6 +217,7 @@ class Published(AbstractPrivatizer):
         claimed_rho: the zero-concentrated privacy that the paper claims for all of them.
         delta: where both epsilons are stated.
         source: which paper.
+        claimed_epsilon: what the paper claims at `delta`, where that is not the usual conversion of `claimed_rho`.
     """
 
     parameters: Callable[[Sequence[Declared]], Mapping[str, float]]
@@ -225,6 +226,7 @@ class Published(AbstractPrivatizer):
     delta: float = 1e-6
     continual: Continual = "fresh"
     adjacency: Adjacency = "replace-one"
+    claimed_epsilon: float | None = None
     notion: ClassVar[Notion] = "central"
 
     @property
@@ -237,6 +239,8 @@ class Published(AbstractPrivatizer):
 
     @property
     def claimed(self) -> Mapping[str, Any]:
+        if self.claimed_epsilon is not None:
+            return {"epsilon": self.claimed_epsilon, "delta": self.delta, "source": self.source}
         epsilon = zcdp_epsilon(self.claimed_rho, self.delta)
         return {"epsilon": epsilon, "delta": self.delta, "rho": self.claimed_rho, "source": self.source}
 
