@@ -146,7 +146,7 @@ def lattice_for(
 
 def filled_by(statistic: AbstractStatistic, record: Any, question: Any) -> int:
     """The largest number of entries of the sum that two records of this form can fill."""
-    slots, blocks = jax.eval_shape(statistic.parts, record, question)
+    _, blocks = jax.eval_shape(statistic.parts, record, question)
     return min(math.prod(statistic.raw_shape), 2 * math.prod(blocks.shape))
 
 
