@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contract import check_online
 from dp_accounting import get_epsilon_gaussian
 from learners.reference_ofu_lq import confidence_set, gains, moments, square_root_noise, within_ball
 
@@ -93,10 +92,6 @@ def person(rng, K, r, statistic, c):
     record = LQTrajectory(jnp.asarray(states), jnp.asarray(inputs), jnp.zeros((5, 1)), jnp.asarray(5))
     np.testing.assert_allclose(statistic.contribution(record, None), mine, atol=1e-12)
     return mine
-
-
-def test_contract():
-    check_online(OFULQ(LQScalar(2).task, strategy="certainty"), LQScalar(2))
 
 
 def test_the_set_covers_the_truth_at_radius_one_and_not_always_at_a_tenth():
