@@ -11,7 +11,7 @@ from rich.table import Table
 from scipy.optimize import linprog
 
 import privrl
-from bench import noise, online, store
+from bench import local, noise, online, store
 from bench.timing import seconds
 from privrl.learners import consistent_counts
 from privrl.mdp import rollout
@@ -132,6 +132,7 @@ def rows() -> Iterator[tuple[str, float, float]]:
     for row in (gram, consistency, flow, seeds, accountant, continual):
         yield row()
     yield online.per_episode()
+    yield from (local.report_time(), local.report_bytes())
     yield from (noise.against_philox(), noise.against_laplace(), noise.against_opendp(), store.contributions())
 
 

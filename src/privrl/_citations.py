@@ -13,7 +13,7 @@ import typing
 from dataclasses import dataclass
 
 from privrl.learners import AbstractLearner, AbstractOnlineLearner
-from privrl.privacy import AbstractPrivatizer, Central, Local
+from privrl.privacy import AbstractPrivatizer, Central, Local, Shuffled
 from privrl.recipes import Recipe, get
 
 
@@ -160,6 +160,20 @@ references: dict[str, Reference] = {
         2005,
         "503--556",
     ),
+    "feldman-mcmillan-talwar": Reference(
+        "inproceedings",
+        ("Vitaly Feldman", "Audra McMillan", "Kunal Talwar"),
+        "Hiding Among the Clones: A Simple and Nearly Optimal Analysis of Privacy Amplification by Shuffling",
+        "IEEE Symposium on Foundations of Computer Science",
+        2021,
+    ),
+    "ye-barg": Reference(
+        "article",
+        ("Min Ye", "Alexander Barg"),
+        "Optimal Schemes for Discrete Distribution Estimation under Locally Differential Privacy",
+        "IEEE Transactions on Information Theory",
+        2018,
+    ),
     "privrl": Reference(
         "misc",
         ("privrl",),
@@ -179,7 +193,8 @@ references: dict[str, Reference] = {
 
 _CENTRAL = ("dwork-mcsherry-nissim-smith", "dong-roth-su")
 _JOINT = ("kearns-pai-roth-ullman", "fichtenberger-henzinger-upadhyay")
-_LOCAL = ("dwork-mcsherry-nissim-smith", "warner")
+_LOCAL = ("dwork-mcsherry-nissim-smith", "warner", "ye-barg")
+_SHUFFLE = ("feldman-mcmillan-talwar", "ye-barg")
 
 
 def citation(
@@ -198,15 +213,19 @@ def citation_keys(
     """The keys of `references` that `citation` writes out, the algorithm's own first."""
     if isinstance(learner, str):
         recipe = get(learner)
-        kind, trust = _learner_of(recipe), recipe.trust
+        kind, trust = _learner_of(recipe), str(recipe.trust)
     else:
         kind = learner if isinstance(learner, type) else type(learner)
-        trust = "central" if isinstance(privatizer, Central) else "local" if isinstance(privatizer, Local) else "none"
+        trust = "none"
+        for trusted, name in ((Central, "central"), (Local, "local"), (Shuffled, "shuffle")):
+            trust = name if isinstance(privatizer, trusted) else trust
     keys = _named_in(kind)
     if trust == "central":
         keys += _CENTRAL + (_JOINT if issubclass(kind, AbstractOnlineLearner) else ())
     elif trust == "local":
         keys += _LOCAL
+    elif trust == "shuffle":
+        keys += _SHUFFLE
     return tuple(dict.fromkeys(keys))
 
 

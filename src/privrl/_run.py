@@ -23,6 +23,7 @@ from privrl.privacy import (
     AbstractChannel,
     AbstractLocalChannel,
     AbstractPrivatizer,
+    Batched,
     Certificate,
     Ledger,
     PairingError,
@@ -134,6 +135,12 @@ class _Setting:
         ends = learner.blocks(episodes)
         declared = learner.declare(len(ends))
         privatizer.check(type(learner).__name__, declared)
+        for d in declared:
+            if isinstance(d, Batched) and np.diff(ends, prepend=0).min() < d.smallest:
+                raise PairingError(
+                    f"`{type(learner).__name__}` promises blocks of at least {d.smallest} people and its schedule for "
+                    f"{episodes} has smaller ones. Let more people take part, or lower the least size."
+                )
         ledger = privatizer.calibrate(declared)
         return cls(learner, privatizer, ledger, {d.name: privatizer.channel(d, ledger) for d in declared}, ends)
 

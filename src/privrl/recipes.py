@@ -243,8 +243,8 @@ def _pevi(problem: Problem) -> PEVI:
 
 
 def _ucbvi_in_batches(problem: Problem) -> UCBVI:
-    """Large first blocks: the smallest one bounds what a shuffler can hide."""
-    return _ucbvi(problem, first_block=5_000, growth=2.0)
+    """Blocks of at least 500: the smallest one bounds what a shuffler can hide."""
+    return _ucbvi(problem, first_block=500)
 
 
 def _ucbvi(problem: Problem, **settings: Any) -> UCBVI:
@@ -398,7 +398,7 @@ recipes: dict[str, Recipe] = {
             "shuffle-ucbvi",
             "online",
             "shuffle",
-            "UCBVI on answers that a trusted shuffler mixes, at least 5,000 people at a time",
+            "UCBVI on answers that a trusted shuffler mixes, at least 500 people at a time",
             _ucbvi_in_batches,
         ),
         Recipe("ucrl-vtr", "online", "none", "optimistic value-targeted regression in mixtures of kernels", _ucrl_vtr),

@@ -26,9 +26,7 @@ from jaxtyping import Array, Float, Int
 from privrl.learners._base import AbstractOnlineLearner, Plan
 from privrl.learners._consistency import lowered_to
 from privrl.mdp import TabularPolicy
-from privrl.privacy import Declared, Release, geometric_schedule
-from privrl.privacy._shuffled import Batched
-from privrl.privacy._subset import variance_of_sums
+from privrl.privacy import Batched, Declared, Release, geometric_schedule, variance_of_sums
 from privrl.statistics import TransitionCounts
 from privrl.statistics._counts import Asking
 

@@ -18,7 +18,6 @@ from privrl.privacy._gdp import gdp_delta, gdp_epsilon, gdp_mu, rdp_epsilon, zcd
 from privrl.privacy._lattice import Lattice, LatticeError, filled_by, lattice_for, lattice_of_blocks, lattice_total
 from privrl.privacy._ledger import Ledger, OverspentError
 from privrl.privacy._mechanisms import (
-    RandomisedResponse,
     clip_by_norm,
     l2_of_outer_products,
     l2_of_scaled,
@@ -47,6 +46,7 @@ from privrl.privacy._sources import (
 )
 from privrl.privacy._store import BurntError, ReleaseStore, StoreError, StreamFullError
 from privrl.privacy._stream import Stream
+from privrl.privacy._subset import ResponseNoise, SubsetSelection, variance_of_sums
 
 __all__ = [
     "AbstractCategorical",
@@ -86,11 +86,11 @@ __all__ = [
     "PairingError",
     "Published",
     "PublishedLocal",
-    "RandomisedResponse",
     "Release",
     "ReleaseStore",
     "ReleasedFunction",
     "Request",
+    "ResponseNoise",
     "RoundsChannel",
     "Seeded",
     "Shuffled",
@@ -98,6 +98,7 @@ __all__ = [
     "StoreError",
     "Stream",
     "StreamFullError",
+    "SubsetSelection",
     "SymbolChannel",
     "SymmetricNoise",
     "System",
@@ -128,6 +129,7 @@ __all__ = [
     "shuffled_epsilon",
     "standard_laplace",
     "standard_normal",
+    "variance_of_sums",
     "zcdp_epsilon",
     "zcdp_rho",
 ]

@@ -171,7 +171,8 @@ def _cost(events: Sequence[Event], delta: float, adjacency: Adjacency) -> dict[s
         accountant = "amplification by shuffling"
     else:
         accountant = "the privacy loss distribution (dp-accounting)"
-    rho = None if sampled else float(rho_of(events))
+    amplified = sampled or any(event.mechanism == "shuffled" for event in events)
+    rho = None if amplified else float(rho_of(events))
     return {
         "epsilon": float(epsilon_of(events, delta, adjacency=adjacency)),
         "epsilon_zcdp": None if rho is None or mu is None or delta == 0 else zcdp_epsilon(rho, delta),

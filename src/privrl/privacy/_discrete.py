@@ -89,27 +89,10 @@ def discrete_laplace(stream: Stream, t: int, shape: tuple[int, ...]) -> Int64[np
     return _draw(stream, _LAPLACE, _checked("t", t), shape)
 
 
-def respond(stream: Stream, symbol: int, num_symbols: int, epsilon: float) -> int:
-    """Randomised response: the symbol 0, ..., num_symbols - 1, or, with the probability of a lie, another one.
-
-    The probability of a lie is `lie_threshold` / 2^128, and a lie is exactly uniform on the other symbols. The same
-    random words are drawn whether the answer is true or not.
-
-    **Formal guarantee.** The answer is epsilon-locally private: the probabilities of an answer under two symbols have a
-    ratio of at most e^epsilon, rounding included. `epsilon=inf` answers truly and hides nothing.
-    """
-    if not 0 <= symbol < num_symbols <= 2**32:
-        raise ValueError(
-            f"`symbol` must be one of 0, ..., `num_symbols` - 1, and `num_symbols` = {num_symbols} at most 2**32."
-        )
-    threshold = lie_threshold(num_symbols, epsilon)
-    coin = int.from_bytes(stream.words(_COIN // 64).tobytes(), "little")
-    other = (symbol + 1 + int(stream.below(max(num_symbols - 1, 1), 1)[0])) % num_symbols
-    return (symbol, other)[coin < threshold]
-
-
 def select(stream: Stream, symbol: int, num_symbols: int, size: int, epsilon: float) -> Int64[np.ndarray, " d"]:
     """Subset selection: `size` of the symbols 0, ..., num_symbols - 1, sorted; the true one is probably among them.
+
+    With `size` 1 this is randomised response.
 
     The probability that it is not is `lie_threshold` / 2^128. The others are the first of an exactly uniform sequence
     of distinct wrong symbols. The same random words are drawn whether the truth is in the set or not.

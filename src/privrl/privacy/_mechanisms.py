@@ -2,11 +2,9 @@
 
 import math
 
-import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, Int
+from jaxtyping import Array, ArrayLike, Float
 
 from privrl.privacy._noise import AbstractNoise
 from privrl.privacy._release import Adjacency, Release
@@ -72,68 +70,6 @@ def l2_of_scaled(feature_norm: float, low: float, high: float, adjacency: Adjace
     if not (math.isfinite(low) and math.isfinite(high) and low <= high):
         raise ValueError(f"`low` = {low} and `high` = {high} must be finite with `low` <= `high`.")
     return l2_of_sum(_nonnegative("feature_norm", feature_norm) * (high - low) / 2.0, adjacency)
-
-
-class RandomisedResponse(eqx.Module):
-    """Answers with the true symbol with probability p, otherwise with one of the others, all alike.
-
-    p = e^eps/(e^eps + k - 1), and each wrong symbol has probability q = 1/(e^eps + k - 1), for k symbols.
-
-    **Formal guarantee.** p/q = e^eps, so one answer is eps-locally DP with delta = 0, for any two true symbols. The
-    chance to lie is rounded *up* to a multiple of 2^-52, which can only lower the ratio; the choice among the others
-    is uniform up to k 2^-52. An infinite `epsilon` is the identity, and protects nobody.
-
-    **Example.** `RandomisedResponse(4, 1.0).respond(symbol, source.uniform(("report", 17), (2,)))`.
-    """
-
-    num_symbols: int = eqx.field(static=True)
-    epsilon: Float[Array, ""]
-
-    def __init__(self, num_symbols: int, epsilon: ArrayLike) -> None:
-        self.num_symbols = num_symbols
-        self.epsilon = jnp.asarray(epsilon, float)
-
-    def __check_init__(self) -> None:
-        if self.num_symbols < 2:
-            raise ValueError(f"`num_symbols` is {self.num_symbols}; an answer needs at least 2 symbols to choose from.")
-        if not isinstance(self.epsilon, jax.core.Tracer) and not self.epsilon > 0:
-            raise ValueError(f"`epsilon` is {self.epsilon}; it must be positive (`inf` for no privacy).")
-
-    @property
-    def keep_probability(self) -> Float[Array, ""]:
-        """p, the chance of a true answer."""
-        return 1.0 / (1.0 + (self.num_symbols - 1) * jnp.exp(-self.epsilon))
-
-    @property
-    def wrong_probability(self) -> Float[Array, ""]:
-        """q, the chance of each wrong symbol; accurate however small."""
-        return jnp.exp(-self.epsilon) * self.keep_probability
-
-    @property
-    def width(self) -> Float[Array, ""]:
-        """1/(p - q), the length of the interval that holds a debiased entry."""
-        return 1.0 / (self.keep_probability * -jnp.expm1(-self.epsilon))
-
-    @property
-    def variance(self) -> Float[Array, ""]:
-        """Variance q(1-q)/(p-q)^2 of the debiased entry of a symbol that is not the true one."""
-        return self.wrong_probability * (1.0 - self.wrong_probability) * self.width**2
-
-    @property
-    def variance_true(self) -> Float[Array, ""]:
-        """Variance p(1-p)/(p-q)^2 of the debiased entry of the true symbol."""
-        return self.keep_probability * (self.num_symbols - 1) * self.wrong_probability * self.width**2
-
-    def respond(self, symbol: Int[ArrayLike, ""], uniforms: Float[Array | np.ndarray, "2"]) -> Int[Array, ""]:
-        """The answer of a person whose true symbol is `symbol`, from two fresh uniform numbers in [0, 1)."""
-        chance = jnp.floor(uniforms[0] * 2.0**52) * 2.0**-52  # so that 0 occurs: however rare, a lie is possible
-        lie = chance < (self.num_symbols - 1) * self.wrong_probability
-        other = jnp.floor(uniforms[1] * (self.num_symbols - 1)).astype(int)
-        return jnp.where(lie, jnp.where(other >= symbol, other + 1, other), symbol)
-
-    def debias(self, answer: Int[ArrayLike, ""]) -> Float[Array, " k"]:
-        """(1[j = answer] - q)/(p - q) for every symbol j: its mean is the indicator of the true symbol."""
-        return (jax.nn.one_hot(answer, self.num_symbols, dtype=float) - self.wrong_probability) * self.width
 
 
 def _replaces(adjacency: Adjacency) -> bool:
