@@ -45,7 +45,10 @@ def person_key(key, ends, index):
     return SimulationKeys.of(key).person(int(np.searchsorted(ends, index, side="right")), index)
 
 
-@pytest.mark.parametrize("continual", ["square-root", "tree", "fresh"])
+@pytest.mark.parametrize(
+    "continual",
+    ["square-root", pytest.param("tree", marks=pytest.mark.slow), pytest.param("fresh", marks=pytest.mark.slow)],
+)
 def test_decides_as_the_simulation_with_the_same_randomness(tmp_path, continual):
     """Action by action and plan by plan; the agent is closed and opened again on the way."""
     key = jax.random.key(5)

@@ -42,6 +42,7 @@ def sure(world, doubt=1e-6):
     return Belief(Theta, doubt * jnp.eye(len(Theta)))
 
 
+@pytest.mark.slow
 def test_contract():
     check_online(CautiousLQ(LQScalar(horizon=2).task, first_block=10), LQScalar(horizon=2))
 
@@ -57,6 +58,7 @@ def test_contract_where_first_states_are_released_too():
         CautiousLQ(world.task, first_moment_share=1.0)
 
 
+@pytest.mark.slow
 def test_compiled_equals_plain():
     world = LQScalar(horizon=2)
     learner = CautiousLQ(world.task)

@@ -182,6 +182,7 @@ def test_the_projection_of_the_reference_is_that_of_the_library():
     np.testing.assert_allclose(ours, [onto_simplex(row, t) for row, t in zip(x, totals, strict=True)], atol=1e-12)
 
 
+@pytest.mark.slow
 def test_several_bonuses_run_together():
     env = tiny_world()
     rows = env.transitions(env.flow(env.uniform_policy(), 50, jax.random.key(0)))
