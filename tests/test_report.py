@@ -25,6 +25,7 @@ def certificate(*events: Event, delta: float = 1e-6, **changes: object) -> Certi
     made = Certificate(
         epsilon=gdp_epsilon(mu, delta) if mu is not None else sum(event.parameter for event in events),
         delta=delta,
+        epsilon_zcdp=None,
         rho=None,
         mu=mu,
         notion="central",
@@ -34,7 +35,7 @@ def certificate(*events: Event, delta: float = 1e-6, **changes: object) -> Certi
         events=events,
         releases=(),
         accountant="exact Gaussian accounting",
-        noise_source="operating system randomness, floating point",
+        noise_source="cryptographic randomness from the operating system, whole numbers on a lattice",
         version="0",
     )
     return dataclasses.replace(made, **changes)  # type: ignore[arg-type]
@@ -174,7 +175,7 @@ def test_words_change_with_the_certificate() -> None:
     assert "number of stays" not in text(dataclasses.replace(made, adjacency="add-remove"))
     assert "more than 4 episodes" in text(dataclasses.replace(made, bounds={"episodes per unit": 4}))
     assert "simulation" in text(dataclasses.replace(made, noise_source="simulation: seeded, protects nobody"))
-    assert "floating point" in text(made)
+    assert "in whole numbers" in text(made)
     assert "Very little" in text(made) and "Possibly much" in text(certificate(gaussian("a", 4.0)))
     assert "Nobody. Noise was added" in text(dataclasses.replace(made, notion="local"))
 
