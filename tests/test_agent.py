@@ -131,6 +131,15 @@ def test_who_is_not_fit_for_live_use_is_refused(tmp_path):
             privrl.Agent(LEARNER, privrl.Central(epsilon=float("inf")), num_users=USERS, store=store)
 
 
+def test_sums_are_continued_on_their_own_lattice_only(tmp_path, monkeypatch):
+    """Units of another granularity in the same sum would break the sensitivity."""
+    with privrl.ReleaseStore(tmp_path / "s.db") as store:
+        privrl.Agent(LEARNER, PRIVATE, num_users=USERS, store=store)
+        monkeypatch.setattr(privrl.privacy.ExactStream, "fingerprint", lambda self: b"another computer")
+        with pytest.raises(ValueError, match="rounds the public numbers"):
+            privrl.Agent(LEARNER, PRIVATE, num_users=USERS, store=store)
+
+
 PROGRAM = textwrap.dedent(
     """
     import os, signal, sys

@@ -101,6 +101,12 @@ class AbstractAgent(abc.ABC):
             "simulation": key is not None,
         }
         store.open_study(study, {f"releases of {n}": float(len(self._ends)) for n in self._streams})
+        for n, stream in self._streams.items():
+            if store.fact(f"lattice of {n}", stream.fingerprint) != stream.fingerprint():
+                raise ValueError(
+                    f"This computer rounds the public numbers of `{n}` otherwise than the one that began this store, "
+                    "so sums cannot be continued here. Nothing was counted. Go on where the study began."
+                )
         self._noisy: dict[str, list[np.ndarray]] = {n: [] for n in self._streams}
         self._block = 0
         self._catch_up()

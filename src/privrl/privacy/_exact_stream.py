@@ -10,6 +10,7 @@ max_j ||E e_j|| (D/g + sqrt(m)) + sqrt(m steps), the last term for rounding. Dis
 over mu makes the whole sequence of releases mu-GDP, adaptively chosen blocks included.
 """
 
+import hashlib
 import math
 from typing import Any
 
@@ -74,6 +75,10 @@ class ExactStream:
     @property
     def _law(self) -> AbstractNoise:
         return law_of(self.statistic, self._mechanism, self.lattice.scale)
+
+    def fingerprint(self) -> bytes:
+        """What must be the same wherever sums of this stream are continued: the lattice and the encoder."""
+        return self.lattice.to_bytes() + hashlib.blake2b(self._encoder.tobytes(), digest_size=16).digest()
 
     def units(self, record: Any, question: Any) -> Int64[np.ndarray, "..."]:
         """One person's term, in whole units."""
