@@ -80,14 +80,14 @@ def table(world: privrl.envs.Env, tmp_path_factory: pytest.TempPathFactory) -> P
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
     plot = tmp_path_factory.mktemp("plot") / "regret.svg"
-    arguments = ("run", "dp-ucbvi", "--env", "riverswim", *RIVER, "--episodes", "60", *BUDGET)
+    arguments = ("run", "dp-ucbvi", "--env", "riverswim", *RIVER, "--episodes", "600", *BUDGET)
     return call(*arguments, "--seeds", "3", "--seed", "7", "--plot", plot, "--json").json(), plot
 
 
 def test_run_json_keeps_its_contract(ran: tuple[dict[str, Any], Path], world: privrl.envs.Env) -> None:
     content, plot = ran
     assert (content["recipe"], content["env"], content["env_seed"]) == ("dp-ucbvi", "riverswim", 0)
-    assert (content["episodes"], content["horizon"], content["seeds"], content["seed"]) == (60, 4, 3, 7)
+    assert (content["episodes"], content["horizon"], content["seeds"], content["seed"]) == (600, 4, 3, 7)
     assert content["delta"] == 1e-4 and content["adjacency"] == "replace-one"
     assert 2 * (1 - 1e-3) <= content["epsilon"] <= 2
     assert content["certificate"]["epsilon"] == content["epsilon"]
@@ -95,10 +95,10 @@ def test_run_json_keeps_its_contract(ran: tuple[dict[str, Any], Path], world: pr
     assert len(content["regret"]) == 3 and all(is_number(x) and x >= 0 for x in content["regret"])
     curve = content["curve"]
     assert len(curve["episodes"]) == len(curve["mean"]) == len(curve["se"])
-    assert curve["episodes"][-1] == 60
+    assert curve["episodes"][-1] == 600
     assert curve["mean"][-1] == pytest.approx(np.mean(content["regret"]))
     assert curve["se"][-1] == pytest.approx(np.std(content["regret"], ddof=1) / math.sqrt(3))
-    expected = 60 * float(world.optimal_value - world.value(world.uniform_policy()))
+    expected = 600 * float(world.optimal_value - world.value(world.uniform_policy()))
     assert content["baselines"]["uniform"] == pytest.approx(expected)
     assert content["baselines"]["optimal_value"] == pytest.approx(float(world.optimal_value))
     assert is_number(content["baselines"]["myopic"]) and content["seconds"] > 0
@@ -106,7 +106,7 @@ def test_run_json_keeps_its_contract(ran: tuple[dict[str, Any], Path], world: pr
 
 
 def test_run_repeats_with_its_seed_and_is_fresh_without(ran: tuple[dict[str, Any], Path]) -> None:
-    arguments = ("run", "dp-ucbvi", "--env", "riverswim", *RIVER, "--episodes", "60", *BUDGET, "--seeds", "3", "--json")
+    arguments = ("run", "dp-ucbvi", "--env", "riverswim", *RIVER, "--episodes", "600", *BUDGET, "--seeds", "3", "--json")
     assert call(*arguments, "--seed", "7").json()["regret"] == ran[0]["regret"]
     one, other = call(*arguments).json(), call(*arguments).json()
     assert one["seed"] != other["seed"]
