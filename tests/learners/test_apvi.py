@@ -194,6 +194,7 @@ def test_an_unrecorded_next_state_is_the_end():
         assert policy.action(0, step=0) == 1  # .5 after state 1, not .3 plus the average of what may follow
 
 
+@pytest.mark.slow
 def test_the_contract_with_laplace_noise():
     """Pure differential privacy: L1 sensitivity 2H in each table."""
     env = tiny_world()

@@ -47,6 +47,7 @@ def test_contract():
     check_online(CautiousLQ(LQScalar(horizon=2).task, first_block=10), LQScalar(horizon=2))
 
 
+@pytest.mark.slow
 def test_contract_where_first_states_are_released_too():
     world = LQScalar(horizon=2)
     learner = CautiousLQ(world.task, first_moment_share=0.1, first_block=10)

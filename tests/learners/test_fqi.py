@@ -183,11 +183,13 @@ def test_learns_to_wait():
     assert [hasty.action(s, step=s) for s in range(3)] == [0, 0, 1]
 
 
+@pytest.mark.slow
 def test_the_contract_on_samples():
     env = tiny_world()
     check_offline(FQI(S, A, H, steps=3, sampling=0.4), tiny_data(env))
 
 
+@pytest.mark.slow
 def test_the_contract_with_laplace_noise():
     env = tiny_world()
     check_offline(FQI(S, A, H, steps=3), tiny_data(env), budget={"epsilon": 2.0}, mechanism="laplace")

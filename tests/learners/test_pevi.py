@@ -54,6 +54,7 @@ def test_without_noise_it_is_the_algorithm(data, calibration):
     assert (Q > 0).any(axis=(1, 2)).all() and (best.sum(-1) == 1).any()  # the comparison is not one of ties alone
 
 
+@pytest.mark.slow
 def test_the_contract_holds_for_the_range_calibration(data):
     """(The other one is checked with the recipes.)"""
     check_offline(PEVI(random_features(), H, calibration="range"), data)

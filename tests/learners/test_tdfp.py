@@ -77,10 +77,12 @@ def test_noise_has_the_declared_variances_and_composes_exactly(adjacency):
     assert math.isclose(mu2, 2 * rho, rel_tol=1e-9)
 
 
+@pytest.mark.slow
 def test_contract():
     check_offline(ward_learner(), tiny_data(ward()))
 
 
+@pytest.mark.slow
 def test_contract_with_laplace_noise():
     check_offline(ward_learner(), tiny_data(ward()), budget={"epsilon": 2.0}, mechanism="laplace")
 

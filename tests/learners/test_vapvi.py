@@ -193,6 +193,7 @@ def test_skipped_shares_are_spent_and_the_total_stays(monkeypatch, split):
         assert last["scale"] < first["scale"]
 
 
+@pytest.mark.slow
 def test_the_contract_holds_with_a_split(data):
     """(Without one it is checked with the recipes.)"""
     check_offline(VAPVI(rotated(), H, split=True), data)

@@ -166,7 +166,8 @@ class LSVIUCBPlusPlus(AbstractOnlineLearner):
         last = jnp.where(memory.switches == 0, d * jnp.log(lam), memory.log_determinants)
         switch = self._switches(log_determinants, last) & (num_seen > 0)
 
-        optimistic, pessimistic, spread = [], [], []
+        # Tables are written step by step into the buffers that hold the old ones, which accelerators do in place.
+        Q, lower, weights = memory.optimistic, memory.pessimistic, jnp.zeros((H, S, A))
         V_hi = V_lo = jnp.zeros(S)
         for h in reversed(range(H)):  # [sahu A1:5]
             asked = _Asked.of(V_hi, V_lo, self.centred, H)
@@ -176,28 +177,24 @@ class LSVIUCBPlusPlus(AbstractOnlineLearner):
             r = self._rewards(h, means[-1])
             hi = r + asked.optimistic(means[0]) + self.bonus * norms[h]  # [sahu A1:11]
             hi = jnp.minimum(hi, float(H - h))
-            hi = jnp.minimum(hi, memory.optimistic[h]) if self.monotone else jnp.maximum(hi, 0.0)
-            hi = jnp.where(switch, hi, memory.optimistic[h])  # [sahu A1:10,15]
+            hi = jnp.minimum(hi, Q[h]) if self.monotone else jnp.maximum(hi, 0.0)
+            hi = jnp.where(switch, hi, Q[h])  # [sahu A1:10,15]
             V_hi = hi.max(axis=-1)  # [sahu A1:18]
-            optimistic.append(hi)
+            Q = _written(Q, hi, h)
             if self.weighted:
                 P_lo = asked.pessimistic(means[1])
                 lo = r + P_lo - self.pessimistic_bonus * norms[h]  # [sahu A1:12] max and minus, as in He et al.
-                lo = jnp.maximum(lo, jnp.maximum(memory.pessimistic[h], 0.0))
-                lo = jnp.where(switch, lo, memory.pessimistic[h])  # [sahu A1:16]
+                lo = jnp.maximum(lo, jnp.maximum(lower[h], 0.0))
+                lo = jnp.where(switch, lo, lower[h])  # [sahu A1:16]
                 V_lo = lo.max(axis=-1)  # [sahu A1:19]
-                pessimistic.append(lo)
-                spread.append((asked.variance(means[0], means[2]), asked.optimistic(means[0]) - P_lo))
-        Q = jnp.stack(optimistic[::-1])
-        table = jnp.stack(pessimistic[::-1]) if self.weighted else memory.pessimistic
+                lower = _written(lower, lo, h)
+                variance, gap = asked.variance(means[0], means[2]), asked.optimistic(means[0]) - P_lo
+                weights = _written(weights, H / self._sigma_bar_squared(variance, gap, norms[h]), h)
         kept = Planned(
-            Q, table, jnp.where(switch, log_determinants, last), memory.switches + switch.astype(int)
+            Q, lower, jnp.where(switch, log_determinants, last), memory.switches + switch.astype(int)
         )  # [sahu A1:13]
         policy = TabularPolicy.greedy(Q)  # [sahu A1:20,23] ties shared
-        if not self.weighted:
-            return kept, Plan(policy)
-        variance, gap = (jnp.stack(x[::-1]) for x in zip(*spread, strict=True))
-        return kept, Plan(policy, H / self._sigma_bar_squared(variance, gap, norms))
+        return kept, Plan(policy, weights if self.weighted else None)
 
     def _switches(self, log_determinants: Float[Array, " H"], last: Float[Array, " H"]) -> Bool[Array, ""]:
         if self.switching != "determinant":
@@ -210,8 +207,8 @@ class LSVIUCBPlusPlus(AbstractOnlineLearner):
         return jnp.clip((estimate + 1.0) / 2.0 if self.centred else estimate, 0.0, 1.0)
 
     def _sigma_bar_squared(
-        self, variance: Float[Array, "H S A"], gap: Float[Array, "H S A"], norms: Float[Array, "H S A"]
-    ) -> Float[Array, "H S A"]:
+        self, variance: Float[Array, "S A"], gap: Float[Array, "S A"], norms: Float[Array, "S A"]
+    ) -> Float[Array, "S A"]:
         H = self.horizon
         E = jnp.minimum(self.squares_bonus * norms, H**2) + jnp.minimum(2 * H * self.bonus * norms, H**2)
         D = jnp.minimum(self.gap_scale * (gap + 2 * self.bonus * norms), self.gap_scale * H / 4)
@@ -296,6 +293,11 @@ class _Asked(eqx.Module):
         return self.half[0] ** 2 * (square - mean**2)  # [sahu A1:9] the second clip is at H, not H^2
 
 
+def _written(table: Float[Array, "H S A"], values: Float[Array, "S A"], h: int) -> Float[Array, "H S A"]:
+    """The table with new values at step h."""
+    return jax.lax.dynamic_update_index_in_dim(table, values, h, 0)
+
+
 def _remaining(horizon: int) -> Float[Array, " H"]:
     return horizon - jnp.arange(horizon, dtype=float)
 
@@ -316,17 +318,18 @@ def inverse_and_log_determinant(
         half = jax.scipy.linalg.solve_triangular(L, identity, lower=True)
         inverse = jnp.matmul(jnp.swapaxes(half, -1, -2), half, precision="highest")
         return inverse, 2.0 * jnp.log(jnp.diagonal(L, axis1=-2, axis2=-1)).sum(axis=-1)
-    pivots = []
+    i, j = np.triu_indices(d)  # the swept matrix stays symmetric: its upper triangle says all
+    at = np.zeros((d, d), int)
+    at[i, j] = at[j, i] = np.arange(len(i))
+    swept, pivots = matrix[..., i, j], []
     for k in range(d):
-        pivot = matrix[..., k, k]
-        p = pivot[..., None, None]
-        swept = matrix - matrix[..., :, k, None] * matrix[..., k, None, :] / p
-        on_row, on_column = np.arange(d)[:, None] == k, np.arange(d)[None, :] == k
-        shape = (1,) * (matrix.ndim - 2) + (d, d)
-        matrix = jnp.where((on_row ^ on_column).reshape(shape), matrix / p, swept)
-        matrix = jnp.where((on_row & on_column).reshape(shape), -1.0 / p, matrix)
+        pivot = swept[..., at[k, k]]
+        p = pivot[..., None]
+        on_row, on_column = ((x == k).reshape((1,) * (matrix.ndim - 2) + (-1,)) for x in (i, j))
+        inside = swept - swept[..., at[i, k]] * swept[..., at[k, j]] / p
+        swept = jnp.where(on_row & on_column, -1.0 / p, jnp.where(on_row | on_column, swept / p, inside))
         pivots.append(pivot)
-    return -matrix, jnp.log(jnp.stack(pivots)).sum(axis=0)
+    return -swept[..., at], jnp.log(jnp.stack(pivots)).sum(axis=0)
 
 
 def published_parameters(declared: Sequence[Declared], rho: float) -> dict[str, float]:

@@ -8,6 +8,7 @@ noise is asked for by name from a source, and a name can be drawn once only.
 import abc
 import contextlib
 import hashlib
+import itertools
 import math
 import os
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental.xla_metadata import set_xla_metadata
 from jaxtyping import Array, Float, Float64, PRNGKeyArray
 
 from privrl.privacy._stream import Stream
@@ -24,6 +26,7 @@ Label = tuple[str | int | np.integer, ...]
 KeyData = tuple[int, ...]
 
 _recording: list[KeyData] | None = None
+_numbers = itertools.count()
 
 
 class NoiseReuseError(RuntimeError):
@@ -52,20 +55,20 @@ def uniform(key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "..."]:
 def record_draws() -> Iterator[list[KeyData]]:
     """Lists the raw data of every key that noise is drawn from, also inside jit, vmap and scan.
 
-    The hook enters a compiled function when it is traced, so functions compiled earlier must be traced again: JAX's
-    caches are cleared on entering, and on leaving, so that nothing keeps recording. Read the list after leaving.
+    The hook enters a compiled function when it is traced, so functions compiled earlier must be traced again, and not
+    be used afterwards: each recording is a context of its own to JAX, which compiles once per context. Read the list
+    after leaving.
     """
     global _recording
     if _recording is not None:
         raise RuntimeError("`record_draws` is already active; recordings cannot be nested.")
-    jax.clear_caches()
     _recording = []
     try:
-        yield _recording
+        with set_xla_metadata(privrl_recording=str(next(_numbers))):
+            yield _recording
     finally:
         jax.effects_barrier()
         _recording = None
-        jax.clear_caches()
 
 
 def _record(key: PRNGKeyArray) -> None:
