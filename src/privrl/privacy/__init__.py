@@ -13,7 +13,8 @@ from privrl.privacy._continual import BinaryTree, Fresh, Honaker, SquareRoot, ev
 from privrl.privacy._curator import AbstractPeople, Curator
 from privrl.privacy._events import Event, Request
 from privrl.privacy._exact_stream import ExactStream
-from privrl.privacy._functional import GaussianProcessPath, ReleasedFunction, rkhs_norm
+from privrl.privacy._features import ReleasedLinearFunction, weights_from_values
+from privrl.privacy._functional import ReleasedFunction, best_beta, rkhs_norm, tent_distance
 from privrl.privacy._gdp import gdp_delta, gdp_epsilon, gdp_mu, rdp_epsilon, zcdp_epsilon, zcdp_rho
 from privrl.privacy._lattice import Lattice, LatticeError, filled_by, lattice_for, lattice_of_blocks, lattice_total
 from privrl.privacy._ledger import Ledger, OverspentError
@@ -24,6 +25,7 @@ from privrl.privacy._mechanisms import (
     l2_of_sum,
 )
 from privrl.privacy._noise import AbstractNoise, DebiasedNoise, GaussianNoise, LaplaceNoise, SymmetricNoise
+from privrl.privacy._paths import GaussianProcessPath, PathBuffer, bridge, innovations, lattice_path, lattice_points
 from privrl.privacy._privatizers import AbstractPrivatizer, Central, Local, NonPrivate, PairingError, Published
 from privrl.privacy._published_local import PublishedLocal
 from privrl.privacy._release import (
@@ -84,11 +86,13 @@ __all__ = [
     "Notion",
     "OverspentError",
     "PairingError",
+    "PathBuffer",
     "Published",
     "PublishedLocal",
     "Release",
     "ReleaseStore",
     "ReleasedFunction",
+    "ReleasedLinearFunction",
     "Request",
     "ResponseNoise",
     "RoundsChannel",
@@ -102,6 +106,8 @@ __all__ = [
     "SymbolChannel",
     "SymmetricNoise",
     "System",
+    "best_beta",
+    "bridge",
     "calibrate",
     "clip_by_norm",
     "delta_of",
@@ -112,11 +118,14 @@ __all__ = [
     "gdp_epsilon",
     "gdp_mu",
     "geometric_schedule",
+    "innovations",
     "l2_of_outer_products",
     "l2_of_scaled",
     "l2_of_sum",
     "lattice_for",
     "lattice_of_blocks",
+    "lattice_path",
+    "lattice_points",
     "lattice_total",
     "local_epsilon_for",
     "mu_of",
@@ -129,7 +138,9 @@ __all__ = [
     "shuffled_epsilon",
     "standard_laplace",
     "standard_normal",
+    "tent_distance",
     "variance_of_sums",
+    "weights_from_values",
     "zcdp_epsilon",
     "zcdp_rho",
 ]

@@ -12,6 +12,7 @@ looking at their data (parallel composition). The cost of a list of events is th
 `calibrate` goes the other way: from requests with weights and a budget to events that spend the budget.
 """
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -32,7 +33,7 @@ def epsilon_of(events: Sequence[Event], delta: float, *, adjacency: Adjacency = 
     releases.
     """
     check(0 <= delta < 1, f"`delta` is {delta}; it must lie in [0, 1).")
-    return max(_epsilon(scope, delta, adjacency) for scope in _scopes(events))
+    return max(_epsilon(tuple(scope), delta, adjacency) for scope in _scopes(events))
 
 
 def delta_of(events: Sequence[Event], epsilon: float, *, adjacency: Adjacency = "replace-one") -> float:
@@ -79,7 +80,8 @@ def _only_shuffled(events: Sequence[Event]) -> Event | None:
     return events[0] if len(events) == 1 and events[0].mechanism == "shuffled" and events[0].times == 1 else None
 
 
-def _epsilon(events: Sequence[Event], delta: float, adjacency: Adjacency) -> float:
+@functools.lru_cache(maxsize=1024)  # repetitions of one study calibrate and certify the same events again and again
+def _epsilon(events: tuple[Event, ...], delta: float, adjacency: Adjacency) -> float:
     mu, pure, exact = _split(events)
     # Basic composition, forgetting about sampling: always valid, and exact where one of the two kinds is absent.
     simple = gdp_epsilon(mu, delta) + pure

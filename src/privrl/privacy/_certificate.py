@@ -44,6 +44,7 @@ class Certificate:
         releases: how often each was declared and made, with sensitivity and noise scale.
         accountant: how the events were composed.
         noise_source: where the noise came from.
+        neighbours: the neighbouring relation in words, where it is not about people.
         claimed: for recipes as published: the epsilon that the paper claims for the same noise.
     """
 
@@ -62,6 +63,7 @@ class Certificate:
     noise_source: str
     version: str
     learner: str = ""
+    neighbours: str = ""
     claimed: Mapping[str, Any] | None = None
     notes: tuple[str, ...] = field(default=())
 
@@ -77,6 +79,7 @@ class Certificate:
         noise_source: str,
         version: str,
         learner: str = "",
+        neighbours: str = "",
         claimed: Mapping[str, Any] | None = None,
         notes: tuple[str, ...] = (),
     ) -> "Certificate":
@@ -94,6 +97,7 @@ class Certificate:
             noise_source=noise_source,
             version=version,
             learner=learner,
+            neighbours=neighbours,
             claimed=claimed,
             notes=notes,
         )
@@ -143,7 +147,7 @@ class Certificate:
         if strength:
             lines.append(f"  that is     {', '.join(strength)}; composed by {self.accountant}")
         lines.append(f"  notion      {self.notion}: {_NOTION[self.notion]}")
-        lines.append(f"  neighbours  {_ADJACENCY[self.adjacency].format(unit=self.unit)}")
+        lines.append(f"  neighbours  {self.neighbours or _ADJACENCY[self.adjacency].format(unit=self.unit)}")
         lines.append(f"  noise       {self.noise_source}")
         lines.extend(f"  bound       {name}: {value}" for name, value in self.bounds.items())
         for release in self.releases:

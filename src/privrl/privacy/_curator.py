@@ -1,18 +1,23 @@
 """The curator of a data set at rest: the only one who sees people, and answers with releases."""
 
 import abc
+import functools
 import math
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float64, Int64
+from jaxtyping import Array, Bool, Float, Float64, Int64
 
 from privrl.privacy._channels import Mechanism, law_of, sensitivity_of
-from privrl.privacy._functional import GaussianProcessPath, ReleasedFunction
-from privrl.privacy._lattice import Lattice, lattice_for
+from privrl.privacy._features import Features, ReleasedLinearFunction
+from privrl.privacy._functional import ReleasedFunction, whitened
+from privrl.privacy._lattice import Lattice, LatticeError, lattice_for
 from privrl.privacy._ledger import Ledger, OverspentError
 from privrl.privacy._mechanisms import add_noise
+from privrl.privacy._noise import AbstractNoise, GaussianNoise
 from privrl.privacy._release import AbstractStatistic, Release
 from privrl.privacy._sources import AbstractSource, Seeded, System, coins
 from privrl.privacy._store import BurntError, ReleaseStore
@@ -49,6 +54,23 @@ class AbstractPeople(abc.ABC):
     @abc.abstractmethod
     def part(self, chosen: Bool[np.ndarray, " U"]) -> "AbstractPeople":
         """The marked people alone, all their records with them; people are numbered as on every pass."""
+
+
+@dataclass(frozen=True)
+class _Contents:
+    """What one release is made of; nothing of it is looked at before the ledger has agreed.
+
+    Attributes:
+        sensitivity: how far one person can move it.
+        law: its noise, for a scale.
+        lattice: the grid of an exact release, for a parameter.
+        content: the exact value of release number so and so; in whole units where a lattice is given.
+    """
+
+    sensitivity: float
+    law: Callable[[float], AbstractNoise]
+    lattice: Callable[[float], Lattice]
+    content: Callable[[int, Lattice | None], Array | np.ndarray]
 
 
 class Curator:
@@ -93,60 +115,134 @@ class Curator:
         chosen = declared.statistic if statistic is None else statistic
         if chosen is None:
             raise ValueError(f"Release `{name}` was declared without a statistic; pass the one to release.")
+        sensitivity = self._sensitivity(chosen, declared.sampling)
+        records = self._people.records_per_unit
+
+        def lattice(parameter: float) -> Lattice:
+            return lattice_for(
+                parameter=parameter,
+                sensitivity=sensitivity,
+                norm=sensitivity_of(chosen, self._mechanism, "add-remove"),
+                filled=self._people_of(declared.group).filled(chosen),
+                kind="l1" if self._mechanism == "laplace" else "l2",
+                records=records,
+            )
+
+        def summed(number: int, lattice: Lattice | None) -> Array | np.ndarray:
+            people = self._people_of(declared.group)
+            included = self._sampled(people, name, number, declared.sampling)
+            return people.total(chosen, included) if lattice is None else people.units(chosen, included, lattice)
+
+        law = functools.partial(law_of, chosen, self._mechanism)
+        return self._release(name, _Contents(records * sensitivity, law, lattice, summed))
+
+    def vector(self, name: str, value: Float[Array, "..."], *, distance: float, bound: float) -> Release:
+        """Releases a vector that is no sum over people, but that one person can move by at most `distance` (L2).
+
+        `bound` is a public bound on its entries; a value beyond it, or not a number, is refused.
+
+        **Formal guarantee.** Truncating toward zero moves two entries apart by less than one unit of the lattice, so
+        neighbours' units are at most distance/g + sqrt(entries) apart, which the noise covers. How large the vector
+        is does not matter to that; the bound is there so that whole numbers stay within 64 bits for all of them.
+        """
+        for argument, number in (("distance", distance), ("bound", bound)):
+            if not 0.0 < number < np.inf:
+                raise ValueError(f"`{argument}` of `{name}` is {number}; it must be a positive finite number.")
+        if not bool((jnp.abs(value) <= bound).all()):  # also where an entry is not a number
+            raise ValueError(
+                f"An entry of `{name}` is beyond the public `bound` {bound:g}, or not a number. Nothing was released."
+            )
+        declared = self._ledger.declared(name)
+        if declared.statistic is not None or declared.sampling < 1.0 or declared.group is not None:
+            raise ValueError(
+                f"`{name}` is no sum over people, so it has no `statistic`, no `sampling` and no `group`. Declare it "
+                f"as `Declared({name!r})`."
+            )
+        if self._mechanism == "laplace":
+            raise ValueError(
+                f"`{name}` is released with Gaussian noise, and this budget is for Laplace noise. Use "
+                "`Central(..., mechanism='gaussian')` with a delta."
+            )
+
+        def lattice(parameter: float) -> Lattice:
+            return lattice_for(parameter=parameter, sensitivity=distance, norm=bound, filled=value.size, kind="l2")
+
+        def content(number: int, lattice: Lattice | None) -> Array | np.ndarray:
+            if lattice is None:
+                return value
+            if not bound / lattice.granularity + 40.0 * lattice.noise < 2.0**62:
+                raise LatticeError(
+                    f"`{name}` does not fit in 64 bits: its `bound` {bound:g} is too large against the noise of scale "
+                    f"{lattice.scale:.3g}. Nothing was released. Lower its budget, or find a tighter bound."
+                )
+            return np.trunc(np.asarray(value, np.float64) / lattice.granularity).astype(np.int64)
+
+        law = functools.partial(GaussianNoise, shape=value.shape)
+        return self._release(name, _Contents(distance, law, lattice, content))
+
+    def function(
+        self, name: str, values: Float[Array, "*m n"], *, distance: float, beta: float, bound: float
+    ) -> ReleasedFunction:
+        """Releases functions on [0, 1], to be asked for ever at no further cost.
+
+        Arguments:
+            values: one function per row, at the n = 2^depth + 1 points of `lattice_points(depth)`.
+            distance: bounds the `rkhs_norm` (kernel exp(-beta|x-y|), all rows together) of the difference that one
+                person can make.
+            beta: of the kernel.
+            bound: a public bound on all values.
+        """
+        white, apart, largest = whitened(values, distance=distance, beta=beta, bound=bound)
+        return ReleasedFunction.of(self.vector(name, white, distance=apart, bound=largest), beta)
+
+    def features(
+        self, name: str, weights: Float[Array, "*m d"], features: Features, *, distance: float, bound: float
+    ) -> ReleasedLinearFunction:
+        """Releases combinations of public features, one per row of `weights`, to be asked for ever.
+
+        `distance` bounds the difference that one person can make to all weights together (L2), `bound` is a public
+        bound on each of them.
+        """
+        release = self.vector(name, weights, distance=distance, bound=bound)
+        assert isinstance(release.noise, GaussianNoise)
+        return ReleasedLinearFunction(release.value, release.noise.scale, features)
+
+    def _release(self, name: str, contents: "_Contents") -> Release:
+        """One release, whatever it is made of: counted, recorded, and only then looked at and drawn."""
         parameter = self._ledger.spend(name)
         number = self._next(name)
-        sensitivity = self._sensitivity(chosen, declared.sampling)
-        people = self._people_of(declared.group)
-        included = self._sampled(people, name, number, declared.sampling)
         if isinstance(self._source, System) and parameter < np.inf:
-            units = self._exactly(name, number, chosen, parameter, sensitivity, people, included)
-            return self._again(name, statistic) if units is None else units
-        sensitivity *= self._people.records_per_unit
-        law = law_of(chosen, self._mechanism, sensitivity / parameter)
-        self._ledger.record(name, sensitivity, sensitivity / parameter)
-        total = people.total(chosen, included)
+            kept = self._exactly(name, number, parameter, contents)
+            return self._again(name, contents) if kept is None else kept
+        scale = contents.sensitivity / parameter
+        law = contents.law(scale)
+        self._ledger.record(name, contents.sensitivity, scale)
+        exact = jnp.asarray(contents.content(number, None))
         if parameter == np.inf:
-            return Release(total, law)
+            return Release(exact, law)
         assert isinstance(self._source, Seeded)
         draw = self._source.normal if law.white == "normal" else self._source.laplace
-        return add_noise(total, law, draw((name, number), law.shape))
+        return add_noise(exact, law, draw((name, number), law.shape))
 
-    def _exactly(
-        self,
-        name: str,
-        number: int,
-        statistic: AbstractStatistic,
-        parameter: float,
-        sensitivity: float,
-        people: AbstractPeople,
-        included: Callable[[int], np.ndarray] | None,
-    ) -> Release | None:
+    def _exactly(self, name: str, number: int, parameter: float, contents: "_Contents") -> Release | None:
         """The release on a lattice, read from the store if it is there; `None` if it was lost in a crash."""
-        kind = "l1" if self._mechanism == "laplace" else "l2"
-        lattice = lattice_for(
-            parameter=parameter,
-            sensitivity=sensitivity,
-            norm=sensitivity_of(statistic, self._mechanism, "add-remove"),
-            filled=people.filled(statistic),
-            kind=kind,
-            records=self._people.records_per_unit,
-        )
+        label = f"{name}/{number}"
+        lattice = contents.lattice(parameter)
         if self._store is not None:
-            lattice = self._kept(f"{name}/{number}", lattice)
-        law = law_of(statistic, self._mechanism, lattice.scale)
+            lattice = self._kept(label, lattice)
+        law = contents.law(lattice.scale)
         self._ledger.record(name, lattice.sensitivity, lattice.scale)
         assert isinstance(self._source, System)
         stream = self._source.stream((name, number))
         if self._store is None:
-            return lattice.release(law, lattice.noisy(law, people.units(statistic, included, lattice), stream))
-        label = f"{name}/{number}"
+            return lattice.release(law, lattice.noisy(law, np.asarray(contents.content(number, lattice)), stream))
         charge = self._ledger.pool(name), self._ledger.charge(name, parameter)
         units = self._store.value(label)
         if units is None:
             if self._store.after_crash == "burn" and self._store.burnt(label):
                 return None
             # The pass over the people comes before the reservation: a faulty table must not cost anything.
-            total = people.units(statistic, included, lattice)
+            total = np.asarray(contents.content(number, lattice))
             units = self._store.release(label, *charge, lambda: lattice.noisy(law, total, stream))
         return lattice.release(law, units)
 
@@ -158,7 +254,7 @@ class Curator:
             raise ValueError(f"Release `{label}` has another sensitivity than in the store. Nothing was released.")
         return kept
 
-    def _again(self, name: str, statistic: AbstractStatistic | None) -> Release:
+    def _again(self, name: str, contents: "_Contents") -> Release:
         """Another attempt at a release that a crash has burnt, from what is left of the budget."""
         try:
             self._ledger.burn(name)
@@ -167,23 +263,7 @@ class Curator:
                 f"{error} A crash burnt it after its budget was reserved. Open the store with "
                 "`after_crash='redraw'`: nobody has seen the first draw, so drawing again is safe."
             ) from error
-        return self(name, statistic)
-
-    def function(
-        self, name: str, function: Callable[[Array], Array], *, distance: float, beta: float, depth: int = 12
-    ) -> ReleasedFunction:
-        """Releases a function on [0, 1], to be asked for ever at no further cost.
-
-        `distance` bounds the RKHS norm (kernel exp(-beta|x-y|)) of the difference that one person can make.
-        """
-        if not 0.0 < distance < np.inf:
-            raise ValueError(f"`distance` of function `{name}` is {distance}; it must be a positive finite number.")
-        if self._store is not None:
-            raise ValueError(f"Function `{name}` cannot be kept in a store. Release it without one.")
-        parameter = self._ledger.spend(name)
-        self._ledger.record(name, distance, distance / parameter)
-        path = GaussianProcessPath(self._source.key((name, self._next(name))), beta, depth)
-        return ReleasedFunction(function, distance / parameter, path)
+        return self._release(name, contents)
 
     def skip(self, name: str, to: tuple[str, ...]) -> None:
         """Gives up the next release of `name` and spends its share on the coming releases of `to`."""

@@ -1,142 +1,183 @@
-"""Releasing a whole function on [0, 1]: a value at every point, noise from one path of a Gaussian process.
+"""Releasing whole functions on [0, 1]: noisy once, then asked anything, for ever, by anybody.
 
-The path has mean 0 and covariance exp(-beta |x - y|). It is Markov: between two known points nothing else matters, so
-it can be filled in on demand, midpoint by midpoint, on the dyadic lattice k 2^-depth.
+On the lattice k 2^-depth a function is a vector. Whitened (`innovations`), its Euclidean norm is its norm in the space
+of the kernel exp(-beta|x-y|), so releasing the function is releasing that vector with white noise; the filter that
+makes a path of white noise (`lattice_path`) then gives function plus path. Whitening the function instead of colouring
+the noise is what lets it have exact noise, in whole numbers, and a place in a store.
 """
 
-from collections.abc import Callable
+import math
+import os
+import zipfile
+from collections.abc import Mapping
+from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Float
 
-from privrl.privacy import _sources
+from privrl.privacy._noise import GaussianNoise
+from privrl.privacy._paths import innovation_factor, innovations, lattice_path, nearest
+from privrl.privacy._release import Release
+
+_FORMAT = 1
+_ROUNDING = 2.0**-49  # two worlds, eight roundings each, of 2^-53
 
 
-def rkhs_norm(values: Float[Array, " n"], beta: float | Float[Array, ""]) -> Float[Array, ""]:
-    """Norm of a function in the space of the kernel exp(-beta|x-y|), from n >= 2 equally spaced values on [0, 1].
+def rkhs_norm(values: Float[Array, "*m n"], beta: ArrayLike) -> Float[Array, ""]:
+    """Norm of functions in the space of the kernel exp(-beta|x-y|), from n >= 2 equally spaced values on [0, 1].
 
     sqrt(f^T K^{-1} f), the norm of the smallest function through these values. Its square is at most, and for growing n
-    tends to, (f(0)^2 + f(1)^2)/2 + 1/(2 beta) int_0^1 (f'^2 + beta^2 f^2) (wang-hegde, Lemma 7). K^{-1} is tridiagonal
-    (the path is Markov): f^T K^{-1} f = f_0^2 + sum_i (f_{i+1} - r f_i)^2/(1 - r^2) with r = e^{-beta/(n-1)}.
+    tends to, (f(0)^2 + f(1)^2)/2 + 1/(2 beta) int_0^1 (f'^2 + beta^2 f^2) (wang-hegde, Lemma 7). Of several functions,
+    one per row, it is the norm of all together: the root of the sum of squares.
     """
-    gap = jnp.asarray(beta) / (values.shape[0] - 1)
-    fall = jnp.expm1(-gap)  # f_{i+1} - r f_i as a difference plus a small multiple, so that nothing cancels
-    innovations = jnp.diff(values) - fall * values[:-1]
-    return jnp.sqrt(values[0] ** 2 + (innovations**2).sum() / -jnp.expm1(-2.0 * gap))
+    return jnp.sqrt((innovations(values, beta) ** 2).sum())
 
 
-def bridge(
-    before: ArrayLike, after: ArrayLike, beta: ArrayLike
-) -> tuple[Float[Array, "..."], Float[Array, "..."], Float[Array, "..."]]:
-    """The law of the path at a point with known neighbours at distances a = `before` (left) and b = `after` (right).
+def tent_distance(height: float, half_width: float, beta: float) -> float:
+    """Norm (kernel exp(-beta|x-y|)) of a change shaped as a tent: h (1 - |x - c|/w) where that is positive.
 
-    Weights of the left and right value, and variance (wang-hegde Algorithm 1, lines 14-15, where the weights are
-    swapped and the variance is negative): sinh(beta b)/sinh(beta (a+b)), sinh(beta a)/sinh(beta (a+b)),
-    (1 - e^{-2 beta a})(1 - e^{-2 beta b})/(1 - e^{-2 beta (a+b)}); with expm1, so that nothing overflows or cancels.
+    h sqrt(1/(beta w) + beta w/3), by Lemma 7 of wang-hegde: int f'^2 = 2 h^2/w and int f^2 = 2 h^2 w/3.
+
+    **Formal guarantee.** It bounds `rkhs_norm` of the tent's values on every lattice and for every centre, also where
+    an edge of [0, 1] cuts the tent: the norm of a function on part of the line is that of its smallest continuation,
+    and the whole tent on the whole line, where the norm has no term for edges, is one.
     """
-    a, b = jnp.asarray(beta) * before, jnp.asarray(beta) * after
-    left, right, both = -jnp.expm1(-2.0 * a), -jnp.expm1(-2.0 * b), -jnp.expm1(-2.0 * (a + b))
-    return jnp.exp(-a) * right / both, jnp.exp(-b) * left / both, left * right / both
+    _positive(height=height, half_width=half_width, beta=beta)
+    return height * math.sqrt(1.0 / (beta * half_width) + beta * half_width / 3.0)
 
 
-class GaussianProcessPath(eqx.Module):
-    """One sample path of the Gaussian process with kernel exp(-beta |x - y|), for ever fixed by its key.
+def best_beta(half_width: float) -> float:
+    """The kernel that sees least of tents of half-width w: beta = sqrt3/w, with norm sqrt(2/sqrt3) h = 1.075 h."""
+    _positive(half_width=half_width)
+    return math.sqrt(3.0) / half_width
 
-    Stateless: the ends are drawn first, then midpoints on the way down to the point asked for, each from a key folded
-    with the midpoint's own number. So the order of the questions does not matter, a repeated question gets the same
-    answer, `depth` levels cost `depth` draws per question and no memory, and a deeper lattice refines the same path.
-    Questions that share midpoints use the same keys again, on purpose: it is the same noise.
+
+def depth_of(n: int) -> int:
+    """The depth of a lattice of n = 2^depth + 1 points; other numbers are refused."""
+    depth = (n - 1).bit_length() - 1
+    if n < 2 or n != 2**depth + 1:
+        raise ValueError(
+            f"`values` has {n} points on its last axis; a lattice has 2^depth + 1. Evaluate at `lattice_points(depth)`."
+        )
+    return depth
+
+
+def whitened(
+    values: Float[Array, "*m n"], *, distance: float, beta: float, bound: float
+) -> tuple[Float[Array, "*m n"], float, float]:
+    """Functions as a vector to be released with white noise, how far neighbours' vectors are apart, its largest entry.
+
+    **Formal guarantee.** If neighbours' functions are at most `distance` apart in `rkhs_norm`, their vectors as made
+    here are apart by at most the second result, raised by 2^-40 of itself. *Proof.* Write r = e^{-beta/(n-1)},
+    c = 1/sqrt(1 - r^2), d for the difference of the functions, L for exact whitening: |L d| <= distance. The factors
+    c and 1 - r are public and wrong by at most 2^-50 of themselves, which moves L d by 2^-50 |L d| and by
+    2^-50 |c (1-r) d| <= 2^-50 |L d|, because the largest eigenvalue of the kernel matrix is below (1+r)/(1-r), so
+    |d|^2 <= |L d|^2 (1+r)/(1-r), and c^2 (1-r)^2 = (1-r)/(1+r). In each world an entry is a difference of two numbers
+    of size at most `bound`, less a product of such size, times c: roundings of at most 8 c bound 2^-53 in all. So two
+    worlds differ by at most 16 sqrt(entries) c bound 2^-53 more.
     """
-
-    key: PRNGKeyArray
-    beta: Float[Array, ""]
-    depth: int = eqx.field(static=True)
-
-    def __init__(self, key: PRNGKeyArray, beta: ArrayLike, depth: int = 20) -> None:
-        self.key = key
-        self.beta = jnp.asarray(beta, float)
-        self.depth = depth
-
-    def __check_init__(self) -> None:
-        if not 0 <= self.depth <= 30:
-            raise ValueError(f"`depth` is {self.depth}; the lattice has 2^depth cells, use 0 to 30.")
-        if not isinstance(self.beta, jax.core.Tracer) and not 0 < self.beta < jnp.inf:
-            raise ValueError(f"`beta` is {self.beta}; it must be positive and finite.")
-
-    @eqx.filter_jit
-    def __call__(self, points: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
-        """The path at each point, rounded to the lattice."""
-        return jnp.vectorize(self._at)(self.nearest(points))
-
-    def nearest(self, points: Float[Array, "*batch"]) -> Int[Array, "*batch"]:
-        """Numbers of the lattice points nearest to `points`; anything outside [0, 1] is an error."""
-        outside = ~((points >= 0) & (points <= 1)).all()
-        points = eqx.error_if(points, outside, "`points` must lie in [0, 1]; rescale them to that interval.")
-        return jnp.round(points * 2.0**self.depth).astype(int)
-
-    @eqx.filter_jit
-    def lattice(self) -> Float[Array, " n"]:
-        """The path at all 2^depth + 1 lattice points, every key used once."""
-        k = np.arange(2**self.depth + 1)
-        step = np.minimum(k & -k, 2**self.depth)  # the largest power of 2 in k: k = numerator * step
-        step[0] = 2**self.depth
-        white = jax.vmap(self._white)(2**self.depth // step + k // step)
-        values = jnp.stack(self._ends(white[0], white[-1]))
-        for level in range(1, self.depth + 1):
-            stride = 2 ** (self.depth - level)
-            middle = self._midpoint(level, values[:-1], values[1:], white[stride :: 2 * stride])
-            values = jnp.zeros(2**level + 1).at[::2].set(values).at[1::2].set(middle)
-        return values
-
-    def _at(self, k: Int[Array, ""]) -> Float[Array, ""]:
-        def halve(level: Array, interval: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-            below, left, right = interval  # values at below/2^(level-1) and (below+1)/2^(level-1), which enclose k
-            numerator = 2 * below + 1
-            middle = self._midpoint(level, left, right, self._white((1 << level) + numerator))
-            up = k >= numerator << (self.depth - level)
-            return jnp.where(up, numerator, 2 * below), jnp.where(up, middle, left), jnp.where(up, right, middle)
-
-        start = (jnp.asarray(0), *self._ends(self._white(1), self._white(2)))
-        _, left, right = jax.lax.fori_loop(1, self.depth + 1, halve, start)
-        return jnp.where(k == 2**self.depth, right, left)
-
-    def _ends(self, white_0: Array, white_1: Array) -> tuple[Array, Array]:
-        return white_0, jnp.exp(-self.beta) * white_0 + jnp.sqrt(-jnp.expm1(-2.0 * self.beta)) * white_1
-
-    def _midpoint(self, level: int | Array, left: Array, right: Array, white: Array) -> Array:
-        half = jnp.exp2(-jnp.asarray(level, float))
-        to_left, to_right, variance = bridge(half, half, self.beta)
-        return to_left * left + to_right * right + jnp.sqrt(variance) * white
-
-    def _white(self, number: int | Array) -> Array:
-        # a lattice point m/2^level in lowest terms has number 2^level + m: 1 and 2 for the ends, then odd and distinct
-        return _sources.standard_normal(jax.random.fold_in(self.key, number), ())
+    _positive(distance=distance, beta=beta, bound=bound)
+    depth_of(values.shape[-1])
+    if not bool((jnp.abs(values) <= bound).all()):  # also where one is not a number
+        raise ValueError(
+            f"A value is beyond the public `bound` {bound:g}, or not a number. Nothing was released. The bound must "
+            "hold for every function that may stand here; choose it without looking at this one."
+        )
+    c = float(innovation_factor(values.shape[-1], beta))
+    rounding = math.sqrt(values.size) * c * bound * _ROUNDING
+    if not rounding < 1e-6 * distance:
+        raise ValueError(
+            f"`distance` {distance:g} is too small against `bound` {bound:g} at `beta` {beta:g}: on {values.shape[-1]} "
+            "lattice points 64-bit numbers are too short for it. Use fewer points or a tighter bound."
+        )
+    return innovations(values.astype(float), beta), distance + rounding, 2.0 * c * bound * (1.0 + 2.0**-40)
 
 
 class ReleasedFunction(eqx.Module):
-    """A function that may be asked anything, any number of times: `function(x) + scale * path(x)`.
+    """Functions on [0, 1] with noise, to be asked anything any number of times; may be handed to anybody.
 
-    x is rounded to the lattice for the function and for the path, so that what is answered is a fixed noisy vector, and
-    the same question gets the same answer for ever. The object holds the exact function: it stays with the curator.
+    Holds noisy values on the lattice k 2^-depth and public numbers only: neither the functions, nor the noise, nor a
+    key. Points are rounded to the lattice, so the same question gets the same answer for ever.
 
-    **Formal guarantee.** Let f - f' have `rkhs_norm` at most D on the lattice for any two functions that may stand for
-    each other (the norm of Lemma 7 on [0, 1] is larger, and will do). All answers together are then mu-GDP with
-    mu = D/scale: they are a vector with covariance scale^2 K, and (f - f')^T K^{-1} (f - f') <= D^2.
+    **Formal guarantee.** Whatever is asked, the answers are a function of the released vector (post-processing), whose
+    cost is counted once: mu = distance/scale, where neighbours' functions are at most `distance` apart in `rkhs_norm`.
+
+    Attributes:
+        values: function plus noise on the lattice, one function per row. The noise has mean 0 and covariance
+            scale^2 exp(-beta|x-y|) within a row, and rows are independent.
+        beta: of the kernel.
+        scale: of the noise.
     """
 
-    function: Callable[[Array], Array]
+    values: Float[Array, "*m n"]
+    beta: Float[Array, ""]
     scale: Float[Array, ""]
-    path: GaussianProcessPath
 
-    def __init__(self, function: Callable[[Array], Array], scale: ArrayLike, path: GaussianProcessPath) -> None:
-        self.function = function
+    def __init__(self, values: Float[Array, "*m n"], beta: ArrayLike, scale: ArrayLike) -> None:
+        self.values = values
+        self.beta = jnp.asarray(beta, float)
         self.scale = jnp.asarray(scale, float)
-        self.path = path
 
-    def __call__(self, points: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
-        """The noisy answers at each point of [0, 1]; `function` maps arrays of points to arrays of values."""
-        rounded = self.path.nearest(points).astype(float) * 2.0**-self.path.depth
-        return self.function(rounded) + self.scale * self.path(rounded)
+    def __check_init__(self) -> None:
+        depth_of(self.values.shape[-1])
+
+    @classmethod
+    def of(cls, release: Release, beta: ArrayLike) -> "ReleasedFunction":
+        """The functions in a release of their whitened values."""
+        assert isinstance(release.noise, GaussianNoise)
+        return cls(lattice_path(release.value, beta), beta, release.noise.scale)
+
+    @property
+    def depth(self) -> int:
+        """The lattice has 2^depth cells."""
+        return depth_of(self.values.shape[-1])
+
+    @property
+    def noise(self) -> GaussianNoise:
+        """The law of the noise in `innovations(values, beta)`: white."""
+        return GaussianNoise(self.scale, self.values.shape)
+
+    def __call__(self, points: Float[Array, "*batch"]) -> Float[Array, "..."]:
+        """The noisy functions at the lattice points nearest to `points`; one row for each function."""
+        return self.values[..., nearest(points, self.depth)]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes what was released to a file (NumPy's npz, without pickle)."""
+        write_arrays(path, "function", {"values": self.values, "beta": self.beta, "scale": self.scale})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "ReleasedFunction":
+        """Reads what `save` wrote, to the last bit."""
+        return cls(**read_arrays(path, "function", ("values", "beta", "scale")))
+
+
+def write_arrays(path: str | os.PathLike[str], kind: str, arrays: Mapping[str, Array]) -> None:
+    """Writes arrays and what they are to exactly this path."""
+    content: dict[str, Any] = {name: np.asarray(array) for name, array in arrays.items()}
+    with open(path, "wb") as file:
+        np.savez(file, format=np.asarray(_FORMAT), kind=np.asarray(kind), **content)
+
+
+def read_arrays(path: str | os.PathLike[str], kind: str, names: tuple[str, ...]) -> dict[str, Array]:
+    """Reads what `write_arrays` wrote; another kind, another format, or numbers that are none are refused."""
+    what = f"`{os.fspath(path)}` is not a released {kind}"
+    try:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
+            content = dict(arrays)
+    except (ValueError, EOFError, zipfile.BadZipFile, TypeError) as error:
+        raise ValueError(f"{what}: it cannot be read as NumPy arrays. Write it with `save`.") from error
+    if set(content) != {"format", "kind", *names} or str(content["kind"]) != kind:
+        raise ValueError(f"{what}: it holds {sorted(content)}. Write it with `save`.")
+    if int(content["format"]) != _FORMAT:
+        raise ValueError(f"{what} of format {_FORMAT} but of format {int(content['format'])}. Update privrl.")
+    if not all(content[name].dtype == np.float64 and np.isfinite(content[name]).all() for name in names):
+        raise ValueError(f"{what}: its arrays are not finite numbers in 64 bits.")
+    return {name: jnp.asarray(content[name]) for name in names}
+
+
+def _positive(**arguments: float) -> None:
+    for name, value in arguments.items():
+        if not 0.0 < value < math.inf:
+            raise ValueError(f"`{name}` is {value}; it must be a positive finite number.")

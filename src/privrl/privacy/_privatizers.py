@@ -78,6 +78,7 @@ class AbstractPrivatizer(abc.ABC):
         bounds: Mapping[str, Any],
         noise_source: str,
         notion: Notion | None = None,
+        neighbours: str = "",
         notes: tuple[str, ...] = (),
     ) -> Certificate:
         """What the declared releases of a ledger reveal; `notion` if the verb knows better than the privatizer."""
@@ -90,6 +91,7 @@ class AbstractPrivatizer(abc.ABC):
             noise_source=noise_source,
             version=version("privrl"),
             learner=learner,
+            neighbours=neighbours,
             claimed=self.claimed,
             notes=notes,
         )

@@ -10,7 +10,6 @@ import contextlib
 import hashlib
 import itertools
 import math
-import os
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -95,10 +94,6 @@ class AbstractSource(abc.ABC):
     def uniform(self, label: Label, shape: tuple[int, ...]) -> Float[Array | np.ndarray, "..."]:
         """Independent uniform entries in [0, 1)."""
 
-    @abc.abstractmethod
-    def key(self, label: Label) -> PRNGKeyArray:
-        """A JAX key of its own, for noise that is drawn on demand, such as a path."""
-
     def _claim(self, label: Label) -> bytes:
         """A stable digest of the label, refused the second time."""
         digest = _digest(label)
@@ -132,6 +127,7 @@ class Seeded(AbstractSource):
         return uniform(self.key(label), shape)
 
     def key(self, label: Label) -> PRNGKeyArray:
+        """The label's own key."""
         key = self._key
         for word in np.frombuffer(self._claim(label), "<u4"):
             key = jax.random.fold_in(key, word)
@@ -153,11 +149,6 @@ class System(AbstractSource):
 
     def uniform(self, label: Label, shape: tuple[int, ...]) -> Float64[np.ndarray, "..."]:
         return coins(self.stream(label), shape)
-
-    def key(self, label: Label) -> PRNGKeyArray:
-        """A key of 64 random bits; what is drawn from it is floating point."""
-        self._claim(label)
-        return jax.random.wrap_key_data(jnp.asarray(np.frombuffer(os.urandom(8), np.uint32)), impl="threefry2x32")
 
 
 def coins(stream: Stream, shape: tuple[int, ...]) -> Float64[np.ndarray, "..."]:
