@@ -1,4 +1,4 @@
-"""The command line: `privrl demo`, `list`, `fit`, `run`, `certify`, `cite` and `store`.
+"""The command line: `privrl demo`, `list`, `fit`, `run`, `audit`, `reproduce`, `report`, `certify`, `cite`, `store`.
 
 Results go to standard output, and with `--json` they are exactly one JSON object; everything else goes to standard
 error. Exit codes: 0 fine, 2 bad input, 1 failure. On an error nothing is left behind. Tracebacks are not shown (set
@@ -14,10 +14,13 @@ from typing import Annotated
 
 import typer
 
+from privrl.cli._audit import audit
 from privrl.cli._demo import demo
 from privrl.cli._fit import fit
 from privrl.cli._look import certify, cite, list_
 from privrl.cli._output import complain
+from privrl.cli._report import report
+from privrl.cli._reproduce import reproduce
 from privrl.cli._run import run
 from privrl.cli._store import store
 
@@ -36,6 +39,8 @@ privrl fit stays.parquet --recipe dp-tdfp --epsilon 1 --delta 1e-6 --unit patien
 privrl fit env:icu-sepsis --recipe dp-tdfp --episodes 10000 --rho 1 --seeds 3
 
 privrl run dp-ucbvi --env riverswim --env-arg states=3 --episodes 10000 --epsilon 5 --delta 1e-6 --seeds 10
+
+privrl audit dp-pevi --epsilon 1 --delta 1e-6
 
 privrl certify policy
 """
@@ -71,6 +76,9 @@ app.command()(demo)
 app.command("list")(list_)
 app.command()(fit)
 app.command()(run)
+app.command()(audit)
+app.command()(reproduce)
+app.command()(report)
 app.command()(certify)
 app.command()(cite)
 app.add_typer(store)

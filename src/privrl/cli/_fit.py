@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Annotated, Any
 
+import equinox as eqx
 import jax
 import typer
 
@@ -103,7 +104,7 @@ def fit(
     json: JsonOption = False,
 ) -> None:
     """Learn a policy from a table of people (or simulated ones) and certify what it reveals."""
-    chosen = recipe_of(recipe, "offline")
+    chosen = recipe_of(recipe, "offline", "functional")
     privatizer = privatizer_of(chosen, epsilon, delta, rho, adjacency)
     if out is not None:
         check_folder(out)  # before anything is spent
@@ -168,6 +169,10 @@ def _on_table(
     store: Path | None,
     after_crash: AfterCrash,
 ) -> tuple[Result, dict[str, Any]]:
+    if recipe.family == "functional":
+        raise ValueError(
+            f"`{recipe.name}` hides a reward function, not the people of a table. Use `env:interval-walk`."
+        )
     _refuse(world, "only makes sense with simulated people, `privrl fit env:NAME`")
     missing = [_flag(name) for name in _REQUIRED if table[name] is None] + (["`--out`"] if out is None else [])
     if missing:
@@ -175,7 +180,11 @@ def _on_table(
     given = {name: value for name, value in table.items() if value is not None}
     ends = given.pop("terminal", ()), given.pop("rewards_at_end", False)
     episodes = privrl.data.read_parquet(data, seed=seed, **given)
-    learner = recipe.learner(Problem.of_table(given["num_states"], given["num_actions"], given["horizon"], *ends))
+    one_each = privatizer.adjacency == "replace-one" and episodes.max_episodes_per_unit == 1
+    public = episodes.num_episodes if one_each else None
+    learner = recipe.learner(
+        Problem.of_table(given["num_states"], given["num_actions"], given["horizon"], *ends, num_episodes=public)
+    )
     if seed is not None:
         complain("Warning: noise from a `--seed` can be replayed and protects nobody. Leave it out on real people.")
     with waiting(f"learning with {recipe.name}"):
@@ -197,25 +206,34 @@ def _on_world(
     seed: int | None,
 ) -> tuple[Result, dict[str, Any]]:
     """Every seed has its own people and its own noise; the result of the first one is kept."""
-    unit = table.pop("unit") or "user"
+    functional = recipe.family == "functional"
+    if functional:
+        _refuse({"episodes": world["episodes"], "unit": table["unit"]}, "speaks of people; the secret is a function")
+    unit = table.pop("unit")
     _refuse(table, "describes a table; a simulated world has its own (see `--env-arg`)")
-    if world["episodes"] is None:
+    episodes = recipe.episodes if world["episodes"] is None else world["episodes"]
+    if episodes is None and not functional:
         raise ValueError("Say with `--episodes` how many people to simulate.")
-    episodes, seeds = world["episodes"], 1 if world["seeds"] is None else world["seeds"]
-    if episodes < 1 or seeds < 1:
+    seeds = 1 if world["seeds"] is None else world["seeds"]
+    if seeds < 1 or (episodes is not None and episodes < 1):
         raise ValueError(f"`--episodes` is {episodes} and `--seeds` is {seeds}; both must be at least 1.")
     seed = fresh_seed(seed)
     env = env_of(name, world["env_arg"], world["env_seed"])
-    learner = recipe.build(env)
+    learner = recipe.build(env, episodes if privatizer.adjacency == "replace-one" else None)
     assert isinstance(env, Env)
     kept: Result | None = None
     values: list[float] = []
+    value_of = eqx.filter_jit(env.value)  # one program for all repetitions
     with progress(f"learning with {recipe.name}", seeds) as advance:
         for repetition in jax.random.split(jax.random.key(seed), seeds):
             data_key, noise_key = jax.random.split(repetition)
-            people = sampled(env, episodes, data_key)
-            result = privrl.fit(people, learner, privatizer, key=noise_key, unit=unit)
-            values.append(float(env.value(result.policy)))
+            if functional:
+                result = privrl.fit(_reward_function(env), learner, privatizer, key=noise_key)
+            else:
+                assert episodes is not None
+                people = sampled(env, episodes, data_key)
+                result = privrl.fit(people, learner, privatizer, key=noise_key, unit=unit or "user")
+            values.append(float(value_of(result.policy)))
             kept = kept or result
             advance("")
     assert kept is not None
@@ -233,6 +251,15 @@ def _on_world(
     return dataclasses.replace(kept, report=report), content
 
 
+def _reward_function(env: Env) -> privrl.data.RewardFunction:
+    """The secret of a simulated world: what it pays for arriving at a place."""
+    if env.arrival is None:
+        raise ValueError(
+            f"`{env.name}` pays for states and actions; a reward that depends on the place alone is needed."
+        )
+    return privrl.data.RewardFunction(env.arrival)
+
+
 def _refuse(options: dict[str, Any], why: str) -> None:
     given = [_flag(name) for name, value in options.items() if value not in (None, [])]
     if given:
@@ -247,7 +274,8 @@ def _show(result: Result, content: dict[str, Any]) -> None:
     if "value" in content:
         rows = [(content["recipe"], written(content["value"]))]
         rows += [(name, written([value])) for name, value in content["baselines"].items()]
-        title = f"Exact value in {content['env']}, {content['episodes']:,} people, seed {content['seed']}"
+        people = f"{content['episodes']:,} people, " if content["episodes"] else ""
+        title = f"Exact value in {content['env']}, {people}seed {content['seed']}"
         show_table(title, ("policy", "value"), rows, numbers=1)
     say(str(result.certificate))
     if content["out"]:

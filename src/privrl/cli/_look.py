@@ -11,6 +11,7 @@ from privrl._citations import citation, citation_keys
 from privrl.cli._options import JsonOption
 from privrl.cli._output import complain, emit, say, show_table
 from privrl.envs import names
+from privrl.experiments.figures import figures
 from privrl.privacy import Certificate, mu_of, read_certificate, rho_of
 from privrl.recipes import recipes
 
@@ -30,19 +31,19 @@ def list_(
     json: JsonOption = False,
 ) -> None:
     """List what there is, with one line each."""
-    entries: list[dict[str, str]] = []
+    entries: list[dict[str, str]]
     if what is Kind.recipes:
         entries = [
             {"name": r.name, "family": r.family, "trust": r.trust, "summary": r.summary} for r in recipes.values()
         ]
     elif what is Kind.envs:
         entries = [{"name": name, "summary": summary} for name, summary in names().items()]
+    else:
+        entries = [{"name": f.name, "paper": f.paper, "summary": f.summary} for f in figures.values()]
     if json:
         emit({what.value: entries})
-    elif entries:
-        show_table(what.value, list(entries[0]), [list(entry.values()) for entry in entries])
     else:
-        complain(f"There are no {what.value} yet.")
+        show_table(what.value, list(entries[0]), [list(entry.values()) for entry in entries])
 
 
 def certify(

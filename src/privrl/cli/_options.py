@@ -70,7 +70,9 @@ def recipe_of(name: str, *families: Family) -> Recipe:
     if recipe.family not in families:
         right = (
             f"learns while people take part: use `privrl run {name} --env ENV`"
-            if recipe.family != "offline"
+            if recipe.family in ("online", "control")
+            else f"is learnt from a simulated world: use `privrl fit env:ENV --recipe {name}`"
+            if recipe.family == "functional"
             else f"learns from a table: use `privrl fit DATA --recipe {name}`"
         )
         raise ValueError(f"`{name}` {right}.")

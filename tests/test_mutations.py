@@ -1,0 +1,318 @@
+"""Breaks the privacy of a copy of privrl, one line at a time, and sees to it that some test notices.
+
+Each mutation halves noise, doubles or frees a contribution, uses a key twice, or draws a release again.
+`docs/guides/audit.md` has the list.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ENTRY_BY_ENTRY = "return jnp.broadcast_to(self.scale, self.shape) * _of_shape(white, self.shape)"
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """`old` becomes `new` in one file of the package (its `nth` occurrence), and `tests` must fail."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: str
+    nth: int = 0
+
+    def apply(self, package: Path) -> None:
+        path = package / self.file
+        parts = path.read_text().split(self.old)
+        assert len(parts) > self.nth + 1, f"`{self.old}` is not in {self.file} any more: bring the list up to date."
+        before, after = self.old.join(parts[: self.nth + 1]), self.old.join(parts[self.nth + 1 :])
+        path.write_text(before + self.new + after)
+
+
+NOISE = (
+    Mutation(
+        "Gaussian noise halved", "privacy/_noise.py", ENTRY_BY_ENTRY, f"{ENTRY_BY_ENTRY} / 2", "privacy/test_noise.py"
+    ),
+    Mutation(
+        "Laplace noise halved", "privacy/_noise.py", ENTRY_BY_ENTRY, f"{ENTRY_BY_ENTRY} / 2", "privacy/test_noise.py", 1
+    ),
+    Mutation(
+        "symmetric noise too small",
+        "privacy/_noise.py",
+        "return self.scale * (z + z.T) / 2.0",
+        "return self.scale * (z + z.T) / 4.0",
+        "privacy/test_noise.py",
+    ),
+    Mutation(
+        "noise of a table halved",
+        "privacy/_curator.py",
+        "scale = contents.sensitivity / parameter",
+        "scale = contents.sensitivity / parameter / 2",
+        "privacy/test_curator.py",
+    ),
+    Mutation(
+        "noise on the lattice halved",
+        "privacy/_lattice.py",
+        "noise = math.ceil(units / parameter * (1.0 + _MARGIN))",
+        "noise = math.ceil(units / parameter / 2)",
+        "privacy/test_lattice.py",
+    ),
+    Mutation(
+        "noise beside the diagonal halved",
+        "privacy/_lattice.py",
+        "_over_root_two(self.noise), (int(upper.sum()),)",
+        "_over_root_two(self.noise) // 2, (int(upper.sum()),)",
+        "privacy/test_lattice.py",
+    ),
+    Mutation(
+        "discrete Gaussian noise halved",
+        "privacy/_discrete.py",
+        'return _draw(stream, _GAUSSIAN, _checked("s", s), shape)',
+        'return _draw(stream, _GAUSSIAN, _checked("s", s), shape) // 2',
+        "privacy/test_discrete.py",
+    ),
+    Mutation(
+        "discrete Laplace noise halved",
+        "privacy/_discrete.py",
+        'return _draw(stream, _LAPLACE, _checked("t", t), shape)',
+        'return _draw(stream, _LAPLACE, _checked("t", t), shape) // 2',
+        "privacy/test_discrete.py",
+    ),
+    Mutation(
+        "noise of running sums halved",
+        "privacy/_channels.py",
+        "Release(running + noise.scaled(white), law)",
+        "Release(running + noise.scaled(white) / 2, law)",
+        "privacy/test_channels.py",
+    ),
+    Mutation(
+        "noise of a local message halved",
+        "privacy/_channels.py",
+        "contribution(record, question) + law.scaled(white)",
+        "contribution(record, question) + law.scaled(white) / 2",
+        "privacy/test_channels.py",
+    ),
+    Mutation(
+        "noise of exact streams halved",
+        "privacy/_exact_stream.py",
+        "factor=math.sqrt(",
+        "factor=0.5 * math.sqrt(",
+        "privacy/test_exact_stream.py",
+    ),
+    Mutation(
+        "lies half as frequent",
+        "privacy/_subset.py",
+        "chance < self.lie_probability",
+        "chance < self.lie_probability / 2",
+        "privacy/test_subset.py",
+    ),
+    Mutation(
+        "exact lies half as frequent",
+        "privacy/_discrete.py",
+        "[coin < threshold]",
+        "[2 * coin < threshold]",
+        "privacy/test_discrete.py privacy/test_subset.py",
+    ),
+    Mutation(
+        "a tree's depth forgotten",
+        "privacy/_continual.py",
+        "return math.sqrt(self.steps.bit_length())",
+        "return 1.0",
+        "privacy/test_continual.py",
+    ),
+    Mutation(
+        "sampling under replacement with half the noise",
+        "privacy/_curator.py",
+        'if sampling < 1.0 and adjacency == "replace-one":',
+        "if False:",
+        "test_patterns.py privacy/test_curator.py",
+    ),
+)
+
+CONTRIBUTIONS = (
+    Mutation(
+        "counts doubled",
+        "statistics/_counts.py",
+        "return place, jnp.where(inside, self._weight(rows), 0.0)",
+        "return place, 2 * jnp.where(inside, self._weight(rows), 0.0)",
+        "statistics/test_counts.py",
+    ),
+    Mutation(
+        "every visit counted as a first one",
+        "statistics/_counts.py",
+        "weight = jnp.where(first_visits(rows, weight > 0), weight, 0.0)",
+        "pass",
+        "statistics/test_counts.py",
+    ),
+    Mutation(
+        "Gram matrices doubled",
+        "statistics/_moments.py",
+        "weights[:, None, None] * phi[:, :, None]",
+        "2 * weights[:, None, None] * phi[:, :, None]",
+        "statistics/test_moments.py",
+    ),
+    Mutation(
+        "targets doubled",
+        "statistics/_moments.py",
+        "self._weighted(rows, y)[:, None] * phi",
+        "2 * self._weighted(rows, y)[:, None] * phi",
+        "statistics/test_moments.py",
+    ),
+    Mutation(
+        "values not clipped",
+        "statistics/_moments.py",
+        "values = jnp.clip(self.values, self.low, self.high)",
+        "values = self.values",
+        "statistics/test_moments.py",
+    ),
+    Mutation(
+        "gradients doubled",
+        "statistics/_gradients.py",
+        "return clip_by_norm(gradient, self.norm)",
+        "return 2 * clip_by_norm(gradient, self.norm)",
+        "learners/test_q_learning.py",
+    ),
+    Mutation(
+        "stays not clipped",
+        "statistics/_differences.py",
+        "return bound / jnp.maximum(jnp.sqrt((entries**2).sum()), bound)",
+        "return jnp.ones(())",
+        "statistics/test_differences.py",
+    ),
+    Mutation(
+        "packed Gram matrices doubled",
+        "statistics/_regressions.py",
+        "return weighted[:, i] * phi[:, j] * factor[None]",
+        "return 2 * weighted[:, i] * phi[:, j] * factor[None]",
+        "statistics/test_regressions.py",
+    ),
+    Mutation(
+        "regressions doubled",
+        "statistics/_regressions.py",
+        "return selected[:, :, None] * weighted[:, None, :]",
+        "return 2 * selected[:, :, None] * weighted[:, None, :]",
+        "statistics/test_regressions.py",
+    ),
+    Mutation(
+        "mixtures doubled",
+        "statistics/_mixtures.py",
+        "return place, jnp.concatenate([gram, phi * target[:, None]], axis=1)",
+        "return place, 2 * jnp.concatenate([gram, phi * target[:, None]], axis=1)",
+        "statistics/test_mixtures.py",
+    ),
+    Mutation(
+        "surprises doubled",
+        "statistics/_innovations.py",
+        "return jnp.concatenate([first, explored])",
+        "return 2 * jnp.concatenate([first, explored])",
+        "statistics/test_innovations.py",
+    ),
+    Mutation(
+        "moments of linear systems doubled",
+        "statistics/_lq_moments.py",
+        "return (z.T @ z)[np.triu_indices(z.shape[1])]",
+        "return 2 * (z.T @ z)[np.triu_indices(z.shape[1])]",
+        "statistics/test_lq_moments.py",
+    ),
+    Mutation(
+        "norms not checked in whole numbers",
+        "privacy/_lattice.py",
+        "return math.floor(largest**2) if",
+        "return 4 * math.floor(largest**2) if",
+        "privacy/test_lattice.py",
+    ),
+)
+
+KEYS = (
+    Mutation(
+        "one key for all blocks",
+        "_run.py",
+        "jax.random.fold_in(jax.random.fold_in(jax.random.fold_in(self.noise, number), t), i)",
+        "jax.random.fold_in(jax.random.fold_in(self.noise, number), i)",
+        "test_contract.py -k online and ucbvi",
+    ),
+    Mutation(
+        "one key for all statistics",
+        "_run.py",
+        "jax.random.fold_in(jax.random.fold_in(jax.random.fold_in(self.noise, number), t), i)",
+        "jax.random.fold_in(jax.random.fold_in(self.noise, t), i)",
+        "test_contract.py -k online and lsvi",
+    ),
+    Mutation(
+        "one key for everybody's reports",
+        "_run.py",
+        "own = jax.random.fold_in(own_key, index)",
+        "own = own_key",
+        "test_contract.py -k online and ucbvi",
+    ),
+    Mutation(
+        "labels drawn twice", "privacy/_sources.py", "if digest in self._drawn:", "if False:", "privacy/test_sources.py"
+    ),
+    Mutation(
+        "streams that repeat",
+        "privacy/_sources.py",
+        "return Stream()",
+        "return Stream(bytes(32))",
+        "privacy/test_sources.py",
+    ),
+)
+
+REDRAWN = (
+    Mutation(
+        "a kept release drawn again",
+        "privacy/_store.py",
+        "if stored is not None and stored[1] is not None:\n            return _integers(*stored)",
+        "if stored is not None and stored[1] is not None:\n            return draw()",
+        "privacy/test_store.py",
+    ),
+    Mutation(
+        "a burnt release drawn again",
+        "privacy/_store.py",
+        'elif self.after_crash == "burn":',
+        "elif False:",
+        "privacy/test_store.py",
+    ),
+    Mutation("a second report", "_federate.py", "        self._reported = True\n", "", "test_federate.py"),
+    Mutation(
+        "more releases than declared",
+        "privacy/_ledger.py",
+        "line.spent.append(line.ahead.pop(0))",
+        "line.spent.append(line.ahead[0])",
+        "privacy/test_ledger.py",
+    ),
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutation", [*NOISE, *CONTRIBUTIONS, *KEYS, *REDRAWN], ids=lambda m: m.name.replace(" ", "-"))
+def test_some_test_fails(mutation: Mutation, tmp_path: Path) -> None:
+    package = tmp_path / "privrl"
+    shutil.copytree(ROOT / "src" / "privrl", package, ignore=shutil.ignore_patterns("__pycache__"))
+    mutation.apply(package)
+    files, _, chosen = mutation.tests.partition(" -k ")
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    command += [f"tests/{file}" for file in files.split()]
+    command += ["-k", chosen] if chosen else []
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 1, f"No test noticed: {mutation.name}.\n{done.stdout[-2000:]}"
+    assert " failed" in done.stdout
+    print(f"{mutation.name}: {next(line for line in done.stdout.splitlines() if line.startswith('FAILED'))}")  # noqa: T201
+
+
+def test_the_list_is_up_to_date(tmp_path: Path) -> None:
+    for mutation in (*NOISE, *CONTRIBUTIONS, *KEYS, *REDRAWN):
+        (tmp_path / mutation.file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / "src" / "privrl" / mutation.file, tmp_path / mutation.file)
+        before = (tmp_path / mutation.file).read_text()
+        mutation.apply(tmp_path)
+        assert (tmp_path / mutation.file).read_text() != before
+        assert all((ROOT / "tests" / file).exists() for file in mutation.tests.partition(" -k ")[0].split())
