@@ -13,7 +13,7 @@ PYTEST := $(SINGLE_THREAD) $(BIN)/python -m pytest -q -n auto --maxprocesses $(W
 COMPILE := $(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --all-build-deps \
 	--no-header --no-annotate --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 
-.PHONY: help demo test test-slow lint format bench paper-map pins clean
+.PHONY: help demo test test-slow lint format bench docs paper-map pins clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -41,6 +41,9 @@ format: .venv/dev.stamp  ## put the source in shape
 bench: .venv/dev.stamp  ## ratios against plain baselines
 	$(BIN)/python -m bench
 
+docs: .venv/docs.stamp  ## the documentation site in site/, strictly
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 paper-map: .venv/runtime.stamp  ## docs/paper_map.md from the tags in the source
 	$(BIN)/python docs/paper_map.py
 
@@ -48,9 +51,10 @@ pins: .venv/dev.stamp  ## newest versions of everything, pinned with hashes
 	$(PIP) install pip-tools
 	$(COMPILE) --output-file requirements.txt pyproject.toml
 	$(COMPILE) --extra dev --constraint requirements.txt --output-file requirements-dev.txt pyproject.toml
+	$(COMPILE) --extra docs --constraint requirements-dev.txt --output-file requirements-docs.txt pyproject.toml
 
 clean:  ## remove what the other targets made
-	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis demo
+	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis demo site
 	find src tests examples bench -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 .venv/bin/python:
@@ -68,4 +72,8 @@ clean:  ## remove what the other targets made
 
 .venv/dev.stamp: requirements-dev.txt .venv/runtime.stamp
 	$(PIP) install --require-hashes -r requirements-dev.txt
+	@touch $@
+
+.venv/docs.stamp: requirements-docs.txt .venv/dev.stamp
+	$(PIP) install --require-hashes -r requirements-docs.txt
 	@touch $@

@@ -12,7 +12,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
 def test_there_are_examples() -> None:
-    assert {"offline.py", "online.py", "local.py"} <= {path.name for path in EXAMPLES}
+    assert {"offline.py", "online.py", "local.py", "audit.py"} <= {path.name for path in EXAMPLES}
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)

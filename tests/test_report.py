@@ -1,9 +1,13 @@
-"""The report: one file, nothing fetched, and words that say what the numbers say."""
+"""The reports: one file each, nothing fetched, everything escaped, and words that say what the numbers say."""
 
+import base64
 import dataclasses
+import itertools
+import json
 import math
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,8 +18,12 @@ from hypothesis import strategies as st
 
 from privrl import Certificate, Result
 from privrl.experiments import Study, guess_rate, in_words, mean_and_error, regret_figure, shares, study_page
+from privrl.experiments._page_markdown import markdown
+from privrl.experiments._page_policy import policy_section
+from privrl.experiments._page_result import result_page
 from privrl.experiments._plots import spread, to_svg
-from privrl.mdp import TabularPolicy
+from privrl.experiments._report import folder_page, kind_of
+from privrl.mdp import LinearPolicy, TabularPolicy
 from privrl.privacy import Event, gdp_epsilon
 
 
@@ -71,8 +79,14 @@ class Reader(HTMLParser):
         self.seen: list[str] = []
         self.fetched: list[str] = []
         self.words: list[str] = []
+        self.alternatives: list[str] = []
+        self.heads: list[str | None] = []
         self.feed(text)
         self.close()
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         self.seen.append(tag)
@@ -81,6 +95,11 @@ class Reader(HTMLParser):
         ]
         if tag not in ("meta", "br", "img", "link"):
             self.open.append(tag)
+        given = dict(attributes)
+        if tag == "img" or given.get("role") == "img":
+            self.alternatives.append(given.get("alt") or given.get("aria-label") or "")
+        if tag == "th":
+            self.heads.append(given.get("scope"))
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
@@ -94,15 +113,25 @@ class Reader(HTMLParser):
         self.words.append(data)
 
 
-def test_page_is_one_file_that_fetches_nothing(study: Study) -> None:
-    text = study_page(study)
+def stands_alone(text: str) -> Reader:
+    """The page, after checking that it is whole, fetches nothing, and says what its pictures and tables are."""
     page = Reader(text)
     assert page.open == []
-    assert page.seen.count("svg") == 2
-    assert not {"script", "link", "iframe", "img"} & set(page.seen)
-    assert [address for address in page.fetched if not address.startswith("#")] == []
+    assert not {"script", "link", "iframe", "object", "embed", "form", "a"} & set(page.seen)
+    assert [address for address in page.fetched if not address.startswith(("#", "data:image/"))] == []
     assert not re.search(r"url\((?!#)|@import", text)
-    assert 'name="viewport"' in text
+    assert "default-src 'none'" in text and 'name="viewport"' in text
+    assert page.seen.count("h1") == 1 and page.seen.count("title") == page.seen.count("main") == 1
+    levels = [int(tag[1]) for tag in page.seen if re.fullmatch(r"h\d", tag)]
+    assert all(below <= above + 1 for above, below in itertools.pairwise(levels))
+    assert all(page.alternatives) and len(page.alternatives) == page.seen.count("svg") + page.seen.count("img")
+    assert set(page.heads) <= {"col", "row"}
+    return page
+
+
+def test_page_is_one_file_that_fetches_nothing(study: Study) -> None:
+    page = stands_alone(study_page(study))
+    assert page.seen.count("svg") == 2 and "img" not in page.seen
 
 
 def test_page_says_what_was_found(study: Study) -> None:
@@ -197,3 +226,294 @@ def test_a_figure_is_the_same_text_every_time() -> None:
     first, second = (to_svg(regret_figure(curve, {"uniform": 4.0}, "title"), "regret") for _ in range(2))
     assert first == second
     assert first.startswith("<svg role") and "aria-label" in first
+
+
+# ------------------------------------------------------------------------------------------- any saved result
+
+
+NASTY = "<img src=x onerror=alert(1)>&\"'"
+
+
+def saved(tmp_path: Path, made: Certificate, policy: object = None, **report: object) -> Path:
+    chosen = TabularPolicy(jnp.ones((2, 3, 4)) / 4) if policy is None else policy
+    return Result(chosen, made, {"users": 1234, "episodes": 1234, **report}).save(tmp_path / "policy")
+
+
+def release(name: str, mu: float, **changes: object) -> dict[str, object]:
+    law = {"sensitivity": 2.0, "scale": 2.0 / mu, "times": 1}
+    return {"name": name, "access": "rounds", "declared": 1, "counted": 1, "burnt": 0, "laws": [law], **changes}
+
+
+def test_a_result_shows_policy_words_shares_and_releases(tmp_path: Path) -> None:
+    made = certificate(
+        gaussian("visits", 0.6),
+        gaussian("transitions", 0.8),
+        releases=(release("visits", 0.6, counted=0, burnt=1), release("transitions", 0.8)),
+        bounds={"horizon": 2, "reward range": [0.0, 1.0], "episodes per unit": 1},
+        learner="APVI",
+    )
+    page = stands_alone(folder_page(saved(tmp_path, made, recipe="dp-apvi")))
+    assert "dp-apvi (the learner APVI) learned this policy from 1,234 stays" in page.text.replace(
+        " dp-apvi ", "dp-apvi "
+    )
+    assert f"epsilon = {made.epsilon:.3g}, delta = 1e-06" in page.text
+    rate = math.ceil(100 * guess_rate(made))
+    assert f"right in at most {rate} of 100 cases" in page.text
+    assert all(question in page.text for question, _ in in_words(made))
+    assert "0 of 1, 1 burnt" in page.text and "36.0 %" in page.text and "64.0 %" in page.text
+    assert "which state came next" in page.text and "0, 1" in page.text
+    assert "2 steps, 3 states and 4 actions" in page.text and "privrl certify policy" in page.text
+    assert str(tmp_path) not in page.text  # where it lies is nobody's business
+    assert "simulation" not in page.text and "NOT hold" not in page.text
+
+
+def test_the_guess_is_a_bound_and_is_rounded_up() -> None:
+    made = certificate(gaussian("a", 0.5))  # Phi(1/4) = .5987
+    assert "at most 60 of 100" in result_page(Result(TabularPolicy(jnp.ones((1, 1, 1))), made), "policy")
+
+
+def test_a_result_says_what_is_wrong_with_it() -> None:
+    made = certificate(
+        gaussian("a", 1.0),
+        noise_source="simulation: seeded",
+        claimed={"epsilon": 1.25, "source": "qiao-wang"},
+        notes=("One release was burnt.",),
+    )
+    page = stands_alone(result_page(Result(TabularPolicy(jnp.ones((1, 1, 1))), made), "policy", ["`mu` is wrong."]))
+    assert "does NOT hold" in page.text and "mu is wrong." in page.text.replace("mu  is", "mu is")
+    assert "protects nobody real" in page.text and "One release was burnt." in page.text
+    assert f"claims epsilon = 1.25 for it; exact accounting gives {made.epsilon:.4g}" in page.text
+
+
+def test_a_result_without_privacy_says_so_first() -> None:
+    plain = certificate(Event("a", "none", math.inf), notion="none", epsilon=math.inf)
+    page = stands_alone(result_page(Result(TabularPolicy(jnp.ones((1, 2, 2)) / 2), plain), "policy"))
+    assert "without privacy" in page.text and "Nobody is protected" in page.text
+    assert "private with epsilon" not in page.text and "svg" not in page.seen
+
+
+def test_nothing_in_a_result_can_become_a_tag() -> None:
+    made = certificate(
+        gaussian(NASTY, 1.0),
+        unit=NASTY,
+        learner=NASTY,
+        noise_source=NASTY,
+        notes=(NASTY,),
+        bounds={NASTY: NASTY, "episodes per unit": 1},
+        releases=(release(NASTY, 1.0),),
+        claimed={"epsilon": 1.0, "source": NASTY},
+        accountant=NASTY,
+    )
+    result = Result(TabularPolicy(jnp.ones((1, 1, 1))), made, {"recipe": NASTY, "users": 3})
+    page = stands_alone(result_page(result, NASTY, [NASTY]))
+    assert "img" not in page.seen and page.text.count("onerror") > 8
+
+
+def test_a_small_policy_is_shown_state_by_state() -> None:
+    values = jnp.asarray(
+        [[[1.0, 0.0, 0.0], [1.0, 1.0, 1.0], [1.0, 1.0, 0.0]], [[0.0, 0.0, 1.0], [1.0, 1.0, 1.0], [1.0, 1.0, 0.0]]]
+    )
+    text = policy_section(TabularPolicy.greedy(values))
+    cells = re.findall(r"<t[dh][^>]*>([^<]*)</t[dh]>", text)
+    assert cells == ["state", "step 0", "step 1", "0", "0", "2", "1", "any", "any", "2", "0 or 1", "0 or 1"]
+    assert "one clear choice in 33 %" in text and "depends on the step" in text
+
+
+def test_a_large_policy_is_shown_action_by_action() -> None:
+    values = np.zeros((2, 20, 12))
+    values[:, :15, 3] = values[0, 15:, 7] = values[1, 15:, 9] = 1.0
+    text = policy_section(TabularPolicy.greedy(jnp.asarray(values)))
+    rows = re.findall(r'<th scope="row">([^<]*)</th><td[^>]*>([^<]*)</td><td[^>]*>([^<]*)</td>', text)
+    assert rows[:3] == [("3", "75 %", "75 %"), ("7", "12 %", "25 %"), ("9", "12 %", "0 %")]
+    assert rows[-1] == ("4 others", "0 %", "0 %") and len(rows) == 9
+
+
+def test_a_controller_is_shown_by_its_gains() -> None:
+    gains = jnp.asarray([[[0.3, -0.4]], [[0.0, -1e-9]]])
+    text = policy_section(LinearPolicy(gains, 0.25))
+    assert "norms from 1e-09 to 0.5" in text and "random push of size 0.25" in text
+    assert re.findall(r">(-?[\d.]+)<", text) == ["0.3000", "0.0000", "-0.4000", "0.0000"]
+
+
+# --------------------------------------------------------------------------------------------------- figures
+
+
+SVG = '<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
+VERDICT = """# Figure 1: <loss> against people
+
+Printed by `privrl reproduce one`, **in full**.
+
+![the loss falls](loss.png)
+
+## Claims
+
+| claim | number | verdict |
+|---|---:|---|
+| it `falls` \\| always | 0.2 ± 0.1 | **not reproduced** |
+
+- first
+  item
+- second & last
+
+```console
+$ privrl <now>
+```
+"""
+
+
+def figure_folder(tmp_path: Path) -> Path:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder = tmp_path / "one"
+    folder.mkdir()
+    (folder / "verdict.md").write_text(VERDICT.replace("\\\\", "\\"))
+    (folder / "loss.svg").write_text(SVG)
+    (folder / "loss.png").write_bytes(b"png")
+    (folder / "regret.png").write_bytes(b"PNG")
+    pq.write_table(pa.table({"recipe": ["a", "b", "c"], "loss": [1.0, 2.0, 3.0]}), folder / "runs.parquet")
+    return folder
+
+
+def test_a_figure_carries_its_plots_and_its_verdict(tmp_path: Path) -> None:
+    text = folder_page(figure_folder(tmp_path))
+    page = stands_alone(text)
+    assert page.alternatives[1] == "the loss falls" and "regret" in page.alternatives[0]
+    kinds = re.findall(r'src="data:([^;]+);base64,([^"]+)"', text)
+    assert [kind for kind, _ in kinds] == ["image/png", "image/svg+xml"]  # each plot once, as lines where it can be
+    assert base64.b64decode(kinds[1][1]).decode() == SVG  # an image: nothing in it runs
+    assert "Figure 1: <loss> against people" in page.text and "loss" not in page.seen
+    assert "it falls | always" in page.text.replace("  ", " ") and "not reproduced" in page.text
+    assert "3 rows" in page.text and "$ privrl <now>" in page.text
+    assert "<strong>in full</strong>" in text and "<li>second &amp; last</li>" in text and "first item" in page.text
+
+
+def test_a_verdict_can_show_only_pictures_of_its_own_folder(tmp_path: Path) -> None:
+    folder = figure_folder(tmp_path)
+    (tmp_path / "secret.png").write_bytes(b"secret")
+    (folder / "verdict.md").write_text("# One\n\n![a](../secret.png)\n\n![b](missing.png)\n\n![c](verdict.md)\n")
+    page = stands_alone(folder_page(folder))
+    assert page.text.count("is not in this folder") == 3
+    assert base64.b64encode(b"secret").decode() not in folder_page(folder)
+
+
+@pytest.mark.parametrize(
+    ("text", "html"),
+    [
+        ("**a *b** c*", "<p><strong>a *b</strong> c*</p>"),
+        ("a *b* **c** 2*3*4", "<p>a <em>b</em> <strong>c</strong> 2*3*4</p>"),
+        ("a [link](b.md) and [two](https://c.d)", "<p>a link and two (https://c.d)</p>"),
+        ("one `tick", "<p>one `tick</p>"),
+        ("## A `b`\n# c", "<h2>A <code>b</code></h2>\n<h2>c</h2>"),
+        ("text\n- item", "<p>text</p>\n<ul><li>item</li></ul>"),
+        ("<!-- note -->\n<b>x</b>", "<p>&lt;b&gt;x&lt;/b&gt;</p>"),
+        ("```\n<a>\n# no heading", "<pre>&lt;a&gt;\n# no heading</pre>"),
+    ],
+)
+def test_markdown_by_hand(text: str, html: str) -> None:
+    assert markdown(text, lambda address, description: "") == html
+
+
+TAGS = re.findall(r"\w+", "h2 h3 h4 h5 h6 p ul li pre code strong em div table thead tbody tr th td")
+
+
+@given(st.text(alphabet="a<>&|-#`*![]()\n \"'", max_size=60))
+def test_markdown_never_lets_a_tag_through(text: str) -> None:
+    page = Reader(markdown(text, lambda address, description: ""))
+    assert page.open == []
+    assert not [tag for tag in page.seen if tag not in TAGS]
+
+
+# ---------------------------------------------------------------------------------------------------- audits
+
+
+AUDITED = {
+    "recipe": "dp-apvi",
+    "epsilon_claimed": 1.0,
+    "epsilon_exact": 0.98,
+    "epsilon_lower": 0.83,
+    "delta": 1e-6,
+    "trials": 2000,
+    "confidence": 0.95,
+    "broken": False,
+}
+CASE = {"name": "noise <once>", "paper": "sahu A1:26", "flaw": "one draw", "claimed": 0.005, "audited": 0.99}
+CASE |= {"unit": "success rate", "caught": True}
+
+
+def audit_folder(tmp_path: Path, content: object) -> Path:
+    folder = tmp_path / "audit"
+    folder.mkdir()
+    (folder / "audit.json").write_text(json.dumps(content))
+    (folder / "audit.svg").write_text(SVG)
+    return folder
+
+
+def test_an_audit_that_holds(tmp_path: Path) -> None:
+    page = stands_alone(folder_page(audit_folder(tmp_path, AUDITED)))
+    assert "not broken: no attack" in page.text and "0.83" in page.text and "0.98" in page.text
+    assert "2,000 trials, delta 1e-06, confidence 95 %" in page.text and page.seen.count("img") == 1
+
+
+@pytest.mark.parametrize("changes", [{"broken": True}, {"epsilon_lower": 0.99}, {"epsilon_lower": "inf"}])
+def test_a_broken_recipe_is_said_first(changes: dict[str, object], tmp_path: Path) -> None:
+    text = folder_page(audit_folder(tmp_path, [AUDITED, AUDITED | {"recipe": "bad-one", **changes}]))
+    page = stands_alone(text)
+    assert "Broken: bad-one" in page.text.replace("  ", " ") and text.index("Broken") < text.index("<img")
+    assert page.text.count("BROKEN") == 1 and text.count('<tr class="bad">') == 1 and "claim false" not in page.text
+
+
+def test_a_false_claim_with_honest_accounting_is_not_called_broken(tmp_path: Path) -> None:
+    text = folder_page(audit_folder(tmp_path, AUDITED | {"epsilon_exact": 2.5, "epsilon_lower": 1.4}))
+    page = stands_alone(text)
+    assert "False as claimed: dp-apvi" in page.text.replace("  ", " ") and "claim false" in page.text
+    assert "Broken:" not in page.text and '<tr class="bad">' in text
+
+
+def test_a_sensitivity_beyond_its_declaration_stands_out(tmp_path: Path) -> None:
+    entry = {"release": "visits", "adjacency": "replace-one", "found": 2.0, "declared": 2.0}
+    text = folder_page(audit_folder(tmp_path, AUDITED | {"sensitivities": [entry, entry | {"found": 2.1}]}))
+    assert text.count('<tr class="bad">') == 1 and "2.1" in stands_alone(text).text
+
+
+def test_known_mistakes_are_caught_or_the_audit_is_not_trusted(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    good = stands_alone(folder_page(audit_folder(tmp_path / "a", {"cases": [CASE, CASE | {"name": "two"}]})))
+    assert "All 2 known mistakes were caught" in good.text and "noise <once> (sahu A1:26)" in good.text
+    bad = stands_alone(
+        folder_page(audit_folder(tmp_path / "b", {"cases": [CASE, CASE | {"name": "two", "caught": False}]}))
+    )
+    assert "NOT caught: two" in bad.text and "were caught" not in bad.text
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ([], "holds no audits"),
+        ({"cases": {}}, "holds no audits"),
+        ({"recipe": "x"}, "`delta`"),
+        (AUDITED | {"trials": "many"}, "`trials` should be numbers"),
+        ({"cases": [{"name": "x"}]}, "`audited`, `caught`, `claimed`"),
+    ],
+)
+def test_a_damaged_audit_is_refused(content: object, complaint: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=re.escape(complaint)):
+        folder_page(audit_folder(tmp_path, content))
+
+
+def test_a_file_that_is_not_json_is_refused(tmp_path: Path) -> None:
+    folder = audit_folder(tmp_path, AUDITED)
+    (folder / "audit.json").write_text("{")
+    with pytest.raises(ValueError, match="is not JSON"):
+        folder_page(folder)
+
+
+def test_kinds_are_told_apart(tmp_path: Path) -> None:
+    assert kind_of(figure_folder(tmp_path)) == "figure"
+    assert kind_of(audit_folder(tmp_path, AUDITED)) == "audit"
+    assert kind_of(saved(tmp_path, certificate(gaussian("a", 1.0)))) == "result"
+    with pytest.raises(ValueError, match="Did you mean .*audit` or .*one` or .*policy`"):
+        kind_of(tmp_path)
+    with pytest.raises(ValueError, match="There is no folder"):
+        kind_of(tmp_path / "nowhere")

@@ -56,7 +56,7 @@ def certify(
         inner = f" Did you mean `{folder / 'policy'}`?" if (folder / "policy" / "certificate.json").is_file() else ""
         raise ValueError(f"There is no `certificate.json` in `{folder}`.{inner}")
     certificate = read_certificate(path.read_text())
-    recomputed, problems = _check(certificate)
+    recomputed, problems = checked(certificate)
     content = certificate.to_json()
     if json:
         emit(
@@ -81,7 +81,7 @@ def certify(
         raise typer.Exit(1)
 
 
-def _check(certificate: Certificate) -> tuple[float | None, list[str]]:
+def checked(certificate: Certificate) -> tuple[float | None, list[str]]:
     """Epsilon from the events alone, and everything in the certificate that disagrees with them."""
     try:
         recomputed = certificate.recomputed()

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from privrl.cli._look import _check
+from privrl.cli._look import checked
 from privrl.cli._options import JsonOption
 from privrl.cli._output import complain, emit, say
 from privrl.experiments._page import GENERATOR
@@ -27,7 +27,7 @@ def report(
     """Write one HTML page about a saved result, a reproduced figure or an audit; it needs no network to be read."""
     kind = kind_of(folder)
     file = _file(folder, out)
-    problems = _check(read_certificate((folder / "certificate.json").read_text()))[1] if kind == "result" else []
+    problems = checked(read_certificate((folder / "certificate.json").read_text()))[1] if kind == "result" else []
     text = folder_page(folder, problems)
     _write(file, text)
     if json:

@@ -1,0 +1,100 @@
+"""`privrl report` writes one page about what a folder holds, replaces only its own, and repeats what does not hold."""
+
+import json
+from pathlib import Path
+
+import pytest
+from test_cli import call
+from test_report import AUDITED, audit_folder, certificate, figure_folder, gaussian, release, stands_alone
+
+from privrl import Result
+from privrl.mdp import TabularPolicy
+from privrl.privacy import gdp_epsilon
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = certificate(
+        gaussian("visits", 0.5), rho=0.125, unit="patient", learner="APVI", releases=(release("visits", 0.5),)
+    )
+    result = Result(TabularPolicy.uniform(4, 3, 2), made, {"users": 200, "episodes": 200})
+    return result.save(tmp_path_factory.mktemp("saved") / "policy")
+
+
+def test_a_result_gets_a_page_beside_its_folder(policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = sorted(path.name for path in policy.iterdir())
+    monkeypatch.chdir(policy.parent)
+    called = call("report", "policy")
+    assert (called.code, called.err) == (0, "")
+    assert called.out == "The report is in policy.html: open it in a browser.\n"
+    page = stands_alone((policy.parent / "policy.html").read_text())
+    assert (
+        "learned this policy from 200 patients" in page.text
+        and f"epsilon = {gdp_epsilon(0.5, 1e-6):.3g}, delta = 1e-06" in page.text
+    )
+    assert sorted(path.name for path in policy.iterdir()) == before  # a saved result stays as it is
+    assert call("report", "policy").code == 0  # an earlier report is replaced
+    monkeypatch.chdir(policy)
+    assert call("report", ".").code == 0
+    assert sorted(path.name for path in policy.parent.iterdir()) == ["policy", "policy.html"]
+
+
+def test_json_names_the_file_and_the_kind(policy: Path, tmp_path: Path) -> None:
+    audit, figure = audit_folder(tmp_path, AUDITED), figure_folder(tmp_path)
+    for folder, kind in ((policy, "result"), (audit, "audit"), (figure, "figure")):
+        file = tmp_path / f"{kind}.html"
+        content = call("report", folder, "--out", file, "--json").json()
+        assert content == {"folder": str(folder), "kind": kind, "report": str(file), "problems": []}
+        assert stands_alone(file.read_text()).seen.count("h1") == 1
+
+
+def test_a_certificate_that_was_altered_is_denounced(policy: Path, tmp_path: Path) -> None:
+    altered = tmp_path / "altered"
+    altered.mkdir()
+    for path in policy.iterdir():
+        (altered / path.name).write_bytes(path.read_bytes())
+    content = json.loads((policy / "certificate.json").read_text())
+    (altered / "certificate.json").write_text(json.dumps(content | {"epsilon": 0.5}))
+    called = call("report", altered)
+    assert called.code == 1 and "does NOT hold" in called.err and "`epsilon` is written as 0.5" in called.err
+    assert "believe nothing on this page" in stands_alone((tmp_path / "altered.html").read_text()).text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("{tmp}/nowhere",), "There is no folder"),
+        (("{tmp}",), "Did you mean `{tmp}/audit`?"),
+        (("{tmp}/audit", "--out", "{tmp}/page.pdf"), "must end in .html"),
+        (("{tmp}/audit", "--out", "{tmp}/no/page.html"), "no folder `{tmp}/no`"),
+        (("{tmp}/audit", "--out", "{tmp}/thesis.html"), "not a report of privrl"),
+        (("{tmp}/audit", "--out", "{tmp}/folder.html"), "not a report of privrl"),
+        (("{tmp}/damaged",), "Did you mean"),
+    ],
+)
+def test_bad_input_is_refused_and_nothing_is_written(
+    arguments: tuple[str, ...], complaint: str, tmp_path: Path
+) -> None:
+    audit_folder(tmp_path, AUDITED)
+    (tmp_path / "thesis.html").write_text("<h1>years of work</h1>")
+    (tmp_path / "folder.html").mkdir()
+    if "damaged" in arguments[0]:
+        (tmp_path / "damaged" / "policy").mkdir(parents=True)
+        (tmp_path / "damaged" / "policy" / "certificate.json").write_text("{}")
+    before = sorted(path.name for path in tmp_path.rglob("*"))
+    called = call("report", *(argument.format(tmp=tmp_path) for argument in arguments))
+    assert called.code == 2 and called.out == ""
+    assert complaint.format(tmp=tmp_path) in called.err and "Traceback" not in called.err
+    assert sorted(path.name for path in tmp_path.rglob("*")) == before
+    assert (tmp_path / "thesis.html").read_text() == "<h1>years of work</h1>"
+
+
+def test_a_damaged_result_is_refused(policy: Path, tmp_path: Path) -> None:
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "certificate.json").write_text("{}")
+    called = call("report", tmp_path / "damaged")
+    assert called.code == 2 and "not a certificate" in called.err
+    (tmp_path / "damaged" / "certificate.json").write_bytes((policy / "certificate.json").read_bytes())
+    called = call("report", tmp_path / "damaged")
+    assert called.code == 2 and "policy.npz" in called.err
+    assert [path.name for path in tmp_path.iterdir()] == ["damaged"]
