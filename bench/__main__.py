@@ -1,5 +1,7 @@
 """`make bench`: one table of ratios. Both sides of a row compute the same numbers; a mismatch stops the run."""
 
+import platform
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,25 +13,20 @@ from rich.table import Table
 from scipy.optimize import linprog
 
 import privrl
-from bench import local, noise, online, store
-from bench.timing import seconds
+from bench import audit, functional, local, noise, offline, online, scaling, store
+from bench.timing import Row, same, seconds
 from privrl.learners import consistent_counts
 from privrl.mdp import rollout
 from privrl.privacy import Event, SquareRoot, epsilon_of
 from privrl.recipes import Problem, get
 
 
-def same(left: Any, right: Any, tolerance: float = 1e-8) -> None:
-    if not np.allclose(left, right, atol=tolerance, rtol=tolerance):
-        raise SystemExit("a benchmark's two sides disagree")
-
-
-def gram() -> tuple[str, float, float]:
+def gram() -> Row:
     """Feature moments from distinct transitions, against summed outer products over all episodes."""
     env = privrl.envs.SyntheticLinear()
     episodes = env.sample(env.behaviour_policy(), 20_000, jax.random.key(0))
     data = privrl.data.Episodes.of(episodes, num_states=env.num_states, num_actions=env.num_actions)
-    statistic = privrl.statistics.Gram(env.features, 3)
+    statistic = privrl.statistics.Gram(env.features, jnp.asarray(3))
     at_step = data.transitions().step == 3
     rows = jax.tree.map(lambda x: jnp.asarray(x[at_step]), data.transitions())  # as `fit` does
     ours = jax.jit(lambda rows: statistic.of_rows(rows))
@@ -43,7 +40,7 @@ def gram() -> tuple[str, float, float]:
     )
 
 
-def consistency() -> tuple[str, float, float]:
+def consistency() -> Row:
     """The consistency step of APVI: linear programmes row by row, against the closed form."""
     rng = np.random.default_rng(0)
     rows, S, half = 50, 30, 4.0
@@ -71,7 +68,7 @@ def consistency() -> tuple[str, float, float]:
     )
 
 
-def flow() -> tuple[str, float, float]:
+def flow() -> Row:
     """A block of 100,000 episodes under one policy: one by one, against one multinomial flow."""
     env = privrl.envs.RiverSwim(states=6, horizon=20)
     policy = env.uniform_policy()
@@ -85,7 +82,24 @@ def flow() -> tuple[str, float, float]:
     )
 
 
-def seeds() -> tuple[str, float, float]:
+def scheduled(episodes: int = 100_000) -> Row:
+    """A whole scheduled run: people one by one, against flows. The same law; before the first release the same loss."""
+    env = privrl.envs.SyntheticLinear()
+    recipe = get("dp-lsvi-ucb")
+    learner, private = recipe.learner(Problem.of(env)), recipe.privatizer(epsilon=10.0, delta=1e-5)
+
+    def run(flow: bool) -> Any:
+        return privrl.run(env, learner, private, episodes=episodes, key=jax.random.key(0), flow=flow).block_regret
+
+    same(run(flow=True)[:, 0], run(flow=False)[:, 0])
+    return (
+        f"dp-lsvi-ucb, {episodes:,} episodes: one by one / flow",
+        seconds(lambda: run(flow=False), 1),
+        seconds(lambda: run(flow=True), 3),
+    )
+
+
+def seeds() -> Row:
     """Twenty seeds of an online run: one after another, against together."""
     env = privrl.envs.RiverSwim(states=3)
     learner = get("ldp-ucbvi").learner(Problem.of(env))
@@ -102,7 +116,7 @@ def seeds() -> tuple[str, float, float]:
     return "20 seeds of 2,000 users: one by one / together", seconds(apart, 2), seconds(lambda: together(0), 2)
 
 
-def accountant() -> tuple[str, float, float]:
+def accountant() -> Row:
     """Epsilon of 1,000 Gaussian releases: by loss distributions, against the exact formula."""
     from dp_accounting import GaussianDpEvent, SelfComposedDpEvent
     from dp_accounting.pld import PLDAccountant
@@ -117,7 +131,7 @@ def accountant() -> tuple[str, float, float]:
     )
 
 
-def continual() -> tuple[str, float, float]:
+def continual() -> Row:
     """Not time but error: mean squared error of the plain tree over that of square-root blocks, 4,095 prefixes."""
     blocks = len(privrl.privacy.geometric_schedule(4_095, 1.15))
     tree = privrl.privacy.BinaryTree(4_095).mean_squared_error()
@@ -128,23 +142,29 @@ def continual() -> tuple[str, float, float]:
     )
 
 
-def rows() -> Iterator[tuple[str, float, float]]:
+def rows() -> Iterator[Row]:
+    yield from online.rows()
+    yield scheduled()
+    yield from offline.rows()
     for row in (gram, consistency, flow, seeds, accountant, continual):
         yield row()
-    yield online.per_episode()
     yield from (local.report_time(), local.report_bytes())
     yield from (noise.against_philox(), noise.against_laplace(), noise.against_opendp(), store.contributions())
+    yield from (audit.trials(), functional.training())
 
 
 def main() -> None:
     table = Table(title="privrl, ratios in one run (more is better)")
-    for column in ("what", "plain", "privrl", "ratio"):
-        table.add_column(column, justify="left" if column == "what" else "right")
+    for column in ("what: plain / privrl", "plain", "privrl", "ratio"):
+        table.add_column(column, justify="left" if column.startswith("what") else "right")
     for name, plain, ours in rows():
+        print(f"{name}: {plain / ours:.1f}", file=sys.stderr, flush=True)
         table.add_row(name, f"{plain:.4g}", f"{ours:.4g}", f"{plain / ours:.1f}")
-    Console(width=110).print(table)
+    Console(width=130).print(table)
+    print("seconds unless a row says otherwise; processor: " + (platform.processor() or platform.machine()))
     noise.timing()
-    print(f"cost of one private episode: grows like k^{online.exponent():+.3f} with the number of episodes k")
+    for line in scaling.lines():
+        print(line, flush=True)
 
 
 if __name__ == "__main__":

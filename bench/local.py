@@ -10,6 +10,7 @@ from typing import Any
 import jax
 
 import privrl
+from bench.timing import Row
 from privrl import Broadcast, Local
 from privrl.learners import AbstractOnlineLearner
 from privrl.learners._ucrl_vtr import UCRLVTR
@@ -37,12 +38,12 @@ def seconds(learner: AbstractOnlineLearner, privatizer: Local, repeats: int = 15
     return min(times)
 
 
-def report_time() -> tuple[str, float, float]:
+def report_time() -> Row:
     """Seconds of one report."""
     return "a local report, 5 states: dense moments / counts", seconds(*DENSE), seconds(*COUNTS)
 
 
-def report_bytes() -> tuple[str, float, float]:
+def report_bytes() -> Row:
     """Not time but bytes of one report."""
     size = [privrl.Server(*pair, num_users=100).message_bytes for pair in (DENSE, COUNTS)]
     return "bytes of a local report, 5 states: dense moments / counts", float(size[0]), float(size[1])

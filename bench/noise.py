@@ -5,14 +5,14 @@ import time
 import numpy as np
 from scipy import stats
 
-from bench.timing import seconds
+from bench.timing import Row, seconds
 from privrl.privacy._discrete import discrete_gaussian, discrete_laplace
 from privrl.privacy._stream import Stream
 
 S = 2**33
 
 
-def against_philox() -> tuple[str, float, float]:
+def against_philox() -> Row:
     """Exact integer Gaussians from AES, against NumPy's float Gaussians from Philox. A price: at most 5 times."""
     simulated = np.random.Generator(np.random.Philox())
     return (
@@ -22,7 +22,7 @@ def against_philox() -> tuple[str, float, float]:
     )
 
 
-def against_laplace() -> tuple[str, float, float]:
+def against_laplace() -> Row:
     """Exact integer Laplace from AES, against NumPy's float Laplace from Philox."""
     simulated = np.random.Generator(np.random.Philox())
     return (
@@ -32,7 +32,7 @@ def against_laplace() -> tuple[str, float, float]:
     )
 
 
-def against_opendp() -> tuple[str, float, float]:
+def against_opendp() -> Row:
     """Two samplers of the same law on the integers."""
     import opendp.prelude as dp
 

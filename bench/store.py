@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.timing import Row
 from privrl.privacy._store import ReleaseStore
 
 WIDTH = 64  # integers per contribution
@@ -33,7 +34,7 @@ def contribute(store: ReleaseStore, number: int, size: int, start: int = 0) -> l
     return spent
 
 
-def contributions() -> tuple[str, float, float]:
+def contributions() -> Row:
     """A thousand durable contributions: committed one by one, against in one batch."""
     with fresh() as one_by_one, fresh() as together:
         plain = sum(contribute(one_by_one, 1_000, 1))

@@ -1,5 +1,7 @@
 """The contract of `contract.py`, over every recipe and every registered learner."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
@@ -27,7 +29,10 @@ def test_every_registered_learner_has_a_recipe():
 @pytest.mark.parametrize("recipe", OFFLINE, ids=lambda r: r.name)
 def test_offline(recipe):
     env = tiny_world()
-    check_offline(recipe.learner(Problem.of(env)), tiny_data(env))
+    learner = recipe.learner(Problem.of(env))
+    if isinstance(learner, privrl.QLearning):
+        learner = dataclasses.replace(learner, steps=3)  # each step is a question of its own, attacked on its own
+    check_offline(learner, tiny_data(env))
 
 
 @pytest.mark.parametrize("recipe", ONLINE, ids=lambda r: r.name)

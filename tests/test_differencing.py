@@ -1,10 +1,4 @@
-"""The differencing attack: subtract consecutive releases, and what is left is the person who came in between.
-
-The attacker sees everything that is published, user by user: policies, weights, questions, releases and the laws of
-their noise. For every user they guess the first (state, action) as the one whose contribution, together with some next
-state, is nearest to the differences. Where noise is fresh this is no better than a guess; where it is drawn once and
-used again it finds everybody.
-"""
+"""The differencing attack of `privrl.audit`: no better than chance where noise is fresh, and it can find everybody."""
 
 import jax
 import jax.numpy as jnp
@@ -12,11 +6,11 @@ import numpy as np
 import pytest
 
 import privrl
-from privrl._run import asker
+from privrl.audit import differencing, restart_agrees
 from privrl.learners._lsvi_ucb import LSVIUCB
 from privrl.learners._lsvi_ucb_plus_plus import LSVIUCBPlusPlus, published_parameters
-from privrl.mdp import TableFeatures, TabularMDP, Trajectory
-from privrl.privacy import Published, zcdp_rho
+from privrl.mdp import TableFeatures, TabularMDP
+from privrl.privacy import PairingError, Published, zcdp_rho
 from privrl.statistics._regressions import Grams, pack
 
 H, S, A, D, USERS = 2, 3, 4, 5, 400
@@ -35,96 +29,6 @@ def world():
     )
     features = TableFeatures(jnp.asarray(phi))
     return privrl.envs.Env(mdp, features, jnp.full((S, A), 1 / A), "differencing")
-
-
-def published_run(env, learner, privatizer, key):
-    """Users one by one: for each the release after them minus the one before, and what each candidate would add.
-
-    Returns the differences `[users, n]`, the candidates `[users, S A S, n]` (each in units of the noise), and the true
-    (s, a) of each user.
-    """
-    declared = learner.declare(USERS)
-    ledger = privatizer.calibrate(declared)
-    channels = {d.name: privatizer.channel(d, ledger) for d in declared}
-    noise_key, people_key = jax.random.split(key)
-    s, a, after = (x.ravel() for x in np.indices((S, A, S)))
-    first = lambda x: jnp.stack([jnp.asarray(x)] + [jnp.zeros(len(x), int)] * (H - 1), axis=1)  # noqa: E731
-    steps = (first(s), first(a), jnp.zeros((len(s), H)), first(after))
-    candidates = Trajectory(*steps, jnp.ones(len(s), int))
-
-    def white(name, t, i, shape):
-        channel_key = jax.random.fold_in(jax.random.fold_in(noise_key, list(channels).index(name)), t)
-        return jax.random.normal(jax.random.fold_in(channel_key, i), shape)
-
-    @jax.jit
-    def user(carry, t):
-        memory, memories, released = carry
-        asked = {}
-
-        def watch(name, index, question):
-            release = ask(name, index, question)
-            if index == 0:
-                asked[name] = (release, question)
-            return release
-
-        ask, _ = asker(channels, memories, lambda name, i, shape: white(name, t, i, shape))
-        memory, plan = learner.next_plan(memory, released, watch, t)
-        seen = {name: (release.value[0], release.noise.std, None) for name, release in released.items()}
-        for name, (release, question) in asked.items():
-            seen[name] = (release.value if question else release.value[0], release.noise.std, question)
-        record = env.rollout(plan.policy, jax.random.fold_in(people_key, t))
-        memories, released = dict(memories), dict(released)
-        for name, channel in channels.items():
-            term = channel.term(record, plan, t, people_key)
-            fresh = lambda i, name=name, shape=channel.statistic.shape: white(name, t, i, shape)  # noqa: E731
-            memories[name], release = channel.publish(memories[name], term, t, fresh)
-            if release is not None:
-                released[name] = release
-        return (memory, memories, released), (seen, plan, record)
-
-    @jax.jit
-    def compare(seen, plan, later):
-        """Differences that one user explains; a regression only where its question stayed the same."""
-        left, right = [], []
-        for name, channel in channels.items():
-            if name not in seen or seen[name][0].shape != later[name][0].shape:
-                continue
-            value, std, question = seen[name]
-            after, std_after, question_after = later[name]
-            add = jax.vmap(lambda x, c=channel: c.statistic.contribution(x, plan))(candidates)
-            if question is None:
-                add, usable = add[:, 0], 1.0
-            else:
-                answer = channel.statistic.answer
-                add = jax.vmap(lambda total, q=question, f=answer: f(total, (0, q[1])))(add)
-                usable = jnp.all(question[1] == question_after[1]).astype(float)
-            scale = jnp.sqrt(std**2 + std_after**2).max()
-            left.append(usable * (after - value).ravel() / scale)
-            right.append(usable * add.reshape(len(s), -1) / scale)
-        return jnp.concatenate(left), jnp.concatenate(right, axis=1)
-
-    empty = {name: release for name, channel in channels.items() if (release := channel.empty()) is not None}
-    carry = (learner.init(), {name: channel.init() for name, channel in channels.items()}, empty)
-    differences, explained, true = [], [], []
-    previous = None
-    for t in range(USERS):
-        carry, (seen, plan, record) = user(carry, jnp.asarray(t))
-        if previous is not None:
-            left, right = compare(previous[0], previous[1], seen)
-            differences.append(left)
-            explained.append(right)
-            true.append((int(previous[2].states[0]), int(previous[2].actions[0])))
-        previous = (seen, plan, record)
-    return np.asarray(differences), np.asarray(explained), np.asarray(true)
-
-
-def success(differences, explained, true):
-    """How often the nearest candidate is right, and how often it would be if users were shuffled (chance)."""
-    distance = ((differences[:, None] - explained) ** 2).sum(axis=-1)
-    s, a, _ = np.unravel_index(distance.argmin(axis=1), (S, A, S))
-    guessed, right = s * A + a, true[:, 0] * A + true[:, 1]
-    shares = [np.bincount(pairs, minlength=S * A) / len(pairs) for pairs in (guessed, right)]
-    return (guessed == right).mean(), shares[0] @ shares[1]
 
 
 def published(learner, rho):
@@ -153,18 +57,20 @@ def test_differences_of_fresh_releases_say_nothing_about_the_user_in_between(nam
     assert len(learner.blocks(USERS)) == USERS
     rho = zcdp_rho(1.0, 1e-5)
     privatizer = published(learner, rho) if name.endswith("@paper") else privrl.Central(rho=rho)
-    differences, explained, true = published_run(env, learner, privatizer, jax.random.key(0))
-    assert np.abs(explained).max() > 0
-    right, chance = success(differences, explained, true)
-    assert right <= 2 * chance <= 3 / (S * A)
+    report = differencing(env, learner, privatizer, users=USERS, key=jax.random.key(0))
+    assert not report.broken
+    assert report.success <= 2 * report.chance <= 3 / (S * A)
 
 
-def test_the_attack_finds_everybody_where_there_is_no_noise_to_speak_of():
+@pytest.mark.parametrize("name", ["dp-lsvi-ucb++@paper", "dp-lsvi-ucb"])
+def test_the_attack_finds_everybody_where_there_is_no_noise_to_speak_of(name):
     """The same attack at an absurd budget: it is the noise that protects, not the attacker's weakness."""
     env = world()
-    learner = LEARNERS["dp-lsvi-ucb++@paper"](env)
-    right, _ = success(*published_run(env, learner, published(learner, 1e9), jax.random.key(0)))
-    assert right >= 0.99
+    learner = LEARNERS[name](env)
+    privatizer = published(learner, 1e9) if name.endswith("@paper") else privrl.Central(rho=1e9)
+    report = differencing(env, learner, privatizer, users=USERS, key=jax.random.key(0))
+    assert report.success >= 0.99 and report.broken
+    assert report.to_json() == {"users": USERS, "success": report.success, "chance": report.chance, "broken": True}
 
 
 def test_the_attack_finds_everybody_in_the_printed_algorithm():
@@ -189,3 +95,24 @@ def test_the_attack_finds_everybody_in_the_printed_algorithm():
 
     _, guess = min((explain(differences[0] - one) for one in outer), key=lambda found: found[0])
     assert (guess == true).mean() >= 0.99
+
+
+def test_schedules_and_channels_that_the_attack_does_not_suit_are_refused():
+    env = privrl.audit.tiny_world(2, 2, 2)
+    learner = privrl.UCBVI(env.rewards, 2)
+    with pytest.raises(PairingError, match="after every user"):
+        differencing(env, learner, privrl.Central(rho=1.0), users=200, key=jax.random.key(0))
+    single = privrl.UCBVI(env.rewards, 2, first_block=1, growth=1.0001)
+    with pytest.raises(PairingError, match="reports"):
+        differencing(env, single, privrl.Local(epsilon=1.0), users=5, key=jax.random.key(0))
+
+
+def test_starting_again_draws_nothing_again(tmp_path):
+    env = privrl.audit.tiny_world(2, 3, 2)
+    learner = privrl.APVI(3, 2, 2)
+    data = privrl.audit._worlds.data_of(env, learner, 50, jax.random.key(0))
+    private = privrl.Central(epsilon=0.5, delta=1e-5)
+    assert restart_agrees(data, learner, private, tmp_path / "study.db")
+    # New noise would show: another study gives another policy, in at least one of several.
+    policies = [privrl.fit(data, learner, private).policy.probabilities for _ in range(4)]
+    assert any(not np.array_equal(policies[0], other) for other in policies[1:])

@@ -27,7 +27,9 @@ from privrl.learners import (  # noqa: E402
     UCRLVTR,
     VAPVI,
     CautiousLQ,
+    FunctionalReward,
     LSVIUCBPlusPlus,
+    QLearning,
 )
 from privrl.privacy import Central, Certificate, Local, NonPrivate, ReleaseStore  # noqa: E402
 
@@ -50,11 +52,13 @@ __all__ = [
     "Certificate",
     "Client",
     "Controller",
+    "FunctionalReward",
     "LSVIUCBPlusPlus",
     "Local",
     "Message",
     "MessageError",
     "NonPrivate",
+    "QLearning",
     "ReleaseStore",
     "Result",
     "Run",

@@ -28,7 +28,9 @@ from privrl.learners import (
     VAPVI,
     AbstractLearner,
     CautiousLQ,
+    FunctionalReward,
     LSVIUCBPlusPlus,
+    QLearning,
     WeightedLSVIUCB,
 )
 from privrl.learners._apvi import published_parameters as published_apvi
@@ -52,7 +54,7 @@ from privrl.privacy import (
 from privrl.statistics import Counting
 
 Trust = Literal["none", "central", "shuffle", "local"]
-Family = Literal["offline", "online", "control"]
+Family = Literal["offline", "online", "control", "functional"]
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class Problem:
 
     `rewards` are known mean rewards, `arrival_rewards` known payments for entering a state; with neither, rewards are
     estimated and paid for. `terminal` states end an episode; `rewards_at_end` says that only the last step pays.
+    `num_episodes` is how many episodes there are, where that is public and everybody has one.
     """
 
     num_states: int
@@ -72,14 +75,15 @@ class Problem:
     stationary: bool = True
     terminal: tuple[int, ...] = ()
     rewards_at_end: bool = False
+    num_episodes: int | None = None
 
     @classmethod
-    def of(cls, env: Env) -> "Problem":
+    def of(cls, env: Env, num_episodes: int | None = None) -> "Problem":
         """What is public about an environment. Where rewards are paid on arrival, only the payments are known."""
         known = env.rewards if env.arrival is None else None
         sizes = (env.num_states, env.num_actions, env.horizon)
         on_the_way = env.arrival is None or np.delete(np.asarray(env.arrival), list(env.terminal)).any()
-        return cls(*sizes, env.features, known, env.arrival, env.stationary, env.terminal, not on_the_way)
+        return cls(*sizes, env.features, known, env.arrival, env.stationary, env.terminal, not on_the_way, num_episodes)
 
     @classmethod
     def of_table(
@@ -89,20 +93,46 @@ class Problem:
         horizon: int,
         terminal: tuple[int, ...] = (),
         rewards_at_end: bool = False,
+        num_episodes: int | None = None,
     ) -> "Problem":
         """What is public about a stranger's table: sizes, the states that end an episode, and whether only ends pay."""
         features = OneHotFeatures(num_states, num_actions)
-        return cls(num_states, num_actions, horizon, features, terminal=terminal, rewards_at_end=rewards_at_end)
+        return cls(
+            num_states,
+            num_actions,
+            horizon,
+            features,
+            terminal=terminal,
+            rewards_at_end=rewards_at_end,
+            num_episodes=num_episodes,
+        )
+
+
+@dataclass(frozen=True)
+class KnownWorld:
+    """A world on the lattice of [0, 1] whose kernel is public, and whose reward is the secret."""
+
+    transition: Float[Array, "S A S"]
+    horizon: int
+
+    @classmethod
+    def of(cls, env: Env) -> "KnownWorld":
+        """The kernel of an environment, which must be the same at every step."""
+        if not env.stationary:
+            raise ValueError(f"The kernel of `{env.name}` changes from step to step; one kernel for all is needed.")
+        return cls(env.mdp.transition[0], env.horizon)
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A named triple; `learner` builds the learner for a `Problem`, or for an `LQTask` in the family "control".
+    """A named triple; `learner` builds the learner for a `Problem`, for an `LQTask` in the family "control", or for a
+    `KnownWorld` in the family "functional".
 
     `published`, from the declarations and the claimed rho (epsilon and delta for a paper that `claims_epsilon`), is the
     noise of the paper `source` where a recipe has it, and
     `continual` how that paper releases running sums; `printed_scale` is the noise of a paper on local messages.
     A `pure` recipe spends epsilon alone, which is within every (epsilon, delta): a delta is welcome and not needed.
+    `episodes` is how many people are simulated unless it is said otherwise.
     """
 
     name: str
@@ -116,13 +146,16 @@ class Recipe:
     printed_scale: Callable[..., Mapping[str, float]] | None = None
     source: str = ""
     continual: Literal["fresh", "tree"] = "fresh"
+    episodes: int | None = None
 
-    def build(self, env: Env | LQEnv) -> AbstractLearner:
-        """The learner for an environment, from what is public about it."""
+    def build(self, env: Env | LQEnv, num_episodes: int | None = None) -> AbstractLearner:
+        """The learner for an environment, from what is public about it (`num_episodes` where that is, too)."""
         if (self.family == "control") != isinstance(env, LQEnv):
             kind = "linear systems" if self.family == "control" else "finite worlds"
             raise ValueError(f"`{self.name}` is for {kind}, and `{env.name}` is none. See `privrl list recipes`.")
-        return self.learner(env.task if isinstance(env, LQEnv) else Problem.of(env))
+        if isinstance(env, LQEnv):
+            return self.learner(env.task)
+        return self.learner(KnownWorld.of(env) if self.family == "functional" else Problem.of(env, num_episodes))
 
     def privatizer(
         self,
@@ -191,7 +224,9 @@ class Recipe:
 
 
 def _private_siblings(recipe: Recipe) -> str:
-    names = [f"`{r.name}`" for r in recipes.values() if r.name.endswith(f"-{recipe.name}")]
+    private = [r for r in recipes.values() if r.trust != "none"]
+    alike = [r for r in private if r.name.endswith(f"-{recipe.name}") or r.learner is recipe.learner]
+    names = [f"`{r.name}`" for r in alike]
     return " or ".join(names) or "a private recipe"
 
 
@@ -236,6 +271,15 @@ def _tdfp(problem: Problem) -> TDFP:
 
 def _fqi(problem: Problem) -> FQI:
     return FQI(problem.num_states, problem.num_actions, problem.horizon)
+
+
+def _q_learning(problem: Problem) -> QLearning:
+    return QLearning(problem.features, problem.horizon, problem.num_episodes, terminal=problem.terminal)
+
+
+def _functional_reward(world: KnownWorld) -> FunctionalReward:
+    """beta = 4/w: more noise at each point than sqrt3/w, but 40% less power in what is left of it after smoothing."""
+    return FunctionalReward(world.transition, world.horizon, half_width=0.1, beta=40.0)
 
 
 def _pevi(problem: Problem) -> PEVI:
@@ -313,6 +357,8 @@ def _ofu_lq_paper(task: LQTask) -> OFULQ:
     return OFULQ.paper(task)
 
 
+_SAMPLED_FROM = 50_000  # people of which a step of Q-learning draws 500
+
 recipes: dict[str, Recipe] = {
     recipe.name: recipe
     for recipe in (
@@ -350,6 +396,29 @@ recipes: dict[str, Recipe] = {
         Recipe("dp-tdfp", "offline", "central", "TDFP, for many states and few people per state", _tdfp),
         Recipe("fqi", "offline", "none", "fitted Q iteration by gradient steps on whole episodes", _fqi),
         Recipe("dp-fqi", "offline", "central", "FQI with one clipped gradient per episode (DP-SGD)", _fqi),
+        Recipe(
+            "q-learning",
+            "offline",
+            "none",
+            "Q-learning by gradient steps on samples of whole episodes",
+            _q_learning,
+            episodes=_SAMPLED_FROM,
+        ),
+        Recipe(
+            "dp-sgd-q",
+            "offline",
+            "central",
+            "Q-learning with one clipped gradient per sampled episode (DP-SGD)",
+            _q_learning,
+            episodes=_SAMPLED_FROM,
+        ),
+        Recipe(
+            "functional-reward-q",
+            "functional",
+            "central",
+            "planning on a secret reward function that is released once; protects the function, no person",
+            _functional_reward,
+        ),
         Recipe("lsvi-ucb", "online", "none", "optimistic least squares on transition moments", _lsvi_ucb),
         Recipe(
             "dp-lsvi-ucb", "online", "central", "LSVI-UCB on continually released moments, joint privacy", _lsvi_ucb

@@ -97,6 +97,19 @@ def test_local_terms_are_unbiased_with_the_stated_error(privatizer):
     np.testing.assert_array_equal(np.asarray(reports.sum(0)), N)
 
 
+def test_a_vector_is_sent_with_the_noise_of_its_budget():
+    """The noise of one message is its sensitivity over mu: a chi-square test at 4.5 standard errors."""
+    budget = Local(epsilon=1.0, delta=1e-5)
+    ledger = budget.calibrate((Declared("sums", Indicator(), access="running", times=6),))
+    sent = budget.channel(Declared("sums", Indicator(), access="running", times=6), ledger)
+    white = jax.random.normal(jax.random.key(5), (N, 3))
+    record = jnp.asarray(1)
+    reports = jax.vmap(lambda z: sent.report(record, None, jnp.zeros((), int), z))(white)
+    scale = Indicator().l2("replace-one") / ledger.parameter("sums")
+    z = (np.asarray(reports) - np.eye(3)[1]) / scale
+    assert abs((z**2).sum() - z.size) < 4.5 * (2 * z.size) ** 0.5
+
+
 def test_local_without_noise_is_exact():
     made = channel(Local(epsilon=float("inf")))
     value, _ = made.term(jnp.asarray(2), None, jnp.asarray(0), jax.random.key(0))

@@ -109,6 +109,9 @@ def test_rows_and_compressed_rows_equal_sums_over_episodes():
     for statistic, by_episode in expected:
         np.testing.assert_allclose(statistic.total(jax.tree.map(jnp.asarray, batch), None), by_episode, atol=1e-10)
         np.testing.assert_allclose(statistic.of_rows(compressed(flat)), by_episode, atol=1e-10)
+        slots, blocks = statistic.terms(compressed(flat))  # these go to the lattice, where there is no matrix product
+        added = jnp.zeros((1, *blocks.shape[1:])).at[slots].add(blocks).reshape(statistic.shape)
+        np.testing.assert_allclose(added, by_episode, atol=1e-10)
 
 
 def compressed(rows):

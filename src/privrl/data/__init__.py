@@ -7,6 +7,7 @@ from privrl.data._minari import from_minari as from_minari
 from privrl.data._parquet import ParquetEpisodes as ParquetEpisodes
 from privrl.data._parquet import read_parquet as read_parquet
 from privrl.data._part import Part as Part
+from privrl.data._reward_function import RewardFunction as RewardFunction
 from privrl.data._schema import Bounds as Bounds
 from privrl.data._schema import Schema as Schema
 from privrl.data._schema import TableError as TableError

@@ -7,6 +7,7 @@ from privrl.envs._base import Env
 from privrl.envs._gymnasium import FromGymnasium
 from privrl.envs._hard_mixture import HardMixture, hard_mixture
 from privrl.envs._icu_sepsis import ICUSepsis
+from privrl.envs._interval_walk import IntervalWalk
 from privrl.envs._linriver import LinRiver
 from privrl.envs._lq import LQ2D, LQ4D, Glucose, LQEnv, LQScalar
 from privrl.envs._registry import make, names
@@ -19,6 +20,7 @@ __all__ = [
     "Glucose",
     "HardMixture",
     "ICUSepsis",
+    "IntervalWalk",
     "LQ2D",
     "LQ4D",
     "LQEnv",

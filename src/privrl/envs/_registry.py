@@ -12,6 +12,7 @@ from privrl.envs._base import Env
 from privrl.envs._gymnasium import FromGymnasium
 from privrl.envs._hard_mixture import HardMixture
 from privrl.envs._icu_sepsis import ICUSepsis
+from privrl.envs._interval_walk import IntervalWalk
 from privrl.envs._linriver import LinRiver
 from privrl.envs._lq import LQ2D, LQ4D, Glucose, LQEnv, LQScalar
 from privrl.envs._riverswim import RiverSwim, RiverSwimInhomogeneous
@@ -24,6 +25,7 @@ _BUILDERS: dict[str, Callable[..., Env | LQEnv]] = {
     "linriver": LinRiver,
     "hard-mixture": HardMixture,
     "icu-sepsis": ICUSepsis,
+    "interval-walk": IntervalWalk,
     "lq-scalar": LQScalar,
     "lq-2d": LQ2D,
     "lq-4d": LQ4D,

@@ -76,8 +76,8 @@ _NOTION = {
     "readers pool what they know.",
     "joint": "Whoever ran the service. What one {unit} was shown was chosen with its own record in view and is not "
     "covered; everything that all the others were shown is.",
-    "shuffle": "Nobody, as long as the shuffler does its work: answers were randomised on the {unit}'s own device, and the "
-    "shuffler passed them on without saying whose they are.",
+    "shuffle": "Nobody, as long as the shuffler does its work: answers were randomised on the {unit}'s own device, and "
+    "the shuffler passed them on without saying whose they are.",
     "local": "Nobody. Noise was added before anything left the {unit}'s own device.",
 }
 

@@ -5,11 +5,13 @@ from privrl.learners._base import AbstractLearner, AbstractOfflineLearner, Abstr
 from privrl.learners._cautious_lq import CautiousLQ
 from privrl.learners._consistency import consistent_counts
 from privrl.learners._fqi import FQI
+from privrl.learners._functional_reward import FunctionalReward
 from privrl.learners._lsvi_ucb import LSVIUCB
 from privrl.learners._lsvi_ucb_plus_plus import LSVIUCBPlusPlus
 from privrl.learners._lsvi_ucb_weighted import WeightedLSVIUCB
 from privrl.learners._ofu_lq import OFULQ
 from privrl.learners._pevi import PEVI
+from privrl.learners._q_learning import QLearning
 from privrl.learners._tdfp import TDFP
 from privrl.learners._ucbvi import UCBVI
 from privrl.learners._ucrl_vtr import UCRLVTR
@@ -21,6 +23,8 @@ registry: tuple[type[AbstractLearner], ...] = (
     APVI,
     TDFP,
     FQI,
+    QLearning,
+    FunctionalReward,
     UCBVI,
     UCRLVTR,
     LSVIUCB,
@@ -45,8 +49,10 @@ __all__ = [
     "AbstractOnlineLearner",
     "Ask",
     "CautiousLQ",
+    "FunctionalReward",
     "LSVIUCBPlusPlus",
     "Plan",
+    "QLearning",
     "WeightedLSVIUCB",
     "consistent_counts",
     "registry",

@@ -28,7 +28,7 @@ from privrl.mdp import TabularPolicy
 from privrl.privacy import Declared
 from privrl.statistics._gradients import BellmanGradient, EpisodeCount
 
-_COUNT_SHARE = 0.002  # of the budget: a standard deviation of 80 episodes at epsilon = 1, delta = 1e-5
+COUNT_SHARE = 0.002  # of the budget: a standard deviation of 80 episodes at epsilon = 1, delta = 1e-5
 
 
 class FQI(AbstractOfflineLearner):
@@ -79,16 +79,16 @@ class FQI(AbstractOfflineLearner):
         }
 
     def declare(self) -> tuple[Declared, ...]:
-        gradient = Declared("gradient", times=self.steps, weight=1 - _COUNT_SHARE, sampling=self.sampling)
+        gradient = Declared("gradient", times=self.steps, weight=1 - COUNT_SHARE, sampling=self.sampling)
         if self.num_episodes is not None:
             return (gradient,)
-        return (Declared("episodes", EpisodeCount(), weight=_COUNT_SHARE), gradient)
+        return (Declared("episodes", EpisodeCount(), weight=COUNT_SHARE), gradient)
 
     def fit(self, ask: Ask) -> TabularPolicy:
         S, A, H = self.num_states, self.num_actions, self.horizon
         rate = S * A / (9 * H) if self.learning_rate is None else self.learning_rate
         Q = jnp.zeros((S, A))
-        step_size = rate / (self.sampling * self._episodes(ask))
+        step_size = rate / (self.sampling * number_of_episodes(ask, self.num_episodes))
         last = []
         for k in range(self.steps):
             gradient = ask("gradient", BellmanGradient(Q, H, self.clip, self.discount, self.terminal))
@@ -98,9 +98,10 @@ class FQI(AbstractOfflineLearner):
         average = jnp.stack(last).mean(axis=0)
         return TabularPolicy.greedy(jnp.broadcast_to(average, (H, S, A)))
 
-    def _episodes(self, ask: Ask) -> Float[Array, ""]:
-        """The number of episodes; a noisy one is taken to be no smaller than its own noise."""
-        if self.num_episodes is not None:
-            return jnp.asarray(float(self.num_episodes))
-        count = ask("episodes")
-        return jnp.maximum(jnp.asarray(count.value), jnp.maximum(3 * count.noise.std, 1.0))
+
+def number_of_episodes(ask: Ask, public: int | None) -> Float[Array, ""]:
+    """The public number, or the release `episodes`, which is taken to be no smaller than its own noise."""
+    if public is not None:
+        return jnp.asarray(float(public))
+    count = ask("episodes")
+    return jnp.maximum(jnp.asarray(count.value), jnp.maximum(3 * count.noise.std, 1.0))

@@ -2,7 +2,7 @@
 
 from privrl.statistics._counts import Counting, RewardSums, TransitionCounts, VisitCounts
 from privrl.statistics._differences import Differences, ReturnsToGo
-from privrl.statistics._gradients import BellmanGradient, EpisodeCount
+from privrl.statistics._gradients import BellmanGradient, EpisodeCount, ParameterGradient
 from privrl.statistics._innovations import FirstStates, Innovations, Surprise
 from privrl.statistics._mixtures import MixtureMoments, feature_embedding, feature_norm
 from privrl.statistics._moments import Gram, Targets
@@ -22,6 +22,7 @@ __all__ = [
     "Grams",
     "Innovations",
     "MixtureMoments",
+    "ParameterGradient",
     "Regressions",
     "ReturnsToGo",
     "RewardSums",

@@ -1,14 +1,15 @@
-"""The gradient of one person's squared temporal differences, clipped: a step of fitted Q iteration.
+"""The gradient of one person's squared temporal differences, clipped: a step of Q-learning on whole episodes.
 
-With Q public (from earlier releases) and y = r + discount max_a' Q(s', a'), the loss of an episode is half the sum of
-(Q(s,a) - y)^2 over its steps, and its gradient, targets held fixed, is the table that has in cell (s, a) the sum of
-Q(s,a) - y over the steps that took it. The *whole episode's* gradient is clipped, not each step's.
+With Q public (from earlier releases) and y = r + discount max_a' Q'(s', a'), the loss of an episode is half the sum of
+(Q(s,a) - y)^2 over its steps; Q' is Q itself or an earlier one. With the targets held fixed, its gradient in a table Q
+has in cell (s, a) the sum of Q(s,a) - y over the steps that took it; in the parameters theta of any other Q it is that
+table times dQ(s,a)/dtheta, summed over cells. The *whole episode's* gradient is clipped, not each step's.
 
-**Formal guarantee** (for all records and every Q). What is summed has L2 norm at most C. Two such tables may point in
+**Formal guarantee** (for all records and every Q). What is summed has L2 norm at most C. Two gradients may point in
 opposite directions (one episode wants Q(s,a) up, another wants it down), so replacing a person moves the sum by up to
-2C, adding one by C. An episode fills at most n = min(H, SA) cells, so its L1 norm is at most C sqrt(n). The norm is
-that of the cells: differences at one (s, a) are added first, so visits that pull the same way cannot hide in a sum of
-squares of single steps.
+2C, adding one by C. A gradient of n entries (n = min(H, SA) cells of a table, or all parameters) has L1 norm at most
+C sqrt(n). The norm is that of the whole gradient: differences at one (s, a) are added first, so visits that pull the
+same way cannot hide in a sum of squares of single steps.
 """
 
 import math
@@ -16,7 +17,7 @@ from typing import Any, Literal
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from privrl.mdp import Trajectory, Transitions
 from privrl.privacy import AbstractStatistic, Adjacency, clip_by_norm
@@ -24,8 +25,27 @@ from privrl.statistics._counts import first_visits, same_pair
 from privrl.statistics._rows import AbstractRowStatistic, clipped_reward, within
 
 
+def temporal_differences(
+    rows: Transitions,
+    values: Float[Array, "S A"],
+    targets: Float[Array, "S A"] | None,
+    horizon: int,
+    discount: float,
+    terminal: tuple[int, ...],
+) -> tuple[Bool[Array, " N"], Float[Array, " N"]]:
+    """Which rows count, and Q(s,a) - r - discount max_a' Q'(s',a') of each (0 where it does not count)."""
+    S, A = values.shape
+    counted = within(rows, S, A, "ignored") & (rows.count > 0) & (rows.step < horizon)
+    s, a = jnp.where(counted, rows.state, 0), jnp.where(counted, rows.action, 0)
+    continues = within(rows, S, A, "needed")
+    V = (values if targets is None else targets).max(axis=-1).at[jnp.asarray(terminal, int)].set(0.0)
+    following = jnp.where(continues, V[jnp.where(continues, rows.next_state, 0)], 0.0)
+    difference = values[s, a] - clipped_reward(rows) - discount * following
+    return counted, jnp.where(counted, difference, 0.0)
+
+
 class BellmanGradient(AbstractRowStatistic):
-    """Sum over episodes of the clipped gradient of half their squared temporal differences.
+    """Sum over episodes of the clipped gradient of half their squared temporal differences, in a table Q.
 
     Arguments:
         values: the public Q `[S, A]`.
@@ -33,6 +53,7 @@ class BellmanGradient(AbstractRowStatistic):
         norm: C, the clip level of one episode.
         discount: of the next value.
         terminal: public states after which nothing comes; a next state that was not recorded is such an end too.
+        targets: Q' `[S, A]`, from which the next value is taken; `values` if left out.
     """
 
     values: Float[Array, "S A"]
@@ -40,6 +61,7 @@ class BellmanGradient(AbstractRowStatistic):
     norm: float = eqx.field(static=True)
     discount: float = eqx.field(static=True, default=0.95)
     terminal: tuple[int, ...] = eqx.field(static=True, default=())
+    targets: Float[Array, "S A"] | None = None
     plain: Literal[False] = eqx.field(static=True, default=False, init=False)
     stage: None = eqx.field(static=True, default=None, init=False)
     symmetric: bool = eqx.field(static=True, default=False, init=False)
@@ -50,22 +72,17 @@ class BellmanGradient(AbstractRowStatistic):
 
     def rows(self, trajectory: Trajectory) -> Transitions:
         """One row per visited cell (the first visit), with the cell's part of the clipped gradient as its `reward`."""
-        S, A = self.values.shape
         rows = Transitions.of(trajectory)
-        counted = within(rows, S, A, "ignored") & (rows.count > 0) & (rows.step < self.horizon)
-        s, a = jnp.where(counted, rows.state, 0), jnp.where(counted, rows.action, 0)
-        continues = within(rows, S, A, "needed")
-        V = self.values.max(axis=-1).at[jnp.asarray(self.terminal, int)].set(0.0)
-        following = jnp.where(continues, V[jnp.where(continues, rows.next_state, 0)], 0.0)
-        difference = self.values[s, a] - clipped_reward(rows) - self.discount * following
-        difference = jnp.where(counted, difference, 0.0)
+        counted, difference = temporal_differences(
+            rows, self.values, self.targets, self.horizon, self.discount, self.terminal
+        )
         first = counted & first_visits(rows, counted)
         together = jnp.where(same_pair(rows) & first[:, None], difference[None, :], 0.0).sum(axis=-1)
         gradient = clip_by_norm(together, self.norm)
         return eqx.tree_at(lambda r: (r.count, r.reward), rows, (first.astype(float), gradient))
 
     def terms(self, rows: Transitions) -> tuple[Int[Array, " N"], Float[Array, " N"]]:
-        S, A = self.values.shape
+        S, A = self.shape
         inside = within(rows, S, A, "ignored")
         return jnp.where(inside, rows.state * A + rows.action, 0), jnp.where(inside, rows.reward, 0.0)
 
@@ -74,6 +91,51 @@ class BellmanGradient(AbstractRowStatistic):
 
     def l1(self, adjacency: Adjacency) -> float:
         return self.l2(adjacency) * math.sqrt(min(self.horizon, math.prod(self.shape)))
+
+
+class ParameterGradient(AbstractStatistic):
+    """Sum over episodes of the same clipped gradient, in the parameters of a Q that is no table.
+
+    Arguments:
+        values: the public Q `[S, A]`.
+        slopes: dQ(s,a)/dtheta `[S, A, d]`, public: the features of a linear Q, the Jacobian of a network.
+        horizon: the largest number of steps of an episode.
+        norm: C, the clip level of one episode.
+        discount: of the next value.
+        terminal: public states after which nothing comes; a next state that was not recorded is such an end too.
+        targets: Q' `[S, A]`, from which the next value is taken; `values` if left out.
+    """
+
+    values: Float[Array, "S A"]
+    slopes: Float[Array, "S A d"]
+    horizon: int = eqx.field(static=True)
+    norm: float = eqx.field(static=True)
+    discount: float = eqx.field(static=True, default=0.95)
+    terminal: tuple[int, ...] = eqx.field(static=True, default=())
+    targets: Float[Array, "S A"] | None = None
+    symmetric: bool = eqx.field(static=True, default=False, init=False)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.slopes.shape[-1:]
+
+    def contribution(self, record: Trajectory, question: Any) -> Float[Array, " d"]:
+        del question
+        S, A, d = self.slopes.shape
+        rows = Transitions.of(record)
+        counted, difference = temporal_differences(
+            rows, self.values, self.targets, self.horizon, self.discount, self.terminal
+        )
+        cell = jnp.where(counted, rows.state * A + rows.action, 0)
+        table = jnp.zeros(S * A).at[cell].add(difference)
+        gradient = jnp.matmul(table, self.slopes.reshape(S * A, d), precision="highest")
+        return clip_by_norm(gradient, self.norm)
+
+    def l2(self, adjacency: Adjacency) -> float:
+        return (2.0 if adjacency == "replace-one" else 1.0) * self.norm
+
+    def l1(self, adjacency: Adjacency) -> float:
+        return self.l2(adjacency) * math.sqrt(self.slopes.shape[-1])
 
 
 class EpisodeCount(AbstractStatistic):

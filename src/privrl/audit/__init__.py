@@ -1,0 +1,39 @@
+"""Attacks on everything here: what a privacy claim promises, and what an attacker can prove against it.
+
+`lower_bound("dp-pevi", key=key)` runs a recipe in two worlds that differ in one person and says how large its epsilon
+must be, at least. A bound below the claim proves nothing; one above it proves the claim false.
+"""
+
+from privrl.audit._bounds import (
+    epsilon_lower,
+    gdp_epsilon_lower,
+    mu_lower,
+    one_run_epsilon,
+    rate_bounds,
+)
+from privrl.audit._differencing import DifferencingReport, differencing, restart_agrees
+from privrl.audit._empirical import bound_of, lower_bound, lower_bounds
+from privrl.audit._one_run import OneRunReport, one_run
+from privrl.audit._report import AuditReport, plot
+from privrl.audit._sensitivity import Sensitivity
+from privrl.audit._worlds import tiny_world
+
+__all__ = [
+    "AuditReport",
+    "DifferencingReport",
+    "OneRunReport",
+    "Sensitivity",
+    "bound_of",
+    "differencing",
+    "epsilon_lower",
+    "gdp_epsilon_lower",
+    "lower_bound",
+    "lower_bounds",
+    "mu_lower",
+    "one_run",
+    "one_run_epsilon",
+    "plot",
+    "rate_bounds",
+    "restart_agrees",
+    "tiny_world",
+]

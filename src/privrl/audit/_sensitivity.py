@@ -1,0 +1,162 @@
+"""Sensitivity search: can any two people move a release further than its noise is made for?
+
+Every pair of records of a tiny world, or random, extreme and malformed ones, and from the best pair found onwards a
+climb: change something on either side, keep what moves the two further apart.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import jax
+import numpy as np
+from jaxtyping import Float, Int
+
+from privrl.audit._records import joined, mutated, picked
+from privrl.audit._statistics import CHUNK, Asked
+from privrl.privacy import Adjacency
+
+Norm = Literal["l2", "l1"]
+_ALIKE = 6  # of the releases of one name, so many are searched: the first, the last, and some in between
+_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """The furthest that one person was found to move a release, beside what its noise is calibrated for.
+
+    A ratio above 1 refutes the declared sensitivity. One far below 1 means that the bound is loose, or that the search
+    is weak; it is no fault.
+    """
+
+    release: str
+    statistic: str
+    adjacency: Adjacency
+    norm: Norm
+    found: float
+    declared: float
+
+    @property
+    def ratio(self) -> float:
+        return self.found / self.declared
+
+    @property
+    def broken(self) -> bool:
+        return not self.ratio <= 1.0 + _TOLERANCE
+
+    def to_json(self) -> dict[str, Any]:
+        found = self.found if math.isfinite(self.found) else "inf"
+        return asdict(self) | {"found": found, "ratio": self.ratio if math.isfinite(self.ratio) else "inf"}
+
+
+def search(
+    asked: Sequence[Asked],
+    records: Any,
+    rng: np.random.Generator,
+    *,
+    rounds: int = 12,
+    norms: tuple[Norm, ...] = ("l2",),
+) -> tuple[Sensitivity, ...]:
+    """The worst found for every release name, relation and norm, by `rounds` of climbing from stacked `records`."""
+    found: dict[tuple[str, str, Adjacency, Norm], Sensitivity] = {}
+    for one in _some_of_each(asked):
+        kind = type(one.statistic).__name__
+        X = one.answers(records)
+        i, j, _ = farthest(X)
+        pair = climbed(one.answers, joined(*(picked(records, np.array([k])) for k in (i, j))), rng, rounds)
+        X = np.concatenate([X, one.answers(pair)])
+        for norm in norms:
+            sizes: dict[Adjacency, float] = {"replace-one": _diameter(X, norm), "add-remove": _radius(X, norm)}
+            for adjacency, size in sizes.items():
+                declared = _declared(one, norm, adjacency)
+                if declared is None:
+                    continue
+                new = Sensitivity(one.name, kind, adjacency, norm, size, declared)
+                old = found.get((one.name, kind, adjacency, norm))
+                if old is None or not new.ratio <= old.ratio:
+                    found[one.name, kind, adjacency, norm] = new
+    return tuple(found.values())
+
+
+def climbed(
+    answers: Callable[[Any], Float[np.ndarray, "N D"]], pair: Any, rng: np.random.Generator, rounds: int
+) -> Any:
+    """Two stacked records at least as far apart as the given two, after `rounds` of random changes to both."""
+    half = CHUNK // 2
+    for _ in range(rounds):
+        crowd = joined(*(picked(pair, np.full(half, side)) for side in (0, 1)))
+        changed = mutated(crowd, rng)
+        for side in (0, half):  # the two as they are stay in the running
+            changed = jax.tree.map(lambda new, old, at=side: _with(new, at, old[at]), changed, crowd)
+        X = answers(changed)
+        left, right = X[:half], X[half:]
+        if not np.isfinite(X).all():
+            return picked(changed, np.array([int(np.argmin(np.isfinite(X).all(axis=1))), half]))
+        i, j = np.unravel_index(int(_squared(left, right).argmax()), (half, half))
+        pair = picked(changed, np.array([i, half + j]))
+    return pair
+
+
+def farthest(X: Float[np.ndarray, "N D"]) -> tuple[int, int, float]:
+    """The two rows furthest apart in L2 norm; a row that is not finite is infinitely far from everything."""
+    broken = ~np.isfinite(X).all(axis=1)
+    if broken.any():
+        return int(np.argmax(broken)), 0, math.inf
+    _, first = np.unique(X, axis=0, return_index=True)
+    rows = X[first]
+    best = (0, 0, -1.0)
+    for start in range(0, len(rows), 1024):
+        squares = _squared(rows[start : start + 1024], rows)
+        row, column = divmod(int(squares.argmax()), len(rows))
+        if squares[row, column] > best[2]:
+            best = (int(first[start + row]), int(first[column]), float(squares[row, column]))
+    i, j, _ = best
+    return i, j, float(np.linalg.norm(X[i] - X[j]))
+
+
+def _squared(left: Float[np.ndarray, "N D"], right: Float[np.ndarray, "M D"]) -> Float[np.ndarray, "N M"]:
+    return (left**2).sum(1)[:, None] + (right**2).sum(1)[None, :] - 2.0 * left @ right.T
+
+
+def _diameter(X: Float[np.ndarray, "N D"], norm: Norm) -> float:
+    if not np.isfinite(X).all():
+        return math.inf
+    if norm == "l2":
+        return farthest(X)[2]
+    rows = np.unique(X, axis=0)
+    rows = rows[np.argsort(-np.abs(rows).sum(axis=1))[:800]]  # the largest reach furthest
+    return max(float(np.abs(rows - row[None]).sum(axis=1).max()) for row in rows)
+
+
+def _radius(X: Float[np.ndarray, "N D"], norm: Norm) -> float:
+    if not np.isfinite(X).all():
+        return math.inf
+    return float(np.linalg.norm(X, axis=1).max() if norm == "l2" else np.abs(X).sum(axis=1).max())
+
+
+def _declared(asked: Asked, norm: Norm, adjacency: Adjacency) -> float | None:
+    """The declared bound; `None` where the statistic has none, as symmetric matrices in L1 norm."""
+    if norm == "l2":
+        return float(asked.statistic.l2(adjacency))
+    if asked.statistic.symmetric:
+        return None
+    try:
+        return float(asked.statistic.l1(adjacency))
+    except ValueError:  # "is released with Gaussian noise"
+        return None
+
+
+def _some_of_each(asked: Sequence[Asked]) -> list[Asked]:
+    chosen: list[Asked] = []
+    for name in dict.fromkeys(one.name for one in asked):
+        alike = [one for one in asked if one.name == name]
+        spots: Int[np.ndarray, " k"] = np.unique(np.linspace(0, len(alike) - 1, min(_ALIKE, len(alike))).astype(int))
+        chosen.extend(alike[i] for i in spots)
+    return chosen
+
+
+def _with(leaf: np.ndarray, at: int, value: Any) -> np.ndarray:
+    leaf = np.array(leaf)
+    leaf[at] = value
+    return leaf

@@ -1,0 +1,93 @@
+"""Canaries in one fit: everybody is found without noise, nothing is refuted with it, too little noise is caught."""
+
+import jax
+import numpy as np
+import pytest
+
+import privrl
+from privrl._fit import _Records
+from privrl.audit import one_run, tiny_world
+from privrl.audit._one_run import WithCanaries, _invented
+from privrl.audit._worlds import data_of
+from privrl.data import Part
+from privrl.learners import APVI, VAPVI
+from privrl.mdp import OneHotFeatures
+from privrl.privacy import GaussianNoise
+from privrl.statistics import TransitionCounts
+
+S, A, H = 20, 4, 3
+LEARNER = APVI(S, A, H)
+
+
+def table(learner=LEARNER, people=300):
+    return data_of(tiny_world(H, S, A), learner, people, jax.random.key(0))
+
+
+def test_a_fit_without_noise_gives_every_canary_away():
+    report = one_run(table(), LEARNER, privrl.NonPrivate(), canaries=60, key=jax.random.key(1))
+    assert report.correct == report.guesses == 30 and report.epsilon_lower > 2
+    assert not report.broken  # nothing was claimed
+    assert report.to_json()["epsilon_claimed"] == "inf" and report.to_json()["trials"] == 1
+
+
+@pytest.mark.parametrize("adjacency", ["replace-one", "add-remove"])
+def test_a_private_fit_is_not_accused(adjacency):
+    private = privrl.Central(epsilon=1.0, delta=1e-5, adjacency=adjacency)
+    report = one_run(table(), LEARNER, private, canaries=60, key=jax.random.key(2), confidence=0.999)
+    assert not report.broken and report.epsilon_lower < report.epsilon_claimed <= 1.0
+    assert ("empty record" in report.relation) == (adjacency == "replace-one")
+    assert "do not publish" in str(report)
+
+
+def test_too_little_noise_is_caught(monkeypatch):
+    scaled = GaussianNoise.scaled
+    monkeypatch.setattr(GaussianNoise, "scaled", lambda self, white: scaled(self, white) / 50)
+    private = privrl.Central(epsilon=1.0, delta=1e-5)
+    report = one_run(table(), LEARNER, private, canaries=120, key=jax.random.key(3), confidence=0.999)
+    assert report.broken and report.epsilon_lower > 1.5
+
+
+def test_noise_of_the_operating_system():
+    """Exact noise, at a budget at which the coins show through."""
+    report = one_run(table(), LEARNER, privrl.Central(epsilon=1e5, delta=1e-5), canaries=40)
+    assert report.correct >= 0.9 * report.guesses and not report.broken
+
+
+@pytest.mark.slow
+def test_canaries_of_a_group_are_found():
+    """With disjoint groups, the group of a canary being secret, at a budget at which the coins show through."""
+    learner = VAPVI(OneHotFeatures(S, A), H, split=True, calibration="paper")
+    report = one_run(
+        table(learner), learner, privrl.Central(epsilon=1e5, delta=1e-5), canaries=40, key=jax.random.key(4)
+    )
+    assert report.correct >= 0.8 * report.guesses and not report.broken
+
+
+def test_sums_with_canaries_are_sums_of_people_and_canaries():
+    people, rng = table().bounded(S, A), np.random.default_rng(0)
+    canaries, coins = _invented(people.bounds, 30, rng), rng.random(30) < 0.5
+    both = WithCanaries(people, canaries, coins)
+    statistic = TransitionCounts(S, A, H, "first-visit")
+    added = np.asarray(jax.vmap(statistic.contribution, in_axes=(0, None))(canaries, None))[coins].sum(axis=0)
+    total = np.asarray(_Records(both).total(statistic, None))
+    np.testing.assert_allclose(total, np.asarray(_Records(people).total(statistic, None)) + added, atol=1e-12)
+    assert (both.num_units, both.num_episodes) == (330, 300 + coins.sum())
+    assert 0 < coins.sum() < 30
+    chosen = np.zeros(330, bool)
+    chosen[300:] = True
+    alone = np.asarray(_Records(Part(both, chosen)).total(statistic, None))
+    np.testing.assert_allclose(alone, added, atol=1e-12)
+
+
+def test_canaries_are_valid_people():
+    bounds = table().bounds
+    canaries = _invented(bounds, 200, np.random.default_rng(1))
+    again = privrl.data.Episodes.of(canaries, num_states=S, num_actions=A, reward_range=bounds.reward_range)
+    assert again.num_episodes == 200
+    assert set(np.unique(canaries.rewards)) == set(bounds.reward_range)
+
+
+@pytest.mark.parametrize("wrong", [{"canaries": 0}, {"canaries": 5, "guesses": 6}, {"canaries": 5, "guesses": 0}])
+def test_nonsense_is_refused(wrong):
+    with pytest.raises(ValueError, match="canaries"):
+        one_run(table(), LEARNER, privrl.NonPrivate(), **wrong)

@@ -1,0 +1,81 @@
+"""The plain renderings that `make bench` measures against compute what privrl computes; nothing is timed here."""
+
+import jax
+import numpy as np
+import pytest
+from bench import offline, online, roofline, timing
+from bench.as_written import apvi, counts, greedy, lsvi_ucb, vapvi
+
+import privrl
+from privrl.audit import tiny_world
+from privrl.learners import APVI, VAPVI
+from privrl.statistics import TransitionCounts
+
+
+@pytest.mark.parametrize("tabulated", [False, True])
+def test_a_plan_as_written_is_the_learners_plan(tabulated):
+    env = tiny_world()
+    people, learner = offline.sampled(env, 30), online.agent(env)
+    public = (np.asarray(env.features.table), np.asarray(env.rewards), float(learner.bonus), float(learner.ridge))
+    Q = lsvi_ucb(people, *public, tabulated=tabulated)
+    np.testing.assert_allclose(Q, online.planned(learner, people), rtol=1e-8, atol=1e-8)
+    assert np.ptp(Q[0]) > 0.1  # not all cut to one bound
+
+
+@pytest.mark.slow  # `make bench` checks the same at its own size
+def test_careful_numpy_meets_the_same_people_and_ends_with_the_same_policy():
+    env = tiny_world()
+    learner, key, episodes = online.agent(env), jax.random.key(3), 12
+    run = privrl.run(env, learner, privrl.NonPrivate(), episodes=episodes, seeds=2, key=key)
+    for seed, own in enumerate(jax.random.split(key, (1, 2))[0]):
+        total, met = online.careful(env, learner, online.luck(env, episodes, own))
+        np.testing.assert_allclose(total, run.total_regret[seed], rtol=1e-8)
+        public = (np.asarray(env.features.table), np.asarray(env.rewards), float(learner.bonus), float(learner.ridge))
+        np.testing.assert_allclose(greedy(lsvi_ucb(met, *public)), run.policy.probabilities[seed], atol=1e-8)
+
+
+def test_vapvi_as_written_is_the_fit():
+    env = privrl.envs.SyntheticLinear(horizon=5)  # long enough for variances above 1 to be possible
+    people, learner = offline.sampled(env, 200), VAPVI(env.features, 5, bonus=0.01, calibration="paper")
+    pi = vapvi(people, np.asarray(env.features.table), learner.bonus, learner.ridge)
+    np.testing.assert_allclose(pi, offline.fitted(env, people, learner), atol=1e-8)
+    assert not np.allclose(pi, 1 / env.num_actions)
+
+
+def test_apvi_as_written_is_the_fit():
+    env = tiny_world()
+    people = offline.sampled(env, 500)
+    learner = APVI(env.num_states, env.num_actions, env.horizon, rewards=env.rewards, calibration="paper")
+    pi = apvi(people, np.asarray(env.rewards), learner.failure)
+    np.testing.assert_allclose(pi, offline.fitted(env, people, learner), atol=1e-8)
+    assert not np.allclose(pi, 1 / env.num_actions)
+
+
+def test_counts_one_by_one_are_the_statistic():
+    env = tiny_world()
+    people, (S, A, H) = offline.sampled(env, 200), (env.num_states, env.num_actions, env.horizon)
+    rows = jax.tree.map(jax.numpy.asarray, offline.dataset(env, people).transitions())
+    ours = TransitionCounts(S, A, H).of_rows(rows)
+    np.testing.assert_array_equal(counts(people, S, A), ours)
+
+
+def test_growth_and_agreement():
+    assert timing.exponent({10: 3.0, 100: 30.0, 1_000: 300.0}) == pytest.approx(1.0)
+    assert timing.exponent({10: 7.0, 1_000: 7.0}) == pytest.approx(0.0, abs=1e-12)
+    timing.same([1.0], [1.0 + 1e-10])
+    with pytest.raises(SystemExit, match="disagree"):
+        timing.same([1.0], [1.0 + 1e-6])
+
+
+def test_xla_counts_a_loop_once():
+    """What `bench.roofline` relies on; if it changes, its charge for an episode is wrong."""
+
+    def cost(steps: int) -> roofline.Cost:
+        def body(x, _):
+            return jax.numpy.sin(x @ x), None
+
+        looped = jax.jit(lambda x: jax.lax.scan(body, x, None, length=steps)[0])
+        return roofline.Cost.of(looped.lower(jax.numpy.ones((8, 8))).compile())
+
+    assert cost(10).flops == cost(1_000).flops >= 2 * 8**3
+    assert cost(10).bytes == cost(1_000).bytes > 0
