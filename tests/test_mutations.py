@@ -1,7 +1,7 @@
 """Breaks the privacy of a copy of privrl, one line at a time, and sees to it that some test notices.
 
 Each mutation halves noise, doubles or frees a contribution, uses a key twice, or draws a release again.
-`docs/guides/audit.md` has the list.
+`docs/mutations.md` lists which test notices which.
 """
 
 import os
@@ -309,7 +309,9 @@ def test_some_test_fails(mutation: Mutation, tmp_path: Path) -> None:
 
 
 def test_the_list_is_up_to_date(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "mutations.md").read_text()
     for mutation in (*NOISE, *CONTRIBUTIONS, *KEYS, *REDRAWN):
+        assert f"| {mutation.name} | `{mutation.file}` |" in page
         (tmp_path / mutation.file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / "src" / "privrl" / mutation.file, tmp_path / mutation.file)
         before = (tmp_path / mutation.file).read_text()
