@@ -1,6 +1,8 @@
 """`make bench`: one table of ratios. Both sides of a row compute the same numbers; a mismatch stops the run."""
 
-import platform
+import contextlib
+import functools
+import json
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -153,19 +155,30 @@ def rows() -> Iterator[Row]:
     yield from (audit.trials(), functional.training())
 
 
-def main() -> None:
-    table = Table(title="privrl, ratios in one run (more is better)")
-    for column in ("what: plain / privrl", "plain", "privrl", "ratio"):
-        table.add_column(column, justify="left" if column.startswith("what") else "right")
+def main(*, as_json: bool = False) -> None:
+    """Prints the table and how costs grow; or one JSON object with the same, and the rest on standard error."""
+    say = functools.partial(print, file=sys.stderr if as_json else sys.stdout, flush=True)
+    measured = []
     for name, plain, ours in rows():
         print(f"{name}: {plain / ours:.1f}", file=sys.stderr, flush=True)
-        table.add_row(name, f"{plain:.4g}", f"{ours:.4g}", f"{plain / ours:.1f}")
-    Console(width=130).print(table)
-    print("seconds unless a row says otherwise; processor: " + (platform.processor() or platform.machine()))
-    noise.timing()
+        measured.append({"what": name, "plain": plain, "privrl": ours, "ratio": plain / ours})
+    table = Table(title="privrl, ratios in one run (more is better; seconds unless a row says otherwise)")
+    for column in ("what: plain / privrl", "plain", "privrl", "ratio"):
+        table.add_column(column, justify="left" if column.startswith("what") else "right")
+    for row in measured:
+        table.add_row(
+            str(row["what"]), *(f"{row[column]:.4g}" for column in ("plain", "privrl")), f"{row['ratio']:.1f}"
+        )
+    Console(width=130, stderr=as_json).print(table)
+    with contextlib.redirect_stdout(sys.stderr if as_json else sys.stdout):
+        noise.timing()
+    growth = []
     for line in scaling.lines():
-        print(line, flush=True)
+        say(line)
+        growth.append(line)
+    if as_json:
+        print(json.dumps({"rows": measured, "growth": growth}))
 
 
 if __name__ == "__main__":
-    main()
+    main(as_json="--json" in sys.argv[1:])

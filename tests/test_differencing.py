@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import privrl
-from privrl.audit import differencing, restart_agrees
+from privrl.audit import differencing, reads_agree, restart_agrees
 from privrl.learners._lsvi_ucb import LSVIUCB
 from privrl.learners._lsvi_ucb_plus_plus import LSVIUCBPlusPlus, published_parameters
 from privrl.mdp import TableFeatures, TabularMDP
@@ -116,3 +116,10 @@ def test_starting_again_draws_nothing_again(tmp_path):
     # New noise would show: another study gives another policy, in at least one of several.
     policies = [privrl.fit(data, learner, private).policy.probabilities for _ in range(4)]
     assert any(not np.array_equal(policies[0], other) for other in policies[1:])
+
+
+def test_a_second_read_that_differs_is_noticed():
+    rng = np.random.default_rng(0)
+    kept = {"counts": rng.normal(size=3)}
+    assert reads_agree(lambda: kept)
+    assert not reads_agree(lambda: {"counts": rng.normal(size=3)})

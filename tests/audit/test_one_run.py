@@ -12,7 +12,7 @@ from privrl.audit._worlds import data_of
 from privrl.data import Part
 from privrl.learners import APVI, VAPVI
 from privrl.mdp import OneHotFeatures
-from privrl.privacy import GaussianNoise
+from privrl.privacy import GaussianNoise, PairingError
 from privrl.statistics import TransitionCounts
 
 S, A, H = 20, 4, 3
@@ -91,3 +91,11 @@ def test_canaries_are_valid_people():
 def test_nonsense_is_refused(wrong):
     with pytest.raises(ValueError, match="canaries"):
         one_run(table(), LEARNER, privrl.NonPrivate(), **wrong)
+
+
+def test_learners_and_tables_that_do_not_suit_are_refused():
+    env = tiny_world(H, S, A)
+    with pytest.raises(PairingError, match="lower_bound"):
+        one_run(table(), privrl.UCBVI(env.rewards, H), privrl.NonPrivate())
+    with pytest.raises(ValueError, match="`horizon`"):
+        one_run(table(), APVI(S, A, H + 1), privrl.NonPrivate())

@@ -11,7 +11,7 @@ from privrl.audit._bounds import (
     one_run_epsilon,
     rate_bounds,
 )
-from privrl.audit._differencing import DifferencingReport, differencing, restart_agrees
+from privrl.audit._differencing import DifferencingReport, differencing, reads_agree, restart_agrees
 from privrl.audit._empirical import bound_of, lower_bound, lower_bounds
 from privrl.audit._one_run import OneRunReport, one_run
 from privrl.audit._report import AuditReport, plot
@@ -34,6 +34,7 @@ __all__ = [
     "one_run_epsilon",
     "plot",
     "rate_bounds",
+    "reads_agree",
     "restart_agrees",
     "tiny_world",
 ]

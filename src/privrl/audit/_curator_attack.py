@@ -84,8 +84,8 @@ class CuratorAttack(AbstractAttack):
             return None
         total = 0.0
         for step, answers in zip(self.transcript.steps, self.pair, strict=True):
-            if isinstance(step, Given):
-                total += (step.distance / step.scale) ** 2
+            if isinstance(step, Given) and answers is not None:
+                total += (step.apart(answers) / step.scale) ** 2
             elif isinstance(step, Asked) and answers is not None and in_scope(self.transcript, step, self.group):
                 total += float(((answers[1] - answers[0]) ** 2).sum()) * curator_weight(step) ** 2
         return math.sqrt(total)

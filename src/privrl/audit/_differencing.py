@@ -11,6 +11,7 @@ would average it away.
 """
 
 import functools
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -176,6 +177,12 @@ def _first_steps(env: Env) -> Trajectory:
     return Trajectory(first(s), first(a), jnp.zeros((len(s), H)), first(after), jnp.ones(len(s), int))
 
 
+def reads_agree(read: Callable[[], Any], times: int = 3) -> bool:
+    """Whether reading something published several times gives the very same numbers, in every array of it."""
+    reads = [[np.asarray(leaf) for leaf in jax.tree.leaves(read())] for _ in range(times)]
+    return all(len(other) == len(reads[0]) and all(map(np.array_equal, reads[0], other)) for other in reads[1:])
+
+
 def restart_agrees(
     data: AbstractDataset,
     learner: AbstractOfflineLearner,
@@ -189,9 +196,9 @@ def restart_agrees(
     New noise would make another policy, and averaging over restarts would undo the noise. Real noise is used, so this
     spends budget: run it on invented people.
     """
-    policies = []
-    for _ in range(1 + restarts):
+
+    def start() -> Any:
         with ReleaseStore(store) as opened:
-            policies.append(fit(data, learner, privatizer, store=opened).policy)
-    leaves = [jax.tree.leaves(policy) for policy in policies]
-    return all(np.array_equal(x, y) for other in leaves[1:] for x, y in zip(leaves[0], other, strict=True))
+            return fit(data, learner, privatizer, store=opened).policy
+
+    return reads_agree(start, 1 + restarts)

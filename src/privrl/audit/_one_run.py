@@ -23,9 +23,9 @@ from privrl.audit._recorded_fit import FitTranscript, record_fit, scale_of
 from privrl.audit._statistics import Asked
 from privrl.data import AbstractDataset, Bounds, Summary
 from privrl.data._transitions import Block
-from privrl.learners import AbstractOfflineLearner
+from privrl.learners import AbstractLearner, AbstractOfflineLearner
 from privrl.mdp import Trajectory
-from privrl.privacy import AbstractPrivatizer, epsilon_of
+from privrl.privacy import AbstractPrivatizer, PairingError, epsilon_of
 
 _PRIOR = 0.25  # the variance of a fair coin
 
@@ -71,7 +71,7 @@ class OneRunReport:
 
 def one_run(
     data: AbstractDataset,
-    learner: AbstractOfflineLearner,
+    learner: AbstractLearner,
     privatizer: AbstractPrivatizer,
     *,
     canaries: int = 400,
@@ -94,6 +94,15 @@ def one_run(
     Gaussian noise and coins of mean 1/2). A release of a group, or of a Poisson sample, shows a canary with the
     probability of being in it.
     """
+    if not isinstance(learner, AbstractOfflineLearner):
+        raise PairingError(
+            f"`{type(learner).__name__}` does not learn from a table of people, so there is nothing to put canaries "
+            "into. Use an offline learner such as `APVI`, or `lower_bound` for a recipe."
+        )
+    if data.horizon != learner.horizon:
+        raise ValueError(
+            f"The data have `horizon`={data.horizon} and the learner has `horizon`={learner.horizon}. Let both agree."
+        )
     if canaries < 1:
         raise ValueError(f"`canaries` is {canaries}; invent at least one.")
     guesses = max(1, canaries // 2) if guesses is None else guesses

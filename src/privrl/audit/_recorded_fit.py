@@ -26,6 +26,7 @@ from privrl.privacy import (
     ReleasedFunction,
     Seeded,
     System,
+    rkhs_norm,
 )
 
 
@@ -53,6 +54,11 @@ class Given:
             change[(0,) * (change.ndim - 1)] = np.exp(-self.beta * np.abs(x - x[self.shape[-1] // 2]))
         half = min(self.distance / 2, self.bound) * (1 - 1e-12)
         return np.stack([-half * change, half * change])
+
+    def apart(self, pair: Float[np.ndarray, "2 ..."]) -> float:
+        """The distance of two such values."""
+        change = jnp.asarray(pair[1] - pair[0])
+        return float(jnp.linalg.norm(change.ravel()) if self.beta is None else rkhs_norm(change, self.beta))
 
 
 @dataclass(frozen=True)

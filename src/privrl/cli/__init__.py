@@ -1,4 +1,5 @@
-"""The command line: `privrl demo`, `list`, `fit`, `run`, `audit`, `reproduce`, `report`, `certify`, `cite`, `store`.
+"""The command line: `privrl demo`, `list`, `fit`, `run`, `audit`, `reproduce`, `report`, `certify`, `cite`,
+`bench` and `store`.
 
 Results go to standard output, and with `--json` they are exactly one JSON object; everything else goes to standard
 error. Exit codes: 0 fine, 2 bad input, 1 failure. On an error nothing is left behind. Tracebacks are not shown (set
@@ -15,6 +16,7 @@ from typing import Annotated
 import typer
 
 from privrl.cli._audit import audit
+from privrl.cli._bench import bench
 from privrl.cli._demo import demo
 from privrl.cli._fit import fit
 from privrl.cli._look import certify, cite, list_
@@ -81,6 +83,7 @@ app.command()(reproduce)
 app.command()(report)
 app.command()(certify)
 app.command()(cite)
+app.command()(bench)
 app.add_typer(store)
 
 _BAD_INPUT = (

@@ -1,16 +1,17 @@
 """`privrl bench`: the benchmark table, from a checkout of the repository."""
 
-import runpy
+import importlib
 import sys
 from pathlib import Path
 
 import privrl
+from privrl.cli._options import JsonOption
 
 _FOLDER = "bench"
 
 
-def bench() -> None:
-    """Measure how fast privrl is against plain baselines (minutes; needs a checkout of the repository)."""
+def bench(json: JsonOption = False) -> None:
+    """Measure privrl against plain baselines; takes minutes and needs a checkout of the repository."""
     checkout = Path(privrl.__file__).resolve().parents[2]
     if not (checkout / _FOLDER / "__main__.py").is_file():
         raise ValueError(
@@ -18,4 +19,4 @@ def bench() -> None:
             "does not need. Get the repository and run `make bench` in it."
         )
     sys.path.insert(0, str(checkout))
-    runpy.run_module(_FOLDER, run_name="__main__", alter_sys=True)
+    importlib.import_module(f"{_FOLDER}.__main__").main(as_json=json)
