@@ -5,6 +5,9 @@ policy can reveal about any one person. Importing this package turns on 64-bit f
 privacy arithmetic in 32 bits is a bug waiting to happen.
 """
 
+from importlib import import_module as _import_module
+from types import ModuleType as _ModuleType
+
 import jax as _jax
 
 _jax.config.update("jax_enable_x64", True)
@@ -74,3 +77,10 @@ __all__ = [
     "statistics",
     "sweep",
 ]
+
+
+def __getattr__(name: str) -> _ModuleType:
+    """`privrl.audit` is imported when it is first asked for, so that everybody else's import stays quick."""
+    if name == "audit":
+        return _import_module("privrl.audit")
+    raise AttributeError(f"module 'privrl' has no attribute {name!r}")
