@@ -1,13 +1,17 @@
 """The plain renderings that `make bench` measures against compute what privrl computes; nothing is timed here."""
 
+import sys
+
 import jax
 import numpy as np
 import pytest
+from bench import __main__ as table
 from bench import offline, online, roofline, timing
 from bench.as_written import apvi, counts, greedy, lsvi_ucb, vapvi
 
 import privrl
 from privrl.audit import tiny_world
+from privrl.cli._bench import bench
 from privrl.learners import APVI, VAPVI
 from privrl.statistics import TransitionCounts
 
@@ -79,3 +83,17 @@ def test_xla_counts_a_loop_once():
 
     assert cost(10).flops == cost(1_000).flops >= 2 * 8**3
     assert cost(10).bytes == cost(1_000).bytes > 0
+
+
+def test_the_command_says_where_the_benchmark_is(monkeypatch, tmp_path):
+    monkeypatch.setattr(privrl, "__file__", str(tmp_path / "lib" / "site-packages" / "privrl" / "__init__.py"))
+    with pytest.raises(ValueError, match="make bench"):
+        bench()
+
+
+def test_the_command_runs_the_table_of_this_checkout(monkeypatch):
+    asked = []
+    monkeypatch.setattr(table, "main", lambda *, as_json: asked.append(as_json))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    bench(json=True)
+    assert asked == [True]

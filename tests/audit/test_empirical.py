@@ -116,7 +116,7 @@ def test_halved_noise_is_caught_at_a_curator(monkeypatch):
 
 @dataclasses.dataclass(frozen=True)
 class Cheating(Recipe):
-    """A recipe whose channels add less than their ledger says."""
+    """A recipe whose channels add a tenth of what their ledger says."""
 
     def privatizer(self, **budget):
         honest = super().privatizer(**budget)
@@ -125,9 +125,9 @@ class Cheating(Recipe):
             def channel(self, declared, ledger):
                 channel = super().channel(declared, ledger)
                 if isinstance(channel, SymbolChannel):
-                    response = SubsetSelection(channel.statistic.num_symbols, 2 * channel.response.epsilon)
+                    response = SubsetSelection(channel.statistic.num_symbols, 10 * channel.response.epsilon)
                     return SymbolChannel(channel.statistic, response, channel.running)
-                return dataclasses.replace(channel, scale=channel.scale / 2)
+                return dataclasses.replace(channel, scale=channel.scale / 10)
 
         return Less(**{f.name: getattr(honest, f.name) for f in dataclasses.fields(honest) if f.init})
 
@@ -136,7 +136,7 @@ class Cheating(Recipe):
 def test_too_little_noise_is_caught_in_channels(name):
     honest = recipes[name]
     cheating = Cheating(**{f.name: getattr(honest, f.name) for f in dataclasses.fields(honest)})
-    report = audited(cheating, trials=20_000)
+    report = audited(cheating)  # as many trials as the honest recipe, which stays below 1
     assert report.broken and report.epsilon_lower > 1.2
     assert report.epsilon_exact <= 1.0
 

@@ -4,6 +4,7 @@
 must be, at least. A bound below the claim proves nothing; one above it proves the claim false.
 """
 
+from privrl.audit import known_bad
 from privrl.audit._bounds import (
     epsilon_lower,
     gdp_epsilon_lower,
@@ -16,6 +17,7 @@ from privrl.audit._empirical import bound_of, lower_bound, lower_bounds
 from privrl.audit._one_run import OneRunReport, one_run
 from privrl.audit._report import AuditReport, plot
 from privrl.audit._sensitivity import Sensitivity
+from privrl.audit._theorem_4 import Theorem4, lemma_10_bound, theorem_4
 from privrl.audit._worlds import tiny_world
 
 __all__ = [
@@ -23,10 +25,13 @@ __all__ = [
     "DifferencingReport",
     "OneRunReport",
     "Sensitivity",
+    "Theorem4",
     "bound_of",
     "differencing",
     "epsilon_lower",
     "gdp_epsilon_lower",
+    "known_bad",
+    "lemma_10_bound",
     "lower_bound",
     "lower_bounds",
     "mu_lower",
@@ -36,5 +41,6 @@ __all__ = [
     "rate_bounds",
     "reads_agree",
     "restart_agrees",
+    "theorem_4",
     "tiny_world",
 ]
