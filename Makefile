@@ -10,6 +10,8 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 # One thread per worker: two workers that both spread over two cores only get in each other's way.
 SINGLE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 XLA_FLAGS="--xla_cpu_multi_thread_eigen=false $$XLA_FLAGS"
 PYTEST := $(SINGLE_THREAD) $(BIN)/python -m pytest -q -n auto --maxprocesses $(WORKERS) --dist worksteal
+# Every shape and type is checked at run time where there is time for it.
+CHECKED := --jaxtyping-packages="privrl,beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
 COMPILE := $(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --all-build-deps \
 	--no-header --no-annotate --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 
@@ -26,7 +28,7 @@ test: lint  ## lint, types, layers, then all quick tests
 	$(PYTEST)
 
 test-slow: lint  ## the same with the slow tests
-	$(PYTEST) -m "slow or not slow"
+	$(PYTEST) $(CHECKED) -m "slow or not slow"
 
 lint: .venv/dev.stamp  ## style, types and import layers
 	$(BIN)/ruff check .

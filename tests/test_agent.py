@@ -172,6 +172,7 @@ def start(path, point, after):
     return subprocess.run(arguments, capture_output=True, text=True, env=environment, timeout=300)
 
 
+@pytest.mark.slow
 def test_killed_agents_go_on_and_nobody_counts_twice(tmp_path):
     path = tmp_path / "s.db"
     killed = start(path, "drawn", 2)

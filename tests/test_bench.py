@@ -16,7 +16,7 @@ from privrl.learners import APVI, VAPVI
 from privrl.statistics import TransitionCounts
 
 
-@pytest.mark.parametrize("tabulated", [False, True])
+@pytest.mark.parametrize("tabulated", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_plan_as_written_is_the_learners_plan(tabulated):
     env = tiny_world()
     people, learner = offline.sampled(env, 30), online.agent(env)

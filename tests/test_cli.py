@@ -321,7 +321,8 @@ ONLINE = ("run", "dp-ucbvi", "--env", "riverswim", "--episodes", "20")
         (("list", "planets"), "planets"),
         (("demo", "--epsilon", "-1", "--quick"), "`epsilon`"),
         (("demo", "--seeds", "0"), "`seeds` is 0"),
-        (("audit", "dp-apvi"), "audit"),
+        (("audit", "dp-apvi", "--all"), "one recipe"),
+        (("audit", "dp-apvii"), "dp-apvi"),
     ],
 )
 def test_bad_input_is_refused_clearly_and_leaves_nothing(

@@ -16,8 +16,13 @@ LEARNERS = {r.learner: r for r in reversed(recipes.values()) if r.published is N
 OFFLINE = [r for r in LEARNERS if r.family == "offline"]
 ONLINE = list({type(r.build(tiny_world())): r for r in LEARNERS if r.family == "online"}.values())
 CONTROL = list({type(r.build(LQScalar())): r for r in LEARNERS if r.family == "control"}.values())
-REFERENCED = ("lsvi", "vtr")  # these are compared with plain NumPy, step by step, in their own tests
+TWINS = ("fqi", "vapvi", "dp-apvi", "dp-lsvi-ucb++", "ucrl-vtr", "certainty-equivalence")  # others ask in the same ways
 LOCAL = (privrl.Local(epsilon=BUDGET["epsilon"]), privrl.Local(**BUDGET))
+
+
+def quick(recipes):
+    """The recipes, those whose ways of asking another one has marked as slow."""
+    return [pytest.param(r, marks=pytest.mark.slow) if r.name in TWINS else r for r in recipes]
 
 
 def test_every_registered_learner_has_a_recipe():
@@ -26,7 +31,7 @@ def test_every_registered_learner_has_a_recipe():
     assert built == set(registry)
 
 
-@pytest.mark.parametrize("recipe", OFFLINE, ids=lambda r: r.name)
+@pytest.mark.parametrize("recipe", quick(OFFLINE), ids=lambda r: r.name)
 def test_offline(recipe):
     env = tiny_world()
     learner = recipe.learner(Problem.of(env))
@@ -35,13 +40,13 @@ def test_offline(recipe):
     check_offline(learner, tiny_data(env))
 
 
-@pytest.mark.parametrize("recipe", ONLINE, ids=lambda r: r.name)
+@pytest.mark.parametrize("recipe", quick(ONLINE), ids=lambda r: r.name)
 def test_online(recipe):
     env = tiny_world()
     check_online(recipe.learner(Problem.of(env)), env, local=LOCAL)
 
 
-@pytest.mark.parametrize("recipe", CONTROL, ids=lambda r: r.name)
+@pytest.mark.parametrize("recipe", quick(CONTROL), ids=lambda r: r.name)
 def test_control(recipe):
     env = LQScalar(horizon=2)
     check_online(recipe.build(env), env)
@@ -54,11 +59,8 @@ def test_worlds_of_the_other_kind_are_refused(name):
         recipes[name].build(env)
 
 
-@pytest.mark.parametrize(
-    "recipe",
-    [pytest.param(r, marks=pytest.mark.slow) if any(n in r.name for n in REFERENCED) else r for r in ONLINE],
-    ids=lambda r: r.name,
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", ONLINE, ids=lambda r: r.name)
 def test_compiled_equals_plain(recipe):
     """The same run without compilation, operation by operation."""
     env = tiny_world(horizon=2, num_states=2)

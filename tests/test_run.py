@@ -30,6 +30,7 @@ def test_riverswim_is_learnt(name, budget, most):
     assert result.certificate.notion == ("local" if budget else "none")
 
 
+@pytest.mark.slow
 def test_a_million_scheduled_episodes_cost_as_many_plans_as_blocks():
     env = tiny_world()
     learner = get("dp-ucbvi").learner(Problem.of(env))

@@ -226,6 +226,7 @@ def killed_again_and_again(tmp_path, num_users, kills):
     assert len(acknowledged) == num_users
 
 
+@pytest.mark.slow
 def test_processes_killed_with_a_message_on_its_way(tmp_path):
     killed_again_and_again(tmp_path, num_users=24, kills=2)
 

@@ -37,7 +37,7 @@ from privrl.recipes import Recipe, recipes
 from privrl.statistics import TransitionCounts
 
 # Those whose learners take longest to compile; the statistics of all learners are attacked by the contract, too.
-LONG = ("lsvi", "-lq", "sgd", "vtr", "tdfp", "fqi", "pevi")
+LONG = ("lsvi", "-lq", "sgd", "vtr", "tdfp", "fqi", "pevi", "shuffle", "@paper")
 PRIVATE = [r for r in recipes.values() if r.trust != "none"]
 
 

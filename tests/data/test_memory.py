@@ -41,6 +41,7 @@ def people(path: Path, count: int) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the peak memory from /proc")
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_table(tmp_path: Path) -> None:
     peaks = []
     for count in (20_000, 200_000):

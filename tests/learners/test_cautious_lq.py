@@ -83,6 +83,7 @@ def test_blocks_grow_and_each_person_is_in_one():
     assert learner.blocks(7).tolist() == [7]
 
 
+@pytest.mark.slow
 def test_the_first_plan_does_nothing_but_explore_a_little():
     """Exploration costs at most .5% of doing nothing under the belief, and little more in truth."""
     for build in (LQScalar, LQ2D, LQ4D, Glucose):

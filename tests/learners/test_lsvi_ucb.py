@@ -127,6 +127,7 @@ def test_the_schedule_is_public_and_does_not_look_ahead():
     np.testing.assert_array_equal(LSVIUCB(OneHotFeatures(2, 2), 3, every_episode=True).blocks(5), np.arange(1, 6))
 
 
+@pytest.mark.slow
 def test_exact_moments_give_exact_counts_and_gram():
     """Without noise arrivals tell where people were; departures tell what they did."""
     env, settings = ending_world()
@@ -213,6 +214,7 @@ def test_it_learns_privately():
     assert (result.block_regret[:, -1] < 0.05 * uniform / 20_000).all()
 
 
+@pytest.mark.slow
 def test_rewards_can_be_learnt_too():
     env = tiny_world()
     central = privrl.Central(epsilon=10.0, delta=1e-5)

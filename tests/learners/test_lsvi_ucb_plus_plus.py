@@ -126,6 +126,7 @@ def test_inverse_and_determinant(d):
     np.testing.assert_allclose(log_determinant, np.linalg.slogdet(matrix)[1], atol=1e-10)
 
 
+@pytest.mark.slow
 def test_without_noise_private_and_non_private_agree_with_running_grams_and_estimated_rewards():
     env = tiny_world(horizon=2)
     learner = LSVIUCBPlusPlus(env.features, 2, switching="schedule", grams="running")
@@ -144,7 +145,7 @@ PUBLISHED = {
 }
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("name", ["paper", *(pytest.param(n, marks=pytest.mark.slow) for n in ("luyo", "ngo"))])
 def test_published_noise_spends_what_it_claims(name):
     """Exact accounting of everything that is declared, from the certificate, against the rho that is claimed."""
     build, continual = PUBLISHED[name]
@@ -169,6 +170,7 @@ def test_the_noise_of_the_paper_by_hand():
     assert scales["gram"] == pytest.approx(math.sqrt(2 * (1 / (2 * rho_0))))  # a symmetric law has scale^2 = 2 s2
 
 
+@pytest.mark.slow
 def test_reading_determinants_costs_a_release_per_user_whether_values_change_or_not():
     env = tiny_world(horizon=2)
     learner = LSVIUCBPlusPlus(env.features, 2, env.rewards, switching="determinant")
@@ -190,6 +192,7 @@ def test_static_batches_and_capped_switches():
     assert len(LSVIUCBPlusPlus.ngo(env.features, 4, 7, rewards=env.rewards).blocks(1000)) == 7
 
 
+@pytest.mark.slow
 def test_theory_constants_never_learn():
     """Whatever the number of users, the bonus of the proof exceeds H: everybody plays at random."""
     env = tiny_world(horizon=2)
@@ -211,6 +214,7 @@ def test_learns_without_privacy():
 
 
 @pytest.mark.parametrize("terminal", [(), (2,)], ids=["endless", "terminal"])
+@pytest.mark.slow
 def test_weighted_moments_and_gram_matrices_are_of_the_same_weighted_people(terminal):
     """Without noise: G_h from counted states, policies and weights is the sum over people of w phi phi^T.
 

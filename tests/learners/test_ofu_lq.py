@@ -188,6 +188,7 @@ def test_the_printed_noise_with_its_exact_epsilon(epsilon, exact):
     assert (certificate.epsilon > epsilon) == (epsilon == 100.0)
 
 
+@pytest.mark.slow
 def test_with_printed_constants_nothing_is_ever_done():
     env = LQScalar(3)
     result = privrl.run(env, OFULQ.paper(env.task), as_published(10.0, 1e-5), episodes=60, key=jax.random.key(1))

@@ -183,6 +183,7 @@ def test_an_estimate_outside_the_ball_loses_no_parameter():
         assert (after <= before * (1 + 1e-6)).all()
 
 
+@pytest.mark.slow
 def test_nodes_are_members_that_fill_the_set_evenly():
     within = around(jnp.zeros((2, 1)), jnp.diag(jnp.asarray([100.0, 4.0])), jnp.asarray(0.5), SIZE)
     nodes = np.asarray(jax.vmap(within.node)(jnp.arange(400)))[..., 0]

@@ -145,7 +145,9 @@ def lattice_for_statistic(statistic, parameter=0.5, kind="l2"):
     )
 
 
-@pytest.mark.parametrize("name", statistics())
+@pytest.mark.parametrize(
+    "name", [n if n in ("gram", "first visits") else pytest.param(n, marks=pytest.mark.slow) for n in statistics()]
+)
 def test_units_of_any_two_records_stay_within_the_sensitivity(name):
     """Brute force in whole numbers over all records of a small world: the bound holds with rounding included."""
     statistic = statistics()[name]

@@ -65,6 +65,7 @@ def test_float64_noise_betrays_the_sum(noise: Callable) -> None:
         assert abs(found - expected) < 4.5 * math.sqrt(expected * (1 - expected) / N)
 
 
+@pytest.mark.slow
 def test_float32_noise_betrays_nearly_every_sum() -> None:
     """`jax.random.normal` in float32 makes 2^23 numbers; nine in ten of them are no sum of 1 and another."""
     draws = np.asarray(jax.random.normal(jax.random.key(0), (N,), jnp.float32))

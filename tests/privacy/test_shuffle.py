@@ -92,6 +92,7 @@ def test_the_sum_of_tails_is_the_divergence_of_the_two_numbers() -> None:
 
 @settings(max_examples=12)
 @given(local=st.floats(0.1, 5.0), n=st.integers(1, 3_000), share=st.floats(0.0, 1.0), delta=st.floats(1e-10, 0.1))
+@pytest.mark.slow
 def test_more_people_and_less_local_epsilon_never_harm(local: float, n: int, share: float, delta: float) -> None:
     epsilon = share * local
     assert shuffled_delta(local, 2 * n, epsilon) <= shuffled_delta(local, n, epsilon) + 3e-13

@@ -136,8 +136,6 @@ FIG1B = Figure(
         Claim(
             "As the budget increases, the regret of DP-LSVI-UCB++ gets closer to that of LSVI-UCB++.",
             falling(_BUDGETS),
-            "not reproduced",
-            _GUIDE,
         ),
         Claim(
             "With a sufficient budget it performs only slightly worse than LSVI-UCB++.",
