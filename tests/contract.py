@@ -11,23 +11,15 @@ import numpy as np
 import pytest
 
 import privrl
-from privrl.mdp import OneHotFeatures, TabularMDP, Trajectory
+from privrl.mdp import Trajectory
 from privrl.privacy import AbstractCategorical, AbstractStatistic, PairingError, record_draws
 
 BUDGET = {"epsilon": 2.0, "delta": 1e-5}
 
 
-def tiny_world(horizon=4, num_states=3, num_actions=2, seed=0):
+def tiny_world(horizon=4, **settings):
     """A small random world, the same for everybody."""
-    rng = np.random.default_rng(seed)
-    mdp = TabularMDP(
-        jnp.asarray(rng.dirichlet(np.ones(num_states), (1, num_states, num_actions))),
-        jnp.asarray(rng.uniform(size=(1, num_states, num_actions))),
-        jnp.asarray(rng.dirichlet(np.ones(num_states))),
-        horizon,
-    )
-    behaviour = jnp.full((num_states, num_actions), 1 / num_actions)
-    return privrl.envs.Env(mdp, OneHotFeatures(num_states, num_actions), behaviour, "tiny")
+    return privrl.audit.tiny_world(horizon, **settings)
 
 
 def tiny_data(env, episodes=200, seed=1):

@@ -17,21 +17,17 @@ N, the number of episodes, scales the step. It is public where a person may be r
 """
 
 import math
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
 
-from privrl.learners._base import AbstractOfflineLearner, Ask
+from privrl.learners._base import Ask
+from privrl.learners._episode_gradients import AbstractEpisodeGradients
 from privrl.mdp import TabularPolicy
-from privrl.privacy import Declared
-from privrl.statistics._gradients import BellmanGradient, EpisodeCount
-
-COUNT_SHARE = 0.002  # of the budget: a standard deviation of 80 episodes at epsilon = 1, delta = 1e-5
+from privrl.statistics._gradients import BellmanGradient
 
 
-class FQI(AbstractOfflineLearner):
+class FQI(AbstractEpisodeGradients):
     """Fitted Q iteration with one clipped gradient per episode, in full batches or on Poisson samples.
 
     Arguments:
@@ -70,25 +66,11 @@ class FQI(AbstractOfflineLearner):
     def space(self) -> tuple[int, int]:
         return self.num_states, self.num_actions
 
-    def bounds(self) -> dict[str, Any]:
-        return {
-            "horizon": self.horizon,
-            "gradient norm of an episode": self.clip,
-            "reward range": [0.0, 1.0],
-            "rewards": "estimated",
-        }
-
-    def declare(self) -> tuple[Declared, ...]:
-        gradient = Declared("gradient", times=self.steps, weight=1 - COUNT_SHARE, sampling=self.sampling)
-        if self.num_episodes is not None:
-            return (gradient,)
-        return (Declared("episodes", EpisodeCount(), weight=COUNT_SHARE), gradient)
-
     def fit(self, ask: Ask) -> TabularPolicy:
         S, A, H = self.num_states, self.num_actions, self.horizon
         rate = S * A / (9 * H) if self.learning_rate is None else self.learning_rate
         Q = jnp.zeros((S, A))
-        step_size = rate / (self.sampling * number_of_episodes(ask, self.num_episodes))
+        step_size = rate / self.expected_batch(ask)
         last = []
         for k in range(self.steps):
             gradient = ask("gradient", BellmanGradient(Q, H, self.clip, self.discount, self.terminal))
@@ -97,11 +79,3 @@ class FQI(AbstractOfflineLearner):
                 last.append(Q)
         average = jnp.stack(last).mean(axis=0)
         return TabularPolicy.greedy(jnp.broadcast_to(average, (H, S, A)))
-
-
-def number_of_episodes(ask: Ask, public: int | None) -> Float[Array, ""]:
-    """The public number, or the release `episodes`, which is taken to be no smaller than its own noise."""
-    if public is not None:
-        return jnp.asarray(float(public))
-    count = ask("episodes")
-    return jnp.maximum(jnp.asarray(count.value), jnp.maximum(3 * count.noise.std, 1.0))

@@ -27,11 +27,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from privrl.learners._base import AbstractOfflineLearner, Ask
-from privrl.learners._fqi import COUNT_SHARE, number_of_episodes
+from privrl.learners._base import Ask
+from privrl.learners._episode_gradients import AbstractEpisodeGradients
 from privrl.mdp import AbstractFeatures, OneHotFeatures, TabularPolicy
-from privrl.privacy import AbstractStatistic, Declared
-from privrl.statistics import BellmanGradient, EpisodeCount, ParameterGradient
+from privrl.privacy import AbstractStatistic
+from privrl.statistics import BellmanGradient, ParameterGradient
 
 
 class AbstractApproximator(eqx.Module):
@@ -114,7 +114,7 @@ class Network(AbstractApproximator):
         return ParameterGradient(self.values(theta), self._slopes(theta), targets=targets, **settings)
 
 
-class QLearning(AbstractOfflineLearner):
+class QLearning(AbstractEpisodeGradients):
     """Q-learning on samples of whole episodes, one clipped gradient each.
 
     Arguments:
@@ -183,23 +183,9 @@ class QLearning(AbstractOfflineLearner):
         """The probability with which an episode takes part in a step."""
         return 1.0 if self.num_episodes is None else min(1.0, self.batch / self.num_episodes)
 
-    def bounds(self) -> dict[str, Any]:
-        return {
-            "horizon": self.horizon,
-            "gradient norm of an episode": self.clip,
-            "reward range": [0.0, 1.0],
-            "rewards": "estimated",
-        }
-
-    def declare(self) -> tuple[Declared, ...]:
-        gradient = Declared("gradient", times=self.steps, weight=1 - COUNT_SHARE, sampling=self.sampling)
-        if self.num_episodes is not None:
-            return (gradient,)
-        return (Declared("episodes", EpisodeCount(), weight=COUNT_SHARE), gradient)
-
     def fit(self, ask: Ask) -> TabularPolicy:
         Q = self._approximator()
-        expected = self.sampling * number_of_episodes(ask, self.num_episodes)
+        expected = self.expected_batch(ask)
         ask_gradient = functools.partial(
             Q.gradient, horizon=self.horizon, norm=self.clip, discount=self.discount, terminal=self.terminal
         )
