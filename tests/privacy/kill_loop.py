@@ -71,7 +71,7 @@ class DrawsFirst(stores.ReleaseStore):
     def release(self, name, pool, charge, draw):
         if self._late is not None:
             super().release(*self._late)
-        stored = self._stored(name, pool, charge)
+        stored = self._stored(name, pool, charge, b"")
         if stored is not None:
             return super().release(name, pool, charge, draw)
         value = draw()
@@ -89,11 +89,11 @@ class ReturnsFirst(stores.ReleaseStore):
             columns = (*stores._columns(self._late[1]), "now", self._late[0])
             self._db.execute("UPDATE releases SET shape = ?, value = ?, released = ? WHERE name = ?", columns)
             self._late = None
-        stored = self._stored(name, pool, charge)
+        stored = self._stored(name, pool, charge, b"")
         if stored is not None and stored[1] is not None:
             return stores._integers(*stored)
         if stored is None:
-            self._reserve(name, pool, charge)
+            self._reserve(name, pool, charge, b"")
         self._late = (name, draw())
         return self._late[1]
 

@@ -342,24 +342,33 @@ def test_two_threads_that_ask_at_once_get_one_value(store: ReleaseStore, path: P
     [
         ("UPDATE releases SET value = x'00' WHERE name = 'done'", "written once"),
         ("UPDATE OR REPLACE releases SET value = NULL, shape = NULL, released = NULL WHERE name = 'done'", "once"),
-        ("UPDATE releases SET charge = charge / 2 WHERE name = 'lost'", "charge is not changed"),
-        ("UPDATE releases SET charge = 2 * charge WHERE name = 'lost'", "charge is not changed"),
-        ("UPDATE releases SET pool = 'epsilon' WHERE name = 'lost'", "charge is not changed"),
-        ("UPDATE OR REPLACE releases SET name = 'done' WHERE name = 'lost'", "charge is not changed"),
+        ("UPDATE releases SET charge = charge / 2 WHERE name = 'lost'", "reservation is not changed"),
+        ("UPDATE releases SET charge = 2 * charge WHERE name = 'lost'", "reservation is not changed"),
+        ("UPDATE releases SET pool = 'epsilon' WHERE name = 'lost'", "reservation is not changed"),
+        ("UPDATE OR REPLACE releases SET name = 'done' WHERE name = 'lost'", "reservation is not changed"),
         ("UPDATE releases SET redrawn = -1 WHERE name = 'lost'", "not forgotten"),
         ("DELETE FROM releases WHERE name = 'lost'", "not deleted"),
         ("DELETE FROM releases", "not deleted"),
-        ("INSERT OR REPLACE INTO releases (name, pool, charge, reserved) VALUES ('lost', 'rho', 0.0, '')", "once"),
-        ("REPLACE INTO releases (name, pool, charge, reserved) VALUES ('done', 'rho', 0.0, '')", "once"),
-        ("INSERT INTO releases VALUES ('new', 'rho', 0.1, '', 0, '', '[]', x'00')", "before it is drawn"),
-        ("INSERT INTO releases (name, pool, charge, reserved) VALUES ('new', 'rho', 0.5000001, '')", "over the limit"),
         (
-            "INSERT OR IGNORE INTO releases (name, pool, charge, reserved) VALUES ('n', 'rho', 9.0, '')",
+            "INSERT OR REPLACE INTO releases (name, pool, charge, law, reserved) VALUES ('lost', 'rho', 0.0, x'', '')",
+            "once",
+        ),
+        ("REPLACE INTO releases (name, pool, charge, law, reserved) VALUES ('done', 'rho', 0.0, x'', '')", "once"),
+        ("INSERT INTO releases VALUES ('new', 'rho', 0.1, '', x'', 0, '', '[]', x'00')", "before it is drawn"),
+        (
+            "INSERT INTO releases (name, pool, charge, law, reserved) VALUES ('new', 'rho', 0.5000001, x'', '')",
             "over the limit",
         ),
-        ("INSERT INTO releases (name, pool, charge, reserved) VALUES ('new', 'rho', -0.1, '')", "CHECK"),
-        ("INSERT INTO releases (name, pool, charge, reserved) VALUES ('new', 'rho', 'nothing', '')", "CHECK"),
-        ("INSERT INTO releases (name, pool, charge, reserved) VALUES ('new', 'free', 0.1, '')", "no such pool"),
+        (
+            "INSERT OR IGNORE INTO releases (name, pool, charge, law, reserved) VALUES ('n', 'rho', 9.0, x'', '')",
+            "over the limit",
+        ),
+        ("INSERT INTO releases (name, pool, charge, law, reserved) VALUES ('new', 'rho', -0.1, x'', '')", "CHECK"),
+        ("INSERT INTO releases (name, pool, charge, law, reserved) VALUES ('new', 'rho', 'nothing', x'', '')", "CHECK"),
+        (
+            "INSERT INTO releases (name, pool, charge, law, reserved) VALUES ('new', 'free', 0.1, x'', '')",
+            "no such pool",
+        ),
         ("UPDATE pools SET allowed = 9.0", "limit is not changed"),
         ("DELETE FROM pools WHERE pool = 'rho'", "limit is not deleted"),
         ("INSERT INTO pools VALUES ('free', 9.0)", "declared with the study"),
@@ -467,7 +476,13 @@ def make_other_database(path: Path) -> None:
 def make_newer(path: Path) -> None:
     ReleaseStore(path).close()
     with contextlib.closing(sqlite3.connect(path)) as database:
-        database.execute("PRAGMA user_version=2")
+        database.execute("PRAGMA user_version=99")
+
+
+def make_older(path: Path) -> None:
+    ReleaseStore(path).close()
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA user_version=1")
 
 
 def make_unguarded(path: Path) -> None:
@@ -481,7 +496,8 @@ def make_unguarded(path: Path) -> None:
     [
         (make_text, "cannot be opened as a store"),
         (make_other_database, "not a store of releases"),
-        (make_newer, "has format 2 and this version of privrl reads 1"),
+        (make_newer, "has format 99 and .* reads format 2. Update privrl"),
+        (make_older, "has format 1 and .* reads format 2. Finish that study"),
         (make_unguarded, "guards of .* were changed"),
         (Path.mkdir, "not a file"),
     ],

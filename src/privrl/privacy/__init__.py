@@ -46,7 +46,14 @@ from privrl.privacy._sources import (
     standard_laplace,
     standard_normal,
 )
-from privrl.privacy._store import BurntError, ReleaseStore, StoreError, StreamFullError
+from privrl.privacy._store import (
+    BurntError,
+    QueueFullError,
+    ReleaseStore,
+    StoreError,
+    StreamFullError,
+    StreamSealedError,
+)
 from privrl.privacy._stream import Stream
 from privrl.privacy._subset import ResponseNoise, SubsetSelection, variance_of_sums
 
@@ -90,6 +97,7 @@ __all__ = [
     "Published",
     "PublishedLocal",
     "Release",
+    "QueueFullError",
     "ReleaseStore",
     "ReleasedFunction",
     "ReleasedLinearFunction",
@@ -102,6 +110,7 @@ __all__ = [
     "StoreError",
     "Stream",
     "StreamFullError",
+    "StreamSealedError",
     "SubsetSelection",
     "SymbolChannel",
     "SymmetricNoise",

@@ -33,7 +33,7 @@ import numpy as np
 from jaxtyping import Bool, Int64
 
 _APPLICATION = 0x70726C73  # "prls" in the header of the file
-_FORMAT = 1
+_FORMAT = 2
 _WAIT = 60.0  # seconds for another process to finish its transaction
 _LARGEST = 1.7976931348623157e308
 
@@ -48,6 +48,7 @@ CREATE TABLE releases (
     pool TEXT NOT NULL,
     charge REAL NOT NULL CHECK (typeof(charge) = 'real' AND charge BETWEEN 0 AND {_LARGEST!r}),
     reserved TEXT NOT NULL,
+    law BLOB NOT NULL,
     redrawn INTEGER NOT NULL DEFAULT 0,
     released TEXT,
     shape TEXT,
@@ -58,6 +59,11 @@ CREATE TABLE facts (name TEXT PRIMARY KEY, content BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE streams (
     name TEXT PRIMARY KEY, number INTEGER NOT NULL, shape TEXT NOT NULL, total BLOB
 ) WITHOUT ROWID;
+CREATE TABLE seals (stream TEXT PRIMARY KEY, sealed TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE places (
+    queue TEXT, number INTEGER CHECK (number >= 0), content BLOB NOT NULL, PRIMARY KEY (queue, number)
+) WITHOUT ROWID;
+CREATE TABLE arrivals (digest BLOB PRIMARY KEY, number INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE contributions (digest BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE digest_key (one INTEGER PRIMARY KEY CHECK (one = 1), content BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE logs (
@@ -79,8 +85,9 @@ _GUARDS = (
     (
         "UPDATE",
         "releases",
-        "(NEW.name, NEW.pool, NEW.charge, NEW.reserved) IS NOT (OLD.name, OLD.pool, OLD.charge, OLD.reserved)",
-        "a charge is not changed",
+        "(NEW.name, NEW.pool, NEW.charge, NEW.law, NEW.reserved)"
+        " IS NOT (OLD.name, OLD.pool, OLD.charge, OLD.law, OLD.reserved)",
+        "a reservation is not changed",
     ),
     ("UPDATE", "releases", "NEW.redrawn < OLD.redrawn", "a redraw is not forgotten"),
     ("INSERT", "releases", "NEW.value IS NOT NULL OR NEW.redrawn <> 0", "a release is reserved before it is drawn"),
@@ -96,6 +103,24 @@ _GUARDS = (
     ("DELETE", "facts", "1", "a fact is not deleted"),
     ("UPDATE", "facts", "1", "a fact is not changed"),
     ("INSERT", "facts", "EXISTS (SELECT 1 FROM facts WHERE name = NEW.name)", "a fact is written once"),
+    ("DELETE", "seals", "1", "a stream is not opened again"),
+    ("UPDATE", "seals", "1", "a seal is not changed"),
+    ("INSERT", "seals", "EXISTS (SELECT 1 FROM seals WHERE stream = NEW.stream)", "a stream is sealed once"),
+    ("INSERT", "streams", "EXISTS (SELECT 1 FROM seals WHERE stream = NEW.name)", "the stream is sealed"),
+    (
+        "UPDATE",
+        "streams",
+        "NEW.total IS NOT NULL AND EXISTS (SELECT 1 FROM seals WHERE stream = OLD.name)",
+        "the stream is sealed",
+    ),
+    ("DELETE", "places", "1", "a place is not deleted"),
+    ("UPDATE", "places", "1", "a place is not changed"),
+    (
+        "INSERT",
+        "places",
+        "NEW.number IS NOT (SELECT COALESCE(MAX(number) + 1, 0) FROM places WHERE queue = NEW.queue)",
+        "places are taken one after the other",
+    ),
 )
 _SCHEMA = _TABLES + "".join(
     f"CREATE TRIGGER guard_{i} BEFORE {event} ON {table} WHEN {when} BEGIN SELECT RAISE(ABORT, '{words}'); END;\n"
@@ -117,6 +142,14 @@ class StoreBudgetError(StoreError):
 
 class StreamFullError(StoreError):
     """A stream that would get more contributions than it takes. Nothing was added."""
+
+
+class StreamSealedError(StoreError):
+    """A stream that takes no contributions any more. Nothing was added."""
+
+
+class QueueFullError(StoreError):
+    """A queue whose places are all taken. Nothing was written."""
 
 
 class BurntError(StoreError):
@@ -197,8 +230,9 @@ class ReleaseStore:
     ) -> Bool[np.ndarray, " B"]:
         """Adds rows to the running sum of a stream, each key at most once; says which were new, after the commit.
 
-        A sum that leaves int64, or a stream that would get more than `at_most` contributions (`StreamFullError`), is
-        refused and nothing changes. A key counts once in all streams that share a `scope`, by default once in
+        A sum that leaves int64, a stream that would get more than `at_most` contributions (`StreamFullError`), or one
+        that is sealed (`StreamSealedError`), is refused and nothing changes.
+        A key counts once in all streams that share a `scope`, by default once in
         each stream. Keys are kept as digests under a random key of this file, so the file does not name people. The sum
         is rewritten with every batch.
         """
@@ -206,6 +240,8 @@ class ReleaseStore:
         if units.ndim == 0 or len(units) != len(keys):
             raise ValueError(f"`units` has shape {units.shape} for {len(keys)} keys; pass one row for each key.")
         with self._transaction("contribute"):
+            if self.sealed(stream):
+                raise StreamSealedError(f"The stream `{stream}` is sealed and takes no contributions any more.")
             digests = _digests(self._digest_key(), f"stream {stream}" if scope is None else f"scope {scope}", keys)
             count, total = 0, np.zeros(units.shape[1:], np.int64)
             held = self._one("SELECT number, shape, total FROM streams WHERE name = ?", stream)
@@ -239,23 +275,67 @@ class ReleaseStore:
         found = self._one("SELECT number FROM streams WHERE name = ?", stream)
         return 0 if found is None else found[0]
 
+    def seal(self, stream: str) -> None:
+        """Ends a stream, which may be empty: nothing is added to it from now on, by any process."""
+        with self._transaction("seal"):
+            if not self.sealed(stream):
+                self._digest_key()
+                self._db.execute("INSERT INTO seals VALUES (?, ?)", (stream, _now()))
+
+    def sealed(self, stream: str) -> bool:
+        """Whether a stream takes no contributions any more."""
+        return self._one("SELECT 1 FROM seals WHERE stream = ?", stream) is not None
+
+    # -------------------------------------------------------------------------------------------------------- queues
+
+    def arrive(self, queue: str, key: str, *, at_most: int, content: Callable[[int], bytes]) -> tuple[int, bytes]:
+        """The place of a key in a queue: its number (0, 1, ... in order of arrival) and the bytes kept with it.
+
+        The same key always has the same place. A new place is written, with `content(number)` evaluated inside the
+        transaction, and committed before it is returned; the key is kept as a digest. An unknown key is refused when
+        `at_most` places are taken (`QueueFullError`), and nothing is written.
+        """
+        with self._transaction("arrive"):
+            (digest,) = _digests(self._digest_key(), f"queue {queue}", [key])
+            known = self._one("SELECT number FROM arrivals WHERE digest = ?", digest)
+            number = self.arrived(queue) if known is None else known[0]
+            if known is None:
+                if number >= at_most:
+                    raise QueueFullError(f"All {at_most} places of the queue `{queue}` are taken. Nothing was written.")
+                self._db.execute("INSERT INTO places VALUES (?, ?, ?)", (queue, number, content(number)))
+                self._db.execute("INSERT INTO arrivals VALUES (?, ?)", (digest, number))
+            kept = self.place(queue, number)
+        assert kept is not None
+        return number, kept
+
+    def arrived(self, queue: str) -> int:
+        """How many places of a queue are taken."""
+        return self._one("SELECT COALESCE(MAX(number) + 1, 0) FROM places WHERE queue = ?", queue)[0]
+
+    def place(self, queue: str, number: int) -> bytes | None:
+        """What is kept with a place, or None if it is free."""
+        found = self._one("SELECT content FROM places WHERE queue = ? AND number = ?", queue, number)
+        return None if found is None else found[0]
+
     # ------------------------------------------------------------------------------------------------------ releases
 
     def release(
-        self, name: str, pool: str, charge: float, draw: Callable[[], Int64[np.ndarray, "..."]]
+        self, name: str, pool: str, charge: float, draw: Callable[[], Int64[np.ndarray, "..."]], *, law: bytes = b""
     ) -> Int64[np.ndarray, "..."]:
         """The value of the release `name`: drawn once, charged once, the same for ever.
 
-        While another process draws it, this one waits. If `draw` raises, the charge stays and the release is burnt.
+        `law` describes the noise that `draw` adds. It is written with the reservation, before anything is drawn, and
+        never changes; a later call that offers another pool, charge or law under this name is refused. While another
+        process draws it, this one waits. If `draw` raises, the charge stays and the release is burnt.
         """
         _check_amount("charge", charge)
-        stored = self._stored(name, pool, charge)
+        stored = self._stored(name, pool, charge, law)
         if stored is not None and stored[1] is not None:
             return _integers(*stored)
         with self._owner(name):
-            stored = self._stored(name, pool, charge)
+            stored = self._stored(name, pool, charge, law)
             if stored is None:
-                self._reserve(name, pool, charge)
+                self._reserve(name, pool, charge, law)
             elif stored[1] is not None:
                 return _integers(*stored)
             elif self.after_crash == "burn":
@@ -282,6 +362,11 @@ class ReleaseStore:
         """The kept value of a release, or `None`."""
         found = self._one("SELECT shape, value FROM releases WHERE name = ? AND value IS NOT NULL", name)
         return None if found is None else _integers(*found)
+
+    def law(self, name: str) -> bytes | None:
+        """The law that a release was reserved with, whether or not it has a value; None if it is not reserved."""
+        found = self._one("SELECT law FROM releases WHERE name = ?", name)
+        return None if found is None else found[0]
 
     def burnt(self, name: str) -> bool:
         """Whether a release is reserved, has no value and nobody is drawing it. Waits while somebody is."""
@@ -392,7 +477,7 @@ class ReleaseStore:
         with self._owner(""):
             with self._transaction("purge"):
                 self._db.execute("UPDATE streams SET total = NULL")
-                for table in ("contributions", "digest_key", "logs"):
+                for table in ("contributions", "arrivals", "digest_key", "logs"):
                     self._db.execute(f"DELETE FROM {table}")
                 self._db.execute("INSERT INTO purges VALUES (1, NULL) ON CONFLICT DO NOTHING")
             self._db.execute("VACUUM")
@@ -465,7 +550,12 @@ class ReleaseStore:
             raise StoreError(f"`{self.path}` is an SQLite file but not a store of releases. Choose another file.")
         if written != _FORMAT:
             raise StoreError(
-                f"`{self.path}` has format {written} and this version of privrl reads {_FORMAT}. Update privrl."
+                f"`{self.path}` has format {written} and this version of privrl reads format {_FORMAT}. "
+                + (
+                    "Update privrl."
+                    if written > _FORMAT
+                    else "Finish that study with the version that began it; a new study needs a new file."
+                )
             )
         if _schema_of(self._db) != _expected_schema():
             raise StoreError(f"The tables or guards of `{self.path}` were changed; it cannot be trusted any more.")
@@ -544,17 +634,22 @@ class ReleaseStore:
     def _limits(self) -> dict[str, float]:
         return dict(self._db.execute("SELECT pool, allowed FROM pools ORDER BY pool"))
 
-    def _stored(self, name: str, pool: str, charge: float) -> tuple[str, bytes] | tuple[None, None] | None:
+    def _stored(self, name: str, pool: str, charge: float, law: bytes) -> tuple[str, bytes] | tuple[None, None] | None:
         """Shape and value of a release, both None if it is only reserved."""
-        found = self._one("SELECT pool, charge, shape, value FROM releases WHERE name = ?", name)
+        found = self._one("SELECT pool, charge, law, shape, value FROM releases WHERE name = ?", name)
         if found is not None and found[:2] != (pool, charge):
             raise ValueError(
                 f"The release `{name}` was charged {found[1]:g} to `{found[0]}`, and now {charge:g} from `{pool}` is "
                 "offered. Ask as it was charged, or use a new name for a new release."
             )
-        return None if found is None else found[2:]
+        if found is not None and found[2] != law:
+            raise ValueError(
+                f"The release `{name}` was reserved with another law of noise. Draw by the law that is kept, "
+                "`store.law(name)`, or use a new name for a new release."
+            )
+        return None if found is None else found[3:]
 
-    def _reserve(self, name: str, pool: str, charge: float) -> None:
+    def _reserve(self, name: str, pool: str, charge: float, law: bytes) -> None:
         with self._transaction("reserve"):
             self._digest_key()
             limits = self._limits()
@@ -563,8 +658,8 @@ class ReleaseStore:
                     f"There is no pool `{pool}` to charge; `open_study` declared {sorted(limits) or 'none yet'}."
                 )
             try:
-                insert = "INSERT INTO releases (name, pool, charge, reserved) VALUES (?, ?, ?, ?)"
-                self._db.execute(insert, (name, pool, float(charge), _now()))
+                insert = "INSERT INTO releases (name, pool, charge, law, reserved) VALUES (?, ?, ?, ?, ?)"
+                self._db.execute(insert, (name, pool, float(charge), law, _now()))
             except sqlite3.IntegrityError as error:
                 spent = self._one("SELECT TOTAL(charge) FROM releases WHERE pool = ?", pool)[0]
                 raise StoreBudgetError(
