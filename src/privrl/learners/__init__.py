@@ -12,27 +12,12 @@ from privrl.learners._lsvi_ucb_weighted import WeightedLSVIUCB
 from privrl.learners._ofu_lq import OFULQ
 from privrl.learners._pevi import PEVI
 from privrl.learners._q_learning import QLearning
+from privrl.learners._registry import registry
+from privrl.learners._settings import settings_of
 from privrl.learners._tdfp import TDFP
 from privrl.learners._ucbvi import UCBVI
 from privrl.learners._ucrl_vtr import UCRLVTR
 from privrl.learners._vapvi import VAPVI
-
-registry: tuple[type[AbstractLearner], ...] = (
-    PEVI,
-    VAPVI,
-    APVI,
-    TDFP,
-    FQI,
-    QLearning,
-    FunctionalReward,
-    UCBVI,
-    UCRLVTR,
-    LSVIUCB,
-    LSVIUCBPlusPlus,
-    WeightedLSVIUCB,
-    CautiousLQ,
-    OFULQ,
-)
 
 __all__ = [
     "APVI",
@@ -56,4 +41,5 @@ __all__ = [
     "WeightedLSVIUCB",
     "consistent_counts",
     "registry",
+    "settings_of",
 ]

@@ -2,7 +2,7 @@
 
 An **offline** learner asks a curator questions about a data set at rest. An **online** learner publishes a plan, people
 take part under it block by block at public times, and it plans again from what was released. To add an algorithm,
-write one file with one class and add one line to the registry in `learners/__init__.py`.
+write one file with one class and add one line to the registry in `learners/_registry.py`.
 """
 
 import abc

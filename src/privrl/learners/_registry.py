@@ -1,0 +1,34 @@
+"""privrl's own learners, one line each."""
+
+from privrl.learners._apvi import APVI
+from privrl.learners._base import AbstractLearner
+from privrl.learners._cautious_lq import CautiousLQ
+from privrl.learners._fqi import FQI
+from privrl.learners._functional_reward import FunctionalReward
+from privrl.learners._lsvi_ucb import LSVIUCB
+from privrl.learners._lsvi_ucb_plus_plus import LSVIUCBPlusPlus
+from privrl.learners._lsvi_ucb_weighted import WeightedLSVIUCB
+from privrl.learners._ofu_lq import OFULQ
+from privrl.learners._pevi import PEVI
+from privrl.learners._q_learning import QLearning
+from privrl.learners._tdfp import TDFP
+from privrl.learners._ucbvi import UCBVI
+from privrl.learners._ucrl_vtr import UCRLVTR
+from privrl.learners._vapvi import VAPVI
+
+registry: tuple[type[AbstractLearner], ...] = (
+    PEVI,
+    VAPVI,
+    APVI,
+    TDFP,
+    FQI,
+    QLearning,
+    FunctionalReward,
+    UCBVI,
+    UCRLVTR,
+    LSVIUCB,
+    LSVIUCBPlusPlus,
+    WeightedLSVIUCB,
+    CautiousLQ,
+    OFULQ,
+)
