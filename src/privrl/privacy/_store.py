@@ -227,11 +227,13 @@ class ReleaseStore:
         *,
         scope: str | None = None,
         at_most: int | None = None,
+        closed: Callable[[], bool] | None = None,
     ) -> Bool[np.ndarray, " B"]:
         """Adds rows to the running sum of a stream, each key at most once; says which were new, after the commit.
 
         A sum that leaves int64, a stream that would get more than `at_most` contributions (`StreamFullError`), or one
-        that is sealed (`StreamSealedError`), is refused and nothing changes.
+        that is sealed (`StreamSealedError`), or for which `closed()` is true when it is asked inside the transaction,
+        is refused and nothing changes.
         A key counts once in all streams that share a `scope`, by default once in
         each stream. Keys are kept as digests under a random key of this file, so the file does not name people. The sum
         is rewritten with every batch.
@@ -240,7 +242,7 @@ class ReleaseStore:
         if units.ndim == 0 or len(units) != len(keys):
             raise ValueError(f"`units` has shape {units.shape} for {len(keys)} keys; pass one row for each key.")
         with self._transaction("contribute"):
-            if self.sealed(stream):
+            if self.sealed(stream) or (closed is not None and closed()):
                 raise StreamSealedError(f"The stream `{stream}` is sealed and takes no contributions any more.")
             digests = _digests(self._digest_key(), f"stream {stream}" if scope is None else f"scope {scope}", keys)
             count, total = 0, np.zeros(units.shape[1:], np.int64)
