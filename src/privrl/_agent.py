@@ -1,14 +1,17 @@
 """`Agent` and `Controller`: online learners at work with real people, safe across crashes.
 
-People take part one after another under a published plan. What each contributes is added, exactly, to the sums of the
-current block in a `ReleaseStore`; at the public end of a block the noisy sums are released, once, and the agent plans
-again. Everything the agent knows is in the store: a new process that opens it goes on where the last one stopped.
+A person arrives and gets a ticket (`_arrivals.py`), acts on the plan that was out then, and leaves a record behind. What
+it says is added, exactly, to the sums of their block in a `ReleaseStore`; when a block closes the noisy sums are
+released, once, and the agent plans again. Everything the agent knows is in the store: any number of processes may work
+on it, and each catches up with the others before it answers.
 """
 
 import abc
 import contextlib
 import secrets
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterable
+from datetime import timedelta
 from typing import Any
 
 import equinox as eqx
@@ -16,8 +19,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from privrl._arrivals import BehindError, FixedOrder, Patience, Ticket
 from privrl._result import Result
 from privrl._run import SimulationKeys
+from privrl._study import Study
 from privrl.learners import AbstractOnlineLearner, Plan
 from privrl.mdp import LQTrajectory, Trajectory, action_coin, draw_action, explorations
 from privrl.privacy import (
@@ -31,26 +36,33 @@ from privrl.privacy import (
     ReleaseStore,
     Seeded,
     Stream,
-    StreamFullError,
+    StreamSealedError,
     System,
 )
 
 
 class AbstractAgent(abc.ABC):
-    """Learns from people as they leave, and never overspends.
+    """Learns from people as they come and go, and never overspends.
 
     Arguments:
         learner: an online learner that publishes sums of what people leave behind, such as `LSVIUCB`.
         privatizer: `Central(...)`; read through the billboard lemma this is joint differential privacy.
         num_users: the public number of people K, fixed in advance: it sets the schedule and the noise. Further people
             are refused.
-        store: where contributions and releases are kept.
+        store: where places, contributions and releases are kept.
+        patience: for people who come and go: seconds (or a `timedelta`), the longest stay that is waited for. A block
+            is released so long after its last person arrived, whoever has finished; later records count as empty.
+        fixed_order: instead, and only where the sequence of people is fixed in advance (a simulation, a public list):
+            a block is released as soon as all its people have ended, and nobody of the next one begins before.
+        clock: seconds, for `patience`; by default the computer's.
         key: seeded noise and actions for tests and simulations, the same as those of `run` for a seed of this key.
             Leave it out on real people.
 
-    **Formal guarantee.** A person (an id) is counted once, whatever is sent again. Every release is drawn once and kept
-    before it is used. The sequence of all releases is (epsilon, delta)-differentially private; what other people are
-    shown, and all that is published, depends on a person only through it. A person's own actions are not covered.
+    **Formal guarantee.** A person (an id) has one place and is counted at most once, whatever is sent again. Every
+    release is drawn once and kept before it is used, of a block whose people and closing time do not depend on records.
+    The sequence of all releases is (epsilon, delta)-differentially private; what other people are shown, and all that is
+    published, depends on a person's record only through it, provided that arrivals do not depend on records (the
+    certificate says it in full). A person's own actions are not covered. Proof: `docs/design.md`.
     """
 
     def __init__(
@@ -60,203 +72,210 @@ class AbstractAgent(abc.ABC):
         *,
         num_users: int,
         store: ReleaseStore,
+        patience: float | timedelta | None = None,
+        fixed_order: bool = False,
+        clock: Callable[[], float] = time.time,
         key: PRNGKeyArray | None = None,
     ) -> None:
-        self._learner, self._privatizer, self._store, self._key = learner, privatizer, store, key
-        self._num_users = num_users
-        self._ends = learner.blocks(num_users)
-        name = type(learner).__name__
+        self._learner, self._store, self._key = learner, store, key
         if not isinstance(privatizer, Central) or privatizer.budget is None:
             raise PairingError("`Agent` needs `Central(...)` with a finite budget: it works with real people.")
-        declared = learner.declare(len(self._ends))
-        privatizer.check(name, declared)
-        self._ledger = privatizer.calibrate(declared)
-        channels = {d.name: privatizer.channel(d, self._ledger) for d in declared}
-        asked = [d.name for d in declared if d.access == "rounds"]
-        if asked:
+        self._study = Study.online(learner, privatizer, num_users)
+        if asked := self._study.asked():
             raise PairingError(
-                f"`{name}` asks new questions about people who have left ({', '.join(asked)}), and `Agent` keeps sums "
-                "only. Use a learner that publishes running sums, such as `LSVIUCB`."
+                f"`{self._study.name}` asks new questions about people who have left ({', '.join(asked)}), and `Agent` "
+                "keeps sums only. Use a learner that publishes running sums, such as `LSVIUCB`."
             )
+        self._ends = learner.blocks(num_users)
+        if (patience is None) != fixed_order:
+            raise ValueError(
+                "Say when a block of people may be released: `patience=...` (seconds, or a `timedelta`: the longest "
+                "stay that is waited for) for people who come and go, or `fixed_order=True` where the sequence of "
+                "people is fixed in advance (a simulation, a public list). One of the two, not both."
+            )
+        self._arrivals = (
+            FixedOrder(store, self._ends) if patience is None else Patience(store, self._ends, patience, clock)
+        )
+        channels = self._study.channels()
         self._released = {n: release for n, channel in channels.items() if (release := channel.empty()) is not None}
-        self._memory, self._plan = self._planned(learner.init(), 0)
+        start, nobody = learner.init(), jnp.zeros((), int)
+        self._made = [_next_plan(learner, start, start, nobody, dict(self._released), nobody)]  # (memory, plan) so far
+        parameter, blocks = self._study.ledger.parameter, len(self._ends)
         self._streams = {
-            d.name: ExactStream(
-                channels[d.name],
-                len(self._ends),
-                self._ledger.parameter(d.name),
-                privatizer.adjacency,
-                self._blank(),
-                self._plan,
-            )
-            for d in declared
+            n: ExactStream(channel, blocks, parameter(n), privatizer.adjacency, self._blank(), self._made[0][1])
+            for n, channel in channels.items()
         }
-        study = {
-            "verb": "agent",
-            "learner": name,
-            "bounds": {key: str(value) for key, value in learner.bounds().items()},
-            "events": [event.to_json() for event in self._ledger.events()],
-            "adjacency": privatizer.adjacency,
-            "users": num_users,
-            "simulation": key is not None,
-        }
-        store.open_study(study, {f"releases of {n}": float(len(self._ends)) for n in self._streams})
+        _check_absence(self._streams)
+        limits = {f"releases of {n}": float(blocks) for n in self._streams}
+        self._study.open(store, "agent", limits, key=key, users=num_users, arrivals=self._arrivals.settings)
         for n, stream in self._streams.items():
             if store.fact(f"lattice of {n}", stream.fingerprint) != stream.fingerprint():
                 raise ValueError(
                     f"This computer rounds the public numbers of `{n}` otherwise than the one that began this store, "
                     "so sums cannot be continued here. Nothing was counted. Go on where the study began."
                 )
+        self._sums: list[np.ndarray] = []  # of closed blocks, exact: never leaves this object
         self._noisy: dict[str, list[np.ndarray]] = {n: [] for n in self._streams}
-        self._block = 0
         self._catch_up()
 
     @property
-    def num_seen(self) -> int:
-        """How many people have been counted."""
-        return self._begin + (self._store.count(self._stream) if self._block < len(self._ends) else 0)
+    def num_arrived(self) -> int:
+        """How many tickets were handed out; public. How many people were counted is secret."""
+        return self._arrivals.num_arrived
 
     @property
     def policy(self) -> Any:
-        """The published policy of the current block."""
-        return self._plan.policy
+        """The policy that is out now, for whoever arrives next."""
+        self._catch_up()
+        return self._made[-1][1].policy
 
     @abc.abstractmethod
     def _blank(self) -> Any:
         """What a record looks like."""
 
-    def end_episode(self, trajectory: Any, user: str | None = None) -> bool:
-        """Counts one person, once: `False` if `user` was counted before. Safe to call again after a crash.
+    def begin_episode(self, user: str | int) -> Ticket:
+        """A person arrives: their ticket, kept in the store before it is returned. The same id gets the same ticket.
 
         Arguments:
-            trajectory: what happened, padded to the horizon.
-            user: an id of the person; without one, every call is a new person.
+            user: the person's id; it is kept as a keyed digest. 12 and "12" are one id.
         """
-        return self.end_episodes([trajectory], None if user is None else [user])[0]
-
-    def end_episodes(self, trajectories: Sequence[Any], users: Sequence[str] | None = None) -> list[bool]:
-        """Counts several people in one transaction per block; which of them were new."""
-        names = [secrets.token_hex(16) for _ in trajectories] if users is None else list(users)
-        if len(names) != len(trajectories):
-            raise ValueError(f"`users` has {len(names)} ids and there are {len(trajectories)} trajectories.")
-        new: list[bool] = []
-        while len(new) < len(names):
-            if self.num_seen >= self._num_users:
-                raise PairingError(
-                    f"All {self._num_users} users have taken part; the budget is spent on them. "
-                    f"{len(names) - len(new)} were not counted. A new study needs a new budget, and new people."
-                )
-            room = int(self._ends[self._block]) - self.num_seen
-            some = slice(len(new), len(new) + room)
-            units = np.stack([self._units(trajectory) for trajectory in trajectories[some]])
-            at_most = int(self._ends[self._block]) - self._begin
-            with contextlib.suppress(StreamFullError):  # another process has filled the block meanwhile
-                counted = self._store.contribute(self._stream, names[some], units, scope="people", at_most=at_most)
-                new += [bool(n) for n in counted]
+        while True:
             self._catch_up()
-        return new
+            with contextlib.suppress(BehindError):  # another block has closed in between
+                return self._arrivals.arrive(user, len(self._sums))
+
+    def end_episode(self, ticket: Ticket, trajectory: Any) -> None:
+        """A person's record, counted at most once; safe to call again after a crash.
+
+        Nothing is returned: whether it was counted, had been before, or came too late, is secret.
+
+        Arguments:
+            ticket: what `begin_episode` gave them.
+            trajectory: what happened, padded to the horizon.
+        """
+        self.end_episodes([(ticket, trajectory)])
+
+    def end_episodes(self, ended: Iterable[tuple[Ticket, Any]]) -> None:
+        """Several records at once. A record that cannot be read is named in an error, after the others were counted."""
+        ended = list(ended)
+        self._catch_up()
+        for ticket, _ in ended:
+            self._arrivals.check(ticket)
+        rows: dict[tuple[int, int], dict[str, np.ndarray]] = {}
+        unreadable: dict[int, Exception] = {}
+        for position, (ticket, trajectory) in enumerate(ended):
+            try:
+                units = self._units(trajectory, self._made[ticket.plan][1])
+            except (TypeError, ValueError) as error:
+                unreadable[position] = error
+            else:
+                rows.setdefault((self._arrivals.block(ticket), ticket.plan), {}).setdefault(str(ticket.number), units)
+        for (block, plan), units_of in rows.items():
+            stream, units = self._arrivals.stream(block, plan), np.stack(list(units_of.values()))
+            with contextlib.suppress(StreamSealedError):  # too late: answered alike
+                self._store.contribute(
+                    stream, list(units_of), units, scope="people", closed=lambda b=block: self._arrivals.closes(b)
+                )
+        self._catch_up()
+        if unreadable:
+            position, error = min(unreadable.items())
+            raise ValueError(
+                f"{len(unreadable)} of {len(ended)} records cannot be read and were not counted; the first is at "
+                f"position {position}: {error}"
+            ) from error
 
     @property
     def certificate(self) -> Certificate:
         """What everything released so far, and until the end, can reveal."""
-        self._ledger.reconcile(dict.fromkeys(self._streams, self._block))
-        return self._privatizer.certificate(
-            self._ledger,
-            learner=type(self._learner).__name__,
-            unit="user",
-            bounds={**self._learner.bounds(), "episodes per unit": 1},
-            noise_source=System.description if self._key is None else Seeded.description,
-            notion="joint",
-            notes=self._store.notes(),
-        )
+        self._catch_up()
+        for name, stream in self._streams.items():
+            self._study.ledger.reconcile(name, len(self._sums), stream.law)
+        source = System.description if self._key is None else Seeded.description
+        notes = (self._arrivals.assumption, *self._store.notes())
+        return self._study.certificate(source, {"episodes per unit": 1}, notes=notes)
 
     def result(self) -> Result:
-        """The current policy and the certificate."""
-        return Result(self.policy, self.certificate, {"users": self.num_seen, "episodes": self.num_seen})
+        """The policy that is out now, the certificate, and how many tickets were handed out."""
+        return Result(self.policy, self.certificate, {"tickets": self.num_arrived})
 
-    @property
-    def _begin(self) -> int:
-        """How many people took part before the current block."""
-        return int(self._ends[self._block - 1]) if self._block else 0
+    def _plan_of(self, ticket: Ticket) -> Plan:
+        """The plan that a person acts on."""
+        self._catch_up()
+        self._arrivals.check(ticket)
+        return self._made[ticket.plan][1]
 
-    @property
-    def _stream(self) -> str:
-        return f"block {self._block}"
-
-    def _units(self, trajectory: Any) -> np.ndarray:
-        """One person's terms of all statistics, end to end."""
-        return np.concatenate([stream.units(trajectory, self._plan).ravel() for stream in self._streams.values()])
-
-    def _blocks(self, name: str, count: int) -> np.ndarray:
-        """The exact sums of the first blocks, of one statistic."""
-        shapes = {n: stream.statistic.raw_shape for n, stream in self._streams.items()}
-        ends = np.cumsum([np.prod(shape, dtype=int) for shape in shapes.values()])
-        at = list(shapes).index(name)
-        begin = 0 if at == 0 else ends[at - 1]
-        totals = []
-        for t in range(count):
-            total = self._store.total(f"block {t}")
-            assert total is not None  # a block is released when it is full
-            totals.append(total[begin : ends[at]].reshape(shapes[name]))
-        return np.stack(totals)
+    def _units(self, trajectory: Any, plan: Plan) -> np.ndarray:
+        """One person's terms of all statistics, end to end; what the plan asked decides what they are."""
+        return np.concatenate([stream.units(trajectory, plan).ravel() for stream in self._streams.values()])
 
     def _catch_up(self) -> None:
-        """Makes the releases of every block that is full, reads those that were made, and plans."""
-        while self._block < len(self._ends):
-            if self._store.count(self._stream) < int(self._ends[self._block]) - self._begin:
-                return
+        """Closes every block whose time has come, makes or reads its releases, and plans."""
+        while self._arrivals.closes(len(self._sums)):
+            block = len(self._sums)
+            plans = self._arrivals.plans(block)
+            for plan in plans:
+                self._store.seal(self._arrivals.stream(block, plan))
+            acted = max(plans, key=lambda plan: (plans[plan], plan))  # a public choice: the plan that most acted on
+            chosen = [acted] if self._learner.one_plan_per_block else list(plans)
+            self._sums.append(self._total(block, chosen))
             for number, (name, stream) in enumerate(self._streams.items()):
                 self._noisy[name].append(self._release(number, name, stream))
                 self._released[name] = stream.release(self._noisy[name])
-            self._block += 1
-            self._memory, self._plan = self._planned(self._memory, int(self._ends[self._block - 1]))
+            memory, published = self._made[-1][0], self._made[acted][0]
+            others = jnp.asarray(self._arrivals.size(block) - plans[acted])
+            seen = jnp.asarray(int(self._ends[block]))
+            self._made.append(_next_plan(self._learner, memory, published, others, dict(self._released), seen))
+
+    def _total(self, block: int, plans: list[int]) -> np.ndarray:
+        """The exact sum of a closed block, over those who acted on these plans; whoever is missing adds nothing."""
+        totals = (self._store.total(self._arrivals.stream(block, plan)) for plan in plans)
+        entries = sum(int(np.prod(stream.shape, dtype=int)) for stream in self._streams.values())
+        return sum((total for total in totals if total is not None), np.zeros(entries, np.int64))
 
     def _release(self, number: int, name: str, stream: ExactStream) -> np.ndarray:
-        t = self._block
+        t = len(self._sums) - 1
 
         def draw() -> np.ndarray:
-            encoded = stream.encoded(self._blocks(name, t + 1))
+            sizes = [int(np.prod(stream.shape, dtype=int)) for stream in self._streams.values()]
+            begin = sum(sizes[:number])
+            blocks = np.stack([total[begin : begin + sizes[number]].reshape(stream.shape) for total in self._sums])
+            encoded = stream.encoded(blocks)
             if self._key is None:
                 return stream.noisy(encoded, Stream())
             return stream.noisy_in_simulation(encoded, SimulationKeys.of(self._key).white(number, t, 0))
 
         try:
-            return self._store.release(f"{name}/{t}", f"releases of {name}", 1.0, draw)
+            return self._store.release(f"{name}/{t}", f"releases of {name}", 1.0, draw, law=stream.lattice.to_bytes())
         except BurntError as error:
             raise BurntError(
                 f"Release {t} of `{name}` was burnt by a crash, and later ones build on it. Open the store with "
                 "`after_crash='redraw'`: nobody has seen the first draw, so drawing again is safe."
             ) from error
 
-    def _planned(self, memory: Any, seen: int) -> tuple[Any, Plan]:
-        return _next_plan(self._learner, memory, dict(self._released), jnp.asarray(seen))
-
-    def _person(self) -> PRNGKeyArray | None:
-        """The simulation's randomness for the person at hand; none with real people."""
-        return None if self._key is None else SimulationKeys.of(self._key).person(self._block, self.num_seen)
+    def _person(self, ticket: Ticket) -> PRNGKeyArray | None:
+        """The simulation's randomness for a person; none with real people."""
+        if self._key is None:
+            return None
+        return SimulationKeys.of(self._key).person(self._arrivals.block(ticket), ticket.number)
 
 
 class Agent(AbstractAgent):
-    """A learner for finite worlds at work: `act` at every step, then `end_episode` when the person leaves.
+    """A learner for finite worlds at work: `begin_episode` when a person arrives, `act` at every step, `end_episode`.
 
     Arguments and guarantee are those of `AbstractAgent`.
     """
 
-    def act(self, state: int, step: int) -> int:
-        """The action for the person at hand, drawn from the published policy."""
-        horizon, num_states, _ = self._plan.policy.probabilities.shape
+    def act(self, ticket: Ticket, state: int, step: int) -> int:
+        """An action for the person with this ticket, drawn from the policy that was out when they arrived."""
+        policy = self._plan_of(ticket).policy
+        horizon, num_states, _ = policy.probabilities.shape
         if not (0 <= step < horizon and 0 <= state < num_states):
             raise ValueError(
                 f"`step` must lie in [0, {horizon}) and `state` in [0, {num_states}); one of them does not."
             )
-        return int(draw_action(self._plan.policy, state, step, self._coin(step)))
-
-    def _coin(self, step: int) -> float:
-        """A uniform number in [0, 1) for one action: of the simulation, or of the operating system."""
-        person = self._person()
-        if person is None:
-            return secrets.randbits(53) * 2.0**-53
-        return float(action_coin(person, self._learner.horizon, step))
+        person = self._person(ticket)
+        coin = secrets.randbits(53) * 2.0**-53 if person is None else action_coin(person, horizon, step)
+        return int(draw_action(policy, state, step, coin))
 
     def _blank(self) -> Trajectory:
         zeros = jnp.zeros(self._learner.horizon, int)
@@ -270,35 +289,55 @@ class Controller(AbstractAgent):
     of `AbstractAgent`.
     """
 
-    def act(self, state: Float[np.ndarray, " n"], step: int) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
-        """The input for the person at hand, and the random part of it."""
-        gains, radius = np.asarray(self.policy.gains), float(self.policy.radius)
+    def act(
+        self, ticket: Ticket, state: Float[np.ndarray, " n"], step: int
+    ) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
+        """The input for the person with this ticket, and the random part of it."""
+        policy = self._plan_of(ticket).policy
+        gains, radius = np.asarray(policy.gains), float(policy.radius)
         horizon, d, n = gains.shape
         x = np.asarray(state, float)
         if not (0 <= step < horizon and x.shape == (n,) and np.isfinite(x).all()):
             raise ValueError(
                 f"`step` must lie in [0, {horizon}) and `state` be {n} finite numbers; one of them is not."
             )
-        person = self._person()
+        person = self._person(ticket)
         if person is None:
             white = np.random.default_rng(secrets.randbits(128)).normal(size=d)
             explored = np.asarray(radius * white / np.linalg.norm(white))
         else:
-            explored = np.asarray(explorations(self.policy, person)[step])
+            explored = np.asarray(explorations(policy, person)[step])
         return gains[step] @ x + explored, explored
 
     def _blank(self) -> LQTrajectory:
-        horizon, d, n = self.policy.gains.shape
+        horizon, d, n = self._made[0][1].policy.gains.shape
         return LQTrajectory(
             jnp.zeros((horizon + 1, n)), jnp.zeros((horizon, d)), jnp.zeros((horizon, d)), jnp.zeros((), int)
         )
 
 
+def _check_absence(streams: dict[str, ExactStream]) -> None:
+    """A missing record adds nothing, and that must be as close to any record as another one is."""
+    for name, stream in streams.items():
+        bound = stream.statistic.l1 if stream.lattice.kind == "l1" else stream.statistic.l2
+        if bound("add-remove") > bound("replace-one"):
+            raise PairingError(
+                f"One person's term of `{name}` can be larger than the distance of two, so a record that is missing "
+                "would show. Centre the statistic, so that its own norm is at most its replace-one sensitivity."
+            )
+
+
 @eqx.filter_jit
 def _next_plan(
-    learner: AbstractOnlineLearner, memory: Any, released: dict[str, Release], seen: Int[Array, ""]
+    learner: AbstractOnlineLearner,
+    memory: Any,
+    published: Any,
+    others: Int[Array, ""],
+    released: dict[str, Release],
+    seen: Int[Array, ""],
 ) -> tuple[Any, Plan]:
-    return learner.next_plan(memory, released, _no_question, seen)
+    """The plan after a block whose people acted on the plan that came with `published`, but for `others` of them."""
+    return learner.next_plan(learner.acted_on(memory, published, others), released, _no_question, seen)
 
 
 def _no_question(name: str, index: int, question: Any) -> Any:

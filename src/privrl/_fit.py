@@ -1,27 +1,34 @@
 """`fit`: a table of people in, a policy and its certificate out."""
 
+import os
+
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
-from privrl._records import Nobody as _Nobody
-from privrl._records import Records as _Records
+from privrl._records import Nobody, Records
 from privrl._result import Result
+from privrl._study import Study
 from privrl.data import AbstractDataset, RewardFunction
 from privrl.learners import AbstractLearner, AbstractOfflineLearner, FunctionalReward
 from privrl.mdp import TabularPolicy
 from privrl.privacy import (
+    AbstractPeople,
     AbstractPrivatizer,
     Curator,
-    Ledger,
     PairingError,
     ReleasedFunction,
     ReleaseStore,
     Seeded,
+    StudyMismatchError,
     System,
 )
 
 _FUNCTION = "reward function"
 _NO_PERSON = "what is hidden is the reward function; people whose data shaped it are not protected by this certificate"
+_GROUPS = (
+    "people were split into groups by a pseudorandom function of their ids under a secret key: the guarantee of the "
+    "split is computational"
+)
 
 
 def fit(
@@ -45,7 +52,8 @@ def fit(
             from the operating system's cryptographic randomness.
         unit: what one privacy unit is called in the certificate, for example "patient"; a reward function has its own.
         store: a `ReleaseStore` in which every release is kept before it is used, with a hard budget. Interrupted and
-            called again with the same arguments and store, `fit` reads what was released and goes on from there.
+            called again with the same arguments, table and store, `fit` reads what was released and goes on from
+            there; another learner, another setting or another table is refused.
 
     Returns:
         the policy and the certificate.
@@ -66,22 +74,22 @@ def fit(
             f"`reward_range` of the data is {data.reward_range}; learners need rewards in [0, 1]. Rescale the rewards "
             "with public constants before reading the table."
         )
-    people = _Records(data.bounded(*learner.space))
-    bounds = {**learner.bounds(), "episodes per unit": data.max_episodes_per_unit}
-    ledger, source = _begin(learner, privatizer, key, unit or "unit", store)
-    policy = learner.fit(Curator(people, ledger, source, privatizer.mechanism_of_rounds, store))
+    data = data.bounded(*learner.space)
+    study = Study.offline(learner, privatizer, unit or "unit")
+    _open(study, data, key, store)
+    people = Records(data)
+    curator = _curator(people, study, key, store)
+    policy = learner.fit(curator)
     if isinstance(policy, TabularPolicy) and policy.probabilities.shape != (learner.horizon, *learner.space):
         raise ValueError(
             f"`{type(learner).__name__}.fit` returned a policy of shape {policy.probabilities.shape}; it must have "
             f"steps, states and actions: {(learner.horizon, *learner.space)}."
         )
-    certificate = privatizer.certificate(
-        ledger,
-        learner=type(learner).__name__,
-        unit=unit or "unit",
-        bounds=bounds,
-        noise_source=source.description,
-        notes=() if store is None else store.notes(),
+    groups = (_GROUPS,) if study.ledger.groups and key is None else ()
+    certificate = study.certificate(
+        curator.noise_source,
+        {"episodes per unit": data.max_episodes_per_unit},
+        notes=(*groups, *(() if store is None else store.notes())),
     )
     return Result(policy, certificate, {"users": people.num_units, "episodes": people.num_episodes})
 
@@ -116,62 +124,48 @@ def _fit_function(
             f"The reward function has {len(data.values)} lattice points and the learner's world has {places} places. "
             "Let both agree."
         )
-    ledger, source = _begin(learner, privatizer, key, _FUNCTION, store)
-    curator = Curator(_Nobody(), ledger, source, privatizer.mechanism_of_rounds, store)
+    study = Study.offline(learner, privatizer, _FUNCTION)
+    _open(study, data, key, store)
+    curator = _curator(Nobody(), study, key, store)
     values = jnp.asarray(data.values)
 
     def ask(name: str, *, distance: float, beta: float) -> ReleasedFunction:
         return curator.function(name, values, distance=distance, beta=beta, bound=1.0)
 
     policy = learner.fit(ask)
-    certificate = privatizer.certificate(
-        ledger,
-        learner=type(learner).__name__,
-        unit=_FUNCTION,
-        bounds=learner.bounds(),
-        noise_source=source.description,
+    certificate = study.certificate(
+        curator.noise_source,
+        {},
         neighbours=learner.neighbours,
         notes=(_NO_PERSON, *(() if store is None else store.notes())),
     )
     return Result(policy, certificate, {"users": 0, "episodes": 0})
 
 
-def _begin(
-    learner: AbstractOfflineLearner | FunctionalReward,
-    privatizer: AbstractPrivatizer,
-    key: PRNGKeyArray | None,
-    unit: str,
-    store: ReleaseStore | None,
-) -> tuple[Ledger, System | Seeded]:
-    """What comes before the first look at anything secret: declared, calibrated, and written into the store."""
-    declared = learner.declare()
-    privatizer.check(type(learner).__name__, declared)
-    ledger = privatizer.calibrate(declared)
-    if store is not None:
-        _open(store, key, learner, privatizer, ledger, unit)
-    return ledger, System() if key is None else Seeded(key)
+def _curator(people: AbstractPeople, study: Study, key: PRNGKeyArray | None, store: ReleaseStore | None) -> Curator:
+    source = System() if key is None else Seeded(key)
+    return Curator(people, study.ledger, source, study.privatizer.mechanism_of_rounds, store)
 
 
 def _open(
-    store: ReleaseStore,
-    key: PRNGKeyArray | None,
-    learner: AbstractOfflineLearner | FunctionalReward,
-    privatizer: AbstractPrivatizer,
-    ledger: Ledger,
-    unit: str,
+    study: Study, data: AbstractDataset | RewardFunction, key: PRNGKeyArray | None, store: ReleaseStore | None
 ) -> None:
-    """Writes what is going to be released into the store, or checks that it is the same as before a crash."""
-    if key is not None or privatizer.notion == "none":
+    """Writes what is going to be released into the store, or checks that nothing is other than before a crash.
+
+    The data are recognised by a digest under a secret key of the store. It says nothing without that key, and never
+    leaves the store.
+    """
+    if store is None:
+        return
+    if key is not None or study.privatizer.notion == "none":
         raise ValueError(
             "A `store` keeps the releases of real people. Leave out `key` (simulated noise protects nobody), and give "
             "a budget."
         )
-    study = {
-        "verb": "fit",
-        "learner": type(learner).__name__,
-        "bounds": {name: str(value) for name, value in learner.bounds().items()},
-        "events": [event.to_json() for event in ledger.events()],
-        "adjacency": privatizer.adjacency,
-        "unit": unit,
-    }
-    store.open_study(study, ledger.limits())
+    study.open(store, "fit", study.ledger.limits())
+    digest = data.digest(store.fact("key of the data's digest", lambda: os.urandom(32)))
+    if store.fact("digest of the data", lambda: digest) != digest:
+        raise StudyMismatchError(
+            "The data are not those that this store's study began with: something was added, removed or changed. "
+            "Nothing was released. Go on with the data as they were, or use a new file (and a new budget) for a new study."
+        )

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int, Int64
+from jaxtyping import Array, Bool, Float64, Int, Int64
 
 from privrl.data import AbstractDataset, Part
 from privrl.data._transitions import Block
@@ -40,13 +40,17 @@ class Nobody(AbstractPeople):
         self, statistic: AbstractStatistic, included: Callable[[int], np.ndarray] | None, lattice: Lattice
     ) -> Int64[np.ndarray, "..."]:
         del included, lattice
-        return np.zeros(statistic.raw_shape, np.int64)
+        return np.zeros(statistic.units_shape, np.int64)
 
     def filled(self, statistic: AbstractStatistic) -> int:
         return 1
 
     def part(self, chosen: Bool[np.ndarray, " U"]) -> "Nobody":
         return self
+
+    def coins(self, key: bytes, purpose: str) -> Float64[np.ndarray, " U"]:
+        del key, purpose
+        return np.zeros(0)
 
 
 class Records(AbstractPeople):
@@ -70,6 +74,9 @@ class Records(AbstractPeople):
     def part(self, chosen: Bool[np.ndarray, " U"]) -> "Records":
         return Records(Part(self._data, chosen))
 
+    def coins(self, key: bytes, purpose: str) -> Float64[np.ndarray, " U"]:
+        return self._data.unit_coins(key, purpose)
+
     def total(self, statistic: AbstractStatistic, included: Callable[[int], np.ndarray] | None) -> Array:
         if isinstance(statistic, AbstractRowStatistic) and statistic.plain and included is None:
             return _shaped(statistic, _of_rows(statistic, self._rows(statistic)))
@@ -92,8 +99,8 @@ class Records(AbstractPeople):
             )
             slots, blocks = _terms(statistic, once)
             lattice.check_room(int(rows.count.sum()))
-            return lattice_of_blocks(slots, blocks, jnp.rint(rows.count).astype(int), statistic.raw_shape, lattice)
-        summed, records = np.zeros(statistic.raw_shape, np.int64), 0
+            return lattice_of_blocks(statistic, slots, blocks, jnp.rint(rows.count).astype(int), lattice)
+        summed, records = np.zeros(statistic.units_shape, np.int64), 0
         for batch in self._batches(included):
             taking_part = jnp.asarray(np.asarray(batch.length) > 0)
             summed += lattice_total(statistic, jax.tree.map(_wide, batch), None, taking_part, lattice)

@@ -8,7 +8,6 @@ whose cost does not depend on its size; otherwise people are simulated in chunks
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -18,15 +17,12 @@ import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray
 
 from privrl._result import Run
+from privrl._study import Study
 from privrl.learners import AbstractLearner, AbstractOnlineLearner, Plan
 from privrl.privacy import (
     AbstractChannel,
     AbstractLocalChannel,
     AbstractPrivatizer,
-    Batched,
-    Certificate,
-    Ledger,
-    PairingError,
     Release,
     RoundsChannel,
     Seeded,
@@ -89,73 +85,37 @@ def sweep(
             "least 1."
         )
     started = time.perf_counter()
-    prepared = [_Setting.of(env, learner, privatizer, episodes) for learner, privatizer in settings]
-    ends, channels = prepared[0].ends, prepared[0].channels
-    flowing = flow and hasattr(env, "flow") and all(_flows(channel) for channel in channels.values())
+    studies = [Study.online(learner, privatizer, episodes) for learner, privatizer in settings]
+    for study in studies:
+        if env.horizon != study.learner.horizon:
+            raise ValueError(
+                f"The world has `horizon`={env.horizon} and the learner {study.learner.horizon}. Give both the same."
+            )
+    channels = [study.channels() for study in studies]
+    ends = studies[0].ends
+    assert ends is not None
+    flowing = flow and hasattr(env, "flow") and all(_flows(channel) for channel in channels[0].values())
     keys = jax.random.split(key, (len(settings), seeds))
-    stacked = _stacked([(one.learner, one.channels) for one in prepared])
+    stacked = _stacked([(study.learner, own) for study, own in zip(studies, channels, strict=True)])
     chunk = min(_CHUNK, int(np.diff(ends, prepend=0).max()))  # nobody is simulated beyond the largest block
     policy, regret, counts = _simulate_settings(env, *stacked, jnp.asarray(ends), None if flowing else chunk, keys)
-    for i, one in enumerate(prepared):
-        one.ledger.reconcile({name: int(np.max(count[i])) for name, count in counts.items()})
+    for i, study in enumerate(studies):
+        for name, count in counts.items():
+            study.ledger.reconcile(name, int(np.max(count[i])), channels[i][name].law)
     seconds = time.perf_counter() - started
     return [
         Run(
             jax.tree.map(lambda x, i=i: x[i], policy),
-            one.certificate(),
+            study.certificate(Seeded.description, {"episodes per unit": 1}),
             np.asarray(ends),
             np.asarray(regret[i]),
             seconds,
         )
-        for i, one in enumerate(prepared)
+        for i, study in enumerate(studies)
     ]
 
 
-@dataclass(frozen=True)
-class _Setting:
-    """A learner and its way to people, before anybody was touched."""
-
-    learner: AbstractOnlineLearner
-    privatizer: AbstractPrivatizer
-    ledger: Ledger
-    channels: dict[str, AbstractChannel]
-    ends: Int[np.ndarray, " B"]
-
-    @classmethod
-    def of(cls, env: Any, learner: AbstractLearner, privatizer: AbstractPrivatizer, episodes: int) -> "_Setting":
-        if not isinstance(learner, AbstractOnlineLearner):
-            raise PairingError(
-                f"`{type(learner).__name__}` learns from a table, not while people take part. Use `privrl.fit`, or an "
-                "online learner such as `UCBVI`."
-            )
-        if env.horizon != learner.horizon:
-            raise ValueError(
-                f"The world has `horizon`={env.horizon} and the learner {learner.horizon}. Give both the same."
-            )
-        ends = learner.blocks(episodes)
-        declared = learner.declare(len(ends))
-        privatizer.check(type(learner).__name__, declared)
-        for d in declared:
-            if isinstance(d, Batched) and np.diff(ends, prepend=0).min() < d.smallest:
-                raise PairingError(
-                    f"`{type(learner).__name__}` promises blocks of at least {d.smallest} people and its schedule for "
-                    f"{episodes} has smaller ones. Let more people take part, or lower the least size."
-                )
-        ledger = privatizer.calibrate(declared)
-        return cls(learner, privatizer, ledger, {d.name: privatizer.channel(d, ledger) for d in declared}, ends)
-
-    def certificate(self) -> Certificate:
-        return self.privatizer.certificate(
-            self.ledger,
-            learner=type(self.learner).__name__,
-            unit="user",
-            bounds={**self.learner.bounds(), "episodes per unit": 1},
-            noise_source=Seeded.description,
-            notion="joint" if self.privatizer.notion == "central" else None,
-        )
-
-
-def _stacked(settings: Sequence[tuple[AbstractOnlineLearner, dict[str, AbstractChannel]]]) -> tuple[Any, Any]:
+def _stacked(settings: Sequence[tuple[AbstractLearner, dict[str, AbstractChannel]]]) -> tuple[Any, Any]:
     """All settings as one, with a leading axis on every array; refused if they differ in anything else."""
     arrays, rest = zip(*(eqx.partition(setting, eqx.is_array) for setting in settings), strict=True)
     shapes = [[leaf.shape for leaf in jax.tree.leaves(one)] for one in arrays]

@@ -44,7 +44,7 @@ class Nobody(AbstractPeople):
     def total(self, statistic, included):
         raise AssertionError
 
-    units = filled = part = total
+    units = filled = part = coins = total
 
 
 def curator(source: Seeded | System, mu: float = 1.0) -> Curator:

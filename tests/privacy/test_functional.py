@@ -48,7 +48,7 @@ class Nobody(AbstractPeople):
     def total(self, statistic, included):
         raise AssertionError
 
-    units = filled = part = total
+    units = filled = part = coins = total
 
 
 def curator(

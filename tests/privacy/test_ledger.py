@@ -88,10 +88,13 @@ def test_only_gaussian_shares_of_one_group_can_trade(book):
 
 def test_reconciles_what_a_loop_made():
     book = ledger()
-    book.reconcile({"r0": 2, "r1": 1})
+    for counts in ((1, 1), (2, 1)):  # what was written before is replaced
+        for name, count in zip(("r0", "r1"), counts, strict=True):
+            book.reconcile(name, count, (2.0, 5.0))
     assert [r["counted"] for r in book.releases()] == [2, 1]
+    assert book.releases()[0]["laws"] == [{"sensitivity": 2.0, "scale": 5.0, "times": 2}]
     with pytest.raises(OverspentError, match="4 releases were made"):
-        book.reconcile({"r1": 4})
+        book.reconcile("r1", 4, None)
 
 
 def test_names_are_distinct():

@@ -47,6 +47,9 @@ class _Person(AbstractPeople):
     def part(self, chosen: Bool[np.ndarray, " U"]) -> "AbstractPeople":
         return self if chosen[0] else _Nobody()
 
+    def coins(self, key: bytes, purpose: str) -> Any:
+        raise NotImplementedError("Attacks use seeded noise.")
+
 
 class _Nobody(_Person):
     """The people of a group that the person in question is not in."""

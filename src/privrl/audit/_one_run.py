@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float, PRNGKeyArray
 
-from privrl._fit import _Records
+from privrl._records import Records as _Records
 from privrl.audit._bounds import one_run_epsilon
 from privrl.audit._recorded_fit import FitTranscript, record_fit, scale_of
 from privrl.audit._statistics import Asked

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from privrl._fit import _Nobody, _Records
+from privrl._records import Nobody as _Nobody
+from privrl._records import Records as _Records
 from privrl.audit._statistics import Asked
 from privrl.data import AbstractDataset, RewardFunction
 from privrl.learners import AbstractOfflineLearner, FunctionalReward

@@ -16,6 +16,7 @@ from privrl.privacy._exact_stream import ExactStream
 from privrl.privacy._features import ReleasedLinearFunction, weights_from_values
 from privrl.privacy._functional import ReleasedFunction, best_beta, rkhs_norm, tent_distance
 from privrl.privacy._gdp import gdp_delta, gdp_epsilon, gdp_mu, rdp_epsilon, zcdp_epsilon, zcdp_rho
+from privrl.privacy._identity import canonical_id, keyed_hash
 from privrl.privacy._lattice import Lattice, LatticeError, filled_by, lattice_for, lattice_of_blocks, lattice_total
 from privrl.privacy._ledger import Ledger, OverspentError
 from privrl.privacy._mechanisms import (
@@ -53,6 +54,7 @@ from privrl.privacy._store import (
     StoreError,
     StreamFullError,
     StreamSealedError,
+    StudyMismatchError,
 )
 from privrl.privacy._stream import Stream
 from privrl.privacy._subset import ResponseNoise, SubsetSelection, variance_of_sums
@@ -111,6 +113,7 @@ __all__ = [
     "Stream",
     "StreamFullError",
     "StreamSealedError",
+    "StudyMismatchError",
     "SubsetSelection",
     "SymbolChannel",
     "SymmetricNoise",
@@ -118,6 +121,7 @@ __all__ = [
     "best_beta",
     "bridge",
     "calibrate",
+    "canonical_id",
     "clip_by_norm",
     "delta_of",
     "epsilon_of",
@@ -128,6 +132,7 @@ __all__ = [
     "gdp_mu",
     "geometric_schedule",
     "innovations",
+    "keyed_hash",
     "l2_of_outer_products",
     "l2_of_scaled",
     "l2_of_sum",

@@ -81,6 +81,11 @@ class AbstractChannel(eqx.Module):
 
     statistic: eqx.AbstractVar[AbstractStatistic]
 
+    @property
+    @abc.abstractmethod
+    def law(self) -> tuple[float, float] | None:
+        """The sensitivity and the scale of the noise that it draws, for the ledger; `None` where answers are random."""
+
     @abc.abstractmethod
     def init(self) -> Any:
         """The memory before anybody took part."""
@@ -99,7 +104,14 @@ class AbstractChannel(eqx.Module):
 
 
 class AbstractCuratorChannel(AbstractChannel):
-    """The exact term goes to the curator."""
+    """The exact term goes to the curator, whose noise has scale `sensitivity` / mu."""
+
+    sensitivity: eqx.AbstractVar[Float[Array, ""]]
+    scale: eqx.AbstractVar[Float[Array, ""]]
+
+    @property
+    def law(self) -> tuple[float, float]:
+        return float(self.sensitivity), float(self.scale)
 
     def term(self, record: Any, question: Any, index: Int[Array, ""], key: PRNGKeyArray) -> Array:
         del index, key
@@ -109,12 +121,13 @@ class AbstractCuratorChannel(AbstractChannel):
 class RunningChannel(AbstractCuratorChannel):
     """Running sums over blocks, by continual release.
 
-    **Formal guarantee.** A person is in one block. With base noise `scale` >= factor * sensitivity / mu, where `factor`
-    is the continual mechanism's own, the whole sequence of releases is mu-GDP.
+    **Formal guarantee.** A person is in one block. With base noise `scale` >= `sensitivity` / mu, where `sensitivity` is
+    the statistic's times the continual mechanism's own factor, the whole sequence of releases is mu-GDP.
     """
 
     statistic: AbstractStatistic
     continual: AbstractContinual
+    sensitivity: Float[Array, ""]
     scale: Float[Array, ""]
 
     def init(self) -> Any:
@@ -136,6 +149,7 @@ class BlockChannel(AbstractCuratorChannel):
     """Sums over disjoint blocks: parallel composition, each person is in one release."""
 
     statistic: AbstractStatistic
+    sensitivity: Float[Array, ""]
     scale: Float[Array, ""]
     mechanism: Mechanism = eqx.field(static=True)
 
@@ -155,6 +169,7 @@ class RoundsChannel(AbstractCuratorChannel):
     """A curator who keeps raw sums and answers new questions about everybody so far, with fresh noise each time."""
 
     statistic: AbstractStatistic
+    sensitivity: Float[Array, ""]
     scale: Float[Array, ""]
     mechanism: Mechanism = eqx.field(static=True)
 
@@ -249,6 +264,10 @@ class SymbolChannel(AbstractLocalChannel):
     running: bool = eqx.field(static=True)
 
     @property
+    def law(self) -> None:
+        return None
+
+    @property
     def white(self) -> tuple[Literal["normal", "uniform"], tuple[int, ...]]:
         return "uniform", (self.statistic.num_symbols + 1,)
 
@@ -304,8 +323,13 @@ class VectorChannel(AbstractLocalChannel):
     """
 
     statistic: AbstractStatistic
+    sensitivity: Float[Array, ""]
     scale: Float[Array, ""]
     running: bool = eqx.field(static=True)
+
+    @property
+    def law(self) -> tuple[float, float]:
+        return float(self.sensitivity), float(self.scale)
 
     @property
     def white(self) -> tuple[Literal["normal", "uniform"], tuple[int, ...]]:

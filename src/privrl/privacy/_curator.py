@@ -2,7 +2,6 @@
 
 import abc
 import functools
-import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from privrl.privacy._ledger import Ledger, OverspentError
 from privrl.privacy._mechanisms import add_noise
 from privrl.privacy._noise import AbstractNoise, GaussianNoise
 from privrl.privacy._release import AbstractStatistic, Release
-from privrl.privacy._sources import AbstractSource, Seeded, System, coins
+from privrl.privacy._sources import AbstractSource, Seeded, System
 from privrl.privacy._store import BurntError, ReleaseStore
 from privrl.privacy._stream import Stream
 
@@ -55,6 +54,10 @@ class AbstractPeople(abc.ABC):
     def part(self, chosen: Bool[np.ndarray, " U"]) -> "AbstractPeople":
         """The marked people alone, all their records with them; people are numbered as on every pass."""
 
+    @abc.abstractmethod
+    def coins(self, key: bytes, purpose: str) -> Float64[np.ndarray, " U"]:
+        """A number in [0, 1) for each person: a pseudorandom function, under the key, of the purpose and their id."""
+
 
 @dataclass(frozen=True)
 class _Contents:
@@ -83,14 +86,16 @@ class Curator:
     earlier releases: the parameter is fixed beforehand, so this is ordinary adaptive composition. Randomness from the
     operating system makes exact noise on a lattice; a seed makes floating-point noise, which protects nobody.
 
-    With a store, every release is reserved there before its noise is drawn and kept before it is returned. Asked again
+    With a store, every release is reserved there before its noise is drawn and kept before it is returned. The lattice,
+    hence the noise, is part of the reservation, so what was charged and what is drawn belong together. Asked again
     after a crash, a release that was kept is read, not drawn; one that was only reserved is lost: it stays counted, and
     what is left of the budget pays for making it again (`Ledger.burn`).
 
-    Where declarations name groups, every person draws one group, once, from a coin of their own that no record has any
-    influence on; a release of a group sums over its people. Give the replaced (or added) person the same coin in both
-    worlds: whatever the coins, only releases without a group and those of one group differ, so the worst group bounds
-    the cost (parallel composition), and the coins, equally distributed in both worlds, add nothing.
+    Where declarations name groups, every person has one group by a coin of their own: a pseudorandom function of their
+    id under a secret key, the same on every pass and after every restart, wherever their rows stand. A release of a
+    group sums over its people. Give the replaced (or added) person the same coin in both worlds: whatever the coins,
+    only releases without a group and those of one group differ, so the worst group bounds the cost (parallel
+    composition), and the coins, equally distributed in both worlds, add nothing (docs/design.md has the proof).
     """
 
     def __init__(
@@ -108,6 +113,11 @@ class Curator:
         self._store = store
         self._asked: dict[str, int] = {}
         self._parts: dict[str | None, AbstractPeople] = {None: people}
+
+    @property
+    def noise_source(self) -> str:
+        """Where the noise comes from, in words."""
+        return self._source.description
 
     def __call__(self, name: str, statistic: AbstractStatistic | None = None) -> Release:
         """Releases a declared statistic, or the one given now where the declaration left it open."""
@@ -229,29 +239,45 @@ class Curator:
         label = f"{name}/{number}"
         lattice = contents.lattice(parameter)
         if self._store is not None:
-            lattice = self._kept(label, lattice)
-        law = contents.law(lattice.scale)
-        self._ledger.record(name, lattice.sensitivity, lattice.scale)
+            lattice = self._reserved(label, lattice, parameter)
         assert isinstance(self._source, System)
-        stream = self._source.stream((name, number))
+        noisy = functools.partial(self._noisy, contents, number, lattice, self._source.stream((name, number)))
+        lost = False
         if self._store is None:
-            return lattice.release(law, lattice.noisy(law, np.asarray(contents.content(number, lattice)), stream))
-        charge = self._ledger.pool(name), self._ledger.charge(name, parameter)
-        units = self._store.value(label)
-        if units is None:
-            if self._store.after_crash == "burn" and self._store.burnt(label):
-                return None
+            units = noisy()()
+        elif self._store.after_crash == "burn" and self._store.burnt(label):
+            lost = True
+        else:
             # The pass over the people comes before the reservation: a faulty table must not cost anything.
-            total = np.asarray(contents.content(number, lattice))
-            units = self._store.release(label, *charge, lambda: lattice.noisy(law, total, stream))
-        return lattice.release(law, units)
+            draw = _kept if self._store.value(label) is not None else noisy()
+            charge = self._ledger.pool(name), self._ledger.charge(name, parameter)
+            units = self._store.release(label, *charge, draw, law=lattice.to_bytes())
+            lattice = self._reserved(label, lattice, parameter)  # another process may have been quicker
+        self._ledger.record(name, lattice.sensitivity, lattice.scale)
+        return None if lost else lattice.release(contents.law(lattice.scale), units)
 
-    def _kept(self, label: str, lattice: Lattice) -> Lattice:
-        """The lattice on which the store has this release: another computer may round its public numbers otherwise."""
+    @staticmethod
+    def _noisy(contents: "_Contents", number: int, lattice: Lattice, stream: Stream) -> Callable[[], np.ndarray]:
+        """Looks at the people now, and draws the noise when it is called."""
+        total = np.asarray(contents.content(number, lattice))
+        return lambda: lattice.noisy(contents.law(lattice.scale), total, stream)
+
+    def _reserved(self, label: str, lattice: Lattice, parameter: float) -> Lattice:
+        """The lattice that was reserved with this release, or this one if there is no reservation yet.
+
+        Another computer may round public numbers otherwise, so a reservation's own lattice is used, but only if its
+        noise is enough for the present parameter.
+        """
         assert self._store is not None
-        kept = Lattice.from_bytes(self._store.fact(f"lattice of {label}", lattice.to_bytes))
-        if not math.isclose(kept.sensitivity, lattice.sensitivity, rel_tol=1e-9):
-            raise ValueError(f"Release `{label}` has another sensitivity than in the store. Nothing was released.")
+        reserved = self._store.law(label)
+        if reserved is None:
+            return lattice
+        kept = Lattice.from_bytes(reserved)
+        if not kept.covers(lattice, parameter):
+            raise ValueError(
+                f"Release `{label}` was reserved with less noise, or for another sensitivity, than it needs now. Nothing "
+                "was released. Go on with the learner and settings that began this store."
+            )
         return kept
 
     def _again(self, name: str, contents: "_Contents") -> Release:
@@ -295,11 +321,12 @@ class Curator:
         return self._parts[group]
 
     def _group_coins(self) -> Float64[np.ndarray, " U"]:
-        """A secret coin per person; with a store it is the same after a crash, or somebody might change groups."""
-        shape = (self._people.num_units,)
-        if self._store is None:
-            return np.asarray(self._source.uniform(("groups",), shape))
-        return coins(Stream(self._store.fact("group coins", lambda: os.urandom(32))), shape)
+        """A coin per person, by their id; simulated people, who have none, get theirs from the seed."""
+        if isinstance(self._source, Seeded):
+            return np.asarray(self._source.uniform(("groups",), (self._people.num_units,)))
+        fresh = functools.partial(os.urandom, 32)
+        key = fresh() if self._store is None else self._store.fact("key of the groups", fresh)
+        return self._people.coins(key, "groups")
 
     def _sampled(
         self, people: AbstractPeople, name: str, number: int, sampling: float
@@ -315,3 +342,7 @@ class Curator:
         batches = iter(range(people.num_units + 1))
         most = np.floor(sampling * 2.0**52) * 2.0**-52  # coins are midpoints of 2^-52: nobody is drawn more often
         return lambda n: np.asarray(self._source.uniform((name, number, "sample", next(batches)), (n,))) < most
+
+
+def _kept() -> np.ndarray:
+    raise AssertionError("A release that has a value is not drawn.")

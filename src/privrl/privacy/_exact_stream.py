@@ -25,6 +25,7 @@ from privrl.privacy._noise import AbstractNoise
 from privrl.privacy._release import Adjacency, Release
 from privrl.privacy._sources import standard_laplace, standard_normal
 from privrl.privacy._stream import Stream
+from privrl.privacy._symmetric import packed
 
 _ENCODER_BITS = 30
 
@@ -60,6 +61,7 @@ class ExactStream:
             self._mechanism = channel.mechanism
             encoder, steps = np.eye(times), 0
             self._decoder, self._variance = np.eye(times), np.ones(times)
+        self.shape = statistic.units_shape
         self._encoder = np.rint(encoder * 2.0**_ENCODER_BITS).astype(np.int64)
         self.statistic = statistic
         self.lattice = lattice_for(
@@ -75,6 +77,11 @@ class ExactStream:
     @property
     def _law(self) -> AbstractNoise:
         return law_of(self.statistic, self._mechanism, self.lattice.scale)
+
+    @property
+    def law(self) -> tuple[float, float]:
+        """The sensitivity and the scale of the noise that it draws, for the ledger."""
+        return self.lattice.sensitivity, self.lattice.scale
 
     def fingerprint(self) -> bytes:
         """What must be the same wherever sums of this stream are continued: the lattice and the encoder."""
@@ -101,14 +108,15 @@ class ExactStream:
         """The encoded sum with the seeded noise of a simulation, rounded to the lattice. It protects nobody."""
         draw = standard_normal if self._law.white == "normal" else standard_laplace
         noise = self._law.scaled(draw(key, self.statistic.shape))
-        return encoded + np.rint(np.asarray(noise) / self.lattice.granularity).astype(np.int64)
+        entries = packed(noise) if self.statistic.symmetric else noise
+        return encoded + np.rint(np.asarray(entries) / self.lattice.granularity).astype(np.int64)
 
     def release(self, noisy: list[Int64[np.ndarray, "..."]]) -> Release:
         """What the learner sees after the last of these noisy encoded sums."""
         t = len(noisy) - 1
         decoded: Float64[np.ndarray, "..."] = np.tensordot(self._decoder[t, : t + 1], np.stack(noisy), axes=1)
         law = law_of(self.statistic, self._mechanism, self.lattice.scale * math.sqrt(self._variance[t]))
-        return Release(jnp.asarray(decoded * self.lattice.granularity), law)
+        return Release(self.lattice.value(law, decoded), law)
 
     def _check(self, rounded: Any) -> None:
         largest = max((abs(int(n)) for n in rounded.ravel()), default=0)

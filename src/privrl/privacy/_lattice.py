@@ -23,13 +23,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Int64
+from jaxtyping import Array, Bool, Float, Int, Int64, Shaped
 
 from privrl.privacy._discrete import discrete_gaussian, discrete_laplace
 from privrl.privacy._mechanisms import clip_by_norm
 from privrl.privacy._noise import AbstractNoise, GaussianNoise, LaplaceNoise, SymmetricNoise
 from privrl.privacy._release import AbstractStatistic, Release
 from privrl.privacy._stream import Stream
+from privrl.privacy._symmetric import doubled, mirrored, on_diagonal, packed
 
 _BITS = 32  # sensitivity and noise are at least 2^32 units
 _LIMB = 26  # squares of units are summed in limbs of this many bits
@@ -90,25 +91,40 @@ class Lattice:
             )
 
     def noisy(self, law: AbstractNoise, total: Int64[np.ndarray, "..."], stream: Stream) -> Int64[np.ndarray, "..."]:
-        """The sum with discrete noise of the law's kind; whole numbers in, whole numbers out."""
+        """The sum with discrete noise of the law's kind, one draw for each number; whole numbers in and out."""
         if isinstance(law, LaplaceNoise):
             return np.asarray(total + discrete_laplace(stream, self.noise, total.shape))
         if not isinstance(law, SymmetricNoise):
             return np.asarray(total + discrete_gaussian(stream, self.noise, total.shape))
-        upper = np.triu(np.ones(total.shape, bool), 1)
-        drawn = np.zeros_like(total)
-        drawn[upper] = discrete_gaussian(stream, _over_root_two(self.noise), (int(upper.sum()),))
-        drawn += drawn.T
-        drawn[np.diag_indices_from(drawn)] = discrete_gaussian(stream, self.noise, (len(drawn),))
+        diagonal, drawn = on_diagonal(total), np.empty_like(total)
+        drawn[~diagonal] = discrete_gaussian(stream, _over_root_two(self.noise), (int((~diagonal).sum()),))
+        drawn[diagonal] = discrete_gaussian(stream, self.noise, (law.dim,))
         return total + drawn
 
     def release(self, law: AbstractNoise, units: Int64[np.ndarray, "..."]) -> Release:
-        """Noisy units as a release; reading them as floating-point numbers is post-processing."""
-        value = jnp.asarray(units.astype(np.float64) * self.granularity)
+        """Noisy units as a release; reading them as floating-point numbers, and mirroring them, is post-processing."""
+        value = self.value(law, units)
         if isinstance(law, SymmetricNoise):
             return Release(value, SymmetricNoise(self.scale, law.dim))
         kind = LaplaceNoise if isinstance(law, LaplaceNoise) else GaussianNoise
         return Release(value, kind(self.scale, law.shape))
+
+    def value(self, law: AbstractNoise, units: Shaped[np.ndarray, "..."]) -> Float[Array, "..."]:
+        """Units as floating-point numbers in the shape of the law: an upper triangle becomes the whole matrix."""
+        entries = mirrored(units) if units.shape != law.shape else units
+        return jnp.asarray(entries.astype(np.float64) * self.granularity)
+
+    def covers(self, other: "Lattice", parameter: float) -> bool:
+        """Whether a release made on this lattice costs at most `parameter`, where `other` is the one chosen now.
+
+        The margin of `lattice_for` absorbs what another computer rounds otherwise; nothing else is forgiven.
+        """
+        alike = self.kind == other.kind and math.isclose(self.norm, other.norm, rel_tol=_MARGIN)
+        if not alike or self.sensitivity * (1.0 + _MARGIN / 4) < other.sensitivity:
+            return False
+        needed = self.sensitivity / self.granularity / parameter
+        spread = math.sqrt(self.noise**2 - 4) if self.kind == "l2" else self.noise
+        return needed <= spread
 
 
 def lattice_for(
@@ -158,14 +174,14 @@ def lattice_total(
 
 
 def lattice_of_blocks(
+    statistic: AbstractStatistic,
     slots: Int[Array, " N"],
     blocks: Float[Array, "N *block"],
     counts: Int[Array, " N"],
-    shape: tuple[int, ...],
     lattice: Lattice,
 ) -> Int64[np.ndarray, "..."]:
     """The exact sum of blocks that `counts` records contribute each, one block per record."""
-    return _checked(*_summed_blocks(slots, blocks, counts, shape, _Bounds.of(lattice)))
+    return _checked(*_summed_blocks(statistic, slots, blocks, counts, _Bounds.of(lattice)))
 
 
 def _checked(total: Array, finite: Array) -> Int64[np.ndarray, "..."]:
@@ -189,17 +205,22 @@ class _Bounds(eqx.Module):
         grid, norm = jnp.asarray(lattice.granularity), jnp.asarray(lattice.norm)
         return cls(grid, norm, (high, middle, low), lattice.kind)
 
-    def units(self, x: Float[Array, "..."]) -> tuple[Int64[Array, "..."], Bool[Array, ""]]:
-        """One record's whole units, within the limit exactly, and whether the entries were numbers at all."""
+    def units(self, x: Float[Array, "..."], symmetric: bool) -> tuple[Int64[Array, "..."], Bool[Array, ""]]:
+        """One record's whole units, within the limit exactly, and whether the entries were numbers at all.
+
+        Of symmetric matrices the upper triangle, within the limit of the whole matrix.
+        """
+        whole, x = (doubled, packed(x)) if symmetric else (lambda entries: entries, x)
         finite = jnp.isfinite(x).all()
         if self.kind == "l2":
-            x, sum_limbs = clip_by_norm(x, self.norm), _squares
+            clipped, sum_limbs = clip_by_norm(whole(x), self.norm), _squares
         else:
-            x = jnp.clip(jnp.where(finite, x, 0.0), -self.norm, self.norm)  # so that the sum cannot overflow
-            x, sum_limbs = x * (self.norm / jnp.maximum(jnp.abs(x).sum(), self.norm)), _absolutes
+            bounded = jnp.clip(jnp.where(finite, whole(x), 0.0), -self.norm, self.norm)  # its sum cannot overflow
+            clipped, sum_limbs = bounded * (self.norm / jnp.maximum(jnp.abs(bounded).sum(), self.norm)), _absolutes
+        x = clipped[..., : x.shape[-1]] if symmetric else clipped
         exact = jnp.trunc(x / self.grid).astype(jnp.int64)
         smaller = jnp.trunc(x * _SHRINK / self.grid).astype(jnp.int64)  # rounding alone never takes that much
-        (a, b, c), (high, middle, low) = sum_limbs(exact), self.limit
+        (a, b, c), (high, middle, low) = sum_limbs(whole(exact)), self.limit
         within = (a < high) | ((a == high) & ((b < middle) | ((b == middle) & (c <= low))))
         return jnp.where(within, exact, smaller), finite
 
@@ -210,30 +231,41 @@ def _summed(
 ) -> tuple[Int64[Array, "..."], Bool[Array, ""]]:
     def of_record(record: Any, takes_part: Bool[Array, ""]) -> tuple[Array, Array, Array]:
         slots, blocks = statistic.parts(record, question)
-        units, finite = bounds.units(jnp.where(takes_part, _merged(slots, blocks), 0.0))
+        _check_blocks(statistic, blocks)
+        units, finite = bounds.units(jnp.where(takes_part, _merged(slots, blocks), 0.0), statistic.symmetric)
         return slots, units, finite
 
     slots, units, finite = jax.vmap(of_record)(records, taking_part)
-    total = _placed(slots.reshape(-1), units.reshape(-1, *units.shape[2:]), statistic.raw_shape)
-    return total, finite.all()
+    return _placed(statistic, slots.reshape(-1), units.reshape(-1, *units.shape[2:])), finite.all()
 
 
 @eqx.filter_jit
 def _summed_blocks(
+    statistic: AbstractStatistic,
     slots: Int[Array, " N"],
     blocks: Float[Array, "N *block"],
     counts: Int[Array, " N"],
-    shape: tuple[int, ...],
     bounds: _Bounds,
 ) -> tuple[Int64[Array, "..."], Bool[Array, ""]]:
-    units, finite = jax.vmap(bounds.units)(blocks)
+    _check_blocks(statistic, blocks)
+    units, finite = jax.vmap(lambda block: bounds.units(block, statistic.symmetric))(blocks)
     repeated = counts.astype(jnp.int64).reshape(-1, *(1,) * (units.ndim - 1)) * units
-    return _placed(slots, repeated, shape), finite.all()
+    return _placed(statistic, slots, repeated), finite.all()
 
 
-def _placed(slots: Int[Array, " N"], units: Int64[Array, "N *block"], shape: tuple[int, ...]) -> Int64[Array, "..."]:
-    """Blocks added up in their slots."""
-    block = units.shape[1:]
+def _check_blocks(statistic: AbstractStatistic, blocks: Float[Array, "N *block"]) -> None:
+    if statistic.symmetric and blocks.shape[1:] != statistic.shape:
+        raise ValueError(
+            f"`{type(statistic).__name__}` is `symmetric`, so its `parts` must be whole matrices of shape "
+            f"{statistic.shape}; they have shape {blocks.shape[1:]}. Nothing was released."
+        )
+
+
+def _placed(
+    statistic: AbstractStatistic, slots: Int[Array, " N"], units: Int64[Array, "N *block"]
+) -> Int64[Array, "..."]:
+    """Blocks added up in their slots; a symmetric matrix is one block."""
+    block, shape = units.shape[1:], statistic.units_shape
     return jnp.zeros((math.prod(shape) // math.prod(block), *block), jnp.int64).at[slots].add(units).reshape(shape)
 
 

@@ -6,7 +6,7 @@ before anybody's data is touched. No entry is ever written from traced code.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -139,19 +139,25 @@ class Ledger:
         return limits
 
     def record(self, name: str, sensitivity: float, scale: float) -> None:
-        """Notes the public law of a release: the sensitivity it was calibrated for and its noise scale."""
+        """Writes down the public law of a release: the sensitivity it was calibrated for and its noise scale."""
         self._line(name).laws[(float(sensitivity), float(scale))] += 1
 
-    def reconcile(self, counts: Mapping[str, int]) -> None:
-        """Takes the number of releases that a compiled loop made; more than declared is an error."""
-        for name, count in counts.items():
-            line = self._line(name)
-            if count > line.declared.times:
-                raise OverspentError(
-                    f"Release `{name}` was declared {line.declared.times} times, but {count} releases were made. "
-                    "Streamed releases are made at the end of every block: declare `times=num_blocks`."
-                )
-            line.counted = count
+    def reconcile(self, name: str, count: int, law: tuple[float, float] | None) -> None:
+        """Writes down what a stream or a compiled loop has made so far: how many releases, and the law of their noise.
+
+        `law` is the sensitivity and the scale of the noise that was drawn, `None` for answers by randomised response.
+        Called again it replaces what it wrote before. More releases than declared are an error.
+        """
+        line = self._line(name)
+        if count > line.declared.times:
+            raise OverspentError(
+                f"Release `{name}` was declared {line.declared.times} times, but {count} releases were made. "
+                "Streamed releases are made at the end of every block: declare `times=num_blocks`."
+            )
+        line.counted = count
+        line.laws.clear()
+        if law is not None and count:
+            line.laws[(float(law[0]), float(law[1]))] = min(count, line.declared.touches)
 
     def events(self) -> tuple[Event, ...]:
         """What is certified: every declared release, spent or not, with the parameter it has after trades."""

@@ -106,7 +106,8 @@ class AbstractPrivatizer(abc.ABC):
 
     @abc.abstractmethod
     def channel(self, declared: Declared, ledger: Ledger) -> AbstractChannel:
-        """The way of one declared statistic from people to the learner."""
+        """The way of one declared statistic from people to the learner. It has no side effects: the law of the noise
+        goes into the ledger when noise is drawn."""
 
 
 @dataclass(frozen=True)
@@ -317,8 +318,7 @@ class Local(AbstractBudgeted):
             assert isinstance(statistic, AbstractCategorical)
             return SymbolChannel(statistic, SubsetSelection(statistic.num_symbols, parameter), running)
         sensitivity = sensitivity_of(statistic, "gaussian", self.adjacency)
-        ledger.record(declared.name, sensitivity, sensitivity / parameter)
-        return VectorChannel(statistic, jnp.asarray(sensitivity / parameter), running)
+        return VectorChannel(statistic, jnp.asarray(sensitivity), jnp.asarray(sensitivity / parameter), running)
 
 
 def _answered(declared: Declared, event: Event) -> Event:
@@ -356,11 +356,9 @@ def _curator_channel(declared: Declared, ledger: Ledger, mechanism: Mechanism, c
     if declared.access == "running":
         scheme = _CONTINUAL[continual](declared.times)
         sensitivity *= scheme.factor
-        ledger.record(declared.name, sensitivity, sensitivity / parameter)
-        return RunningChannel(statistic, scheme, jnp.asarray(sensitivity / parameter))
-    ledger.record(declared.name, sensitivity, sensitivity / parameter)
+        return RunningChannel(statistic, scheme, jnp.asarray(sensitivity), jnp.asarray(sensitivity / parameter))
     kind = BlockChannel if declared.access == "blocks" else RoundsChannel
-    return kind(statistic, jnp.asarray(sensitivity / parameter), mechanism)
+    return kind(statistic, jnp.asarray(sensitivity), jnp.asarray(sensitivity / parameter), mechanism)
 
 
 def _event(declared: Declared, mechanism: AnyMechanism, parameter: float) -> Event:

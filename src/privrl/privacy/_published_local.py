@@ -72,8 +72,8 @@ class PublishedLocal(AbstractPrivatizer):
     def channel(self, declared: Declared, ledger: Ledger) -> AbstractLocalChannel:
         sensitivity = self._sensitivity(declared)
         scale = sensitivity / ledger.parameter(declared.name)
-        ledger.record(declared.name, sensitivity, scale)
-        return VectorChannel(_streamed(declared), jnp.asarray(scale), declared.access == "running")
+        running = declared.access == "running"
+        return VectorChannel(_streamed(declared), jnp.asarray(sensitivity), jnp.asarray(scale), running)
 
     def _sensitivity(self, declared: Declared) -> float:
         return sensitivity_of(_streamed(declared), "gaussian", self.adjacency)

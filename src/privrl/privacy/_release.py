@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from privrl.privacy._noise import AbstractNoise
+from privrl.privacy._symmetric import packed_size
 
 Adjacency = Literal["replace-one", "add-remove"]
 Access = Literal["rounds", "running", "blocks"]
@@ -26,7 +27,8 @@ class AbstractStatistic(eqx.Module):
     `answer(contribution(x, q'), q) - answer(contribution(x', q'), q)` has L2 norm (Frobenius norm where `symmetric`)
     at most `l2("replace-one")` and L1 norm at most `l1("replace-one")`; and `answer(contribution(x, q'), q)` alone has
     norms at most `l2("add-remove")` and `l1("add-remove")`. No assumption is made about x: records that break a
-    bound are clipped or contribute zero.
+    bound are clipped or contribute zero. Where `symmetric`, `shape` is square, a contribution is one block, and what is
+    released is the upper triangle of (x + x^T)/2 (see `_symmetric.py`).
     """
 
     shape: eqx.AbstractVar[tuple[int, ...]]
@@ -36,6 +38,11 @@ class AbstractStatistic(eqx.Module):
     def raw_shape(self) -> tuple[int, ...]:
         """The shape of one contribution; differs from the released `shape` only where `answer` changes it."""
         return self.shape
+
+    @property
+    def units_shape(self) -> tuple[int, ...]:
+        """The shape of one contribution in whole numbers: of a symmetric matrix only the upper triangle exists."""
+        return (packed_size(self.shape[0]),) if self.symmetric else self.raw_shape
 
     @abc.abstractmethod
     def contribution(self, record: Any, question: Any) -> Array:
