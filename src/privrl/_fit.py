@@ -167,5 +167,6 @@ def _open(
     if store.fact("digest of the data", lambda: digest) != digest:
         raise StudyMismatchError(
             "The data are not those that this store's study began with: something was added, removed or changed. "
-            "Nothing was released. Go on with the data as they were, or use a new file (and a new budget) for a new study."
+            "Nothing was released. Go on with the data as they were, or use a new file, and a new budget, for a new "
+            "study."
         )

@@ -1,7 +1,7 @@
 """A study: from what a learner declares to what is certified. Every verb goes this way, and it is written here alone.
 
-Declare the releases, check that the privatizer can serve them, calibrate the ledger, open the store; later, certify what
-the ledger says. Nothing here sees a person.
+Declare the releases, check that the privatizer can serve them, calibrate the ledger, open the store; later, certify
+what the ledger says. Nothing here sees a person.
 """
 
 from collections.abc import Mapping, Sequence

@@ -121,8 +121,8 @@ class AbstractCuratorChannel(AbstractChannel):
 class RunningChannel(AbstractCuratorChannel):
     """Running sums over blocks, by continual release.
 
-    **Formal guarantee.** A person is in one block. With base noise `scale` >= `sensitivity` / mu, where `sensitivity` is
-    the statistic's times the continual mechanism's own factor, the whole sequence of releases is mu-GDP.
+    **Formal guarantee.** A person is in one block. With base noise `scale` >= `sensitivity` / mu, where `sensitivity`
+    is the statistic's times the continual mechanism's own factor, the whole sequence of releases is mu-GDP.
     """
 
     statistic: AbstractStatistic

@@ -275,8 +275,8 @@ class Curator:
         kept = Lattice.from_bytes(reserved)
         if not kept.covers(lattice, parameter):
             raise ValueError(
-                f"Release `{label}` was reserved with less noise, or for another sensitivity, than it needs now. Nothing "
-                "was released. Go on with the learner and settings that began this store."
+                f"Release `{label}` was reserved with less noise, or for another sensitivity, than it needs now. "
+                "Nothing was released. Go on with the learner and settings that began this store."
             )
         return kept
 

@@ -4,9 +4,9 @@ Noise of a symmetric release is one draw for [i, j] and [j, i]. If both entries 
 entries are rounded to different whole numbers would show in release[i, j] - release[j, i] without any noise. So one
 number stands for the pair from the person to the release.
 
-**Formal guarantee.** A contribution x is replaced by (x + x^T)/2, the projection onto symmetric matrices, which brings no
-two matrices further apart in the Frobenius norm: a statistic's sensitivity holds for what is released, also if its
-contributions are not symmetric.
+**Formal guarantee.** A contribution x is replaced by (x + x^T)/2, the projection onto symmetric matrices, which brings
+no two matrices further apart in the Frobenius norm: a statistic's sensitivity holds for what is released, also if
+its contributions are not symmetric.
 """
 
 import math
