@@ -44,13 +44,16 @@ class Transitions(eqx.Module):
 
     @classmethod
     def of(cls, trajectory: Trajectory) -> "Transitions":
-        """The rows of one trajectory of a finite world."""
+        """The rows of one trajectory of a finite world, in 64 bits: cell numbers made of 8 bits would wrap around."""
         count = trajectory.valid.astype(float)
+        state, action, after = (
+            jnp.asarray(x).astype(int) for x in (trajectory.states, trajectory.actions, trajectory.next_states)
+        )
         return cls(
             step=jnp.arange(count.shape[0]),
-            state=trajectory.states,
-            action=trajectory.actions,
-            next_state=trajectory.next_states,
+            state=state,
+            action=action,
+            next_state=after,
             count=count,
             reward=trajectory.rewards * count,
         )

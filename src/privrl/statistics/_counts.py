@@ -15,9 +15,10 @@ leaving out cells can only bring two vectors closer. Under add-remove the bound 
 
 import abc
 import math
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
@@ -25,6 +26,7 @@ from jaxtyping import Array, Bool, Float, Int
 from privrl.mdp import Trajectory, Transitions
 from privrl.privacy import AbstractCategorical, Adjacency
 from privrl.statistics._rows import AbstractRowStatistic, clipped_reward, within
+from privrl.statistics._settings import check_choice, check_positive, check_sizes, check_stage
 
 Counting = Literal["per-stage", "pooled", "first-visit"]
 Asking = Literal["first-visit", "stage-pair"]
@@ -54,10 +56,14 @@ class AbstractCounts(AbstractRowStatistic):
     symmetric: bool = eqx.field(static=True, default=False, init=False)
 
     def __check_init__(self) -> None:
-        if self.stage is not None and self.counting != "per-stage":
-            raise ValueError(f"`stage={self.stage}` needs `counting='per-stage'`, not {self.counting!r}.")
-        if self.contribution_norm is not None and not self.contribution_norm > 0:
-            raise ValueError(f"`contribution_norm` is {self.contribution_norm}; it must be positive, or None.")
+        check_sizes(num_states=self.num_states, num_actions=self.num_actions, horizon=self.horizon)
+        check_choice("counting", self.counting, get_args(Counting))
+        if self.contribution_norm is not None:
+            check_positive(contribution_norm=self.contribution_norm)
+        if self.stage is not None:
+            check_stage(self.stage, self.horizon)
+            if self.counting != "per-stage":
+                raise ValueError(f"`stage={self.stage}` needs `counting='per-stage'`, not {self.counting!r}.")
 
     @property
     @abc.abstractmethod
@@ -185,6 +191,20 @@ class TransitionCounts(AbstractCounts, AbstractCategorical):
     pairs: Int[Array, " K"] | None = None
     with_end: bool = eqx.field(static=True, default=False)
     asking: Asking = eqx.field(static=True, default="first-visit")
+
+    def __check_init__(self) -> None:
+        check_choice("asking", self.asking, get_args(Asking))
+        if self.pairs is None:
+            return
+        if self.pairs.ndim != 1 or self.pairs.size == 0 or self.pairs.dtype.kind not in "iu":
+            raise ValueError(
+                f"`pairs` has shape {self.pairs.shape} and type {self.pairs.dtype}; give whole numbers, at least one."
+            )
+        if isinstance(self.pairs, jax.core.Tracer):  # any numbers will do: a row is put where its number is, or nowhere
+            return
+        pairs, last = np.asarray(self.pairs), self.num_states * self.num_actions
+        if not (pairs[0] >= 0 and ((np.diff(pairs) > 0) | (pairs[1:] >= last)).all() and (np.diff(pairs) >= 0).all()):
+            raise ValueError(f"`pairs` must be sorted numbers, at least 0, and those below {last} all different.")
 
     @property
     def _cells(self) -> tuple[int, ...]:

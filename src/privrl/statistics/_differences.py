@@ -12,7 +12,8 @@ is the sum over cells of the blocks' inner products, multiplied by the two stays
 - `ReturnsToGo`: every entry is non-negative.
 - `Differences`: the block of a cell is (wn, wT r, wT (1-r), 0, 0) if the stay ended there and (wn, 0, 0, wM m, wR r)
   otherwise, with r in [0, 1] and m in [-1, 1]. Two endings: wn^2 + wT^2 (r r' + (1-r)(1-r')) >= 0. Two others:
-  wn^2 + wM^2 m m' + wR^2 r r' >= wn^2 - wM^2 >= 0, since wM <= wn. One of each: wn^2.
+  wn^2 + wM^2 m m' + wR^2 r r' >= wn^2 - wM^2 >= 0, since 0 <= wM <= wn (negative weights are refused: wM = -2 wn is
+  below wn, and its square is not). One of each: wn^2. A move of F that is not a number counts as none (m = 0).
 
 Both bounds are met, by long stays without a common cell. The feature F and its scale b come from earlier releases, so
 they are public. In L1: a vector of norm C with at most k non-zero entries has L1 norm at most C sqrt(k).
@@ -29,6 +30,9 @@ from privrl.mdp import Trajectory, Transitions
 from privrl.privacy import Adjacency
 from privrl.statistics._counts import first_visits
 from privrl.statistics._rows import AbstractRowStatistic, clipped_reward, within
+from privrl.statistics._settings import check_array, check_not_negative, check_positive, check_sizes, check_terminal
+
+_SMALLEST_SCALE = float(np.finfo(np.float64).tiny)
 
 
 class ReturnsToGo(AbstractRowStatistic):
@@ -51,8 +55,8 @@ class ReturnsToGo(AbstractRowStatistic):
     symmetric: bool = eqx.field(static=True, default=False, init=False)
 
     def __check_init__(self) -> None:
-        _positive("contribution_norm", self.contribution_norm)
-        _positive("return_bound", self.return_bound)
+        check_sizes(num_states=self.num_states, horizon=self.horizon)
+        check_positive(contribution_norm=self.contribution_norm, return_bound=self.return_bound)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -116,7 +120,15 @@ class Differences(AbstractRowStatistic):
     symmetric: bool = eqx.field(static=True, default=False, init=False)
 
     def __check_init__(self) -> None:
-        _positive("contribution_norm", self.contribution_norm)
+        check_sizes(num_states=self.num_states, num_actions=self.num_actions, horizon=self.horizon)
+        check_terminal(self.terminal, self.num_states)
+        check_positive(contribution_norm=self.contribution_norm, return_bound=self.return_bound)
+        names = ("visit_weight", "ending_weight", "difference_weight")
+        check_not_negative(**{name: getattr(self, name) for name in names})
+        if self.reward_weight is not None:
+            check_not_negative(reward_weight=self.reward_weight)
+        check_array("feature", self.feature, (self.num_states,))
+        check_array("scale", self.scale, (), low=_SMALLEST_SCALE)
         if self.difference_weight > self.visit_weight:
             raise ValueError(
                 f"`difference_weight` is {self.difference_weight} and `visit_weight` is {self.visit_weight}; the "
@@ -165,7 +177,8 @@ class Differences(AbstractRowStatistic):
         ended = rows.next_state == S
         moved = (rows.next_state >= 0) & ~ended
         difference = F[jnp.where(moved, rows.next_state, 0)] - F[jnp.clip(rows.state, 0, S - 1)]
-        m = jnp.where(moved, jnp.clip(difference / self.scale, -1.0, 1.0), 0.0)
+        m = difference / self.scale
+        m = jnp.where(moved & ~jnp.isnan(m), jnp.clip(m, -1.0, 1.0), 0.0)
         r = rows.reward / self.return_bound
         wn, wT, wM = self.visit_weight, self.ending_weight, self.difference_weight
         entries = [
@@ -187,8 +200,3 @@ def _counted(rows: Transitions, num_states: int, num_actions: int, horizon: int)
 def _scale(entries: Float[Array, "H entries"], bound: float) -> Float[Array, ""]:
     """min(1, bound/norm) of one stay; its rows are in different cells, so this is the norm of its whole vector."""
     return bound / jnp.maximum(jnp.sqrt((entries**2).sum()), bound)
-
-
-def _positive(name: str, value: float) -> None:
-    if not 0 < value < math.inf:
-        raise ValueError(f"`{name}` is {value}; it must be a positive number.")

@@ -23,6 +23,7 @@ from privrl.mdp import Trajectory, Transitions
 from privrl.privacy import AbstractStatistic, Adjacency, clip_by_norm
 from privrl.statistics._counts import first_visits, same_pair
 from privrl.statistics._rows import AbstractRowStatistic, clipped_reward, within
+from privrl.statistics._settings import check_array, check_positive, check_sizes, check_terminal
 
 
 def temporal_differences(
@@ -65,6 +66,9 @@ class BellmanGradient(AbstractRowStatistic):
     plain: Literal[False] = eqx.field(static=True, default=False, init=False)
     stage: None = eqx.field(static=True, default=None, init=False)
     symmetric: bool = eqx.field(static=True, default=False, init=False)
+
+    def __check_init__(self) -> None:
+        _check_gradient(self)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -115,6 +119,12 @@ class ParameterGradient(AbstractStatistic):
     targets: Float[Array, "S A"] | None = None
     symmetric: bool = eqx.field(static=True, default=False, init=False)
 
+    def __check_init__(self) -> None:
+        _check_gradient(self)
+        if self.slopes.ndim != 3 or self.slopes.shape[2] < 1:
+            raise ValueError(f"`slopes` has shape {self.slopes.shape}; it must be (states, actions, parameters).")
+        check_array("slopes", self.slopes, (*self.values.shape, self.slopes.shape[2]))
+
     @property
     def shape(self) -> tuple[int, ...]:
         return self.slopes.shape[-1:]
@@ -136,6 +146,21 @@ class ParameterGradient(AbstractStatistic):
 
     def l1(self, adjacency: Adjacency) -> float:
         return self.l2(adjacency) * math.sqrt(self.slopes.shape[-1])
+
+
+def _check_gradient(statistic: BellmanGradient | ParameterGradient) -> None:
+    """The settings of both; gradients are cut whatever Q holds, and one that is not finite counts as zero."""
+    values = statistic.values
+    if values.ndim != 2 or values.size == 0:
+        raise ValueError(f"`values` has shape {values.shape}; it must be (states, actions).")
+    check_sizes(horizon=statistic.horizon)
+    check_positive(norm=statistic.norm)
+    check_terminal(statistic.terminal, values.shape[0])
+    check_array("values", values, values.shape)
+    if statistic.targets is not None:
+        check_array("targets", statistic.targets, values.shape)
+    if not 0.0 <= statistic.discount <= 1.0:
+        raise ValueError(f"`discount` is {statistic.discount}; it must lie in [0, 1].")
 
 
 class EpisodeCount(AbstractStatistic):

@@ -11,9 +11,9 @@ and no Gram matrix has to be released: what multiplies the unknown is public. Su
 good, so they are clipped at levels tau that were published with the belief, and the noise shrinks with them.
 
 **Formal guarantee** (for all records, whatever they say). The term is (s_x/tau_x; s_v/tau_v), each of the two scaled
-down to Frobenius norm at most 1; a part with numbers that are not finite is zero. Two terms differ by at most 2 in each
-part, reached by opposite ones, so by 2 sqrt(2) together; one term has norm at most sqrt(2). Theta-hat and tau come from
-earlier releases, so they are public. No bound on states or noise is assumed.
+down to Frobenius norm at most 1; a part with numbers that are not finite (tau = 0, say) is zero. Two terms differ by at
+most 2 in each part, reached by opposite ones, so by 2 sqrt(2) together; one term has norm at most sqrt(2). Theta-hat
+and tau come from earlier releases, so they are public. No bound on states or noise is assumed.
 """
 
 import math
@@ -21,10 +21,14 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from privrl.mdp._lq import LQTrajectory
 from privrl.privacy import AbstractStatistic, Adjacency, clip_by_norm, l2_of_outer_products
+from privrl.statistics._settings import check_array, check_sizes
+
+_SMALLEST_RADIUS = float(np.finfo(np.float64).tiny)
 
 
 class Surprise(eqx.Module):
@@ -54,19 +58,22 @@ class Innovations(AbstractStatistic):
     input_dim: int = eqx.field(static=True)
     symmetric: bool = eqx.field(static=True, default=False, init=False)
 
+    def __check_init__(self) -> None:
+        check_sizes(state_dim=self.state_dim, input_dim=self.input_dim)
+
     @property
     def shape(self) -> tuple[int, ...]:
         return self.state_dim + self.input_dim, self.state_dim
 
     def contribution(self, record: LQTrajectory, question: Any) -> Float[Array, "p n"]:
         asked: Surprise = question.question
-        taken = (jnp.arange(record.inputs.shape[0]) < record.length)[:, None]
-        x, v = jnp.where(taken, record.states[:-1], 0.0), jnp.where(taken, record.exploration, 0.0)
-        z = jnp.concatenate([x, jnp.where(taken, record.inputs, 0.0)], axis=1)
-        e = jnp.where(taken, record.states[1:], 0.0) - z @ asked.parameters
+        states, inputs, explored = (jnp.asarray(x, float) for x in (record.states, record.inputs, record.exploration))
+        taken = (jnp.arange(inputs.shape[0]) < record.length)[:, None]
+        x, v = jnp.where(taken, states[:-1], 0.0), jnp.where(taken, explored, 0.0)
+        z = jnp.concatenate([x, jnp.where(taken, inputs, 0.0)], axis=1)
+        e = jnp.where(taken, states[1:], 0.0) - z @ asked.parameters
         first = clip_by_norm(jnp.outer(x[0], e[0]) / asked.first_clip, 1.0)
-        explored = clip_by_norm(v.T @ e / asked.exploration_clip, 1.0)
-        return jnp.concatenate([first, explored])
+        return jnp.concatenate([first, clip_by_norm(v.T @ e / asked.exploration_clip, 1.0)])
 
     def l2(self, adjacency: Adjacency) -> float:
         return math.sqrt(2.0) * (2.0 if adjacency == "replace-one" else 1.0)
@@ -91,13 +98,18 @@ class FirstStates(AbstractStatistic):
     radius: Float[Array, ""]
     symmetric: bool = eqx.field(static=True, default=True, init=False)
 
+    def __check_init__(self) -> None:
+        check_sizes(state_dim=self.state_dim)
+        check_array("radius", self.radius, (), low=_SMALLEST_RADIUS)
+
     @property
     def shape(self) -> tuple[int, ...]:
         return self.state_dim, self.state_dim
 
     def contribution(self, record: LQTrajectory, question: Any) -> Float[Array, "n n"]:
         del question
-        x = clip_by_norm(jnp.where(record.length > 0, record.states[0], 0.0) / self.radius, 1.0)
+        first = jnp.where(record.length > 0, jnp.asarray(record.states, float)[0], 0.0)
+        x = clip_by_norm(first / self.radius, 1.0)
         return jnp.outer(x, x)
 
     def l2(self, adjacency: Adjacency) -> float:

@@ -29,6 +29,7 @@ from jaxtyping import Array, Float
 
 from privrl.mdp._lq import LQTrajectory
 from privrl.privacy import AbstractStatistic, Adjacency, clip_by_norm, l2_of_outer_products, l2_of_sum
+from privrl.statistics._settings import check_not_negative, check_positive, check_sizes
 
 
 class AbstractLQMoment(AbstractStatistic):
@@ -37,6 +38,9 @@ class AbstractLQMoment(AbstractStatistic):
     state_dim: eqx.AbstractVar[int]
     input_dim: eqx.AbstractVar[int]
     horizon: eqx.AbstractVar[int]
+
+    def __check_init__(self) -> None:
+        check_sizes(state_dim=self.state_dim, input_dim=self.input_dim, horizon=self.horizon)
 
     def transitions(self, record: LQTrajectory) -> tuple[Float[Array, "H p"], Float[Array, "H n"]]:
         """z_h and x'_h of the steps that were taken; 0 where there was none, or where something is not a number."""
@@ -73,10 +77,7 @@ class LQMoments(AbstractLQMoment):
     symmetric: bool = eqx.field(static=True, default=True, init=False)
 
     def __check_init__(self) -> None:
-        for name in ("target_weight", "trace_bound"):
-            value = getattr(self, name)
-            if not 0.0 < value < math.inf:
-                raise ValueError(f"`{name}` is {value}; it must be a positive finite number, chosen without data.")
+        check_positive(target_weight=self.target_weight, trace_bound=self.trace_bound)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -121,6 +122,9 @@ class LQGram(AbstractLQMoment):
     gain_bound: float = eqx.field(static=True)
     symmetric: bool = eqx.field(static=True, default=False, init=False)
 
+    def __check_init__(self) -> None:
+        check_not_negative(gain_bound=self.gain_bound)
+
     @property
     def shape(self) -> tuple[int, ...]:
         p = self.state_dim + self.input_dim
@@ -156,6 +160,9 @@ class LQCross(AbstractLQMoment):
     horizon: int = eqx.field(static=True)
     gain_bound: float = eqx.field(static=True)
     symmetric: bool = eqx.field(static=True, default=False, init=False)
+
+    def __check_init__(self) -> None:
+        check_not_negative(gain_bound=self.gain_bound)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ from jaxtyping import Array, Float, Int
 from privrl.mdp import Transitions
 from privrl.privacy import AbstractStatistic, Adjacency, clip_by_norm
 from privrl.statistics._rows import within
+from privrl.statistics._settings import check_array, check_sizes
 
 _ROUNDING = 1.0 + 1e-12  # norms are computed in float64, and must not come out too small
 
@@ -63,6 +64,18 @@ class MixtureMoments(AbstractStatistic):
     norm: Float[Array, ""] = eqx.field(converter=lambda x: jnp.asarray(x, float), default=1.0)
     as_printed: bool = eqx.field(static=True, default=False)
     symmetric: bool = eqx.field(static=True, default=False, init=False)
+
+    def __check_init__(self) -> None:
+        check_sizes(num_states=self.num_states, num_actions=self.num_actions)
+        if self.ranges.ndim != 1 or self.ranges.shape[0] < 2:
+            raise ValueError(f"`ranges` has shape {self.ranges.shape}; give one per step, of at least two steps.")
+        check_array("ranges", self.ranges, self.ranges.shape, low=0.0)
+        check_array("norm", self.norm, (), low=0.0)
+        if self.base is not None:
+            S, A = self.num_states, self.num_actions
+            if self.base.ndim != 4 or self.base.shape[3] < 1:
+                raise ValueError(f"`base` has shape {self.base.shape}; it must be (states, actions, states, features).")
+            check_array("base", self.base, (S, A, S, self.base.shape[3]))
 
     @property
     def blocks(self) -> tuple[int, int]:

@@ -20,6 +20,14 @@ from jaxtyping import Array, Bool, Float, Int
 from privrl.mdp import AbstractFeatures, Trajectory, Transitions
 from privrl.privacy import Adjacency, l2_of_outer_products, l2_of_scaled, l2_of_sum
 from privrl.statistics._rows import AbstractRowStatistic, clipped_reward, within
+from privrl.statistics._settings import (
+    check_array,
+    check_features,
+    check_positive,
+    check_stage,
+    unit_features,
+    unit_weights,
+)
 
 
 class AbstractMoment(AbstractRowStatistic):
@@ -31,6 +39,14 @@ class AbstractMoment(AbstractRowStatistic):
     weight_bound: eqx.AbstractVar[float | None]
     plain: bool = eqx.field(static=True, default=True, init=False)
 
+    def __check_init__(self) -> None:
+        check_features(self.features)
+        check_stage(self.stage, math.inf)
+        if self.weight_bound is not None:
+            check_positive(weight_bound=self.weight_bound)
+        if self.weights is not None:
+            check_array("weights", self.weights, (self.features.num_states, self.features.num_actions), low=0.0)
+
     def rows(self, trajectory: Trajectory) -> Transitions:
         return Transitions.of(trajectory)
 
@@ -41,6 +57,9 @@ class AbstractMoment(AbstractRowStatistic):
             return 1.0
         return float(jnp.max(self.weights)) if self.weight_bound is None else self.weight_bound
 
+    def _phi(self, rows: Transitions) -> Float[Array, "N d"]:
+        return unit_features(self.features, rows.state, rows.action, self._counted(rows))
+
     def _counted(self, rows: Transitions) -> Bool[Array, " N"]:
         inside = within(rows, self.features.num_states, self.features.num_actions, "ignored")
         return inside & (rows.step == self.stage) & (rows.count > 0)
@@ -49,7 +68,7 @@ class AbstractMoment(AbstractRowStatistic):
         """The terms of the rows that count, each times its weight; 0 elsewhere."""
         counted = self._counted(rows)
         if self.weights is not None:
-            weights = self.weights if self.weight_bound is None else jnp.minimum(self.weights, self.weight_bound)
+            weights = unit_weights(self.weights, jnp.inf if self.weight_bound is None else self.weight_bound)
             terms = terms * weights[jnp.where(counted, rows.state, 0), jnp.where(counted, rows.action, 0)]
         return jnp.where(counted, terms, 0.0)
 
@@ -64,9 +83,6 @@ class Gram(AbstractMoment):
     weight_bound: float | None = eqx.field(static=True, default=None)
     symmetric: bool = eqx.field(static=True, default=True, init=False)
 
-    def __check_init__(self) -> None:
-        _check_weights(self.weights)
-
     @property
     def shape(self) -> tuple[int, ...]:
         return (self.features.dim, self.features.dim)
@@ -76,13 +92,13 @@ class Gram(AbstractMoment):
         return True
 
     def terms(self, rows: Transitions) -> tuple[Int[Array, " N"], Float[Array, "N d d"]]:
-        phi = self.features.of(rows.state, rows.action)
+        phi = self._phi(rows)
         weights = self._weighted(rows, jnp.asarray(rows.count))
-        return jnp.zeros(phi.shape[0], int), weights[:, None, None] * phi[:, :, None] * phi[:, None, :]
+        return jnp.zeros(phi.shape[0], int), weights[:, None, None] * (phi[:, :, None] * phi[:, None, :])
 
     def of_rows(self, rows: Transitions) -> Array:
         """The sum as one matrix product, without the outer products."""
-        phi = self.features.of(rows.state, rows.action)
+        phi = self._phi(rows)
         return (phi * self._weighted(rows, jnp.asarray(rows.count))[:, None]).T @ phi
 
     def l2(self, adjacency: Adjacency) -> float:
@@ -113,7 +129,13 @@ class Targets(AbstractMoment):
     symmetric: bool = eqx.field(static=True, default=False, init=False)
 
     def __check_init__(self) -> None:
-        _check_weights(self.weights)
+        check_array("values", self.values, (self.features.num_states,))
+        for name, value in (("low", self.low), ("high", self.high), ("unrecorded", self.unrecorded)):
+            if value is not None:
+                check_array(name, value, ())
+        bounds = (self.low, self.high)
+        if not any(isinstance(bound, jax.core.Tracer) for bound in bounds) and not float(self.low) <= float(self.high):
+            raise ValueError(f"`low` is {self.low} and `high` is {self.high}; `low` must not exceed `high`.")
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -130,14 +152,18 @@ class Targets(AbstractMoment):
 
     def terms(self, rows: Transitions) -> tuple[Int[Array, " N"], Float[Array, "N d"]]:
         known = within(rows, self.features.num_states, self.features.num_actions, "needed")
-        values = jnp.clip(self.values, self.low, self.high)
-        unrecorded = self.low if self.unrecorded is None else jnp.clip(self.unrecorded, self.low, self.high)
+        values = self._in_range(self.values)
+        unrecorded = self.low if self.unrecorded is None else self._in_range(self.unrecorded)
         V = jnp.where(known, values[jnp.where(known, rows.next_state, 0)], unrecorded)
         y = jnp.asarray(rows.count) * (V - self.midpoint)
         if self.with_reward:
             y = y + clipped_reward(rows)
-        phi = self.features.of(rows.state, rows.action)
+        phi = self._phi(rows)
         return jnp.zeros(phi.shape[0], int), self._weighted(rows, y)[:, None] * phi
+
+    def _in_range(self, values: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+        """Values cut to [low, high]; `low` where they are not a number."""
+        return jnp.clip(jnp.where(jnp.isnan(values), self.low, values), self.low, self.high)
 
     def l2(self, adjacency: Adjacency) -> float:
         low, high = float(self.low), float(self.high) + self.with_reward
@@ -147,10 +173,3 @@ class Targets(AbstractMoment):
 
     def l1(self, adjacency: Adjacency) -> float:
         return math.sqrt(self.features.dim) * self.l2(adjacency)
-
-
-def _check_weights(weights: Float[Array, "S A"] | None) -> None:
-    if weights is None or isinstance(weights, jax.core.Tracer):
-        return
-    if not bool(jnp.all(jnp.isfinite(weights) & (weights >= 0))):
-        raise ValueError("`weights` has entries that are negative or not finite; give public weights in [0, inf).")

@@ -9,7 +9,6 @@ import math
 from typing import Literal
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
@@ -17,6 +16,7 @@ from jaxtyping import Array, Float, Int
 from privrl.mdp import AbstractFeatures, OneHotFeatures, Trajectory, Transitions
 from privrl.privacy import Adjacency
 from privrl.statistics._rows import AbstractRowStatistic, clipped_reward, within
+from privrl.statistics._settings import check_array, check_features, check_sizes, unit_features, unit_weights
 
 _ROUNDING = 1.0 + 1e-12  # the two lengths below are computed in float64, and must not come out too small
 
@@ -53,13 +53,11 @@ class FeatureTransitions(AbstractRowStatistic):
     symmetric: bool = eqx.field(static=True, default=False, init=False)
 
     def __check_init__(self) -> None:
-        if self.weights is None or isinstance(self.weights, jax.core.Tracer):
-            return
-        expected = (self.horizon, self.features.num_states, self.features.num_actions)
-        if self.weights.shape != expected:
-            raise ValueError(f"`weights` has shape {self.weights.shape}; give one per step and pair: {expected}.")
-        if not bool(jnp.all((self.weights >= 0) & (self.weights <= 1))):
-            raise ValueError("`weights` has entries outside [0, 1]; divide them by their public upper bound.")
+        check_features(self.features)
+        check_sizes(horizon=self.horizon)
+        if self.weights is not None:
+            shape = (self.horizon, self.features.num_states, self.features.num_actions)
+            check_array("weights", self.weights, shape, low=0.0, high=1.0)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -74,9 +72,9 @@ class FeatureTransitions(AbstractRowStatistic):
         taken = within(rows, S, A, "ignored") & (rows.step >= 0) & (rows.step < self.horizon) & (rows.count > 0)
         known = taken & within(rows, S, A, "needed")
         s, a, h = (jnp.where(taken, x, 0) for x in (rows.state, rows.action, rows.step))
-        phi = self.features.of(s, a)
+        phi = unit_features(self.features, s, a, taken)
         if self.weights is not None:
-            phi = phi * self.weights[h, s, a][:, None]
+            phi = phi * unit_weights(self.weights)[h, s, a][:, None]
         place = h * slots + jnp.where(known, rows.next_state, 0)
         block = phi * jnp.where(known, rows.count, 0.0)[:, None]
         if not self.with_rewards:
@@ -118,6 +116,9 @@ class StartCounts(AbstractRowStatistic):
     @property
     def stage(self) -> Int[Array, ""]:
         return jnp.zeros((), int)
+
+    def __check_init__(self) -> None:
+        check_sizes(num_states=self.num_states)
 
     @property
     def shape(self) -> tuple[int, ...]:

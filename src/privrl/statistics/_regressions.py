@@ -35,6 +35,7 @@ from privrl.mdp import AbstractFeatures, Transitions
 from privrl.privacy import AbstractStatistic, Adjacency
 from privrl.statistics._next_states import FeatureTransitions
 from privrl.statistics._rows import clipped_reward, within
+from privrl.statistics._settings import check_features, check_sizes, unit_features, unit_weights
 
 
 def packed_size(d: int) -> int:
@@ -68,21 +69,20 @@ class _AbstractEpisode(AbstractStatistic):
     features: AbstractFeatures
     horizon: int = eqx.field(static=True)
 
+    def __check_init__(self) -> None:
+        check_features(self.features)
+        check_sizes(horizon=self.horizon)
+
     def _weighted(self, record: Any, question: Any) -> tuple[Transitions, Float[Array, "H d"], Float[Array, "H d"]]:
         """The rows of an episode and, per step, w phi and phi; w is 0 without a step or outside the world."""
-        rows = Transitions.of(record)
-        if rows.count.shape != (self.horizon,):
-            raise ValueError(
-                f"An episode has {rows.count.shape[0]} steps and `horizon` is {self.horizon}. Cut or pad episodes to "
-                "the horizon."
-            )
+        rows = _checked(Transitions.of(record), self.horizon)
         counted = within(rows, self.features.num_states, self.features.num_actions, "ignored") & (rows.count > 0)
         s, a = jnp.where(counted, rows.state, 0), jnp.where(counted, rows.action, 0)
         weight = counted.astype(float)
         if question is not None and question.question is not None:
             w = question.question[jnp.arange(self.horizon), s, a]
-            weight = weight * jnp.clip(jnp.nan_to_num(w), 0.0, 1.0)
-        phi = self.features.of(s, a)
+            weight = weight * unit_weights(w)
+        phi = unit_features(self.features, s, a, counted)
         return rows, weight[:, None] * phi, phi
 
 
@@ -114,14 +114,17 @@ class Regressions(_AbstractEpisode):
     """sum w_h phi_h v(s_{h+1}) at one step, for `rows` public functions v that are asked about later.
 
     The curator keeps sum w phi e_{s'}^T per step (and sum w phi r with `with_reward`). A question is (h, v) with v
-    `[rows, S]` cut to [-1, 1]. With rewards the answer has one more row: the sum of w phi (2r - 1), or of w phi r if
-    not `centred`, r cut to [0, 1].
+    `[rows, S]` cut to [-1, 1] (0 where it is not a number). With rewards the answer has one more row: the sum of
+    w phi (2r - 1), or of w phi r if not `centred`, r cut to [0, 1].
     """
 
     rows: int = eqx.field(static=True, default=1)
     with_reward: bool = eqx.field(static=True, default=False)
     centred: bool = eqx.field(static=True, default=True)
     symmetric: bool = eqx.field(static=True, default=False, init=False)
+
+    def __check_init__(self) -> None:
+        check_sizes(rows=self.rows)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -146,7 +149,8 @@ class Regressions(_AbstractEpisode):
     ) -> Float[Array, "answers d"]:
         S = self.features.num_states
         h, v = (0, jnp.ones((self.rows, S))) if question is None else question
-        answers = jnp.matmul(jnp.clip(v, -1.0, 1.0), total[h, :S], precision="highest")
+        v = jnp.clip(jnp.where(jnp.isnan(v), 0.0, v), -1.0, 1.0)
+        answers = jnp.matmul(v, total[h, :S], precision="highest")
         return jnp.concatenate([answers, total[h, S:]]) if self.with_reward else answers
 
     def l2(self, adjacency: Adjacency) -> float:
@@ -164,6 +168,10 @@ class WeightedTransitions(AbstractStatistic):
     with_rewards: bool = eqx.field(static=True, default=False)
     symmetric: bool = eqx.field(static=True, default=False, init=False)
 
+    def __check_init__(self) -> None:
+        check_features(self.features)
+        check_sizes(horizon=self.horizon)
+
     @property
     def _unweighted(self) -> FeatureTransitions:
         return FeatureTransitions(self.features, self.horizon, self.with_rewards)
@@ -175,7 +183,7 @@ class WeightedTransitions(AbstractStatistic):
     def contribution(self, record: Any, question: Any) -> Float[Array, "H slots d"]:
         if question is None or question.question is None:
             return self._unweighted.contribution(record, None)
-        weights = jnp.clip(jnp.nan_to_num(question.question), 0.0, 1.0)
+        weights = unit_weights(question.question)
         weighted = FeatureTransitions(self.features, self.horizon, self.with_rewards, weights)
         return weighted.contribution(record, None)
 
@@ -193,19 +201,33 @@ class StateVisits(AbstractStatistic):
     horizon: int = eqx.field(static=True)
     symmetric: bool = eqx.field(static=True, default=False, init=False)
 
+    def __check_init__(self) -> None:
+        check_sizes(num_states=self.num_states, horizon=self.horizon)
+
     @property
     def shape(self) -> tuple[int, ...]:
         return self.horizon, self.num_states
 
     def contribution(self, record: Any, question: Any) -> Float[Array, "H S"]:
         del question
-        return jax.nn.one_hot(record.states, self.num_states, dtype=float) * record.valid[:, None]
+        rows = _checked(Transitions.of(record), self.horizon)
+        return jax.nn.one_hot(rows.state, self.num_states, dtype=float) * rows.count[:, None]
 
     def l2(self, adjacency: Adjacency) -> float:
         return math.sqrt((2.0 if adjacency == "replace-one" else 1.0) * self.horizon)
 
     def l1(self, adjacency: Adjacency) -> float:
         return (2.0 if adjacency == "replace-one" else 1.0) * self.horizon
+
+
+def _checked(rows: Transitions, horizon: int) -> Transitions:
+    """The rows of an episode, one per step."""
+    if rows.count.shape != (horizon,):
+        raise ValueError(
+            f"An episode has {rows.count.shape[0]} steps and `horizon` is {horizon}. Cut or pad episodes to the "
+            "horizon."
+        )
+    return rows
 
 
 @functools.lru_cache(maxsize=64)
