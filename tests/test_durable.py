@@ -107,7 +107,7 @@ def test_a_release_is_read_on_the_lattice_it_was_written_on(tmp_path):
     """A computer that rounds otherwise may choose another power of 2; reading with that one would be off by 2."""
     with ReleaseStore(tmp_path / "s.db") as store:
         first = fitted("dp-apvi", store)
-        kept = privrl.privacy.Lattice.from_bytes(store.fact("lattice of visits/0", bytes))
+        kept = privrl.privacy.Lattice.from_bytes(store.law("visits/0"))
     half = privrl.privacy.Lattice(kept.granularity / 2, kept.norm, kept.sensitivity, 2 * kept.noise, kept.kind)
     other = privrl.privacy.Lattice(kept.granularity, kept.norm, 2 * kept.sensitivity, kept.noise, kept.kind)
     with ReleaseStore(tmp_path / "s.db") as store, pytest.MonkeyPatch.context() as patch:
@@ -116,7 +116,7 @@ def test_a_release_is_read_on_the_lattice_it_was_written_on(tmp_path):
         np.testing.assert_array_equal(again.policy.probabilities, first.policy.probabilities)
         assert again.certificate == first.certificate
         patch.setattr(privrl.privacy._curator, "lattice_for", lambda **_: other)
-        with pytest.raises(ValueError, match="`visits/0` has another sensitivity"):
+        with pytest.raises(ValueError, match="`visits/0` was reserved with less noise, or for another sensitivity"):
             fitted("dp-apvi", store)
 
 
