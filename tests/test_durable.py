@@ -141,8 +141,8 @@ def test_a_faulty_table_costs_nothing(tmp_path):
 def test_groups_are_the_same_after_a_crash(tmp_path, monkeypatch):
     """VAPVI splits people by secret coins. A new split would let one person into both halves."""
     parts = []
-    part = privrl._fit._Records.part
-    monkeypatch.setattr(privrl._fit._Records, "part", lambda self, chosen: parts.append(chosen) or part(self, chosen))
+    part = privrl._records.Records.part
+    monkeypatch.setattr(privrl._records.Records, "part", lambda self, chosen: parts.append(chosen) or part(self, chosen))
     learner = privrl.VAPVI(ENV.features, ENV.horizon, split=True)
     private = privrl.Central(**BUDGET)
     with pytest.raises(FatalError), Mortal(tmp_path / "s.db", "drawn", 2) as store:
