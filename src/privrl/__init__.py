@@ -14,6 +14,7 @@ _jax.config.update("jax_enable_x64", True)
 
 from privrl import data, envs, learners, mdp, privacy, statistics  # noqa: E402
 from privrl._agent import Agent, Controller  # noqa: E402
+from privrl._arrivals import Ticket  # noqa: E402
 from privrl._citations import citation  # noqa: E402
 from privrl._federate import Broadcast, Client, Message, MessageError, Server  # noqa: E402
 from privrl._fit import fit  # noqa: E402
@@ -66,6 +67,7 @@ __all__ = [
     "Result",
     "Run",
     "Server",
+    "Ticket",
     "citation",
     "data",
     "envs",

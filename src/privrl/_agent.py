@@ -1,25 +1,26 @@
 """`Agent` and `Controller`: online learners at work with real people, safe across crashes.
 
-A person arrives and gets a ticket (`_arrivals.py`), acts on the plan that was out then, and leaves a record behind. What
-it says is added, exactly, to the sums of their block in a `ReleaseStore`; when a block closes the noisy sums are
-released, once, and the agent plans again. Everything the agent knows is in the store: any number of processes may work
-on it, and each catches up with the others before it answers.
+A person arrives and gets a ticket (`_arrivals.py`), acts on the plan that was out then, and leaves a record behind. It
+is added, exactly, to the sums of their block in a `ReleaseStore`; when a block closes, the noisy sums are released,
+once, and the agent plans again (`_live_plans.py`). Everything the agent knows is in the store: any number of processes
+may work on it, and each catches up with the others before it answers.
 """
 
 import abc
 import contextlib
+import functools
 import secrets
 import time
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray
 
-from privrl._arrivals import BehindError, FixedOrder, Patience, Ticket
+from privrl._arrivals import AbstractArrivals, BehindError, FixedOrder, Patience, Ticket
+from privrl._live_plans import LivePlans
 from privrl._result import Result
 from privrl._run import SimulationKeys
 from privrl._study import Study
@@ -27,15 +28,11 @@ from privrl.learners import AbstractOnlineLearner, Plan
 from privrl.mdp import LQTrajectory, Trajectory, action_coin, draw_action, explorations
 from privrl.privacy import (
     AbstractPrivatizer,
-    BurntError,
     Central,
     Certificate,
-    ExactStream,
     PairingError,
-    Release,
     ReleaseStore,
     Seeded,
-    Stream,
     StreamSealedError,
     System,
 )
@@ -60,8 +57,8 @@ class AbstractAgent(abc.ABC):
 
     **Formal guarantee.** A person (an id) has one place and is counted at most once, whatever is sent again. Every
     release is drawn once and kept before it is used, of a block whose people and closing time do not depend on records.
-    The sequence of all releases is (epsilon, delta)-differentially private; what other people are shown, and all that is
-    published, depends on a person's record only through it, provided that arrivals do not depend on records (the
+    The sequence of all releases is (epsilon, delta)-differentially private; what other people are shown, and all that
+    is published, depends on a person's record only through it, provided that arrivals do not depend on records (the
     certificate says it in full). A person's own actions are not covered. Proof: `docs/design.md`.
     """
 
@@ -86,37 +83,23 @@ class AbstractAgent(abc.ABC):
                 f"`{self._study.name}` asks new questions about people who have left ({', '.join(asked)}), and `Agent` "
                 "keeps sums only. Use a learner that publishes running sums, such as `LSVIUCB`."
             )
-        self._ends = learner.blocks(num_users)
-        if (patience is None) != fixed_order:
+        ends = learner.blocks(num_users)
+        self._arrivals: AbstractArrivals
+        if patience is not None and not fixed_order:
+            self._arrivals = Patience(store, ends, patience, clock)
+        elif fixed_order and patience is None:
+            self._arrivals = FixedOrder(store, ends)
+        else:
             raise ValueError(
                 "Say when a block of people may be released: `patience=...` (seconds, or a `timedelta`: the longest "
                 "stay that is waited for) for people who come and go, or `fixed_order=True` where the sequence of "
                 "people is fixed in advance (a simulation, a public list). One of the two, not both."
             )
-        self._arrivals = (
-            FixedOrder(store, self._ends) if patience is None else Patience(store, self._ends, patience, clock)
-        )
-        channels = self._study.channels()
-        self._released = {n: release for n, channel in channels.items() if (release := channel.empty()) is not None}
-        start, nobody = learner.init(), jnp.zeros((), int)
-        self._made = [_next_plan(learner, start, start, nobody, dict(self._released), nobody)]  # (memory, plan) so far
-        parameter, blocks = self._study.ledger.parameter, len(self._ends)
-        self._streams = {
-            n: ExactStream(channel, blocks, parameter(n), privatizer.adjacency, self._blank(), self._made[0][1])
-            for n, channel in channels.items()
-        }
-        _check_absence(self._streams)
-        limits = {f"releases of {n}": float(blocks) for n in self._streams}
-        self._study.open(store, "agent", limits, key=key, users=num_users, arrivals=self._arrivals.settings)
-        for n, stream in self._streams.items():
-            if store.fact(f"lattice of {n}", stream.fingerprint) != stream.fingerprint():
-                raise ValueError(
-                    f"This computer rounds the public numbers of `{n}` otherwise than the one that began this store, "
-                    "so sums cannot be continued here. Nothing was counted. Go on where the study began."
-                )
-        self._sums: list[np.ndarray] = []  # of closed blocks, exact: never leaves this object
-        self._noisy: dict[str, list[np.ndarray]] = {n: [] for n in self._streams}
-        self._catch_up()
+        self._plans = LivePlans(learner, self._study, self._arrivals, store, self._blank, key)
+        limits, arrivals = self._plans.limits(len(ends)), self._arrivals.settings
+        self._study.open(store, "agent", limits, key=key, users=num_users, arrivals=arrivals)
+        self._plans.check_lattices()
+        self._plans.catch_up()
 
     @property
     def num_arrived(self) -> int:
@@ -126,11 +109,11 @@ class AbstractAgent(abc.ABC):
     @property
     def policy(self) -> Any:
         """The policy that is out now, for whoever arrives next."""
-        self._catch_up()
-        return self._made[-1][1].policy
+        self._plans.catch_up()
+        return self._plans[-1].policy
 
     @abc.abstractmethod
-    def _blank(self) -> Any:
+    def _blank(self, plan: Plan) -> Any:
         """What a record looks like."""
 
     def begin_episode(self, user: str | int) -> Ticket:
@@ -140,9 +123,9 @@ class AbstractAgent(abc.ABC):
             user: the person's id; it is kept as a keyed digest. 12 and "12" are one id.
         """
         while True:
-            self._catch_up()
+            self._plans.catch_up()
             with contextlib.suppress(BehindError):  # another block has closed in between
-                return self._arrivals.arrive(user, len(self._sums))
+                return self._arrivals.arrive(user, self._plans.closed)
 
     def end_episode(self, ticket: Ticket, trajectory: Any) -> None:
         """A person's record, counted at most once; safe to call again after a crash.
@@ -158,38 +141,37 @@ class AbstractAgent(abc.ABC):
     def end_episodes(self, ended: Iterable[tuple[Ticket, Any]]) -> None:
         """Several records at once. A record that cannot be read is named in an error, after the others were counted."""
         ended = list(ended)
-        self._catch_up()
+        self._plans.catch_up()
         for ticket, _ in ended:
             self._arrivals.check(ticket)
         rows: dict[tuple[int, int], dict[str, np.ndarray]] = {}
         unreadable: dict[int, Exception] = {}
         for position, (ticket, trajectory) in enumerate(ended):
             try:
-                units = self._units(trajectory, self._made[ticket.plan][1])
+                units = self._plans.units(trajectory, ticket.plan)
             except (TypeError, ValueError) as error:
                 unreadable[position] = error
             else:
                 rows.setdefault((self._arrivals.block(ticket), ticket.plan), {}).setdefault(str(ticket.number), units)
         for (block, plan), units_of in rows.items():
             stream, units = self._arrivals.stream(block, plan), np.stack(list(units_of.values()))
+            closed = functools.partial(self._arrivals.closes, block)
             with contextlib.suppress(StreamSealedError):  # too late: answered alike
-                self._store.contribute(
-                    stream, list(units_of), units, scope="people", closed=lambda b=block: self._arrivals.closes(b)
-                )
-        self._catch_up()
+                self._store.contribute(stream, list(units_of), units, scope="people", closed=closed)
+        self._plans.catch_up()
         if unreadable:
-            position, error = min(unreadable.items())
+            first = min(unreadable)
             raise ValueError(
                 f"{len(unreadable)} of {len(ended)} records cannot be read and were not counted; the first is at "
-                f"position {position}: {error}"
-            ) from error
+                f"position {first}: {unreadable[first]}"
+            ) from unreadable[first]
 
     @property
     def certificate(self) -> Certificate:
         """What everything released so far, and until the end, can reveal."""
-        self._catch_up()
-        for name, stream in self._streams.items():
-            self._study.ledger.reconcile(name, len(self._sums), stream.law)
+        self._plans.catch_up()
+        for name, stream in self._plans.streams.items():
+            self._study.ledger.reconcile(name, self._plans.closed, stream.law)
         source = System.description if self._key is None else Seeded.description
         notes = (self._arrivals.assumption, *self._store.notes())
         return self._study.certificate(source, {"episodes per unit": 1}, notes=notes)
@@ -200,57 +182,9 @@ class AbstractAgent(abc.ABC):
 
     def _plan_of(self, ticket: Ticket) -> Plan:
         """The plan that a person acts on."""
-        self._catch_up()
+        self._plans.catch_up()
         self._arrivals.check(ticket)
-        return self._made[ticket.plan][1]
-
-    def _units(self, trajectory: Any, plan: Plan) -> np.ndarray:
-        """One person's terms of all statistics, end to end; what the plan asked decides what they are."""
-        return np.concatenate([stream.units(trajectory, plan).ravel() for stream in self._streams.values()])
-
-    def _catch_up(self) -> None:
-        """Closes every block whose time has come, makes or reads its releases, and plans."""
-        while self._arrivals.closes(len(self._sums)):
-            block = len(self._sums)
-            plans = self._arrivals.plans(block)
-            for plan in plans:
-                self._store.seal(self._arrivals.stream(block, plan))
-            acted = max(plans, key=lambda plan: (plans[plan], plan))  # a public choice: the plan that most acted on
-            chosen = [acted] if self._learner.one_plan_per_block else list(plans)
-            self._sums.append(self._total(block, chosen))
-            for number, (name, stream) in enumerate(self._streams.items()):
-                self._noisy[name].append(self._release(number, name, stream))
-                self._released[name] = stream.release(self._noisy[name])
-            memory, published = self._made[-1][0], self._made[acted][0]
-            others = jnp.asarray(self._arrivals.size(block) - plans[acted])
-            seen = jnp.asarray(int(self._ends[block]))
-            self._made.append(_next_plan(self._learner, memory, published, others, dict(self._released), seen))
-
-    def _total(self, block: int, plans: list[int]) -> np.ndarray:
-        """The exact sum of a closed block, over those who acted on these plans; whoever is missing adds nothing."""
-        totals = (self._store.total(self._arrivals.stream(block, plan)) for plan in plans)
-        entries = sum(int(np.prod(stream.shape, dtype=int)) for stream in self._streams.values())
-        return sum((total for total in totals if total is not None), np.zeros(entries, np.int64))
-
-    def _release(self, number: int, name: str, stream: ExactStream) -> np.ndarray:
-        t = len(self._sums) - 1
-
-        def draw() -> np.ndarray:
-            sizes = [int(np.prod(stream.shape, dtype=int)) for stream in self._streams.values()]
-            begin = sum(sizes[:number])
-            blocks = np.stack([total[begin : begin + sizes[number]].reshape(stream.shape) for total in self._sums])
-            encoded = stream.encoded(blocks)
-            if self._key is None:
-                return stream.noisy(encoded, Stream())
-            return stream.noisy_in_simulation(encoded, SimulationKeys.of(self._key).white(number, t, 0))
-
-        try:
-            return self._store.release(f"{name}/{t}", f"releases of {name}", 1.0, draw, law=stream.lattice.to_bytes())
-        except BurntError as error:
-            raise BurntError(
-                f"Release {t} of `{name}` was burnt by a crash, and later ones build on it. Open the store with "
-                "`after_crash='redraw'`: nobody has seen the first draw, so drawing again is safe."
-            ) from error
+        return self._plans[ticket.plan]
 
     def _person(self, ticket: Ticket) -> PRNGKeyArray | None:
         """The simulation's randomness for a person; none with real people."""
@@ -277,7 +211,8 @@ class Agent(AbstractAgent):
         coin = secrets.randbits(53) * 2.0**-53 if person is None else action_coin(person, horizon, step)
         return int(draw_action(policy, state, step, coin))
 
-    def _blank(self) -> Trajectory:
+    def _blank(self, plan: Plan) -> Trajectory:
+        del plan
         zeros = jnp.zeros(self._learner.horizon, int)
         return Trajectory(zeros, zeros, jnp.zeros(self._learner.horizon), zeros, jnp.zeros((), int))
 
@@ -309,36 +244,8 @@ class Controller(AbstractAgent):
             explored = np.asarray(explorations(policy, person)[step])
         return gains[step] @ x + explored, explored
 
-    def _blank(self) -> LQTrajectory:
-        horizon, d, n = self._made[0][1].policy.gains.shape
+    def _blank(self, plan: Plan) -> LQTrajectory:
+        horizon, d, n = plan.policy.gains.shape
         return LQTrajectory(
             jnp.zeros((horizon + 1, n)), jnp.zeros((horizon, d)), jnp.zeros((horizon, d)), jnp.zeros((), int)
         )
-
-
-def _check_absence(streams: dict[str, ExactStream]) -> None:
-    """A missing record adds nothing, and that must be as close to any record as another one is."""
-    for name, stream in streams.items():
-        bound = stream.statistic.l1 if stream.lattice.kind == "l1" else stream.statistic.l2
-        if bound("add-remove") > bound("replace-one"):
-            raise PairingError(
-                f"One person's term of `{name}` can be larger than the distance of two, so a record that is missing "
-                "would show. Centre the statistic, so that its own norm is at most its replace-one sensitivity."
-            )
-
-
-@eqx.filter_jit
-def _next_plan(
-    learner: AbstractOnlineLearner,
-    memory: Any,
-    published: Any,
-    others: Int[Array, ""],
-    released: dict[str, Release],
-    seen: Int[Array, ""],
-) -> tuple[Any, Plan]:
-    """The plan after a block whose people acted on the plan that came with `published`, but for `others` of them."""
-    return learner.next_plan(learner.acted_on(memory, published, others), released, _no_question, seen)
-
-
-def _no_question(name: str, index: int, question: Any) -> Any:
-    raise PairingError(f"`{name}` cannot be asked for: `Agent` keeps sums only.")

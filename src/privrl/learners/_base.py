@@ -7,7 +7,7 @@ write one file with one class and add one line to the registry in `learners/_reg
 
 import abc
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import equinox as eqx
 import numpy as np
@@ -77,7 +77,14 @@ class AbstractOfflineLearner(AbstractLearner):
 
 
 class AbstractOnlineLearner(AbstractLearner):
-    """Plans, sees a block of people through releases, and plans again."""
+    """Plans, sees a block of people through releases, and plans again.
+
+    `one_plan_per_block` says whether `plan` reads the sums of a block in the light of the plan that its people acted
+    on (their policy, or their question). Where people overlap, some of a block act on an older plan than others: then
+    only those of one plan are in the sums, and `acted_on` says which. Otherwise everybody is.
+    """
+
+    one_plan_per_block: ClassVar[bool] = False
 
     @abc.abstractmethod
     def schedule(self, num_users: int) -> Int[np.ndarray, " B"]:
@@ -105,6 +112,16 @@ class AbstractOnlineLearner(AbstractLearner):
         question)` makes a new release of a name declared with `access="rounds"`; `index` is a Python integer,
         different for each release of one plan. `num_seen` is the public number of people so far.
         """
+
+    def acted_on(self, memory: Any, published: Any, others: Int[Array, ""]) -> Any:
+        """The memory to plan from after a block that acted on the plan which was made together with `published`.
+
+        `memory` came with the newest plan, and is `published` itself unless plans lag behind. `others`, a public
+        number, people of the block acted on other plans and are not in its sums. Everything else of `memory` stays:
+        what was learnt since is not forgotten.
+        """
+        del published, others
+        return memory
 
     def blocks(self, num_users: int) -> Int[np.ndarray, " B"]:
         """The schedule, checked."""

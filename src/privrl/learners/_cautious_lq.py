@@ -28,7 +28,7 @@ x_1 x_1^T over a first block of 20 people passes for X1, and without noise one r
 import functools
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -58,13 +58,14 @@ class Memory(eqx.Module):
     """What the learner knows: all of it computed from releases, so public."""
 
     belief: Belief
-    surprise: Surprise  # what was published to the last block,
+    surprise: Surprise  # what was published to those who are in the next sums,
     gain: Float[Array, "d n"]  # the gain of its first step,
     radius: Float[Array, ""]  # its exploration,
     spread: Float[Array, ""]  # and its predicted squared surprise, summed over steps, without noise
     first_sum: Float[Array, "n n"]  # released sums of x_1 x_1^T / r1^2, where these are released,
-    first_noise: Float[Array, ""]  # and the variance of the noise in them
-    seen: Int[Array, ""]
+    first_noise: Float[Array, ""]  # the variance of the noise in them,
+    counted: Int[Array, ""]  # and the number of people in them
+    seen: Int[Array, ""]  # people who are accounted for
 
 
 class CautiousLQ(AbstractOnlineLearner):
@@ -98,6 +99,7 @@ class CautiousLQ(AbstractOnlineLearner):
     mismatch: Float[Array, ""] = eqx.field(converter=_number, default=0.0625)
     growth: float = eqx.field(static=True, default=1.5)
     first_block: int = eqx.field(static=True, default=20)
+    one_plan_per_block: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
         if not 0.0 <= self.first_moment_share < 1.0:
@@ -126,7 +128,13 @@ class CautiousLQ(AbstractOnlineLearner):
         prior = Belief(jnp.zeros((p, n)), self._prior_variance * jnp.eye(p))
         one, nobody = jnp.ones(()), jnp.zeros((), int)
         gain = jnp.zeros((p - n, n))
-        return Memory(prior, Surprise(prior.mean, one, one), gain, one, one, jnp.zeros((n, n)), 0.0 * one, nobody)
+        return Memory(
+            prior, Surprise(prior.mean, one, one), gain, one, one, jnp.zeros((n, n)), 0.0 * one, nobody, nobody
+        )
+
+    def acted_on(self, memory: Memory, published: Memory, others: Int[Array, ""]) -> Memory:
+        changed = (published.surprise, published.gain, published.radius, published.spread, memory.seen + others)
+        return eqx.tree_at(lambda m: (m.surprise, m.gain, m.radius, m.spread, m.seen), memory, changed)
 
     def plan(
         self,
@@ -140,12 +148,14 @@ class CautiousLQ(AbstractOnlineLearner):
         if self.first_moment_share > 0.0:
             first_sum = first_sum + released["first states"].value
             first_noise = first_noise + jnp.max(released["first states"].noise.variance)
-        X1 = self._first_moment(first_sum, first_noise, num_seen)
-        belief = self._updated(memory, X1, released["surprises"], num_seen - memory.seen)
+        people = num_seen - memory.seen
+        counted = memory.counted + people
+        X1 = self._first_moment(first_sum, first_noise, counted)
+        belief = self._updated(memory, X1, released["surprises"], people)
         gains, r = self._cautious(belief, X1)
         gains = self._gate(belief, X1, gains) * gains
         surprise, spread = self._predicted(belief, X1, gains, r)
-        memory = Memory(belief, surprise, gains[0], r, spread, first_sum, first_noise, num_seen)
+        memory = Memory(belief, surprise, gains[0], r, spread, first_sum, first_noise, counted, num_seen)
         return memory, Plan(LinearPolicy(gains, r), surprise)
 
     @property
@@ -160,15 +170,15 @@ class CautiousLQ(AbstractOnlineLearner):
         return self.task.noise_radius**2 / n * jnp.eye(n)
 
     def _first_moment(
-        self, total: Float[Array, "n n"], variance: Float[Array, ""], num_seen: Int[Array, ""]
+        self, total: Float[Array, "n n"], variance: Float[Array, ""], counted: Int[Array, ""]
     ) -> Float[Array, "n n"]:
         """X1: public, or the released mean, leaning on the public guess as long as the noise is large."""
         guess = self.task.first_moment if self.first_moment is None else self.first_moment
         if self.first_moment_share == 0.0:
             return guess
-        n, r1, people = self.task.state_dim, self.task.first_radius, jnp.maximum(num_seen, 1).astype(float)
+        n, r1, people = self.task.state_dim, self.task.first_radius, jnp.maximum(counted, 1).astype(float)
         doubt = 1 / n**2  # of the guess, relative to r1^2: it may be wrong by its own size
-        weight = (num_seen > 0) * doubt / (doubt + variance / people**2 + doubt / people)
+        weight = (counted > 0) * doubt / (doubt + variance / people**2 + doubt / people)
         mean = weight * (total + total.T) / (2 * people) + (1 - weight) * guess / r1**2
         s, U = jnp.linalg.eigh(mean)
         return r1**2 * (U @ jnp.diag(jnp.clip(s, 1e-3 / n, 1.0)) @ U.T)
@@ -177,14 +187,15 @@ class CautiousLQ(AbstractOnlineLearner):
         """Step 8: what the sums of the last block, made by `people`, say about Theta."""
         task, r, K, Sg = self.task, memory.radius, memory.gain, memory.belief.covariance
         n, d, H, Cw2 = task.state_dim, task.input_dim, task.horizon, task.noise_radius**2
-        p, num, y, one = n + d, people.astype(float), release.value, jnp.eye(n + d)
+        p, num, one = n + d, people.astype(float), jnp.eye(n + d)
         clips = memory.surprise
         tau = jnp.repeat(jnp.stack([clips.first_clip, clips.exploration_clip]), np.array([n, d]), total_repeat_length=p)
         Sg = jnp.linalg.inv(self.forgetting * jnp.linalg.inv(Sg) + (1 - self.forgetting) / self._prior_variance * one)
 
         XI = jnp.concatenate([X1, X1 @ K.T], axis=1)  # E x_1 z_1^T
         C = jnp.zeros((p, p)).at[:n].set(XI).at[n:, n:].set(H * r**2 / d * jnp.eye(d))
-        C = num * C / tau[:, None]  # y = C (Theta - Th) + errors
+        C = num * C / tau[:, None]  # the sums are C (Theta - published belief) + errors
+        y = release.value - C @ (memory.belief.mean - clips.parameters)  # and y = C (Theta - Th) + errors
         Z1 = _moment(X1, K, r)
         sampling = jnp.zeros((p, p)).at[:n, :n].set(X1 * (Cw2 / n + (Sg * Z1).sum()))
         sampling = sampling.at[n:, n:].set(r**2 / d * (memory.spread + H * Cw2) / n * jnp.eye(d))

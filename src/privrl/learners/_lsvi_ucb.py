@@ -27,7 +27,7 @@ privacy.
 import math
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -52,7 +52,10 @@ _LONGEST = 2**53  # nobody counts more episodes than this
 
 
 class Seen(eqx.Module):
-    """What is remembered between plans, all of it public: the last plan and releases, and the Gram matrices so far."""
+    """What is remembered between plans, all of it public: the last plan and releases, and the Gram matrices so far.
+
+    `num_seen` people are accounted for: those who came after them and acted on `policy` are in the next sums.
+    """
 
     policy: TabularPolicy
     moments: Float[Array, "H slots d"]
@@ -85,6 +88,7 @@ class LSVIUCB(AbstractOnlineLearner):
     growth: float = eqx.field(static=True, default=1.3)
     exploration: float = eqx.field(static=True, default=0.1)
     every_episode: bool = eqx.field(static=True, default=False)
+    one_plan_per_block: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
         if not (self.growth > 1.0 and 0.0 < self.exploration <= 1.0):
@@ -138,6 +142,10 @@ class LSVIUCB(AbstractOnlineLearner):
         moments = jnp.zeros((H, S + self._estimates_rewards, d))
         policy = TabularPolicy.uniform(H, S, A)
         return Seen(policy, moments, jnp.zeros(S), jnp.zeros((H, d, d)), jnp.zeros((), int))
+
+    def acted_on(self, memory: Seen, published: Seen, others: Int[Array, ""]) -> Seen:
+        changed = (published.policy, memory.num_seen + others)
+        return eqx.tree_at(lambda seen: (seen.policy, seen.num_seen), memory, changed)
 
     def plan(
         self,

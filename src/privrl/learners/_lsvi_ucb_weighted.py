@@ -15,7 +15,7 @@ sooner, and with one-hot features weights cancel altogether: measure before you 
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -35,7 +35,10 @@ _VISITS = 0.25  # budget of the states against that of the moments
 
 
 class Seen(eqx.Module):
-    """What is remembered between plans, all of it public: the last plan and releases, and the Gram matrices so far."""
+    """What is remembered between plans, all of it public: the last plan and releases, and the Gram matrices so far.
+
+    `num_seen` people are accounted for: those who came after them and acted on `policy` are in the next sums.
+    """
 
     policy: TabularPolicy
     weights: Float[Array, "H S A"]
@@ -69,6 +72,7 @@ class WeightedLSVIUCB(AbstractOnlineLearner):
     floor: Float[Array, ""] = eqx.field(converter=lambda x: jnp.asarray(x, float), default=0.5)
     growth: float = eqx.field(static=True, default=1.3)
     exploration: float = eqx.field(static=True, default=0.1)
+    one_plan_per_block: ClassVar[bool] = True
 
     @property
     def _estimates_rewards(self) -> bool:
@@ -99,6 +103,10 @@ class WeightedLSVIUCB(AbstractOnlineLearner):
         H, S, A, d = self.horizon, self.features.num_states, self.features.num_actions, self.features.dim
         policy, weights = TabularPolicy.uniform(H, S, A), jnp.ones((H, S, A))
         return Seen(policy, weights, jnp.zeros((H, S, d)), jnp.zeros((H, S)), jnp.zeros((H, d, d)), jnp.zeros((), int))
+
+    def acted_on(self, memory: Seen, published: Seen, others: Int[Array, ""]) -> Seen:
+        changed = (published.policy, published.weights, memory.num_seen + others)
+        return eqx.tree_at(lambda seen: (seen.policy, seen.weights, seen.num_seen), memory, changed)
 
     def plan(
         self,
