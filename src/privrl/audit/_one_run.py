@@ -15,13 +15,14 @@ from typing import Any, final
 
 import jax
 import numpy as np
-from jaxtyping import Bool, Float, PRNGKeyArray
+from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
 from privrl._records import Records as _Records
 from privrl.audit._bounds import one_run_epsilon
 from privrl.audit._recorded_fit import FitTranscript, record_fit, scale_of
 from privrl.audit._statistics import Asked
 from privrl.data import AbstractDataset, Bounds, Summary
+from privrl.data._encoding import encoded_block
 from privrl.data._transitions import Block
 from privrl.learners import AbstractLearner, AbstractOfflineLearner
 from privrl.mdp import Trajectory
@@ -161,16 +162,32 @@ class WithCanaries(AbstractDataset):
 
     def blocks(self) -> Iterator[Block]:
         yield from self.whole.blocks()
+        if self.coins.any():
+            yield self._invented_block()
+
+    def unit_ids(self) -> Iterator[list[bytes]]:
+        yield from self.whole.unit_ids()
+        yield [_canary_id(i) for i in range(len(self.coins))]
+
+    def encoded(self) -> Iterator[tuple[Int[np.ndarray, " E"], list[bytes]]]:
+        yield from self.whole.encoded()
+        block = self._invented_block()
+        yield block.unit, encoded_block(block, map(_canary_id, np.flatnonzero(self.coins).tolist()), True)
+
+    def _invented_block(self) -> Block:
         put = np.flatnonzero(self.coins)
-        if not len(put):
-            return
         lengths = np.asarray(self.canaries.length)[put]
         rows = np.arange(self.horizon)[None, :] < lengths[:, None]
         trajectory = (self.canaries.states, self.canaries.actions, self.canaries.rewards, self.canaries.next_states)
-        yield Block(self.whole.num_units + put, lengths, *(np.asarray(column)[put][rows] for column in trajectory))
+        return Block(self.whole.num_units + put, lengths, *(np.asarray(column)[put][rows] for column in trajectory))
 
     def bounded(self, num_states: int, num_actions: int) -> "WithCanaries":
         return replace(self, whole=self.whole.bounded(num_states, num_actions))
+
+
+def _canary_id(i: int) -> bytes:
+    """An id that no person has: ids of people are text in UTF-8, and this is none."""
+    return b"\xff canary %d" % i
 
 
 def _invented(bounds: Bounds, count: int, rng: np.random.Generator) -> Trajectory:

@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from jaxtyping import Float64, Int
 
+from privrl.data._encoding import summed
 from privrl.data._schema import Bounds
 from privrl.data._transitions import Block, TransitionCounter
 from privrl.mdp._types import Trajectory, Transitions
+from privrl.privacy import keyed_hash
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,41 @@ class AbstractDataset(abc.ABC):
     @abc.abstractmethod
     def bounded(self, num_states: int, num_actions: int) -> "AbstractDataset":
         """The same episodes with these numbers of states and actions; an error if they were declared otherwise."""
+
+    @abc.abstractmethod
+    def unit_ids(self) -> Iterator[list[bytes]]:
+        """The canonical ids of all units in the order of their numbers, in pieces of bounded size. Secret."""
+
+    @abc.abstractmethod
+    def encoded(self) -> Iterator[tuple[Int[np.ndarray, " E"], list[bytes]]]:
+        """Every episode, used or left out, as the number of its unit and one message that holds its ids and all its
+        rows unambiguously (see `data/_encoding.py`); in any order, in pieces of bounded size. Secret."""
+
+    def unit_coins(self, key: bytes, purpose: str) -> Float64[np.ndarray, " U"]:
+        """A number in [0, 1) for every unit, by its number in `blocks`: the first 53 bits of HMAC(key, purpose || id).
+
+        **Formal guarantee.** A unit's coin depends on the key, the purpose and its canonical id, and on nothing else:
+        neither on what happened to anybody, nor on who else is in the table, nor on where its rows are. Units have
+        distinct ids. Without the key, coins cannot be told from independent uniform ones (assuming that HMAC-SHA256 is
+        a pseudorandom function); see `docs/design.md`, "Splitting people into groups".
+        """
+        hash_of = keyed_hash(key, f"coin/{purpose}")
+        coins, first = np.empty(self.num_units), 0
+        for ids in self.unit_ids():
+            words = np.frombuffer(b"".join(hash_of(unit)[:8] for unit in ids), ">u8")
+            coins[first : first + len(ids)] = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+            first += len(ids)
+        return coins
+
+    def digest(self, key: bytes) -> bytes:
+        """32 bytes that tell whether two tables are the same: the sum of HMAC(key, episode) modulo 2^256, in one pass
+        that also checks every row. Secret, like the table: whoever has the key can try out guesses against it.
+
+        **Formal guarantee.** It depends on the multiset of all episodes (used or left out) with their ids and rows,
+        not on files, batches, the order of episodes, the width of numbers or dictionary encoding. Two tables, chosen
+        without the key, that differ in any cell, row or person have one digest with a probability below 2^-190.
+        """
+        return summed(keyed_hash(key, "table"), (messages for _, messages in self.encoded()))
 
     @property
     def num_units(self) -> int:

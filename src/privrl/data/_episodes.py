@@ -2,16 +2,22 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, final
 
 import numpy as np
 from jaxtyping import Bool, Int, Shaped
 
 from privrl.data._dataset import AbstractDataset, Summary
+from privrl.data._encoding import encoded_block
+from privrl.data._guard import guarded
 from privrl.data._identity import keep_smallest
 from privrl.data._schema import Bounds, Place, TableError, bounded_rewards, refuse, refuse_outside, whole_numbers
 from privrl.data._transitions import Block, following_states
 from privrl.mdp._types import Trajectory
+from privrl.privacy import canonical_id
+
+_PIECE = 4096  # units or episodes that are encoded at once
 
 
 @final
@@ -22,12 +28,27 @@ class Episodes(AbstractDataset):
     bounds: Bounds
     summary: Summary
     _block: Block = field(repr=False)
+    _everything: Block = field(repr=False)
+    _ids: tuple[bytes, ...] | None = field(repr=False)
+    _next_states_given: bool = field(repr=False)
 
     def check(self) -> Summary:
         return self.summary  # everything was checked when the arrays came in
 
     def blocks(self) -> Iterator[Block]:
         yield self._block
+
+    def unit_ids(self) -> Iterator[list[bytes]]:
+        for first in range(0, self.summary.num_units, _PIECE):
+            yield [self._id_of(unit) for unit in range(first, min(first + _PIECE, self.summary.num_units))]
+
+    def _id_of(self, unit: int) -> bytes:
+        return canonical_id(unit) if self._ids is None else self._ids[unit]
+
+    def encoded(self) -> Iterator[tuple[Int[np.ndarray, " E"], list[bytes]]]:
+        for first in range(0, len(self._everything.lengths), _PIECE):
+            block = self._everything.slice(first, min(first + _PIECE, len(self._everything.lengths)))
+            yield block.unit, encoded_block(block, map(self._id_of, block.unit.tolist()), self._next_states_given)
 
     def bounded(self, num_states: int, num_actions: int) -> "Episodes":
         self.bounds.completed(num_states, num_actions)
@@ -84,7 +105,8 @@ class Episodes(AbstractDataset):
             states, actions, rewards: `[N, T]`; entries from an episode's length on are ignored.
             next_states: `[N, T]`, -1 where not recorded; without it, the state one step later (-1 at the end).
             lengths: `[N]`, at least 1; without it every episode has `T` steps.
-            units: `[N]`, whose episode it is (numbers or texts); without it every episode is somebody else's.
+            units: `[N]`, whose episode it is: whole numbers or texts, where 12, "12" and 12.0 are one person (see
+                `privrl.privacy.canonical_id`). Without it every episode is somebody else's, known by its position.
             horizon, num_states, num_actions, max_episodes_per_unit, reward_range: the public bounds, see `Bounds`.
             seed: replays the choice of episodes where a unit has too many; by default the operating system decides.
         """
@@ -92,11 +114,14 @@ class Episodes(AbstractDataset):
         grid = {"states": states, "actions": actions, "rewards": rewards}
         if next_states is not None:
             grid["next_states"] = next_states
-        arrays = {name: np.asarray(values) for name, values in grid.items()}
+        arrays = {
+            name: guarded(partial(np.asarray, values), f"`{name}` is no array", "Give numbers [N, T].")
+            for name, values in grid.items()
+        }
         shape = arrays["states"].shape
         _check_shapes(arrays, shape, horizon)
         length = _checked_lengths(lengths, shape)
-        owner = _numbered(units, shape[0])
+        owner, ids = _numbered(units, shape[0])
         where = np.nonzero(np.arange(shape[1]) < length[:, None])
 
         def place(i: int) -> str:
@@ -108,7 +133,9 @@ class Episodes(AbstractDataset):
         keep = keep_smallest(owner, draw, max_episodes_per_unit)
         units_seen = int(owner.max()) + 1
         summary = Summary(units_seen, int(keep.sum()), int((~keep).sum()), len(block.states))
-        return cls(bounds, summary, _grouped(block, keep))
+        everything = _grouped(block, np.ones(shape[0], bool))
+        used = everything if keep.all() else _grouped(block, keep)
+        return cls(bounds, summary, used, everything, ids, next_states is not None)
 
 
 def _check_shapes(arrays: dict[str, np.ndarray], shape: tuple[int, ...], horizon: int) -> None:
@@ -138,18 +165,26 @@ def _checked_lengths(lengths: Any, shape: tuple[int, ...]) -> Int[np.ndarray, " 
     return length
 
 
-def _numbered(units: Sequence[Any] | Shaped[np.ndarray, " N"] | None, num_episodes: int) -> Int[np.ndarray, " N"]:
-    """Units as numbers 0, 1, ... in the order in which they first appear."""
+def _numbered(
+    units: Sequence[Any] | Shaped[np.ndarray, " N"] | None, num_episodes: int
+) -> tuple[Int[np.ndarray, " N"], tuple[bytes, ...] | None]:
+    """Units as numbers 0, 1, ... in the order in which they first appear, and their canonical ids."""
     if units is None:
-        return np.arange(num_episodes)
+        return np.arange(num_episodes), None
     if len(units) != num_episodes:
         raise TableError(f"`units` names {len(units)} owners; there are {num_episodes} episodes. Give one for each.")
-    listed = units.tolist() if isinstance(units, np.ndarray) else list(units)
-    # a NaN is not equal to itself, so each would silently become a person of their own
-    missing = np.array([unit is None or unit != unit for unit in listed])
-    refuse(missing, "units", lambda i: f"episode {i}", "is missing", "Remove the episode or say whose it is.")
-    number: dict[Any, int] = {}
-    return np.array([number.setdefault(unit, len(number)) for unit in listed])
+    number: dict[bytes, int] = {}
+    owner = np.empty(num_episodes, np.int64)
+    for i, unit in enumerate(units):
+        problem = None
+        try:
+            name = canonical_id(unit)
+        except ValueError as error:
+            problem = str(error)
+        if problem is not None:
+            raise TableError(f"Column `units` at episode {i}: {problem}")
+        owner[i] = number.setdefault(name, len(number))
+    return owner, tuple(number)
 
 
 def _checked_block(

@@ -1,13 +1,15 @@
 """Minari datasets with discrete observations and actions as episodes in memory."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from jaxtyping import Int, Shaped
 
 from privrl.data._episodes import Episodes
-from privrl.data._schema import TableError
+from privrl.data._guard import guarded
+from privrl.data._schema import TableError, whole_numbers
 
 
 def from_minari(
@@ -43,9 +45,9 @@ def from_minari(
                 f"Episode {k} is longer than the horizon, which is {horizon}. "
                 f"Give a larger `horizon` or filter the dataset."
             )
-        states[k, : T + 1] = _flat(episode.observations, T + 1, k) - first_state
-        actions[k, :T] = _flat(episode.actions, T, k) - first_action
-        rewards[k, :T] = episode.rewards
+        states[k, : T + 1] = _flat(episode.observations, T + 1, "observations", k) - first_state
+        actions[k, :T] = _flat(episode.actions, T, "actions", k) - first_action
+        rewards[k, :T] = guarded(partial(np.asarray, episode.rewards, float), f"Episode {k} has no numbers as rewards")
         lengths[k] = T
     return Episodes.from_arrays(
         states[:, :-1],
@@ -84,9 +86,9 @@ def _first_of(space: Any, what: str) -> int:
     return int(space.start)
 
 
-def _flat(values: Any, count: int, k: int) -> Int[np.ndarray, " T"]:
-    """One number per step; some writers store a discrete element as an array of one number."""
+def _flat(values: Any, count: int, name: str, k: int) -> Int[np.ndarray, " T"]:
+    """One whole number per step; some writers store a discrete element as an array of one number."""
     array = np.asarray(values)
     if array.size != count:
         raise TableError(f"Episode {k} has {array.size} entries where {count} are expected. Collect the dataset again.")
-    return array.reshape(count).astype(np.int64)
+    return whole_numbers(array.reshape(count), name, lambda i: f"episode {k}, step {i}")

@@ -14,7 +14,9 @@ from typing import final
 import numpy as np
 from jaxtyping import Bool, Int, Shaped, UInt64
 
+from privrl.data._columns import canonical, changes, ids_of, taken
 from privrl.data._dataset import AbstractDataset, Summary
+from privrl.data._encoding import EpisodeEncoder
 from privrl.data._identity import keep_smallest, salt_of
 from privrl.data._rows import RowChecker, Rows
 from privrl.data._schema import Bounds, Schema
@@ -84,12 +86,33 @@ class ParquetEpisodes(AbstractDataset):
         return replace(self, bounds=self.bounds.completed(num_states, num_actions))
 
     def blocks(self) -> Iterator[Block]:
+        for _, block in self._pass():
+            yield block
+
+    def unit_ids(self) -> Iterator[list[bytes]]:
+        self.check()  # every unit in one piece
+        column, previous = self.table.schema.unit, None
+        for batch, place in self.table.batches(["unit"]):
+            ids = ids_of(batch, column, place)
+            starts = np.flatnonzero(changes(ids, previous))
+            previous = ids[-1].as_py()
+            yield canonical(taken(ids, starts, column, place))
+
+    def encoded(self) -> Iterator[tuple[Int[np.ndarray, " E"], list[bytes]]]:
+        encoder = EpisodeEncoder()
+        for rows, _ in self._pass():
+            yield encoder.finish() if rows is None else encoder.add(rows)
+
+    def _pass(self) -> Iterator[tuple[Rows | None, Block]]:
+        """The rows of each batch and the chosen episodes that they complete, with all checks; at the end without
+        rows the episodes of the last unit."""
         checker = RowChecker(self.table, self.bounds, self._salt, grouped=bool(self._passed))
         assembler = _Assembler(self.max_episodes_per_unit)
         for batch, place in self.table.batches(list(self.table.schema.columns)):
-            yield assembler.add(checker.rows(batch, place))
+            rows = checker.rows(batch, place)
+            yield rows, assembler.add(rows)
         checker.finish()
-        yield assembler.finish()
+        yield None, assembler.finish()
         summary = assembler.summary(self.table.num_rows)
         self.table.refuse_changed()
         self._passed[:] = [summary]
@@ -126,18 +149,15 @@ class _Assembler:
     def __init__(self, most: int) -> None:
         self._most = most
         self._open: _Open | None = None
-        self._num_units = self._num_episodes = self._num_kept = 0
+        self._num_episodes = self._num_kept = 0
 
     def add(self, rows: Rows) -> Block:
         """The chosen episodes of the units that these rows complete."""
-        starts = np.flatnonzero(rows.new_episode)
-        unit = self._num_units - 1 + np.cumsum(rows.new_unit)[starts]
-        self._num_units += int(rows.new_unit.sum())
-        self._num_episodes += len(starts)
+        self._num_episodes += len(rows.starts)
         columns: tuple[np.ndarray, ...] = (rows.states, rows.actions, rows.rewards)
         if rows.next_states is not None:
             columns += (rows.next_states,)
-        everything = _Open(unit, rows.rank, starts, columns)
+        everything = _Open(rows.unit, rows.rank, rows.starts, columns)
         if self._open is not None:
             everything = _joined(self._open, everything)
         chosen = keep_smallest(everything.unit, everything.rank, self._most)
@@ -155,7 +175,9 @@ class _Assembler:
         return self._block(self._open.take(keep_smallest(self._open.unit, self._open.rank, self._most)))
 
     def summary(self, num_rows: int) -> Summary:
-        return Summary(self._num_units, self._num_kept, self._num_episodes - self._num_kept, num_rows)
+        assert self._open is not None
+        num_units = int(self._open.unit[-1]) + 1
+        return Summary(num_units, self._num_kept, self._num_episodes - self._num_kept, num_rows)
 
     def _block(self, chosen: _Open) -> Block:
         self._num_kept += len(chosen.unit)

@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import compress
 from typing import final
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Int
 
 from privrl.data._dataset import AbstractDataset, Summary
 from privrl.data._schema import Bounds
@@ -16,7 +17,8 @@ from privrl.data._transitions import Block
 @final
 @dataclass(frozen=True, eq=False)
 class Part(AbstractDataset):
-    """The episodes of the units that `chosen` marks, by their number in `whole`.
+    """The episodes of the units that `chosen` marks, by their number in `whole`; here the marked ones are numbered
+    0, 1, ... in the same order.
 
     **Formal guarantee.** A unit is in a part with all its episodes or with none, so parts of complementary marks share
     nobody.
@@ -44,11 +46,24 @@ class Part(AbstractDataset):
         return Summary(int(self.chosen.sum()), episodes, left_out, whole.num_rows)
 
     def blocks(self) -> Iterator[Block]:
+        number = np.cumsum(self.chosen) - 1
         for block in self.whole.blocks():
             keep = self.chosen[block.unit]
             rows = np.repeat(keep, block.lengths)
             columns = (column[rows] for column in (block.states, block.actions, block.rewards, block.next_states))
-            yield Block(block.unit[keep], block.lengths[keep], *columns)
+            yield Block(number[block.unit[keep]], block.lengths[keep], *columns)
+
+    def unit_ids(self) -> Iterator[list[bytes]]:
+        first = 0
+        for ids in self.whole.unit_ids():
+            yield list(compress(ids, self.chosen[first : first + len(ids)]))
+            first += len(ids)
+
+    def encoded(self) -> Iterator[tuple[Int[np.ndarray, " E"], list[bytes]]]:
+        number = np.cumsum(self.chosen) - 1
+        for unit, messages in self.whole.encoded():
+            keep = self.chosen[unit]
+            yield number[unit[keep]], list(compress(messages, keep))
 
     def bounded(self, num_states: int, num_actions: int) -> "Part":
         return replace(self, whole=self.whole.bounded(num_states, num_actions))

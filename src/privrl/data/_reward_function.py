@@ -7,6 +7,7 @@ from typing import Any, final
 import numpy as np
 from jaxtyping import Float
 
+from privrl.data._guard import guarded
 from privrl.privacy import lattice_points
 
 
@@ -21,7 +22,7 @@ class RewardFunction:
 
     def __init__(self, values: Any) -> None:
         """`values` at the n = 2^depth + 1 points of `privrl.privacy.lattice_points(depth)`."""
-        given = np.array(values, dtype=np.float64)
+        given = guarded(lambda: np.array(values, dtype=np.float64), "`values` are not numbers", "Give one per point.")
         n = given.shape[0] if given.ndim == 1 else 0
         if n < 2 or (n - 1) & (n - 2):
             raise ValueError(

@@ -108,6 +108,8 @@ class Schema:
                     f"{table} has no column `{column}` (given as `{part}=`). Its columns are {names}. "
                     f"Pass the right name as `{part}=`."
                 )
+            if present.count(column) > 1:
+                raise TableError(f"{table} has several columns `{column}` (given as `{part}=`). Rename all but one.")
 
 
 def refuse(bad: Bool[np.ndarray, " N"], column: str, place: Place, problem: str, remedy: str) -> None:

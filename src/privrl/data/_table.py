@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Bool, Shaped, UInt64
 
-from privrl.data._identity import hash_integers, hash_strings
-from privrl.data._schema import Place, Schema, TableError, refuse
+from privrl.data._columns import kind_of, plain
+from privrl.data._guard import guarded
+from privrl.data._schema import Place, Schema, TableError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,9 +37,10 @@ class Table:
         for path in self.files:
             with _opened(path) as file:
                 rows += file.metadata.num_rows
-                self.schema.require(file.schema_arrow.names, f"`{path.name}`")
+                types = guarded(partial(getattr, file, "schema_arrow"), f"The types in `{path.name}` cannot be read")
+                self.schema.require(types.names, f"`{path.name}`")
                 for part, column in self.schema.columns.items():
-                    kind = _kind(file.schema_arrow.field(column).type, part, column, path.name)
+                    kind = kind_of(types.field(column).type, part, column, path.name)
                     if kinds.setdefault(part, kind) != kind:
                         raise TableError(
                             f"Column `{column}` holds {kinds[part]} in `{self.files[0].name}` and {kind} in "
@@ -67,7 +68,7 @@ class Table:
         for path in self.files:
             first = 0
             with _opened(path) as file:
-                for number, batch in enumerate(file.iter_batches(self.batch_rows, columns=columns, use_threads=False)):
+                for number, batch in enumerate(_read(file, self.batch_rows, columns, path.name)):
                     yield batch, _place_in(path.name, first)
                     first += batch.num_rows
                     if number % 4 == 3:
@@ -106,11 +107,15 @@ class Table:
         pieces = []
         for path in self.files:
             with _opened(path) as file:
-                pieces.append(file.read(columns=names))
-        table = pa.concat_tables(pieces, promote_options="permissive").unify_dictionaries().combine_chunks()
+                pieces += [_plain(batch, names, path.name) for batch in _read(file, self.batch_rows, names, path.name)]
         keys = [self.schema.columns[part] for part in ("unit", "episode", "step") if part in self.schema.columns]
-        order = pc.sort_indices(table, sort_keys=[(key, "ascending") for key in dict.fromkeys(keys)])
-        return table.take(order), order.to_numpy()
+
+        def read() -> tuple[pa.Table, np.ndarray]:
+            table = pa.concat_tables(pieces).combine_chunks()
+            order = pc.sort_indices(table, sort_keys=[(key, "ascending") for key in dict.fromkeys(keys)])
+            return table.take(order), order.to_numpy()
+
+        return guarded(read, "The table cannot be sorted", "Sort it before reading it.")
 
 
 def parquet_files(path: str | Path) -> tuple[Path, ...]:
@@ -132,74 +137,41 @@ def _stamps(files: tuple[Path, ...]) -> tuple[tuple[int, int], ...]:
 
 
 def _opened(path: Path) -> Any:
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
-        # with a small buffer and nothing fetched ahead, a large row group is never held whole
-        return pq.ParquetFile(path, buffer_size=2**16, pre_buffer=False)
-    except pa.ArrowInvalid:
-        raise TableError(f"`{path.name}` is not a Parquet file. Give a Parquet file or a folder of them.") from None
+    # with a small buffer and nothing fetched ahead, a large row group is never held whole
+    return guarded(
+        lambda: pq.ParquetFile(path, buffer_size=2**16, pre_buffer=False),
+        f"`{path.name}` is not a Parquet file, or cannot be read",
+        "Give a Parquet file or a folder of them.",
+    )
+
+
+def _read(file: Any, batch_rows: int, columns: list[str], name: str) -> Iterator["pa.RecordBatch"]:
+    """The record batches of an open file that have rows; an error unless they are as many rows as the file says."""
+    batches = guarded(
+        lambda: file.iter_batches(batch_rows, columns=columns, use_threads=False), f"`{name}` cannot be read"
+    )
+    first = 0
+    while True:
+        batch = guarded(lambda: next(batches, None), f"`{name}` cannot be read from row {first} on")
+        if batch is None:
+            break
+        first += batch.num_rows
+        if batch.num_rows:
+            yield batch
+    if first != file.metadata.num_rows:
+        raise TableError(f"`{name}` has other rows than its footer says. Write the file again.")
+
+
+def _plain(batch: "pa.RecordBatch", columns: list[str], name: str) -> "pa.Table":
+    """The batch without dictionary encoding, its columns in this order."""
+    import pyarrow as pa
+
+    return guarded(
+        lambda: pa.table({column: plain(batch.column(column)) for column in columns}), f"`{name}` cannot be decoded"
+    )
 
 
 def _place_in(name: str, first: int) -> Place:
     return lambda i: f"row {first + i} of `{name}` (rows count from 0)"
-
-
-def _kind(dtype: "pa.DataType", part: str, column: str, file: str) -> str:
-    """What a column holds, in words; an error if it cannot play its part."""
-    from pyarrow import types
-
-    kind = str(dtype)
-    value = dtype.value_type if types.is_dictionary(dtype) else dtype
-    if types.is_integer(value) or types.is_floating(value):
-        kind = "whole numbers" if part in ("unit", "episode") and types.is_integer(value) else "numbers"
-    elif types.is_string(value) or types.is_large_string(value):
-        kind = "text"
-    elif types.is_boolean(value):
-        kind = "true or false"
-    allowed = {"unit": ("whole numbers", "text"), "terminated": ("true or false", "numbers")}
-    allowed["episode"] = allowed["unit"]
-    if kind not in allowed.get(part, ("numbers",)):
-        wanted = " or ".join(allowed.get(part, ("numbers",)))
-        raise TableError(
-            f"Column `{column}` of `{file}` holds {kind}; the {part.replace('_', ' ')} must be {wanted}. "
-            f"Convert the column before reading the table."
-        )
-    return kind
-
-
-def column_of(batch: "pa.RecordBatch", column: str, place: Place, missing: int | None = None) -> "pa.Array":
-    """A column without dictionary encoding and without nulls (they become `missing`, or an error)."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    values = batch.column(column)
-    if isinstance(values, pa.DictionaryArray):
-        values = values.dictionary_decode()
-    if values.null_count and missing is None:
-        bad = pc.is_null(values).to_numpy(zero_copy_only=False)
-        refuse(bad, column, place, "is null", "Remove the episode or fill the value in before reading the table.")
-    return pc.fill_null(values, missing) if values.null_count else values
-
-
-def changes(ids: "pa.Array", previous: Any) -> Bool[np.ndarray, " N"]:
-    """Where an id differs from the id one row above; `previous` is the last id of the rows before (`None` at first)."""
-    import pyarrow.compute as pc
-
-    changed = np.empty(len(ids), bool)
-    changed[0] = ids[0].as_py() != previous
-    changed[1:] = pc.not_equal(ids.slice(1), ids.slice(0, len(ids) - 1)).to_numpy(zero_copy_only=False)
-    return changed
-
-
-def hashes(ids: "pa.Array", salt: int) -> UInt64[np.ndarray, " N"]:
-    """Keyed 64-bit hashes of ids."""
-    import pyarrow as pa
-
-    if pa.types.is_integer(ids.type):
-        return hash_integers(ids.to_numpy(), salt)
-    text = ids.cast(pa.large_binary())
-    _, offsets, data = text.buffers()
-    ends: Shaped[np.ndarray, " M"] = np.frombuffer(offsets, np.int64)[text.offset : text.offset + len(text) + 1]
-    return hash_strings(ends, np.frombuffer(data or b"", np.uint8), salt)

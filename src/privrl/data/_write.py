@@ -3,6 +3,7 @@
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,12 @@ import numpy as np
 from jaxtyping import Shaped
 
 from privrl.data._dataset import AbstractDataset
+from privrl.data._guard import guarded
 from privrl.data._schema import TableError
 from privrl.data._transitions import Block
 from privrl.mdp._types import Trajectory
+
+_ONE_TYPE = "Give all ids as whole numbers, or all as text."
 
 
 def write_parquet(
@@ -43,7 +47,8 @@ def write_parquet(
     try:
         writer = None
         for block, horizon, names in _blocks(data, units):
-            table = pa.table(_columns(block, horizon, names, num_episodes))
+            columns = _columns(block, horizon, names, num_episodes)
+            table = guarded(partial(pa.table, columns), "`units` cannot be written", _ONE_TYPE)
             writer = writer or pq.ParquetWriter(temporary, table.schema)
             writer.write_table(table, row_group_size=rows_per_group)
             num_rows, num_episodes = num_rows + table.num_rows, num_episodes + len(block.lengths)
@@ -72,7 +77,9 @@ def _blocks(
             return
         if len(units) != len(data.length):
             raise ValueError(f"`units` names {len(units)} owners; there are {len(data.length)} episodes.")
-        names, owner = np.unique(np.asarray(units), return_inverse=True)
+        names, owner = guarded(
+            lambda: np.unique(np.asarray(units), return_inverse=True), "`units` cannot be sorted", _ONE_TYPE
+        )
         yield _laid_out(data, owner), data.rewards.shape[-1], names
     else:
         before = 0

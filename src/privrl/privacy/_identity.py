@@ -13,7 +13,6 @@ number so large that neighbouring ids may have been rounded to it, text that is 
 """
 
 import hmac
-import numbers
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -34,7 +33,7 @@ def canonical_id(value: Any) -> bytes:
         return _encoded(value)
     if isinstance(value, float | np.floating):
         return str(_whole(value)).encode()
-    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
         number = operator.index(value)
         if number.bit_length() > _ID_BITS:
             raise ValueError(f"An id is a number of more than {_ID_BITS} bits. Use shorter numbers, or text.")
@@ -58,7 +57,7 @@ def keyed_hash(key: bytes, purpose: str) -> Callable[[bytes], bytes]:
 
 def _whole(value: float | np.floating[Any]) -> int:
     bits = np.finfo(type(value)).nmant + 1
-    if np.isinf(value) or abs(value) >= 2.0**bits:
+    if not abs(float(value)) < 2.0**bits:
         raise ValueError("An id is a floating-point number too large to be exact. Use whole numbers, or text.")
     if value != np.floor(value):
         raise ValueError("An id is a number with a fraction. Use whole numbers, or text.")
