@@ -114,7 +114,11 @@ def test_missing_column_lists_those_that_exist(save: Any) -> None:
         ("ward", pa.array([True] * 7), "true or false"),
         ("gain", pa.array([SECRET_TEXT] * 7), "text"),
         ("hour", pa.array([SECRET_NUMBER] * 7, pa.timestamp("s")), "timestamp"),
-        ("patient", pa.array([float(SECRET_NUMBER)] * 7), "numbers; the unit must be whole numbers or text"),
+        (
+            "patient",
+            pa.array([float(SECRET_NUMBER)] * 7),
+            "floating-point numbers of 64 bits; the unit must be whole numbers or text",
+        ),
         ("stay", pa.nulls(7), "null"),
     ],
 )
@@ -130,7 +134,7 @@ def test_files_with_mixed_types(tmp_path: Path) -> None:
     rows = good_rows()
     pq.write_table(pa.table(rows), tmp_path / "a.parquet")
     pq.write_table(pa.table(rows | {"patient": [SECRET_NUMBER] * 7}), tmp_path / "b.parquet")
-    assert "text in `a.parquet` and whole numbers in `b.parquet`" in message_of(tmp_path)
+    assert "text in `a.parquet` and whole numbers of 64 bits in `b.parquet`" in message_of(tmp_path)
 
 
 @pytest.mark.parametrize(
