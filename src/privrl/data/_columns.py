@@ -61,11 +61,14 @@ def _words(dtype: "pa.DataType") -> str:
 
 
 def plain(values: "pa.Array") -> "pa.Array":
-    """The values without dictionary encoding, and texts with long offsets; may raise what pyarrow raises."""
+    """The values without dictionary encoding, texts with long offsets, half floats (which cannot be sorted) in 32 bits;
+    may raise what pyarrow raises."""
     import pyarrow as pa
 
     if isinstance(values, pa.DictionaryArray):
         values = values.dictionary_decode()
+    if pa.types.is_float16(values.type):
+        return values.cast(pa.float32())
     return values.cast(pa.large_string()) if pa.types.is_string(values.type) else values
 
 

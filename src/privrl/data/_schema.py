@@ -129,6 +129,7 @@ def whole_numbers(values: Shaped[np.ndarray, " N"], column: str, place: Place) -
             f"Column `{column}` holds {_kind(values)}; it must hold whole numbers. "
             f"Number its categories 0, 1, ... before reading the table."
         )
+    values = values.astype(np.promote_types(values.dtype, np.float64), copy=False)  # 2^53 is no half float
     refuse_not_finite(values, column, place)
     _refuse_too_large(np.abs(values) > 2.0**53, column, place)
     numbers = values.astype(np.int64)
