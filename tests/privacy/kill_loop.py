@@ -4,15 +4,16 @@
     python kill_loop.py purge DIRECTORY
     python kill_loop.py owner DIRECTORY burn|redraw
 
-Each prints one JSON object. The parent loads the store by its path, without JAX, so that it can fork workers quickly.
-In each round of the loop, workers contribute, release and append until they are killed, and write what they were told
-into a witness file *before* they go on. Then all of them are dead, and a copy of the files (so that the next round
-still meets what the kill left) is read with plain SQL and compared with the witnesses.
+Each prints one JSON object. The parent loads the store without the rest of its package, so without JAX, and can fork
+workers quickly. In each round of the loop, workers contribute, seal, release, arrive and reserve numbers until they are
+killed, and write what they were told into a witness file *before* they go on. Then all of them are dead, and a copy of
+the files (so that the next round still meets what the kill left) is read with plain SQL and compared with the
+witnesses; opened as a store, its chain must fit its tables and hold its head.
 """
 
 import contextlib
 import functools
-import importlib.util
+import importlib
 import json
 import os
 import random
@@ -21,6 +22,7 @@ import signal
 import sqlite3
 import sys
 import time
+import types
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,12 +30,13 @@ from typing import Any
 
 import numpy as np
 
-SOURCE = Path(__file__).parents[2] / "src" / "privrl" / "privacy" / "_store.py"
-specification = importlib.util.spec_from_file_location("store_alone", SOURCE)
-assert specification is not None and specification.loader is not None
-stores = importlib.util.module_from_spec(specification)
-sys.modules["store_alone"] = stores
-specification.loader.exec_module(stores)
+SOURCE = Path(__file__).parents[2] / "src" / "privrl"
+for package, place in (("privrl", SOURCE), ("privrl.privacy", SOURCE / "privacy")):
+    sys.modules[package] = types.ModuleType(package)
+    sys.modules[package].__path__ = [str(place)]
+stores, errors, rows = (
+    importlib.import_module(f"privrl.privacy.{name}") for name in ("_store", "_store_errors", "_store_rows")
+)
 assert "jax" not in sys.modules  # its threads would not survive a fork
 
 LIMITS = {"wide": 1e3, "tight": 1.2}
@@ -41,6 +44,8 @@ CHARGE = 0.1
 ROUNDS_PER_FILE = 24
 WORK_SECONDS = 0.03  # about what a worker needs for a round
 ANY_TIME, NEVER = "any time", "never"
+PLACES = 60
+WORDS = ("got", "burnt", "refused", "kept", "seated", "sealed", "range")
 CELLS, DIGITS = 33, 31  # key number i adds one to the i-th base-4 digit, so the sum shows which keys are in, how often
 
 
@@ -68,11 +73,10 @@ class DrawsFirst(stores.ReleaseStore):
 
     _late: tuple[Any, ...] | None = None
 
-    def release(self, name, pool, charge, draw):
+    def release(self, name, pool, charge, draw, *, law=b""):
         if self._late is not None:
             super().release(*self._late)
-        stored = self._stored(name, pool, charge, b"")
-        if stored is not None:
+        if self._stored(name, pool, charge, law) is not None:
             return super().release(name, pool, charge, draw)
         value = draw()
         self._late = (name, pool, charge, lambda: value)
@@ -84,18 +88,42 @@ class ReturnsFirst(stores.ReleaseStore):
 
     _late: tuple[str, Any] | None = None
 
-    def release(self, name, pool, charge, draw):
+    def release(self, name, pool, charge, draw, *, law=b""):
         if self._late is not None:
-            columns = (*stores._columns(self._late[1]), "now", self._late[0])
-            self._db.execute("UPDATE releases SET shape = ?, value = ?, released = ? WHERE name = ?", columns)
+            late, value = self._late
+            with self._file.transaction("late"):
+                columns = (*rows.columns(value), "now", late)
+                self._file.db.execute("UPDATE releases SET shape = ?, value = ?, released = ? WHERE name = ?", columns)
+                self._file.chain("value", late)
             self._late = None
-        stored = self._stored(name, pool, charge, b"")
+        stored = self._stored(name, pool, charge, law)
         if stored is not None and stored[1] is not None:
-            return stores._integers(*stored)
+            return rows.integers(*stored)
         if stored is None:
-            self._reserve(name, pool, charge, b"")
+            self._reserve(name, pool, charge, law)
         self._late = (name, draw())
         return self._late[1]
+
+
+class SeatsFirst(stores.ReleaseStore):
+    """Broken: says a number before it is written, and writes it at the next call."""
+
+    _late: str | None = None
+
+    def arrive(self, queue, key, *, at_most, content):
+        if self._late is not None:
+            super().arrive(queue, self._late, at_most=at_most, content=content)
+        self._late = key
+        number = self.arrived(queue)
+        return number, content(number)
+
+
+class KeepsItsHead(stores.ReleaseStore):
+    """Broken: moves its head when it is opened only."""
+
+    def __init__(self, path, **arguments):
+        super().__init__(path, **arguments)
+        self._file._head = None
 
 
 KINDS = {
@@ -104,6 +132,8 @@ KINDS = {
     "counts-twice": CountsTwice,
     "draws-first": DrawsFirst,
     "returns-first": ReturnsFirst,
+    "seats-first": SeatsFirst,
+    "keeps-its-head": KeepsItsHead,
 }
 Tell = Callable[..., None]
 
@@ -139,8 +169,8 @@ def units_of(numbers: list[int]) -> np.ndarray:
     return units
 
 
-def message_of(key: str) -> bytes:
-    return f"message {key}".encode() * 20
+def place_of(number: int) -> bytes:
+    return f"place {number}".encode()
 
 
 def work(open_store: Callable[[], Any], tell: Tell, rng: random.Random, here: int, writer: int) -> None:
@@ -166,19 +196,35 @@ def work(open_store: Callable[[], Any], tell: Tell, rng: random.Random, here: in
 
             try:
                 tell(got=name, value=store.release(name, name.split()[1], CHARGE, draw).tobytes().hex())
-            except stores.BurntError:
+            except errors.BurntError:
                 tell(burnt=name)
-            except stores.StoreBudgetError:
+            except errors.StoreBudgetError:
                 tell(refused=name)
 
-        def append() -> None:
-            keys = [f"{max(0, here - rng.randrange(2))} {rng.randrange(6)}" for _ in range(3)]
-            tell(posted=keys)
-            tell(logged=keys, new=store.append_many("messages", [(key, message_of(key)) for key in keys]))
+        def arrive() -> None:
+            key = f"guest {rng.randrange(4 * here + 4)}"
+            try:
+                number, content = store.arrive("guests", key, at_most=PLACES, content=place_of)
+                tell(seated=key, number=number, content=content.decode())
+            except errors.QueueFullError:
+                tell(full=True)
+
+        def add() -> None:
+            block = f"block {max(0, here - rng.randrange(2))}"
+            keys = [f"{writer} {rng.randrange(9)}" for _ in range(3)]
+            with contextlib.suppress(errors.StreamSealedError):
+                tell(into=block, new=int(store.contribute(block, keys, np.ones(3, np.int64)).sum()))
+
+        def seal() -> None:
+            store.seal(f"block {here}")
+            tell(sealed=f"block {here}")
+
+        def number() -> None:
+            tell(range=store.reserve_range("tickets", 5).start)
 
         names = [f"{past} {pool} {i}" for past in {here, max(0, here - 1)} for pool in sorted(LIMITS) for i in (0, 1)]
         tasks: list[Callable[[], None]] = [functools.partial(release, name) for name in names + rng.choices(names, k=4)]
-        tasks += 8 * [contribute] + 4 * [append]
+        tasks += 8 * [contribute] + 3 * [arrive] + 2 * [add] + [seal, number]
         rng.shuffle(tasks)
         for task in tasks:
             task()
@@ -237,6 +283,7 @@ class Checker:
     def __init__(self, folder: Path, after_crash: str) -> None:
         self.folder, self.after_crash = folder, after_crash
         self.values: dict[str, bytes] = {}
+        self.sealed: dict[str, tuple[Any, ...]] = {}
         self.lost: set[str] = set()
         self.spent = dict.fromkeys(LIMITS, 0.0)
 
@@ -247,7 +294,7 @@ class Checker:
         copy = self.folder / "copy"
         shutil.rmtree(copy, ignore_errors=True)
         copy.mkdir()
-        for path in self.folder.glob("store.db*"):
+        for path in [*self.folder.glob("store.db*"), *self.folder.glob("head")]:
             shutil.copy(path, copy)
         with contextlib.closing(sqlite3.connect(copy / "store.db")) as database:
             must(database.execute("PRAGMA integrity_check").fetchall() == [("ok",)], "the file is damaged")
@@ -256,7 +303,13 @@ class Checker:
                 return
             self.check_releases(database, lines)
             self.check_contributions(database, lines)
-            self.check_messages(database, lines)
+            self.check_streams(database, lines)
+            self.check_numbers(database, lines)
+            self.check_head(database, lines, copy / "head")
+        try:
+            stores.ReleaseStore(copy / "store.db", head=copy / "head").close()
+        except errors.StoreError as error:
+            raise WrongError(f"the chain does not hold: {error}") from error
 
     def check_releases(self, database: sqlite3.Connection, lines: list[dict[str, Any]]) -> None:
         rows = database.execute("SELECT name, pool, charge, value FROM releases").fetchall()
@@ -299,17 +352,48 @@ class Checker:
         must(held <= {i for line in lines for i in line.get("sent", ())}, "a contribution came from nowhere")
         must(max(Counter(i for i, new in kept if new).values(), default=1) == 1, "a key was new twice")
         must(number == len(held), "the number of contributions is wrong")
-        digests = database.execute("SELECT COUNT(*) FROM contributions").fetchone()[0]
-        must(digests == len(held), "digests and sums disagree")
+        (digests,) = database.execute("SELECT COUNT(*) FROM contributions").fetchone()
+        (counted,) = database.execute("SELECT COALESCE(SUM(number), 0) FROM streams").fetchone()
+        must(digests == counted, "digests and sums disagree")
 
-    def check_messages(self, database: sqlite3.Connection, lines: list[dict[str, Any]]) -> None:
-        rows = database.execute("SELECT number, key, content FROM logs ORDER BY number").fetchall()
-        must([row[0] for row in rows] == list(range(1, len(rows) + 1)), "message numbers have holes")
-        must(all(content == message_of(key) for _, key, content in rows), "a message changed")
-        acknowledged = {key for line in lines for key in line.get("logged", ())}
-        must(acknowledged <= {row[1] for row in rows}, "an acknowledged message is lost")
+    def check_streams(self, database: sqlite3.Connection, lines: list[dict[str, Any]]) -> None:
+        seals = dict(database.execute("SELECT stream, sealed FROM seals"))
+        must({line["sealed"] for line in lines if "sealed" in line} <= seals.keys(), "a seal is lost")
+        streams = {row[0]: row for row in database.execute("SELECT name, number, total FROM streams")}
+        for stream, row in self.sealed.items():
+            must(streams.get(stream, ()) == row, "a sealed stream changed")
+        self.sealed = {stream: streams.get(stream, ()) for stream in seals}
+        told_new = Counter[str]()
+        for line in lines:
+            told_new.update({line["into"]: line["new"]} if "into" in line else {})
+        for stream, new in told_new.items():
+            must(new == 0 or (stream in streams and streams[stream][1] >= new), "an acknowledged contribution is lost")
+
+    def check_numbers(self, database: sqlite3.Connection, lines: list[dict[str, Any]]) -> None:
+        places = database.execute("SELECT number, content FROM places ORDER BY number").fetchall()
+        must(places == [(i, place_of(i)) for i in range(len(places))] and len(places) <= PLACES, "places are wrong")
+        seated: dict[str, int] = {}
+        for line in lines:
+            if "seated" in line:
+                must(line["number"] < len(places), "a place is lost")
+                must(seated.setdefault(line["seated"], line["number"]) == line["number"], "a key has two places")
+                must(line["content"].encode() == place_of(line["number"]), "a place has the wrong content")
+            must("full" not in line or len(places) == PLACES, "a place was refused without need")
+        must(len(set(seated.values())) == len(seated), "two keys have one place")
+        starts = [line["range"] for line in lines if "range" in line]
+        (next_number,) = database.execute("SELECT COALESCE(MAX(next), 0) FROM ranges").fetchone()
+        fine = len(set(starts)) == len(starts) and max(starts, default=-5) + 5 <= next_number
+        must(fine, "a number is handed out twice")
         facts = {name: content.hex() for name, content in database.execute("SELECT name, content FROM facts")}
         must({line["fact"] for line in lines if "fact" in line} <= set(facts.values()), "a fact is lost or changed")
+
+    def check_head(self, database: sqlite3.Connection, lines: list[dict[str, Any]], path: Path) -> None:
+        """What a process was told, the head outside knew before."""
+        known = json.loads(path.read_text())["number"] if path.exists() else -1
+        events = {row[:2]: row[2] for row in database.execute("SELECT kind, subject, number FROM chain")}
+        returned = [("value", line["got"]) for line in lines if "got" in line]
+        returned += [("seal", line["sealed"]) for line in lines if "sealed" in line]
+        must(all(events[event] <= known for event in returned), "an effect was returned before the head knew of it")
 
 
 # ---------------------------------------------------------------------------------------------------- what is called
@@ -326,11 +410,13 @@ def all_points(folder: Path) -> list[str]:
     def fail() -> np.ndarray:
         raise InterruptedError
 
-    with Recording(folder / "points.db", after_crash="redraw") as store:
+    with Recording(folder / "points.db", after_crash="redraw", head=folder / "points.head") as store:
         store.open_study({}, LIMITS)
         store.fact("seed", lambda: b"1")
         store.contribute("visits", ["one"], units_of([1]))
-        store.append("messages", "one", b"1")
+        store.seal("block")
+        store.arrive("guests", "one", at_most=1, content=place_of)
+        store.reserve_range("tickets", 5)
         with contextlib.suppress(InterruptedError):
             store.release("one", "wide", CHARGE, fail)
         store.release("one", "wide", CHARGE, lambda: np.zeros(1, np.int64))
@@ -341,14 +427,14 @@ def agenda(points: list[str]) -> list[tuple[str, str | None]]:
     """One cycle of rounds: where all workers die, and, if the round needs a new file, what it does after a crash."""
     making, drawing, redrawing, others = [], [], [], []
     for point in points:
-        if point.startswith("create"):
+        if point.startswith(("create", "study")):
             making += [(point, "burn" if len(making) % 4 else "redraw"), (ANY_TIME, None)]
         elif point.startswith(("reserve", "drawn", "persist")):
             drawing += [(point, None if drawing else "burn"), (NEVER, None), (ANY_TIME, None)]
         elif point.startswith("redraw"):  # needs a draw that was lost in the round before
             redrawing += [("drawn", "redraw"), (point, None), (NEVER, None), (ANY_TIME, None)]
         else:
-            others += [(point, None), (ANY_TIME, None)]
+            others += [(point, None)] + [(ANY_TIME, None)] * (len(others) % 4 == 2)
     return making + others + drawing + redrawing
 
 
@@ -381,7 +467,7 @@ def loop(folder: Path, kind: str, writers: int, rounds: int, seed: int) -> dict[
         "rounds": number,
         "killed": killed,
         "missed": [point for point in points if point not in died],
-        **{word: sum(word in line for line in lines) for word in ("got", "burnt", "refused", "kept", "logged")},
+        **{word: sum(word in line for line in lines) for word in WORDS},
         "seconds": round(time.perf_counter() - began, 2),
     }
 
@@ -392,7 +478,7 @@ def one_round(file: Checker, kind: type, death: str, writers: int, here: int, rn
     def task(tell: Tell, writer: int, seed: float) -> None:
         mortal = dying(kind, death, tell)
         work(
-            lambda: mortal(file.folder / "store.db", after_crash=file.after_crash),
+            lambda: mortal(file.folder / "store.db", after_crash=file.after_crash, head=file.folder / "head"),
             tell,
             random.Random(seed),
             here,
@@ -415,7 +501,7 @@ def purge(folder: Path) -> dict[str, Any]:
     """Dies at every point of purging; whatever is left, purging again removes every raw byte."""
     seen: list[str] = []
     batches, raw = 10, 0x5EC2E7_5EC2E7_5E
-    distinctive = [(i * raw).to_bytes(8, "little") for i in range(1, batches + 1)] + [b"distinctive message"]
+    distinctive = [(i * raw).to_bytes(8, "little") for i in range(1, batches + 1)]
 
     class Recording(stores.ReleaseStore):
         def _reached(self, point: str) -> None:
@@ -428,7 +514,7 @@ def purge(folder: Path) -> dict[str, Any]:
             units = np.zeros((50, 3), np.int64)
             units[0] = raw
             store.contribute("visits", [f"person {i} {j}" for j in range(50)], units)
-        store.append("messages", "one", b"distinctive message")
+        store.arrive("guests", "one", at_most=1, content=place_of)
         store.release("one", "wide", CHARGE, lambda: np.arange(5))
         return store
 
@@ -458,8 +544,9 @@ def purge(folder: Path) -> dict[str, Any]:
         for file in path.parent.glob("store.db*"):
             shutil.copy(file, copy)
         with contextlib.closing(sqlite3.connect(copy / "store.db")) as database:
-            rows = database.execute("SELECT digest FROM contributions UNION ALL SELECT content FROM digest_key")
-            secrets = [*distinctive, *(row[0] for row in rows)]
+            tables = ("digest FROM contributions", "digest FROM arrivals", "content FROM digest_key")
+            kept = database.execute(" UNION ALL ".join(f"SELECT {table}" for table in tables))
+            secrets = [*distinctive, *(row[0] for row in kept)]
         before = content(path)
         killed = join([forked(purge_and_die, path.parent / "witness-1")])
         with stores.ReleaseStore(path) as store:
@@ -496,7 +583,7 @@ def owner(folder: Path, after_crash: str) -> dict[str, Any]:
             tell(asking=True)
             try:
                 tell(got=store.release("one", "wide", CHARGE, draw).tolist())
-            except stores.BurntError:
+            except errors.BurntError:
                 tell(burnt=True)
 
     first = forked(functools.partial(ask, hangs=True), folder / "witness-0")

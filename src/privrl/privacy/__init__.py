@@ -47,14 +47,17 @@ from privrl.privacy._sources import (
     standard_laplace,
     standard_normal,
 )
-from privrl.privacy._store import (
+from privrl.privacy._store import ReleaseStore
+from privrl.privacy._store_errors import (
+    BehindHeadError,
     BurntError,
+    ConflictError,
     QueueFullError,
-    ReleaseStore,
     StoreError,
     StreamFullError,
     StreamSealedError,
     StudyMismatchError,
+    TamperedError,
 )
 from privrl.privacy._stream import Stream
 from privrl.privacy._subset import ResponseNoise, SubsetSelection, variance_of_sums
@@ -70,12 +73,14 @@ __all__ = [
     "AbstractStatistic",
     "Adjacency",
     "Batched",
+    "BehindHeadError",
     "BinaryTree",
     "Budget",
     "BudgetError",
     "BurntError",
     "Central",
     "Certificate",
+    "ConflictError",
     "Curator",
     "DebiasedNoise",
     "Declared",
@@ -118,6 +123,7 @@ __all__ = [
     "SymbolChannel",
     "SymmetricNoise",
     "System",
+    "TamperedError",
     "best_beta",
     "bridge",
     "calibrate",

@@ -19,7 +19,8 @@ from privrl.privacy._mechanisms import add_noise
 from privrl.privacy._noise import AbstractNoise, GaussianNoise
 from privrl.privacy._release import AbstractStatistic, Release
 from privrl.privacy._sources import AbstractSource, Seeded, System
-from privrl.privacy._store import BurntError, ReleaseStore
+from privrl.privacy._store import ReleaseStore
+from privrl.privacy._store_errors import BurntError
 from privrl.privacy._stream import Stream
 
 

@@ -1,0 +1,41 @@
+"""What a store refuses, each reason under its own name."""
+
+
+class StoreError(ValueError):
+    """A store that cannot be opened, or that refuses what was asked."""
+
+
+class StudyMismatchError(StoreError):
+    """The file was opened for another study, or with other limits."""
+
+
+class StoreBudgetError(StoreError):
+    """A release that its pool cannot pay for. Nothing was reserved."""
+
+
+class StreamFullError(StoreError):
+    """A stream that would get more contributions than it takes. Nothing was added."""
+
+
+class StreamSealedError(StoreError):
+    """A stream that takes no contributions any more. Nothing was added."""
+
+
+class ConflictError(StoreError):
+    """Something else was already contributed under this key. Nothing was added."""
+
+
+class QueueFullError(StoreError):
+    """A queue whose places are all taken. Nothing was written."""
+
+
+class BurntError(StoreError):
+    """A release whose owner died before its value was kept. Its charge stays and it has no value."""
+
+
+class TamperedError(StoreError):
+    """Rows of the store are not those that its chain was written for. It cannot be trusted any more."""
+
+
+class BehindHeadError(StoreError):
+    """The store lacks what its head says was written: an older copy was put back, or rows were removed."""

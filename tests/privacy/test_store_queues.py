@@ -1,0 +1,170 @@
+"""Places, ranges, seals, marks and laws: written once, the same for every process."""
+
+import contextlib
+import sqlite3
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privrl.privacy import ConflictError, QueueFullError, ReleaseStore, StreamFullError, StreamSealedError
+
+ONE = np.ones((1, 2), np.int64)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "study.db"
+    with ReleaseStore(path) as store:
+        store.open_study({}, {"rho": 1.0})
+    return path
+
+
+def never(number: int = 0) -> bytes:
+    raise AssertionError("evaluated again")
+
+
+@settings(max_examples=20)
+@given(keys=st.lists(st.integers(0, 12), max_size=30), at_most=st.integers(0, 8))
+def test_a_key_has_one_place_and_places_are_in_order_of_arrival(keys: list[int], at_most: int) -> None:
+    model: dict[int, int] = {}
+    with ReleaseStore.in_memory() as store:
+        for key in keys:
+            full = key not in model and len(model) >= at_most
+            with pytest.raises(QueueFullError) if full else contextlib.nullcontext():
+                number, content = store.arrive("q", str(key), at_most=at_most, content=lambda n: b"%d" % n)
+                assert number == model.setdefault(key, len(model)) and content == b"%d" % number
+            assert store.arrived("q") == len(model) and store.shown()["queues"].get("q", 0) == len(model)
+        assert [store.place("q", i) for i in range(len(model) + 1)] == [*(b"%d" % i for i in range(len(model))), None]
+        assert store.arrived("other") == 0
+
+
+def test_a_place_is_the_same_after_a_restart_and_its_key_is_not_written_down(path: Path) -> None:
+    with ReleaseStore(path) as store:
+        assert store.arrive("q", "Anna Example", at_most=2, content=lambda n: b"plan 3") == (0, b"plan 3")
+    with ReleaseStore(path) as store:
+        assert store.arrive("q", "Anna Example", at_most=0, content=never) == (0, b"plan 3")
+        assert store.arrive("q", "Ben", at_most=2, content=lambda n: b"plan 4") == (1, b"plan 4")
+    assert all(b"Anna" not in file.read_bytes() for file in path.parent.iterdir())
+
+
+def test_a_place_whose_content_fails_is_not_taken(path: Path) -> None:
+    with ReleaseStore(path) as store:
+        with pytest.raises(AssertionError, match="again"):
+            store.arrive("q", "a", at_most=2, content=never)
+        assert store.arrived("q") == 0
+        assert store.arrive("q", "b", at_most=2, content=lambda n: b"") == (0, b"")
+
+
+def test_ranges_of_two_handles_never_meet(path: Path) -> None:
+    with ReleaseStore(path) as one, ReleaseStore(path) as two:
+        numbers = [number for store in (one, two, two, one) for number in store.reserve_range("tickets", 7)]
+        assert numbers == list(range(28))
+        assert one.reserve_range("others", 1) == range(1) and one.shown()["ranges"] == {"others": 1, "tickets": 28}
+        with pytest.raises(ValueError, match="at least one"):
+            one.reserve_range("tickets", 0)
+
+
+def test_a_sealed_stream_takes_nothing_from_any_handle(path: Path) -> None:
+    with ReleaseStore(path) as one, ReleaseStore(path) as two:
+        one.contribute("a", ["x"], ONE, scope="people")
+        assert not two.sealed("a")
+        two.seal("a")
+        two.seal("a")
+        with pytest.raises(StreamSealedError, match="`a` is sealed"):
+            one.contribute("a", ["y"], ONE, scope="people")
+        with pytest.raises(StreamSealedError):
+            one.contribute("a", ["x"], ONE, scope="people")  # known keys too: the answer does not tell
+        assert one.sealed("a") and one.count("a") == 1
+        assert one.contribute("b", ["y"], ONE, scope="people").all()  # the refused key was not used up
+        one.seal("empty")
+        assert one.total("empty") is None and one.shown()["sealed"] == ["a", "empty"]
+        with pytest.raises(StreamSealedError):
+            two.contribute("empty", ["y"], ONE)
+
+
+def test_a_seal_waits_for_a_contribution_under_way_and_stops_the_next(path: Path) -> None:
+    """The check is inside the transaction: between it and the sum nobody can seal."""
+    order: list[str] = []
+    inside = threading.Event()
+
+    class Slow(ReleaseStore):
+        def _reached(self, point: str) -> None:
+            if point == "contribute:written":
+                inside.set()
+                sealing.join(0.2)
+                order.append("contributed")
+
+    def seal() -> None:
+        inside.wait(10)
+        with ReleaseStore(path) as own:
+            own.seal("a")
+            order.append("sealed")
+
+    sealing = threading.Thread(target=seal)
+    sealing.start()
+    with Slow(path) as store:
+        store.contribute("a", ["x"], ONE)
+        sealing.join(20)
+        with pytest.raises(StreamSealedError):
+            store.contribute("a", ["y"], ONE)
+        assert order == ["contributed", "sealed"] and store.count("a") == 1
+
+
+def test_a_key_that_comes_again_must_come_with_the_same_mark(path: Path) -> None:
+    with ReleaseStore(path) as store:
+        assert store.contribute("a", ["x"], ONE, scope="s", at_most=1, marks=[b"report"]).all()
+        for stream in ("a", "b"):
+            assert not store.contribute(stream, ["x"], ONE, scope="s", at_most=1, marks=[b"report"]).any()
+            with pytest.raises(ConflictError):
+                store.contribute(stream, ["x"], ONE, scope="s", at_most=1, marks=[b"other"])
+        with pytest.raises(ConflictError):
+            store.contribute("b", ["y", "x"], np.concatenate([ONE, ONE]), scope="s", marks=[b"new", b"other"])
+        assert store.contribute("b", ["y"], ONE, scope="s", marks=[b"new"]).all()  # nothing of that batch was kept
+        with pytest.raises(StreamFullError):
+            store.contribute("a", ["z"], ONE, scope="s", at_most=1, marks=[b"new"])
+        assert not store.contribute("a", ["x"], 2 * ONE, scope="s").any()  # without marks nobody looks
+        assert store.total("a").tolist() == [1, 1]
+    assert b"report" not in path.read_bytes()
+
+
+def test_a_law_is_kept_with_its_reservation_and_asked_for_again(path: Path) -> None:
+    def fail() -> np.ndarray:
+        raise InterruptedError
+
+    with ReleaseStore(path, after_crash="redraw") as store:
+        assert store.law("x") is None
+        with pytest.raises(InterruptedError):
+            store.release("x", "rho", 0.5, fail, law=b"scale 2")
+        assert store.law("x") == b"scale 2"
+        with pytest.raises(ValueError, match="another law"):
+            store.release("x", "rho", 0.5, lambda: np.array([1]), law=b"scale 1")
+        assert store.value("x") is None
+        assert store.release("x", "rho", 0.5, lambda: np.array([1]), law=b"scale 2") == 1
+        with pytest.raises(ValueError, match="another law"):
+            store.release("x", "rho", 0.5, fail)
+
+
+def test_a_law_is_written_before_anything_is_drawn(path: Path) -> None:
+    def draw() -> np.ndarray:
+        with contextlib.closing(sqlite3.connect(path)) as database:
+            assert database.execute("SELECT law, value FROM releases").fetchall() == [(b"scale 2", None)]
+        return np.array([1])
+
+    with ReleaseStore(path) as store:
+        store.release("x", "rho", 0.5, draw, law=b"scale 2")
+
+
+def test_how_many_were_counted_is_not_shown(path: Path) -> None:
+    """Two stores that differ in who was counted, and whether anybody was, show the same."""
+    shown = []
+    for people in (0, 1, 7):
+        with ReleaseStore.in_memory() as store:
+            store.open_study({}, {"rho": 1.0})
+            if people:
+                store.contribute("block", [f"{i}" for i in range(people)], np.ones((people, 2), np.int64))
+            shown.append(store.shown())
+    assert shown[0] == shown[1] == shown[2]
