@@ -1,6 +1,7 @@
 """The live agent: what a simulation would do, kept across crashes, never a person or a release twice."""
 
 import datetime
+import functools
 import os
 import signal
 import subprocess
@@ -99,6 +100,7 @@ def test_decides_as_the_simulation_with_the_same_randomness(tmp_path, continual)
     assert "simulation" in agent.certificate.noise_source
 
 
+@functools.cache
 def some(index):
     return ENV.rollout(ENV.uniform_policy(), jax.random.fold_in(jax.random.key(0), index))
 

@@ -57,12 +57,7 @@ class AbstractContinual(eqx.Module):
 
     def matrix(self) -> Float64[np.ndarray, "steps steps"]:
         """B: what the white noise of step j adds to release t; lower triangular, with a positive diagonal."""
-        unit = jnp.eye(self.steps)
-
-        def step(state: Array, t: Array) -> tuple[Array, Array]:
-            return self.step(state, lambda _: unit[t], t)
-
-        return np.asarray(jax.lax.scan(step, self.init((self.steps,)), jnp.arange(self.steps))[1])
+        return np.asarray(_matrix(self))
 
     def mean_squared_error(self) -> float:
         """Mean over the steps of the squared error of one entry at leaf sensitivity 1 and mu = 1."""
@@ -194,6 +189,16 @@ def every(total: int, size: int) -> Int64[np.ndarray, " blocks"]:
     if total < 1 or size < 1:
         raise ValueError(f"`total` is {total} and `size` is {size}; both must be at least 1.")
     return np.minimum(np.arange(size, total + size, size, dtype=np.int64), total)
+
+
+@eqx.filter_jit
+def _matrix(continual: AbstractContinual) -> Float[Array, "steps steps"]:
+    unit = jnp.eye(continual.steps)
+
+    def step(state: Array, t: Array) -> tuple[Array, Array]:
+        return continual.step(state, lambda _: unit[t], t)
+
+    return jax.lax.scan(step, continual.init((continual.steps,)), jnp.arange(continual.steps))[1]
 
 
 def _close_interval(
