@@ -114,6 +114,20 @@ def test_a_seal_waits_for_a_contribution_under_way_and_stops_the_next(path: Path
         assert order == ["contributed", "sealed"] and store.count("a") == 1
 
 
+def test_a_condition_is_asked_inside_the_transaction(path: Path) -> None:
+    with ReleaseStore(path) as store:
+        asked: list[bool] = []
+
+        def closed() -> bool:
+            asked.append(store._file.db.in_transaction)
+            return len(asked) > 1
+
+        assert store.contribute("a", ["x"], ONE, closed=closed).all()
+        with pytest.raises(StreamSealedError):
+            store.contribute("a", ["y"], ONE, closed=closed)
+        assert asked == [True, True] and store.count("a") == 1
+
+
 def test_a_key_that_comes_again_must_come_with_the_same_mark(path: Path) -> None:
     with ReleaseStore(path) as store:
         assert store.contribute("a", ["x"], ONE, scope="s", at_most=1, marks=[b"report"]).all()
