@@ -1,7 +1,9 @@
 """Settings as plain JSON: deterministic, and different as soon as one setting differs."""
 
 import dataclasses
+import functools
 import json
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -9,11 +11,18 @@ import numpy as np
 import pytest
 
 from privrl.envs import make
-from privrl.learners import APVI, FQI, PEVI, TDFP, AbstractLearner, settings_of
+from privrl.learners import APVI, FQI, PEVI, TDFP, UCRLVTR, AbstractLearner, AbstractOnlineLearner, settings_of
+from privrl.learners._rebuilt import NotOursError, learner_of
 from privrl.mdp import OneHotFeatures, TableFeatures
+from privrl.privacy import AbstractStatistic
 from privrl.recipes import recipes
 
 WORLDS = {"offline": "riverswim", "online": "riverswim", "control": "lq-2d", "functional": "interval-walk"}
+
+
+@functools.cache
+def build(world: str) -> Any:
+    return make(world)
 
 
 def text(learner: AbstractLearner) -> str:
@@ -23,7 +32,7 @@ def text(learner: AbstractLearner) -> str:
 @pytest.mark.parametrize("name", recipes)
 def test_every_recipe_has_settings_and_each_of_them_counts(name: str) -> None:
     recipe = recipes[name]
-    first, again = (recipe.build(make(WORLDS[recipe.family])) for _ in range(2))
+    first, again = (recipe.build(build(WORLDS[recipe.family])) for _ in range(2))
     assert text(first) == text(again)
     for field in dataclasses.fields(first):
         other = object.__new__(type(first))
@@ -70,3 +79,59 @@ def test_what_cannot_be_written_down_is_refused() -> None:
 
     with pytest.raises(TypeError, match=r"Odd.f"):
         settings_of(Odd(lambda x: x))  # type: ignore[arg-type]
+
+
+def declared_facts(learner: AbstractLearner) -> list[list[object]]:
+    """Everything about the declarations that a certificate rests on."""
+    made = learner.declare(12) if isinstance(learner, AbstractOnlineLearner) else learner.declare()  # type: ignore[attr-defined]
+    return [
+        [type(d), d.name, d.access, d.times, d.weight, d.group, d.sampling, getattr(d, "smallest", None)]
+        + ([] if d.statistic is None else _statistic_facts(d.statistic))
+        for d in made
+    ]
+
+
+def _statistic_facts(statistic: AbstractStatistic) -> list[object]:
+    norms: list[object] = []
+    for norm in (statistic.l1, statistic.l2):
+        for adjacency in ("replace-one", "add-remove"):
+            try:
+                norms.append(norm(adjacency))
+            except ValueError as refusal:  # for Gaussian noise only
+                norms.append(str(refusal))
+    symbols = getattr(statistic, "num_symbols", None)
+    return [type(statistic), statistic.shape, statistic.symmetric, symbols, *norms]
+
+
+KINDS = {"offline": ["riverswim", "icu-sepsis"], "online": ["riverswim-inhomogeneous", "synthetic-linear"]}
+PAIRS = [(r.name, w) for r in recipes.values() for w in KINDS.get(r.family, [WORLDS[r.family]])]
+
+
+@pytest.mark.parametrize(("name", "world"), PAIRS)
+def test_a_rebuilt_learner_declares_the_same(name: str, world: str) -> None:
+    learner = recipes[name].build(build(world), 1000)
+    rebuilt = learner_of(json.loads(text(learner)))
+    assert declared_facts(rebuilt) == declared_facts(learner)
+    assert rebuilt.bounds() == learner.bounds()
+    if isinstance(learner, AbstractOnlineLearner) and isinstance(rebuilt, AbstractOnlineLearner):
+        assert rebuilt.blocks(5000).tolist() == learner.blocks(5000).tolist()
+
+
+def test_what_depends_on_numbers_that_were_not_kept_cannot_be_derived() -> None:
+    """`UCRLVTR` calibrates to the largest reward: from a hash of the rewards nothing is derived, wrong or right."""
+    rewards = jnp.linspace(0.0, 1.0, 5000).reshape(1, 50, 100)
+    rebuilt = learner_of(settings_of(UCRLVTR(rewards, 3)))
+    with pytest.raises((AttributeError, TypeError)):
+        rebuilt.declare(4)  # type: ignore[attr-defined]
+
+
+def test_only_own_classes_and_sensible_settings_are_rebuilt() -> None:
+    settings = settings_of(APVI(3, 2, 4))
+    with pytest.raises(NotOursError, match="os.system"):
+        learner_of({**settings, "class": "os.system"})
+    with pytest.raises(ValueError, match="strictly between"):
+        learner_of({**settings, "settings": {**settings["settings"], "visit_share": 2.0}})
+    with pytest.raises(ValueError, match="it has"):
+        learner_of({**settings, "settings": {"horizon": 3}})
+    with pytest.raises(ValueError, match="not those of a learner"):
+        learner_of(settings_of(OneHotFeatures(3, 2)))  # type: ignore[arg-type]
