@@ -1,16 +1,19 @@
 """What every learner owes, whoever wrote it: checked for all recipes and for a toy learner of every pattern."""
 
-import dataclasses
 import itertools
 import math
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import privrl
+from privrl.audit import adversarial_lq_records, adversarial_records, sensitivities
+from privrl.audit._recorded_fit import record_fit
+from privrl.audit._recorded_run import record_run
+from privrl.audit._sensitivity import search
+from privrl.envs import LQEnv
 from privrl.mdp import Trajectory
 from privrl.privacy import AbstractCategorical, AbstractStatistic, PairingError, record_draws
 
@@ -47,35 +50,10 @@ def stack(trajectories):
     return jax.tree.map(lambda *xs: jnp.stack(xs), *trajectories)
 
 
-def hostile_trajectories(horizon, num_states, num_actions, seed=0, count=60):
-    """Random, extreme and malformed records: out of range, infinite, not a number, longer than allowed."""
-    rng = np.random.default_rng(seed)
-    made = []
-    for i in range(count):
-        states = rng.integers(0, num_states, horizon + 1)
-        actions = rng.integers(0, num_actions, horizon)
-        rewards = rng.choice([0.0, 1.0], horizon)
-        length = horizon
-        if i % 5 == 1:
-            states[:] = states[0]
-            actions[:] = actions[0]
-        if i % 5 == 2:
-            states = rng.integers(-3, num_states + 3, horizon + 1)
-            actions = rng.integers(-3, num_actions + 3, horizon)
-        if i % 5 == 3:
-            rewards = rng.choice([np.nan, np.inf, -np.inf, -7.0, 1e300], horizon)
-        if i % 5 == 4:
-            length = int(rng.integers(0, horizon + 5))
-        made.append(
-            Trajectory(
-                jnp.asarray(states[:-1]),
-                jnp.asarray(actions),
-                jnp.asarray(rewards),
-                jnp.asarray(states[1:]),
-                jnp.array(length),
-            )
-        )
-    return stack(made)
+def hostile_trajectories(horizon, num_states, num_actions, seed=0, count=480):
+    """Extreme and malformed records: out of range, infinite, not a number, longer than allowed, and worse."""
+    made = adversarial_records(horizon, num_states, num_actions, count=count, seed=seed)
+    return jax.tree.map(jnp.asarray, made)
 
 
 def distances(statistic: AbstractStatistic, records, question=None):
@@ -93,48 +71,17 @@ def distances(statistic: AbstractStatistic, records, question=None):
 
 
 def check_sensitivity(statistic: AbstractStatistic, records, question=None):
-    """No pair of records breaks the declared sensitivities, under either relation."""
-    for (adjacency, norm), found in distances(statistic, records, question).items():
-        if norm == "l1" and statistic.symmetric:
-            continue
-        assert found <= getattr(statistic, norm)(adjacency) * (1 + 1e-9), (adjacency, norm)
+    """No pair of records breaks the declared sensitivities, under either relation, in floats and whole numbers."""
+    found = sensitivities(statistic, records, published=question, question=question)
+    assert not [s for s in found if s.broken]
 
 
-class _Watched(eqx.Module):
-    """A learner whose questions are written down, so that their statistics can be attacked afterwards."""
-
-    inner: object
-    seen: list = eqx.field(static=True)
-
-    def __call__(self, ask):
-        def watched(name, statistic=None):
-            self.seen.append(statistic)
-            return ask(name, statistic)
-
-        watched.skip = ask.skip
-        return self.inner.fit(watched)
-
-
-def statistics_of(learner, data):
-    """Every statistic that an offline learner releases on this data."""
-    declared = [d.statistic for d in learner.declare() if d.statistic is not None]
-    asked: list = []
-    original = type(learner).fit
-    try:
-        type(learner).fit = lambda self, ask: _Watched(_Original(self, original), asked)(ask)
-        privrl.fit(data, learner, privrl.NonPrivate(), key=jax.random.key(0))
-    finally:
-        type(learner).fit = original
-    return declared + [s for s in asked if s is not None]
-
-
-@dataclasses.dataclass
-class _Original:
-    learner: object
-    method: object
-
-    def fit(self, ask):
-        return self.method(self.learner, ask)
+def check_asked(asked, records):
+    """The same for everything that a learner asks, with the plans and questions of a recorded run."""
+    assert asked
+    found = search(asked, records, np.random.default_rng(0), rounds=0, norms=("l2", "l1"), lattice=True)
+    assert {s.release for s in found} == {one.name for one in asked}
+    assert not [s for s in found if s.broken]
 
 
 def check_certificate(certificate, epsilon, delta, notion):
@@ -176,9 +123,8 @@ def check_offline(learner, data, budget=BUDGET, mechanism="gaussian"):
     for probabilities in jax.tree.leaves(first.policy):
         assert np.allclose(np.asarray(probabilities).sum(-1), 1)
 
-    H, (S, A) = learner.horizon, learner.space
-    for statistic in statistics_of(learner, data):
-        check_sensitivity(statistic, hostile_trajectories(H, S, A))
+    asked = record_fit(data, learner, private, key).asked
+    check_asked(asked, hostile_trajectories(learner.horizon, *learner.space))
     with pytest.raises(PairingError, match="already left"):
         privrl.fit(data, learner, privrl.Local(**budget))
 
@@ -202,6 +148,13 @@ def check_online(learner, env, budget=BUDGET, episodes=60, local=None):
     assert first.regret.shape == (2, episodes)
     np.testing.assert_allclose(first.regret.sum(1), first.total_regret)
     assert (first.block_regret > -1e-12).all()
+
+    recorded = record_run(env, learner, private, key)
+    asked = [one for block in range(len(recorded.ends)) for one in recorded.asked(block)]
+    if isinstance(env, LQEnv):
+        check_asked(asked, adversarial_lq_records(env.horizon, learner.task.state_dim, learner.task.input_dim))
+    else:
+        check_asked(asked, hostile_trajectories(env.horizon, env.num_states, env.num_actions))
 
     declared = learner.declare(3)
     if any(d.access == "rounds" for d in declared):

@@ -5,6 +5,7 @@ must be, at least. A bound below the claim proves nothing; one above it proves t
 """
 
 from privrl.audit import known_bad
+from privrl.audit._adversarial import adversarial_lq_records, adversarial_records
 from privrl.audit._bounds import (
     epsilon_lower,
     gdp_epsilon_lower,
@@ -16,7 +17,7 @@ from privrl.audit._differencing import DifferencingReport, differencing, reads_a
 from privrl.audit._empirical import bound_of, lower_bound, lower_bounds
 from privrl.audit._one_run import OneRunReport, one_run
 from privrl.audit._report import AuditReport, plot
-from privrl.audit._sensitivity import Sensitivity
+from privrl.audit._sensitivity import Sensitivity, sensitivities
 from privrl.audit._theorem_4 import Theorem4, lemma_10_bound, theorem_4
 from privrl.audit._worlds import tiny_world
 
@@ -26,6 +27,8 @@ __all__ = [
     "OneRunReport",
     "Sensitivity",
     "Theorem4",
+    "adversarial_lq_records",
+    "adversarial_records",
     "bound_of",
     "differencing",
     "epsilon_lower",
@@ -41,6 +44,7 @@ __all__ = [
     "rate_bounds",
     "reads_agree",
     "restart_agrees",
+    "sensitivities",
     "theorem_4",
     "tiny_world",
 ]

@@ -10,10 +10,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from privrl.audit._adversarial import REWARDS, adversarial_lq_records, adversarial_records
 from privrl.envs import Env, LQEnv
 from privrl.mdp import Trajectory
-
-_EXTREMES = np.array([0.0, 1.0, -1.0, 0.5, 30.0, -30.0, 1e300, -1e300, np.inf, -np.inf, np.nan])
 
 
 def pool(env: Env | LQEnv, rng: np.random.Generator, limit: int = 6000) -> Any:
@@ -22,7 +21,7 @@ def pool(env: Env | LQEnv, rng: np.random.Generator, limit: int = 6000) -> Any:
         return _linear(env, rng)
     sizes = (env.horizon, env.num_states, env.num_actions)
     whole = _every(*sizes) if _count(*sizes) <= limit else _random(*sizes, rng, limit // 4)
-    return joined(whole, _hostile(*sizes, rng))
+    return joined(whole, adversarial_records(*sizes, seed=int(rng.integers(2**31))))
 
 
 def joined(*parts: Any) -> Any:
@@ -43,10 +42,11 @@ def mutated(records: Any, rng: np.random.Generator) -> Any:
         each = (len(leaf),) + (1,) * (leaf.ndim - 1)
         where = rng.random(leaf.shape) < rng.choice([0.0, 0.2, 1.0], each, p=[0.4, 0.4, 0.2])
         if leaf.dtype.kind == "i":
-            low, high = int(leaf.min()) - 2, int(leaf.max()) + 2
+            ordinary = leaf[(leaf > -(2**20)) & (leaf < 2**20)]  # what is beyond is in the running already
+            low, high = int(ordinary.min(initial=0)) - 2, int(ordinary.max(initial=0)) + 2
             return np.where(where, rng.integers(low, high + 1, leaf.shape), leaf)
         kinds = [
-            np.broadcast_to(rng.choice(_EXTREMES, each), leaf.shape),
+            np.broadcast_to(rng.choice(REWARDS, each), leaf.shape),
             leaf * rng.choice([-1.0, 0.5, 2.0, 10.0], each),
             leaf + rng.choice([0.01, 0.1, 1.0], each) * rng.normal(size=leaf.shape),
             leaf[rng.permutation(len(leaf))],
@@ -88,36 +88,12 @@ def _random(horizon: int, num_states: int, num_actions: int, rng: np.random.Gene
     return Trajectory(s[:, :-1], a, r, s[:, 1:], length)
 
 
-def _hostile(horizon: int, num_states: int, num_actions: int, rng: np.random.Generator, count: int = 120) -> Trajectory:
-    base = _random(horizon, num_states, num_actions, rng, count)
-    s, after = np.array(base.states), np.array(base.next_states)
-    a, r, length = np.array(base.actions), np.array(base.rewards), np.array(base.length)
-    part = np.arange(count) % 5
-    shape = (count, horizon)
-    s = np.where((part == 0)[:, None], rng.integers(-3, num_states + 3, shape), s)
-    after = np.where((part == 0)[:, None], rng.integers(-3, num_states + 3, shape), after)
-    a = np.where((part == 1)[:, None], rng.integers(-3, num_actions + 3, shape), a)
-    r = np.where((part == 2)[:, None], rng.choice(_EXTREMES, shape), r)
-    after = np.where((part == 3)[:, None], -1, after)
-    length = np.where(part == 4, rng.integers(-2, horizon + 5, count), length)
-    return Trajectory(s, a, r, after, length)
-
-
 def _linear(env: LQEnv, rng: np.random.Generator, count: int = 300) -> Any:
     """Episodes of a linear system under its own dynamics, then scaled and broken."""
     keys = jax.random.split(jax.random.key(int(rng.integers(2**31))), count)
     records = jax.tree.map(np.asarray, jax.jit(jax.vmap(env.rollout, in_axes=(None, 0)))(env.zero_policy(), keys))
-    still = jax.tree.map(lambda leaf: _held(leaf, rng), records)
-    return joined(records, still, mutated(records, rng), jax.tree.map(lambda leaf: np.zeros_like(leaf[:1]), records))
-
-
-def _held(leaf: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Along one axis only, the same at every step and large: the directions in which moments are extreme."""
-    if leaf.dtype.kind == "i" or leaf.ndim < 3:
-        return leaf
-    axis = rng.integers(leaf.shape[-1], size=len(leaf))
-    size = rng.choice([0.0, 1.0, -1.0, 30.0], len(leaf))
-    return np.broadcast_to(size[:, None, None] * np.eye(leaf.shape[-1])[axis][:, None], leaf.shape).copy()
+    sizes = (env.horizon, records.states.shape[-1], records.inputs.shape[-1])
+    return joined(records, mutated(records, rng), adversarial_lq_records(*sizes, seed=int(rng.integers(2**31))))
 
 
 def wide(records: Any) -> Any:

@@ -1,7 +1,8 @@
 """Sensitivity search: can any two people move a release further than its noise is made for?
 
 Every pair of records of a tiny world, or random, extreme and malformed ones, and from the best pair found onwards a
-climb: change something on either side, keep what moves the two further apart.
+climb: change something on either side, keep what moves the two further apart. In floating point, as statistics are
+written, and on the lattice, in the whole numbers that noise is added to.
 """
 
 import math
@@ -13,13 +14,15 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from privrl.audit._records import joined, mutated, picked
+from privrl.audit._records import joined, mutated, picked, wide
 from privrl.audit._statistics import CHUNK, Asked
-from privrl.privacy import Adjacency
+from privrl.privacy import AbstractStatistic, Adjacency
+from privrl.privacy._lattice import LatticeError, filled_by, lattice_for
 
 Norm = Literal["l2", "l1"]
+Arithmetic = Literal["float", "lattice"]
 _ALIKE = 6  # of the releases of one name, so many are searched: the first, the last, and some in between
-_TOLERANCE = 1e-9
+_TOLERANCE = {"float": 1e-9, "lattice": 1e-14}  # whole numbers are compared exactly, but for the last digit
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,8 @@ class Sensitivity:
     """The furthest that one person was found to move a release, beside what its noise is calibrated for.
 
     A ratio above 1 refutes the declared sensitivity. One far below 1 means that the bound is loose, or that the search
-    is weak; it is no fault.
+    is weak; it is no fault. On the lattice, `declared` is what its guarantee says of whole units: the sensitivity with
+    all rounding for two records, the norm that is enforced for one.
     """
 
     release: str
@@ -36,6 +40,7 @@ class Sensitivity:
     norm: Norm
     found: float
     declared: float
+    arithmetic: Arithmetic = "float"
 
     @property
     def ratio(self) -> float:
@@ -43,11 +48,38 @@ class Sensitivity:
 
     @property
     def broken(self) -> bool:
-        return not self.ratio <= 1.0 + _TOLERANCE
+        return not self.ratio <= 1.0 + _TOLERANCE[self.arithmetic]
 
     def to_json(self) -> dict[str, Any]:
         found = self.found if math.isfinite(self.found) else "inf"
         return asdict(self) | {"found": found, "ratio": self.ratio if math.isfinite(self.ratio) else "inf"}
+
+
+def sensitivities(
+    statistic: AbstractStatistic,
+    records: Any,
+    *,
+    published: Any = None,
+    question: Any = None,
+    rounds: int = 0,
+    seed: int = 0,
+) -> tuple[Sensitivity, ...]:
+    """Searches for records that break the bounds of a statistic: L2 and L1, both relations, in floats and on a lattice.
+
+    Arguments:
+        statistic: your own, or one of `privrl.statistics`.
+        records: stacked records, such as `adversarial_records(horizon, num_states, num_actions)`.
+        published: what was published when these people took part (`question` of `contribution`).
+        question: what is asked afterwards (`question` of `answer`).
+        rounds: how long to climb from the best pair of records.
+        seed: of the climb.
+
+    Returns:
+        the largest distance of two records' terms, and the largest norm of one, each beside what is declared. Use
+        `any(found.broken for found in ...)`.
+    """
+    asked = Asked(type(statistic).__name__, statistic, published, question)
+    return search([asked], records, np.random.default_rng(seed), rounds=rounds, norms=("l2", "l1"), lattice=True)
 
 
 def search(
@@ -57,26 +89,72 @@ def search(
     *,
     rounds: int = 12,
     norms: tuple[Norm, ...] = ("l2",),
+    lattice: bool = False,
 ) -> tuple[Sensitivity, ...]:
     """The worst found for every release name, relation and norm, by `rounds` of climbing from stacked `records`."""
-    found: dict[tuple[str, str, Adjacency, Norm], Sensitivity] = {}
+    found: dict[tuple[str, str, Adjacency, Norm, Arithmetic], Sensitivity] = {}
     for one in _some_of_each(asked):
-        kind = type(one.statistic).__name__
         X = one.answers(records)
         i, j, _ = farthest(X)
         pair = climbed(one.answers, joined(*(picked(records, np.array([k])) for k in (i, j))), rng, rounds)
         X = np.concatenate([X, one.answers(pair)])
+        everybody = joined(pair, records)
         for norm in norms:
-            sizes: dict[Adjacency, float] = {"replace-one": _diameter(X, norm), "add-remove": _radius(X, norm)}
-            for adjacency, size in sizes.items():
-                declared = _declared(one, norm, adjacency)
-                if declared is None:
-                    continue
-                new = Sensitivity(one.name, kind, adjacency, norm, size, declared)
-                old = found.get((one.name, kind, adjacency, norm))
-                if old is None or not new.ratio <= old.ratio:
-                    found[one.name, kind, adjacency, norm] = new
+            if _declared(one, norm, "add-remove") is None:
+                continue
+            new = _in_floats(one, norm, X) + (_on_lattice(one, norm, everybody) if lattice and one.on_lattice else ())
+            for s in new:
+                key = (s.release, s.statistic, s.adjacency, s.norm, s.arithmetic)
+                if key not in found or not s.ratio <= found[key].ratio:
+                    found[key] = s
     return tuple(found.values())
+
+
+def _in_floats(one: Asked, norm: Norm, X: Float[np.ndarray, "N D"]) -> tuple[Sensitivity, ...]:
+    sizes: dict[Adjacency, float] = {"replace-one": _diameter(X, norm), "add-remove": _radius(X, norm)}
+    kind = type(one.statistic).__name__
+    return tuple(
+        Sensitivity(one.name, kind, adjacency, norm, size, _declared(one, norm, adjacency) or 0.0)
+        for adjacency, size in sizes.items()
+    )
+
+
+def _on_lattice(one: Asked, norm: Norm, records: Any) -> tuple[Sensitivity, ...]:
+    """The same in whole numbers, on the lattices that a release under either relation would have."""
+    blank = jax.tree.map(lambda x: x[0], wide(picked(records, np.arange(1))))
+    filled = filled_by(one.statistic, blank, one.published)
+    found = []
+    for adjacency in ("replace-one", "add-remove"):
+        sensitivity = _declared(one, norm, adjacency)
+        claimed = _declared(one, norm, "add-remove")
+        assert sensitivity is not None and claimed is not None
+        lattice = lattice_for(parameter=1.0, sensitivity=sensitivity, norm=claimed, filled=filled, kind=norm)
+        largest = math.sqrt(lattice.limit) if norm == "l2" else float(lattice.limit)
+        declared = lattice.sensitivity if adjacency == "replace-one" else largest * lattice.granularity
+        try:
+            units = one.units(records, lattice)
+            apart = _apart(units, norm) if adjacency == "replace-one" else max(_exact(n, norm) for n in units)
+        except LatticeError:
+            apart = math.inf
+        kind = type(one.statistic).__name__
+        size = apart * lattice.granularity
+        found.append(Sensitivity(one.name, kind, adjacency, norm, size, declared, "lattice"))
+    return tuple(found)
+
+
+def _apart(units: Int[np.ndarray, "N D"], norm: Norm) -> float:
+    """The largest distance of two rows of whole numbers, exactly for the two that are furthest apart."""
+    X = units.astype(float)
+    if norm == "l1":
+        return _diameter(X, "l1")
+    i, j, _ = farthest(X)
+    return _exact(units[i] - units[j], norm)
+
+
+def _exact(units: Int[np.ndarray, " D"], norm: Norm) -> float:
+    if norm == "l1":
+        return float(np.abs(units).sum())
+    return math.sqrt(sum(n * n for n in units[units != 0].tolist()))  # Python's integers have no largest
 
 
 def climbed(
@@ -136,11 +214,9 @@ def _radius(X: Float[np.ndarray, "N D"], norm: Norm) -> float:
 
 
 def _declared(asked: Asked, norm: Norm, adjacency: Adjacency) -> float | None:
-    """The declared bound; `None` where the statistic has none, as symmetric matrices in L1 norm."""
+    """The declared bound; `None` where the statistic has none in L1 norm."""
     if norm == "l2":
         return float(asked.statistic.l2(adjacency))
-    if asked.statistic.symmetric:
-        return None
     try:
         return float(asked.statistic.l1(adjacency))
     except ValueError:  # "is released with Gaussian noise"

@@ -1,0 +1,189 @@
+"""Every statistic of privrl with the settings and questions under which its bounds are searched.
+
+`tests/statistics/test_search.py` finds all statistics by introspection and fails for one that is not in `CASES`, so a
+new statistic cannot be left out. Settings: one of each kind that a proof treats differently. Questions: none, ordinary,
+extreme, and such as no learner would publish (what is traced cannot be checked when a statistic is built).
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from privrl.audit import adversarial_lq_records, adversarial_records
+from privrl.learners import Plan
+from privrl.mdp import OneHotFeatures, TableFeatures, TabularPolicy
+from privrl.privacy import AbstractStatistic
+from privrl.statistics import (
+    BellmanGradient,
+    Differences,
+    EpisodeCount,
+    FeatureTransitions,
+    FirstStates,
+    Gram,
+    Grams,
+    Innovations,
+    MixtureMoments,
+    ParameterGradient,
+    Regressions,
+    ReturnsToGo,
+    RewardSums,
+    StartCounts,
+    StateVisits,
+    Surprise,
+    Targets,
+    TransitionCounts,
+    VisitCounts,
+    WeightedTransitions,
+    feature_norm,
+)
+from privrl.statistics._lq_moments import LQCross, LQGram, LQMoments
+
+S, A, H, N, D = 3, 2, 3, 2, 1
+SIZES = (S, A, H)
+
+
+@dataclass(frozen=True)
+class Searched:
+    """One statistic, what may be published to people, and what may be asked afterwards."""
+
+    statistic: AbstractStatistic
+    published: tuple[Any, ...] = (None,)
+    questions: tuple[Any, ...] = (None,)
+    linear: bool = field(default=False, kw_only=True)
+
+    def records(self, count: int = 480, seed: int = 0) -> Any:
+        if self.linear:
+            return adversarial_lq_records(H, N, D, count=count, seed=seed)
+        return adversarial_records(H, S, A, count=count, seed=seed)
+
+
+def _table(seed: int = 0) -> TableFeatures:
+    """Unit features in both directions, shorter ones, and none."""
+    table = np.random.default_rng(seed).normal(size=(S, A, 4))
+    table /= np.linalg.norm(table, axis=-1, keepdims=True)
+    table[1, 0], table[1, 1], table[2, 1] = -table[0, 0], 0.3 * table[0, 1], 0.0
+    return TableFeatures(jnp.asarray(table * (1 - 2**-50)))
+
+
+def _plans(shape: tuple[int, ...], *, extreme: tuple[float, ...] = (0.0, 1.0, np.nan, np.inf, -np.inf, -3.0, 1e300)):
+    """Published arrays: random ones, constant ones, and everything at once."""
+    rng = np.random.default_rng(7)
+    arrays = [rng.random(shape), *(np.full(shape, x) for x in extreme), rng.choice(extreme, shape)]
+    policy = TabularPolicy.uniform(H, S, A)
+    return tuple(Plan(policy, jnp.asarray(array)) for array in arrays)
+
+
+def _surprises() -> tuple[Plan, ...]:
+    rng = np.random.default_rng(8)
+    theta = jnp.asarray(rng.normal(size=(N + D, N)))
+    clips = ((1.0, 1.0), (1e-3, 10.0), (0.0, -1.0), (np.nan, np.inf), (1e-320, 1e300))
+    asked = [Surprise(theta, jnp.asarray(x), jnp.asarray(v)) for x, v in clips]
+    asked.append(Surprise(jnp.full_like(theta, jnp.nan), jnp.asarray(1.0), jnp.asarray(1.0)))
+    return tuple(Plan(TabularPolicy.uniform(H, S, A), one) for one in asked)
+
+
+def _counts(kind: Any, **more: Any) -> tuple[Searched, ...]:
+    settings = (("per-stage", None, None), ("pooled", None, None), ("first-visit", None, None))
+    clipped = (("pooled", 1.3, None), ("per-stage", 0.7, None), ("first-visit", 1.3, None), ("per-stage", None, 1))
+    return tuple(Searched(kind(*SIZES, *one, **more)) for one in (*settings, *clipped))
+
+
+def _differences() -> tuple[Searched, ...]:
+    F = jnp.asarray([0.2, -5.0, 1.0])
+    weights = (1.4, 0.8, 1.1, 0.8)
+    return (
+        Searched(Differences(S, A, H, (2,), *weights, F, jnp.asarray(0.3))),
+        Searched(Differences(S, A, H, (), 0.5, 2.0, 0.0, 1e-9, F, jnp.asarray(1e-6), 0.9, 3.0)),
+    )
+
+
+def _moments() -> tuple[Searched, ...]:
+    rng = np.random.default_rng(9)
+    weights = jnp.asarray(rng.random((S, A)) * 3)
+    return (
+        Searched(Gram(_table(), 1)),
+        Searched(Gram(_table(), 1, weights)),
+        Searched(Gram(OneHotFeatures(S, A), 0, weights, 0.8)),
+    )
+
+
+def _targets() -> tuple[Searched, ...]:
+    rng = np.random.default_rng(10)
+    weights, V = jnp.asarray(rng.random((S, A)) * 3), jnp.asarray([-1.0, 0.5, 9.0])
+    bounds = (jnp.asarray(-0.5), jnp.asarray(2.0))
+    return (
+        Searched(Targets(_table(), 1, V, *bounds)),
+        Searched(Targets(OneHotFeatures(S, A), 0, V, *bounds, with_reward=False, weights=weights, weight_bound=0.8)),
+        Searched(Targets(_table(), 2, V, *bounds, weights=weights, centred=False, unrecorded=jnp.asarray(40.0))),
+    )
+
+
+def _gradients(kind: Any, *more: Any) -> tuple[Searched, ...]:
+    Q = jnp.asarray(np.random.default_rng(11).normal(size=(S, A)))
+    return (
+        Searched(kind(Q, *more, H, 0.7)),
+        Searched(kind(1e200 * Q, *more, H, 0.7, 1.0, (0, 2), jnp.zeros_like(Q))),
+    )
+
+
+def _mixtures() -> tuple[Searched, ...]:
+    rng = np.random.default_rng(12)
+    base = jnp.asarray(rng.normal(size=(S, A, S, 3)))
+    ranges = jnp.asarray([3.0, 2.0, 0.7])
+    plans = _plans((H, S), extreme=(0.0, 3.0, np.nan, np.inf, -np.inf, -3.0, 1e300))
+    return (
+        Searched(MixtureMoments(ranges, S, A), plans),
+        Searched(MixtureMoments(ranges, S, A, base, feature_norm(base)), plans),
+        Searched(MixtureMoments(ranges, S, A, base, 0.4, as_printed=True), plans),
+        Searched(MixtureMoments(ranges, S, A, as_printed=True), plans),
+    )
+
+
+def _regressions() -> tuple[Searched, ...]:
+    rng = np.random.default_rng(13)
+    functions = [rng.normal(size=(2, S)), *(np.full((2, S), x) for x in (1.0, -1.0, np.nan, np.inf, -1e300))]
+    asked = tuple((h, jnp.asarray(v)) for h, v in zip((0, 1, 2, 0, 1, 99), functions, strict=True))
+    plans = _plans((H, S, A))
+    return (
+        Searched(Regressions(_table(), H, 2, with_reward=True), plans[:3], asked),
+        Searched(Regressions(_table(), H, 2, with_reward=True, centred=False), plans[-2:], asked[:2]),
+    )
+
+
+WEIGHTS = (None, *_plans((H, S, A)))
+
+CASES: dict[type, tuple[Searched, ...]] = {
+    VisitCounts: _counts(VisitCounts),
+    RewardSums: _counts(RewardSums),
+    TransitionCounts: (
+        *_counts(TransitionCounts),
+        *_counts(TransitionCounts, with_end=True, pairs=jnp.asarray([0, 3, 4, S * A]))[:3],
+    ),
+    ReturnsToGo: (Searched(ReturnsToGo(S, H, 1.2, 3.0)), Searched(ReturnsToGo(S, H, 0.4, 0.1))),
+    Differences: _differences(),
+    Gram: _moments(),
+    Targets: _targets(),
+    FeatureTransitions: (
+        Searched(FeatureTransitions(_table(), H, with_rewards=True)),
+        Searched(FeatureTransitions(_table(), H, weights=jnp.asarray(np.random.default_rng(14).random((H, S, A))))),
+    ),
+    StartCounts: (Searched(StartCounts(S)),),
+    BellmanGradient: _gradients(BellmanGradient),
+    ParameterGradient: _gradients(ParameterGradient, _table().table),
+    EpisodeCount: (Searched(EpisodeCount()),),
+    Innovations: (Searched(Innovations(N, D), _surprises(), linear=True),),
+    FirstStates: (Searched(FirstStates(N, jnp.asarray(0.7)), linear=True),),
+    LQMoments: (Searched(LQMoments(N, D, H, 0.7, 2.0), linear=True),),
+    LQGram: (Searched(LQGram(N, D, H, 1.5), linear=True),),
+    LQCross: (Searched(LQCross(N, D, H, 1.5), linear=True),),
+    MixtureMoments: _mixtures(),
+    Grams: (Searched(Grams(_table(), H), WEIGHTS),),
+    Regressions: _regressions(),
+    WeightedTransitions: (
+        Searched(WeightedTransitions(_table(), H, with_rewards=True), WEIGHTS),
+        Searched(WeightedTransitions(OneHotFeatures(S, A), H), WEIGHTS[:2]),
+    ),
+    StateVisits: (Searched(StateVisits(S, H)),),
+}

@@ -1,0 +1,126 @@
+"""No record breaks the bound of any statistic: 480 adversarial ones each, in L2 and L1, both relations, whole numbers.
+
+The cases are in `tests/statistic_cases.py`; all statistics of privrl must be there.
+"""
+
+import importlib
+import inspect
+import pkgutil
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from statistic_cases import CASES, A, H, S, Searched
+
+import privrl
+from privrl.audit import adversarial_lq_records, adversarial_records, sensitivities
+from privrl.audit._statistics import Asked
+from privrl.mdp import OneHotFeatures, TableFeatures, Trajectory
+from privrl.privacy import AbstractStatistic
+from privrl.statistics import Differences, FeatureTransitions, Gram, Targets, TransitionCounts, VisitCounts
+
+
+def statistics(kind: type) -> set[type]:
+    """All finished statistics that privrl defines, wherever they are."""
+    found = set() if inspect.isabstract(kind) or not kind.__module__.startswith("privrl.") else {kind}
+    return found.union(*(statistics(below) for below in kind.__subclasses__()))
+
+
+def test_every_statistic_is_searched():
+    for module in pkgutil.walk_packages(privrl.__path__, "privrl."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    missing = statistics(AbstractStatistic) - set(CASES)
+    assert not missing, f"{missing}: put settings and questions into tests/statistic_cases.py"
+    assert all(type(one.statistic) is kind for kind, cases in CASES.items() for one in cases)
+
+
+def search(one: Searched, records, **settings):
+    for published in one.published:
+        for question in one.questions:
+            found = sensitivities(one.statistic, records, published=published, question=question, **settings)
+            assert {(s.adjacency, s.norm) for s in found} >= {("replace-one", "l2"), ("add-remove", "l2")}
+            assert one.statistic.raw_shape != one.statistic.shape or any(s.arithmetic == "lattice" for s in found)
+            broken = [s for s in found if s.broken]
+            assert not broken, broken
+
+
+@pytest.mark.parametrize("kind", CASES, ids=lambda kind: kind.__name__)
+def test_no_record_breaks_a_bound(kind):
+    """One setting of each statistic, all questions; the other settings are searched by `make test-slow`."""
+    search(CASES[kind][0], CASES[kind][0].records())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", CASES, ids=lambda kind: kind.__name__)
+def test_no_record_of_many_breaks_a_bound(kind):
+    """All settings, ten times as many records, and a climb from the furthest pair."""
+    for number, one in enumerate(CASES[kind]):
+        search(one, one.records(4800, seed=1 + number), rounds=8)
+
+
+def test_records_are_really_adversarial():
+    records = adversarial_records(H, S, A)
+    r, length = records.rewards, records.length
+    assert records.states.shape == (480, H) and length.shape == (480,)
+    assert (length < 0).any() and (length > H).any() and (length == 0).any() and (length == 1).any()
+    assert np.isnan(r).any() and np.isinf(r).any() and (np.signbit(r) & (r == 0)).any()
+    assert ((r > 0) & (r < np.finfo(float).tiny)).any()
+    for x in (records.states, records.actions, records.next_states):
+        assert x.min() == np.iinfo(np.int64).min and x.max() == np.iinfo(np.int64).max
+    assert {-1, -2} <= set(records.next_states.ravel().tolist())
+    linear = adversarial_lq_records(H, 2, 1)
+    assert np.isnan(np.asarray(linear.states)).any() and (np.asarray(linear.length) < 0).any()
+
+
+# Arrays that are traced when a statistic is built cannot be refused: bounds must hold whatever they hold. `tree_at`
+# puts values behind the back of the checks, as a trace does; the declared bound is that of the sane statistic.
+
+_GOOD = jnp.asarray(np.random.default_rng(0).random((S, A)))
+_UNIT = TableFeatures(jnp.asarray(np.random.default_rng(1).random((S, A, 2)) / 2))
+_V = jnp.asarray([0.0, 1.0, 2.0])
+_TARGETS = Targets(_UNIT, 0, _V, jnp.asarray(0.0), jnp.asarray(2.0), weights=_GOOD, weight_bound=1.0)
+_DIFFERENCES = Differences(S, A, H, (2,), 1.0, 1.0, 1.0, 1.0, _V, jnp.asarray(1.0))
+_TRANSITIONS = FeatureTransitions(_UNIT, H, with_rewards=True, weights=jnp.ones((H, S, A)))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, -4.0, 1e300, 0.0])
+@pytest.mark.parametrize(
+    ("statistic", "where"),
+    [
+        (Gram(_UNIT, 0, _GOOD, 1.0), lambda s: s.weights),
+        (Gram(_UNIT, 0), lambda s: s.features.table),
+        (_TARGETS, lambda s: s.weights),
+        (_TARGETS, lambda s: s.values),
+        (_TARGETS, lambda s: s.features.table),
+        (_DIFFERENCES, lambda s: s.feature),
+        (_DIFFERENCES, lambda s: s.scale),
+        (_TRANSITIONS, lambda s: s.weights),
+    ],
+)
+def test_bounds_hold_whatever_traced_arrays_hold(statistic, where, value):
+    rng = np.random.default_rng(2)
+    array = where(statistic)
+    poisoned = jnp.where(jnp.asarray(rng.random(array.shape) < 0.5) | (array.ndim == 0), value, array)
+    terms = Asked("poisoned", eqx.tree_at(where, statistic, poisoned)).answers(adversarial_records(H, S, A))
+    assert np.isfinite(terms).all()
+    apart = np.linalg.norm(terms[:, None] - terms[None], axis=-1).max()
+    assert apart <= statistic.l2("replace-one") * (1 + 1e-9)
+    assert np.linalg.norm(terms, axis=1).max() <= statistic.l2("add-remove") * (1 + 1e-9)
+
+
+def test_cells_do_not_wrap_around_in_narrow_integers():
+    """30 states and 20 actions in 8 bits: s A + a above 255 must not land on another cell."""
+    states, horizon = np.array([[0, 12, 25, 29]], np.uint8), 4
+    wide = Trajectory(states.astype(int), states.astype(int) % 20, np.ones((1, 4)), states.astype(int), np.array([4]))
+    narrow = jax.tree.map(lambda x: x.astype(np.uint8) if x.dtype.kind == "i" else x, wide)
+    F = jnp.arange(30.0)
+    for statistic in (
+        Differences(30, 20, horizon, (), 1.0, 1.0, 1.0, 1.0, F, jnp.asarray(1.0)),
+        VisitCounts(30, 20, horizon, "pooled"),
+        TransitionCounts(30, 20, horizon, "pooled", pairs=jnp.arange(600)),
+        FeatureTransitions(OneHotFeatures(30, 20), horizon),
+    ):
+        np.testing.assert_array_equal(*(np.asarray(statistic.total(x, None)) for x in (wide, narrow)))
