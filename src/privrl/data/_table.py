@@ -37,10 +37,13 @@ class Table:
         for path in self.files:
             with _opened(path) as file:
                 rows += file.metadata.num_rows
-                types = guarded(partial(getattr, file, "schema_arrow"), f"The types in `{path.name}` cannot be read")
-                self.schema.require(types.names, f"`{path.name}`")
+                fields = guarded(
+                    partial(_fields, file), f"The names and types of the columns of `{path.name}` cannot be read"
+                )
+                self.schema.require([name for name, _ in fields], f"`{path.name}`")
+                types = dict(fields)
                 for part, column in self.schema.columns.items():
-                    kind = kind_of(types.field(column).type, part, column, path.name)
+                    kind = kind_of(types[column], part, column, path.name)
                     if kinds.setdefault(part, kind) != kind:
                         raise TableError(
                             f"Column `{column}` holds {kinds[part]} in `{self.files[0].name}` and {kind} in "
@@ -145,6 +148,11 @@ def _opened(path: Path) -> Any:
         f"`{path.name}` is not a Parquet file, or cannot be read",
         "Give a Parquet file or a folder of them.",
     )
+
+
+def _fields(file: Any) -> list[tuple[str, "pa.DataType"]]:
+    """The names and types of the columns; a name may occur twice."""
+    return [(field.name, field.type) for field in file.schema_arrow]
 
 
 def _read(file: Any, batch_rows: int, columns: list[str], name: str) -> Iterator["pa.RecordBatch"]:
