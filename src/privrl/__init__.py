@@ -16,10 +16,12 @@ from privrl import data, envs, learners, mdp, privacy, statistics  # noqa: E402
 from privrl._agent import Agent, Controller  # noqa: E402
 from privrl._arrivals import Ticket  # noqa: E402
 from privrl._citations import citation  # noqa: E402
-from privrl._federate import Broadcast, Client, Message, MessageError, Server  # noqa: E402
+from privrl._client import Client  # noqa: E402
 from privrl._fit import fit  # noqa: E402
 from privrl._result import Result, Run  # noqa: E402
 from privrl._run import run, sweep  # noqa: E402
+from privrl._server import Server  # noqa: E402
+from privrl._wire import Broadcast, Message, MessageError  # noqa: E402
 from privrl.learners import (  # noqa: E402
     APVI,
     FQI,

@@ -168,8 +168,11 @@ def test_local_reports_of_matrices_are_symmetric():
     privatizer = Local(epsilon=1.0, delta=1e-5)
     declared = Declared("matrix", Lopsided(), access="running")
     channel = privatizer.channel(declared, privatizer.calibrate([declared]))
-    report = channel.report_exactly(jnp.asarray(np.triu(np.ones((D, D)) / 3)), None, jnp.asarray(0), Stream())
-    released = channel.released(*channel.decode(jnp.asarray(channel.checked(report)), None, jnp.asarray(0)))
+    reports = channel.reports()
+    report = reports.randomised(reports.truth(jnp.asarray(np.triu(np.ones((D, D)) / 3)), None, 0), Stream())
+    reports.check(report)
+    assert report.shape == (6,)
+    released = channel.released(*reports.totals(reports.units(report, None, 0)))
     assert isinstance(released, Release)
     np.testing.assert_array_equal(np.asarray(released.value), np.asarray(released.value).T)
 

@@ -3,12 +3,7 @@
 from privrl.privacy._accounting import calibrate, delta_of, epsilon_of, mu_of, rho_of
 from privrl.privacy._budget import Budget, BudgetError
 from privrl.privacy._certificate import Certificate, Notion, read_certificate
-from privrl.privacy._channels import (
-    AbstractChannel,
-    AbstractLocalChannel,
-    RoundsChannel,
-    SymbolChannel,
-)
+from privrl.privacy._channels import AbstractChannel, RoundsChannel
 from privrl.privacy._continual import BinaryTree, Fresh, Honaker, SquareRoot, every, geometric_schedule
 from privrl.privacy._curator import AbstractPeople, Curator
 from privrl.privacy._events import Event, Request
@@ -19,6 +14,7 @@ from privrl.privacy._gdp import gdp_delta, gdp_epsilon, gdp_mu, rdp_epsilon, zcd
 from privrl.privacy._identity import canonical_id, keyed_hash
 from privrl.privacy._lattice import Lattice, LatticeError, filled_by, lattice_for, lattice_of_blocks, lattice_total
 from privrl.privacy._ledger import Ledger, OverspentError
+from privrl.privacy._local_channels import AbstractLocalChannel, SymbolChannel
 from privrl.privacy._mechanisms import (
     clip_by_norm,
     l2_of_outer_products,
@@ -36,6 +32,7 @@ from privrl.privacy._release import (
     Declared,
     Release,
 )
+from privrl.privacy._reports import AbstractReports
 from privrl.privacy._shuffle import local_epsilon_for, shuffled_delta, shuffled_epsilon
 from privrl.privacy._shuffled import Batched, Shuffled
 from privrl.privacy._sources import (
@@ -69,6 +66,7 @@ __all__ = [
     "AbstractNoise",
     "AbstractPeople",
     "AbstractPrivatizer",
+    "AbstractReports",
     "AbstractSource",
     "AbstractStatistic",
     "Adjacency",

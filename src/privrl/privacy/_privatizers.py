@@ -18,13 +18,10 @@ from privrl.privacy._budget import Budget, BudgetError
 from privrl.privacy._certificate import Certificate, Notion
 from privrl.privacy._channels import (
     AbstractChannel,
-    AbstractLocalChannel,
     BlockChannel,
     Mechanism,
     RoundsChannel,
     RunningChannel,
-    SymbolChannel,
-    VectorChannel,
     sensitivity_of,
 )
 from privrl.privacy._continual import AbstractContinual, BinaryTree, Fresh, Honaker, SquareRoot
@@ -32,6 +29,7 @@ from privrl.privacy._events import Event, Request
 from privrl.privacy._events import Mechanism as AnyMechanism
 from privrl.privacy._gdp import zcdp_epsilon
 from privrl.privacy._ledger import Ledger
+from privrl.privacy._local_channels import AbstractLocalChannel, SymbolChannel, VectorChannel
 from privrl.privacy._release import AbstractCategorical, AbstractStatistic, Adjacency, Declared
 from privrl.privacy._subset import SubsetSelection, best_size
 
@@ -80,6 +78,8 @@ class AbstractPrivatizer(abc.ABC):
         notion: Notion | None = None,
         neighbours: str = "",
         notes: tuple[str, ...] = (),
+        study: Mapping[str, Any] | None = None,
+        opened: str = "",
     ) -> Certificate:
         """What the declared releases of a ledger reveal; `notion` if the verb knows better than the privatizer."""
         return Certificate.of(
@@ -94,6 +94,8 @@ class AbstractPrivatizer(abc.ABC):
             neighbours=neighbours,
             claimed=self.claimed,
             notes=notes,
+            study=study,
+            opened=opened,
         )
 
     @abc.abstractmethod

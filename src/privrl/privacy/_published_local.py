@@ -8,9 +8,10 @@ import jax.numpy as jnp
 
 from privrl.privacy._budget import Budget
 from privrl.privacy._certificate import Notion
-from privrl.privacy._channels import AbstractLocalChannel, Mechanism, VectorChannel, sensitivity_of
+from privrl.privacy._channels import Mechanism, sensitivity_of
 from privrl.privacy._events import Event
 from privrl.privacy._ledger import Ledger
+from privrl.privacy._local_channels import AbstractLocalChannel, VectorChannel
 from privrl.privacy._privatizers import AbstractPrivatizer, PairingError, _streamed
 from privrl.privacy._release import Adjacency, Declared
 

@@ -11,9 +11,10 @@ from typing import Any, ClassVar
 
 from privrl.privacy._budget import BudgetError
 from privrl.privacy._certificate import Certificate, Notion
-from privrl.privacy._channels import AbstractLocalChannel, Mechanism, SymbolChannel
+from privrl.privacy._channels import Mechanism
 from privrl.privacy._events import Event
 from privrl.privacy._ledger import Ledger
+from privrl.privacy._local_channels import AbstractLocalChannel, SymbolChannel
 from privrl.privacy._privatizers import AbstractBudgeted, PairingError
 from privrl.privacy._release import AbstractCategorical, Adjacency, Declared
 from privrl.privacy._shuffle import local_epsilon_for

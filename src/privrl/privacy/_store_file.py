@@ -80,6 +80,12 @@ class StoreFile:
         """Closes the file."""
         self._connection.close()
 
+    def __del__(self) -> None:
+        # A connection belongs to the process and thread that opened it; elsewhere there is nothing to do.
+        if "_connection" in vars(self) and os.getpid() == self._process:
+            with contextlib.suppress(sqlite3.ProgrammingError):
+                self._connection.close()
+
     # -------------------------------------------------------------------------------------------------- transactions
 
     @contextlib.contextmanager

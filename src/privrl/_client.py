@@ -1,0 +1,123 @@
+"""`Client`: one person's device. The trajectory stays here; what leaves is drawn once and kept before it is sent."""
+
+import functools
+import json
+import math
+import os
+import sys
+from collections.abc import Callable
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Int64, PRNGKeyArray
+
+from privrl._local_plans import local_study
+from privrl._wire import Broadcast, Message, MessageError
+from privrl.learners import AbstractOnlineLearner
+from privrl.mdp import Trajectory
+from privrl.privacy import BurntError, Certificate, Local, ReleaseStore, Seeded, System
+
+_POOL = "epsilon"
+
+
+class Client:
+    """One person's device: reports once to a study, with noise inside, across restarts.
+
+    Arguments:
+        learner, privatizer: the same as the server's.
+        store: where this device keeps its report, a file or a `ReleaseStore` for one person. Real people need one.
+        cap: the largest sum of epsilon over all studies that this device ever reports to. It is written when the store
+            is made; give the same one afterwards.
+        key: seeded noise for simulations, which are remembered by this object alone; leave it out on real people.
+
+    **Formal guarantee.** Per study (the random identifier in the broadcast) one report is drawn: reserved in the store,
+    drawn, kept, and only then returned. Whoever asks again gets the same bytes, whatever broadcast or trajectory they
+    pass, and sending them again reveals nothing more. If the device stops between reserving and keeping, the report is
+    lost and no second one is drawn. What one study learns is bounded by its epsilon; a new study is a new budget, and
+    epsilons add up over studies (deltas too), to at most `cap`. A store that is deleted, or an older copy of it, has
+    forgotten what was reported.
+    """
+
+    def __init__(
+        self,
+        learner: AbstractOnlineLearner,
+        privatizer: Local,
+        *,
+        store: ReleaseStore | str | os.PathLike[str] | None = None,
+        cap: float = math.inf,
+        key: PRNGKeyArray | None = None,
+    ) -> None:
+        self._study, self._channels = local_study(learner, privatizer)
+        self._reports = {name: channel.reports() for name, channel in self._channels.items()}
+        self._source = System() if key is None else Seeded(key)
+        if (store is None) == (key is None):
+            raise ValueError(
+                "Give a `store` on the device of a real person, so that one person reports once even if the device "
+                "restarts; or a `key` in a simulation, which protects nobody."
+            )
+        if key is None and privatizer.budget is None:
+            raise ValueError("`epsilon` is infinite, which protects nobody; give a `key` to simulate it.")
+        if store is None:
+            store = ReleaseStore.in_memory()
+        self._store = store if isinstance(store, ReleaseStore) else ReleaseStore(store)
+        self._store.open_study({"verb": "client"}, {_POOL: min(cap, sys.float_info.max)})
+
+    def report(self, trajectory: Trajectory, broadcast: Broadcast) -> Message:
+        """The one message of this person to this study, the same every time.
+
+        Refused with `MessageError` if an earlier attempt was interrupted after it was reserved, and with
+        `StoreBudgetError` if the epsilon of this study would exceed the cap; nothing leaves the device then.
+        """
+        name = f"report to study {broadcast.study.hex()}"
+        kept = self._store.value(name)
+        if kept is None:
+            draw = self._prepared(trajectory, broadcast)  # a faulty record must not cost anything
+            law = json.dumps([event.to_json() for event in self._study.ledger.events()]).encode()
+            try:
+                kept = self._store.release(name, _POOL, self._charge, lambda: _integers(draw().to_bytes()), law=law)
+            except BurntError as error:
+                raise MessageError(
+                    "This device has begun to report to this study and stopped before the report was kept. A second "
+                    "draw would spend the budget again, so this person has no report in this study."
+                ) from error
+        for part, channel in self._channels.items():
+            real = isinstance(self._source, System)
+            self._study.ledger.reconcile(part, 1, self._reports[part].law if real else channel.law)
+        return Message.from_bytes(_bytes(kept))
+
+    def _prepared(self, trajectory: Trajectory, broadcast: Broadcast) -> Callable[[], Message]:
+        """What draws the message; everything that can go wrong with a record goes wrong before it is called."""
+        plan, ticket = broadcast.plan, broadcast.ticket
+        parts: list[Callable[[], np.ndarray]] = []
+        for name, channel in self._channels.items():
+            reports, label = self._reports[name], (name, ticket)
+            if isinstance(self._source, System):
+                truth = reports.truth(trajectory, plan, ticket)
+                parts.append(functools.partial(reports.randomised, truth, self._source.stream(label)))
+            else:
+                kind, shape = channel.white
+                white = self._source.normal(label, shape) if kind == "normal" else self._source.uniform(label, shape)
+                sent = reports.of_simulation(channel.report(trajectory, plan, jnp.asarray(ticket), jnp.asarray(white)))
+                parts.append(functools.partial(np.copy, sent))
+        header = broadcast.study, ticket, broadcast.number, broadcast.mac
+        return lambda: Message(*header, tuple(part() for part in parts))
+
+    @property
+    def certificate(self) -> Certificate:
+        """What the report to one study can reveal."""
+        return self._study.certificate(self._source.description, {"messages per user": 1})
+
+    @property
+    def _charge(self) -> float:
+        epsilon = self.certificate.epsilon
+        return epsilon if math.isfinite(epsilon) else 0.0  # infinite in simulations only
+
+
+def _integers(content: bytes) -> Int64[np.ndarray, " n"]:
+    """Bytes as a store keeps them: their number, and themselves in words of eight."""
+    padded = content + bytes(-len(content) % 8)
+    return np.concatenate([[len(content)], np.frombuffer(padded, "<i8")]).astype(np.int64)
+
+
+def _bytes(kept: Int64[np.ndarray, " n"]) -> bytes:
+    return kept[1:].astype("<i8").tobytes()[: kept[0]]
