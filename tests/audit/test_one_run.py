@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import privrl
-from privrl._fit import _Records
+from privrl._records import Records as _Records
 from privrl.audit import one_run, tiny_world
 from privrl.audit._one_run import WithCanaries, _invented
 from privrl.audit._worlds import data_of
