@@ -19,6 +19,7 @@ import jax.numpy as jnp
 
 from bench.timing import seconds
 from privrl import _run
+from privrl._study import Study
 from privrl.learners import AbstractOnlineLearner
 from privrl.mdp import TabularPolicy
 from privrl.privacy import AbstractPrivatizer
@@ -42,11 +43,12 @@ def compiled_run(
     env: Any, learner: AbstractOnlineLearner, privatizer: AbstractPrivatizer, episodes: int, seeds: int
 ) -> Any:
     """The program of `privrl.run` for these arguments; a later call of `run` finds it compiled."""
-    setting = _run._Setting.of(env, learner, privatizer, episodes)
-    stacked = _run._stacked([(setting.learner, setting.channels)])
+    study = Study.online(learner, privatizer, episodes)
+    stacked = _run._stacked([(learner, study.channels())])
     keys = jax.random.split(jax.random.key(0), (1, seeds))
     simulate: Any = _run._simulate_settings
-    return simulate.lower(env, *stacked, jnp.asarray(setting.ends), 1, keys).compile().compiled
+    noisy = privatizer.notion != "none"
+    return simulate.lower(env, *stacked, jnp.asarray(study.ends), 1, noisy, keys).compile().compiled
 
 
 def episode_cost(program: Any, env: Any, seeds: int) -> Cost:
@@ -63,7 +65,7 @@ def episode_cost(program: Any, env: Any, seeds: int) -> Cost:
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), seeds))
     walking = Cost.of(walk_and_evaluate.lower(policies, keys).compile())
     whole = Cost.of(program)
-    return Cost(*((c - w) / 2 + H * w for c, w in zip(whole, walking, strict=True)))
+    return Cost(*(c - w + H * w for c, w in zip(whole, walking, strict=True)))
 
 
 def peak_bandwidth(numbers: int) -> float:

@@ -98,7 +98,9 @@ def sweep(
     keys = jax.random.split(key, (len(settings), seeds))
     stacked = _stacked([(study.learner, own) for study, own in zip(studies, channels, strict=True)])
     chunk = min(_CHUNK, int(np.diff(ends, prepend=0).max()))  # nobody is simulated beyond the largest block
-    policy, regret, counts = _simulate_settings(env, *stacked, jnp.asarray(ends), None if flowing else chunk, keys)
+    noisy = any(study.privatizer.notion != "none" for study in studies)
+    how = (None if flowing else chunk, noisy)
+    policy, regret, counts = _simulate_settings(env, *stacked, jnp.asarray(ends), *how, keys)
     for i, study in enumerate(studies):
         for name, count in counts.items():
             study.ledger.reconcile(name, int(np.max(count[i])), channels[i][name].law)
@@ -197,18 +199,21 @@ def _simulate(
     channels: dict[str, AbstractChannel],
     ends: Int[Array, " B"],
     chunk: int | None,
+    noisy: bool,
     key: PRNGKeyArray,
 ) -> tuple[Any, Array, dict[str, Array]]:
     """One seed: the policy after the last release, exact regret per block, and how many releases were made.
 
-    People are simulated in chunks of this size, or as a flow without one.
+    People are simulated in chunks of this size, or as a flow without one. Without privacy nothing `noisy` is drawn.
     """
     keys = SimulationKeys.of(key)
     symbols = any(isinstance(channel, SymbolChannel) for channel in channels.values())
     optimal = env.optimal_value
     asks_per_plan: dict[str, int] = {}
 
-    def white(name: str, t: Int[Array, ""], i: int, shape: tuple[int, ...]) -> Array:
+    def white(name: str, t: Int[Array, ""], i: int | Int[Array, ""], shape: tuple[int, ...]) -> Array:
+        if not noisy:
+            return jnp.zeros(shape)
         return standard_normal(keys.white(list(channels).index(name), t, i), shape)
 
     def plan(memory: Any, memories: Any, released: Any, t: Int[Array, ""], seen: Int[Array, ""]) -> tuple[Any, Plan]:
@@ -221,7 +226,7 @@ def _simulate(
 
     def block(carry: Any, x: tuple[Array, Array, Array]) -> tuple[Any, Array]:
         t, begin, end = x
-        memory, memories, released, counts = carry
+        memory, memories, released, _ = carry
         memory, published = plan(memory, memories, released, t, begin)
         block_key = keys.block(t)
         if chunk is None:
@@ -230,34 +235,33 @@ def _simulate(
         else:
             own_key = jax.random.fold_in(keys.reports, t)
             totals = _totals(env, channels, published, begin, end, chunk, block_key, own_key)
-        memories, released, counts = dict(memories), dict(released), dict(counts)
+        memories, released = dict(memories), dict(released)
         for name, channel in channels.items():
             fresh = lambda i, name=name, shape=channel.statistic.shape: white(name, t, i, shape)  # noqa: E731
             memories[name], release = channel.publish(memories[name], totals[name], t, fresh)
             if release is not None:
                 released[name] = release
-                counts[name] = counts[name] + 1
-            else:  # the first plan asks about nobody
-                counts[name] = counts[name] + asks_per_plan[name] * (t > 0)
-        return (memory, memories, released, counts), optimal - env.value(published.policy)
+        return (memory, memories, released, published.policy), optimal - env.value(published.policy)
 
-    empty = {name: release for name, channel in channels.items() if (release := channel.empty()) is not None}
-    carry = (
+    state = (
         learner.init(),
         {name: channel.init() for name, channel in channels.items()},
-        empty,
-        dict.fromkeys(channels, jnp.zeros((), int)),
+        {name: release for name, channel in channels.items() if (release := channel.empty()) is not None},
     )
-    begins = jnp.concatenate([jnp.zeros(1, ends.dtype), ends[:-1]])
-    (memory, memories, released, counts), regret = jax.lax.scan(block, carry, (jnp.arange(len(ends)), begins, ends))
-    _, last = plan(memory, memories, released, jnp.asarray(len(ends)), ends[-1])
-    counts = {name: count + asks_per_plan.get(name, 0) for name, count in counts.items()}
-    return last.policy, regret, counts
+    form = jax.eval_shape(lambda: plan(*state, jnp.zeros((), int), ends[0])[1].policy)
+    policy = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), form)
+    # One more block, without people: its plan is the last one, and it is compiled only once. Nobody sees its releases.
+    blocks, begins = len(ends), jnp.concatenate([jnp.zeros(1, ends.dtype), ends])
+    steps = (jnp.arange(blocks + 1), begins, jnp.append(ends, ends[-1]))
+    (*_, last), regret = jax.lax.scan(block, (*state, policy), steps)
+    # The first plan asks about nobody.
+    counts = {name: jnp.asarray(blocks * asks_per_plan.get(name, 1)) for name in channels}
+    return last, regret[:-1], counts
 
 
-_simulate_seeds = eqx.filter_vmap(_simulate, in_axes=(None, None, None, None, None, 0))
+_simulate_seeds = eqx.filter_vmap(_simulate, in_axes=(None, None, None, None, None, None, 0))
 _simulate_settings = eqx.filter_jit(
-    eqx.filter_vmap(_simulate_seeds, in_axes=(None, eqx.if_array(0), eqx.if_array(0), None, None, 0))
+    eqx.filter_vmap(_simulate_seeds, in_axes=(None, eqx.if_array(0), eqx.if_array(0), None, None, None, 0))
 )
 
 

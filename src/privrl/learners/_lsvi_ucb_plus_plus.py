@@ -305,19 +305,26 @@ def _remaining(horizon: int) -> Float[Array, " H"]:
 def inverse_and_log_determinant(
     matrix: Float[Array, "*batch d d"],
 ) -> tuple[Float[Array, "*batch d d"], Float[Array, "*batch"]]:
-    """Of positive definite matrices; small ones by d symmetric sweeps, each one pass over the whole batch.
+    """Of positive definite matrices: by Cholesky factorisation, and small ones on accelerators by d symmetric sweeps.
 
     A sweep on k with pivot p = A_kk sends A_ij to A_ij - A_ik A_kj/p, row and column k to A_ik/p, and A_kk to -1/p;
     after all d the matrix is -A^-1, and the product of the pivots is its determinant. These are the operations of a
     Cholesky factorisation, as elementwise passes that accelerators run at the speed of their memory.
     """
+    if matrix.shape[-1] > _UNROLLED:
+        return _by_cholesky(matrix)
+    return jax.lax.platform_dependent(matrix, cpu=_by_cholesky, default=_by_sweeps)
+
+
+def _by_cholesky(matrix: Float[Array, "*batch d d"]) -> tuple[Float[Array, "*batch d d"], Float[Array, "*batch"]]:
+    L = jnp.linalg.cholesky(matrix)
+    half = jax.scipy.linalg.solve_triangular(L, jnp.broadcast_to(jnp.eye(L.shape[-1]), L.shape), lower=True)
+    inverse = jnp.matmul(jnp.swapaxes(half, -1, -2), half, precision="highest")
+    return inverse, 2.0 * jnp.log(jnp.diagonal(L, axis1=-2, axis2=-1)).sum(axis=-1)
+
+
+def _by_sweeps(matrix: Float[Array, "*batch d d"]) -> tuple[Float[Array, "*batch d d"], Float[Array, "*batch"]]:
     d = matrix.shape[-1]
-    if d > _UNROLLED:
-        L = jnp.linalg.cholesky(matrix)
-        identity = jnp.broadcast_to(jnp.eye(d), matrix.shape)
-        half = jax.scipy.linalg.solve_triangular(L, identity, lower=True)
-        inverse = jnp.matmul(jnp.swapaxes(half, -1, -2), half, precision="highest")
-        return inverse, 2.0 * jnp.log(jnp.diagonal(L, axis1=-2, axis2=-1)).sum(axis=-1)
     i, j = np.triu_indices(d)  # the swept matrix stays symmetric: its upper triangle says all
     at = np.zeros((d, d), int)
     at[i, j] = at[j, i] = np.arange(len(i))
