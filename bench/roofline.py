@@ -3,12 +3,11 @@
 **How an episode is charged.** XLA's cost analysis counts the body of a loop once, however often it runs. The program of
 a run with a release after every user is
 
-    [ plan, walk, sum, evaluate ]  once, the body of the loop over episodes;   plan  once more, after the last release
+    [ plan, walk, sum, evaluate ]  once, the body of the loop over episodes
 
 and walking and evaluating are loops over the H steps, counted for one step. With c the program's count and w that of
-walking and evaluating alone (compiled by themselves, also counted for one step), an episode is charged
-(c - w)/2 + H w. `python -m bench.roofline` compiles a plan by itself for comparison: on a CPU (c - w)/2 is its count to
-within a tenth.
+walking and evaluating alone (compiled by themselves, also counted for one step), an episode is charged c - w + H w.
+`python -m bench.roofline` compiles a plan by itself for comparison with c - w.
 """
 
 from typing import Any, NamedTuple
