@@ -15,6 +15,7 @@ _jax.config.update("jax_enable_x64", True)
 from privrl import data, envs, learners, mdp, privacy, statistics  # noqa: E402
 from privrl._agent import Agent, Controller  # noqa: E402
 from privrl._arrivals import Ticket  # noqa: E402
+from privrl._certify import certify  # noqa: E402
 from privrl._citations import citation  # noqa: E402
 from privrl._client import Client  # noqa: E402
 from privrl._fit import fit  # noqa: E402
@@ -70,6 +71,7 @@ __all__ = [
     "Run",
     "Server",
     "Ticket",
+    "certify",
     "citation",
     "data",
     "envs",

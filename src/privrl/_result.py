@@ -1,61 +1,97 @@
 """What the verbs return: a policy, a certificate, and for simulations the exact regret; saved as a folder."""
 
 import contextlib
+import hashlib
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Set
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from jaxtyping import Float, Int
 
 from privrl.mdp import LinearPolicy, TabularPolicy
 from privrl.privacy import Certificate, read_certificate
 
 
+def public_facts(certificate: Certificate, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts about a result that may be shown: the one place that decides it, for every output.
+
+    The number of people is public if neighbours replace one person; the number of their episodes only if, besides,
+    everybody has exactly one. How long something took depends on the records, and is never a fact. A result without
+    privacy hides nothing.
+
+    **Formal guarantee.** What is returned is the same for neighbouring data sets, if the other facts are.
+    """
+    if certificate.notion == "none":
+        return dict(facts)
+    secret = set() if certificate.adjacency == "replace-one" else {"users", "episodes"}
+    if certificate.bounds.get("episodes per unit", 1) != 1:
+        secret.add("episodes")
+    return {name: value for name, value in facts.items() if name not in secret}
+
+
+def policy_sha256(policy: Any) -> str:
+    """SHA-256 of a policy: its arrays by name, with dtype and shape, little endian and in C order."""
+    digest = hashlib.sha256()
+    for name, array in sorted(_arrays(policy).items()):
+        data = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes()
+        head = json.dumps([name, array.dtype.name, list(array.shape), len(data)]).encode()
+        digest.update(len(head).to_bytes(8, "little") + head + data)
+    return digest.hexdigest()
+
+
+def _arrays(policy: Any) -> dict[str, np.ndarray]:
+    return {f.name: np.asarray(getattr(policy, f.name)) for f in fields(policy)}
+
+
 @dataclass(frozen=True)
 class Result:
-    """A policy and what it can reveal. `report` holds sizes, values and baselines; `save` keeps the public ones."""
+    """A policy and what it can reveal.
+
+    The certificate is bound to the policy when a result is made (`policy_sha256`). `report` holds sizes, values and
+    baselines, and of the sizes only those that are public (`public_facts`): nobody gets to see the others.
+    """
 
     policy: Any  # a `TabularPolicy`, or a `LinearPolicy` for linear systems
     certificate: Certificate
     report: dict[str, Any] = field(default_factory=dict)
 
-    def save(self, folder: str | Path) -> Path:
+    def __post_init__(self) -> None:
+        if not self.certificate.policy_sha256 and is_dataclass(self.policy):
+            bound = replace(self.certificate, policy_sha256=policy_sha256(self.policy))
+            object.__setattr__(self, "certificate", bound)
+        object.__setattr__(self, "report", public_facts(self.certificate, self.report))
+
+    def signed(self, key: Ed25519PrivateKey) -> "Result":
+        """The same result with a signed certificate."""
+        return replace(self, certificate=self.certificate.signed(key))
+
+    def save(self, folder: str | Path, *, sign: Ed25519PrivateKey | None = None) -> Path:
         """Writes `certificate.json`, `policy.npz` and `report.json` to a new folder, all or nothing.
 
         Nothing else is written: no record, no exact count that the certificate does not call public, no key. An
-        existing result is replaced; a folder that holds anything else is refused.
+        existing result is replaced; a folder that holds anything else is refused. With `sign`
+        (`privrl.privacy.read_private_key`) the certificate is signed, and with it the policy that it names.
         """
+        certificate = self.certificate if sign is None else self.certificate.signed(sign)
         with replacing(folder, _FILES) as scratch:
-            (scratch / "certificate.json").write_text(json.dumps(self.certificate.to_json(), indent=2, allow_nan=False))
-            (scratch / "report.json").write_text(json.dumps(self._public_report(), indent=2))
-            arrays: dict[str, Any] = {f.name: np.asarray(getattr(self.policy, f.name)) for f in fields(self.policy)}
+            (scratch / "certificate.json").write_text(json.dumps(certificate.to_json(), indent=2, allow_nan=False))
+            (scratch / "report.json").write_text(json.dumps(self.report, indent=2))
+            arrays: dict[str, Any] = _arrays(self.policy)
             np.savez_compressed(scratch / "policy.npz", **arrays)
         return Path(folder)
 
-    def _public_report(self) -> dict[str, Any]:
-        """The report without the sizes that could tell on somebody.
-
-        The number of people is public if neighbours replace one person; the number of their records only if, besides,
-        everybody has exactly one.
-        """
-        if self.certificate.notion == "none":
-            return self.report
-        secret = set() if self.certificate.adjacency == "replace-one" else {"users", "episodes"}
-        if self.certificate.bounds.get("episodes per unit", 1) != 1:
-            secret.add("episodes")
-        return {name: value for name, value in self.report.items() if name not in secret}
-
     @classmethod
     def load(cls, folder: str | Path) -> "Result":
-        """Reads what `save` wrote; the training data are not needed."""
+        """Reads what `save` wrote; the training data are not needed. `privrl.certify` says whether to believe it."""
         folder = Path(folder)
         missing = [name for name in sorted(_FILES) if not (folder / name).is_file()]
         if missing:
@@ -64,7 +100,9 @@ class Result:
             arrays = {name: jnp.asarray(content[name]) for name in content.files}
             policy: Any = LinearPolicy(**arrays) if "gains" in arrays else TabularPolicy(**arrays)
         certificate = read_certificate((folder / "certificate.json").read_text())
-        return cls(policy, certificate, json.loads((folder / "report.json").read_text()))
+        result = cls(policy, certificate, json.loads((folder / "report.json").read_text()))
+        object.__setattr__(result, "certificate", certificate)  # never bound anew to what lies beside it
+        return result
 
 
 _FILES = {"certificate.json", "policy.npz", "report.json"}

@@ -28,6 +28,7 @@ from privrl.privacy import (
     Ledger,
     PairingError,
     ReleaseStore,
+    privatizer_settings,
 )
 
 
@@ -147,6 +148,12 @@ class Study:
         """What everything declared can reveal. Read through the billboard lemma, a curator's releases to people who
         take part one after another are joint differential privacy."""
         joint = self.ends is not None and self.privatizer.notion == "central"
+        study = {
+            "learner": settings_of(self.learner),
+            "privatizer": privatizer_settings(self.privatizer),
+            "bounds": dict(bounds),
+            "users": None if self.ends is None else int(self.ends[-1]),
+        }
         return self.privatizer.certificate(
             self.ledger,
             learner=self.name,
@@ -156,4 +163,6 @@ class Study:
             notion="joint" if joint else None,
             neighbours=neighbours,
             notes=tuple(notes),
+            study=study,
+            opened=self.opened,
         )

@@ -33,11 +33,7 @@ from privrl.learners import (
     QLearning,
     WeightedLSVIUCB,
 )
-from privrl.learners._apvi import published_parameters as published_apvi
-from privrl.learners._lsvi_ucb_plus_plus import published_parameters as published_lsvi
-from privrl.learners._ofu_lq import published_parameters as published_ofu_lq
-from privrl.learners._ucrl_vtr import printed_scale as printed_ucrl_vtr
-from privrl.learners._vapvi import published_parameters as published_vapvi
+from privrl.learners._published import apvi_noise, lsvi_noise, ofu_lq_noise, ucrl_vtr_noise, vapvi_noise
 from privrl.mdp import AbstractFeatures, LQTask, OneHotFeatures
 from privrl.privacy import (
     AbstractPrivatizer,
@@ -207,7 +203,7 @@ class Recipe:
                 raise ValueError(f"`{self.name}` is published for epsilon and delta; give `--epsilon` with `--delta`.")
             asked = budget.epsilon
             return Published(
-                lambda declared: noise(declared, asked, budget.delta),
+                functools.partial(noise, epsilon=asked, delta=budget.delta),
                 claimed,
                 self.source,
                 delta=budget.delta,
@@ -215,7 +211,7 @@ class Recipe:
                 claimed_epsilon=asked,
             )
         return Published(
-            lambda declared: noise(declared, claimed),
+            functools.partial(noise, rho=claimed),
             claimed,
             self.source,
             delta=budget.delta,
@@ -378,7 +374,7 @@ recipes: dict[str, Recipe] = {
             "central",
             "APVI per stage with the paper's noise and constants",
             _apvi_paper,
-            published=lambda declared, rho: published_apvi(declared[0].times, rho),
+            published=apvi_noise,
             source="qiao-wang",
         ),
         Recipe("vapvi", "offline", "none", "least-squares value iteration weighted by variances", _vapvi),
@@ -389,7 +385,7 @@ recipes: dict[str, Recipe] = {
             "central",
             "VAPVI with the paper's noise; the certificate shows claimed and exact epsilon",
             _vapvi_paper,
-            published=lambda declared, rho: published_vapvi(declared[0].times, rho),
+            published=vapvi_noise,
             source="qiao-wang",
         ),
         Recipe("tdfp", "offline", "none", "planning on endings and the moves of one value feature", _tdfp),
@@ -437,7 +433,7 @@ recipes: dict[str, Recipe] = {
             "central",
             "LSVI-UCB++ with the paper's noise made fresh: everything released after every user",
             _lsvi_ucb_plus_plus_paper,
-            published=published_lsvi,
+            published=lsvi_noise,
             source="sahu",
         ),
         Recipe(
@@ -446,7 +442,7 @@ recipes: dict[str, Recipe] = {
             "central",
             "private LSVI-UCB in static batches (Luyo et al. 2021), reconstructed; batches as for epsilon 1",
             _luyo_paper,
-            published=published_lsvi,
+            published=lsvi_noise,
             source="luyo et al., reconstructed",
             continual="tree",
         ),
@@ -456,7 +452,7 @@ recipes: dict[str, Recipe] = {
             "central",
             "private LSVI-UCB in adaptive batches (Ngo et al. 2022), reconstructed",
             _ngo_paper,
-            published=published_lsvi,
+            published=lsvi_noise,
             source="ngo et al., reconstructed",
             continual="tree",
         ),
@@ -478,7 +474,7 @@ recipes: dict[str, Recipe] = {
             "local",
             "UCRL-VTR with the printed local noise; does not learn",
             _ucrl_vtr_paper,
-            printed_scale=printed_ucrl_vtr,
+            printed_scale=ucrl_vtr_noise,
             source="liao-he-gu",
         ),
         Recipe("cautious-lq", "control", "none", "control from surprises, with a gate against harm", _cautious_lq),
@@ -498,7 +494,7 @@ recipes: dict[str, Recipe] = {
             "central",
             "OFULQ with the printed noise and constants: the zero controller for tens of thousands of people",
             _ofu_lq_paper,
-            published=published_ofu_lq,
+            published=ofu_lq_noise,
             claims_epsilon=True,
             source="chowdhury-zhou-shroff",
             continual="tree",

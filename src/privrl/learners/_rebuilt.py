@@ -20,7 +20,7 @@ from privrl.learners._settings import own
 
 
 class NotOursError(ValueError):
-    """The settings are those of a class that is not privrl's own, so nothing can be derived from them."""
+    """Nothing can be derived from these settings: the class is not privrl's own, or its numbers were not kept."""
 
 
 def learner_of(settings: Mapping[str, Any]) -> AbstractLearner:
@@ -33,6 +33,11 @@ def learner_of(settings: Mapping[str, Any]) -> AbstractLearner:
     if not isinstance(learner, AbstractLearner):
         raise ValueError("The recorded settings are not those of a learner.")
     return learner
+
+
+def is_complete(learner: AbstractLearner) -> bool:
+    """Whether all its arrays have numbers."""
+    return not any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(learner))
 
 
 def _value(content: Any) -> Any:

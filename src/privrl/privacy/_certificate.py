@@ -3,14 +3,17 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from privrl.privacy._accounting import epsilon_of, mu_of, rho_of
 from privrl.privacy._events import Event
 from privrl.privacy._gdp import zcdp_epsilon
 from privrl.privacy._ledger import Ledger
 from privrl.privacy._release import Adjacency
+from privrl.privacy._signature import sign, verify
 
 Notion = Literal["central", "joint", "local", "shuffle", "none"]
 
@@ -46,6 +49,11 @@ class Certificate:
         noise_source: where the noise came from.
         neighbours: the neighbouring relation in words, where it is not about people.
         claimed: for recipes as published: the epsilon that the paper claims for the same noise.
+        study: the settings that events and bounds are derived from: of the learner, of the privatizer, the bounds that
+            the verb added, and the public number of people where it is fixed in advance.
+        opened: the UTC date on which the study was opened, fixed before any record was read.
+        policy_sha256: the policy that this certificate is about (`Result` fills it in).
+        signature: an Ed25519 signature over everything else here, in base64; empty if nobody signed.
     """
 
     epsilon: float
@@ -66,6 +74,10 @@ class Certificate:
     neighbours: str = ""
     claimed: Mapping[str, Any] | None = None
     notes: tuple[str, ...] = field(default=())
+    study: Mapping[str, Any] = field(default_factory=dict)
+    opened: str = ""
+    policy_sha256: str = ""
+    signature: str = ""
 
     @classmethod
     def of(
@@ -82,11 +94,13 @@ class Certificate:
         neighbours: str = "",
         claimed: Mapping[str, Any] | None = None,
         notes: tuple[str, ...] = (),
+        study: Mapping[str, Any] | None = None,
+        opened: str = "",
     ) -> "Certificate":
         """Certifies the declared cost of a ledger."""
         events = ledger.events()
         return cls(
-            **_cost(events, delta, ledger.adjacency),
+            **cost_of(events, delta, ledger.adjacency),
             delta=delta,
             notion="none" if any(e.mechanism == "none" for e in events) else notion,
             adjacency=ledger.adjacency,
@@ -100,25 +114,28 @@ class Certificate:
             neighbours=neighbours,
             claimed=claimed,
             notes=notes,
+            study=dict(study or {}),
+            opened=opened,
         )
 
     def recomputed(self) -> float:
-        """Epsilon from the events alone, after checking every recorded noise scale against its event."""
-        for release in self.releases:
-            certified = sorted(
-                (e.parameter for e in self.events if e.name == release["name"] for _ in range(e.times)), reverse=True
-            )
-            made = sorted(
-                (law["sensitivity"] / law["scale"] if law["scale"] else math.inf)
-                for law in release["laws"]
-                for _ in range(law["times"])
-            )[::-1]
-            if len(made) > len(certified) or any(m > c * (1 + 1e-9) for m, c in zip(made, certified, strict=False)):
-                raise ValueError(
-                    f"The noise recorded for release `{release['name']}` is less than its events certify, or there are "
-                    "more releases than events. The certificate was altered or is damaged."
-                )
-        return _cost(self.events, self.delta, self.adjacency)["epsilon"]
+        """Epsilon from the events alone."""
+        return cost_of(self.events, self.delta, self.adjacency)["epsilon"]
+
+    def canonical(self) -> bytes:
+        """The bytes that are signed: everything but the signature, as JSON with sorted keys and no spaces."""
+        content = {name: value for name, value in self.to_json().items() if name != "signature"}
+        return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+    def signed(self, key: Ed25519PrivateKey) -> "Certificate":
+        """The same certificate with a signature; one that is about no policy yet is refused."""
+        if not self.policy_sha256:
+            raise ValueError("This certificate is not bound to a policy yet. Sign that of a `Result`.")
+        return replace(self, signature=sign(self.canonical(), key))
+
+    def verify(self, key: Ed25519PublicKey) -> None:
+        """Raises `SignatureError` unless the owner of `key` signed exactly this certificate."""
+        verify(self.canonical(), self.signature, key)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; infinities are written as the string "inf"."""
@@ -131,7 +148,7 @@ class Certificate:
         """The certificate that `to_json` wrote."""
         fields = dict(_map(dict(content), lambda x: math.inf if x == "inf" else x))
         fields["events"] = tuple(Event.from_json(event) for event in content["events"])
-        fields["notes"] = tuple(fields["notes"])
+        fields["notes"] = tuple(fields.get("notes", ()))
         fields["releases"] = tuple(fields["releases"])
         return cls(**fields)
 
@@ -163,7 +180,7 @@ class Certificate:
         return "\n".join(lines)
 
 
-def _cost(events: Sequence[Event], delta: float, adjacency: Adjacency) -> dict[str, Any]:
+def cost_of(events: Sequence[Event], delta: float, adjacency: Adjacency) -> dict[str, Any]:
     """Epsilon at delta, with rho and mu where they exist and the accountant that applied."""
     mu = mu_of(events)
     sampled = any(event.sampling < 1 for event in events)
@@ -195,8 +212,23 @@ def _map(content: Any, change: Any) -> Any:
 
 
 def read_certificate(text: str) -> Certificate:
-    """Reads a certificate from the text of a `certificate.json`; a clear error if it is not one."""
+    """Reads a certificate from the text of a `certificate.json`; a clear error if it is not one.
+
+    A name that occurs twice in one object, or a number that is none, is refused: two readers might see two contents.
+    """
     try:
-        return Certificate.from_json(json.loads(text))
-    except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+        content = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_number)
+        return Certificate.from_json(content)
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise ValueError("This is not a certificate that privrl wrote; `certificate.json` is damaged.") from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("A name occurs twice.")
+    return found
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(f"{text} is not a number.")

@@ -29,6 +29,7 @@ class _Line:
     ahead: list[float]
     spent: list[float] = field(default_factory=list)
     counted: int = 0
+    skipped: int = 0
     burnt: int = 0
     laws: Counter[tuple[float, float]] = field(default_factory=Counter)
 
@@ -95,6 +96,7 @@ class Ledger:
         if not line.ahead or not count:
             raise OverspentError(f"There is no release of `{name}` left to skip, or none of {list(to)} to come.")
         gain = line.ahead.pop(0) ** 2 / count
+        line.skipped += 1
         for other in others:
             other.ahead[:] = [(mu**2 + gain) ** 0.5 for mu in other.ahead]
 
@@ -175,6 +177,7 @@ class Ledger:
                 "access": line.declared.access,
                 "declared": line.declared.times,
                 "counted": line.counted,
+                "skipped": line.skipped,
                 "burnt": line.burnt,
                 "laws": [
                     {"sensitivity": sensitivity, "scale": scale, "times": times}

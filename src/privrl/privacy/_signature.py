@@ -1,0 +1,67 @@
+"""Ed25519 signatures: who stands behind a certificate.
+
+A pair of keys is made with
+
+    openssl genpkey -algorithm ed25519 -out key.pem
+    openssl pkey -in key.pem -pubout -out public.pem
+"""
+
+import base64
+import binascii
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
+
+_HOW = "Make one with `openssl genpkey -algorithm ed25519 -out key.pem`."
+
+
+class SignatureError(ValueError):
+    """A signature is missing, or is not the one that this key makes for these bytes."""
+
+
+def read_private_key(path: str | Path) -> Ed25519PrivateKey:
+    """The key to sign with, from an unencrypted PEM file (PKCS 8)."""
+    content = Path(path).read_bytes()
+    try:
+        key = load_pem_private_key(content, password=None)
+    except TypeError as error:  # what `cryptography` raises for an encrypted key
+        raise ValueError(
+            f"The private key in `{path}` is encrypted. Decrypt it where nobody else can read it, for example with "
+            "`openssl pkey -in encrypted.pem -out key.pem`, and pass that file."
+        ) from error
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise ValueError(f"`{path}` does not hold a private key in PEM form. {_HOW}") from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise ValueError(f"The private key in `{path}` is not an Ed25519 key. {_HOW}")
+    return key
+
+
+def read_public_key(path: str | Path) -> Ed25519PublicKey:
+    """The key to check a signature with, from a PEM file."""
+    how = "Make it with `openssl pkey -in key.pem -pubout -out public.pem`."
+    try:
+        key = load_pem_public_key(Path(path).read_bytes())
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise ValueError(f"`{path}` does not hold a public key in PEM form. {how}") from error
+    if not isinstance(key, Ed25519PublicKey):
+        raise ValueError(f"The public key in `{path}` is not an Ed25519 key. {how}")
+    return key
+
+
+def sign(content: bytes, key: Ed25519PrivateKey) -> str:
+    """The signature of these bytes, in base64."""
+    return base64.b64encode(key.sign(content)).decode()
+
+
+def verify(content: bytes, signature: str, key: Ed25519PublicKey) -> None:
+    """Refuses a signature that `key`'s owner did not make for these bytes."""
+    if not signature:
+        raise SignatureError("The certificate is not signed.")
+    try:
+        key.verify(base64.b64decode(signature, validate=True), content)
+    except (InvalidSignature, binascii.Error, ValueError) as error:
+        raise SignatureError(
+            "The signature does not fit: the certificate was changed, or somebody else signed it."
+        ) from error
