@@ -154,13 +154,19 @@ def test_nodes_are_standard_and_fixed():
 
 @pytest.mark.parametrize("scale", [0.0, 40.0])
 def test_the_update_is_the_posterior(scale):
-    """Without forgetting and mismatch: precision Sg^-1 + C^T N^-1 C, and the mean that goes with it, in plain NumPy."""
+    """Without forgetting and mismatch: precision Sg^-1 + C^T N^-1 C, and the mean that goes with it, in plain NumPy.
+
+    Also where the people were asked about an older belief than the present one.
+    """
     world = LQ2D()
     task, n, d, H, nb = world.task, 2, 1, 5, 300
     learner = CautiousLQ(task, forgetting=1.0, mismatch=0.0)
     memory, _ = first_plan(learner)
     K = np.array([[0.1, -0.2]])
-    memory = dataclasses.replace(memory, gain=jnp.array(K), belief=Belief(0.1 * jnp.ones((3, 2)), 0.02 * jnp.eye(3)))
+    believed, published = 0.1 * np.ones((3, 2)), np.array([[0.1, 0.0], [0.3, 0.1], [-0.2, 0.1]])
+    surprise = dataclasses.replace(memory.surprise, parameters=jnp.array(published))
+    belief = Belief(jnp.array(believed), 0.02 * jnp.eye(3))
+    memory = dataclasses.replace(memory, gain=jnp.array(K), surprise=surprise, belief=belief)
     y = np.random.default_rng(0).normal(size=(3, 2))
     found = learner._updated(memory, task.first_moment, released(jnp.array(y), scale)["surprises"], jnp.array(nb))
 
@@ -173,7 +179,7 @@ def test_the_update_is_the_posterior(scale):
     N += scale**2 * np.eye(3)
     precision = np.eye(3) / 0.02 + C.T @ np.linalg.solve(N, C)
     np.testing.assert_allclose(found.covariance, np.linalg.inv(precision), rtol=1e-8, atol=1e-14)
-    mean = 0.1 * np.ones((3, 2)) + np.linalg.solve(precision, C.T @ np.linalg.solve(N, y))
+    mean = believed + np.linalg.solve(precision, C.T @ np.linalg.solve(N, y - C @ (believed - published)))
     np.testing.assert_allclose(found.mean, mean, rtol=1e-8, atol=1e-12)
 
 
