@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from privrl.cli._compilation import keep_compiled_programs
 from privrl.cli._options import JsonOption, fresh_seed
 from privrl.cli._output import complain, emit, progress, say, show_table
 from privrl.experiments import DemoSize, Study, check_demo_folder, save_study, sepsis_study, written
@@ -29,6 +30,7 @@ def demo(
 ) -> None:
     """Learn a private treatment policy for sepsis and show what privacy cost: the main job, about a minute."""
     check_demo_folder(out)
+    keep_compiled_programs()
     size = DemoSize.quick(epsilon) if quick else DemoSize(epsilon=epsilon)
     given = {name: value for name, value in (("episodes", episodes), ("seeds", seeds)) if value is not None}
     size = dataclasses.replace(size, **given)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from privrl.cli._compilation import keep_compiled_programs
 from privrl.envs import Env, LQEnv, make
 from privrl.privacy import AbstractPrivatizer, BudgetError
 from privrl.recipes import Family, Recipe, get
@@ -103,7 +104,8 @@ def privatizer_of(
 
 
 def env_of(name: str, arguments: Sequence[str] | None, seed: int | None) -> Env | LQEnv:
-    """The world that the options describe."""
+    """The world that the options describe; whatever is compiled for it is kept for the next time."""
+    keep_compiled_programs()
     given: dict[str, str] = {}
     for argument in arguments or ():
         key, equals, value = argument.partition("=")

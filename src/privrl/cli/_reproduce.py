@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from privrl.cli._compilation import keep_compiled_programs
 from privrl.cli._options import JsonOption, fresh_seed
 from privrl.cli._output import complain, emit, progress, say, show_table
 from privrl.experiments.figures import SEED, Reproduction, check_folder, get, plan
@@ -35,6 +36,7 @@ def reproduce(
         raise ValueError(f"`--jobs` is {jobs}; it must be at least 1.")
     seed = fresh_seed(seed)
     check_folder(chosen, out)
+    keep_compiled_programs()
     with progress(chosen.name, len(plan(chosen, smoke))) as advance:
         done = reproduce_figure(chosen, out, smoke=smoke, seed=seed, jobs=jobs, fresh=fresh, progress=advance)
     if done.changed:
