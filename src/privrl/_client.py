@@ -1,6 +1,5 @@
 """`Client`: one person's device. The trajectory stays here; what leaves is drawn once and kept before it is sent."""
 
-import functools
 import json
 import math
 import os
@@ -87,20 +86,27 @@ class Client:
 
     def _prepared(self, trajectory: Trajectory, broadcast: Broadcast) -> Callable[[], Message]:
         """What draws the message; everything that can go wrong with a record goes wrong before it is called."""
-        plan, ticket = broadcast.plan, broadcast.ticket
-        parts: list[Callable[[], np.ndarray]] = []
-        for name, channel in self._channels.items():
-            reports, label = self._reports[name], (name, ticket)
-            if isinstance(self._source, System):
-                truth = reports.truth(trajectory, plan, ticket)
-                parts.append(functools.partial(reports.randomised, truth, self._source.stream(label)))
-            else:
-                kind, shape = channel.white
-                white = self._source.normal(label, shape) if kind == "normal" else self._source.uniform(label, shape)
-                sent = reports.of_simulation(channel.report(trajectory, plan, jnp.asarray(ticket), jnp.asarray(white)))
-                parts.append(functools.partial(np.copy, sent))
+        plan, ticket, source = broadcast.plan, broadcast.ticket, self._source
         header = broadcast.study, ticket, broadcast.number, broadcast.mac
-        return lambda: Message(*header, tuple(part() for part in parts))
+        if isinstance(source, Seeded):
+            simulated = tuple(self._simulated(name, source, trajectory, broadcast) for name in self._channels)
+            return lambda: Message(*header, simulated)
+        truths = {name: reports.truth(trajectory, plan, ticket) for name, reports in self._reports.items()}
+
+        def draw() -> Message:
+            streams = {name: source.stream((name, broadcast.study.hex(), ticket)) for name in truths}
+            parts = (self._reports[name].randomised(truth, streams[name]) for name, truth in truths.items())
+            return Message(*header, tuple(parts))
+
+        return draw
+
+    def _simulated(self, name: str, source: Seeded, trajectory: Trajectory, broadcast: Broadcast) -> np.ndarray:
+        """A report whose randomness is decided by the key and the ticket."""
+        channel, label = self._channels[name], (name, broadcast.ticket)
+        kind, shape = channel.white
+        white = source.normal(label, shape) if kind == "normal" else source.uniform(label, shape)
+        report = channel.report(trajectory, broadcast.plan, jnp.asarray(broadcast.ticket), white)
+        return self._reports[name].of_simulation(report)
 
     @property
     def certificate(self) -> Certificate:
