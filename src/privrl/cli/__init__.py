@@ -110,8 +110,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         _trace()
         complain(
-            f"privrl failed: {type(error).__name__}. This looks like a mistake in privrl. Set PRIVRL_TRACEBACK=1 and run "
-            "it again to see where; what is printed then may hold values of your data, so look before you share it."
+            f"privrl failed: {type(error).__name__}. This looks like a mistake in privrl. Set PRIVRL_TRACEBACK=1 and "
+            "run it again to see where; what is printed then may hold values of your data: look before you share it."
         )
         return 1
     return 0
