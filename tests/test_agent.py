@@ -15,7 +15,9 @@ import pytest
 from contract import tiny_world
 
 import privrl
+from privrl._certify import certify
 from privrl._run import SimulationKeys
+from privrl.cli import main
 from privrl.privacy import BurntError, Lattice, PairingError, StoreError
 
 ENV = tiny_world(horizon=3)
@@ -136,6 +138,8 @@ def test_real_noise_budget_and_refusals(tmp_path):
         blocks = len(LEARNER.blocks(USERS))
         assert [r["counted"] for r in certificate.releases] == [blocks]
         assert agent.result().report == {"tickets": USERS}
+        verdict = certify(agent.result().certificate, agent.policy)
+        assert verdict.ok, verdict.problems
         shown = store.shown()
         assert shown["spent"] == shown["limits"] == {"releases of transitions": float(blocks)}
         with pytest.raises(StoreError, match="differs in"):
@@ -200,6 +204,12 @@ def test_a_person_more_or_less_is_no_neighbour_online(tmp_path, start):
         privrl.run(env, learner, private, episodes=USERS, key=jax.random.key(0))
     with pytest.raises(PairingError, match="replace-one"):
         privrl.sweep(env, [(learner, private)], episodes=USERS, key=jax.random.key(0))
+
+
+def test_the_command_refuses_it_too(capsys):
+    arguments = ["--env", "riverswim", "--episodes", "20", "--epsilon", "1", "--delta", "1e-5"]
+    assert main(["run", "dp-ucbvi", *arguments, "--adjacency", "add-remove"]) != 0
+    assert "adjacency='replace-one'" in " ".join(capsys.readouterr().err.split())
 
 
 def test_without_a_guarantee_the_relation_does_not_matter():

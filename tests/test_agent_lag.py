@@ -30,7 +30,19 @@ def never(name, index, question):
     raise AssertionError
 
 
-@pytest.mark.parametrize("learner", FINITE + LINEAR, ids=lambda learner: type(learner).__name__)
+@eqx.filter_jit
+def planned(learner, memory, released, seen):
+    return learner.next_plan(memory, released, never, jnp.asarray(seen))
+
+
+QUICK = {"LSVIUCB", "UCBVI"}  # one of each kind in the default suite
+EVERY = [
+    pytest.param(learner, marks=[] if type(learner).__name__ in QUICK else pytest.mark.slow, id=type(learner).__name__)
+    for learner in FINITE + LINEAR
+]
+
+
+@pytest.mark.parametrize("learner", EVERY)
 def test_a_mixed_block_is_summed_as_its_learner_can_read_it(tmp_path, learner):
     """The plan of most people where sums must be of one plan, everybody elsewhere; decided from tickets alone."""
     env, start = (RIVER, privrl.Agent) if learner in FINITE else (LQ, privrl.Controller)
@@ -62,7 +74,7 @@ def test_a_mixed_block_is_summed_as_its_learner_can_read_it(tmp_path, learner):
         (memory, _), (published, _) = agent._plans._made[mixed], agent._plans._made[0]
         memory = learner.acted_on(memory, published, jnp.asarray(1))
         released = dict(agent._plans._released)
-        _, expected = eqx.filter_jit(learner.next_plan)(memory, released, never, jnp.asarray(int(ends[mixed])))
+        _, expected = planned(learner, memory, released, int(ends[mixed]))
         for one, other in zip(jax.tree.leaves(agent._plans[-1]), jax.tree.leaves(expected), strict=True):
             np.testing.assert_allclose(one, other, atol=1e-9)
 
@@ -81,7 +93,7 @@ def test_gram_matrices_are_those_of_the_policy_that_was_played():
     """LSVI-UCB reads a Gram matrix off moments and the policy; of the wrong policy it is another matrix."""
     learner, people = FINITE[0], 400
     released = exactly(learner, {d.name: jnp.zeros(d.statistic.shape) for d in learner.declare(4)})
-    before, _ = learner.next_plan(learner.init(), released, never, jnp.zeros((), int))
+    before, _ = planned(learner, learner.init(), released, 0)
     always = lambda a: TabularPolicy(jnp.zeros((4, 4, 2)).at[:, :, a].set(1.0))  # noqa: E731
     old, new = (eqx.tree_at(lambda m: m.policy, before, always(a)) for a in (1, 0))
     keys = jax.random.split(jax.random.key(0), people)
@@ -90,7 +102,7 @@ def test_gram_matrices_are_those_of_the_policy_that_was_played():
     phi = RIVER.features.of(records.states, records.actions)
     true = jnp.einsum("nhi,nhj->hij", phi, phi)
     for memory, right in ((learner.acted_on(new, old, jnp.zeros((), int)), True), (new, False)):
-        after, _ = learner.next_plan(memory, exactly(learner, totals), never, jnp.asarray(people))
+        after, _ = planned(learner, memory, exactly(learner, totals), people)
         error = float(jnp.abs(after.gram - true).max()) / people
         assert (error < 1e-3) is right, error
 
@@ -98,8 +110,8 @@ def test_gram_matrices_are_those_of_the_policy_that_was_played():
 def test_a_belief_learns_from_answers_to_an_older_question():
     """CautiousLQ: surprises are relative to what was believed and clipped when these people came."""
     learner = LINEAR[0]
-    first, plan = learner.next_plan(
-        learner.init(), exactly(learner, {"surprises": jnp.zeros((2, 1))}), never, jnp.zeros((), int)
+    first, plan = planned(
+        learner, learner.init(), exactly(learner, {"surprises": jnp.zeros((2, 1))}), jnp.zeros((), int)
     )
 
     def after(memory, policy, question, people, seed, acted=None):
@@ -108,7 +120,7 @@ def test_a_belief_learns_from_answers_to_an_older_question():
         (declared,) = learner.declare(4)
         totals = {"surprises": declared.statistic.total(records, question)}
         read = memory if acted is None else learner.acted_on(memory, acted, jnp.zeros((), int))
-        return learner.next_plan(read, exactly(learner, totals), never, memory.seen + people)
+        return planned(learner, read, exactly(learner, totals), memory.seen + people)
 
     second, _ = after(first, plan.policy, plan, 400, 1)
     truth = LQ.system.parameters

@@ -178,7 +178,8 @@ class AbstractAgent(abc.ABC):
 
     def result(self) -> Result:
         """The policy that is out now, the certificate, and how many tickets were handed out."""
-        return Result(self.policy, self.certificate, {"tickets": self.num_arrived})
+        certificate = self.certificate  # catches up, so that the policy is the one of the releases it counts
+        return Result(self._plans[-1].policy, certificate, {"tickets": self.num_arrived})
 
     def _plan_of(self, ticket: Ticket) -> Plan:
         """The plan that a person acts on."""
