@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import shutil
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from privrl.cli import main
-from privrl.privacy._store import ReleaseStore
+from privrl.privacy import ReleaseStore
 
 RAW = 7_423_511_982_345
 
@@ -35,7 +36,9 @@ def path(tmp_path: Path) -> Path:
     with ReleaseStore(path) as store:
         store.open_study({"title": "[bold]stays", "horizon": 20}, {"rho": 0.5, "epsilon": 1.0})
         store.contribute("visits", ["Anna", "Ben"], np.array([[RAW, 0], [0, 1]]))
-        store.append("messages", "Anna", b"in confidence")
+        store.arrive("people", "Anna", at_most=5, content=lambda number: b"")
+        store.reserve_range("tickets", 1000)
+        store.seal("visits")
         store.release("January", "rho", 0.125, lambda: np.zeros((2, 3), np.int64))
         store.release("one number", "rho", 0.0, lambda: np.array(3))
         with contextlib.suppress(InterruptedError):
@@ -54,7 +57,8 @@ def test_json_has_everything_that_is_not_raw(path: Path) -> None:
     assert content["file"] == str(path) and not content["purged"]
     assert content["study"] == {"title": "[bold]stays", "horizon": 20}
     assert content["limits"] == {"epsilon": 1.0, "rho": 0.5} and content["spent"] == {"epsilon": 0.0, "rho": 0.375}
-    assert content["streams"] == {"visits": 2} and content["logs"] == {"messages": 1}
+    assert content["sealed"] == ["visits"]
+    assert (content["queues"], content["ranges"]) == ({"people": 1}, {"tickets": 1000})
     assert [(row["name"], row["status"], row["charge"], row["shape"]) for row in content["releases"]] == [
         ("January", "released", 0.125, [2, 3]),
         ("one number", "released", 0.0, []),
@@ -78,7 +82,21 @@ def test_the_table_has_limits_charges_and_what_was_burnt(path: Path) -> None:
 @pytest.mark.parametrize("options", [(), ("--json",)])
 def test_nothing_raw_is_shown(path: Path, options: tuple[str, ...]) -> None:
     out = call("show", path, *options)[1]
-    assert not [word for word in ("Anna", "Ben", "in confidence", str(RAW), f"{RAW:,}") if word in out]
+    assert not [word for word in ("Anna", "Ben", str(RAW), f"{RAW:,}") if word in out]
+
+
+def test_how_many_were_counted_is_not_shown(tmp_path: Path) -> None:
+    """Two stores that differ in who was counted print the same."""
+    printed = []
+    for people in (0, 1, 701):
+        folder = tmp_path / f"{people}"
+        folder.mkdir()
+        with ReleaseStore(folder / "study.db") as store:
+            if people:
+                store.contribute("visits", [f"{i}" for i in range(people)], np.ones((people, 1), np.int64))
+        with contextlib.chdir(folder):
+            printed.append((call("show", "study.db"), call("show", "study.db", "--json")))
+    assert printed[0] == printed[1] == printed[2]
 
 
 def test_a_store_without_a_study_is_shown(tmp_path: Path) -> None:
@@ -92,24 +110,56 @@ def test_purge_removes_what_is_raw(path: Path, answer: str, options: tuple[str, 
     before = shown(path)
     code, out, err = call("purge", path, *options, answer=answer)
     assert code == 0 and out.strip().startswith("Purged"), err
-    assert shown(path) == before | {"purged": purged, "logs": {}}
+    assert shown(path) == before | {"purged": purged}
     assert "Purged" in call("show", path)[1]
     left = b"".join(file.read_bytes() for file in path.parent.iterdir())
-    assert b"in confidence" not in left and RAW.to_bytes(8, "little") not in left
+    assert RAW.to_bytes(8, "little") not in left
 
 
 @pytest.mark.parametrize("answer", ["n\n", ""])
 def test_purge_asks_first(path: Path, answer: str) -> None:
     code, out, err = call("purge", path, answer=answer)
     assert code == 1 and out.strip() == "" and "accepts nothing new" in err
-    assert not shown(path)["purged"] and shown(path)["logs"] == {"messages": 1}
+    assert not shown(path)["purged"]
 
 
 def test_an_unfinished_purge_is_shown(path: Path) -> None:
-    with contextlib.closing(sqlite3.connect(path)) as database:
-        database.execute("INSERT INTO purges VALUES (1, NULL)")
-        database.commit()
+    class Interrupted(ReleaseStore):
+        def _reached(self, point: str) -> None:
+            if point == "purge:rewritten":
+                raise InterruptedError
+
+    with pytest.raises(InterruptedError), Interrupted(path) as store:
+        store.purge()
     assert "raw bytes may be left" in call("show", path)[1]
+
+
+def test_a_head_is_written_once_and_refuses_an_older_copy(path: Path, tmp_path: Path) -> None:
+    head, copy = tmp_path / "study.head", tmp_path / "copy.db"
+    for command in (("show",), ("purge", "--yes")):
+        code, _, err = call(command[0], path, *command[1:], "--store-head", head)
+        assert code == 2 and "privrl store new-head STORE HEAD" in err
+    assert call("new-head", path, head)[0] == 0
+    code, _, err = call("new-head", path, head)
+    assert code == 2 and "There is a head" in err
+    assert call("show", path, "--store-head", head)[0] == 0
+    shutil.copy(path, copy)
+    assert call("purge", path, "--yes", "--store-head", head)[0] == 0
+    code, out, err = call("show", copy, "--store-head", head)
+    assert (code, out) == (2, "") and "behind its head" in err
+
+
+def test_a_store_that_was_changed_is_explained(path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        (guard,) = database.execute(
+            "SELECT sql FROM sqlite_master WHERE sql LIKE '%a release is not deleted%'"
+        ).fetchone()
+        database.execute(f"DROP TRIGGER {guard.split()[2]}")
+        database.execute("DELETE FROM releases WHERE name = 'January'")
+        database.execute(guard)
+        database.commit()
+    code, out, err = call("show", path)
+    assert (code, out) == (2, "") and "changed by another program" in err and "Traceback" not in err
 
 
 @pytest.mark.parametrize("command", [("show",), ("show", "--json"), ("purge", "--yes")])

@@ -1,6 +1,7 @@
 """Breaks the privacy of a copy of privrl, one line at a time, and sees to it that some test notices.
 
-Each mutation halves noise, doubles or frees a contribution, uses a key twice, or draws a release again.
+Each mutation halves noise, doubles or frees a contribution, uses a key twice, draws a release again, or lets one person's
+record move another.
 `docs/mutations.md` lists which test notices which.
 """
 
@@ -94,7 +95,7 @@ NOISE = (
     ),
     Mutation(
         "noise of a local message halved",
-        "privacy/_channels.py",
+        "privacy/_local_channels.py",
         "contribution(record, question) + law.scaled(white)",
         "contribution(record, question) + law.scaled(white) / 2",
         "privacy/test_channels.py",
@@ -267,19 +268,53 @@ KEYS = (
 REDRAWN = (
     Mutation(
         "a kept release drawn again",
-        "privacy/_store.py",
-        "if stored is not None and stored[1] is not None:\n            return _integers(*stored)",
+        "privacy/_store_releases.py",
+        "if stored is not None and stored[1] is not None:\n            return integers(*stored)",
         "if stored is not None and stored[1] is not None:\n            return draw()",
         "privacy/test_store.py",
     ),
     Mutation(
         "a burnt release drawn again",
-        "privacy/_store.py",
+        "privacy/_store_releases.py",
         'elif self.after_crash == "burn":',
         "elif False:",
         "privacy/test_store.py",
     ),
-    Mutation("a second report", "_federate.py", "        self._reported = True\n", "", "test_federate.py"),
+    Mutation(
+        "a second report",
+        "_client.py",
+        "        kept = self._store.value(name)\n",
+        "        kept, name = None, f'{name} {id(self)}'\n",
+        "test_client.py",
+    ),
+    Mutation(
+        "the noise of a real report left out",
+        "privacy/_reports.py",
+        "if self._lattice.noise else truth",
+        "if not self._lattice.noise else truth",
+        "privacy/test_reports.py",
+    ),
+    Mutation(
+        "rows that were changed behind the chain",
+        "privacy/_store_file.py",
+        "            _store_chain.verified(self.read, str(self.path))",
+        "            pass",
+        "privacy/test_store_chain.py",
+    ),
+    Mutation(
+        "an older copy put back",
+        "privacy/_store_file.py",
+        "if kept is not None and kept != self._link(kept.number):",
+        "if False:",
+        "privacy/test_store_chain.py",
+    ),
+    Mutation(
+        "a contribution to a sealed stream",
+        "privacy/_store_sums.py",
+        "if self.sealed(stream) or",
+        "if False or",
+        "privacy/test_store_queues.py",
+    ),
     Mutation(
         "more releases than declared",
         "privacy/_ledger.py",
@@ -289,9 +324,55 @@ REDRAWN = (
     ),
 )
 
+PLACES = (
+    Mutation(
+        "a block closes when everybody has finished",
+        "_arrivals.py",
+        "return self._now() >= closing or",
+        "return self._store.count(self.stream(block, last)) == self.size(block) or self._now() >= closing or",
+        "test_agent_arrivals.py",
+    ),
+    Mutation(
+        "people enter blocks as they end",
+        "_agent.py",
+        "(self._arrivals.block(ticket), ticket.plan)",
+        "(self._plans.closed, ticket.plan)",
+        "test_agent_arrivals.py",
+    ),
+    Mutation(
+        "a late record counted",
+        "_agent.py",
+        'scope="people", closed=closed)',
+        'scope="people")',
+        "test_agent_arrivals.py -k transaction",
+    ),
+    Mutation(
+        "a clock set back opens a block",
+        "_arrivals.py",
+        "or self._store.sealed(self.stream(block, last))",
+        "",
+        "test_agent_arrivals.py",
+    ),
+    Mutation(
+        "somebody steered by a newer plan than the one that they answer to",
+        "_agent.py",
+        "return self._plans[ticket.plan]",
+        "return self._plans[-1]",
+        "test_agent_lag.py -k stay",
+    ),
+    Mutation(
+        "add-remove online",
+        "_study.py",
+        'if privatizer.adjacency != "replace-one"',
+        'if privatizer.adjacency == "never"',
+        "test_agent.py -k neighbour",
+    ),
+)
+ALL = (*NOISE, *CONTRIBUTIONS, *KEYS, *REDRAWN, *PLACES)
+
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mutation", [*NOISE, *CONTRIBUTIONS, *KEYS, *REDRAWN], ids=lambda m: m.name.replace(" ", "-"))
+@pytest.mark.parametrize("mutation", ALL, ids=lambda m: m.name.replace(" ", "-"))
 def test_some_test_fails(mutation: Mutation, tmp_path: Path) -> None:
     package = tmp_path / "privrl"
     shutil.copytree(ROOT / "src" / "privrl", package, ignore=shutil.ignore_patterns("__pycache__"))
@@ -310,7 +391,7 @@ def test_some_test_fails(mutation: Mutation, tmp_path: Path) -> None:
 
 def test_the_list_is_up_to_date(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "mutations.md").read_text()
-    for mutation in (*NOISE, *CONTRIBUTIONS, *KEYS, *REDRAWN):
+    for mutation in ALL:
         assert f"| {mutation.name} | `{mutation.file}` |" in page
         (tmp_path / mutation.file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / "src" / "privrl" / mutation.file, tmp_path / mutation.file)

@@ -1,30 +1,34 @@
-"""A server that dies again and again while clients report: nothing acknowledged is lost, nothing is counted twice.
+"""Servers that die again and again while clients report: nothing acknowledged is lost, nothing is counted twice.
 
 Deaths inside one process (an exception at every point of the store's protocol) are many and cheap; real processes that
-are killed by the operating system while a message is on its way are few here and two hundred in the slow test.
+are killed by the operating system while a message is on its way, and several of them on one store, are few here and two
+hundred in the slow test.
 """
 
+import contextlib
+import dataclasses
 import os
 import random
 import struct
 import subprocess
 import sys
+import threading
 import time
 
+import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from contract import tiny_world
 
 import privrl
-from privrl._federate import Broadcast, Message, MessageError
+from privrl._wire import Broadcast, Message, MessageError
 from privrl.privacy import ReleaseStore
 
 ENV = tiny_world()
 LEARNER = privrl.UCBVI(ENV.rewards, ENV.horizon, first_block=10, growth=1.3)
 LOCAL = privrl.Local(epsilon=1.0)
-POINTS = ["append:begun", "append:written", "append:committed"]
+POINTS = [f"{what}:{when}" for what in ("contribute", "range", "fact") for when in ("begun", "written", "committed")]
 
 
 class Fatal(BaseException):
@@ -46,91 +50,127 @@ class Mortal(ReleaseStore):
                 raise Fatal(where)
 
 
+class CountsFirst(ReleaseStore):
+    """Broken: acknowledges a report that it counts with the next one."""
+
+    late, told = None, frozenset()
+
+    def contribute(self, stream, keys, units, **options):
+        if keys[0] in self.told:
+            return np.zeros(1, bool)
+        if self.late is not None:
+            super().contribute(*self.late[0], **self.late[1])
+        self.late, self.told = ((stream, keys, units), options), self.told | {keys[0]}
+        return np.ones(1, bool)
+
+
+class ForgetsTickets(ReleaseStore):
+    """Broken: what was counted before is counted again."""
+
+    def contribute(self, stream, keys, units, **options):
+        return super().contribute(stream, [os.urandom(8).hex() for _ in keys], units, **options)
+
+
+rollout = eqx.filter_jit(ENV.rollout)
+
+
 def people(broadcast, index):
     """One person's message to a broadcast, in bytes."""
-    trajectory = ENV.rollout(broadcast.plan.policy, jax.random.fold_in(jax.random.key(2), index))
-    return privrl.Client(LEARNER, LOCAL).report(trajectory, broadcast).to_bytes()
+    trajectory = rollout(broadcast.plan.policy, jax.random.fold_in(jax.random.key(2), index))
+    client = privrl.Client(LEARNER, LOCAL, key=jax.random.fold_in(jax.random.key(3), index))
+    return client.report(trajectory, broadcast).to_bytes()
 
 
 def spoiled(content, rng):
-    """Messages that must change nothing: damaged, cut, too long, not finite, for a ticket of another study."""
+    """Messages that must change nothing: damaged, cut, too long, not finite, forged, of another study."""
     message = Message.from_bytes(content)
     damaged = bytearray(content)
     damaged[rng.randrange(len(damaged))] ^= 1 + rng.randrange(255)
-    return [
-        bytes(damaged),
-        content[: rng.randrange(len(content))],
-        content + b"\0",
-        bytes(10_000),
-        Message(message.study, message.ticket, message.plan, (np.array([np.inf]),)).to_bytes(),
-        Message(message.study, message.ticket, message.plan, (np.array([99]),)).to_bytes(),
-        Message(message.study, message.ticket + 10**6, message.plan, message.parts).to_bytes(),
-        Message(bytes(16), message.ticket, message.plan, message.parts).to_bytes(),
+    other = [
+        dataclasses.replace(message, parts=(np.array([np.inf]),)),
+        dataclasses.replace(message, parts=(np.array([99]),)),
+        dataclasses.replace(message, ticket=message.ticket + 1),
+        dataclasses.replace(message, plan=message.plan + 1),
+        dataclasses.replace(message, mac=bytes(16)),
+        dataclasses.replace(message, study=bytes(16)),
     ]
+    cut = content[: rng.randrange(len(content))]
+    return [bytes(damaged), cut, content + b"\0", bytes(10_000), *(wrong.to_bytes() for wrong in other)]
 
 
 def check_books(path, num_users, acknowledged, sent):
     """What a new server counts: every acknowledged message, none twice, and nothing that nobody sent."""
     with ReleaseStore(path) as store:
-        kept = {int(key): content for _, key, content in store.read("messages")}
         server = privrl.Server(LEARNER, LOCAL, num_users=num_users, store=store)
         again = privrl.Server(LEARNER, LOCAL, num_users=num_users, store=store)
-    assert acknowledged <= kept.keys()
-    assert all(sent[ticket] == content for ticket, content in kept.items())
-    assert server.num_reports == len(kept)
-    # All that was ever counted: what is in the memory of the channel, and what is still in the open block.
-    counted = server._memories["transitions"][0] + server._totals["transitions"][0]
-    channel = server._channels["transitions"]
-    expected = np.zeros(channel.statistic.shape)
-    for content in kept.values():
-        message = Message.from_bytes(content)
-        report = jnp.asarray(channel.checked(message.parts[0]))
-        expected += np.asarray(channel.decode(report, server._plans[message.plan], jnp.asarray(message.ticket))[0])
-    np.testing.assert_array_equal(counted, expected)
-    for one, two in zip(server._plans, again._plans, strict=True):
-        np.testing.assert_array_equal(one.policy.probabilities, two.policy.probabilities)
+        assert server.num_reports == again.num_reports == len(acknowledged)
+        for ticket in acknowledged:
+            assert not server.absorb(sent[ticket])
+        reports = server._reports["transitions"]
+        expected = np.zeros(reports.length, np.int64)
+        for ticket in acknowledged:
+            message = Message.from_bytes(sent[ticket])
+            expected += reports.units(message.parts[0], server._plans[message.plan], ticket)
+        blocks = [store.total(f"block {t}") for t in range(len(server._plans._ends) - 1)]
+        np.testing.assert_array_equal(sum(total for total in blocks if total is not None), expected)
+        for one, two in zip(server._plans._plans, again._plans._plans, strict=True):
+            np.testing.assert_array_equal(one.policy.probabilities, two.policy.probabilities)
     return server
 
 
-def test_deaths_at_every_point_of_the_protocol(tmp_path):
-    rng, path, num_users, wanted = random.Random(0), tmp_path / "s.db", 60, 20
+def die_again_and_again(path, num_users, wanted, kind=Mortal):
+    """One server after another on a mortal store until everybody has reported."""
+    rng = random.Random(0)
     sent: dict[int, bytes] = {}
     acknowledged: set[int] = set()
     pending: bytes | None = None
-    deaths = lives = refused = 0
+    died = []
     while len(acknowledged) < num_users:
-        lives += 1
-        mortal = Mortal(path, rng.choice(POINTS) if deaths < wanted else None, 1 + rng.randrange(5))
+        point = POINTS[len(died) % len(POINTS)] if len(died) < wanted else None
         try:
-            with mortal as store:
+            often = 3 if point is not None and point.startswith("contribute") else 1
+            with kind(path, point, 1 + rng.randrange(often)) as store:
                 server = privrl.Server(LEARNER, LOCAL, num_users=num_users, store=store)
                 while len(acknowledged) < num_users:
                     if pending is None:
                         broadcast = server.broadcast()
+                        assert broadcast.ticket not in sent
                         pending = people(broadcast, broadcast.ticket)
                         sent[broadcast.ticket] = pending
-                    ticket = Message.from_bytes(pending).ticket
-                    before = server.num_reports, np.asarray(server._totals["transitions"][0])
+                    before = server.num_reports
                     for wrong in spoiled(pending, rng):
                         with pytest.raises(MessageError):
                             server.absorb(wrong)
-                        refused += 1
-                    assert server.num_reports == before[0]
-                    np.testing.assert_array_equal(server._totals["transitions"][0], before[1])
-                    if ticket in server._absorbed:  # it was kept by a server that died before it could say so
-                        with pytest.raises(MessageError, match="already reported"):
-                            server.absorb(pending)
-                    else:
-                        server.absorb(pending)
-                    acknowledged.add(ticket)
-                    with pytest.raises(MessageError, match=r"already reported|All 60"):
-                        server.absorb(pending)
+                    assert server.num_reports == before
+                    server.absorb(pending)  # new, or kept by a server that died before it could say so
+                    assert not server.absorb(pending)
+                    acknowledged.add(Message.from_bytes(pending).ticket)
                     pending = None
-        except Fatal:
-            deaths += 1
-    assert deaths == wanted and lives == wanted + 1 and refused > 8 * num_users - 1
-    server = check_books(path, num_users, acknowledged, sent)
-    assert server.num_reports == num_users == len(acknowledged)
+        except Fatal as death:
+            died.append(str(death))
+            if point is not None and point.startswith("range"):
+                pending = None  # no ticket was handed out
+    return sent, acknowledged, died
+
+
+def all_of_it(path, num_users, wanted, kind=Mortal):
+    sent, acknowledged, died = die_again_and_again(path, num_users, wanted, kind)
+    check_books(path, num_users, acknowledged, sent)
+    return died
+
+
+def test_deaths_at_every_point_of_the_protocol(tmp_path):
+    died = all_of_it(tmp_path / "s.db", num_users=60, wanted=18)
+    assert len(died) == 18 and set(died) == set(POINTS)
+
+
+@pytest.mark.parametrize("broken", [CountsFirst, ForgetsTickets])
+def test_broken_stores_are_caught(tmp_path, broken):
+    class Both(broken, Mortal):
+        pass
+
+    with pytest.raises((AssertionError, MessageError)):  # a report is lost or counted twice, or one is refused for it
+        all_of_it(tmp_path / "s.db", num_users=30, wanted=9, kind=Both)
 
 
 # ------------------------------------------------------------------------------------------------- real processes
@@ -171,7 +211,10 @@ class Process:
         self.inner = subprocess.Popen(
             [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
         )
+
+    def ready(self):
         assert self.receive() == b"ready"
+        return self
 
     def send(self, content):
         assert self.inner.stdin is not None
@@ -191,7 +234,66 @@ class Process:
         self.inner.wait()
         for pipe in (self.inner.stdin, self.inner.stdout):
             assert pipe is not None
-            pipe.close()
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+
+
+def take_part(process, share, sent, acknowledged, tickets):
+    """One stream of devices that talk to one of the servers until their share has reported or the study is over."""
+    for _ in range(share):
+        reply = process.ask()
+        if reply.startswith(b"refused: All"):
+            return
+        broadcast = Broadcast.from_bytes(reply, LEARNER, LOCAL)
+        tickets.append(broadcast.ticket)
+        sent[broadcast.ticket] = people(broadcast, broadcast.ticket)
+        reply = process.ask(sent[broadcast.ticket])
+        if reply == b"kept":
+            acknowledged.add(broadcast.ticket)
+            assert process.ask(sent[broadcast.ticket]) == b"kept"
+        else:
+            assert reply.startswith(b"refused: All"), reply
+
+
+def several_at_once(tmp_path, number, num_users):
+    path = tmp_path / "s.db"
+    sent: dict[int, bytes] = {}
+    acknowledged: set[int] = set()
+    tickets: list[int] = []
+    processes = [Process(path, num_users, tmp_path / "cache") for _ in range(number)]
+    failures: list[BaseException] = []
+
+    def stream(process):
+        try:
+            take_part(process, num_users, sent, acknowledged, tickets)
+        except BaseException as error:
+            failures.append(error)
+
+    try:
+        for process in processes:
+            process.ready()
+        threads = [threading.Thread(target=stream, args=(process,)) for process in processes]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        for process in processes:
+            process.kill()
+    assert not failures, failures
+    assert len(set(tickets)) == len(tickets)
+    assert len({ticket // 1_000 for ticket in tickets}) == number  # every process has its own range
+    assert len(acknowledged) == num_users
+    check_books(path, num_users, acknowledged, sent)
+
+
+def test_two_processes_on_one_store(tmp_path):
+    several_at_once(tmp_path, 2, num_users=60)
+
+
+@pytest.mark.slow
+def test_four_processes_on_one_store(tmp_path):
+    several_at_once(tmp_path, 4, num_users=400)
 
 
 def killed_again_and_again(tmp_path, num_users, kills):
@@ -200,28 +302,24 @@ def killed_again_and_again(tmp_path, num_users, kills):
     acknowledged: set[int] = set()
     pending: list[bytes] = []
     for life in range(kills + 1):
-        server = Process(path, num_users, tmp_path / "cache")
+        server = Process(path, num_users, tmp_path / "cache").ready()
         try:
             quota = rng.randrange(1, 2 * num_users // (kills + 1)) if life < kills else num_users
             while len(acknowledged) < num_users and quota > 0:
                 quota -= 1
                 if not pending:
                     broadcast = Broadcast.from_bytes(server.ask(), LEARNER, LOCAL)
+                    assert broadcast.ticket not in sent
                     sent[broadcast.ticket] = people(broadcast, broadcast.ticket)
                     pending.append(sent[broadcast.ticket])
                 if quota == 0 and life < kills:  # die with this one on its way
                     server.send(pending[0])
                     time.sleep(rng.uniform(0, 0.01))
                     break
-                reply = server.ask(pending[0])
-                assert reply == b"kept" or b"already reported" in reply
+                assert server.ask(pending[0]) == b"kept"
                 acknowledged.add(Message.from_bytes(pending.pop()).ticket)
         finally:
             server.kill()
-        with ReleaseStore(path) as store:
-            kept = {int(key): content for _, key, content in store.read("messages")}
-        assert acknowledged <= kept.keys()
-        assert all(sent[ticket] == content for ticket, content in kept.items())
     check_books(path, num_users, acknowledged, sent)
     assert len(acknowledged) == num_users
 

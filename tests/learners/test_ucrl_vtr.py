@@ -186,19 +186,21 @@ def test_the_certificate_of_the_published_noise_shows_both_epsilons():
         privrl.run(env, privrl.learners.UCBVI(env.rewards, H), wrong, episodes=5, key=jax.random.key(0))
 
 
-def test_one_message_goes_from_client_to_server():
+def test_one_message_goes_from_client_to_server(tmp_path):
     """With noise on a lattice from the operating system; what arrives is near the term."""
     env, local = tiny_world(), privrl.Local(epsilon=8.0, delta=1e-5)
     learner = UCRLVTR(env.rewards, H, first_block=1)
     server = privrl.Server(learner, local, num_users=2)
     broadcast = server.broadcast()
-    client = privrl.Client(learner, local)
+    client = privrl.Client(learner, local, store=tmp_path / "device.db")
     record = env.rollout(broadcast.plan.policy, jax.random.key(3))
     message = client.report(record, privrl.Broadcast.from_bytes(broadcast.to_bytes(), learner, local))
     server.absorb(message.to_bytes())
     (declared,) = learner.declare(1)
     scale = declared.statistic.l2("replace-one") / gdp_mu(8.0, 1e-5)
-    noise = (message.parts[0] - np.asarray(declared.statistic.contribution(record, broadcast.plan))) / scale
+    reports = local.channel(declared, local.calibrate((declared,))).reports()
+    sent, _ = reports.totals(reports.units(message.parts[0], broadcast.plan, broadcast.ticket))
+    noise = np.asarray(sent - declared.statistic.contribution(record, broadcast.plan)) / scale
     n = noise.size
     assert abs((noise**2).sum() - n) < 4.5 * math.sqrt(2 * n)  # chi-squared
     assert server.num_reports == 1 and server.result().certificate.epsilon <= 8.0
