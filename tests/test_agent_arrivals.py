@@ -19,7 +19,7 @@ from test_agent import PRIVATE, some
 
 import privrl
 from privrl.mdp import Trajectory
-from privrl.privacy import PairingError, ReleaseStore
+from privrl.privacy import PairingError, ReleaseStore, StoreError
 
 ENV = tiny_world(horizon=3)
 LEARNER = privrl.UCBVI(ENV.rewards, 3, first_block=2, growth=1.5)
@@ -171,6 +171,14 @@ def test_blocks_plans_and_sums_follow_from_arrivals_alone(tmp_path_factory, scri
     The expected sums are made of each person's own record, their own moment of ending and the arrivals: that they agree
     says that no person's stay moves, delays or drops another.
     """
+    script = [(passed, event, user, some(record)) for passed, event, user, record in script]
+    play(tmp_path_factory.mktemp("agent") / "s.db", script, Clock(), handles)
+
+
+@pytest.mark.slow
+@settings(max_examples=300)
+@given(script=st.lists(EVENT, min_size=12, max_size=60), handles=st.integers(1, 4))
+def test_longer_stories(tmp_path_factory, script, handles):
     script = [(passed, event, user, some(record)) for passed, event, user, record in script]
     play(tmp_path_factory.mktemp("agent") / "s.db", script, Clock(), handles)
 
@@ -379,6 +387,20 @@ def test_in_fixed_order_nobody_begins_before_their_plan_is_out(store):
         agent.begin_episode("carl")
     agent.end_episode(anna, some(1))
     assert agent.begin_episode("carl") == privrl.Ticket(2, 1)
+
+
+def test_after_a_purge_plans_and_certificate_are_still_there(store, clock):
+    agent = live(store, clock)
+    for person in range(USERS):
+        agent.end_episode(agent.begin_episode(person), some(person))
+    clock.time = PATIENCE
+    before = agent.result()
+    store.purge()
+    after = live(store, clock)
+    np.testing.assert_array_equal(after.policy.probabilities, before.policy.probabilities)
+    assert after.result().certificate == before.certificate
+    with pytest.raises(StoreError, match="purge"):
+        after.begin_episode("anna")
 
 
 @pytest.mark.parametrize("arrivals", [{"patience": datetime.timedelta(minutes=2)}, {"fixed_order": True}])

@@ -1,8 +1,7 @@
 """Breaks the privacy of a copy of privrl, one line at a time, and sees to it that some test notices.
 
-Each mutation halves noise, doubles or frees a contribution, uses a key twice, draws a release again, or lets one person's
-record move another.
-`docs/mutations.md` lists which test notices which.
+Each mutation halves noise, doubles or frees a contribution, uses a key twice, draws a release again, or lets one
+person's record move another. `docs/mutations.md` lists which test notices which.
 """
 
 import os
