@@ -15,7 +15,9 @@ from privrl.audit._bounds import (
 )
 from privrl.audit._differencing import DifferencingReport, differencing, reads_agree, restart_agrees
 from privrl.audit._empirical import bound_of, lower_bound, lower_bounds
+from privrl.audit._findings import Finding
 from privrl.audit._one_run import OneRunReport, one_run
+from privrl.audit._protocol import protocol_attacks
 from privrl.audit._report import AuditReport, plot
 from privrl.audit._sensitivity import Sensitivity, sensitivities
 from privrl.audit._theorem_4 import Theorem4, lemma_10_bound, theorem_4
@@ -24,6 +26,7 @@ from privrl.audit._worlds import tiny_world
 __all__ = [
     "AuditReport",
     "DifferencingReport",
+    "Finding",
     "OneRunReport",
     "Sensitivity",
     "Theorem4",
@@ -41,6 +44,7 @@ __all__ = [
     "one_run",
     "one_run_epsilon",
     "plot",
+    "protocol_attacks",
     "rate_bounds",
     "reads_agree",
     "restart_agrees",

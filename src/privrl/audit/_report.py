@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from privrl.audit._findings import Finding
 from privrl.audit._sensitivity import Sensitivity
 
 Bound = Literal["Gaussian DP", "Clopper-Pearson"]
@@ -33,6 +34,7 @@ class AuditReport:
         loss_mean, loss_variance: of the privacy loss, the log-likelihood ratio of the true world to the other, over the
             runs of both worlds: mu^2/2 and mu^2 if the noise is what it says.
         sensitivities: the worst pairs found for every release.
+        attacks: what the attacks on the protocol found (`protocol_attacks`).
         notes: what was run, in words.
     """
 
@@ -49,13 +51,15 @@ class AuditReport:
     loss_mean: float = 0.0
     loss_variance: float = 0.0
     sensitivities: tuple[Sensitivity, ...] = ()
+    attacks: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = field(default=())
     seconds: float = 0.0
 
     @property
     def broken(self) -> bool:
-        """Whether exact accounting is refuted: by the attack, or by a pair of records beyond a declared sensitivity."""
-        return self.epsilon_lower > self.epsilon_exact * (1 + 1e-9) or any(s.broken for s in self.sensitivities)
+        """Whether the guarantee is refuted: by the bound, by two records beyond a sensitivity, or by the protocol."""
+        beyond = self.epsilon_lower > self.epsilon_exact * (1 + 1e-9)
+        return beyond or any(s.broken for s in self.sensitivities) or any(found.broken for found in self.attacks)
 
     @property
     def claim_refuted(self) -> bool:
@@ -64,7 +68,11 @@ class AuditReport:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; infinities are written as the string "inf"."""
-        content = asdict(self) | {"sensitivities": [s.to_json() for s in self.sensitivities], "broken": self.broken}
+        content = asdict(self) | {
+            "sensitivities": [s.to_json() for s in self.sensitivities],
+            "attacks": [finding.to_json() for finding in self.attacks],
+            "broken": self.broken,
+        }
         return {k: "inf" if isinstance(v, float) and math.isinf(v) else v for k, v in content.items()}
 
     def __str__(self) -> str:
@@ -83,9 +91,11 @@ class AuditReport:
             )
         lines.extend(
             f"  sensitivity {s.release}: found {s.found:.4g} of {s.declared:.4g} declared ({s.ratio:.3f}), "
-            f"{s.norm.upper()}, {s.adjacency}{' BROKEN' if s.broken else ''}"
+            f"{s.norm.upper()}, {s.adjacency}{', in whole numbers' if s.arithmetic == 'lattice' else ''}"
+            f"{' BROKEN' if s.broken else ''}"
             for s in self.sensitivities
         )
+        lines.extend(f"  attack      {finding}" for finding in self.attacks)
         lines.extend(f"  note        {note}" for note in self.notes)
         return "\n".join(lines)
 

@@ -1,8 +1,10 @@
 """`privrl audit`: try to break a recipe's claim, or see what a broken one looks like."""
 
+import dataclasses
 import json as json_module
 import multiprocessing
 import os
+import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +12,7 @@ from typing import Annotated, Any
 import jax
 import typer
 
-from privrl.audit import AuditReport, known_bad, lower_bound, plot
+from privrl.audit import AuditReport, known_bad, lower_bound, plot, protocol_attacks
 from privrl.cli._options import DeltaOption, EpsilonOption, JsonOption, RhoOption, fresh_seed
 from privrl.cli._output import emit, progress, say, show_table, waiting
 from privrl.recipes import get, recipes
@@ -38,7 +40,7 @@ def audit(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Attack a recipe and prove how large its epsilon is, at least.
+    """Attack a recipe and prove how large its epsilon is, at least; and attack how it makes its releases.
 
     A bound below the claim proves nothing; a bound above it proves the claim false, and the command fails. Without a
     budget, epsilon is 1 and delta 1e-5.
@@ -84,8 +86,11 @@ def _attack(name: str, seed: int, settings: dict[str, Any]) -> AuditReport:
     """One recipe; each has randomness of its own, whichever others are attacked."""
     key = jax.random.fold_in(jax.random.key(seed), list(recipes).index(name))
     private = get(name).trust != "none"
-    budget = {} if private else {"epsilon": None, "delta": None, "rho": None}
-    return lower_bound(name, key=key, **(settings | budget))
+    budget = {name: settings[name] if private else None for name in ("epsilon", "delta", "rho")}
+    started = time.perf_counter()
+    found = protocol_attacks(name, key=jax.random.fold_in(key, 1), **budget)
+    report = lower_bound(name, key=key, **(settings | budget))
+    return dataclasses.replace(report, attacks=found, seconds=time.perf_counter() - started)
 
 
 def _all(names: list[str], seed: int, settings: dict[str, Any], jobs: int) -> list[AuditReport]:
@@ -126,12 +131,16 @@ def _table(reports: list[AuditReport]) -> None:
             f"{report.epsilon_exact:.3g}",
             f"{report.epsilon_lower:.3g}",
             report.bound,
+            f"{sum(finding.tried for finding in report.attacks):,}" if report.attacks else "-",
             "BROKEN" if report.broken else "",
         )
         for report in reports
     ]
-    columns = ("recipe", "claimed", "exact", "audited, at least", "bound", "verdict")
-    show_table(f"epsilon, {reports[0].trials:,} runs of each world", columns, rows)
+    columns = ("recipe", "claimed", "exact", "audited, at least", "bound", "protocol", "verdict")
+    show_table(f"epsilon, {reports[0].trials:,} runs of each world; comparisons of the protocol", columns, rows)
+    for report in reports:
+        for line in (line for finding in report.attacks for line in finding.found):
+            say(f"{report.recipe}: {line}.")
 
 
 def _write(out: Path, content: Any) -> None:

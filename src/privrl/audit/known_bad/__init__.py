@@ -15,9 +15,12 @@ from privrl.audit.known_bad import (
     _floating_point,
     _functional_attacks,
     _local_messages,
+    _mirrored,
     _noise_reuse,
     _printed_lq,
+    _protocols,
     _sensitivity,
+    _stores,
 )
 from privrl.audit.known_bad._case import Audited, Case
 
@@ -29,6 +32,9 @@ CASES: tuple[Case, ...] = (
     *_contributions.CASES,
     *_functional_attacks.CASES,
     *_floating_point.CASES,
+    *_mirrored.CASES,
+    *_protocols.CASES,
+    *_stores.CASES,
 )
 
 

@@ -1,0 +1,27 @@
+"""What an attack on the protocol found: on how releases are made, not on how much noise is in them."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One attack: its name, how many comparisons it made, and everything that it found, in words.
+
+    Nothing found proves nothing; each line that was found is a break, whatever the noise.
+    """
+
+    attack: str
+    tried: int
+    found: tuple[str, ...] = ()
+
+    @property
+    def broken(self) -> bool:
+        return bool(self.found)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"found": list(self.found), "broken": self.broken}
+
+    def __str__(self) -> str:
+        lines = [f"{self.attack}: {'BROKEN' if self.broken else 'nothing found'} ({self.tried:,} comparisons)"]
+        return "\n".join([*lines, *(f"    {line}" for line in self.found)])
