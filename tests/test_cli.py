@@ -162,18 +162,15 @@ def fitted(table: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[
 
 def test_fit_on_a_table_then_certify_then_use_without_the_data(fitted: tuple[dict[str, Any], Path]) -> None:
     content, out = fitted
-    assert (content["users"], content["episodes"], content["unit"]) == (150, 300, "unit_id")
-    assert "value" not in content and content["seed"] is None
+    assert (content["users"], content["unit"]) == (150, "unit_id")
+    assert not {"value", "episodes", "seconds"} & set(content) and content["seed"] is None
     assert "operating system" in content["certificate"]["noise_source"]
     assert content["certificate"]["bounds"]["episodes per unit"] == 2
     assert sorted(path.name for path in out.iterdir()) == ["certificate.json", "policy.npz", "report.json"]
     loaded = privrl.Result.load(out)
     assert loaded.policy.probabilities.shape == (4, 3, 2)
     assert 0 <= loaded.policy.action(state=2, step=0) < 2
-    checked = call("certify", out, "--json").json()
-    assert checked["matches"] is True and checked["problems"] == []
-    assert checked["recomputed"] == pytest.approx(checked["epsilon"])
-    assert call("certify", out).code == 0
+    assert call("certify", out, "--json").json()["ok"] is True
 
 
 def test_a_saved_report_holds_only_public_sizes(fitted: tuple[dict[str, Any], Path], tmp_path: Path) -> None:
@@ -212,58 +209,6 @@ def test_a_large_delta_is_warned_about() -> None:
     arguments = ("fit", "env:riverswim", *RIVER, "--recipe", "dp-apvi", "--epsilon", "1", "--episodes", "50")
     assert "Warning: `delta`" in call(*arguments, "--delta", "0.1", "--json").err
     assert "Warning" not in call(*arguments, "--delta", "1e-3", "--json").err
-
-
-# --------------------------------------------------------------------------------------------------- certify
-
-
-def tampered(source: Path, target: Path, change: Any) -> Path:
-    target.mkdir()
-    content = json.loads((source / "certificate.json").read_text())
-    change(content)
-    (target / "certificate.json").write_text(json.dumps(content))
-    return target
-
-
-@pytest.mark.parametrize(
-    ("change", "complaint"),
-    [
-        (lambda c: c.update(epsilon=c["epsilon"] / 2), "`epsilon`"),
-        (lambda c: c.update(delta=c["delta"] / 100), "`epsilon`"),
-        (lambda c: c.update(mu=c["mu"] * 0.9), "`mu`"),
-        (lambda c: c.update(rho=c["rho"] * 0.9), "`rho`"),
-        (lambda c: c["events"].pop(), "altered"),
-        (lambda c: c["events"][0].update(parameter=c["events"][0]["parameter"] / 2), "altered"),
-        (lambda c: c["releases"][0]["laws"][0].update(scale=c["releases"][0]["laws"][0]["scale"] / 2), "altered"),
-        (lambda c: c["releases"][0].pop("laws"), "damaged"),
-    ],
-    ids=["epsilon", "delta", "mu", "rho", "event removed", "event cheaper", "less noise", "no laws"],
-)
-def test_certify_finds_a_changed_certificate(
-    fitted: tuple[dict[str, Any], Path], tmp_path: Path, change: Any, complaint: str
-) -> None:
-    folder = tampered(fitted[1], tmp_path / "changed", change)
-    called = call("certify", folder)
-    assert called.code == 1
-    assert complaint in called.err
-    assert "agrees" not in called.out
-    content = json.loads(call("certify", folder, "--json").out)
-    assert content["matches"] is False and content["problems"]
-
-
-def test_certify_refuses_what_is_no_certificate(tmp_path: Path) -> None:
-    assert call("certify", tmp_path).code == 2
-    (tmp_path / "certificate.json").write_text("{not json")
-    called = call("certify", tmp_path)
-    assert called.code == 2 and "damaged" in called.err
-
-
-def test_certify_accepts_an_honest_infinity(tmp_path: Path) -> None:
-    arguments = ("fit", "env:riverswim", *RIVER, "--recipe", "apvi", "--episodes", "50", "--out", tmp_path / "plain")
-    assert call(*arguments).code == 0
-    assert call("certify", tmp_path / "plain", "--json").json()["recomputed"] == "inf"
-    folder = tampered(tmp_path / "plain", tmp_path / "changed", lambda c: c.update(notion="central"))
-    assert call("certify", folder).code == 1
 
 
 # ------------------------------------------------------------------------------------------------- bad input
@@ -375,7 +320,7 @@ def test_a_failure_has_its_own_exit_code_and_shows_no_values(monkeypatch: pytest
     monkeypatch.setattr(privrl, "fit", broken)
     called = call(*WORLD, *BUDGET, "--out", tmp_path / "out")
     assert called.code == 1
-    assert "out of luck" in called.err and "Traceback" not in called.err
+    assert "RuntimeError" in called.err and "Traceback" not in called.err and "out of luck" not in called.err
     monkeypatch.setenv("PRIVRL_TRACEBACK", "1")
     traced = call(*WORLD, *BUDGET, "--out", tmp_path / "out")
     assert "Traceback" in traced.err and "secret" not in traced.err.replace('record = "a person\'s secret"', "")

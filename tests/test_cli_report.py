@@ -4,20 +4,18 @@ import json
 from pathlib import Path
 
 import pytest
+from contract import tiny_data, tiny_world
 from test_cli import call
-from test_report import AUDITED, audit_folder, certificate, figure_folder, gaussian, release, stands_alone
+from test_report import AUDITED, audit_folder, figure_folder, stands_alone
 
-from privrl import Result
-from privrl.mdp import TabularPolicy
-from privrl.privacy import gdp_epsilon
+import privrl
+from privrl.recipes import recipes
 
 
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = certificate(
-        gaussian("visits", 0.5), rho=0.125, unit="patient", learner="APVI", releases=(release("visits", 0.5),)
-    )
-    result = Result(TabularPolicy.uniform(4, 3, 2), made, {"users": 200, "episodes": 200})
+    env = tiny_world()
+    result = privrl.fit(tiny_data(env), recipes["dp-apvi"].build(env), privrl.Central(2.0, 1e-6), unit="patient")
     return result.save(tmp_path_factory.mktemp("saved") / "policy")
 
 
@@ -28,10 +26,7 @@ def test_a_result_gets_a_page_beside_its_folder(policy: Path, monkeypatch: pytes
     assert (called.code, called.err) == (0, "")
     assert called.out == "The report is in policy.html: open it in a browser.\n"
     page = stands_alone((policy.parent / "policy.html").read_text())
-    assert (
-        "learned this policy from 200 patients" in page.text
-        and f"epsilon = {gdp_epsilon(0.5, 1e-6):.3g}, delta = 1e-06" in page.text
-    )
+    assert "learned this policy from 200 patients" in page.text and "epsilon = 2, delta = 1e-06" in page.text
     assert sorted(path.name for path in policy.iterdir()) == before  # a saved result stays as it is
     assert call("report", "policy").code == 0  # an earlier report is replaced
     monkeypatch.chdir(policy)
@@ -93,8 +88,10 @@ def test_a_damaged_result_is_refused(policy: Path, tmp_path: Path) -> None:
     (tmp_path / "damaged").mkdir()
     (tmp_path / "damaged" / "certificate.json").write_text("{}")
     called = call("report", tmp_path / "damaged")
-    assert called.code == 2 and "not a certificate" in called.err
-    (tmp_path / "damaged" / "certificate.json").write_bytes((policy / "certificate.json").read_bytes())
-    called = call("report", tmp_path / "damaged")
     assert called.code == 2 and "policy.npz" in called.err
+    for path in policy.iterdir():
+        if path.name != "certificate.json":
+            (tmp_path / "damaged" / path.name).write_bytes(path.read_bytes())
+    called = call("report", tmp_path / "damaged")
+    assert called.code == 2 and "not a certificate" in called.err
     assert [path.name for path in tmp_path.iterdir()] == ["damaged"]

@@ -21,20 +21,9 @@ from privrl._result import policy_sha256
 from privrl.learners import AbstractLearner, AbstractOfflineLearner, AbstractOnlineLearner, FunctionalReward
 from privrl.learners._published import published
 from privrl.learners._rebuilt import NotOursError, is_complete, learner_of
-from privrl.privacy import (
-    Batched,
-    Certificate,
-    Declared,
-    Derived,
-    SignatureError,
-    UnknownPrivatizerError,
-    cost_problems,
-    derived_problems,
-    function_name,
-    privatizer_of,
-    release_problems,
-    same,
-)
+from privrl.privacy import Batched, Certificate, Declared, SignatureError
+from privrl.privacy._certificate_check import Derived, cost_problems, derived_problems, release_problems, same
+from privrl.privacy._privatizer_settings import UnknownPrivatizerError, function_name, privatizer_of
 
 _Answer = TypeVar("_Answer")
 _FUNCTIONS = {function_name(function): function for function in published}

@@ -2,10 +2,31 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
 
-from privrl.privacy import Certificate, Declared, Event, Ledger, gdp_epsilon, read_certificate
+from privrl.privacy import (
+    Certificate,
+    Declared,
+    Event,
+    Ledger,
+    SignatureError,
+    gdp_epsilon,
+    read_certificate,
+    read_private_key,
+    read_public_key,
+)
+from privrl.privacy._certificate_check import cost_problems, release_problems
 
 
 def certificate(mechanism="gaussian", parameter=0.5, **changes):
@@ -62,16 +83,51 @@ def test_words_that_a_reader_needs():
         assert word in text
 
 
-@pytest.mark.parametrize("change", ["less noise", "more releases"])
-def test_an_altered_ledger_is_noticed(change):
+def altered(change):
     content = certificate().to_json()
-    law = content["releases"][0]["laws"][0]
-    if change == "less noise":
-        law["scale"] *= 0.9
-    else:
-        law["times"] = 5
-    with pytest.raises(ValueError, match="altered"):
-        read_certificate(json.dumps(content)).recomputed()
+    change(content, content["releases"][0], content["releases"][0]["laws"][0])
+    return read_certificate(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda c, release, law: law.update(scale=law["scale"] * 0.9),
+        lambda c, release, law: law.update(scale=law["scale"] * 1.1),
+        lambda c, release, law: law.update(scale=-law["scale"]),
+        lambda c, release, law: law.update(scale=0.0),
+        lambda c, release, law: law.update(sensitivity=0.0),
+        lambda c, release, law: law.update(times=5),
+        lambda c, release, law: law.update(times=2),
+        lambda c, release, law: law.update(times=0),
+        lambda c, release, law: law.update(times=3.0),
+        lambda c, release, law: law.update(extra=1),
+        lambda c, release, law: release.update(laws=[]),
+        lambda c, release, law: release.update(counted=99),
+        lambda c, release, law: release.update(counted=2),
+        lambda c, release, law: release.update(counted=-1),
+        lambda c, release, law: release.update(skipped=2),
+        lambda c, release, law: release.pop("burnt"),
+        lambda c, release, law: c["events"][0].update(parameter=c["events"][0]["parameter"] / 100),
+        lambda c, release, law: c.update(releases=[]),
+        lambda c, release, law: c.update(releases=[release, release]),
+    ],
+)
+def test_an_altered_ledger_is_noticed(change):
+    assert release_problems(certificate()) == []
+    assert release_problems(altered(change))
+
+
+@pytest.mark.parametrize("name", ["epsilon", "epsilon_zcdp", "rho", "mu"])
+def test_an_altered_cost_is_noticed(name):
+    assert cost_problems(certificate()) == []
+    for factor in (0.5, 1.5, 1 + 1e-5):
+        changed = altered(lambda c, release, law, factor=factor: c.update({name: c[name] * factor}))
+        assert any(f"`{name}`" in problem for problem in cost_problems(changed))
+
+
+def test_no_events_prove_nothing():
+    assert cost_problems(altered(lambda c, release, law: c.update(events=[])))
 
 
 def test_an_altered_epsilon_differs_from_the_recomputed_one():
@@ -79,6 +135,58 @@ def test_an_altered_epsilon_differs_from_the_recomputed_one():
     content["epsilon"] = 0.1
     changed = read_certificate(json.dumps(content))
     assert changed.recomputed() > changed.epsilon
+
+
+@pytest.mark.parametrize("field", ["notion", "unit", "delta", "opened", "policy_sha256", "version"])
+def test_a_signature_binds_every_field(field):
+    key = Ed25519PrivateKey.generate()
+    made = replace(certificate(opened="2026-01-31"), policy_sha256="0" * 64).signed(key)
+    made.verify(key.public_key())
+    read_certificate(json.dumps(made.to_json(), indent=3)).verify(key.public_key())
+    changed = replace(made, **{field: 0.5 if field == "delta" else "x"})
+    with pytest.raises(SignatureError, match="does not fit"):
+        changed.verify(key.public_key())
+    with pytest.raises(SignatureError, match="does not fit"):
+        made.verify(Ed25519PrivateKey.generate().public_key())
+    for damaged in ("", "no base64!", made.signature[:-4]):
+        with pytest.raises(SignatureError):
+            replace(made, signature=damaged).verify(key.public_key())
+
+
+def test_a_certificate_of_no_policy_is_not_signed():
+    with pytest.raises(ValueError, match="not bound to a policy"):
+        certificate().signed(Ed25519PrivateKey.generate())
+
+
+def test_keys_come_from_pem_files_and_other_files_are_refused(tmp_path):
+    key = Ed25519PrivateKey.generate()
+    forms = {
+        "key": key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
+        "locked": key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"password")),
+        "public": key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo),
+        "curve": ec.generate_private_key(ec.SECP256R1()).private_bytes(
+            Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+        ),
+        "text": b"hello",
+    }
+    for name, content in forms.items():
+        (tmp_path / name).write_bytes(content)
+    made = replace(certificate(), policy_sha256="0" * 64).signed(read_private_key(tmp_path / "key"))
+    made.verify(read_public_key(tmp_path / "public"))
+    for name, complaint in (("locked", "encrypted"), ("public", "private key"), ("curve", "Ed25519"), ("text", "PEM")):
+        with pytest.raises(ValueError, match=complaint):
+            read_private_key(tmp_path / name)
+    for name in ("key", "text"):
+        with pytest.raises(ValueError, match="public key"):
+            read_public_key(tmp_path / name)
+
+
+@pytest.mark.parametrize("text", ['{"epsilon": 1, "epsilon": 2}', '{"epsilon": NaN}', "[" * 100_000])
+def test_what_two_readers_could_read_differently_is_refused(text):
+    content = json.dumps(certificate().to_json())
+    for damaged in (text, content[:-1] + ', "delta": 0.5}', content.replace('"counted": 3', '"counted": NaN')):
+        with pytest.raises(ValueError, match="not a certificate"):
+            read_certificate(damaged)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"epsilon": 1}'])

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,12 +29,13 @@ from privrl.cli._options import (
 from privrl.cli._output import complain, emit, progress, say, show_table, waiting
 from privrl.envs import Env
 from privrl.experiments import baseline_values, sampled, written
-from privrl.privacy import AbstractPrivatizer
+from privrl.privacy import AbstractPrivatizer, read_private_key
 from privrl.recipes import Problem, Recipe
 
 _TABLE = "Columns and public bounds of a table"
 _WORLD = "Simulated world"
 _COLUMNS = ("unit", "step", "state", "action", "reward", "episode", "next_state", "terminated")
+_LARGE_DELTA = 1e-5
 _REQUIRED = ("unit", "step", "state", "action", "reward", "horizon", "num_states", "num_actions")
 
 
@@ -101,14 +101,19 @@ def fit(
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder for the policy and its certificate; required for a table.")
     ] = None,
+    sign: Annotated[
+        Path | None, typer.Option("--sign", help="PEM file with an Ed25519 private key: sign the certificate.")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Learn a policy from a table of people (or simulated ones) and certify what it reveals."""
     chosen = recipe_of(recipe, "offline", "functional")
     privatizer = privatizer_of(chosen, epsilon, delta, rho, adjacency)
     if out is not None:
-        check_folder(out)  # before anything is spent
-    started = time.perf_counter()
+        check_folder(out)  # before anything is spent, and so is the key
+    elif sign is not None:
+        raise ValueError("`--sign` signs what is saved; say where with `--out`.")
+    key = None if sign is None else read_private_key(sign)
     table = {
         "unit": unit,
         "step": step,
@@ -132,6 +137,8 @@ def fit(
         result, content = _on_world(chosen, privatizer, data.removeprefix("env:"), table, world, seed)
     else:
         result, content = _on_table(chosen, privatizer, data, table, world, seed, out, store, after_crash)
+    if key is not None:
+        result = result.signed(key)
     if out is not None:
         if out.exists():
             complain(f"Replacing the result that was in `{out}`.")
@@ -139,8 +146,7 @@ def fit(
     certificate = result.certificate.to_json()
     content = {
         "recipe": chosen.name,
-        "users": result.report["users"],
-        "episodes": result.report["episodes"],
+        **{name: result.report[name] for name in ("users", "episodes") if name in result.report},
         "epsilon": certificate["epsilon"],
         "delta": certificate["delta"],
         "adjacency": certificate["adjacency"],
@@ -148,14 +154,23 @@ def fit(
         **content,
         "certificate": certificate,
         "out": None if out is None else str(out),
-        "seconds": time.perf_counter() - started,
     }
-    if certificate["delta"] > 0 and certificate["delta"] * content["users"] > 1:
-        complain("Warning: `delta` is above one over the number of people; choose a smaller one.")
+    _warn_of_delta(certificate["delta"], content.get("users"))
     if json:
         emit(content)
     else:
         _show(result, content)
+
+
+def _warn_of_delta(delta: float, users: int | None) -> None:
+    """Whether delta is too large: against the number of people where that is public, else against one number."""
+    if users is None and delta > _LARGE_DELTA:
+        complain(
+            f"Warning: `delta` is {delta:g}, and the number of people is not public here. Choose one well below one "
+            f"over that number; {_LARGE_DELTA:g} or less is usual."
+        )
+    if users is not None and delta * users > 1:
+        complain("Warning: `delta` is above one over the number of people; choose a smaller one.")
 
 
 def _on_table(
@@ -274,7 +289,7 @@ def _show(result: Result, content: dict[str, Any]) -> None:
     if "value" in content:
         rows = [(content["recipe"], written(content["value"]))]
         rows += [(name, written([value])) for name, value in content["baselines"].items()]
-        people = f"{content['episodes']:,} people, " if content["episodes"] else ""
+        people = f"{content['episodes']:,} people, " if content.get("episodes") else ""
         title = f"Exact value in {content['env']}, {people}seed {content['seed']}"
         show_table(title, ("policy", "value"), rows, numbers=1)
     say(str(result.certificate))

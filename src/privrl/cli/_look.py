@@ -1,21 +1,20 @@
 """`privrl list`, `certify` and `cite`: what there is, whether a certificate adds up, and whom to thank."""
 
-import math
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+import privrl
 from privrl._citations import citation, citation_keys
-from privrl.cli._options import JsonOption
+from privrl._result import Result
+from privrl.cli._options import JsonOption, Neighbours
 from privrl.cli._output import complain, emit, say, show_table
 from privrl.envs import names
 from privrl.experiments.figures import figures
-from privrl.privacy import Certificate, mu_of, read_certificate, rho_of
+from privrl.privacy import read_public_key
 from privrl.recipes import recipes
-
-_TOLERANCE = 1e-6
 
 
 class Kind(StrEnum):
@@ -48,69 +47,54 @@ def list_(
 
 def certify(
     folder: Annotated[Path, typer.Argument(help="A folder that `privrl fit --out` or `Result.save` wrote.")],
+    public_key: Annotated[
+        Path | None, typer.Option("--public-key", help="PEM file: the certificate must be signed by its owner.")
+    ] = None,
+    max_epsilon: Annotated[float | None, typer.Option("--max-epsilon", help="The largest accepted epsilon.")] = None,
+    max_delta: Annotated[float | None, typer.Option("--max-delta", help="The largest accepted delta.")] = None,
+    unit: Annotated[str | None, typer.Option("--unit", help="The only accepted privacy unit.")] = None,
+    adjacency: Annotated[
+        Neighbours | None, typer.Option("--adjacency", help="The only accepted neighbouring relation.")
+    ] = None,
+    allow_non_private: Annotated[
+        bool, typer.Option("--allow-non-private", help="Accept a result that protects nobody.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Recompute epsilon from a saved ledger and compare it with the certificate (exit code 1 if they differ)."""
+    """Derive a saved certificate again from its settings and compare it, number by number and with the policy.
+
+    Exit code 1 if anything differs, or is not what was asked for. Without a public key a certificate is at most
+    "consistent, not authenticated": anybody can write a consistent one.
+    """
     path = folder / "certificate.json"
     if not path.is_file():
         inner = f" Did you mean `{folder / 'policy'}`?" if (folder / "policy" / "certificate.json").is_file() else ""
         raise ValueError(f"There is no `certificate.json` in `{folder}`.{inner}")
-    certificate = read_certificate(path.read_text())
-    recomputed, problems = checked(certificate)
+    key = None if public_key is None else read_public_key(public_key)
+    result = Result.load(folder)
+    certificate = result.certificate
+    verdict = privrl.certify(
+        certificate,
+        result.policy,
+        public_key=key,
+        max_epsilon=max_epsilon,
+        max_delta=max_delta,
+        unit=unit,
+        adjacency=None if adjacency is None else adjacency.value,
+        allow_non_private=allow_non_private,
+    )
     content = certificate.to_json()
     if json:
-        emit(
-            {
-                "folder": str(folder),
-                "epsilon": content["epsilon"],
-                "recomputed": "inf" if recomputed == math.inf else recomputed,
-                "delta": content["delta"],
-                "matches": not problems,
-                "problems": problems,
-                "certificate": content,
-            }
+        stated = {name: content[name] for name in ("epsilon", "delta", "unit", "adjacency")}
+        emit({"folder": str(folder), **stated, **verdict.to_json(), "certificate": content})
+    elif verdict.ok:
+        say(str(certificate))
+        say(
+            f"The certificate is {verdict.words}: epsilon = {certificate.epsilon:.6g} at delta = {certificate.delta:g}."
         )
-    else:
-        if recomputed is not None:
-            say(str(certificate))
-            say(f"Recomputed from its events: epsilon = {recomputed:.6g} at delta = {certificate.delta:g}.")
-        if not problems:
-            say("The certificate agrees with its events.")
-    if problems:
-        complain("\n".join(["The certificate does NOT hold:", *(f"- {problem}" for problem in problems)]))
+    if not verdict.ok:
+        complain("\n".join(["The certificate does NOT hold:", *(f"- {problem}" for problem in verdict.problems)]))
         raise typer.Exit(1)
-
-
-def checked(certificate: Certificate) -> tuple[float | None, list[str]]:
-    """Epsilon from the events alone, and everything in the certificate that disagrees with them."""
-    try:
-        recomputed = certificate.recomputed()
-        sampled = any(event.sampling < 1 for event in certificate.events)
-        truth = {
-            "epsilon": (certificate.epsilon, recomputed),
-            "mu": (certificate.mu, mu_of(certificate.events)),
-            "rho": (certificate.rho, None if sampled else rho_of(certificate.events)),
-        }
-        problems = [
-            f"`{name}` is written as {_number(written)} and follows as {_number(follows)}."
-            for name, (written, follows) in truth.items()
-            if not _same(written, follows)
-        ]
-    except (ValueError, TypeError, KeyError, ArithmeticError) as error:
-        return None, [str(error) if isinstance(error, ValueError) else "The list of releases is damaged."]
-    if certificate.notion != "none" and math.isinf(recomputed):
-        problems.append(f"It calls itself `{certificate.notion}`, but something was released without noise.")
-    return recomputed, problems
-
-
-def _same(written: float | None, follows: float | None) -> bool:
-    if written is None or follows is None:
-        return written is follows
-    return written == follows or math.isclose(written, follows, rel_tol=_TOLERANCE)
-
-
-def _number(value: float | None) -> str:
-    return "nothing" if value is None else f"{value:.6g}"
 
 
 def cite(

@@ -195,4 +195,9 @@ def _use(folder: str) -> str:
         )
         + code("\n".join(lines))
         + code(f"$ privrl certify {folder}")
+        + paragraph(
+            "The command derives every number of the certificate again from the recorded settings, and compares the "
+            "policy with the one that it names. Anybody could write a file that passes: who answers for it is known "
+            "only if it is signed and `--public-key` is given."
+        )
     )

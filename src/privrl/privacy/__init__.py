@@ -3,7 +3,6 @@
 from privrl.privacy._accounting import calibrate, delta_of, epsilon_of, mu_of, rho_of
 from privrl.privacy._budget import Budget, BudgetError
 from privrl.privacy._certificate import Certificate, Notion, read_certificate
-from privrl.privacy._certificate_check import Derived, cost_problems, derived_problems, release_problems, same
 from privrl.privacy._channels import AbstractChannel, RoundsChannel
 from privrl.privacy._continual import BinaryTree, Fresh, Honaker, SquareRoot, every, geometric_schedule
 from privrl.privacy._curator import AbstractPeople, Curator
@@ -24,12 +23,7 @@ from privrl.privacy._mechanisms import (
 )
 from privrl.privacy._noise import AbstractNoise, DebiasedNoise, GaussianNoise, LaplaceNoise, SymmetricNoise
 from privrl.privacy._paths import GaussianProcessPath, PathBuffer, bridge, innovations, lattice_path, lattice_points
-from privrl.privacy._privatizer_settings import (
-    UnknownPrivatizerError,
-    function_name,
-    privatizer_of,
-    privatizer_settings,
-)
+from privrl.privacy._privatizer_settings import privatizer_settings
 from privrl.privacy._privatizers import AbstractPrivatizer, Central, Local, NonPrivate, PairingError, Published
 from privrl.privacy._published_local import PublishedLocal
 from privrl.privacy._release import (
@@ -90,7 +84,6 @@ __all__ = [
     "Curator",
     "DebiasedNoise",
     "Declared",
-    "Derived",
     "Event",
     "ExactStream",
     "Fresh",
@@ -132,19 +125,15 @@ __all__ = [
     "SymmetricNoise",
     "System",
     "TamperedError",
-    "UnknownPrivatizerError",
     "best_beta",
     "bridge",
     "calibrate",
     "canonical_id",
     "clip_by_norm",
-    "cost_problems",
     "delta_of",
-    "derived_problems",
     "epsilon_of",
     "every",
     "filled_by",
-    "function_name",
     "gdp_delta",
     "gdp_epsilon",
     "gdp_mu",
@@ -161,17 +150,14 @@ __all__ = [
     "lattice_total",
     "local_epsilon_for",
     "mu_of",
-    "privatizer_of",
     "privatizer_settings",
     "rdp_epsilon",
     "read_certificate",
     "read_private_key",
     "read_public_key",
     "record_draws",
-    "release_problems",
     "rho_of",
     "rkhs_norm",
-    "same",
     "shuffled_delta",
     "shuffled_epsilon",
     "standard_laplace",

@@ -177,6 +177,11 @@ class Certificate:
         if self.claimed:
             lines.append(f"  claimed     epsilon = {self.claimed['epsilon']:.4g} by {self.claimed['source']}")
         lines.extend(f"  note        {note}" for note in self.notes)
+        if self.opened:
+            lines.append(f"  opened      {self.opened} (UTC), before any record was read")
+        if self.policy_sha256:
+            lines.append(f"  policy      SHA-256 {self.policy_sha256}")
+        lines.append(f"  signature   {'Ed25519, to be checked with a public key' if self.signature else 'none'}")
         return "\n".join(lines)
 
 
