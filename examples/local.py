@@ -1,8 +1,8 @@
 """Local: nobody is trusted. Devices send one small noisy message each, over HTTP, and a server learns from them.
 
-Run it with `python examples/local.py`: one server process, whose tickets and messages are on disk, and two client
-processes that stand for many devices. They talk on this machine's loopback only; a real study would put TLS and a
-check of who takes part in front of it.
+Run it with `python examples/local.py`: one server process, whose sums are on disk, and two client processes that stand
+for many devices, each with a small file of its own. They talk on this machine's loopback only; a real study would put
+TLS and a check of who takes part in front of it.
 """
 
 import multiprocessing
@@ -45,8 +45,8 @@ def serve(folder: str, told: Connection) -> None:
                 self.answer(413, b"no message of this study")
                 return
             try:
-                server.absorb(self.rfile.read(size))  # acknowledged once it is on disk
-                self.answer(200, b"kept")
+                new = server.absorb(self.rfile.read(size))  # acknowledged once it is on disk
+                self.answer(201 if new else 200, b"kept")  # sent again, it is kept all the same
             except privrl.MessageError as error:
                 self.answer(400, str(error).encode())
 
@@ -57,7 +57,7 @@ def serve(folder: str, told: Connection) -> None:
             self.wfile.write(content)
 
         def log_message(self, *_: object) -> None:
-            """Who asked for what is nobody's business."""
+            """Nothing about who asked is written down."""
 
     # One thread: a store belongs to the thread that opened it.
     with ReleaseStore(Path(folder) / "study.db") as store, HTTPServer(("127.0.0.1", 0), Handler) as http:
@@ -69,7 +69,7 @@ def serve(folder: str, told: Connection) -> None:
         told.send((float(world.value(result.policy)), server.message_bytes, str(result.certificate)))
 
 
-def take_part(port: int, first: int, last: int) -> None:
+def take_part(folder: str, port: int, first: int, last: int) -> None:
     """Some devices, one after the other. Each acts on the plan it was shown; its trajectory stays where it is."""
     address = f"http://127.0.0.1:{port}"
     act = eqx.filter_jit(world.rollout)
@@ -77,8 +77,10 @@ def take_part(port: int, first: int, last: int) -> None:
         with urllib.request.urlopen(address, timeout=60) as reply:
             broadcast = privrl.Broadcast.from_bytes(reply.read(), learner, privatizer)
         trajectory = act(broadcast.plan.policy, jax.random.key(person))
-        # No key: the device's own operating system draws the noise. A client reports once; a second time raises.
-        message = privrl.Client(learner, privatizer).report(trajectory, broadcast)
+        # No key: the device's own operating system draws the noise. The report is kept in the device's file before it
+        # is sent: after a crash, or if no answer came, the same bytes are sent again.
+        client = privrl.Client(learner, privatizer, store=Path(folder) / f"device-{person}.db", cap=3.0)
+        message = client.report(trajectory, broadcast)
         urllib.request.urlopen(address, data=message.to_bytes(), timeout=60).close()
 
 
@@ -91,7 +93,7 @@ def main() -> None:
         server.start()
         port = ours.recv()
         share = PEOPLE // PROCESSES
-        parts = [(port, i * share, (i + 1) * share) for i in range(PROCESSES)]
+        parts = [(folder, port, i * share, (i + 1) * share) for i in range(PROCESSES)]
         clients = [spawn.Process(target=take_part, args=part) for part in parts]
         for client in clients:
             client.start()

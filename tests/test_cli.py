@@ -5,6 +5,7 @@ import io
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -205,6 +206,16 @@ def test_a_seed_on_a_table_is_a_simulation_with_a_warning(table: Path, tmp_path:
     assert second.json()["seed"] == 4
 
 
+def test_a_fit_with_a_head_refuses_an_older_copy_of_its_store(table: Path, tmp_path: Path) -> None:
+    store, head, copy = tmp_path / "s.db", tmp_path / "s.head", tmp_path / "copy.db"
+    privrl.ReleaseStore(store, head=head).close()
+    shutil.copy(store, copy)
+    arguments = ("fit", table, "--recipe", "dp-apvi", *BUDGET, *COLUMNS, *SIZES, "--out", tmp_path / "o")
+    assert call(*arguments, "--store", store, "--store-head", head).code == 0
+    refused = call(*arguments, "--store", copy, "--store-head", head)
+    assert refused.code == 2 and "behind its head" in refused.err
+
+
 def test_a_large_delta_is_warned_about() -> None:
     arguments = ("fit", "env:riverswim", *RIVER, "--recipe", "dp-apvi", "--epsilon", "1", "--episodes", "50")
     assert "Warning: `delta`" in call(*arguments, "--delta", "0.1", "--json").err
@@ -251,6 +262,8 @@ ONLINE = ("run", "dp-ucbvi", "--env", "riverswim", "--episodes", "20")
         (("fit", "{table}", *TABLE, *BUDGET, "--episodes", "5"), "`--episodes` only makes sense"),
         (("fit", "{table}", "--recipe", "dp-apvi", *BUDGET, *COLUMNS), "`--horizon`, `--num-states`"),
         (("fit", "{table}", *TABLE, *BUDGET, "--state", "condition"), "condition"),
+        (("fit", "{table}", *TABLE, *BUDGET, "--store-head", "h"), "`--store` is missing"),
+        ((*WORLD, *BUDGET, "--store-head", "h"), "`--store-head` keeps the releases of real people"),
         (("fit", "{table}", *TABLE, *BUDGET, "--num-states", "2"), "`state`"),
         (("fit", "{table}", *TABLE, *BUDGET, "--horizon", "2"), "horizon"),
         (("fit", "{table}", *TABLE, *BUDGET, "--horizon", "0"), "`horizon` is 0"),

@@ -21,6 +21,7 @@ from privrl.cli._options import (
     JsonOption,
     Neighbours,
     RhoOption,
+    StoreHeadOption,
     env_of,
     fresh_seed,
     privatizer_of,
@@ -94,6 +95,7 @@ def fit(
         Path | None,
         typer.Option("--store", help="File that keeps every release, so that a killed fit can go on where it was."),
     ] = None,
+    store_head: StoreHeadOption = None,
     after_crash: Annotated[
         AfterCrash,
         typer.Option("--after-crash", help="What becomes of a release that a crash interrupted."),
@@ -133,10 +135,10 @@ def fit(
     }
     world = {"episodes": episodes, "seeds": seeds, "env_arg": env_arg, "env_seed": env_seed}
     if data.startswith("env:"):
-        _refuse({"store": store}, "keeps the releases of real people; these are simulated")
+        _refuse({"store": store, "store_head": store_head}, "keeps the releases of real people; these are simulated")
         result, content = _on_world(chosen, privatizer, data.removeprefix("env:"), table, world, seed)
     else:
-        result, content = _on_table(chosen, privatizer, data, table, world, seed, out, store, after_crash)
+        result, content = _on_table(chosen, privatizer, data, table, world, seed, out, store, store_head, after_crash)
     if key is not None:
         result = result.signed(key)
     if out is not None:
@@ -182,6 +184,7 @@ def _on_table(
     seed: int | None,
     out: Path | None,
     store: Path | None,
+    store_head: Path | None,
     after_crash: AfterCrash,
 ) -> tuple[Result, dict[str, Any]]:
     if recipe.family == "functional":
@@ -189,6 +192,8 @@ def _on_table(
             f"`{recipe.name}` hides a reward function, not the people of a table. Use `env:interval-walk`."
         )
     _refuse(world, "only makes sense with simulated people, `privrl fit env:NAME`")
+    if store is None:
+        _refuse({"store_head": store_head}, "belongs to a store, and `--store` is missing")
     missing = [_flag(name) for name in _REQUIRED if table[name] is None] + (["`--out`"] if out is None else [])
     if missing:
         raise ValueError(f"A table needs {', '.join(missing)} too. See `privrl fit --help`.")
@@ -207,7 +212,8 @@ def _on_table(
         with contextlib.ExitStack() as stack:
             kept = None
             if store is not None:
-                kept = stack.enter_context(privrl.ReleaseStore(store, after_crash=after_crash.value))
+                opened = privrl.ReleaseStore(store, after_crash=after_crash.value, head=store_head)
+                kept = stack.enter_context(opened)
             result = privrl.fit(episodes, learner, privatizer, key=key, unit=given["unit"], store=kept)
     return dataclasses.replace(result, report={"recipe": recipe.name, **result.report}), {"seed": seed}
 

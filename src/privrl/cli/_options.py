@@ -4,6 +4,7 @@ import math
 import secrets
 from collections.abc import Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -59,6 +60,10 @@ EnvArgOption = Annotated[
 EnvSeedOption = Annotated[
     int | None,
     typer.Option("--env-seed", help="Which instance of the world, where there are several.", rich_help_panel=_WORLD),
+]
+StoreHeadOption = Annotated[
+    Path | None,
+    typer.Option("--store-head", help="File outside the store that names its last event; older copies are refused."),
 ]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print exactly one JSON object on standard output and nothing else.")

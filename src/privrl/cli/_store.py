@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from privrl.cli._options import JsonOption
+from privrl.cli._options import JsonOption, StoreHeadOption
 from privrl.cli._output import emit, say, show_table
 from privrl.privacy import ReleaseStore
 
@@ -17,10 +17,6 @@ store = typer.Typer(
 )
 
 FileArgument = Annotated[Path, typer.Argument(help="A file that `ReleaseStore` made.")]
-HeadOption = Annotated[
-    Path | None,
-    typer.Option("--store-head", help="File outside the store that names its last event; older copies are refused."),
-]
 
 
 @contextlib.contextmanager
@@ -36,7 +32,7 @@ def _opened(file: Path, head: Path | None, *, accept_missing_head: bool = False)
 
 
 @store.command()
-def show(file: FileArgument, store_head: HeadOption = None, json: JsonOption = False) -> None:
+def show(file: FileArgument, store_head: StoreHeadOption = None, json: JsonOption = False) -> None:
     """Show what was declared, spent, released and burnt; nothing raw, and not how many people were counted."""
     with _opened(file, store_head) as opened:
         shown = opened.shown()
@@ -89,7 +85,7 @@ def _shape(shape: list[int] | None) -> str:
 @store.command()
 def purge(
     file: FileArgument,
-    store_head: HeadOption = None,
+    store_head: StoreHeadOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Remove raw sums and keys for good; what was declared, spent and released stays."""
