@@ -14,7 +14,7 @@ from privrl.audit._recorded_fit import record_fit
 from privrl.audit._recorded_run import record_run
 from privrl.audit._sensitivity import search
 from privrl.envs import LQEnv
-from privrl.mdp import Trajectory
+from privrl.mdp import TabularPolicy, Trajectory
 from privrl.privacy import AbstractCategorical, AbstractStatistic, PairingError, record_draws
 
 BUDGET = {"epsilon": 2.0, "delta": 1e-5}
@@ -93,6 +93,15 @@ def check_certificate(certificate, epsilon, delta, notion):
     assert again.to_json() == certificate.to_json()
     assert all(release["counted"] <= release["declared"] for release in certificate.releases)
     assert sum(release["counted"] for release in certificate.releases) > 0
+    check_derived(certificate)
+
+
+def check_derived(certificate):
+    """Every number follows from the recorded settings; those of a learner that is not privrl's own are not derived."""
+    result = privrl.Result(TabularPolicy.uniform(1, 2, 2), certificate)
+    failed = [check for check in privrl.certify(result.certificate, result.policy).checks if not check.ok]
+    strange = not certificate.study["learner"]["class"].startswith("privrl.")
+    assert [check.name for check in failed] == ["settings"] * strange, failed
 
 
 def equal(left, right, tolerance=0.0):
