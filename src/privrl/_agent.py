@@ -15,12 +15,14 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
 from privrl._arrivals import AbstractArrivals, BehindError, FixedOrder, Patience, Ticket
 from privrl._live_plans import LivePlans
+from privrl._readable import readable
 from privrl._result import Result
 from privrl._run import SimulationKeys
 from privrl._study import Study
@@ -139,18 +141,15 @@ class AbstractAgent(abc.ABC):
         self.end_episodes([(ticket, trajectory)])
 
     def end_episodes(self, ended: Iterable[tuple[Ticket, Any]]) -> None:
-        """Several records at once. A record that cannot be read is named in an error, after the others were counted."""
+        """Several records at once, each on its own: what cannot be read is named in an error, and the others count."""
         ended = list(ended)
         self._plans.catch_up()
-        for ticket, _ in ended:
-            self._arrivals.check(ticket)
         rows: dict[tuple[int, int], dict[str, np.ndarray]] = {}
-        unreadable: dict[int, Exception] = {}
+        refused = []
         for position, (ticket, trajectory) in enumerate(ended):
-            try:
-                units = self._plans.units(trajectory, ticket.plan)
-            except (TypeError, ValueError) as error:
-                unreadable[position] = error
+            units = self._units(ticket, trajectory)
+            if units is None:
+                refused.append(position)
             else:
                 rows.setdefault((self._arrivals.block(ticket), ticket.plan), {}).setdefault(str(ticket.number), units)
         for (block, plan), units_of in rows.items():
@@ -159,12 +158,27 @@ class AbstractAgent(abc.ABC):
             with contextlib.suppress(StreamSealedError):  # too late: answered alike
                 self._store.contribute(stream, list(units_of), units, scope="people", closed=closed)
         self._plans.catch_up()
-        if unreadable:
-            first = min(unreadable)
+        if refused:
+            form = [np.shape(leaf) for leaf in jax.tree.leaves(self._blank(self._plans[0]))]
             raise ValueError(
-                f"{len(unreadable)} of {len(ended)} records cannot be read and were not counted; the first is at "
-                f"position {first}: {unreadable[first]}"
-            ) from unreadable[first]
+                f"{len(refused)} of {len(ended)} records were not counted, the first at position {refused[0]}: a record "
+                "comes with a ticket of this study, and has the parts of "
+                f"`{type(self._blank(self._plans[0])).__name__}` as numbers of shapes {form}. Send it again as it "
+                "should be, or an empty one (length 0)."
+            )
+
+    def _units(self, ticket: Ticket, trajectory: Any) -> np.ndarray | None:
+        """One person's terms in whole numbers; `None` if ticket or record cannot be read, whatever is wrong with them.
+
+        An error here must not reach anybody else's record, nor quote this one.
+        """
+        if not self._arrivals.issued(ticket):
+            return None
+        record = readable(trajectory, self._blank(self._plans[ticket.plan]))
+        try:
+            return None if record is None else self._plans.units(record, ticket.plan)
+        except Exception:
+            return None
 
     @property
     def certificate(self) -> Certificate:
@@ -214,8 +228,7 @@ class Agent(AbstractAgent):
 
     def _blank(self, plan: Plan) -> Trajectory:
         del plan
-        zeros = jnp.zeros(self._learner.horizon, int)
-        return Trajectory(zeros, zeros, jnp.zeros(self._learner.horizon), zeros, jnp.zeros((), int))
+        return Trajectory.empty(self._learner.horizon)
 
 
 class Controller(AbstractAgent):

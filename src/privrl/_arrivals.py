@@ -131,10 +131,17 @@ class AbstractArrivals(abc.ABC):
             ) from error
         return Ticket(number, json.loads(kept)["plan"])
 
+    def issued(self, ticket: Ticket) -> bool:
+        """Whether this is a ticket of this study. Its numbers are whole numbers and nothing that only equals them:
+        a person's key is made of them."""
+        if type(ticket) is not Ticket or type(ticket.number) is not int or type(ticket.plan) is not int:
+            return False
+        place = self._place(ticket.number) if 0 <= ticket.number < self.num_places else None
+        return place is not None and place["plan"] == ticket.plan
+
     def check(self, ticket: Ticket) -> None:
         """Refuses what is not a ticket of this study."""
-        place = self._place(ticket.number) if isinstance(ticket, Ticket) else None
-        if place is None or place["plan"] != ticket.plan:
+        if not self.issued(ticket):
             raise ValueError(
                 "This is not a ticket of this study. Pass what `begin_episode` returned, or `Ticket.from_json` of it."
             )
@@ -240,9 +247,10 @@ class FixedOrder(AbstractArrivals):
     @property
     def assumption(self) -> str:
         return (
-            "arrivals: the sequence of people is assumed to be fixed in advance (a simulation, a public list): a block "
-            "is released when all its people have ended, so nobody may be refused, moved or replaced because another "
-            "stays, and the moment of a release is not covered. A live queue needs `patience`"
+            "arrivals: the sequence of people is assumed to be fixed in advance (a simulation, a public list), and every "
+            "record to arrive and to be readable: a block is released when all its people have ended, so nobody may be "
+            "refused, moved or replaced because another stays, and the moment of a release is not covered. A live queue "
+            "needs `patience`"
         )
 
     def closes(self, block: int) -> bool:

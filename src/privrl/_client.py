@@ -4,6 +4,7 @@ import json
 import math
 import os
 import sys
+import warnings
 from collections.abc import Callable
 
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ import numpy as np
 from jaxtyping import Int64, PRNGKeyArray
 
 from privrl._local_plans import local_study
+from privrl._readable import readable
 from privrl._wire import Broadcast, Message, MessageError
 from privrl.learners import AbstractOnlineLearner
 from privrl.mdp import Trajectory
@@ -70,7 +72,7 @@ class Client:
         name = f"report to study {broadcast.study.hex()}"
         kept = self._store.value(name)
         if kept is None:
-            draw = self._prepared(trajectory, broadcast)  # a faulty record must not cost anything
+            draw = self._prepared(self._readable(trajectory), broadcast)
             law = json.dumps([event.to_json() for event in self._study.ledger.events()]).encode()
             try:
                 kept = self._store.release(name, _POOL, self._charge, lambda: _integers(draw().to_bytes()), law=law)
@@ -84,8 +86,21 @@ class Client:
             self._study.ledger.reconcile(part, 1, self._reports[part].law if real else channel.law)
         return Message.from_bytes(_bytes(kept))
 
+    def _readable(self, trajectory: Trajectory) -> Trajectory:
+        """The record, or the empty one: that somebody reports must not depend on what their record is like."""
+        blank = Trajectory.empty(self._study.learner.horizon)
+        record = readable(trajectory, blank)
+        if record is not None:
+            return record
+        warnings.warn(
+            "The record does not have the form of a `Trajectory` of the horizon, so an empty one was reported. Later "
+            "calls give the same report.",
+            stacklevel=3,
+        )
+        return blank
+
     def _prepared(self, trajectory: Trajectory, broadcast: Broadcast) -> Callable[[], Message]:
-        """What draws the message; everything that can go wrong with a record goes wrong before it is called."""
+        """What draws the message, from everything that has to be computed before it is reserved."""
         plan, ticket, source = broadcast.plan, broadcast.ticket, self._source
         header = broadcast.study, ticket, broadcast.number, broadcast.mac
         if isinstance(source, Seeded):

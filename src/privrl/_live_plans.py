@@ -59,6 +59,8 @@ class LivePlans:
             for name, channel in channels.items()
         }
         _check_absence(self.streams)
+        for stream in self.streams.values():
+            stream.check_room(arrivals.num_places)
         self._sums: dict[int, Int64[np.ndarray, " entries"]] = {}  # of closed blocks, exact: they never leave here
         self._noisy: dict[str, list[Int64[np.ndarray, "..."]]] = {name: [] for name in self.streams}
 

@@ -89,7 +89,7 @@ class Records(AbstractPeople):
     def units(
         self, statistic: AbstractStatistic, included: Callable[[int], np.ndarray] | None, lattice: Lattice
     ) -> Int64[np.ndarray, "..."]:
-        contribution = jax.eval_shape(statistic.contribution, _empty(self._data.horizon), None)
+        contribution = jax.eval_shape(statistic.contribution, Trajectory.empty(self._data.horizon), None)
         _check_shape(statistic, contribution.shape)
         _refuse_unless_empty_is_zero(statistic, self._data.horizon)
         if isinstance(statistic, AbstractRowStatistic) and statistic.row_by_row and included is None:
@@ -109,7 +109,7 @@ class Records(AbstractPeople):
         return summed
 
     def filled(self, statistic: AbstractStatistic) -> int:
-        return filled_by(statistic, _empty(self._data.horizon), None)
+        return filled_by(statistic, Trajectory.empty(self._data.horizon), None)
 
     def _batches(self, included: Callable[[int], np.ndarray] | None) -> Iterator[Trajectory]:
         """All episodes in batches of one shape, filled up with empty ones; or only those that `included` marks."""
@@ -152,17 +152,11 @@ def _refuse_unless_empty_is_zero(statistic: AbstractStatistic, horizon: int) -> 
     """Batches are filled up with empty records, so these must contribute nothing (rows of count 0 never do)."""
     if isinstance(statistic, AbstractRowStatistic):
         return
-    if bool(jnp.any(_of_one(statistic, _empty(horizon)) != 0)):
+    if bool(jnp.any(_of_one(statistic, Trajectory.empty(horizon)) != 0)):
         raise ValueError(
             f"`{type(statistic).__name__}` contributes something for an empty record (`length` 0), which must "
             "contribute zero. Nothing was released."
         )
-
-
-def _empty(horizon: int) -> Trajectory:
-    """A record without steps."""
-    zeros = jnp.zeros(horizon, int)
-    return Trajectory(zeros, zeros, jnp.zeros(horizon), zeros - 1, jnp.zeros((), int))
 
 
 def _wide(x: np.ndarray) -> Array:

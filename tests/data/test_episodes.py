@@ -190,3 +190,21 @@ def test_hashes_of_texts_do_not_depend_on_their_neighbours() -> None:
         alone = hash_strings(np.array([0, len(word)]), np.frombuffer(word, np.uint8), salt=5)
         assert alone[0] == together[k]
     assert not (hash_strings(ends, data, salt=6)[1:] == together[1:]).any()
+
+
+def test_what_somebody_else_has_does_not_choose_my_episodes():
+    """With a seed that everybody knows: one more episode of one person moves the sums by that person alone."""
+
+    def kept(extra: int, seed: int) -> np.ndarray:
+        units = [0] * (1 + extra) + [p for p in range(1, 60) for _ in range(2)]
+        states = np.array([0] * (1 + extra) + [0, 1] * 59)[:, None]
+        zeros = np.zeros(states.shape)
+        data = Episodes.from_arrays(
+            states, zeros.astype(int), zeros, units=units, horizon=1, num_states=2, num_actions=1, seed=seed
+        )
+        return np.bincount(next(data.blocks()).states, minlength=2)
+
+    splits = [kept(0, seed) for seed in range(20)]
+    for seed, split in enumerate(splits):
+        assert np.linalg.norm(split - kept(1, seed)) <= np.sqrt(2)
+    assert len({tuple(split) for split in splits}) > 1  # and it is a choice

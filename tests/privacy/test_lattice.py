@@ -255,3 +255,22 @@ def test_every_release_is_a_point_of_the_grid():
         value = np.asarray(grid.release(law, grid.noisy(law, np.full(1000, shift), Stream())).value)
         scaled = value * 2.0**32
         np.testing.assert_array_equal(scaled, np.rint(scaled))
+
+
+@pytest.mark.parametrize("size", [1e-299, 1e-303, 1e300])
+def test_sizes_whose_grid_is_no_normal_number_are_refused(size):
+    with pytest.raises(LatticeError, match="no grid of whole numbers"):
+        lattice(sensitivity=size, norm=size)
+    lattice(sensitivity=1e-200, norm=1e-200)
+
+
+def test_noise_that_cannot_be_drawn_is_refused_before_it_is_reserved():
+    with pytest.raises(LatticeError, match="no grid of whole numbers"):
+        lattice(parameter=2.0**-24)
+    lattice(parameter=2.0**-18)
+
+
+def test_whole_units_never_wrap():
+    grid = Lattice(2.0**-55, 1.0, 1.0, 2**32, "l2")
+    units = lattice_total(Free(), jnp.ones((1, 6)), None, jnp.ones(1, bool), grid)
+    assert np.abs(units).max() <= 2**52

@@ -119,3 +119,12 @@ def test_weights_outside_the_unit_interval_are_refused(wrong):
         FeatureTransitions(OPPOSITE, H, weights=WEIGHTS.at[0, 0, 1].set(wrong))
     with pytest.raises(ValueError, match="`weights` has shape"):
         FeatureTransitions(OPPOSITE, H, weights=WEIGHTS[:1])
+
+
+def test_only_one_hot_features_themselves_are_trusted_unseen():
+    class Signed(OneHotFeatures):
+        def of(self, states, actions):
+            return jnp.where((states % 2 == 0)[..., None], 1.0, -1.0) * jnp.eye(self.dim)[jnp.zeros_like(states)]
+
+    with pytest.raises(ValueError, match="does not give the rows"):
+        FeatureTransitions(Signed(2, 1), 1)

@@ -6,12 +6,12 @@ from functools import partial
 from typing import Any, final
 
 import numpy as np
-from jaxtyping import Bool, Int, Shaped
+from jaxtyping import Bool, Int, Shaped, UInt64
 
 from privrl.data._dataset import AbstractDataset, Summary
 from privrl.data._encoding import encoded_block
 from privrl.data._guard import guarded
-from privrl.data._identity import keep_smallest
+from privrl.data._identity import hash_integers, hash_strings, keep_smallest, ranks, salt_of
 from privrl.data._schema import Bounds, Place, TableError, bounded_rewards, refuse, refuse_outside, whole_numbers
 from privrl.data._transitions import Block, following_states
 from privrl.mdp._types import Trajectory
@@ -129,8 +129,7 @@ class Episodes(AbstractDataset):
 
         flat = {name: values[where] for name, values in arrays.items()}
         block = _checked_block(flat, owner, length, bounds, place)
-        draw = np.random.default_rng(seed).permutation(shape[0]).astype(np.uint64)
-        keep = keep_smallest(owner, draw, max_episodes_per_unit)
+        keep = keep_smallest(owner, _ranks(owner, ids, salt_of(seed)), max_episodes_per_unit)
         units_seen = int(owner.max()) + 1
         summary = Summary(units_seen, int(keep.sum()), int((~keep).sum()), len(block.states))
         everything = _grouped(block, np.ones(shape[0], bool))
@@ -185,6 +184,19 @@ def _numbered(
             raise TableError(f"Column `units` at episode {i}: {problem}")
         owner[i] = number.setdefault(name, len(number))
     return owner, tuple(number)
+
+
+def _ranks(owner: Int[np.ndarray, " N"], ids: tuple[bytes, ...] | None, salt: int) -> UInt64[np.ndarray, " N"]:
+    """A pseudo-random number for each episode, from its unit's id and its place among the unit's own episodes: what
+    other people have does not matter."""
+    if ids is None:  # one episode each, and nothing to choose
+        return np.zeros(len(owner), np.uint64)
+    ends = np.cumsum([0, *(len(name) for name in ids)])
+    unit = hash_strings(ends, np.frombuffer(b"".join(ids), np.uint8), salt)
+    order = np.argsort(owner, kind="stable")
+    place = np.empty(len(owner), np.int64)
+    place[order] = np.arange(len(owner)) - np.searchsorted(owner[order], owner[order])
+    return ranks(unit[owner], hash_integers(place, salt))
 
 
 def _checked_block(

@@ -21,6 +21,12 @@ class Trajectory(eqx.Module):
     next_states: Array | np.ndarray
     length: Int[Array | np.ndarray, "*batch"]
 
+    @classmethod
+    def empty(cls, horizon: int) -> "Trajectory":
+        """A record without steps."""
+        zeros = jnp.zeros(horizon, int)
+        return cls(zeros, zeros, jnp.zeros(horizon), zeros - 1, jnp.zeros((), int))
+
     @property
     def valid(self) -> Bool[Array, "*batch H"]:
         """Which steps were really taken."""

@@ -97,7 +97,6 @@ class ExactStream:
         weights = self._encoder[len(blocks) - 1, : len(blocks)]
         exact = sum(int(w) * x.astype(object) for w, x in zip(weights, blocks, strict=True) if w)  # any size of integer
         rounded = (np.asarray(exact, object) + (1 << _ENCODER_BITS - 1)) >> _ENCODER_BITS
-        self._check(rounded)
         return rounded.astype(np.int64)
 
     def noisy(self, encoded: Int64[np.ndarray, "..."], stream: Stream) -> Int64[np.ndarray, "..."]:
@@ -118,7 +117,7 @@ class ExactStream:
         law = law_of(self.statistic, self._mechanism, self.lattice.scale * math.sqrt(self._variance[t]))
         return Release(self.lattice.value(law, decoded), law)
 
-    def _check(self, rounded: Any) -> None:
-        largest = max((abs(int(n)) for n in rounded.ravel()), default=0)
-        if largest + 40 * self.lattice.noise >= 1 << 62:
-            raise OverflowError("The sum of a stream does not fit in 64 bits. Nothing was released.")
+    def check_room(self, records: int) -> None:
+        """Refuses, before anybody takes part, a stream whose sums over so many records could leave 64 bits."""
+        weight = float(np.abs(self._encoder.astype(float)).sum(axis=1).max()) / 2.0**_ENCODER_BITS
+        self.lattice.check_room(math.ceil(records * max(weight, 1.0)))

@@ -6,11 +6,13 @@ are 64-bit integers, and so is the noise.
 
 **Formal guarantee** (for all records, in whole numbers; g is the granularity). One record's units n satisfy
 sum n^2 <= (C/g)^2 exactly (sum |n| <= C/g for L1), C the norm that the statistic claims, raised by 2^-41 of itself so
-that vectors whose norm is an irrational C are not cut for C's own rounding. Truncating keeps signs and moves
-no entry away from zero, so where two entries have the same sign |[x] - [y]| <= |x - y| + 1 unit, and otherwise
-|[x] - [y]| <= |x - y|: two records' units differ by at most D/g + sqrt(m), with D the statistic's own sensitivity and
-m the largest number of entries that two records fill (D/g + m in L1). The float arithmetic that made the entries is
-covered, with the 2^-41, by a margin of 2^-40 in the sensitivity, far more than the rounding of any statistic here.
+that vectors whose norm is an irrational C are not cut for C's own rounding. A vector that still exceeds it (none of
+fewer than 4,096 entries does) is multiplied by 1 - 2^-20, which moves it at most 2^-20 max(C - D, 0) beyond D from
+another. Truncating keeps signs and moves no entry away from zero, so where two entries have the same sign
+|[x] - [y]| <= |x - y| + 1 unit, and otherwise |[x] - [y]| <= |x - y|: two records' units differ by at most
+D/g + sqrt(m), with D the statistic's own sensitivity and m the largest number of entries that two records fill (D/g + m
+in L1). The float arithmetic that made the entries is covered, with the 2^-41, by a margin of 2^-40 in the sensitivity,
+far more than the rounding of any statistic here.
 """
 
 import json
@@ -37,6 +39,9 @@ _LIMB = 26  # squares of units are summed in limbs of this many bits
 _MASK = (1 << _LIMB) - 1
 _MARGIN = 2.0**-40
 _SHRINK = 1.0 - 2.0**-20
+_LARGEST_EXPONENT = 900  # quotients by the granularity stay normal numbers: processors may treat others as 0
+_LARGEST_NOISE = 2**55  # in units, for which it can be drawn
+_WHOLE = 2.0**52  # units are exact below
 
 
 class LatticeError(ValueError):
@@ -86,7 +91,7 @@ class Lattice:
         one = self.norm / self.granularity
         if not (one < 2.0**52 and records * one + 40.0 * self.noise < 2.0**62):
             raise LatticeError(
-                f"Sums over {records} records do not fit in 64 bits at this noise (granularity "
+                f"The sums of so many records do not fit in 64 bits at this noise (granularity "
                 f"{self.granularity:.3g}). Nothing was released. Lower the budget of this release, or split the table."
             )
 
@@ -152,11 +157,19 @@ def lattice_for(
     **Formal guarantee.** Gaussian noise: s >= sqrt((D/(g mu))^2 + 4) for the sensitivity D with rounding included,
     which is what the exact guarantee of the discrete Gaussian asks for (docs/design.md).
     """
-    grid = 2.0 ** (math.floor(math.log2(min(sensitivity, sensitivity / parameter))) - _BITS)
+    exponent = math.floor(math.log2(min(sensitivity, sensitivity / parameter))) - _BITS
+    grid = 2.0**exponent
     rounding = math.sqrt(filled) if kind == "l2" else float(filled)
-    once = factor * (sensitivity / grid * (1.0 + _MARGIN) + rounding)
+    shrunk = (1.0 - _SHRINK) * max(norm - sensitivity, 0.0)
+    once = factor * ((sensitivity + shrunk) / grid * (1.0 + _MARGIN) + rounding)
     units = records * (once + math.sqrt(filled * steps))
     noise = math.ceil(units / parameter * (1.0 + _MARGIN)) + (kind == "l2")
+    if abs(exponent) > _LARGEST_EXPONENT or noise > _LARGEST_NOISE:
+        raise LatticeError(
+            f"A sensitivity of {sensitivity:.3g} with a budget of {parameter:.3g} has no grid of whole numbers that can "
+            "be computed with. Nothing was released. Scale the statistic to a size near 1, or give it more of the "
+            "budget."
+        )
     return Lattice(grid, norm, units * grid, noise, kind)
 
 
@@ -218,8 +231,8 @@ class _Bounds(eqx.Module):
             bounded = jnp.clip(jnp.where(finite, whole(x), 0.0), -self.norm, self.norm)  # its sum cannot overflow
             clipped, sum_limbs = bounded * (self.norm / jnp.maximum(jnp.abs(bounded).sum(), self.norm)), _absolutes
         x = clipped[..., : x.shape[-1]] if symmetric else clipped
-        exact = jnp.trunc(x / self.grid).astype(jnp.int64)
-        smaller = jnp.trunc(x * _SHRINK / self.grid).astype(jnp.int64)  # rounding alone never takes that much
+        exact = jnp.trunc(jnp.clip(x / self.grid, -_WHOLE, _WHOLE)).astype(jnp.int64)
+        smaller = jnp.trunc(jnp.clip(x * _SHRINK / self.grid, -_WHOLE, _WHOLE)).astype(jnp.int64)
         (a, b, c), (high, middle, low) = sum_limbs(whole(exact)), self.limit
         within = (a < high) | ((a == high) & ((b < middle) | ((b == middle) & (c <= low))))
         return jnp.where(within, exact, smaller), finite

@@ -148,7 +148,7 @@ def reach(features: AbstractFeatures) -> tuple[float, float]:
 
     One-hot features are known. Otherwise the distances of all pairs are computed, a few thousand rows at a time.
     """
-    if isinstance(features, OneHotFeatures):
+    if type(features) is OneHotFeatures:
         return 1.0, math.sqrt(2.0) if features.dim > 1 else 0.0
     x = np.unique(np.asarray(features.table).reshape(-1, features.dim), axis=0)
     squares = (x**2).sum(axis=1)

@@ -82,7 +82,7 @@ def check_array(name: str, value: Any, shape: tuple[int, ...], low: float = -mat
 
 def check_features(features: AbstractFeatures) -> None:
     """Features within the unit ball, the same ones in `table` as in `of`."""
-    if isinstance(features, OneHotFeatures):
+    if type(features) is OneHotFeatures:
         check_sizes(num_states=features.num_states, num_actions=features.num_actions)
         return
     S, A, d = features.num_states, features.num_actions, features.dim
@@ -110,7 +110,7 @@ def unit_features(
     A cut toward the unit ball never moves two vectors apart, so distances read off the table stay bounds.
     """
     phi = features.of(jnp.where(counted, states, 0), jnp.where(counted, actions, 0))
-    return phi if isinstance(features, OneHotFeatures) else jax.vmap(lambda x: clip_by_norm(x, 1.0))(phi)
+    return phi if type(features) is OneHotFeatures else jax.vmap(lambda x: clip_by_norm(x, 1.0))(phi)
 
 
 def unit_weights(weights: Float[Array, "*shape"], bound: float | Float[Array, ""] = 1.0) -> Float[Array, "*shape"]:
