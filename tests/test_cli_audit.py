@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from privrl.audit import AuditReport, known_bad
+from privrl.audit import AuditReport, Finding, known_bad
 from privrl.cli import _audit, main
 
 
@@ -27,6 +27,9 @@ def test_one_recipe_in_json_and_in_a_folder(capsys: pytest.CaptureFixture[str], 
         1e-4,
         0.95,
     )
+    attacks = {attack["attack"]: attack for attack in content["attacks"]}
+    assert set(attacks) == {"exact-relations", "order-of-releases", "crashes"}
+    assert all(attack["tried"] > 0 and attack["found"] == [] for attack in attacks.values())
     assert content["epsilon_lower"] <= content["epsilon_exact"] == pytest.approx(2, rel=1e-3)
     assert json.loads((tmp_path / "audit" / "audit.json").read_text()) == content
     assert (tmp_path / "audit" / "audit.svg").read_text().lstrip().startswith("<?xml")
@@ -43,8 +46,19 @@ def broken_report(name: str, **settings: object) -> AuditReport:
 
 def test_a_broken_claim_is_a_failure(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_audit, "lower_bound", broken_report)
+    monkeypatch.setattr(_audit, "protocol_attacks", lambda *_, **__: ())
     code, printed = output(capsys, "dp-apvi", "--trials", "50")
     assert code == 1 and "BROKEN" in printed
+
+
+def test_a_broken_protocol_is_a_failure(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Finding("crashes", 3, ("killed, then more was spent",))
+    monkeypatch.setattr(_audit, "protocol_attacks", lambda *_, **__: (found,))
+    monkeypatch.setattr(
+        _audit, "lower_bound", lambda name, **_: AuditReport(name, 1.0, 1.0, 0.2, 1e-5, 50, 0.95, "Gaussian DP")
+    )
+    code, printed = output(capsys, "dp-apvi", "--trials", "50")
+    assert code == 1 and "BROKEN" in printed and "more was spent" in printed
 
 
 def test_known_bad_cases_are_shown(

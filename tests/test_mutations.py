@@ -67,8 +67,8 @@ NOISE = (
     Mutation(
         "noise beside the diagonal halved",
         "privacy/_lattice.py",
-        "_over_root_two(self.noise), (int(upper.sum()),)",
-        "_over_root_two(self.noise) // 2, (int(upper.sum()),)",
+        "_over_root_two(self.noise), (int((~diagonal).sum()),)",
+        "_over_root_two(self.noise) // 2, (int((~diagonal).sum()),)",
         "privacy/test_lattice.py",
     ),
     Mutation(
@@ -154,8 +154,8 @@ CONTRIBUTIONS = (
     Mutation(
         "Gram matrices doubled",
         "statistics/_moments.py",
-        "weights[:, None, None] * phi[:, :, None]",
-        "2 * weights[:, None, None] * phi[:, :, None]",
+        "weights[:, None, None] * (phi[:, :, None]",
+        "2 * weights[:, None, None] * (phi[:, :, None]",
         "statistics/test_moments.py",
     ),
     Mutation(
@@ -168,7 +168,7 @@ CONTRIBUTIONS = (
     Mutation(
         "values not clipped",
         "statistics/_moments.py",
-        "values = jnp.clip(self.values, self.low, self.high)",
+        "values = self._in_range(self.values)",
         "values = self.values",
         "statistics/test_moments.py",
     ),
@@ -210,8 +210,8 @@ CONTRIBUTIONS = (
     Mutation(
         "surprises doubled",
         "statistics/_innovations.py",
-        "return jnp.concatenate([first, explored])",
-        "return 2 * jnp.concatenate([first, explored])",
+        "return jnp.concatenate([first, clip_by_norm(",
+        "return 2 * jnp.concatenate([first, clip_by_norm(",
         "statistics/test_innovations.py",
     ),
     Mutation(
@@ -367,7 +367,58 @@ PLACES = (
         "test_agent.py -k neighbour",
     ),
 )
-ALL = (*NOISE, *CONTRIBUTIONS, *KEYS, *REDRAWN, *PLACES)
+SETTINGS = (
+    Mutation(
+        "negative weights of differences",
+        "statistics/_differences.py",
+        "check_not_negative(**{name: getattr(self, name) for name in names})",
+        "del names",
+        "statistics/test_settings.py -k weights_of_differences",
+    ),
+    Mutation(
+        "an unknown way of counting",
+        "statistics/_counts.py",
+        'check_choice("counting", self.counting, get_args(Counting))',
+        "pass",
+        "statistics/test_settings.py -k places",
+    ),
+    Mutation(
+        "features longer than 1",
+        "statistics/_settings.py",
+        "jax.vmap(lambda x: clip_by_norm(x, 1.0))(phi)",
+        "phi",
+        "statistics/test_settings.py -k tracing",
+    ),
+    Mutation(
+        "weights beyond their bound",
+        "statistics/_settings.py",
+        "return jnp.clip(jnp.where(jnp.isnan(weights), 0.0, weights), 0.0, bound)",
+        "return weights",
+        "statistics/test_search.py -k traced",
+    ),
+    Mutation(
+        "cell numbers of 8 bits",
+        "mdp/_types.py",
+        "jnp.asarray(x).astype(int) for x in",
+        "jnp.asarray(x) for x in",
+        "statistics/test_search.py -k narrow",
+    ),
+    Mutation(
+        "one draw for all entries",
+        "privacy/_lattice.py",
+        "total + discrete_gaussian(stream, self.noise, total.shape)",
+        "total + discrete_gaussian(stream, self.noise, ())",
+        "audit/test_protocol.py -k no_recipe",
+    ),
+    Mutation(
+        "groups by the position of rows",
+        "_records.py",
+        "return self._data.unit_coins(key, purpose)",
+        "return np.random.default_rng(list(key)).random(self.num_units)",
+        "audit/test_known_bad.py -k groups-by-row-position",
+    ),
+)
+ALL = (*NOISE, *CONTRIBUTIONS, *KEYS, *REDRAWN, *PLACES, *SETTINGS)
 
 
 @pytest.mark.slow

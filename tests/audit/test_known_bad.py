@@ -36,6 +36,11 @@ def smaller(case: Case) -> int:
     return {20_000: 8_000, 4_000: 2_000}.get(case.trials, case.trials)
 
 
+def seeds(case: Case) -> int:
+    """Attacks on a protocol compare and count nothing: a seed changes little."""
+    return 3 if case.trials == 1 else 20
+
+
 def check_caught(found: Audited) -> None:
     assert found.caught
     assert math.isfinite(found.audited) and found.audited > found.claimed
@@ -59,7 +64,7 @@ def test_the_attack_leaves_the_corrected_mechanism_alone(case: Case) -> None:
 @pytest.mark.slow
 @each_case
 def test_the_flaw_is_caught_every_time(case: Case) -> None:
-    for seed in range(20):
+    for seed in range(seeds(case)):
         check_caught(case.attack(jax.random.key(seed), case.trials))
 
 
@@ -67,7 +72,7 @@ def test_the_flaw_is_caught_every_time(case: Case) -> None:
 @each_case
 def test_the_corrected_mechanism_is_never_accused(case: Case) -> None:
     """Bounds hold with probability .9999 each, so 20 runs at exactly the claim raise an alarm once in 500 times."""
-    assert not any(case.corrected(jax.random.key(seed), case.trials).caught for seed in range(20))
+    assert not any(case.corrected(jax.random.key(seed), case.trials).caught for seed in range(seeds(case)))
 
 
 def test_fresh_noise_leaves_the_naming_attack_at_chance() -> None:

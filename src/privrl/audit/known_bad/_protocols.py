@@ -69,7 +69,7 @@ def _stays_longer(key: PRNGKeyArray, trials: int, *, by_endings: bool) -> Audite
     learner = get("dp-ucbvi").build(tiny_world(_H, _S, _A))
     assert isinstance(learner, AbstractOnlineLearner)
     private = Central(epsilon=_HALF, delta=DELTA)
-    users = next(k for k in range(4, 200) if len(learner.blocks(k)) >= 5)
+    users = next(k for k in range(4, 200) if len(learner.blocks(k)) >= 3)
     ends = tuple(int(end) for end in learner.blocks(users))
     corner = np.repeat(np.arange(users)[:, None] % 2 * (_S - 1), _H, axis=1)
     action = np.repeat(np.arange(users)[:, None] % 2, _H, axis=1)
@@ -178,7 +178,7 @@ CASES = (
         flaw="blocks fill by head count, and the certificate speaks of removing a person",
         proof="without one person a block is not filled, and a release is not made: the worlds are told apart",
         attack=functools.partial(_one_person_less, refused=False),
-        trials=1_000,
+        trials=4_000,
         corrected=functools.partial(_one_person_less, refused=True),
     ),
     Case(
@@ -187,7 +187,7 @@ CASES = (
         flaw="a program looks at the data themselves to decide whether a release is needed",
         proof="that a release is missing says exactly what was looked at; no noise is in it",
         attack=functools.partial(_peek, peeks=True),
-        trials=1_000,
+        trials=4_000,
         corrected=functools.partial(_peek, peeks=False),
     ),
 )

@@ -1,0 +1,203 @@
+"""Attacks on the protocol: they find what is planted, leave the shipped code alone, and every recipe goes through."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from contract import tiny_data, tiny_world
+
+from privrl import Agent
+from privrl._records import Records
+from privrl.audit import AuditReport, Finding, _relations, _sequences, _stays, protocol_attacks
+from privrl.audit._crashes import Attempt, MortalStore, changed_settings, crash_points, crashed, in_two_groups
+from privrl.audit._people import Listening
+from privrl.audit._recorded_fit import record_fit
+from privrl.audit.known_bad import CASES
+from privrl.privacy import Central, Release, ReleaseStore, SymmetricNoise
+from privrl.recipes import get, recipes
+
+PRIVATE = [recipe for recipe in recipes.values() if recipe.trust != "none"]
+RNG = np.random.default_rng(0)
+NAMES = {"exact-relations", "order-of-releases", "crashes", "length-of-stay"}
+
+
+def noise(n, m, seed=1):
+    return np.random.default_rng(seed).normal(size=(n, m)) * 2.0**33
+
+
+def test_independent_noise_has_no_relations():
+    for m in (1, 7, 64, 300):
+        assert _relations.relations(np.rint(noise(192, m)).astype(np.int64), np.full(m, 2.0**33), "x", RNG) == []
+
+
+@pytest.mark.parametrize(
+    ("plant", "words"),
+    [
+        (lambda x: np.concatenate([x, x[:, :1] + 700], axis=1), "share one draw"),
+        (lambda x: np.concatenate([x, 5.0 - x[:, :1]], axis=1), "share one draw"),
+        (lambda x: np.concatenate([x, np.full((len(x), 1), 3.0)], axis=1), "same in every draw"),
+        (lambda x: np.concatenate([x, x[:, :3].sum(1, keepdims=True) / 3**0.5], axis=1), "combination"),
+        (lambda x: x - x.mean(axis=1, keepdims=True), "combination"),
+    ],
+)
+def test_planted_relations_are_found(plant, words):
+    drawn = plant(noise(192, 6))
+    found = _relations.relations(np.rint(drawn), np.full(drawn.shape[1], 2.0**33), "x", RNG)
+    assert len(found) == 1 and words in found[0]
+
+
+def test_a_matrix_that_is_not_symmetric_is_found():
+    law = SymmetricNoise(1.0, 2)
+    assert _relations.asymmetry(Release(jnp.eye(2), law), "x") == []
+    (line,) = _relations.asymmetry(Release(jnp.asarray([[1.0, 3.0], [2.0, 1.0]]), law), "x")
+    assert "[0, 1] - [1, 0] is 1" in line
+
+
+def test_uneven_contributions_are_released_as_one_number():
+    """Through the shipped curator: above and below the diagonal everybody is rounded to different whole numbers."""
+    env = tiny_world(3)
+    learner = get("dp-pevi").build(env)
+    data = tiny_data(env, 50)
+    fit = record_fit(data, learner, Central(epsilon=1.0, delta=1e-5), jax.random.key(0))
+    gram = next(step for step in fit.asked if step.name == "gram")
+    uneven = _relations.Lopsided(gram.statistic, 2.0**-16)
+    matrix = np.asarray(uneven.contribution(jax.tree.map(lambda x: x[0], tiny_records(env)), None))
+    assert (matrix != matrix.T).any() and (np.trunc(matrix * 2.0**33) != np.trunc(matrix.T * 2.0**33)).any()
+    finding = _relations.of_fit(fit, Records(data), RNG)
+    assert not finding.broken and finding.tried >= 21 + 6
+
+
+def tiny_records(env, count=4):
+    return env.sample(env.behaviour_policy(), count, jax.random.key(2))
+
+
+def test_a_person_who_stays_moves_nobody():
+    """And the attack sees an agent that shows others the plan of the moment instead of their own."""
+    env = tiny_world(2, num_states=2)
+    learner, private, key = get("dp-lsvi-ucb").build(env), Central(epsilon=1.0, delta=1e-5), jax.random.key(3)
+    people = next(k for k in range(2, 50) if len(learner.blocks(k)) >= 2)
+    ends = tuple(int(end) for end in learner.blocks(people))
+    records = tiny_records(env, people)
+
+    def live(store, clock):
+        return Agent(learner, private, num_users=people, store=store, patience=_stays.PATIENCE, clock=clock, key=key)
+
+    finding, moved = _stays.length_of_stay(live, records, ends)
+    assert not finding.broken and finding.tried > 20 and moved
+
+    class Impatient(Agent):
+        """Releases a block as soon as somebody ends after its last arrival."""
+
+        def end_episode(self, ticket, trajectory):
+            super().end_episode(ticket, trajectory)
+            if self.num_arrived >= ends[0]:
+                self._arrivals._patience = 0.0
+
+    def impatient(store, clock):
+        settings = {"num_users": people, "store": store, "patience": _stays.PATIENCE, "clock": clock, "key": key}
+        return Impatient(learner, private, **settings)
+
+    assert _stays.length_of_stay(impatient, records, ends)[0].broken
+
+
+def test_sequences_are_compared_to_the_last_bit():
+    log = [("release", "a", (1.0,), b"x"), ("skip", "b", (), b"c")]
+    assert _sequences.compared(log, list(log), "replaced") == []
+    assert "1 releases" in _sequences.compared(log, log[:1], "removed")[0]
+    other = [("release", "a", (1.0 + 2**-52,), b"x"), log[1]]
+    assert "another law" in _sequences.compared(log, other, "replaced")[0]
+
+
+def test_what_a_learner_is_given_has_no_people_in_it():
+    """Through the interface a learner sees releases and their laws: it cannot decide by anything else."""
+
+    class Looks(type(get("dp-apvi").build(tiny_world(3)))):
+        def fit(self, ask):
+            public = [name for name in dir(ask) if not name.startswith("_")]
+            assert {"skip", "vector", "function", "features"} <= set(public) <= PUBLIC, public
+            return super().fit(ask)
+
+    env = tiny_world(3)
+    learner = get("dp-apvi").build(env)
+    looking = Looks(**{name: getattr(learner, name) for name in learner.__dataclass_fields__})
+    curator = _sequences.sequence(tiny_data(env, 50), looking, Central(epsilon=1.0, delta=1e-5))
+    assert curator.log
+
+
+PUBLIC = {"skip", "vector", "function", "features", "noise_source", "answers", "log"}
+
+
+def test_crash_points_are_every_kind_of_point():
+    passed = ["study:begun", *["reserve:begun", "drawn", "persist:begun"] * 5]
+    points = crash_points(passed, np.random.default_rng(0))
+    assert {point for point, _ in points} == set(passed) and all(1 <= n <= 5 for _, n in points)
+
+
+def test_a_mortal_store_dies_where_it_should(tmp_path):
+    with MortalStore(tmp_path / "s.db") as store:
+        store.open_study({}, {"pool": 1.0})
+        assert "study:committed" in store.passed
+    with pytest.raises(RuntimeError, match="fact:written"), MortalStore(tmp_path / "s.db", "fact:written") as store:
+        store.fact("x", bytes)
+    with ReleaseStore(tmp_path / "s.db") as store:
+        assert store.fact("x", lambda: b"y") == b"y"
+
+
+def test_costs_are_recomputed_from_laws():
+    """Undisturbed, what is in the store is the certificate, up to the rounding of the lattice."""
+    env = tiny_world(3)
+    data = tiny_data(env, 40)
+    learner = get("dp-vapvi").build(env)
+    fit = record_fit(data, learner, Central(epsilon=1.0, delta=1e-5), jax.random.key(0))
+    once = Attempt(fit, Listening(Records(data), [str(i) for i in range(40)], []))
+    used = crashed(once, once, "no such point", 1, "burn")
+    assert set(used) == {"gaussian"} and 1 - 1e-6 < used["gaussian"] <= 1 + 1e-9
+
+
+def test_people_in_two_groups_are_counted():
+    assert in_two_groups([[{"a", "b"}, {"c"}], [{"a"}, {"b", "c"}]]) == 1
+    assert in_two_groups([[{"a", "b"}, {"c"}], [{"a", "b", "d"}, {"c"}]]) == 0
+
+
+def test_changed_settings_are_really_changed():
+    learner = get("dp-pevi").build(tiny_world(3))
+    assert changed_settings(learner) and all(other != learner for _, other in changed_settings(learner))
+
+
+def test_a_finding_breaks_a_report():
+    report = AuditReport("x", 1.0, 1.0, 0.5, 1e-5, 10, 0.95, "Gaussian DP")
+    quiet, loud = Finding("crashes", 3), Finding("crashes", 3, ("killed, then more was spent",))
+    for finding, broken in ((quiet, False), (loud, True)):
+        one = AuditReport(**{**report.__dict__, "attacks": (finding,)})
+        content = json.loads(json.dumps(one.to_json(), allow_nan=False))
+        assert one.broken is broken is content["broken"] and content["attacks"][0]["attack"] == "crashes"
+        assert ("more was spent" in str(one)) is broken
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [r if r.name == "dp-pevi" else pytest.param(r, marks=pytest.mark.slow) for r in PRIVATE],
+    ids=lambda r: r.name,
+)
+def test_no_recipe_is_broken(recipe):
+    found = protocol_attacks(recipe, key=jax.random.key(4))
+    assert [str(finding) for finding in found if finding.broken] == []
+    assert {"exact-relations"} < {finding.attack for finding in found} <= NAMES
+    assert sum(finding.tried for finding in found) > 0
+
+
+def test_recipes_without_privacy_have_no_protocol_to_attack():
+    assert protocol_attacks("apvi", key=jax.random.key(0)) == ()
+
+
+def test_every_attack_has_a_known_bad_twin():
+    twins = {
+        "exact-relations": {"mirrored-noise"},
+        "length-of-stay": {"blocks-by-order-of-ending"},
+        "crashes": {"noise-of-another-share", "groups-by-row-position"},
+        "order-of-releases": {"blocks-by-head-count", "releases-skipped-by-exact-data"},
+    }
+    assert set(twins) == NAMES
+    assert set().union(*twins.values()) <= {case.name for case in CASES if case.corrected is not None}
