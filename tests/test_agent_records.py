@@ -1,4 +1,4 @@
-"""Records and tickets from outside, whatever they are like: nobody else's count depends on them, and nothing is quoted."""
+"""Records and tickets from outside: nobody else's count depends on them, and nothing of them is quoted."""
 
 import jax
 import numpy as np

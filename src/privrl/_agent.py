@@ -161,8 +161,8 @@ class AbstractAgent(abc.ABC):
         if refused:
             form = [np.shape(leaf) for leaf in jax.tree.leaves(self._blank(self._plans[0]))]
             raise ValueError(
-                f"{len(refused)} of {len(ended)} records were not counted, the first at position {refused[0]}: a record "
-                "comes with a ticket of this study, and has the parts of "
+                f"{len(refused)} of {len(ended)} records were not counted, the first at position {refused[0]}: a "
+                "record comes with a ticket of this study, and has the parts of "
                 f"`{type(self._blank(self._plans[0])).__name__}` as numbers of shapes {form}. Send it again as it "
                 "should be, or an empty one (length 0)."
             )

@@ -26,8 +26,8 @@ from privrl.privacy import (
 _FUNCTION = "reward function"
 _NO_PERSON = "what is hidden is the reward function; people whose data shaped it are not protected by this certificate"
 _GROUPS = (
-    "people were split into groups by a pseudorandom function of their ids under a secret key: for a person replaced by "
-    "one of another id the guarantee of the split is computational"
+    "people were split into groups by a pseudorandom function of their ids under a secret key: for a person replaced "
+    "by one of another id the guarantee of the split is computational"
 )
 
 

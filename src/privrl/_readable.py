@@ -14,9 +14,8 @@ def readable(record: Any, blank: Any) -> Any | None:
     """The record as arrays of the form of `blank`, or `None` if it has another form: its parts, shapes or kinds."""
     try:
         leaves, form = jax.tree.flatten(record)
-        wanted, blank_form = jax.tree.flatten(blank)
         arrays = [np.asarray(leaf) for leaf in leaves]
-        if form != blank_form or not all(map(_fits, arrays, wanted)):
+        if jax.tree.structure(blank) != form or not all(map(_fits, arrays, jax.tree.leaves(blank))):
             return None
         return jax.tree.unflatten(form, arrays)
     except Exception:  # whatever the record does to those who look at it

@@ -141,7 +141,7 @@ class SimulationKeys(NamedTuple):
     def of(cls, key: PRNGKeyArray) -> "SimulationKeys":
         return cls(*jax.random.split(key, 4))
 
-    def white(self, number: int, t: int | Int[Array, ""], i: int) -> PRNGKeyArray:
+    def white(self, number: int, t: int | Int[Array, ""], i: int | Int[Array, ""]) -> PRNGKeyArray:
         """For the i-th draw of noise in block t of the statistic with this number."""
         return jax.random.fold_in(jax.random.fold_in(jax.random.fold_in(self.noise, number), t), i)
 

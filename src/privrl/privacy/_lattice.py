@@ -166,8 +166,8 @@ def lattice_for(
     noise = math.ceil(units / parameter * (1.0 + _MARGIN)) + (kind == "l2")
     if abs(exponent) > _LARGEST_EXPONENT or noise > _LARGEST_NOISE:
         raise LatticeError(
-            f"A sensitivity of {sensitivity:.3g} with a budget of {parameter:.3g} has no grid of whole numbers that can "
-            "be computed with. Nothing was released. Scale the statistic to a size near 1, or give it more of the "
+            f"A sensitivity of {sensitivity:.3g} with a budget of {parameter:.3g} has no grid of whole numbers that "
+            "can be computed with. Nothing was released. Scale the statistic to a size near 1, or give it more of the "
             "budget."
         )
     return Lattice(grid, norm, units * grid, noise, kind)
