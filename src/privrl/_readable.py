@@ -15,7 +15,8 @@ def readable(record: Any, blank: Any) -> Any | None:
     try:
         leaves, form = jax.tree.flatten(record)
         arrays = [np.asarray(leaf) for leaf in leaves]
-        if jax.tree.structure(blank) != form or not all(map(_fits, arrays, jax.tree.leaves(blank))):
+        same_parts = bool(form == jax.tree.structure(blank))  # type: ignore[operator]
+        if not same_parts or not all(map(_fits, arrays, jax.tree.leaves(blank))):
             return None
         return jax.tree.unflatten(form, arrays)
     except Exception:  # whatever the record does to those who look at it

@@ -17,7 +17,7 @@ VARIABLE = "PRIVRL_COMPILATION_CACHE"
 def keep_compiled_programs() -> None:
     """Turns the cache on, unless it is off or JAX has one of its own already; a folder that cannot be made is none."""
     wanted = os.environ.get(VARIABLE, "")
-    if wanted == "off" or jax.config.read("jax_compilation_cache_dir"):
+    if wanted == "off" or jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
         return
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = Path(wanted) if wanted else cache / "privrl" / "compiled"
