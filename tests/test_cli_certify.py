@@ -141,6 +141,12 @@ def test_what_is_no_certificate(results: dict[str, Path], tmp_path: Path) -> Non
     (tmp_path / "damaged" / "certificate.json").write_text("{not json")
     called = call("certify", tmp_path / "damaged")
     assert called.code == 2 and "damaged" in called.err
+    for content in (b"", b"PK", b"no archive"):
+        (tmp_path / "damaged" / "policy.npz").write_bytes(content)
+        called = call("certify", tmp_path / "damaged")
+        assert called.code == 2 and "not a saved policy" in called.err
+    np.savez(tmp_path / "damaged" / "policy.npz", weights=np.ones(3))
+    assert "not a saved policy" in call("certify", tmp_path / "damaged").err
 
 
 def test_a_key_is_read_before_anything_is_spent(keys: dict[str, Path], tmp_path: Path) -> None:

@@ -418,7 +418,58 @@ SETTINGS = (
         "audit/test_known_bad.py -k groups-by-row-position",
     ),
 )
-ALL = (*NOISE, *CONTRIBUTIONS, *KEYS, *REDRAWN, *PLACES, *SETTINGS)
+CERTIFICATES = (
+    Mutation(
+        "a certificate beside any policy",
+        "_certify.py",
+        "if certificate.policy_sha256 != policy_sha256(policy):",
+        "if False:",
+        "test_certify.py -k names_its_policy",
+    ),
+    Mutation(
+        "events that are not the calibrated ones",
+        "privacy/_certificate_check.py",
+        "problems += _event_problems(certificate, derived)",
+        "_event_problems(certificate, derived)",
+        "test_certify.py -k contradicts",
+    ),
+    Mutation(
+        "a pool that grew",
+        "privacy/_certificate_check.py",
+        "if traded and not same(_total",
+        "if False and not same(_total",
+        "test_certify.py -k pool",
+    ),
+    Mutation(
+        "less noise than certified",
+        "privacy/_certificate_check.py",
+        "if same(_ratio(law), entry[0], _DRAWN):",
+        "if True:",
+        "privacy/test_certificate.py",
+    ),
+    Mutation(
+        "anybody's signature",
+        "privacy/_signature.py",
+        "key.verify(base64.b64decode(signature, validate=True), content)",
+        "base64.b64decode(signature, validate=True)",
+        "privacy/test_certificate.py",
+    ),
+    Mutation(
+        "somebody else's learner believed",
+        "_certify.py",
+        "return [] if authenticated else",
+        "return [] if True else",
+        "test_certify.py -k needs_a_key",
+    ),
+    Mutation(
+        "exact sizes where they are secret",
+        "_result.py",
+        'else {"users", "episodes"}',
+        "else set()",
+        "test_public.py -k sizes",
+    ),
+)
+ALL = (*NOISE, *CONTRIBUTIONS, *KEYS, *REDRAWN, *PLACES, *SETTINGS, *CERTIFICATES)
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import tempfile
+import zipfile
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
@@ -96,9 +97,12 @@ class Result:
         missing = [name for name in sorted(_FILES) if not (folder / name).is_file()]
         if missing:
             raise ValueError(f"`{folder}` is not a saved result: {', '.join(missing)} missing.")
-        with np.load(folder / "policy.npz") as content:
-            arrays = {name: jnp.asarray(content[name]) for name in content.files}
+        try:
+            with np.load(folder / "policy.npz") as content:
+                arrays = {name: jnp.asarray(content[name]) for name in content.files}
             policy: Any = LinearPolicy(**arrays) if "gains" in arrays else TabularPolicy(**arrays)
+        except (TypeError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            raise ValueError(f"`{folder / 'policy.npz'}` is not a saved policy, or is damaged.") from error
         certificate = read_certificate((folder / "certificate.json").read_text())
         result = cls(policy, certificate, json.loads((folder / "report.json").read_text()))
         object.__setattr__(result, "certificate", certificate)  # never bound anew to what lies beside it
