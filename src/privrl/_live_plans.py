@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, Int64, PRNGKeyArray
@@ -52,8 +51,7 @@ class LivePlans:
         self._released = {n: release for n, channel in channels.items() if (release := channel.empty()) is not None}
         start, nobody = learner.init(), jnp.zeros((), int)
         self._made = [_next_plan(learner, start, start, nobody, dict(self._released), nobody)]  # memory and plan
-        self._blank = blank(self[0])
-        form = (study.privatizer.adjacency, self._blank, self[0])
+        form = (study.privatizer.adjacency, blank(self[0]), self[0])
         self.streams = {
             name: ExactStream(channel, blocks, study.ledger.parameter(name), *form)
             for name, channel in channels.items()
@@ -87,9 +85,6 @@ class LivePlans:
 
     def units(self, record: Any, plan: int) -> Int64[np.ndarray, " entries"]:
         """One person's terms of all statistics, end to end, as the plan that they acted on asks for them."""
-        given, needed = ([np.shape(leaf) for leaf in jax.tree.leaves(tree)] for tree in (record, self._blank))
-        if given != needed:
-            raise ValueError(f"A record has arrays of shapes {given}; they must be {needed}. Pad it to the horizon.")
         return np.concatenate([stream.units(record, self[plan]).ravel() for stream in self.streams.values()])
 
     def catch_up(self) -> None:
