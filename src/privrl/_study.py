@@ -19,6 +19,7 @@ from privrl.learners import (
     FunctionalReward,
     settings_of,
 )
+from privrl.learners._settings import known_settings
 from privrl.privacy import (
     AbstractChannel,
     AbstractPrivatizer,
@@ -149,7 +150,7 @@ class Study:
         take part one after another are joint differential privacy."""
         joint = self.ends is not None and self.privatizer.notion == "central"
         study = {
-            "learner": settings_of(self.learner),
+            "learner": known_settings(self.learner),
             "privatizer": privatizer_settings(self.privatizer),
             "bounds": dict(bounds),
             "users": None if self.ends is None else int(self.ends[-1]),

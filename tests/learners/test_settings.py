@@ -13,6 +13,7 @@ import pytest
 from privrl.envs import make
 from privrl.learners import APVI, FQI, PEVI, TDFP, UCRLVTR, AbstractLearner, AbstractOnlineLearner, settings_of
 from privrl.learners._rebuilt import NotOursError, learner_of
+from privrl.learners._settings import known_settings
 from privrl.mdp import OneHotFeatures, TableFeatures
 from privrl.privacy import AbstractStatistic
 from privrl.recipes import recipes
@@ -77,8 +78,10 @@ def test_what_cannot_be_written_down_is_refused() -> None:
     class Odd(eqx.Module):
         f: object
 
+    odd: Any = Odd(lambda x: x)
     with pytest.raises(TypeError, match=r"Odd.f"):
-        settings_of(Odd(lambda x: x))  # type: ignore[arg-type]
+        settings_of(odd)
+    assert known_settings(odd)["settings"] is None and known_settings(odd)["class"].endswith("Odd")
 
 
 def declared_facts(learner: AbstractLearner) -> list[list[object]]:

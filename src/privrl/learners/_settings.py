@@ -36,6 +36,14 @@ def settings_of(learner: AbstractLearner) -> dict[str, Any]:
     return _of(learner, type(learner).__name__)
 
 
+def known_settings(learner: AbstractLearner) -> dict[str, Any]:
+    """The settings for a certificate: the class alone where some setting of somebody else's learner is an object."""
+    try:
+        return settings_of(learner)
+    except TypeError:
+        return {"class": class_name(type(learner)), "settings": None}
+
+
 def class_name(cls: type) -> str:
     """`privrl.APVI` for privrl's own classes, module and name for others."""
     short = f"privrl.{cls.__name__}"
