@@ -298,8 +298,8 @@ def one_group_each(content: dict[str, Any]) -> None:
         lambda c: c.update(study={}),
         lambda c: c["study"].pop("learner"),
         lambda c: c.update(opened="yesterday"),
-        lambda c: c.update(policy_sha256=""),
-        lambda c: c.update(policy_sha256="0" * 64),
+        lambda c: c.update(result_sha256=""),
+        lambda c: c.update(result_sha256="0" * 64),
     ],
 )
 def test_a_certificate_that_contradicts_itself_is_refused(change: Callable[[dict[str, Any]], Any]) -> None:
@@ -315,6 +315,19 @@ def test_a_pool_may_trade_and_not_grow() -> None:
     for i in range(len(events)):
         for factor in (0.99, 1.01):
             assert not accepted_after(name, ("events", i, "parameter"), functools.partial(operator.mul, factor))
+
+    def cheaper_alike(content: dict[str, Any], factor: float) -> None:
+        """Events, noise laws and cost that agree with each other."""
+        for event in content["events"]:
+            event["parameter"] *= factor
+        for law in (law for release in content["releases"] for law in release["laws"]):
+            law["scale"] /= factor
+        told = privrl.Certificate.from_json(content)
+        content |= cost_of(told.events, told.delta, told.adjacency)
+
+    assert altered(name, functools.partial(cheaper_alike, factor=1.0)) == []
+    for factor in (0.5, 0.999, 1.001):
+        assert altered(name, functools.partial(cheaper_alike, factor=factor)) != []
     for count in ("burnt", "skipped"):
         assert not accepted_after(name, ("releases", 0, count), lambda x: x + 1)
         assert not accepted_after("dp-apvi", ("releases", 0, count), lambda x: x + 1)
@@ -336,11 +349,11 @@ def test_the_policy_is_the_same_after_saving(tmp_path: Any) -> None:
         loaded = Result.load(result.save(tmp_path / name.replace(" ", "-")))
         assert loaded.certificate == read_certificate(json.dumps(result.certificate.to_json()))
         assert verdict(loaded).ok
-        unnamed = replace(result.certificate, policy_sha256="")
+        unnamed = replace(result.certificate, result_sha256="")
         loose = Result.load(replace(result, certificate=unnamed).save(tmp_path / "bound"))
         assert verdict(loose).ok  # a new result is bound when it is made
         content = json.loads((tmp_path / "bound" / "certificate.json").read_text())
-        (tmp_path / "bound" / "certificate.json").write_text(json.dumps(content | {"policy_sha256": ""}))
+        (tmp_path / "bound" / "certificate.json").write_text(json.dumps(content | {"result_sha256": ""}))
         assert not verdict(Result.load(tmp_path / "bound")).ok  # and never when it is read
 
 

@@ -422,7 +422,7 @@ CERTIFICATES = (
     Mutation(
         "a certificate beside any policy",
         "_certify.py",
-        "if certificate.policy_sha256 != policy_sha256(policy):",
+        "if certificate.result_sha256 != policy_sha256(policy):",
         "if False:",
         "test_certify.py -k names_its_policy",
     ),

@@ -142,9 +142,9 @@ def _signature(certificate: Certificate, key: Ed25519PublicKey) -> Check:
 
 
 def _policy_problems(certificate: Certificate, policy: Any) -> list[str]:
-    if not certificate.policy_sha256:
+    if not certificate.result_sha256:
         return ["It names no policy, so it may be about any. Results that were saved by an older privrl have none."]
-    if certificate.policy_sha256 != policy_sha256(policy):
+    if certificate.result_sha256 != policy_sha256(policy):
         return ["The policy is not the one that this certificate is about."]
     return []
 

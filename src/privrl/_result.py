@@ -57,7 +57,7 @@ def _arrays(policy: Any) -> dict[str, np.ndarray]:
 class Result:
     """A policy and what it can reveal.
 
-    The certificate is bound to the policy when a result is made (`policy_sha256`). `report` holds sizes, values and
+    The certificate is bound to the policy when a result is made (`result_sha256`). `report` holds sizes, values and
     baselines, and of the sizes only those that are public (`public_facts`): nobody gets to see the others.
     """
 
@@ -66,8 +66,8 @@ class Result:
     report: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not self.certificate.policy_sha256 and is_dataclass(self.policy):
-            bound = replace(self.certificate, policy_sha256=policy_sha256(self.policy))
+        if not self.certificate.result_sha256 and is_dataclass(self.policy):
+            bound = replace(self.certificate, result_sha256=policy_sha256(self.policy))
             object.__setattr__(self, "certificate", bound)
         object.__setattr__(self, "report", public_facts(self.certificate, self.report))
 

@@ -137,10 +137,10 @@ def test_an_altered_epsilon_differs_from_the_recomputed_one():
     assert changed.recomputed() > changed.epsilon
 
 
-@pytest.mark.parametrize("field", ["notion", "unit", "delta", "opened", "policy_sha256", "version"])
+@pytest.mark.parametrize("field", ["notion", "unit", "delta", "opened", "result_sha256", "version"])
 def test_a_signature_binds_every_field(field):
     key = Ed25519PrivateKey.generate()
-    made = replace(certificate(opened="2026-01-31"), policy_sha256="0" * 64).signed(key)
+    made = replace(certificate(opened="2026-01-31"), result_sha256="0" * 64).signed(key)
     made.verify(key.public_key())
     read_certificate(json.dumps(made.to_json(), indent=3)).verify(key.public_key())
     changed = replace(made, **{field: 0.5 if field == "delta" else "x"})
@@ -154,7 +154,7 @@ def test_a_signature_binds_every_field(field):
 
 
 def test_a_certificate_of_no_policy_is_not_signed():
-    with pytest.raises(ValueError, match="not bound to a policy"):
+    with pytest.raises(ValueError, match="not bound to a result"):
         certificate().signed(Ed25519PrivateKey.generate())
 
 
@@ -171,7 +171,7 @@ def test_keys_come_from_pem_files_and_other_files_are_refused(tmp_path):
     }
     for name, content in forms.items():
         (tmp_path / name).write_bytes(content)
-    made = replace(certificate(), policy_sha256="0" * 64).signed(read_private_key(tmp_path / "key"))
+    made = replace(certificate(), result_sha256="0" * 64).signed(read_private_key(tmp_path / "key"))
     made.verify(read_public_key(tmp_path / "public"))
     for name, complaint in (("locked", "encrypted"), ("public", "private key"), ("curve", "Ed25519"), ("text", "PEM")):
         with pytest.raises(ValueError, match=complaint):

@@ -52,7 +52,7 @@ class Certificate:
         study: the settings that events and bounds are derived from: of the learner, of the privatizer, the bounds that
             the verb added, and the public number of people where it is fixed in advance.
         opened: the UTC date on which the study was opened, fixed before any record was read.
-        policy_sha256: the policy that this certificate is about (`Result` fills it in).
+        result_sha256: the hash of what was learned, which this certificate is about; whoever holds it fills it in.
         signature: an Ed25519 signature over everything else here, in base64; empty if nobody signed.
     """
 
@@ -76,7 +76,7 @@ class Certificate:
     notes: tuple[str, ...] = field(default=())
     study: Mapping[str, Any] = field(default_factory=dict)
     opened: str = ""
-    policy_sha256: str = ""
+    result_sha256: str = ""
     signature: str = ""
 
     @classmethod
@@ -128,9 +128,9 @@ class Certificate:
         return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
     def signed(self, key: Ed25519PrivateKey) -> "Certificate":
-        """The same certificate with a signature; one that is about no policy yet is refused."""
-        if not self.policy_sha256:
-            raise ValueError("This certificate is not bound to a policy yet. Sign that of a `Result`.")
+        """The same certificate with a signature; one that is not about anything learned yet is refused."""
+        if not self.result_sha256:
+            raise ValueError("This certificate is not bound to a result yet. Sign that of a `Result`.")
         return replace(self, signature=sign(self.canonical(), key))
 
     def verify(self, key: Ed25519PublicKey) -> None:
@@ -179,8 +179,8 @@ class Certificate:
         lines.extend(f"  note        {note}" for note in self.notes)
         if self.opened:
             lines.append(f"  opened      {self.opened} (UTC), before any record was read")
-        if self.policy_sha256:
-            lines.append(f"  policy      SHA-256 {self.policy_sha256}")
+        if self.result_sha256:
+            lines.append(f"  result      SHA-256 {self.result_sha256}")
         lines.append(f"  signature   {'Ed25519, to be checked with a public key' if self.signature else 'none'}")
         return "\n".join(lines)
 
