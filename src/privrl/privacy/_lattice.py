@@ -267,7 +267,11 @@ def _summed_blocks(
 
 
 def _check_blocks(statistic: AbstractStatistic, blocks: Float[Array, "N *block"]) -> None:
-    if statistic.symmetric and blocks.shape[1:] != statistic.shape:
+    if not statistic.symmetric:
+        return
+    if len(statistic.shape) != 2 or statistic.shape[0] != statistic.shape[1]:
+        raise ValueError(f"`symmetric` needs a square `shape`; `{type(statistic).__name__}` has {statistic.shape}.")
+    if blocks.shape[1:] != statistic.shape:
         raise ValueError(
             f"`{type(statistic).__name__}` is `symmetric`, so its `parts` must be whole matrices of shape "
             f"{statistic.shape}; they have shape {blocks.shape[1:]}. Nothing was released."
