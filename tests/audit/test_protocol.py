@@ -184,8 +184,8 @@ def test_a_finding_breaks_a_report():
 def test_no_recipe_is_broken(recipe):
     found = protocol_attacks(recipe, key=jax.random.key(4))
     assert [str(finding) for finding in found if finding.broken] == []
-    assert {"exact-relations"} < {finding.attack for finding in found} <= NAMES
-    assert sum(finding.tried for finding in found) > 0
+    assert "order-of-releases" in (names := {finding.attack for finding in found}) or recipe.family == "functional"
+    assert names <= NAMES and all(finding.tried for finding in found)
 
 
 def test_recipes_without_privacy_have_no_protocol_to_attack():

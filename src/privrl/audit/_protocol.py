@@ -59,11 +59,12 @@ def protocol_attacks(
     records = pool(world, rng, limit=400)
     if isinstance(learner, AbstractOnlineLearner):
         run = record_run(world, learner, privatizer, key)
-        return (
+        found = (
             _relations.of_run(run, records, rng),
             _sequences.of_run(run, world, learner, privatizer),
             *_agents(run, world, learner, privatizer, key, rng),
         )
+        return tuple(finding for finding in found if finding.tried)  # an answer at random has no noise to cancel
     assert isinstance(world, Env)
     data = data_of(world, learner, _PEOPLE, key)
     if isinstance(learner, FunctionalReward):

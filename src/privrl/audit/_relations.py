@@ -34,6 +34,7 @@ from privrl.privacy import (
     Stream,
     SymbolChannel,
     System,
+    innovations,
     standard_normal,
 )
 from privrl.privacy._exact_stream import ExactStream
@@ -143,7 +144,7 @@ def of_fit(
         if step.beta is None:
             return curator.vector(step.name, value, distance=step.distance, bound=step.bound)
         function = curator.function(step.name, value, distance=step.distance, beta=step.beta, bound=step.bound)
-        return Release(function.values, function.noise)
+        return Release(innovations(function.values, step.beta), function.noise)  # the numbers that were drawn
 
     found: list[str] = []
     tried = 0
@@ -157,8 +158,6 @@ def of_fit(
         releases = [released(step, same, statistic) for _ in range(_DRAWS)]
         values = np.stack([np.asarray(release.value) for release in releases])
         std = np.sqrt(np.broadcast_to(np.asarray(releases[0].noise.variance), values.shape[1:]))
-        if isinstance(step, Given) and step.beta is not None:
-            continue  # the innovations were drawn on the lattice; a function is a filter of them, and no more is said
         if statistic is not None and statistic.symmetric:
             found += asymmetry(releases[0], step.name)
             found += _lopsided(step, people, statistic, fit, released)
