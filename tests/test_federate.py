@@ -1,6 +1,7 @@
 """Client and server: one noisy message per person, absorbed once, whoever absorbs it."""
 
 import dataclasses
+import shutil
 import time
 
 import equinox as eqx
@@ -321,6 +322,20 @@ def test_a_server_that_plans_otherwise_is_refused(tmp_path, monkeypatch):
         monkeypatch.setattr(privrl._local_plans, "_next_plan", rounded_otherwise)
         with pytest.raises(PairingError, match="another plan 0 than the one that was published"):
             serve(50, store=store)
+
+
+def test_an_older_copy_of_a_store_refuses_answers_to_plans_that_it_has_forgotten(tmp_path):
+    learner = privrl.UCBVI(ENV.rewards, ENV.horizon, first_block=4, growth=1.5)
+    with ReleaseStore(tmp_path / "s.db") as store:
+        serve(50, store=store, learner=learner)
+    shutil.copy(tmp_path / "s.db", tmp_path / "old.db")
+    with ReleaseStore(tmp_path / "s.db") as store:
+        server = serve(50, store=store, learner=learner)
+        for i in range(4):
+            server.absorb(answer(server.broadcast(), i))
+        late = answer(server.broadcast(), 9)
+    with ReleaseStore(tmp_path / "old.db") as store, pytest.raises(MessageError, match="an older copy"):
+        serve(50, store=store, learner=learner).absorb(late)
 
 
 def test_a_purged_store_still_has_the_policy(tmp_path):

@@ -99,6 +99,8 @@ class Server:
         if not hmac.compare_digest(message.mac, self._mac(message.ticket, message.plan)):
             raise MessageError("The message answers a ticket or a plan that was not issued.")
         self._plans.refresh()  # the ticket may be of another server that is further
+        if message.plan >= len(self._plans):
+            raise MessageError("The message answers a plan that this store has forgotten: it is an older copy.")
         units, content = self._units(message)[None], message.to_bytes()
         while True:
             try:

@@ -13,10 +13,11 @@ writing the chain anew, also when the guards were dropped for it and put back. W
 was written anew and an older copy of the whole file, as long as the head knows of one event that the file lacks or has
 otherwise.
 
-**What is not.** The hash has no key: whoever writes to the file can recompute the whole chain, and only the
-head notices. Whoever can replace the head too is not noticed at all, nor is one who deletes both. Events that
-were written after the head was last moved are protected by the chain alone. Rows about people (sums, digests,
-places and ranges) are not in the chain.
+**What is not.** The hash has no key: whoever writes to the file can recompute the whole chain, and only the head
+notices. Whoever can replace the head too is not noticed at all, nor is one who deletes both. Events that were written
+after the head was last moved are protected by the chain alone. The chain is checked when a store is opened, so a
+process that has it open does not notice a change before the next one opens it. Rows about people (sums, digests, places
+and ranges) are not in the chain.
 """
 
 import hashlib
