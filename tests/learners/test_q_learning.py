@@ -1,5 +1,6 @@
 """Q-learning on whole episodes: gradients against automatic differentiation, steps against plain ones, sampled sums."""
 
+import dataclasses
 import math
 
 import equinox as eqx
@@ -146,7 +147,7 @@ def test_drawn_episodes_are_summed_and_no_others():
             for first in range(0, 2600, 700):
                 yield block.slice(first, min(first + 700, 2600))
 
-    pieces = Pieces(whole.bounds, whole.summary, whole._block)
+    pieces = Pieces(**{field.name: getattr(whole, field.name) for field in dataclasses.fields(whole)})
     found = Records(pieces).total(statistic, lambda n: next(handed))
     [batch] = whole.batches(2600)
     each = contributions(statistic, jax.tree.map(jnp.asarray, batch))

@@ -7,7 +7,7 @@ are 64-bit integers, and so is the noise.
 **Formal guarantee** (for all records, in whole numbers; g is the granularity). One record's units n satisfy
 sum n^2 <= (C/g)^2 exactly (sum |n| <= C/g for L1), C the norm that the statistic claims, raised by 2^-41 of itself so
 that vectors whose norm is an irrational C are not cut for C's own rounding. A vector that still exceeds it (none of
-fewer than 4,096 entries does) is multiplied by 1 - 2^-20, which moves it at most 2^-20 max(C - D, 0) beyond D from
+fewer than 4,096 entries does) is multiplied by 1 - 2^-30, which moves it at most 2^-30 max(C - D, 0) beyond D from
 another. Truncating keeps signs and moves no entry away from zero, so where two entries have the same sign
 |[x] - [y]| <= |x - y| + 1 unit, and otherwise |[x] - [y]| <= |x - y|: two records' units differ by at most
 D/g + sqrt(m), with D the statistic's own sensitivity and m the largest number of entries that two records fill (D/g + m
@@ -38,7 +38,7 @@ _BITS = 32  # sensitivity and noise are at least 2^32 units
 _LIMB = 26  # squares of units are summed in limbs of this many bits
 _MASK = (1 << _LIMB) - 1
 _MARGIN = 2.0**-40
-_SHRINK = 1.0 - 2.0**-20
+_SHRINK = 1.0 - 2.0**-30  # more than the rounding of 2^22 entries
 _LARGEST_EXPONENT = 900  # quotients by the granularity stay normal numbers: processors may treat others as 0
 _LARGEST_NOISE = 2**55  # in units, for which it can be drawn
 _WHOLE = 2.0**52  # units are exact below
