@@ -17,10 +17,13 @@ from scipy.optimize import linprog
 import privrl
 from bench import audit, functional, local, noise, offline, online, scaling, store
 from bench.timing import Row, same, seconds
-from privrl.learners import consistent_counts
-from privrl.mdp import rollout
-from privrl.privacy import Event, SquareRoot, epsilon_of
-from privrl.recipes import Problem, get
+from privrl.learners.tabular.consistency import consistent_counts
+from privrl.mdp.simulation import rollout
+from privrl.privacy.accounting.composition import epsilon_of
+from privrl.privacy.accounting.events import Event
+from privrl.privacy.continual.mechanisms import SquareRoot
+from privrl.recipes.recipe import Problem
+from privrl.recipes.registry import get
 
 
 def gram() -> Row:
@@ -136,7 +139,7 @@ def accountant() -> Row:
 def continual() -> Row:
     """Not time but error: mean squared error of the plain tree over that of square-root blocks, 4,095 prefixes."""
     blocks = len(privrl.privacy.geometric_schedule(4_095, 1.15))
-    tree = privrl.privacy.BinaryTree(4_095).mean_squared_error()
+    tree = privrl.privacy.continual.mechanisms.BinaryTree(4_095).mean_squared_error()
     return (
         "error of running sums, 4,095 users: tree / square root on blocks",
         tree,

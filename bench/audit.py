@@ -4,10 +4,10 @@ import jax
 
 import privrl
 from bench.timing import Row, seconds
-from privrl.audit import lower_bound
-from privrl.audit._worlds import data_of, world_of
-from privrl.envs import Env
-from privrl.recipes import get
+from privrl.audit.empirical import lower_bound
+from privrl.audit.worlds import data_of, world_of
+from privrl.envs.base import Env
+from privrl.recipes.registry import get
 
 RECIPE, EPSILON, DELTA = "dp-vapvi", 1.0, 1e-6
 

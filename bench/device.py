@@ -16,9 +16,9 @@ import jax
 
 import privrl
 from bench.roofline import compiled_run, episode_cost, peak_bandwidth, peak_flops
-from privrl.learners import LSVIUCBPlusPlus
-from privrl.privacy import AbstractPrivatizer
-from privrl.recipes import get
+from privrl.learners.linear.lsvi_ucb_plus_plus import LSVIUCBPlusPlus
+from privrl.privacy.trust.privatizers import AbstractPrivatizer
+from privrl.recipes.registry import get
 
 say = functools.partial(print, flush=True)
 

@@ -10,7 +10,7 @@ from bisect import bisect_left
 import jax
 import numpy as np
 
-from privrl.audit.known_bad._functional_q import LARGEST_REWARD, LONGEST_MOVE, STEPS, Settings, greedy_return, train
+from privrl.audit.known_bad.functional_q import LARGEST_REWARD, LONGEST_MOVE, STEPS, Settings, greedy_return, train
 
 SIGMAS = (0.0, 0.1, 0.2, 0.3, 0.4)
 SEEDS = 10

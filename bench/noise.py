@@ -6,8 +6,8 @@ import numpy as np
 from scipy import stats
 
 from bench.timing import Row, seconds
-from privrl.privacy._discrete import discrete_gaussian, discrete_laplace
-from privrl.privacy._stream import Stream
+from privrl.privacy.noise.discrete import discrete_gaussian, discrete_laplace
+from privrl.privacy.noise.words import Stream
 
 S = 2**33
 

@@ -13,10 +13,12 @@ import numpy as np
 import privrl
 from bench.as_written import People, apvi, counts, vapvi
 from bench.timing import Row, exponent, once, same, seconds
-from privrl.learners import APVI, VAPVI
-from privrl.mdp import Trajectory
-from privrl.recipes import Problem, get
-from privrl.statistics import TransitionCounts
+from privrl.learners.linear.vapvi import VAPVI
+from privrl.learners.tabular.apvi import APVI
+from privrl.mdp.types import Trajectory
+from privrl.recipes.recipe import Problem
+from privrl.recipes.registry import get
+from privrl.statistics.counts import TransitionCounts
 
 
 def sampled(env: Any, episodes: int, seed: int = 0) -> People:

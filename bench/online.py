@@ -13,9 +13,9 @@ import numpy as np
 import privrl
 from bench.as_written import People, greedy, lsvi_ucb
 from bench.timing import Row, once, same, seconds
-from privrl._run import SimulationKeys, asker
-from privrl.learners import LSVIUCBPlusPlus
-from privrl.mdp import Trajectory
+from privrl.learners.linear.lsvi_ucb_plus_plus import LSVIUCBPlusPlus
+from privrl.mdp.types import Trajectory
+from privrl.studies.run import SimulationKeys, asker
 
 EPISODES = 100
 

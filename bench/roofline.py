@@ -17,11 +17,11 @@ import jax
 import jax.numpy as jnp
 
 from bench.timing import seconds
-from privrl import _run
-from privrl._study import Study
-from privrl.learners import AbstractOnlineLearner
-from privrl.mdp import TabularPolicy
-from privrl.privacy import AbstractPrivatizer
+from privrl.contracts.learner import AbstractOnlineLearner
+from privrl.mdp.types import TabularPolicy
+from privrl.privacy.trust.privatizers import AbstractPrivatizer
+from privrl.studies import run as _run
+from privrl.studies.study import Study
 
 
 class Cost(NamedTuple):

@@ -7,7 +7,8 @@ import os
 
 import jax
 
-from privrl.audit import known_bad, lower_bound
+from privrl.audit import known_bad
+from privrl.audit.empirical import lower_bound
 
 TOY = bool(os.environ.get("PRIVRL_TOY"))
 TRIALS = 2_000 if TOY else 100_000

@@ -18,7 +18,7 @@ import equinox as eqx
 import jax
 
 import privrl
-from privrl.privacy import ReleaseStore
+from privrl.privacy.store.store import ReleaseStore
 
 TOY = bool(os.environ.get("PRIVRL_TOY"))
 PEOPLE = 24 if TOY else 1_000

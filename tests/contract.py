@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 
 import privrl
-from privrl.audit import adversarial_lq_records, adversarial_records, sensitivities
-from privrl.audit._recorded_fit import record_fit
-from privrl.audit._recorded_run import record_run
-from privrl.audit._sensitivity import search
-from privrl.envs import LQEnv
-from privrl.mdp import TabularPolicy, Trajectory
-from privrl.privacy import AbstractCategorical, AbstractStatistic, PairingError, record_draws
+from privrl.audit.adversarial import adversarial_lq_records, adversarial_records
+from privrl.audit.recorded_fit import record_fit
+from privrl.audit.recorded_run import record_run
+from privrl.audit.sensitivity import search, sensitivities
+from privrl.contracts.statistic import AbstractCategorical, AbstractStatistic
+from privrl.envs.lq import LQEnv
+from privrl.mdp.types import TabularPolicy, Trajectory
+from privrl.privacy.noise.sources import record_draws
+from privrl.privacy.trust.privatizers import PairingError
 
 BUDGET = {"epsilon": 2.0, "delta": 1e-5}
 

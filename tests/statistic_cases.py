@@ -11,34 +11,20 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from privrl.audit import adversarial_lq_records, adversarial_records
-from privrl.learners import Plan
-from privrl.mdp import OneHotFeatures, TableFeatures, TabularPolicy
-from privrl.privacy import AbstractStatistic
-from privrl.statistics import (
-    BellmanGradient,
-    Differences,
-    EpisodeCount,
-    FeatureTransitions,
-    FirstStates,
-    Gram,
-    Grams,
-    Innovations,
-    MixtureMoments,
-    ParameterGradient,
-    Regressions,
-    ReturnsToGo,
-    RewardSums,
-    StartCounts,
-    StateVisits,
-    Surprise,
-    Targets,
-    TransitionCounts,
-    VisitCounts,
-    WeightedTransitions,
-    feature_norm,
-)
-from privrl.statistics._lq_moments import LQCross, LQGram, LQMoments
+from privrl.audit.adversarial import adversarial_lq_records, adversarial_records
+from privrl.contracts.learner import Plan
+from privrl.contracts.statistic import AbstractStatistic
+from privrl.mdp.features import OneHotFeatures, TableFeatures
+from privrl.mdp.types import TabularPolicy
+from privrl.statistics.counts import RewardSums, TransitionCounts, VisitCounts
+from privrl.statistics.differences import Differences, ReturnsToGo
+from privrl.statistics.gradients import BellmanGradient, EpisodeCount, ParameterGradient
+from privrl.statistics.innovations import FirstStates, Innovations, Surprise
+from privrl.statistics.lq_moments import LQCross, LQGram, LQMoments
+from privrl.statistics.mixtures import MixtureMoments, feature_norm
+from privrl.statistics.moments import Gram, Targets
+from privrl.statistics.next_states import FeatureTransitions, StartCounts
+from privrl.statistics.regressions import Grams, Regressions, StateVisits, WeightedTransitions
 
 S, A, H, N, D = 3, 2, 3, 2, 1
 SIZES = (S, A, H)

@@ -15,10 +15,12 @@ import pytest
 from contract import tiny_world
 
 import privrl
-from privrl._certify import certify
-from privrl._run import SimulationKeys
 from privrl.cli import main
-from privrl.privacy import BurntError, Lattice, PairingError, StoreError
+from privrl.privacy.noise.grid import Lattice
+from privrl.privacy.store.errors import BurntError, StoreError
+from privrl.privacy.trust.privatizers import PairingError
+from privrl.studies.certify import certify
+from privrl.studies.run import SimulationKeys
 
 ENV = tiny_world(horizon=3)
 LEARNER = privrl.UCBVI(ENV.rewards, 3, first_block=5, growth=1.5)
@@ -195,7 +197,7 @@ def test_who_is_not_fit_for_live_use_is_refused(tmp_path):
 @pytest.mark.parametrize("start", [privrl.Agent, privrl.Controller])
 def test_a_person_more_or_less_is_no_neighbour_online(tmp_path, start):
     """Blocks fill by head count: without one person there may be one release fewer, which no noise hides."""
-    env = ENV if start is privrl.Agent else privrl.envs.LQScalar()
+    env = ENV if start is privrl.Agent else privrl.envs.lq.LQScalar()
     learner = LEARNER if start is privrl.Agent else privrl.CautiousLQ(env.task)
     private = privrl.Central(epsilon=3.0, delta=1e-5, adjacency="add-remove")
     with privrl.ReleaseStore(tmp_path / "s.db") as store, pytest.raises(PairingError, match="replace-one"):
@@ -222,7 +224,7 @@ def test_sums_are_continued_on_their_own_lattice_only(tmp_path, monkeypatch):
     """Units of another granularity in the same sum would break the sensitivity."""
     with privrl.ReleaseStore(tmp_path / "s.db") as store:
         live(store)
-        monkeypatch.setattr(privrl.privacy.ExactStream, "fingerprint", lambda self: b"another computer")
+        monkeypatch.setattr(privrl.privacy.continual.exact.ExactStream, "fingerprint", lambda self: b"another computer")
         with pytest.raises(ValueError, match="rounds the public numbers"):
             live(store)
 
@@ -233,7 +235,7 @@ PROGRAM = textwrap.dedent(
     import jax
     import privrl
     from test_agent import USERS, live, some, take_part
-    from privrl.privacy._store import ReleaseStore
+    from privrl.privacy.store.store import ReleaseStore
 
     path, point, after = sys.argv[1], sys.argv[2], int(sys.argv[3])
 
@@ -281,7 +283,7 @@ def test_killed_agents_go_on_and_nobody_counts_twice(tmp_path):
 
 def test_a_controller_decides_as_the_simulation(tmp_path):
     """The live side of linear control: same inputs, same releases, across a restart; saved and loaded."""
-    env = privrl.envs.LQScalar()
+    env = privrl.envs.lq.LQScalar()
     learner = privrl.CautiousLQ(env.task, first_block=10)
     key = jax.random.key(8)
     simulated = privrl.run(env, learner, PRIVATE, episodes=25, key=key)

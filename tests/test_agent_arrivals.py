@@ -18,8 +18,10 @@ from hypothesis import strategies as st
 from test_agent import PRIVATE, some
 
 import privrl
-from privrl.mdp import Trajectory
-from privrl.privacy import PairingError, ReleaseStore, StoreError
+from privrl.mdp.types import Trajectory
+from privrl.privacy.store.errors import StoreError
+from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.trust.privatizers import PairingError
 
 ENV = tiny_world(horizon=3)
 LEARNER = privrl.UCBVI(ENV.rewards, 3, first_block=2, growth=1.5)
@@ -57,7 +59,7 @@ def store(tmp_path):
 @pytest.fixture
 def blind(monkeypatch):
     """Releases that do not depend on the sums: two worlds are compared given that all releases agree."""
-    stream = privrl.privacy.ExactStream
+    stream = privrl.privacy.continual.exact.ExactStream
     noisy = stream.noisy_in_simulation
     monkeypatch.setattr(stream, "noisy_in_simulation", lambda self, encoded, key: noisy(self, 0 * encoded, key))
 

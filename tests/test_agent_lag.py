@@ -10,12 +10,13 @@ import pytest
 from test_agent_arrivals import PATIENCE, Clock
 
 import privrl
-from privrl.learners import WeightedLSVIUCB
-from privrl.mdp import TabularPolicy
-from privrl.privacy import GaussianNoise, Release
+from privrl.contracts.release import Release
+from privrl.learners.linear.lsvi_ucb_weighted import WeightedLSVIUCB
+from privrl.mdp.types import TabularPolicy
+from privrl.privacy.noise.laws import GaussianNoise
 
 RIVER = privrl.envs.RiverSwim(states=4, horizon=4, kind="osband")
-LQ = privrl.envs.LQScalar()
+LQ = privrl.envs.lq.LQScalar()
 FINITE = [
     privrl.LSVIUCB(RIVER.features, 4, rewards=RIVER.rewards, growth=3.0),
     WeightedLSVIUCB(RIVER.features, 4, rewards=RIVER.rewards, growth=3.0),

@@ -6,8 +6,9 @@ import pytest
 from test_agent import LEARNER, counted, live
 
 import privrl
-from privrl import ReleaseStore, Ticket
-from privrl.mdp import Trajectory
+from privrl.mdp.types import Trajectory
+from privrl.privacy.store.store import ReleaseStore
+from privrl.studies.arrivals import Ticket
 
 CANARY = "CANARY77"
 

@@ -10,10 +10,11 @@ from bench import offline, online, roofline, timing
 from bench.as_written import apvi, counts, greedy, lsvi_ucb, vapvi
 
 import privrl
-from privrl.audit import tiny_world
-from privrl.cli._bench import bench
-from privrl.learners import APVI, VAPVI
-from privrl.statistics import TransitionCounts
+from privrl.audit.worlds import tiny_world
+from privrl.cli.bench import bench
+from privrl.learners.linear.vapvi import VAPVI
+from privrl.learners.tabular.apvi import APVI
+from privrl.statistics.counts import TransitionCounts
 
 
 @pytest.mark.parametrize("tabulated", [pytest.param(False, marks=pytest.mark.slow), True])

@@ -18,14 +18,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import privrl
-from privrl import Result, certify
-from privrl._study import Study
-from privrl.envs import LQScalar, make
-from privrl.learners import AbstractOfflineLearner
-from privrl.mdp import TabularPolicy
-from privrl.privacy import Declared, Published, read_certificate
-from privrl.privacy._certificate import cost_of
-from privrl.recipes import recipes
+from privrl.contracts.learner import AbstractOfflineLearner
+from privrl.contracts.release import Declared
+from privrl.envs.lq import LQScalar
+from privrl.envs.registry import make
+from privrl.mdp.types import TabularPolicy
+from privrl.privacy.accounting.certificate import cost_of, read_certificate
+from privrl.privacy.trust.privatizers import Published
+from privrl.recipes.registry import recipes
+from privrl.studies.certify import certify
+from privrl.studies.result import Result
+from privrl.studies.study import Study
 
 KEY = jax.random.key(7)
 BUDGET: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-5}
@@ -113,7 +116,7 @@ def made(name: str) -> Result:
     return MADE[name]()
 
 
-def verdict(result: Result, **asked: Any) -> privrl._certify.Verdict:
+def verdict(result: Result, **asked: Any) -> privrl.studies.certify.Verdict:
     return certify(result.certificate, result.policy, allow_non_private=True, **asked)
 
 

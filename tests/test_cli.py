@@ -18,7 +18,7 @@ import pytest
 
 import privrl
 from privrl.cli import main
-from privrl.recipes import recipes
+from privrl.recipes.registry import recipes
 
 RIVER = ("--env-arg", "states=3", "--env-arg", "horizon=4")
 BUDGET = ("--epsilon", "2", "--delta", "1e-4")
@@ -365,7 +365,7 @@ def test_every_recipe_has_something_to_cite(name: str) -> None:
 
 
 def test_citations_follow_the_learner_and_the_privatizer() -> None:
-    from privrl._citations import citation, citation_keys
+    from privrl.recipes.citations import citation, citation_keys
 
     assert citation_keys("apvi") == ("qiao-wang",)
     assert citation_keys(privrl.APVI, privrl.Central(epsilon=1.0, delta=1e-6)) == citation_keys("dp-apvi")
@@ -376,7 +376,7 @@ def test_citations_follow_the_learner_and_the_privatizer() -> None:
 def test_help_has_examples_and_every_option_is_explained() -> None:
     import typer
 
-    from privrl.cli import app
+    from privrl.cli.main import app
 
     shown = call("--help")
     assert shown.code == 0 and "privrl certify policy" in shown.out

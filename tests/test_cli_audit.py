@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from privrl.audit import AuditReport, Finding, known_bad
-from privrl.cli import _audit, main
+from privrl.audit import known_bad
+from privrl.audit.findings import Finding
+from privrl.audit.report import AuditReport
+from privrl.cli import audit as _audit
+from privrl.cli import main
 
 
 def output(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:

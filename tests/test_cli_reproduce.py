@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from privrl.cli import main
-from privrl.experiments.figures import SEED, Cell, Claim, Figure, Measured, figures
-from privrl.experiments.figures._claims import untestable
-from privrl.experiments.figures._panels import Panel, Series
-from privrl.experiments.figures._rules import smaller
+from privrl.figures.cell import Cell, Measured
+from privrl.figures.claims import Claim, untestable
+from privrl.figures.figure import SEED, Figure
+from privrl.figures.panels import Panel, Series
+from privrl.figures.registry import figures
+from privrl.figures.rules import smaller
 
 
 def made_up(cell: Cell, seed: int) -> Measured:

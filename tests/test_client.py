@@ -15,11 +15,12 @@ import pytest
 from contract import tiny_world
 
 import privrl
-from privrl._wire import MessageError
-from privrl.mdp import Trajectory
-from privrl.privacy import ReleaseStore, StudyMismatchError
-from privrl.privacy._store_errors import StoreBudgetError
-from privrl.recipes import Problem, get
+from privrl.mdp.types import Trajectory
+from privrl.privacy.store.errors import StoreBudgetError, StudyMismatchError
+from privrl.privacy.store.store import ReleaseStore
+from privrl.recipes.recipe import Problem
+from privrl.recipes.registry import get
+from privrl.studies.wire import MessageError
 
 ENV = tiny_world()
 LEARNER = get("ldp-ucbvi").learner(Problem.of(ENV))

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from privrl.cli._compilation import VARIABLE
+from privrl.cli.compilation import VARIABLE
 
 RUN = ["run", "ucbvi", "--env", "riverswim", "--env-arg", "states=3", "--episodes", "50", "--seed", "1", "--json"]
 TABLE = """

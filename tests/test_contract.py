@@ -8,9 +8,11 @@ import pytest
 from contract import BUDGET, check_offline, check_online, tiny_data, tiny_world
 
 import privrl
-from privrl.envs import LQScalar
-from privrl.learners import AbstractOfflineLearner, registry
-from privrl.recipes import Problem, recipes
+from privrl.contracts.learner import AbstractOfflineLearner
+from privrl.envs.lq import LQScalar
+from privrl.learners import registry
+from privrl.recipes.recipe import Problem
+from privrl.recipes.registry import recipes
 
 LEARNERS = {r.learner: r for r in reversed(recipes.values()) if r.published is None}.values()  # one recipe per learner
 OFFLINE = [r for r in LEARNERS if r.family == "offline"]

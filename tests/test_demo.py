@@ -7,7 +7,8 @@ import pytest
 from test_cli import call
 
 import privrl
-from privrl.experiments import DemoSize, Study, save_study, sepsis_study
+from privrl.reports.demo import DemoSize, save_study, sepsis_study
+from privrl.reports.study import Study
 
 SIZE = DemoSize(episodes=400, seeds=2, epsilon=1.5, horizon=4)
 
@@ -69,7 +70,7 @@ def test_a_report_that_cannot_be_written_leaves_nothing(
     def broken(study: Study) -> str:
         raise RuntimeError("no ink")
 
-    monkeypatch.setattr("privrl.experiments._demo.study_page", broken)
+    monkeypatch.setattr("privrl.reports.demo.study_page", broken)
     with pytest.raises(RuntimeError, match="no ink"):
         save_study(learned[0], tmp_path / "demo")
     assert list(tmp_path.iterdir()) == []
@@ -84,7 +85,7 @@ def test_command_ends_in_a_table_a_certificate_and_a_file_to_look_at(
         sizes.append(size)
         return learned[0]
 
-    monkeypatch.setattr("privrl.cli._demo.sepsis_study", prepared)
+    monkeypatch.setattr("privrl.cli.demo.sepsis_study", prepared)
     shown = call("demo", "--out", tmp_path / "demo", "--seeds", "2", "--episodes", "400", "--epsilon", "1.5")
     assert shown.code == 0, shown.err
     assert "doctors' most frequent treatment" in shown.out and "epsilon = 1.5" in shown.out

@@ -6,12 +6,15 @@ import numpy as np
 import pytest
 
 import privrl
-from privrl.audit import differencing, reads_agree, restart_agrees
-from privrl.learners._lsvi_ucb import LSVIUCB
-from privrl.learners._lsvi_ucb_plus_plus import LSVIUCBPlusPlus, published_parameters
-from privrl.mdp import TableFeatures, TabularMDP
-from privrl.privacy import PairingError, Published, zcdp_rho
-from privrl.statistics._regressions import Grams, pack
+from privrl.audit import differencing
+from privrl.audit.differencing import reads_agree, restart_agrees
+from privrl.learners.linear.lsvi_ucb import LSVIUCB
+from privrl.learners.linear.lsvi_ucb_plus_plus import LSVIUCBPlusPlus, published_parameters
+from privrl.mdp.features import TableFeatures
+from privrl.mdp.types import TabularMDP
+from privrl.privacy.accounting.gdp import zcdp_rho
+from privrl.privacy.trust.privatizers import PairingError, Published
+from privrl.statistics.regressions import Grams, pack
 
 H, S, A, D, USERS = 2, 3, 4, 5, 400
 
@@ -110,7 +113,7 @@ def test_schedules_and_channels_that_the_attack_does_not_suit_are_refused():
 def test_starting_again_draws_nothing_again(tmp_path):
     env = privrl.audit.tiny_world(2, 3, 2)
     learner = privrl.APVI(3, 2, 2)
-    data = privrl.audit._worlds.data_of(env, learner, 50, jax.random.key(0))
+    data = privrl.audit.worlds.data_of(env, learner, 50, jax.random.key(0))
     private = privrl.Central(epsilon=0.5, delta=1e-5)
     assert restart_agrees(data, learner, private, tmp_path / "study.db")
     # New noise would show: another study gives another policy, in at least one of several.

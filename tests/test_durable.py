@@ -12,8 +12,10 @@ import pytest
 from contract import tiny_data, tiny_world
 
 import privrl
-from privrl.privacy import BurntError, ReleaseStore, StoreError
-from privrl.recipes import Problem, get
+from privrl.privacy.store.errors import BurntError, StoreError
+from privrl.privacy.store.store import ReleaseStore
+from privrl.recipes.recipe import Problem
+from privrl.recipes.registry import get
 
 ENV = tiny_world()
 DATA = tiny_data(ENV)
@@ -52,7 +54,7 @@ def test_a_second_fit_reads_what_the_first_released(tmp_path, recipe, monkeypatc
     with ReleaseStore(tmp_path / "s.db") as store:
         first = fitted(recipe, store)
         before = store.shown()
-    monkeypatch.setattr(privrl.privacy.Lattice, "noisy", lambda *_: pytest.fail("noise was drawn again"))
+    monkeypatch.setattr(privrl.privacy.noise.grid.Lattice, "noisy", lambda *_: pytest.fail("noise was drawn again"))
     with ReleaseStore(tmp_path / "s.db") as store:
         again = fitted(recipe, store)
         assert store.shown() == before
@@ -107,15 +109,17 @@ def test_a_release_is_read_on_the_lattice_it_was_written_on(tmp_path):
     """A computer that rounds otherwise may choose another power of 2; reading with that one would be off by 2."""
     with ReleaseStore(tmp_path / "s.db") as store:
         first = fitted("dp-apvi", store)
-        kept = privrl.privacy.Lattice.from_bytes(store.law("visits/0"))
-    half = privrl.privacy.Lattice(kept.granularity / 2, kept.norm, kept.sensitivity, 2 * kept.noise, kept.kind)
-    other = privrl.privacy.Lattice(kept.granularity, kept.norm, 2 * kept.sensitivity, kept.noise, kept.kind)
+        kept = privrl.privacy.noise.grid.Lattice.from_bytes(store.law("visits/0"))
+    half = privrl.privacy.noise.grid.Lattice(
+        kept.granularity / 2, kept.norm, kept.sensitivity, 2 * kept.noise, kept.kind
+    )
+    other = privrl.privacy.noise.grid.Lattice(kept.granularity, kept.norm, 2 * kept.sensitivity, kept.noise, kept.kind)
     with ReleaseStore(tmp_path / "s.db") as store, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(privrl.privacy._curator, "lattice_for", lambda **_: half)
+        patch.setattr(privrl.privacy.trust.curator, "lattice_for", lambda **_: half)
         again = fitted("dp-apvi", store)  # both releases have this sensitivity here
         np.testing.assert_array_equal(again.policy.probabilities, first.policy.probabilities)
         assert again.certificate == first.certificate
-        patch.setattr(privrl.privacy._curator, "lattice_for", lambda **_: other)
+        patch.setattr(privrl.privacy.trust.curator, "lattice_for", lambda **_: other)
         with pytest.raises(ValueError, match="`visits/0` was reserved with less noise, or for another sensitivity"):
             fitted("dp-apvi", store)
 
@@ -141,9 +145,9 @@ def test_a_faulty_table_costs_nothing(tmp_path):
 def test_groups_are_the_same_after_a_crash(tmp_path, monkeypatch):
     """VAPVI splits people by secret coins. A new split would let one person into both halves."""
     parts = []
-    part = privrl._records.Records.part
+    part = privrl.studies.people.Records.part
     monkeypatch.setattr(
-        privrl._records.Records, "part", lambda self, chosen: parts.append(chosen) or part(self, chosen)
+        privrl.studies.people.Records, "part", lambda self, chosen: parts.append(chosen) or part(self, chosen)
     )
     learner = privrl.VAPVI(ENV.features, ENV.horizon, split=True)
     private = privrl.Central(**BUDGET)

@@ -12,9 +12,11 @@ import pytest
 from contract import tiny_data, tiny_world
 
 import privrl
-from privrl.mdp import TabularPolicy
-from privrl.privacy import AbstractStatistic, BudgetError, Declared
-from privrl.statistics import VisitCounts
+from privrl.contracts.release import Declared
+from privrl.contracts.statistic import AbstractStatistic
+from privrl.mdp.types import TabularPolicy
+from privrl.privacy.accounting.budget import BudgetError
+from privrl.statistics.counts import VisitCounts
 
 ENV = tiny_world()
 COLUMNS = {name: name for name in ("step", "state", "action", "reward", "next_state")}
@@ -32,7 +34,7 @@ class Heard:
         return self.releases[i]
 
 
-class Counter(privrl.learners.AbstractOfflineLearner):
+class Counter(privrl.contracts.AbstractOfflineLearner):
     """Hands its one release to the test."""
 
     heard: Heard = eqx.field(static=True)
@@ -211,8 +213,8 @@ def passes_of(tmp_path, monkeypatch, learner, key=None):
     privrl.data.write_parquet(tmp_path / "t.parquet", ENV.sample(ENV.behaviour_policy(), 50, jax.random.key(0)))
     data = privrl.data.read_parquet(tmp_path / "t.parquet", **COLUMNS, horizon=4)
     passes = []
-    blocks = privrl.data.ParquetEpisodes.blocks
-    monkeypatch.setattr(privrl.data.ParquetEpisodes, "blocks", lambda self: passes.append(1) or blocks(self))
+    blocks = privrl.data.parquet.ParquetEpisodes.blocks
+    monkeypatch.setattr(privrl.data.parquet.ParquetEpisodes, "blocks", lambda self: passes.append(1) or blocks(self))
     privrl.fit(data, learner, privrl.Central(epsilon=1.0, delta=1e-5), key=key)
     return len(passes)
 

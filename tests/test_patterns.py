@@ -32,18 +32,14 @@ from contract import (
 )
 
 import privrl
-from privrl.learners import AbstractOfflineLearner, AbstractOnlineLearner, Plan
-from privrl.mdp import TabularPolicy, Transitions
-from privrl.privacy import (
-    AbstractCategorical,
-    AbstractStatistic,
-    Declared,
-    clip_by_norm,
-    every,
-    geometric_schedule,
-    lattice_points,
-)
-from privrl.statistics import TransitionCounts, VisitCounts
+from privrl.contracts.learner import AbstractOfflineLearner, AbstractOnlineLearner, Plan
+from privrl.contracts.release import Declared
+from privrl.contracts.statistic import AbstractCategorical, AbstractStatistic
+from privrl.mdp.types import TabularPolicy, Transitions
+from privrl.privacy.continual.mechanisms import every, geometric_schedule
+from privrl.privacy.functions.paths import lattice_points
+from privrl.privacy.noise.mechanisms import clip_by_norm
+from privrl.statistics.counts import TransitionCounts, VisitCounts
 
 H, S, A = 4, 3, 2
 

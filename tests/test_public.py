@@ -9,10 +9,10 @@ import pytest
 from test_cli import COLUMNS, RIVER, SIZES, call
 
 import privrl
-from privrl._result import public_facts
-from privrl.learners import FQI
-from privrl.mdp import TabularPolicy
-from privrl.privacy import Certificate
+from privrl.learners.gradient.fqi import FQI
+from privrl.mdp.types import TabularPolicy
+from privrl.privacy.accounting.certificate import Certificate
+from privrl.studies.result import public_facts
 
 
 class OneDay(datetime.datetime):
@@ -33,7 +33,7 @@ def same_policy(monkeypatch: pytest.MonkeyPatch) -> None:
         return TabularPolicy.uniform(self.horizon, *self.space)
 
     monkeypatch.setattr(FQI, "fit", fixed)
-    monkeypatch.setattr("privrl._study.datetime", OneDay)
+    monkeypatch.setattr("privrl.studies.study.datetime", OneDay)
 
 
 def table(path: Path, episodes_of: list[int]) -> Path:
@@ -123,8 +123,8 @@ def test_a_warning_of_delta_asks_for_no_secret() -> None:
 )
 def test_which_sizes_are_public(adjacency: Any, notion: Any, episodes: int, shown: set[str]) -> None:
     mechanism = "none" if notion == "none" else "gaussian"
-    event = privrl.privacy.Event("a", mechanism, float("inf") if notion == "none" else 1.0)
-    book = privrl.privacy.Ledger([privrl.privacy.Declared("a")], [event], adjacency)
+    event = privrl.privacy.accounting.events.Event("a", mechanism, float("inf") if notion == "none" else 1.0)
+    book = privrl.privacy.accounting.ledger.Ledger([privrl.contracts.Declared("a")], [event], adjacency)
     bounds = {"episodes per unit": episodes}
     made = Certificate.of(book, delta=1e-6, notion=notion, unit="user", bounds=bounds, noise_source="", version="")
     facts = {"users": 5, "episodes": 9, "recipe": "dp-apvi"}

@@ -16,15 +16,20 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privrl import Certificate, Result
-from privrl.experiments import Study, guess_rate, in_words, mean_and_error, regret_figure, shares, study_page
-from privrl.experiments._page_markdown import markdown
-from privrl.experiments._page_policy import policy_section
-from privrl.experiments._page_result import result_page
-from privrl.experiments._plots import spread, to_svg
-from privrl.experiments._report import folder_page, kind_of
-from privrl.mdp import LinearPolicy, TabularPolicy
-from privrl.privacy import Event, gdp_epsilon
+from privrl.figures.numbers import mean_and_error
+from privrl.figures.plots import regret_figure, spread, to_svg
+from privrl.mdp.lq import LinearPolicy
+from privrl.mdp.types import TabularPolicy
+from privrl.privacy.accounting.certificate import Certificate
+from privrl.privacy.accounting.events import Event
+from privrl.privacy.accounting.gdp import gdp_epsilon
+from privrl.reports.page_markdown import markdown
+from privrl.reports.page_policy import policy_section
+from privrl.reports.page_result import result_page
+from privrl.reports.report import folder_page, kind_of, study_page
+from privrl.reports.study import Study
+from privrl.reports.words import guess_rate, in_words, shares
+from privrl.studies.result import Result
 
 
 def certificate(*events: Event, delta: float = 1e-6, **changes: object) -> Certificate:

@@ -12,12 +12,18 @@ from contract import tiny_data, tiny_world
 from test_durable import FatalError, Mortal
 
 import privrl
-from privrl._records import Records
-from privrl.learners import AbstractOfflineLearner
-from privrl.mdp import TabularPolicy
-from privrl.privacy import Central, Curator, Declared, ReleaseStore, StoreError, StudyMismatchError, System
-from privrl.recipes import Problem, get
-from privrl.statistics import VisitCounts
+from privrl.contracts.learner import AbstractOfflineLearner
+from privrl.contracts.release import Declared
+from privrl.mdp.types import TabularPolicy
+from privrl.privacy.noise.sources import System
+from privrl.privacy.store.errors import StoreError, StudyMismatchError
+from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.trust.curator import Curator
+from privrl.privacy.trust.privatizers import Central
+from privrl.recipes.recipe import Problem
+from privrl.recipes.registry import get
+from privrl.statistics.counts import VisitCounts
+from privrl.studies.people import Records
 
 ENV = tiny_world()
 DATA = tiny_data(ENV)
@@ -88,7 +94,7 @@ def test_the_laws_that_were_used_never_exceed_the_budget(tmp_path, point, passag
             attempt(False, store)
         used = 0.0
         for row in store.shown()["releases"]:
-            lattice = privrl.privacy.Lattice.from_bytes(store.law(row["name"]))
+            lattice = privrl.privacy.noise.grid.Lattice.from_bytes(store.law(row["name"]))
             mu = lattice.sensitivity / lattice.granularity / np.sqrt(lattice.noise**2 - 4.0)
             assert mu**2 <= row["charge"] * (1 + 1e-9), row["name"]
             used += mu**2
@@ -169,7 +175,7 @@ def test_a_simulation_certifies_the_noise_that_its_channels_draw(continual):
     env = privrl.envs.RiverSwim(states=3, horizon=4)
     private = Central(epsilon=1.0, delta=1e-5, continual=continual)
     run = privrl.run(env, chosen.build(env), private, episodes=40, key=jax.random.key(0))
-    study = privrl._study.Study.online(chosen.build(env), private, 40)
+    study = privrl.studies.study.Study.online(chosen.build(env), private, 40)
     for release in run.certificate.releases:
         sensitivity, scale = study.channels()[release["name"]].law
         assert release["laws"] == [{"sensitivity": sensitivity, "scale": scale, "times": 1}]

@@ -8,9 +8,10 @@ import pytest
 from contract import tiny_world
 
 import privrl
-from privrl.mdp import TabularPolicy
-from privrl.privacy import Ledger
-from privrl.recipes import Problem, get
+from privrl.mdp.types import TabularPolicy
+from privrl.privacy.accounting.ledger import Ledger
+from privrl.recipes.recipe import Problem
+from privrl.recipes.registry import get
 
 
 def share_of_uniform(env, result):

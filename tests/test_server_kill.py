@@ -22,8 +22,8 @@ import pytest
 from contract import tiny_world
 
 import privrl
-from privrl._wire import Broadcast, Message, MessageError
-from privrl.privacy import ReleaseStore
+from privrl.privacy.store.store import ReleaseStore
+from privrl.studies.wire import Broadcast, Message, MessageError
 
 ENV = tiny_world()
 LEARNER = privrl.UCBVI(ENV.rewards, ENV.horizon, first_block=10, growth=1.3)

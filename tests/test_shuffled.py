@@ -9,9 +9,15 @@ import pytest
 from contract import check_certificate, tiny_world
 
 import privrl
-from privrl.privacy import Declared, Event, PairingError, Shuffled, delta_of, epsilon_of, local_epsilon_for
-from privrl.privacy._budget import BudgetError
-from privrl.recipes import Problem, get
+from privrl.contracts.release import Declared
+from privrl.privacy.accounting.budget import BudgetError
+from privrl.privacy.accounting.composition import delta_of, epsilon_of
+from privrl.privacy.accounting.events import Event
+from privrl.privacy.accounting.shuffling import local_epsilon_for
+from privrl.privacy.trust.privatizers import PairingError
+from privrl.privacy.trust.shuffled import Shuffled
+from privrl.recipes.recipe import Problem
+from privrl.recipes.registry import get
 
 ENV = tiny_world()
 LEARNER = privrl.UCBVI(ENV.rewards, ENV.horizon, first_block=300)

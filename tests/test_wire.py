@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privrl._wire import Message, MessageError
+from privrl.studies.wire import Message, MessageError
 
 STUDY, MAC = bytes(range(16)), bytes(range(16, 32))
 

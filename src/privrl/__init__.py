@@ -12,46 +12,46 @@ import jax as _jax
 
 _jax.config.update("jax_enable_x64", True)
 
-from privrl import data, envs, learners, mdp, privacy, statistics  # noqa: E402
-from privrl._agent import Agent, Controller  # noqa: E402
-from privrl._arrivals import Ticket  # noqa: E402
-from privrl._certify import certify  # noqa: E402
-from privrl._citations import citation  # noqa: E402
-from privrl._client import Client  # noqa: E402
-from privrl._fit import fit  # noqa: E402
-from privrl._result import Result, Run  # noqa: E402
-from privrl._run import run, sweep  # noqa: E402
-from privrl._server import Server  # noqa: E402
-from privrl._wire import Broadcast, Message, MessageError  # noqa: E402
-from privrl.learners import (  # noqa: E402
-    APVI,
-    FQI,
-    LSVIUCB,
-    OFULQ,
-    PEVI,
-    TDFP,
-    UCBVI,
-    UCRLVTR,
-    VAPVI,
-    CautiousLQ,
-    FunctionalReward,
-    LSVIUCBPlusPlus,
-    QLearning,
-)
-from privrl.privacy import Central, Certificate, Local, NonPrivate, ReleaseStore  # noqa: E402
+import privrl.contracts as _contracts
+import privrl.data as _data
+import privrl.envs as _envs
+import privrl.learners as _learners
+import privrl.mdp as _mdp
+import privrl.privacy as _privacy
+import privrl.recipes as _recipes
+import privrl.statistics as _statistics
+from privrl.learners.control.cautious_lq import CautiousLQ
+from privrl.learners.control.ofu_lq import OFULQ
+from privrl.learners.functional.functional_reward import FunctionalReward
+from privrl.learners.gradient.fqi import FQI
+from privrl.learners.gradient.q_learning import QLearning
+from privrl.learners.linear.lsvi_ucb import LSVIUCB
+from privrl.learners.linear.lsvi_ucb_plus_plus import LSVIUCBPlusPlus
+from privrl.learners.linear.pevi import PEVI
+from privrl.learners.linear.ucrl_vtr import UCRLVTR
+from privrl.learners.linear.vapvi import VAPVI
+from privrl.learners.tabular.apvi import APVI
+from privrl.learners.tabular.tdfp import TDFP
+from privrl.learners.tabular.ucbvi import UCBVI
+from privrl.privacy.accounting.certificate import Certificate
+from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.trust.privatizers import Central, Local, NonPrivate
+from privrl.privacy.trust.shuffled import Shuffled
+from privrl.recipes.citations import citation
+from privrl.studies.agent import Agent, Controller
+from privrl.studies.arrivals import Ticket
+from privrl.studies.certify import certify
+from privrl.studies.client import Client
+from privrl.studies.fit import fit
+from privrl.studies.result import Result, Run
+from privrl.studies.run import run, sweep
+from privrl.studies.server import Server
+from privrl.studies.wire import Broadcast, Message, MessageError
 
 __version__ = "0.1.0"
 
 __all__ = [
     "APVI",
-    "FQI",
-    "LSVIUCB",
-    "OFULQ",
-    "PEVI",
-    "TDFP",
-    "UCBVI",
-    "UCRLVTR",
-    "VAPVI",
     "Agent",
     "Broadcast",
     "CautiousLQ",
@@ -59,28 +59,31 @@ __all__ = [
     "Certificate",
     "Client",
     "Controller",
+    "FQI",
     "FunctionalReward",
+    "LSVIUCB",
     "LSVIUCBPlusPlus",
     "Local",
     "Message",
     "MessageError",
     "NonPrivate",
+    "OFULQ",
+    "PEVI",
     "QLearning",
     "ReleaseStore",
     "Result",
     "Run",
     "Server",
+    "Shuffled",
+    "TDFP",
     "Ticket",
+    "UCBVI",
+    "UCRLVTR",
+    "VAPVI",
     "certify",
     "citation",
-    "data",
-    "envs",
     "fit",
-    "learners",
-    "mdp",
-    "privacy",
     "run",
-    "statistics",
     "sweep",
 ]
 

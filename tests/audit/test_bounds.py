@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import beta, binom, norm
 
-from privrl.audit import epsilon_lower, gdp_epsilon_lower, mu_lower, one_run_epsilon, rate_bounds
-from privrl.audit._bounds import p_values
-from privrl.privacy import gdp_epsilon, gdp_mu
+from privrl.audit.bounds import epsilon_lower, gdp_epsilon_lower, mu_lower, one_run_epsilon, p_values, rate_bounds
+from privrl.privacy.accounting.gdp import gdp_epsilon, gdp_mu
 
 counts = st.integers(1, 3000).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n), st.integers(0, n)))
 

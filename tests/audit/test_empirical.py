@@ -12,29 +12,28 @@ from scipy.special import comb
 from scipy.stats import laplace, multivariate_normal, norm
 
 import privrl
-from privrl.audit import bound_of, lower_bound, lower_bounds, plot, tiny_world
-from privrl.audit._attacks import likelihood_ratio
-from privrl.audit._channel_attack import ChannelAttack
-from privrl.audit._curator_attack import _Person
-from privrl.audit._local_attacks import ShuffleAttack, log_probability
-from privrl.audit._recorded_run import RunTranscript
-from privrl.audit._records import picked, pool
-from privrl.learners import VAPVI, QLearning
-from privrl.learners._q_learning import Table
-from privrl.mdp import OneHotFeatures
-from privrl.privacy import (
-    Curator,
-    GaussianNoise,
-    LaplaceNoise,
-    Release,
-    Seeded,
-    SubsetSelection,
-    SymbolChannel,
-    SymmetricNoise,
-    gdp_mu,
-)
-from privrl.recipes import Recipe, recipes
-from privrl.statistics import TransitionCounts
+from privrl.audit.attacks import likelihood_ratio
+from privrl.audit.channel_attack import ChannelAttack
+from privrl.audit.curator_attack import _Person
+from privrl.audit.empirical import bound_of, lower_bound, lower_bounds
+from privrl.audit.local_attacks import ShuffleAttack, log_probability
+from privrl.audit.recorded_run import RunTranscript
+from privrl.audit.records import picked, pool
+from privrl.audit.report import plot
+from privrl.audit.worlds import tiny_world
+from privrl.contracts.release import Release
+from privrl.learners.gradient.q_learning import QLearning, Table
+from privrl.learners.linear.vapvi import VAPVI
+from privrl.mdp.features import OneHotFeatures
+from privrl.privacy.accounting.gdp import gdp_mu
+from privrl.privacy.noise.laws import GaussianNoise, LaplaceNoise, SymmetricNoise
+from privrl.privacy.noise.sources import Seeded
+from privrl.privacy.noise.subset import SubsetSelection
+from privrl.privacy.trust.curator import Curator
+from privrl.privacy.trust.local_channels import SymbolChannel
+from privrl.recipes.recipe import Recipe
+from privrl.recipes.registry import recipes
+from privrl.statistics.counts import TransitionCounts
 
 # Those whose learners take longest to compile; the statistics of all learners are attacked by the contract, too.
 LONG = ("lsvi", "-lq", "sgd", "vtr", "tdfp", "fqi", "pevi", "shuffle", "@paper")
@@ -256,7 +255,7 @@ def test_streams_are_scored_by_the_whole_sequence(continual):
 
 def _values_of_one_run(channel, term, key, blocks):
     """The releases of `_channel_scores`, made once more."""
-    from privrl._run import SimulationKeys
+    from privrl.studies.run import SimulationKeys
 
     keys, memory, values = SimulationKeys.of(key), channel.init(), []
     shape = channel.statistic.shape

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from privrl.audit.known_bad import _functional_attacks as attacks
-from privrl.audit.known_bad._case import Case
-from privrl.audit.known_bad._functional_q import (
+from privrl.audit.known_bad import functional_attacks as attacks
+from privrl.audit.known_bad.case import Case
+from privrl.audit.known_bad.functional_q import (
     LONGEST_MOVE,
     STEPS,
     Curves,
@@ -21,9 +21,9 @@ from privrl.audit.known_bad._functional_q import (
     train,
     walk,
 )
-from privrl.envs import IntervalWalk
-from privrl.mdp import TabularPolicy
-from privrl.privacy import rkhs_norm
+from privrl.envs.interval_walk import IntervalWalk
+from privrl.mdp.types import TabularPolicy
+from privrl.privacy.functions.released import rkhs_norm
 
 BEST = 20.7063  # on the lattice of depth 7
 CASES = {case.name.removeprefix("functional-noise-"): case for case in attacks.CASES}

@@ -10,14 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from privrl.audit.known_bad import CASES, Case, show
-from privrl.audit.known_bad._case import Audited
-from privrl.audit.known_bad._local_messages import _values
-from privrl.audit.known_bad._noise_reuse import CASES as NOISE_REUSE
-from privrl.audit.known_bad._printed_lq import _people, _printed_scales, _right_scales
-from privrl.audit.known_bad._two_worlds import by_counting, distance, epsilon_by_distance, rho_by_distance
-from privrl.privacy import gdp_epsilon
-from privrl.statistics._lq_moments import LQCross, LQGram
+from privrl.audit.known_bad.case import Audited, Case
+from privrl.audit.known_bad.cases import CASES, show
+from privrl.audit.known_bad.local_messages import _values
+from privrl.audit.known_bad.noise_reuse import CASES as NOISE_REUSE
+from privrl.audit.known_bad.printed_lq import _people, _printed_scales, _right_scales
+from privrl.audit.known_bad.two_worlds import by_counting, distance, epsilon_by_distance, rho_by_distance
+from privrl.privacy.accounting.gdp import gdp_epsilon
+from privrl.statistics.lq_moments import LQCross, LQGram
 
 BY_NAME = {case.name: case for case in CASES}
 PAPERS = ("sahu", "chowdhury-zhou-shroff", "wang-hegde", "liao-he-gu", "qiao-wang")

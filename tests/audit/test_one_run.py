@@ -5,15 +5,17 @@ import numpy as np
 import pytest
 
 import privrl
-from privrl._records import Records as _Records
-from privrl.audit import one_run, tiny_world
-from privrl.audit._one_run import WithCanaries, _invented
-from privrl.audit._worlds import data_of
-from privrl.data import Part
-from privrl.learners import APVI, VAPVI
-from privrl.mdp import OneHotFeatures
-from privrl.privacy import GaussianNoise, PairingError
-from privrl.statistics import TransitionCounts
+from privrl.audit import one_run
+from privrl.audit.one_run import WithCanaries, _invented
+from privrl.audit.worlds import data_of, tiny_world
+from privrl.data.part import Part
+from privrl.learners.linear.vapvi import VAPVI
+from privrl.learners.tabular.apvi import APVI
+from privrl.mdp.features import OneHotFeatures
+from privrl.privacy.noise.laws import GaussianNoise
+from privrl.privacy.trust.privatizers import PairingError
+from privrl.statistics.counts import TransitionCounts
+from privrl.studies.people import Records as _Records
 
 S, A, H = 20, 4, 3
 LEARNER = APVI(S, A, H)

@@ -8,15 +8,23 @@ import numpy as np
 import pytest
 from contract import tiny_data, tiny_world
 
-from privrl import Agent
-from privrl._records import Records
-from privrl.audit import AuditReport, Finding, _relations, _sequences, _stays, protocol_attacks
-from privrl.audit._crashes import Attempt, MortalStore, changed_settings, crash_points, crashed, in_two_groups
-from privrl.audit._people import Listening
-from privrl.audit._recorded_fit import record_fit
-from privrl.audit.known_bad import CASES
-from privrl.privacy import Central, Release, ReleaseStore, SymmetricNoise
-from privrl.recipes import get, recipes
+from privrl.audit import relations as _relations
+from privrl.audit import sequences as _sequences
+from privrl.audit import stays as _stays
+from privrl.audit.crashes import Attempt, MortalStore, changed_settings, crash_points, crashed, in_two_groups
+from privrl.audit.findings import Finding
+from privrl.audit.known_bad.cases import CASES
+from privrl.audit.people import Listening
+from privrl.audit.protocol import protocol_attacks
+from privrl.audit.recorded_fit import record_fit
+from privrl.audit.report import AuditReport
+from privrl.contracts.release import Release
+from privrl.privacy.noise.laws import SymmetricNoise
+from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.trust.privatizers import Central
+from privrl.recipes.registry import get, recipes
+from privrl.studies.agent import Agent
+from privrl.studies.people import Records
 
 PRIVATE = [recipe for recipe in recipes.values() if recipe.trust != "none"]
 RNG = np.random.default_rng(0)

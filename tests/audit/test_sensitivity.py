@@ -9,15 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from privrl.audit import tiny_world
-from privrl.audit._records import joined, picked, pool, wide
-from privrl.audit._sensitivity import Sensitivity, climbed, farthest, search
-from privrl.audit._statistics import Asked
-from privrl.envs import LQ2D
-from privrl.mdp import Trajectory
-from privrl.privacy import AbstractStatistic
-from privrl.statistics import TransitionCounts, VisitCounts
-from privrl.statistics._lq_moments import LQMoments
+from privrl.audit.records import joined, picked, pool, wide
+from privrl.audit.sensitivity import Sensitivity, climbed, farthest, search
+from privrl.audit.statistics import Asked
+from privrl.audit.worlds import tiny_world
+from privrl.contracts.statistic import AbstractStatistic
+from privrl.envs.lq import LQ2D
+from privrl.mdp.types import Trajectory
+from privrl.statistics.counts import TransitionCounts, VisitCounts
+from privrl.statistics.lq_moments import LQMoments
 
 
 class Planted(AbstractStatistic):

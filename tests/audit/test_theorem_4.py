@@ -9,7 +9,7 @@ from hypothesis import given
 from scipy.optimize import minimize_scalar
 from scipy.stats import norm
 
-from privrl.audit._theorem_4 import lemma_10_bound, reward_influence, theorem_4
+from privrl.audit.theorem_4 import lemma_10_bound, reward_influence, theorem_4
 
 FIGURE = {
     "epsilon": 1.0,

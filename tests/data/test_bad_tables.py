@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from tables import BOUNDS, COLUMNS, good_rows
 
-from privrl.data import TableError, read_parquet
+from privrl.data.parquet import read_parquet
+from privrl.data.schema import TableError
 
 SECRET_NUMBER = 918273
 SECRET_TEXT = "zyxwv"

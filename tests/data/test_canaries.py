@@ -21,10 +21,15 @@ from tables import BOUNDS, COLUMNS, good_rows
 from typer.testing import CliRunner
 
 import privrl
-from privrl.cli import app, main
-from privrl.data import Episodes, RewardFunction, TableError, read_parquet, write_parquet
-from privrl.learners import APVI
-from privrl.mdp._types import Trajectory
+from privrl.cli import main
+from privrl.cli.main import app
+from privrl.data.episodes import Episodes
+from privrl.data.parquet import read_parquet
+from privrl.data.reward_function import RewardFunction
+from privrl.data.schema import TableError
+from privrl.data.write import write_parquet
+from privrl.learners.tabular.apvi import APVI
+from privrl.mdp.types import Trajectory
 
 NUMBER = 918273645
 TEXT = "zyxwvcanary"

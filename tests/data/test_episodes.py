@@ -7,8 +7,11 @@ import pyarrow as pa
 import pytest
 from tables import BOUNDS, COLUMNS
 
-from privrl.data import Episodes, Summary, TableError, read_parquet
-from privrl.data._identity import hash_strings, keep_smallest
+from privrl.data.dataset import Summary
+from privrl.data.episodes import Episodes
+from privrl.data.identity import hash_strings, keep_smallest
+from privrl.data.parquet import read_parquet
+from privrl.data.schema import TableError
 
 SECRET = 918273
 

@@ -12,8 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tables import BOUNDS, COLUMNS, good_rows
 
-from privrl.data import Episodes, ParquetEpisodes, Part, read_parquet
-from privrl.privacy import canonical_id, keyed_hash
+from privrl.data.episodes import Episodes
+from privrl.data.parquet import ParquetEpisodes, read_parquet
+from privrl.data.part import Part
+from privrl.privacy.identity import canonical_id, keyed_hash
 
 KEY, OTHER = bytes(range(32)), bytes(32)
 FULL = {**COLUMNS, "next_state": "after", "terminated": "end"}

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 
-from privrl.data import TableError, from_minari
+from privrl.data.minari import from_minari
+from privrl.data.schema import TableError
 
 SIZES: dict[str, Any] = {"horizon": 4, "num_states": 5, "num_actions": 3}
 

@@ -12,8 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tables import BOUNDS, COLUMNS, good_rows
 
-from privrl.data import Episodes, Summary, TableError, read_parquet, write_parquet
-from privrl.mdp._types import Trajectory, Transitions
+from privrl.data.dataset import Summary
+from privrl.data.episodes import Episodes
+from privrl.data.parquet import read_parquet
+from privrl.data.schema import TableError
+from privrl.data.write import write_parquet
+from privrl.mdp.types import Trajectory, Transitions
 
 WRITTEN = {
     "unit": "unit_id",

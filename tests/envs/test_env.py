@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from privrl import envs
-from privrl.mdp import OneHotFeatures, TableFeatures
+from privrl.mdp.features import OneHotFeatures, TableFeatures
 
 
 @pytest.fixture(scope="module")

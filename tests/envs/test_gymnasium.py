@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from privrl import envs
-from privrl.mdp import optimal_values
+from privrl.mdp.planning import optimal_values
 
 
 def plain_optimum(id: str, H: int, **arguments) -> float:

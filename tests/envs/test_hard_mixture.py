@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privrl import envs
-from privrl.envs._hard_mixture import hard_mixture
-from privrl.statistics._mixtures import feature_norm
+from privrl.envs.hard_mixture import hard_mixture
+from privrl.statistics.mixtures import feature_norm
 
 
 @settings(max_examples=12)

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from privrl.envs._lq import LQ2D, LQ4D, Glucose, LQEnv, LQScalar
-from privrl.mdp._lq import LinearPolicy
+from privrl.envs.lq import LQ2D, LQ4D, Glucose, LQEnv, LQScalar
+from privrl.mdp.lq import LinearPolicy
 
 WORLDS = [LQScalar, LQ2D, LQ4D, Glucose]
 FACTS = {  # name: (n, d, H, Cw, r1, gamma, J_zero / J*)

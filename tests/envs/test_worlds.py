@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from privrl import envs
-from privrl.mdp import TabularPolicy
+from privrl.mdp.types import TabularPolicy
 
 ALL = [
     ("synthetic-linear", {}),

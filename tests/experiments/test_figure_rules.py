@@ -9,9 +9,9 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privrl.experiments.figures import Cell, Claim, Measured
-from privrl.experiments.figures._claims import all_of, only_if, untestable, welch
-from privrl.experiments.figures._rules import (
+from privrl.figures.cell import Cell, Measured
+from privrl.figures.claims import Claim, all_of, only_if, untestable, welch
+from privrl.figures.rules import (
     beats,
     close,
     ends_below,
@@ -28,7 +28,7 @@ from privrl.experiments.figures._rules import (
     trails,
     vanishing_cost,
 )
-from privrl.experiments.figures._verdict import agreement
+from privrl.figures.verdict import agreement
 
 LEVELS = {"uniform": 1.0, "myopic": 0.5, "left": 1.2, "mode": 0.8, "optimal": 2.0}
 

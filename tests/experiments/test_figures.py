@@ -16,16 +16,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import privrl
-from privrl.envs import names
-from privrl.experiments._plots import _GAP, Line, LinesPanel, _inside, lines_figure, spread
-from privrl.experiments.figures import SEED, Cell, Claim, Figure, Measured, _figure, figures, get, plan, reproduce
-from privrl.experiments.figures import _store as store
-from privrl.experiments.figures._cell import by_recipe
-from privrl.experiments.figures._claims import pm, untestable
-from privrl.experiments.figures._panels import Panel, Series, draw
-from privrl.experiments.figures._rules import smaller
-from privrl.experiments.figures._verdict import Reference, compared, verdict_text
-from privrl.recipes import get as get_recipe
+from privrl.envs.registry import names
+from privrl.figures import figure as _figure
+from privrl.figures import store as store
+from privrl.figures.cell import Cell, Measured, by_recipe
+from privrl.figures.claims import Claim, pm, untestable
+from privrl.figures.figure import SEED, Figure, plan, reproduce
+from privrl.figures.panels import Panel, Series, draw
+from privrl.figures.plots import _GAP, Line, LinesPanel, _inside, lines_figure, spread
+from privrl.figures.registry import figures, get
+from privrl.figures.rules import smaller
+from privrl.figures.verdict import Reference, compared, verdict_text
+from privrl.recipes.registry import get as get_recipe
 
 CALLS: list[str] = []
 FAILING: set[str] = set()

@@ -11,11 +11,13 @@ from jaxtyping import TypeCheckError
 from scipy.optimize import linprog
 
 import privrl
-from privrl.data import Episodes
-from privrl.learners import APVI
-from privrl.learners._apvi import published_parameters
-from privrl.mdp import TabularMDP, TabularPolicy
-from privrl.privacy import GaussianNoise, LaplaceNoise, Published, Release, gdp_epsilon
+from privrl.contracts.release import Release
+from privrl.data.episodes import Episodes
+from privrl.learners.tabular.apvi import APVI, published_parameters
+from privrl.mdp.types import TabularMDP, TabularPolicy
+from privrl.privacy.accounting.gdp import gdp_epsilon
+from privrl.privacy.noise.laws import GaussianNoise, LaplaceNoise
+from privrl.privacy.trust.privatizers import Published
 
 S, A, H = 3, 2, 4
 

@@ -11,11 +11,12 @@ import pytest
 from contract import BUDGET, check_certificate, check_online
 
 import privrl
-from privrl.envs._lq import LQ2D, LQ4D, Glucose, LQScalar
-from privrl.learners._cautious_lq import Belief, CautiousLQ, _nodes, enough_people
-from privrl.mdp._lq import LinearPolicy
-from privrl.mdp._riccati import riccati, within_norm
-from privrl.privacy import GaussianNoise, Release
+from privrl.contracts.release import Release
+from privrl.envs.lq import LQ2D, LQ4D, Glucose, LQScalar
+from privrl.learners.control.cautious_lq import Belief, CautiousLQ, _nodes, enough_people
+from privrl.mdp.lq import LinearPolicy
+from privrl.mdp.riccati import riccati, within_norm
+from privrl.privacy.noise.laws import GaussianNoise
 
 
 def released(value, scale=0.0):

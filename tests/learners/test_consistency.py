@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.optimize import linprog
 
-from privrl.learners._consistency import consistent_counts, lowered_to
+from privrl.learners.tabular.consistency import consistent_counts, lowered_to
 
 closed_form, lowered = jax.jit(consistent_counts), jax.jit(lowered_to)
 

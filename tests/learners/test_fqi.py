@@ -20,9 +20,10 @@ from contract import (
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
 import privrl
-from privrl.learners._fqi import FQI
-from privrl.mdp import OneHotFeatures, TabularMDP, Trajectory
-from privrl.statistics._gradients import BellmanGradient, EpisodeCount
+from privrl.learners.gradient.fqi import FQI
+from privrl.mdp.features import OneHotFeatures
+from privrl.mdp.types import TabularMDP, Trajectory
+from privrl.statistics.gradients import BellmanGradient, EpisodeCount
 
 S, A, H = 3, 2, 4
 

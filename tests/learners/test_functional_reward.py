@@ -13,10 +13,13 @@ from hypothesis import strategies as st
 
 import privrl
 from privrl.cli import main
-from privrl.data import RewardFunction
-from privrl.learners._functional_reward import FunctionalReward
-from privrl.privacy import PairingError, ReleasedFunction, lattice_path, lattice_points, record_draws, rkhs_norm
-from privrl.recipes import get
+from privrl.data.reward_function import RewardFunction
+from privrl.learners.functional.functional_reward import FunctionalReward
+from privrl.privacy.functions.paths import lattice_path, lattice_points
+from privrl.privacy.functions.released import ReleasedFunction, rkhs_norm
+from privrl.privacy.noise.sources import record_draws
+from privrl.privacy.trust.privatizers import PairingError
+from privrl.recipes.registry import get
 
 ENV = privrl.envs.IntervalWalk(depth=4, horizon=12)
 SECRET = RewardFunction(ENV.arrival)

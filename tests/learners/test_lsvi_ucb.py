@@ -9,11 +9,13 @@ from contract import tiny_world
 from learners.reference_lsvi_ucb import Block, ReferenceLSVIUCB, is_optimistic, onto_simplex
 
 import privrl
-from privrl.learners._consistency import lowered_to
-from privrl.learners._lsvi_ucb import LSVIUCB, explore_then_exploit
-from privrl.learners._transition_moments import constant_weights, gram_of_counts, pair_counts, state_counts
-from privrl.mdp import OneHotFeatures, TableFeatures, TabularPolicy
-from privrl.privacy import GaussianNoise, Release
+from privrl.contracts.release import Release
+from privrl.learners.linear.lsvi_ucb import LSVIUCB, explore_then_exploit
+from privrl.learners.linear.transition_moments import constant_weights, gram_of_counts, pair_counts, state_counts
+from privrl.learners.tabular.consistency import lowered_to
+from privrl.mdp.features import OneHotFeatures, TableFeatures
+from privrl.mdp.types import TabularPolicy
+from privrl.privacy.noise.laws import GaussianNoise
 
 H, S, A = 4, 3, 2
 

@@ -11,16 +11,19 @@ from contract import BUDGET, tiny_world
 from tests.learners.reference_lsvi_ucb_plus_plus import Reference
 
 import privrl
-from privrl.learners import Plan
-from privrl.learners._lsvi_ucb_plus_plus import (
+from privrl.contracts.learner import Plan
+from privrl.contracts.release import Release
+from privrl.learners.linear.lsvi_ucb_plus_plus import (
     LSVIUCBPlusPlus,
     inverse_and_log_determinant,
     published_parameters,
     theory_constants,
 )
-from privrl.learners._lsvi_ucb_weighted import WeightedLSVIUCB
-from privrl.mdp import TableFeatures, TabularPolicy, Trajectory
-from privrl.privacy import GaussianNoise, Published, Release, SymmetricNoise
+from privrl.learners.linear.lsvi_ucb_weighted import WeightedLSVIUCB
+from privrl.mdp.features import TableFeatures
+from privrl.mdp.types import TabularPolicy, Trajectory
+from privrl.privacy.noise.laws import GaussianNoise, SymmetricNoise
+from privrl.privacy.trust.privatizers import Published
 
 H, S, A, D, K = 3, 3, 2, 4, 14
 

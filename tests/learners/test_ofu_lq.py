@@ -10,13 +10,16 @@ from dp_accounting import get_epsilon_gaussian
 from learners.reference_ofu_lq import confidence_set, gains, moments, square_root_noise, within_ball
 
 import privrl
-from privrl._run import sweep
-from privrl.envs._lq import LQ2D, LQ4D, Glucose, LQScalar
-from privrl.learners._ofu_lq import OFULQ, Sums, published_parameters
-from privrl.learners._optimism import ConfidenceSet, most_optimistic
-from privrl.mdp._lq import LQTrajectory
-from privrl.privacy import Release, SquareRoot, SymmetricNoise, zcdp_rho
-from privrl.statistics._lq_moments import joint_weight
+from privrl.contracts.release import Release
+from privrl.envs.lq import LQ2D, LQ4D, Glucose, LQScalar
+from privrl.learners.control.ofu_lq import OFULQ, Sums, published_parameters
+from privrl.learners.control.optimism import ConfidenceSet, most_optimistic
+from privrl.mdp.lq import LQTrajectory
+from privrl.privacy.accounting.gdp import zcdp_rho
+from privrl.privacy.continual.mechanisms import SquareRoot
+from privrl.privacy.noise.laws import SymmetricNoise
+from privrl.statistics.lq_moments import joint_weight
+from privrl.studies.run import sweep
 
 ENV = LQ2D()
 TASK = ENV.task
@@ -212,11 +215,11 @@ def test_zero_stays_in_the_printed_set_for_tens_of_thousands_of_people():
         released = {
             "gram": Release(
                 jnp.asarray([people * squares, 0.0, 0.0]),
-                privrl.privacy.GaussianNoise(8.45 * sigma * nodes, (3,)),
+                privrl.privacy.noise.laws.GaussianNoise(8.45 * sigma * nodes, (3,)),
             ),
             "cross": Release(
                 jnp.asarray([[0.8 * people * squares], [0.0]]),
-                privrl.privacy.GaussianNoise(6.5 * sigma * nodes, (2, 1)),
+                privrl.privacy.noise.laws.GaussianNoise(6.5 * sigma * nodes, (2, 1)),
             ),
         }
         sums = learner._sums(released, jnp.asarray(people))

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from privrl.learners import _optimism
-from privrl.learners._optimism import ConfidenceSet, most_optimistic, starting_points
-from privrl.mdp._riccati import optimal_cost
+from privrl.learners.control import optimism as _optimism
+from privrl.learners.control.optimism import ConfidenceSet, most_optimistic, starting_points
+from privrl.mdp.riccati import optimal_cost
 
 SIZE = jnp.asarray(1.0)
 around = jax.jit(ConfidenceSet.around)

@@ -7,8 +7,8 @@ import pytest
 from contract import check_offline, tiny_data, tiny_world
 
 import privrl
-from privrl.learners import PEVI
-from privrl.mdp import TableFeatures
+from privrl.learners.linear.pevi import PEVI
+from privrl.mdp.features import TableFeatures
 
 H = 4
 

@@ -11,12 +11,13 @@ import pytest
 from contract import check_offline, check_sensitivity, hostile_trajectories, tiny_data, tiny_world
 
 import privrl
-from privrl._records import Records
-from privrl.learners._q_learning import Linear, Network, QLearning, Table
-from privrl.mdp import OneHotFeatures, TableFeatures
-from privrl.privacy import GaussianNoise, Release
-from privrl.recipes import get
-from privrl.statistics import BellmanGradient, EpisodeCount, ParameterGradient
+from privrl.contracts.release import Release
+from privrl.learners.gradient.q_learning import Linear, Network, QLearning, Table
+from privrl.mdp.features import OneHotFeatures, TableFeatures
+from privrl.privacy.noise.laws import GaussianNoise
+from privrl.recipes.registry import get
+from privrl.statistics.gradients import BellmanGradient, EpisodeCount, ParameterGradient
+from privrl.studies.people import Records
 
 S, A, H = 3, 2, 4
 

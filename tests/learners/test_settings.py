@@ -10,13 +10,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from privrl.envs import make
-from privrl.learners import APVI, FQI, PEVI, TDFP, UCRLVTR, AbstractLearner, AbstractOnlineLearner, settings_of
-from privrl.learners._rebuilt import NotOursError, learner_of
-from privrl.learners._settings import known_settings
-from privrl.mdp import OneHotFeatures, TableFeatures
-from privrl.privacy import AbstractStatistic
-from privrl.recipes import recipes
+from privrl.contracts.learner import AbstractLearner, AbstractOnlineLearner
+from privrl.contracts.statistic import AbstractStatistic
+from privrl.envs.registry import make
+from privrl.learners.gradient.fqi import FQI
+from privrl.learners.linear.pevi import PEVI
+from privrl.learners.linear.ucrl_vtr import UCRLVTR
+from privrl.learners.rebuilt import NotOursError, learner_of
+from privrl.learners.settings import known_settings, settings_of
+from privrl.learners.tabular.apvi import APVI
+from privrl.learners.tabular.tdfp import TDFP
+from privrl.mdp.features import OneHotFeatures, TableFeatures
+from privrl.recipes.registry import recipes
 
 WORLDS = {"offline": "riverswim", "online": "riverswim", "control": "lq-2d", "functional": "interval-walk"}
 

@@ -9,9 +9,10 @@ import pytest
 from contract import check_offline, tiny_data
 
 import privrl
-from privrl.learners._advantages import Sums, _action_effects, plan, shrunken_means, weighted_line
-from privrl.learners._tdfp import TDFP
-from privrl.mdp import OneHotFeatures, TabularMDP
+from privrl.learners.tabular.advantages import Sums, _action_effects, plan, shrunken_means, weighted_line
+from privrl.learners.tabular.tdfp import TDFP
+from privrl.mdp.features import OneHotFeatures
+from privrl.mdp.types import TabularMDP
 
 DEATH, SURVIVAL = 3, 4
 

@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import privrl
-from privrl.learners import Plan
-from privrl.mdp import TabularPolicy
-from privrl.privacy import GaussianNoise, Release
-from privrl.privacy._subset import SubsetSelection, variance_of_sums
-from privrl.statistics import TransitionCounts
+from privrl.contracts.learner import Plan
+from privrl.contracts.release import Release
+from privrl.mdp.types import TabularPolicy
+from privrl.privacy.noise.laws import GaussianNoise
+from privrl.privacy.noise.subset import SubsetSelection, variance_of_sums
+from privrl.statistics.counts import TransitionCounts
 
 S, A, H = 2, 2, 3
 RIVERS = {"stationary": privrl.envs.RiverSwim, "by stage": privrl.envs.RiverSwimInhomogeneous}

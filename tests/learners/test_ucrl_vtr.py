@@ -14,12 +14,16 @@ from learners.reference_ucrl_vtr import ReferenceUCRLVTR, dense
 from scipy import stats
 
 import privrl
-from privrl.learners import Plan
-from privrl.learners._ucrl_vtr import UCRLVTR, printed_scale
-from privrl.mdp import TabularPolicy
-from privrl.privacy import AbstractLocalChannel, GaussianNoise, PairingError, Release, gdp_delta, gdp_mu
-from privrl.privacy._published_local import PublishedLocal
-from privrl.statistics._mixtures import feature_embedding
+from privrl.contracts.learner import Plan
+from privrl.contracts.release import Release
+from privrl.learners.linear.ucrl_vtr import UCRLVTR, printed_scale
+from privrl.mdp.types import TabularPolicy
+from privrl.privacy.accounting.gdp import gdp_delta, gdp_mu
+from privrl.privacy.noise.laws import GaussianNoise
+from privrl.privacy.trust.local_channels import AbstractLocalChannel
+from privrl.privacy.trust.privatizers import PairingError
+from privrl.privacy.trust.published_local import PublishedLocal
+from privrl.statistics.mixtures import feature_embedding
 
 H, S, A = 4, 3, 2
 
@@ -183,7 +187,7 @@ def test_the_certificate_of_the_published_noise_shows_both_epsilons():
     assert math.isclose(certificate.recomputed(), certificate.epsilon, rel_tol=1e-12)
     wrong = PublishedLocal(lambda declared: {"other": 1.0}, 1.0, 1e-5, "nobody")
     with pytest.raises(PairingError, match="no scale for `transitions`"):
-        privrl.run(env, privrl.learners.UCBVI(env.rewards, H), wrong, episodes=5, key=jax.random.key(0))
+        privrl.run(env, privrl.UCBVI(env.rewards, H), wrong, episodes=5, key=jax.random.key(0))
 
 
 def test_one_message_goes_from_client_to_server(tmp_path):

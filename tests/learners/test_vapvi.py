@@ -9,11 +9,14 @@ import pytest
 from contract import check_offline, tiny_world
 
 import privrl
-from privrl.data import Episodes, Part
-from privrl.learners._vapvi import VAPVI, published_parameters
-from privrl.mdp import TableFeatures, TabularMDP
-from privrl.privacy import Certificate, Published
-from privrl.statistics import VisitCounts
+from privrl.data.episodes import Episodes
+from privrl.data.part import Part
+from privrl.learners.linear.vapvi import VAPVI, published_parameters
+from privrl.mdp.features import TableFeatures
+from privrl.mdp.types import TabularMDP
+from privrl.privacy.accounting.certificate import Certificate
+from privrl.privacy.trust.privatizers import Published
+from privrl.statistics.counts import VisitCounts
 
 H, S, A = 6, 3, 2
 KEY = jax.random.key(7)

@@ -3,7 +3,8 @@ import numpy as np
 import pytest
 from tests.mdp.worlds import random_world
 
-from privrl.mdp import LinearMDP, LinearMixtureMDP, OneHotFeatures, TableFeatures
+from privrl.mdp.features import OneHotFeatures, TableFeatures
+from privrl.mdp.linear import LinearMDP, LinearMixtureMDP
 
 
 def test_one_hot_features_are_the_identity_and_store_nothing() -> None:

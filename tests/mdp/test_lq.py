@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from privrl.mdp._lq import LinearPolicy, LQSystem, LQTask
+from privrl.mdp.lq import LinearPolicy, LQSystem, LQTask
 
 PEOPLE = 8_000
 

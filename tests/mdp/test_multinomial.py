@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from privrl.mdp._multinomial import _stirling_correction, binomial, multinomial
+from privrl.mdp.multinomial import _stirling_correction, binomial, multinomial
 
 DRAWS = 100_000
 LEVEL = 1e-6  # of each chi-square test below: about 12 of them, so a right sampler fails once in 1e5 suites

@@ -8,16 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.mdp.worlds import random_policy, random_world
 
-from privrl.mdp import (
-    TabularMDP,
-    TabularPolicy,
-    occupancy,
-    optimal_value,
-    optimal_values,
-    policy_value,
-    policy_values,
-    regret,
-)
+from privrl.mdp.planning import occupancy, optimal_value, optimal_values, policy_value, policy_values, regret
+from privrl.mdp.types import TabularMDP, TabularPolicy
 
 
 def by_paths(mdp: TabularMDP, policy: TabularPolicy) -> tuple[float, np.ndarray]:

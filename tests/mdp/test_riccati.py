@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.linalg import solve_discrete_are
 
-from privrl.mdp._riccati import linear_cost, optimal_cost, riccati, within_norm
+from privrl.mdp.riccati import linear_cost, optimal_cost, riccati, within_norm
 
 
 def random_system(seed, n=3, d=2):

@@ -6,17 +6,9 @@ import pytest
 from scipy import stats
 from tests.mdp.worlds import random_policy, random_world
 
-from privrl.mdp import (
-    TabularMDP,
-    TabularPolicy,
-    Trajectory,
-    flow,
-    flow_transitions,
-    occupancy,
-    policy_value,
-    rollout,
-    sample_episodes,
-)
+from privrl.mdp.planning import occupancy, policy_value
+from privrl.mdp.simulation import flow, flow_transitions, rollout, sample_episodes
+from privrl.mdp.types import TabularMDP, TabularPolicy, Trajectory
 
 EPISODES = 40_000
 BLOCKS = 5_000

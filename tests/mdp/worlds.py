@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 
-from privrl.mdp import TabularMDP, TabularPolicy
+from privrl.mdp.types import TabularMDP, TabularPolicy
 
 
 def random_world(seed: int, H: int = 3, S: int = 2, A: int = 2, stationary: bool = False) -> TabularMDP:

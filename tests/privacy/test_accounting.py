@@ -12,22 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, norm
 
-from privrl.privacy import (
-    Budget,
-    BudgetError,
-    Event,
-    Request,
-    calibrate,
-    delta_of,
-    epsilon_of,
-    gdp_delta,
-    gdp_epsilon,
-    gdp_mu,
-    mu_of,
-    rdp_epsilon,
-    rho_of,
-    zcdp_epsilon,
-)
+from privrl.privacy.accounting.budget import Budget, BudgetError
+from privrl.privacy.accounting.composition import calibrate, delta_of, epsilon_of, mu_of, rho_of
+from privrl.privacy.accounting.events import Event, Request
+from privrl.privacy.accounting.gdp import gdp_delta, gdp_epsilon, gdp_mu, rdp_epsilon, zcdp_epsilon
 
 # ------------------------------------------------------------------------------------------------ Gaussian, exactly
 

@@ -15,18 +15,13 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
-from privrl.privacy import (
-    Certificate,
-    Declared,
-    Event,
-    Ledger,
-    SignatureError,
-    gdp_epsilon,
-    read_certificate,
-    read_private_key,
-    read_public_key,
-)
-from privrl.privacy._certificate_check import cost_problems, release_problems
+from privrl.contracts.release import Declared
+from privrl.privacy.accounting.certificate import Certificate, read_certificate
+from privrl.privacy.accounting.certificate_check import cost_problems, release_problems
+from privrl.privacy.accounting.events import Event
+from privrl.privacy.accounting.gdp import gdp_epsilon
+from privrl.privacy.accounting.ledger import Ledger
+from privrl.privacy.accounting.signature import SignatureError, read_private_key, read_public_key
 
 
 def certificate(mechanism="gaussian", parameter=0.5, **changes):

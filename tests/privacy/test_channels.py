@@ -8,8 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from privrl.privacy import AbstractCategorical, Central, Declared, Local, NonPrivate, Stream, delta_of
-from privrl.privacy._subset import SubsetSelection
+from privrl.contracts.release import Declared
+from privrl.contracts.statistic import AbstractCategorical
+from privrl.privacy.accounting.composition import delta_of
+from privrl.privacy.noise.subset import SubsetSelection
+from privrl.privacy.noise.words import Stream
+from privrl.privacy.trust.privatizers import Central, Local, NonPrivate
 
 N = 20_000
 

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import privrl  # noqa: F401  (turns on float64)
-from privrl.privacy import _sources
-from privrl.privacy._continual import (
+from privrl.privacy.continual.mechanisms import (
     AbstractContinual,
     BinaryTree,
     Fresh,
@@ -22,6 +21,7 @@ from privrl.privacy._continual import (
     every,
     geometric_schedule,
 )
+from privrl.privacy.noise import sources as _sources
 
 ALL = [Fresh, BinaryTree, Honaker, SquareRoot]
 

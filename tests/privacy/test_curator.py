@@ -8,7 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from privrl.privacy import AbstractPeople, AbstractStatistic, Central, Curator, Declared, OverspentError, Seeded, System
+from privrl.contracts.release import Declared
+from privrl.contracts.statistic import AbstractStatistic
+from privrl.privacy.accounting.ledger import OverspentError
+from privrl.privacy.noise.sources import Seeded, System
+from privrl.privacy.trust.curator import AbstractPeople, Curator
+from privrl.privacy.trust.privatizers import Central
 
 
 class Vector(AbstractStatistic):

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from privacy import canonne
 from scipy import integrate, stats
 
-from privrl.privacy import _discrete
-from privrl.privacy._discrete import discrete_gaussian, discrete_laplace, lie_threshold, select
-from privrl.privacy._stream import Stream, quotient
+from privrl.privacy.noise import discrete as _discrete
+from privrl.privacy.noise.discrete import discrete_gaussian, discrete_laplace, lie_threshold, select
+from privrl.privacy.noise.words import Stream, quotient
 
 KEY = bytes(range(32))
 SAMPLERS = [discrete_gaussian, discrete_laplace]

@@ -8,8 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from privrl.privacy import AbstractStatistic, Central, Declared, ExactStream, Stream
-from privrl.privacy._continual import BinaryTree, Fresh, Honaker, SquareRoot
+from privrl.contracts.release import Declared
+from privrl.contracts.statistic import AbstractStatistic
+from privrl.privacy.continual.exact import ExactStream
+from privrl.privacy.continual.mechanisms import BinaryTree, Fresh, Honaker, SquareRoot
+from privrl.privacy.noise.words import Stream
+from privrl.privacy.trust.privatizers import Central
 
 KINDS = {"fresh": Fresh, "tree": BinaryTree, "honaker": Honaker, "square-root": SquareRoot}
 STEPS = 7

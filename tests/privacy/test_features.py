@@ -9,16 +9,11 @@ import numpy as np
 import pytest
 
 import privrl
-from privrl.privacy import (
-    AbstractPeople,
-    Central,
-    Curator,
-    Declared,
-    ReleasedLinearFunction,
-    Seeded,
-    System,
-    weights_from_values,
-)
+from privrl.contracts.release import Declared
+from privrl.privacy.functions.features import ReleasedLinearFunction, weights_from_values
+from privrl.privacy.noise.sources import Seeded, System
+from privrl.privacy.trust.curator import AbstractPeople, Curator
+from privrl.privacy.trust.privatizers import Central
 
 
 def features(x: jax.Array) -> jax.Array:

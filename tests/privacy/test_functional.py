@@ -12,31 +12,16 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import privrl
-from privrl.privacy import (
-    AbstractPeople,
-    AbstractSource,
-    Central,
-    Curator,
-    Declared,
-    Lattice,
-    LatticeError,
-    Ledger,
-    NonPrivate,
-    OverspentError,
-    ReleasedFunction,
-    ReleaseStore,
-    Seeded,
-    System,
-    best_beta,
-    gdp_epsilon,
-    innovations,
-    lattice_path,
-    lattice_points,
-    rkhs_norm,
-    tent_distance,
-)
-from privrl.privacy._functional import whitened
-from privrl.privacy._paths import innovation_factor
+from privrl.contracts.release import Declared
+from privrl.privacy.accounting.gdp import gdp_epsilon
+from privrl.privacy.accounting.ledger import Ledger, OverspentError
+from privrl.privacy.functions.paths import innovation_factor, innovations, lattice_path, lattice_points
+from privrl.privacy.functions.released import ReleasedFunction, best_beta, rkhs_norm, tent_distance, whitened
+from privrl.privacy.noise.grid import Lattice, LatticeError
+from privrl.privacy.noise.sources import AbstractSource, Seeded, System
+from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.trust.curator import AbstractPeople, Curator
+from privrl.privacy.trust.privatizers import Central, NonPrivate
 
 
 class Nobody(AbstractPeople):
@@ -273,7 +258,9 @@ def test_whole_numbers_of_neighbours_are_as_near_as_claimed(seed: int, beta: flo
     units = []
     for values in (f, g):
         white, apart, largest = whitened(jnp.asarray(values), distance=distance, beta=beta, bound=size)
-        lattice = privrl.privacy.lattice_for(parameter=1.0, sensitivity=apart, norm=largest, filled=66, kind="l2")
+        lattice = privrl.privacy.noise.grid.lattice_for(
+            parameter=1.0, sensitivity=apart, norm=largest, filled=66, kind="l2"
+        )
         lattice.check_room(1)
         units.append([int(n) for n in np.trunc(np.asarray(white) / lattice.granularity).ravel()])
         assert np.abs(white).max() <= largest

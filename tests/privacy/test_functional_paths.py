@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import privrl  # noqa: F401  (turns on float64)
-from privrl.privacy import (
+from privrl.privacy.functions.paths import (
     GaussianProcessPath,
     PathBuffer,
     bridge,
     innovations,
     lattice_path,
     lattice_points,
-    record_draws,
 )
+from privrl.privacy.noise.sources import record_draws
 
 
 def kernel(points: np.ndarray, beta: float) -> np.ndarray:

@@ -14,23 +14,22 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import privrl
-from privrl._records import Records
-from privrl.privacy import (
-    AbstractStatistic,
-    GaussianNoise,
-    LaplaceNoise,
+from privrl.contracts.statistic import AbstractStatistic
+from privrl.privacy.noise.grid import (
     Lattice,
     LatticeError,
-    Stream,
-    SymmetricNoise,
+    _over_root_two,
     filled_by,
     lattice_for,
     lattice_of_blocks,
     lattice_total,
 )
-from privrl.privacy._lattice import _over_root_two
-from privrl.privacy._symmetric import mirrored
-from privrl.statistics import Gram, Targets, TransitionCounts, VisitCounts
+from privrl.privacy.noise.laws import GaussianNoise, LaplaceNoise, SymmetricNoise
+from privrl.privacy.noise.symmetric import mirrored
+from privrl.privacy.noise.words import Stream
+from privrl.statistics.counts import TransitionCounts, VisitCounts
+from privrl.statistics.moments import Gram, Targets
+from privrl.studies.people import Records
 
 
 class Free(AbstractStatistic):

@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privrl.privacy import Declared, Event, Ledger, OverspentError
-from privrl.statistics import VisitCounts
+from privrl.contracts.release import Declared
+from privrl.privacy.accounting.events import Event
+from privrl.privacy.accounting.ledger import Ledger, OverspentError
+from privrl.statistics.counts import VisitCounts
 
 
 def ledger(times=(2, 3), mus=(0.5, 0.25), groups=(None, None), mechanism="gaussian", access="rounds"):

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import privrl  # noqa: F401  (turns on float64)
-from privrl.privacy._mechanisms import (
+from privrl.privacy.noise.laws import GaussianNoise, SymmetricNoise
+from privrl.privacy.noise.mechanisms import (
     add_noise,
     clip_by_norm,
     l2_of_outer_products,
     l2_of_scaled,
     l2_of_sum,
 )
-from privrl.privacy._noise import GaussianNoise, SymmetricNoise
 
 anything = arrays(np.float64, 5, elements=st.floats(allow_nan=True, allow_infinity=True))
 moderate = arrays(np.float64, 4, elements=st.floats(-1e3, 1e3))

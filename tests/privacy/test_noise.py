@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import privrl  # noqa: F401  (turns on float64)
-from privrl.privacy._noise import AbstractNoise, DebiasedNoise, GaussianNoise, LaplaceNoise, SymmetricNoise
+from privrl.contracts.noise import AbstractNoise
+from privrl.privacy.noise.laws import DebiasedNoise, GaussianNoise, LaplaceNoise, SymmetricNoise
 
 Z_LIMIT = 4.5
 SCALES = np.array([[0.1, 1.0, 3.0], [0.5, 0.5, 2.0], [0.0, 1.0, 1.0]])

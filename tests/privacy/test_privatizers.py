@@ -6,20 +6,13 @@ import equinox as eqx
 import jax.numpy as jnp
 import pytest
 
-from privrl.privacy import (
-    AbstractStatistic,
-    BudgetError,
-    Central,
-    Declared,
-    Local,
-    NonPrivate,
-    PairingError,
-    Published,
-    SquareRoot,
-    epsilon_of,
-    gdp_mu,
-    zcdp_epsilon,
-)
+from privrl.contracts.release import Declared
+from privrl.contracts.statistic import AbstractStatistic
+from privrl.privacy.accounting.budget import BudgetError
+from privrl.privacy.accounting.composition import epsilon_of
+from privrl.privacy.accounting.gdp import gdp_mu, zcdp_epsilon
+from privrl.privacy.continual.mechanisms import SquareRoot
+from privrl.privacy.trust.privatizers import Central, Local, NonPrivate, PairingError, Published
 
 
 class Number(AbstractStatistic):

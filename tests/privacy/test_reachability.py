@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from privrl.privacy._discrete import discrete_gaussian
-from privrl.privacy._stream import Stream
+from privrl.privacy.noise.discrete import discrete_gaussian
+from privrl.privacy.noise.words import Stream
 
 S = 2**32  # sigma / g
 G = 2.0**-32

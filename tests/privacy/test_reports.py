@@ -10,7 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privrl.privacy import AbstractCategorical, AbstractStatistic, Declared, Local, Stream
+from privrl.contracts.release import Declared
+from privrl.contracts.statistic import AbstractCategorical, AbstractStatistic
+from privrl.privacy.noise.words import Stream
+from privrl.privacy.trust.privatizers import Local
 
 
 class Indicator(AbstractCategorical):
@@ -68,7 +71,9 @@ def test_a_set_is_the_same_on_both_ways():
     report = SETS.report(jnp.asarray(4), None, jnp.asarray(0), jnp.array([0.99, 0.5, 0.1, 0.6, 0.7, 0.8, 0.9]))
     reports = SETS.reports()
     np.testing.assert_array_equal(reports.of_simulation(report), [1, 4])
-    for index, sent in enumerate([reports.of_simulation(report), reports.randomised(reports.truth(jnp.asarray(4), None, 0), Stream())]):
+    for index, sent in enumerate(
+        [reports.of_simulation(report), reports.randomised(reports.truth(jnp.asarray(4), None, 0), Stream())]
+    ):
         reports.check(sent)
         assert sent.dtype == np.int64 and sent.shape == reports.shape == (2,)
         held = np.isin(np.arange(6), sent)

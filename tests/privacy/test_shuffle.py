@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from privrl.privacy._shuffle import local_epsilon_for, shuffled_delta, shuffled_epsilon
-from privrl.privacy._subset import SubsetSelection
+from privrl.privacy.accounting.shuffling import local_epsilon_for, shuffled_delta, shuffled_epsilon
+from privrl.privacy.noise.subset import SubsetSelection
 
 
 def randomiser(k: int, epsilon: float, d: int) -> np.ndarray:

@@ -7,8 +7,9 @@ import pytest
 from scipy import stats
 
 import privrl  # noqa: F401  (turns on float64)
-from privrl.privacy import Stream, _sources
-from privrl.privacy._sources import AbstractSource, NoiseReuseError, Seeded, System, record_draws
+from privrl.privacy.noise import sources as _sources
+from privrl.privacy.noise.sources import AbstractSource, NoiseReuseError, Seeded, System, record_draws
+from privrl.privacy.noise.words import Stream
 
 
 def sources() -> list[AbstractSource]:

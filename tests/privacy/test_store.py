@@ -19,15 +19,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privrl.privacy import ReleaseStore
-from privrl.privacy._store_errors import (
+from privrl.privacy.store.errors import (
     BurntError,
     StoreBudgetError,
     StoreError,
     StreamFullError,
     StudyMismatchError,
 )
-from privrl.privacy._store_rows import exact_sum
+from privrl.privacy.store.rows import exact_sum
+from privrl.privacy.store.store import ReleaseStore
 
 STUDY = {"title": "stays", "clip": [1, 2]}
 LIMITS = {"rho": 1.0, "epsilon": 2.0}

@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from privrl.privacy import BehindHeadError, ReleaseStore, StoreError, TamperedError
-from privrl.privacy._store_chain import Head, Link
-from privrl.privacy._store_schema import SCHEMA
+from privrl.privacy.store.chain import Head, Link
+from privrl.privacy.store.errors import BehindHeadError, StoreError, TamperedError
+from privrl.privacy.store.schema import SCHEMA
+from privrl.privacy.store.store import ReleaseStore
 
 PURGED = "UPDATE digest_key SET content = NULL; INSERT INTO purges VALUES (1, 'now', 'now')"
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privrl.privacy import ConflictError, QueueFullError, ReleaseStore, StreamFullError, StreamSealedError
+from privrl.privacy.store.errors import ConflictError, QueueFullError, StreamFullError, StreamSealedError
+from privrl.privacy.store.store import ReleaseStore
 
 ONE = np.ones((1, 2), np.int64)
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from privrl.privacy._stream import Stream, quotient
+from privrl.privacy.noise.words import Stream, quotient
 
 KEY = bytes(range(32))
 

@@ -10,11 +10,11 @@ import pytest
 from scipy import stats
 
 import privrl  # noqa: F401  (turns on float64)
-from privrl.privacy._discrete import select
-from privrl.privacy._noise import GaussianNoise
-from privrl.privacy._sources import uniform
-from privrl.privacy._stream import Stream
-from privrl.privacy._subset import SubsetSelection, best_size, variance_of_sums
+from privrl.privacy.noise.discrete import select
+from privrl.privacy.noise.laws import GaussianNoise
+from privrl.privacy.noise.sources import uniform
+from privrl.privacy.noise.subset import SubsetSelection, best_size, variance_of_sums
+from privrl.privacy.noise.words import Stream
 
 CASES = [(k, d, e) for k in (2, 3, 5) for d in range(1, k) for e in (0.1, 1.0, 4.0)]
 

@@ -12,22 +12,18 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import privrl
-from privrl.learners import AbstractOfflineLearner
-from privrl.mdp import TableFeatures, TabularPolicy
-from privrl.privacy import (
-    AbstractStatistic,
-    Central,
-    Declared,
-    ExactStream,
-    Local,
-    Release,
-    Stream,
-    SymmetricNoise,
-    lattice_for,
-    lattice_total,
-)
-from privrl.privacy._symmetric import mirrored
-from privrl.statistics import Gram
+from privrl.contracts.learner import AbstractOfflineLearner
+from privrl.contracts.release import Declared, Release
+from privrl.contracts.statistic import AbstractStatistic
+from privrl.mdp.features import TableFeatures
+from privrl.mdp.types import TabularPolicy
+from privrl.privacy.continual.exact import ExactStream
+from privrl.privacy.noise.grid import lattice_for, lattice_total
+from privrl.privacy.noise.laws import SymmetricNoise
+from privrl.privacy.noise.symmetric import mirrored
+from privrl.privacy.noise.words import Stream
+from privrl.privacy.trust.privatizers import Central, Local
+from privrl.statistics.moments import Gram
 
 D = 3
 

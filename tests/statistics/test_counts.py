@@ -18,9 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from privrl.data import Episodes
-from privrl.mdp import Trajectory
-from privrl.statistics import RewardSums, TransitionCounts, VisitCounts
+from privrl.data.episodes import Episodes
+from privrl.mdp.types import Trajectory
+from privrl.statistics.counts import RewardSums, TransitionCounts, VisitCounts
 
 S, A = 2, 2
 KINDS = (VisitCounts, TransitionCounts, RewardSums)

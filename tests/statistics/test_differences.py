@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from contract import all_trajectories, check_sensitivity, distances, hostile_trajectories, stack
 
-from privrl.mdp import Trajectory
-from privrl.statistics._differences import Differences, ReturnsToGo
+from privrl.mdp.types import Trajectory
+from privrl.statistics.differences import Differences, ReturnsToGo
 
 S, A, H, TERMINAL = 6, 3, 5, (4, 5)
 F = jnp.asarray(np.random.default_rng(3).normal(size=S))

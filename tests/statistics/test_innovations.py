@@ -10,10 +10,10 @@ from contract import check_sensitivity, distances
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privrl.envs._lq import LQ4D
-from privrl.learners import Plan
-from privrl.mdp._lq import LinearPolicy, LQTrajectory
-from privrl.statistics._innovations import FirstStates, Innovations, Surprise
+from privrl.contracts.learner import Plan
+from privrl.envs.lq import LQ4D
+from privrl.mdp.lq import LinearPolicy, LQTrajectory
+from privrl.statistics.innovations import FirstStates, Innovations, Surprise
 
 N, D, H = 3, 2, 4
 

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from privrl.mdp._lq import LQTrajectory
-from privrl.privacy import SymmetricNoise
-from privrl.statistics._lq_moments import LQCross, LQGram, LQMoments, from_upper, joint_trace, joint_weight
+from privrl.mdp.lq import LQTrajectory
+from privrl.privacy.noise.laws import SymmetricNoise
+from privrl.statistics.lq_moments import LQCross, LQGram, LQMoments, from_upper, joint_trace, joint_weight
 
 H, N, D = 3, 2, 2
 GAMMA = 0.4

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from privrl.learners import Plan
-from privrl.mdp import Trajectory
-from privrl.statistics._mixtures import MixtureMoments, feature_embedding, feature_norm
+from privrl.contracts.learner import Plan
+from privrl.mdp.types import Trajectory
+from privrl.statistics.mixtures import MixtureMoments, feature_embedding, feature_norm
 
 H, S, A = 4, 3, 2
 RANGES = jnp.arange(H, 0, -1) / H

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from contract import all_trajectories, check_sensitivity, distances, hostile_trajectories, stack, tiny_data, tiny_world
 
-from privrl.mdp import OneHotFeatures, TableFeatures, Transitions
-from privrl.statistics import Gram, Targets
+from privrl.mdp.features import OneHotFeatures, TableFeatures
+from privrl.mdp.types import Transitions
+from privrl.statistics.moments import Gram, Targets
 
 H, S, A = 2, 2, 2
 # Features of norm 1 that are equal, opposite and orthogonal to each other: every bound can be met.

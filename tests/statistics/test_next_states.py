@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from privrl.mdp import OneHotFeatures, TableFeatures, Transitions
-from privrl.statistics._next_states import FeatureTransitions, StartCounts, reach
+from privrl.mdp.features import OneHotFeatures, TableFeatures
+from privrl.mdp.types import Transitions
+from privrl.statistics.next_states import FeatureTransitions, StartCounts, reach
 
 H, S, A = 2, 2, 2
 ORTHOGONAL = TableFeatures(jnp.asarray([[[0.8, 0.0], [0.0, 0.8]], [[0.48, 0.64], [0.1, 0.2]]]))  # sqrt(2) n is larger

@@ -11,10 +11,11 @@ from contract import all_trajectories, check_sensitivity, distances, hostile_tra
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privrl.learners import Plan
-from privrl.mdp import OneHotFeatures, TableFeatures, Trajectory
-from privrl.statistics._next_states import FeatureTransitions
-from privrl.statistics._regressions import (
+from privrl.contracts.learner import Plan
+from privrl.mdp.features import OneHotFeatures, TableFeatures
+from privrl.mdp.types import Trajectory
+from privrl.statistics.next_states import FeatureTransitions
+from privrl.statistics.regressions import (
     Grams,
     Regressions,
     StateVisits,

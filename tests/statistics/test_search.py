@@ -15,11 +15,16 @@ import pytest
 from statistic_cases import CASES, A, H, S, Searched
 
 import privrl
-from privrl.audit import adversarial_lq_records, adversarial_records, sensitivities
-from privrl.audit._statistics import Asked
-from privrl.mdp import OneHotFeatures, TableFeatures, Trajectory
-from privrl.privacy import AbstractStatistic
-from privrl.statistics import Differences, FeatureTransitions, Gram, Targets, TransitionCounts, VisitCounts
+from privrl.audit.adversarial import adversarial_lq_records, adversarial_records
+from privrl.audit.sensitivity import sensitivities
+from privrl.audit.statistics import Asked
+from privrl.contracts.statistic import AbstractStatistic
+from privrl.mdp.features import OneHotFeatures, TableFeatures
+from privrl.mdp.types import Trajectory
+from privrl.statistics.counts import TransitionCounts, VisitCounts
+from privrl.statistics.differences import Differences
+from privrl.statistics.moments import Gram, Targets
+from privrl.statistics.next_states import FeatureTransitions
 
 
 def statistics(kind: type) -> set[type]:

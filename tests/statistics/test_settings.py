@@ -6,30 +6,18 @@ import numpy as np
 import pytest
 from statistic_cases import CASES, A, H, S
 
-from privrl.audit import adversarial_records
-from privrl.audit._statistics import Asked
-from privrl.mdp import AbstractFeatures, OneHotFeatures, TableFeatures
-from privrl.statistics import (
-    BellmanGradient,
-    Differences,
-    FeatureTransitions,
-    FirstStates,
-    Gram,
-    Grams,
-    Innovations,
-    MixtureMoments,
-    ParameterGradient,
-    Regressions,
-    ReturnsToGo,
-    RewardSums,
-    StartCounts,
-    StateVisits,
-    Targets,
-    TransitionCounts,
-    VisitCounts,
-    WeightedTransitions,
-)
-from privrl.statistics._lq_moments import LQCross, LQGram, LQMoments
+from privrl.audit.adversarial import adversarial_records
+from privrl.audit.statistics import Asked
+from privrl.mdp.features import AbstractFeatures, OneHotFeatures, TableFeatures
+from privrl.statistics.counts import RewardSums, TransitionCounts, VisitCounts
+from privrl.statistics.differences import Differences, ReturnsToGo
+from privrl.statistics.gradients import BellmanGradient, ParameterGradient
+from privrl.statistics.innovations import FirstStates, Innovations
+from privrl.statistics.lq_moments import LQCross, LQGram, LQMoments
+from privrl.statistics.mixtures import MixtureMoments
+from privrl.statistics.moments import Gram, Targets
+from privrl.statistics.next_states import FeatureTransitions, StartCounts
+from privrl.statistics.regressions import Grams, Regressions, StateVisits, WeightedTransitions
 
 NAN, INF = float("nan"), float("inf")
 NOT_POSITIVE = (0.0, -1.0, NAN, INF, 1e-320, "1", True, None)

@@ -3,33 +3,27 @@
 `make(name, seed=..., **arguments)` builds one by name, `names()` lists them; each is also a function of its own.
 """
 
-from privrl.envs._base import Env
-from privrl.envs._gymnasium import FromGymnasium
-from privrl.envs._hard_mixture import HardMixture, hard_mixture
-from privrl.envs._icu_sepsis import ICUSepsis
-from privrl.envs._interval_walk import IntervalWalk
-from privrl.envs._linriver import LinRiver
-from privrl.envs._lq import LQ2D, LQ4D, Glucose, LQEnv, LQScalar
-from privrl.envs._registry import make, names
-from privrl.envs._riverswim import RiverSwim, RiverSwimInhomogeneous
-from privrl.envs._synthetic import SyntheticLinear
+from privrl.envs.base import Env
+from privrl.envs.gymnasium import FromGymnasium
+from privrl.envs.icu_sepsis import ICUSepsis
+from privrl.envs.interval_walk import IntervalWalk
+from privrl.envs.linriver import LinRiver
+from privrl.envs.lq import Glucose, LQEnv
+from privrl.envs.registry import make, names
+from privrl.envs.riverswim import RiverSwim, RiverSwimInhomogeneous
+from privrl.envs.synthetic import SyntheticLinear
 
 __all__ = [
     "Env",
     "FromGymnasium",
     "Glucose",
-    "HardMixture",
     "ICUSepsis",
     "IntervalWalk",
-    "LQ2D",
-    "LQ4D",
     "LQEnv",
-    "LQScalar",
     "LinRiver",
     "RiverSwim",
     "RiverSwimInhomogeneous",
     "SyntheticLinear",
-    "hard_mixture",
     "make",
     "names",
 ]

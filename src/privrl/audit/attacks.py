@@ -1,0 +1,77 @@
+"""What an attack is: the shipped mechanism, run in two worlds that differ in one person, and a score of what it says.
+
+An attacker knows everybody else's record, both records that the one in question may have, all questions, and the law
+of the noise. The best they can do (Neyman and Pearson) is the log-likelihood ratio of everything released. It is exact
+for Gaussian, Laplace, sampled and randomised answers. It only decides how *strong* an attack is, never whether a bound
+holds.
+
+The questions are those of one recorded fit or run, and the noise is drawn anew. What is attacked is thus a learner that
+asks these questions whatever it is answered: the accounting promises as much for it as for the one that adapts.
+"""
+
+import abc
+import math
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from privrl.contracts.release import Release
+from privrl.privacy.noise.laws import LaplaceNoise
+
+_AT_ONCE = 8192
+
+
+class AbstractAttack(abc.ABC):
+    """One mechanism in two worlds."""
+
+    @property
+    @abc.abstractmethod
+    def mu(self) -> float | None:
+        """The distance of the two worlds in units of Gaussian noise; `None` where there is other randomness in it."""
+
+    @abc.abstractmethod
+    def run(self, world: int) -> Callable[[Any], Array]:
+        """From stacked keys to the score of one independent run each: the larger, the likelier is world 1."""
+
+    def scores(self, key: PRNGKeyArray, trials: int) -> Float[np.ndarray, "2 n"]:
+        """The scores of `trials` runs of world 0 and of as many of world 1."""
+        scores = np.empty((2, trials))
+        size = min(trials, _AT_ONCE)
+        for world in (0, 1):
+            run = self.run(world)
+            own = jax.random.fold_in(key, world)
+            for start in range(0, trials, size):
+                keys = jax.random.split(jax.random.fold_in(own, start), size)
+                some = np.asarray(run(keys))
+                scores[world, start : start + size] = some[: trials - start]
+        return scores
+
+
+@eqx.filter_jit
+def likelihood_ratio(release: Release, zero: Array, one: Array, sampling: float = 1.0) -> Float[Array, ""]:
+    """The log-likelihood ratio of a release whose exact value is `one` in world 1 and `zero` in world 0.
+
+    Symmetric noise is isotropic in the Frobenius norm, so one formula serves vectors and matrices. With `sampling` the
+    value is 0 unless a secret coin falls so, and both densities are mixtures. Without noise: 1/2 or -1/2.
+    """
+    noise = release.noise
+    y, zero, one = (jnp.asarray(x).ravel() for x in (release.value, zero, one))
+    scale = jnp.asarray(noise.scale)  # type: ignore[attr-defined]
+    if isinstance(noise, LaplaceNoise):
+        unit = jnp.where(scale > 0, scale, jnp.maximum(jnp.abs(one - zero).sum(), 1e-300))
+        return (jnp.abs(y - zero).sum() - jnp.abs(y - one).sum()) / unit
+    variance = jnp.where(scale > 0, scale**2, jnp.maximum(((one - zero) ** 2).sum(), 1e-300))
+
+    def log_density(mean: Array) -> Array:
+        return -((y - mean) ** 2).sum() / (2 * variance)
+
+    if sampling == 1.0:
+        return jnp.vdot(y - (one + zero) / 2, one - zero) / variance
+    absent = math.log1p(-sampling) + log_density(jnp.zeros_like(y))
+    drawn = math.log(sampling)
+    return jnp.logaddexp(absent, drawn + log_density(one)) - jnp.logaddexp(absent, drawn + log_density(zero))

@@ -1,0 +1,231 @@
+"""A one-run audit: canaries go into somebody's own table by the toss of coins, and one fit must not tell who went in.
+
+Where thousands of fits are too many, one can do: of m invented people, each is put into the table or left out by a fair
+coin of their own; after one fit, the coins are guessed from everything that was released. How many guesses are right
+bounds epsilon from below (`one_run_epsilon`, which has the proof).
+
+**The audited fit is a test.** The canaries are extreme on purpose and spoil what is learnt, so do not publish its
+policy. It reads real people's records: if anything of it leaves the room, it costs them a budget like any other fit.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, final
+
+import jax
+import numpy as np
+from jaxtyping import Bool, Float, Int, PRNGKeyArray
+
+from privrl.audit.bounds import one_run_epsilon
+from privrl.audit.recorded_fit import FitTranscript, record_fit, scale_of
+from privrl.audit.statistics import Asked
+from privrl.contracts.learner import AbstractLearner, AbstractOfflineLearner
+from privrl.data.dataset import AbstractDataset, Summary
+from privrl.data.encoding import encoded_block
+from privrl.data.schema import Bounds
+from privrl.data.transitions import Block
+from privrl.mdp.types import Trajectory
+from privrl.privacy.accounting.composition import epsilon_of
+from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
+from privrl.studies.people import Records as _Records
+
+_PRIOR = 0.25  # the variance of a fair coin
+
+
+@dataclass(frozen=True)
+class OneRunReport:
+    """What one fit with canaries told about their coins; `epsilon_lower` holds with probability `confidence`.
+
+    Below the claim it proves nothing: one run is a weak test of a small epsilon, and a strong one of missing noise.
+    """
+
+    learner: str
+    epsilon_claimed: float
+    epsilon_lower: float
+    delta: float
+    canaries: int
+    guesses: int
+    correct: int
+    confidence: float
+    relation: str
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def broken(self) -> bool:
+        """Whether the certified epsilon is refuted."""
+        return self.epsilon_lower > self.epsilon_claimed * (1 + 1e-9)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object; infinities are written as the string "inf"."""
+        content = asdict(self) | {"broken": self.broken, "trials": 1}
+        return {k: "inf" if isinstance(v, float) and math.isinf(v) else v for k, v in content.items()}
+
+    def __str__(self) -> str:
+        return (
+            f"{self.learner}, one run: {'BROKEN' if self.broken else 'not broken'}\n"
+            f"  claimed     epsilon = {self.epsilon_claimed:.4g} at delta = {self.delta:.3g}\n"
+            f"  audited     epsilon >= {self.epsilon_lower:.4g} with confidence {self.confidence:g}: {self.correct} of "
+            f"{self.guesses} guesses about {self.canaries} canaries were right\n"
+            f"  neighbours  {self.relation}\n"
+            "  note        a test fit: the canaries spoil it, so do not publish its policy"
+        )
+
+
+def one_run(
+    data: AbstractDataset,
+    learner: AbstractLearner,
+    privatizer: AbstractPrivatizer,
+    *,
+    canaries: int = 400,
+    guesses: int | None = None,
+    key: PRNGKeyArray | None = None,
+    confidence: float = 0.95,
+) -> OneRunReport:
+    """Audits one `fit` on somebody's own table with invented people.
+
+    Arguments:
+        data: the table; the canaries are added in memory and are never written anywhere.
+        learner, privatizer: as for `fit`.
+        canaries: how many are invented.
+        guesses: how many coins are guessed, those about which the attacker is most certain; half of them by default.
+        key: seeded noise and coins; left out, both come from the operating system, as in a real fit.
+        confidence: with which the bound holds.
+
+    The attacker knows everybody's record and all canaries, only not the coins: real people's part of every release is
+    subtracted exactly, and the coins are estimated from what is left by ridge regression (the posterior mean under
+    Gaussian noise and coins of mean 1/2). A release of a group, or of a Poisson sample, shows a canary with the
+    probability of being in it.
+    """
+    if not isinstance(learner, AbstractOfflineLearner):
+        raise PairingError(
+            f"`{type(learner).__name__}` does not learn from a table of people, so there is nothing to put canaries "
+            "into. Use an offline learner such as `APVI`, or `lower_bound` for a recipe."
+        )
+    if data.horizon != learner.horizon:
+        raise ValueError(
+            f"The data have `horizon`={data.horizon} and the learner has `horizon`={learner.horizon}. Let both agree."
+        )
+    if canaries < 1:
+        raise ValueError(f"`canaries` is {canaries}; invent at least one.")
+    guesses = max(1, canaries // 2) if guesses is None else guesses
+    if not 1 <= guesses <= canaries:
+        raise ValueError(f"`guesses` is {guesses}; guess between 1 and all {canaries} canaries.")
+    bounded = data.bounded(*learner.space)
+    noise_key, seed = (None, None) if key is None else (jax.random.split(key)[0], _words(jax.random.split(key)[1]))
+    rng = np.random.default_rng(seed)
+    invented = _invented(bounded.bounds, canaries, rng)
+    coins = rng.random(canaries) < 0.5
+    transcript = record_fit(WithCanaries(bounded, invented, coins), learner, privatizer, noise_key)
+    estimate = _estimated(transcript, bounded, invented)
+    certain = np.argsort(-np.abs(estimate - 0.5), kind="stable")[:guesses]
+    correct = int(((estimate > 0.5) == coins)[certain].sum())
+    delta = privatizer.reported_delta
+    replaced = "a canary in the table, or an empty record in its place (one of the neighbours under replace-one)"
+    return OneRunReport(
+        learner=type(learner).__name__,
+        epsilon_claimed=epsilon_of(transcript.events, delta, adjacency=privatizer.adjacency),
+        epsilon_lower=one_run_epsilon(guesses, correct, canaries, delta, confidence),
+        delta=delta,
+        canaries=canaries,
+        guesses=guesses,
+        correct=correct,
+        confidence=confidence,
+        relation=replaced if privatizer.adjacency == "replace-one" else "a canary in the table or not (add-remove)",
+    )
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class WithCanaries(AbstractDataset):
+    """A dataset with invented people added in memory.
+
+    All of them count as people, so that their number stays public; those whose coin says so have their one episode,
+    the others have none, which contributes nothing to any sum.
+    """
+
+    whole: AbstractDataset
+    canaries: Trajectory = field(repr=False)
+    coins: Bool[np.ndarray, " m"] = field(repr=False)
+
+    @property
+    def bounds(self) -> Bounds:  # type: ignore[override]
+        return self.whole.bounds
+
+    def check(self) -> Summary:
+        whole = self.whole.check()
+        lengths = np.asarray(self.canaries.length)[self.coins]
+        return Summary(
+            whole.num_units + len(self.coins),
+            whole.num_episodes + len(lengths),
+            whole.num_left_out,
+            whole.num_rows + int(lengths.sum()),
+        )
+
+    def blocks(self) -> Iterator[Block]:
+        yield from self.whole.blocks()
+        if self.coins.any():
+            yield self._invented_block()
+
+    def unit_ids(self) -> Iterator[list[bytes]]:
+        yield from self.whole.unit_ids()
+        yield [_canary_id(i) for i in range(len(self.coins))]
+
+    def encoded(self) -> Iterator[tuple[Int[np.ndarray, " E"], list[bytes]]]:
+        yield from self.whole.encoded()
+        block = self._invented_block()
+        yield block.unit, encoded_block(block, map(_canary_id, np.flatnonzero(self.coins).tolist()), True)
+
+    def _invented_block(self) -> Block:
+        put = np.flatnonzero(self.coins)
+        lengths = np.asarray(self.canaries.length)[put]
+        rows = np.arange(self.horizon)[None, :] < lengths[:, None]
+        trajectory = (self.canaries.states, self.canaries.actions, self.canaries.rewards, self.canaries.next_states)
+        return Block(self.whole.num_units + put, lengths, *(np.asarray(column)[put][rows] for column in trajectory))
+
+    def bounded(self, num_states: int, num_actions: int) -> "WithCanaries":
+        return replace(self, whole=self.whole.bounded(num_states, num_actions))
+
+
+def _canary_id(i: int) -> bytes:
+    """An id that no person has: ids of people are text in UTF-8, and this is none."""
+    return b"\xff canary %d" % i
+
+
+def _invented(bounds: Bounds, count: int, rng: np.random.Generator) -> Trajectory:
+    """Episodes within the table's own bounds, as long as allowed, paid the most or the least at every step.
+
+    Half of them stay in one place and do one thing, half jump about: random ones have little in common with each other.
+    """
+    H, S, A = bounds.horizon, bounds.known("num_states"), bounds.known("num_actions")
+    s, a = rng.integers(S, size=(count, H + 1)), rng.integers(A, size=(count, H))
+    still = np.arange(count) % 2 == 0
+    s[still], a[still] = s[still, :1], a[still, :1]
+    r = np.broadcast_to(rng.choice(bounds.reward_range, (count, 1)), (count, H)).astype(float)
+    columns = (s[:, :-1].astype(np.int32), a.astype(np.int32), r, s[:, 1:].astype(np.int32))
+    return Trajectory(*columns, np.full(count, H, np.int32))
+
+
+def _estimated(transcript: FitTranscript, people: AbstractDataset, canaries: Trajectory) -> Float[np.ndarray, " m"]:
+    """The coins, estimated from everything released: 1 is in, 0 is out."""
+    declared = {d.name: d for d in transcript.learner.declare()}
+    groups = {d.group for d in declared.values()} - {None}
+    count = len(np.asarray(canaries.length))
+    precision, signal = np.eye(count) / _PRIOR, np.full(count, 0.5 / _PRIOR)
+    known = _Records(people)
+    for step in transcript.steps:
+        if not isinstance(step, Asked):
+            continue
+        assert step.release is not None
+        d = declared[step.name]
+        share = d.sampling * (1.0 / len(groups) if d.group is not None else 1.0)
+        X = share * step.answers(canaries)
+        left = np.asarray(step.release.value - share * known.total(step.statistic, None)).ravel()
+        variance = max(scale_of(step.release.noise) ** 2, 1e-9 * float((X**2).sum(axis=1).max(initial=1e-9)))
+        precision += X @ X.T / variance
+        signal += X @ left / variance
+    return np.linalg.solve(precision, signal)
+
+
+def _words(key: PRNGKeyArray) -> Any:
+    return np.asarray(jax.random.key_data(key))

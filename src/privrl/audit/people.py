@@ -1,0 +1,75 @@
+"""The people of a table, as attacks need them: summed up once and handed out again, and listened to."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from jaxtyping import Array, Bool, Float64, Int64
+
+from privrl.contracts.statistic import AbstractStatistic
+from privrl.privacy.noise.grid import Lattice
+from privrl.privacy.trust.curator import AbstractPeople
+
+
+class Remembered(AbstractPeople):
+    """The shipped people, whose exact sums are computed once: everybody takes part, whatever a coin would say."""
+
+    def __init__(self, people: AbstractPeople) -> None:
+        self._people = people
+        self._filled: dict[int, tuple[AbstractStatistic, int]] = {}
+        self._units: dict[tuple[int, Lattice], Int64[np.ndarray, "..."]] = {}
+
+    @property
+    def num_units(self) -> int:
+        return self._people.num_units
+
+    @property
+    def records_per_unit(self) -> int:
+        return self._people.records_per_unit
+
+    def total(self, statistic: AbstractStatistic, included: Callable[[int], np.ndarray] | None) -> Array:
+        return self._people.total(statistic, included)
+
+    def units(
+        self, statistic: AbstractStatistic, included: Callable[[int], np.ndarray] | None, lattice: Lattice
+    ) -> Int64[np.ndarray, "..."]:
+        del included
+        self.filled(statistic)  # keeps the statistic, so that no other one gets its number
+        key = (id(statistic), lattice)
+        if key not in self._units:
+            self._units[key] = self._people.units(statistic, None, lattice)
+        return self._units[key]
+
+    def filled(self, statistic: AbstractStatistic) -> int:
+        if id(statistic) not in self._filled:
+            self._filled[id(statistic)] = (statistic, self._people.filled(statistic))
+        return self._filled[id(statistic)][1]
+
+    def part(self, chosen: Bool[np.ndarray, " U"]) -> AbstractPeople:
+        return self._people.part(chosen)
+
+    def coins(self, key: bytes, purpose: str) -> Float64[np.ndarray, " U"]:
+        return self._people.coins(key, purpose)
+
+
+class SameTotal(Remembered):
+    """All of them in every group, so that the same total is released again and again."""
+
+    def part(self, chosen: Bool[np.ndarray, " U"]) -> AbstractPeople:
+        del chosen
+        return self
+
+    def coins(self, key: bytes, purpose: str) -> Float64[np.ndarray, " U"]:
+        del key, purpose
+        return np.zeros(self.num_units)
+
+
+class Listening(Remembered):
+    """Who was put into which group is written down, by id, into `groups`."""
+
+    def __init__(self, people: AbstractPeople, ids: Sequence[str], groups: list[set[str]]) -> None:
+        super().__init__(people)
+        self._ids, self._groups = ids, groups
+
+    def part(self, chosen: Bool[np.ndarray, " U"]) -> AbstractPeople:
+        self._groups.append({self._ids[i] for i in np.flatnonzero(chosen).tolist()})
+        return super().part(chosen)

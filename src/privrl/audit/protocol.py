@@ -1,0 +1,172 @@
+"""Attacks on the protocol of a recipe: relations, lengths of stay, crashes, and the order of releases.
+
+Noise can be as large as it should and a release private all the same only if nothing else speaks: not a combination of
+released numbers without noise, not the block somebody's data end up in, not what a restart does, not how often
+something is released. These attacks run the shipped code, and compare; they need no trials.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import PRNGKeyArray
+
+from privrl.audit import crashes as _crashes
+from privrl.audit import relations as _relations
+from privrl.audit import sequences as _sequences
+from privrl.audit import stays as _stays
+from privrl.audit.findings import Finding
+from privrl.audit.people import Listening
+from privrl.audit.recorded_fit import record_fit
+from privrl.audit.recorded_run import RunTranscript, record_run
+from privrl.audit.records import joined, pool
+from privrl.audit.worlds import data_of, world_of
+from privrl.contracts.learner import AbstractOfflineLearner, AbstractOnlineLearner
+from privrl.data.episodes import Episodes
+from privrl.data.reward_function import RewardFunction
+from privrl.envs.base import Env
+from privrl.envs.lq import LQEnv
+from privrl.learners.functional.functional_reward import FunctionalReward
+from privrl.mdp.types import Trajectory
+from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.trust.privatizers import AbstractPrivatizer, Central
+from privrl.recipes.recipe import Recipe
+from privrl.recipes.registry import get
+from privrl.studies.agent import Agent, Controller
+from privrl.studies.people import Nobody, Records
+
+_PEOPLE = 120
+_STEPS = 24  # questions that are put again after every crash
+_LARGEST_RUN = 200  # people whom an agent is driven through
+
+
+def protocol_attacks(
+    recipe: str | Recipe,
+    *,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    rho: float | None = None,
+    key: PRNGKeyArray,
+    env: Env | LQEnv | None = None,
+) -> tuple[Finding, ...]:
+    """Attacks how a recipe makes its releases; the budget is given as for `lower_bound`.
+
+    Returns:
+        one finding for each attack that applies. A recipe without privacy has none: it hides nothing.
+    """
+    recipe = get(recipe) if isinstance(recipe, str) else recipe
+    if recipe.trust == "none":
+        return ()
+    if (epsilon, delta, rho) == (None, None, None):
+        epsilon, delta = 1.0, 1e-5
+    privatizer = recipe.privatizer(epsilon=epsilon, delta=delta, rho=rho)
+    world, learner = world_of(recipe, env)
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    records = pool(world, rng, limit=400)
+    if isinstance(learner, AbstractOnlineLearner):
+        run = record_run(world, learner, privatizer, key)
+        found = (
+            _relations.of_run(run, records, rng),
+            _sequences.of_run(run, world, learner, privatizer),
+            *_agents(run, world, learner, privatizer, key, rng),
+        )
+        return tuple(finding for finding in found if finding.tried)  # an answer at random has no noise to cancel
+    assert isinstance(world, Env)
+    data = data_of(world, learner, _PEOPLE, key)
+    if isinstance(learner, FunctionalReward):
+        assert isinstance(data, RewardFunction)
+        return _function(data, learner, privatizer, key, rng)
+    assert isinstance(learner, AbstractOfflineLearner) and isinstance(data, Episodes)
+    return _tables(world, learner, privatizer, records, key, rng)
+
+
+def _tables(
+    world: Env,
+    learner: AbstractOfflineLearner,
+    privatizer: AbstractPrivatizer,
+    records: Any,
+    key: PRNGKeyArray,
+    rng: np.random.Generator,
+) -> tuple[Finding, ...]:
+    """All attacks on a fit."""
+    people = jax.tree.map(np.asarray, world.sample(world.behaviour_policy(), _PEOPLE, key))
+    extra = jax.tree.map(np.asarray, world.sample(world.behaviour_policy(), 1, jax.random.fold_in(key, 1)))
+
+    def table(rows: Trajectory, first: int = 0) -> Episodes:
+        ids = [str(first + i) for i in range(len(rows.length))]
+        return Episodes.of(rows, num_states=world.num_states, num_actions=world.num_actions, units=ids)
+
+    data = table(people)
+    fit = record_fit(data, learner, privatizer, key)
+    more = table(joined(extra, people), -1)
+    groups: list[list[set[str]]] = [[], [], []]
+    listening = [
+        Listening(Records(one), [str(first + i) for i in range(one.num_units)], members)
+        for (one, first), members in zip(((data, 0), (data, 0), (more, -1)), groups, strict=True)
+    ]
+    asked = dataclasses.replace(fit, steps=fit.steps[:_STEPS])
+    first, same, other = (_crashes.Attempt(asked, one) for one in listening)
+    again = [("started again", same), ("one person inserted on top", other)]
+    again.append(("nothing skipped", dataclasses.replace(same, skips=False)))
+    replaced = table(_sequences.neighbour(people, records, "replaced", rng))
+    tables = [("one person more", (more, learner)), ("one person replaced", (replaced, learner))]
+    crashes = _joined(_crashes.of_fit(first, again, rng, groups), _crashes.refusals(data, tables, learner, privatizer))
+    return (
+        _relations.of_fit(fit, Records(data), rng),
+        _sequences.of_fit(people, table, records, learner, privatizer, rng),
+        crashes,
+    )
+
+
+def _function(
+    data: RewardFunction,
+    learner: FunctionalReward,
+    privatizer: AbstractPrivatizer,
+    key: PRNGKeyArray,
+    rng: np.random.Generator,
+) -> tuple[Finding, ...]:
+    """Those on a secret function that have a meaning without people."""
+    fit = record_fit(data, learner, privatizer, key)
+    once = _crashes.Attempt(fit, Nobody())
+    other = RewardFunction(np.full_like(np.asarray(data.values), 0.25))
+    crashes = _joined(
+        _crashes.of_fit(once, [("started again", once)], rng, []),
+        _crashes.refusals(data, [("another function", (other, learner))], learner, privatizer),
+    )
+    return _relations.of_fit(fit, Nobody(), rng), crashes
+
+
+def _agents(
+    run: RunTranscript,
+    world: Env | LQEnv,
+    learner: AbstractOnlineLearner,
+    privatizer: AbstractPrivatizer,
+    key: PRNGKeyArray,
+    rng: np.random.Generator,
+) -> tuple[Finding, ...]:
+    """Those on agents, for learners that one can be made of."""
+    rounds = any(declared.access == "rounds" for declared in learner.declare(len(run.ends)))
+    runs = (tuple(int(end) for end in learner.blocks(people)) for people in range(2, _LARGEST_RUN))
+    ends = next((ends for ends in runs if len(ends) >= 3), None)
+    if not isinstance(privatizer, Central) or rounds or ends is None:
+        return ()
+    kind = Controller if isinstance(world, LQEnv) else Agent
+    people = ends[-1]
+
+    def live(store: ReleaseStore, clock: Callable[[], float]) -> Agent | Controller:
+        return kind(learner, privatizer, num_users=people, store=store, patience=_stays.PATIENCE, clock=clock, key=key)
+
+    def ordered(store: ReleaseStore) -> Agent | Controller:
+        return kind(learner, privatizer, num_users=people, store=store, fixed_order=True, key=key)
+
+    policy = run.plans[0].policy
+    keys = jax.random.split(key, people)
+    records = jax.tree.map(np.asarray, jax.jit(jax.vmap(world.rollout, in_axes=(None, 0)))(policy, keys))
+    stays, _ = _stays.length_of_stay(live, records, ends)
+    return stays, _crashes.of_agent(ordered, records, people, rng)
+
+
+def _joined(one: Finding, other: Finding) -> Finding:
+    return Finding(one.attack, one.tried + other.tried, (*one.found, *other.found))

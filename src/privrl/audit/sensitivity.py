@@ -1,0 +1,238 @@
+"""Sensitivity search: can any two people move a release further than its noise is made for?
+
+Every pair of records of a tiny world, or random, extreme and malformed ones, and from the best pair found onwards a
+climb: change something on either side, keep what moves the two further apart. In floating point, as statistics are
+written, and on the lattice, in the whole numbers that noise is added to.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import jax
+import numpy as np
+from jaxtyping import Float, Int
+
+from privrl.audit.records import joined, mutated, picked, wide
+from privrl.audit.statistics import CHUNK, Asked
+from privrl.contracts.statistic import AbstractStatistic, Adjacency
+from privrl.privacy.noise.grid import LatticeError, filled_by, lattice_for
+
+Norm = Literal["l2", "l1"]
+Arithmetic = Literal["float", "lattice"]
+_ALIKE = 6  # of the releases of one name, so many are searched: the first, the last, and some in between
+_TOLERANCE = {"float": 1e-9, "lattice": 1e-14}  # whole numbers are compared exactly, but for the last digit
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """The furthest that one person was found to move a release, beside what its noise is calibrated for.
+
+    A ratio above 1 refutes the declared sensitivity. One far below 1 means that the bound is loose, or that the search
+    is weak; it is no fault. On the lattice, `declared` is what its guarantee says of whole units: the sensitivity with
+    all rounding for two records, the norm that is enforced for one.
+    """
+
+    release: str
+    statistic: str
+    adjacency: Adjacency
+    norm: Norm
+    found: float
+    declared: float
+    arithmetic: Arithmetic = "float"
+
+    @property
+    def ratio(self) -> float:
+        return self.found / self.declared
+
+    @property
+    def broken(self) -> bool:
+        return not self.ratio <= 1.0 + _TOLERANCE[self.arithmetic]
+
+    def to_json(self) -> dict[str, Any]:
+        found = self.found if math.isfinite(self.found) else "inf"
+        return asdict(self) | {"found": found, "ratio": self.ratio if math.isfinite(self.ratio) else "inf"}
+
+
+def sensitivities(
+    statistic: AbstractStatistic,
+    records: Any,
+    *,
+    published: Any = None,
+    question: Any = None,
+    rounds: int = 0,
+    seed: int = 0,
+) -> tuple[Sensitivity, ...]:
+    """Searches for records that break the bounds of a statistic: L2 and L1, both relations, in floats and on a lattice.
+
+    Arguments:
+        statistic: your own, or one of `privrl.statistics`.
+        records: stacked records, such as `adversarial_records(horizon, num_states, num_actions)`.
+        published: what was published when these people took part (`question` of `contribution`).
+        question: what is asked afterwards (`question` of `answer`).
+        rounds: how long to climb from the best pair of records.
+        seed: of the climb.
+
+    Returns:
+        the largest distance of two records' terms, and the largest norm of one, each beside what is declared. Use
+        `any(found.broken for found in ...)`.
+    """
+    asked = Asked(type(statistic).__name__, statistic, published, question)
+    return search([asked], records, np.random.default_rng(seed), rounds=rounds, norms=("l2", "l1"), lattice=True)
+
+
+def search(
+    asked: Sequence[Asked],
+    records: Any,
+    rng: np.random.Generator,
+    *,
+    rounds: int = 12,
+    norms: tuple[Norm, ...] = ("l2",),
+    lattice: bool = False,
+) -> tuple[Sensitivity, ...]:
+    """The worst found for every release name, relation and norm, by `rounds` of climbing from stacked `records`."""
+    found: dict[tuple[str, str, Adjacency, Norm, Arithmetic], Sensitivity] = {}
+    for one in _some_of_each(asked):
+        X = one.answers(records)
+        i, j, _ = farthest(X)
+        pair = climbed(one.answers, joined(*(picked(records, np.array([k])) for k in (i, j))), rng, rounds)
+        X = np.concatenate([X, one.answers(pair)])
+        everybody = joined(pair, records)
+        for norm in norms:
+            if _declared(one, norm, "add-remove") is None:
+                continue
+            new = _in_floats(one, norm, X) + (_on_lattice(one, norm, everybody) if lattice and one.on_lattice else ())
+            for s in new:
+                key = (s.release, s.statistic, s.adjacency, s.norm, s.arithmetic)
+                if key not in found or not s.ratio <= found[key].ratio:
+                    found[key] = s
+    return tuple(found.values())
+
+
+def _in_floats(one: Asked, norm: Norm, X: Float[np.ndarray, "N D"]) -> tuple[Sensitivity, ...]:
+    sizes: dict[Adjacency, float] = {"replace-one": _diameter(X, norm), "add-remove": _radius(X, norm)}
+    kind = type(one.statistic).__name__
+    return tuple(
+        Sensitivity(one.name, kind, adjacency, norm, size, _declared(one, norm, adjacency) or 0.0)
+        for adjacency, size in sizes.items()
+    )
+
+
+def _on_lattice(one: Asked, norm: Norm, records: Any) -> tuple[Sensitivity, ...]:
+    """The same in whole numbers, on the lattices that a release under either relation would have."""
+    blank = jax.tree.map(lambda x: x[0], wide(picked(records, np.arange(1))))
+    filled = filled_by(one.statistic, blank, one.published)
+    found = []
+    for adjacency in ("replace-one", "add-remove"):
+        sensitivity = _declared(one, norm, adjacency)
+        claimed = _declared(one, norm, "add-remove")
+        assert sensitivity is not None and claimed is not None
+        lattice = lattice_for(parameter=1.0, sensitivity=sensitivity, norm=claimed, filled=filled, kind=norm)
+        largest = math.sqrt(lattice.limit) if norm == "l2" else float(lattice.limit)
+        declared = lattice.sensitivity if adjacency == "replace-one" else largest * lattice.granularity
+        try:
+            units = one.units(records, lattice)
+            apart = _apart(units, norm) if adjacency == "replace-one" else max(_exact(n, norm) for n in units)
+        except LatticeError:
+            apart = math.inf
+        kind = type(one.statistic).__name__
+        size = apart * lattice.granularity
+        found.append(Sensitivity(one.name, kind, adjacency, norm, size, declared, "lattice"))
+    return tuple(found)
+
+
+def _apart(units: Int[np.ndarray, "N D"], norm: Norm) -> float:
+    """The largest distance of two rows of whole numbers, exactly for the two that are furthest apart."""
+    X = units.astype(float)
+    if norm == "l1":
+        return _diameter(X, "l1")
+    i, j, _ = farthest(X)
+    return _exact(units[i] - units[j], norm)
+
+
+def _exact(units: Int[np.ndarray, " D"], norm: Norm) -> float:
+    if norm == "l1":
+        return float(np.abs(units).sum())
+    return math.sqrt(sum(n * n for n in units[units != 0].tolist()))  # Python's integers have no largest
+
+
+def climbed(
+    answers: Callable[[Any], Float[np.ndarray, "N D"]], pair: Any, rng: np.random.Generator, rounds: int
+) -> Any:
+    """Two stacked records at least as far apart as the given two, after `rounds` of random changes to both."""
+    half = CHUNK // 2
+    for _ in range(rounds):
+        crowd = joined(*(picked(pair, np.full(half, side)) for side in (0, 1)))
+        changed = mutated(crowd, rng)
+        for side in (0, half):  # the two as they are stay in the running
+            changed = jax.tree.map(lambda new, old, at=side: _with(new, at, old[at]), changed, crowd)
+        X = answers(changed)
+        left, right = X[:half], X[half:]
+        if not np.isfinite(X).all():
+            return picked(changed, np.array([int(np.argmin(np.isfinite(X).all(axis=1))), half]))
+        i, j = np.unravel_index(int(_squared(left, right).argmax()), (half, half))
+        pair = picked(changed, np.array([i, half + j]))
+    return pair
+
+
+def farthest(X: Float[np.ndarray, "N D"]) -> tuple[int, int, float]:
+    """The two rows furthest apart in L2 norm; a row that is not finite is infinitely far from everything."""
+    broken = ~np.isfinite(X).all(axis=1)
+    if broken.any():
+        return int(np.argmax(broken)), 0, math.inf
+    _, first = np.unique(X, axis=0, return_index=True)
+    rows = X[first]
+    best = (0, 0, -1.0)
+    for start in range(0, len(rows), 1024):
+        squares = _squared(rows[start : start + 1024], rows)
+        row, column = divmod(int(squares.argmax()), len(rows))
+        if squares[row, column] > best[2]:
+            best = (int(first[start + row]), int(first[column]), float(squares[row, column]))
+    i, j, _ = best
+    return i, j, float(np.linalg.norm(X[i] - X[j]))
+
+
+def _squared(left: Float[np.ndarray, "N D"], right: Float[np.ndarray, "M D"]) -> Float[np.ndarray, "N M"]:
+    return (left**2).sum(1)[:, None] + (right**2).sum(1)[None, :] - 2.0 * left @ right.T
+
+
+def _diameter(X: Float[np.ndarray, "N D"], norm: Norm) -> float:
+    if not np.isfinite(X).all():
+        return math.inf
+    if norm == "l2":
+        return farthest(X)[2]
+    rows = np.unique(X, axis=0)
+    rows = rows[np.argsort(-np.abs(rows).sum(axis=1))[:800]]  # the largest reach furthest
+    return max(float(np.abs(rows - row[None]).sum(axis=1).max()) for row in rows)
+
+
+def _radius(X: Float[np.ndarray, "N D"], norm: Norm) -> float:
+    if not np.isfinite(X).all():
+        return math.inf
+    return float(np.linalg.norm(X, axis=1).max() if norm == "l2" else np.abs(X).sum(axis=1).max())
+
+
+def _declared(asked: Asked, norm: Norm, adjacency: Adjacency) -> float | None:
+    """The declared bound; `None` where the statistic has none in L1 norm."""
+    if norm == "l2":
+        return float(asked.statistic.l2(adjacency))
+    try:
+        return float(asked.statistic.l1(adjacency))
+    except ValueError:  # "is released with Gaussian noise"
+        return None
+
+
+def _some_of_each(asked: Sequence[Asked]) -> list[Asked]:
+    chosen: list[Asked] = []
+    for name in dict.fromkeys(one.name for one in asked):
+        alike = [one for one in asked if one.name == name]
+        spots: Int[np.ndarray, " k"] = np.unique(np.linspace(0, len(alike) - 1, min(_ALIKE, len(alike))).astype(int))
+        chosen.extend(alike[i] for i in spots)
+    return chosen
+
+
+def _with(leaf: np.ndarray, at: int, value: Any) -> np.ndarray:
+    leaf = np.array(leaf)
+    leaf[at] = value
+    return leaf

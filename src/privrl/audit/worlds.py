@@ -1,0 +1,58 @@
+"""Where a recipe is attacked: a world small enough to try everything in, of a kind that the recipe can be built for."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PRNGKeyArray
+
+from privrl.contracts.learner import AbstractLearner
+from privrl.data.episodes import Episodes
+from privrl.data.reward_function import RewardFunction
+from privrl.envs.base import Env
+from privrl.envs.interval_walk import IntervalWalk
+from privrl.envs.lq import LQ2D, LQEnv
+from privrl.learners.functional.functional_reward import FunctionalReward
+from privrl.mdp.features import OneHotFeatures
+from privrl.mdp.types import TabularMDP
+from privrl.recipes.recipe import Recipe
+
+
+def tiny_world(horizon: int = 3, num_states: int = 3, num_actions: int = 2, seed: int = 0) -> Env:
+    """A random world with orthonormal features, in which every record can be enumerated."""
+    rng = np.random.default_rng(seed)
+    mdp = TabularMDP(
+        jnp.asarray(rng.dirichlet(np.ones(num_states), (1, num_states, num_actions))),
+        jnp.asarray(rng.uniform(size=(1, num_states, num_actions))),
+        jnp.asarray(rng.dirichlet(np.ones(num_states))),
+        horizon,
+    )
+    behaviour = jnp.full((num_states, num_actions), 1 / num_actions)
+    return Env(mdp, OneHotFeatures(num_states, num_actions), behaviour, "tiny")
+
+
+_WORLDS = (tiny_world, lambda: LQ2D(horizon=2), lambda: IntervalWalk(depth=3, horizon=3, knots=3))
+
+
+def world_of(recipe: Recipe, env: Env | LQEnv | None = None) -> tuple[Env | LQEnv, AbstractLearner]:
+    """A small world for a recipe and the learner built in it; the recipe itself says which worlds it can serve."""
+    if env is not None:
+        return env, recipe.build(env, recipe.episodes)
+    refusals = []
+    for make in _WORLDS:
+        world = make()
+        try:
+            return world, recipe.build(world, recipe.episodes)
+        except (ValueError, TypeError) as refusal:
+            refusals.append(str(refusal))
+    raise ValueError(
+        f"No small world that the audit knows fits `{recipe.name}`: {' '.join(dict.fromkeys(refusals))} Pass one as "
+        "`env`."
+    )
+
+
+def data_of(env: Env, learner: AbstractLearner, episodes: int, key: PRNGKeyArray) -> Episodes | RewardFunction:
+    """What the learner learns from: people who acted on the behaviour policy, or a secret reward function."""
+    if isinstance(learner, FunctionalReward):
+        return RewardFunction(np.full(env.num_states, 0.5))
+    sampled = jax.tree.map(np.asarray, env.sample(env.behaviour_policy(), episodes, key))
+    return Episodes.of(sampled, num_states=env.num_states, num_actions=env.num_actions)

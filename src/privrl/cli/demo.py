@@ -1,0 +1,61 @@
+"""`privrl demo`: a private sepsis-treatment policy from offline stays, a table, a report and a certificate."""
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from privrl.cli.compilation import keep_compiled_programs
+from privrl.cli.options import JsonOption, fresh_seed
+from privrl.cli.output import complain, emit, progress, say, show_table
+from privrl.figures.numbers import written
+from privrl.reports.demo import DemoSize, check_demo_folder, save_study, sepsis_study
+from privrl.reports.study import Study
+
+
+def demo(
+    out: Annotated[Path, typer.Option("--out", help="Folder for the report and the policy.")] = Path("privrl-demo"),
+    epsilon: Annotated[
+        float,
+        typer.Option("--epsilon", help="Budget of the policy that is kept; a third and three times it are shown."),
+    ] = 3.0,
+    episodes: Annotated[int | None, typer.Option("--episodes", help="How many stays (100,000 unless given).")] = None,
+    seeds: Annotated[int | None, typer.Option("--seeds", help="How many repetitions (5 unless given).")] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="Replays the repetitions, not the policy that is kept.")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A toy size: a few steps per stay, too little to learn from.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Learn a private treatment policy for sepsis and show what privacy cost: the main job, about a minute."""
+    check_demo_folder(out)
+    keep_compiled_programs()
+    size = DemoSize.quick(epsilon) if quick else DemoSize(epsilon=epsilon)
+    given = {name: value for name, value in (("episodes", episodes), ("seeds", seeds)) if value is not None}
+    size = dataclasses.replace(size, **given)
+    seed = fresh_seed(seed)
+    if not json:
+        complain(f"Learning treatment policies from {size.episodes:,} simulated ICU stays.")
+    with progress("learning", size.fits) as advance:
+        study = sepsis_study(size, seed=seed, progress=advance)
+    save_study(study, out)
+    if json:
+        emit({**study.to_json(), "out": str(out), "report": str(out / "report.html")})
+    else:
+        _show(study, out)
+
+
+def _show(study: Study, out: Path) -> None:
+    rows = [(name, written(values), f"{100 * gap:.0f} %") for name, values, gap in study.rows()]
+    title = f"Patients who survive ({study.episodes:,} stays, {study.seeds} repetitions, seed {study.seed})"
+    show_table(title, ("policy", "survive", "gap closed"), rows, numbers=2)
+    say("Gap closed: 0 % is what doctors reach, 100 % the best possible. Values are exact; ± is a standard error.")
+    say()
+    say(str(study.result.certificate))
+    say()
+    say(f"Kept with noise from the operating system: {out / 'policy'} (value {study.value:.4f})")
+    say(f"Check it with: privrl certify {out / 'policy'}")
+    say(f"The report is in {out / 'report.html'}: open it in a browser.")

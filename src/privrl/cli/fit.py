@@ -1,0 +1,305 @@
+"""`privrl fit`: a policy from a table of people, or from data sampled in a simulated world."""
+
+import contextlib
+import dataclasses
+from pathlib import Path
+from typing import Annotated, Any
+
+import equinox as eqx
+import jax
+import typer
+
+import privrl
+from privrl.cli.options import (
+    AdjacencyOption,
+    AfterCrash,
+    DeltaOption,
+    EnvArgOption,
+    EnvSeedOption,
+    EpsilonOption,
+    JsonOption,
+    Neighbours,
+    RhoOption,
+    StoreHeadOption,
+    env_of,
+    fresh_seed,
+    privatizer_of,
+    recipe_of,
+)
+from privrl.cli.output import complain, emit, progress, say, show_table, waiting
+from privrl.envs.base import Env
+from privrl.figures.numbers import written
+from privrl.privacy.accounting.signature import read_private_key
+from privrl.privacy.trust.privatizers import AbstractPrivatizer
+from privrl.recipes.recipe import Problem, Recipe
+from privrl.studies.result import Result, check_folder
+from privrl.studies.simulated import baseline_values, sampled
+
+_TABLE = "Columns and public bounds of a table"
+_WORLD = "Simulated world"
+_COLUMNS = ("unit", "step", "state", "action", "reward", "episode", "next_state", "terminated")
+_LARGE_DELTA = 1e-5
+_REQUIRED = ("unit", "step", "state", "action", "reward", "horizon", "num_states", "num_actions")
+
+
+def _column(name: str, text: str) -> Any:
+    return typer.Option(f"--{name}", metavar="COL", help=text, rich_help_panel=_TABLE)
+
+
+def _bound(name: str, text: str) -> Any:
+    return typer.Option(f"--{name}", help=text, rich_help_panel=_TABLE)
+
+
+def fit(
+    data: Annotated[str, typer.Argument(help="A Parquet file, a folder of them, or env:NAME for simulated people.")],
+    recipe: Annotated[str, typer.Option("--recipe", help="What to learn with; see `privrl list recipes`.")],
+    epsilon: EpsilonOption = None,
+    delta: DeltaOption = None,
+    rho: RhoOption = None,
+    adjacency: AdjacencyOption = Neighbours.replace_one,
+    unit: Annotated[str | None, _column("unit", "Whom privacy protects, for example patient_id.")] = None,
+    episode: Annotated[str | None, _column("episode", "Which episode of the unit; without it a unit has one.")] = None,
+    step: Annotated[str | None, _column("step", "The number of the step, 0, 1, ... or 1, 2, ...")] = None,
+    state: Annotated[str | None, _column("state", "The state, a whole number from 0.")] = None,
+    action: Annotated[str | None, _column("action", "The action, a whole number from 0.")] = None,
+    reward: Annotated[str | None, _column("reward", "The reward of the step, in [0, 1].")] = None,
+    next_state: Annotated[
+        str | None, _column("next-state", "The next state; without it, that of the next row.")
+    ] = None,
+    terminated: Annotated[str | None, _column("terminated", "True on the last row of an episode.")] = None,
+    horizon: Annotated[int | None, _bound("horizon", "The largest number of steps, public.")] = None,
+    num_states: Annotated[int | None, _bound("num-states", "How many states there can be, public.")] = None,
+    num_actions: Annotated[int | None, _bound("num-actions", "How many actions there can be, public.")] = None,
+    terminal: Annotated[
+        list[int] | None, _bound("terminal", "A state that ends an episode, public; give it once per state.")
+    ] = None,
+    rewards_at_end: Annotated[
+        bool, _bound("rewards-at-end", "It is public that only the last step of an episode pays.")
+    ] = False,
+    max_episodes_per_unit: Annotated[
+        int | None,
+        _bound("max-episodes-per-unit", "How many episodes of one unit are used at most (1 unless given)."),
+    ] = None,
+    sort: Annotated[bool, _bound("sort", "Sort the table in memory first, if it is not grouped by unit.")] = False,
+    episodes: Annotated[
+        int | None, typer.Option("--episodes", help="How many people to simulate.", rich_help_panel=_WORLD)
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", help="How many repetitions (1 unless given).", rich_help_panel=_WORLD)
+    ] = None,
+    env_arg: EnvArgOption = None,
+    env_seed: EnvSeedOption = None,
+    seed: Annotated[
+        int | None,
+        typer.Option("--seed", help="Replays a simulation. On a table of real people leave it out."),
+    ] = None,
+    store: Annotated[
+        Path | None,
+        typer.Option("--store", help="File that keeps every release, so that a killed fit can go on where it was."),
+    ] = None,
+    store_head: StoreHeadOption = None,
+    after_crash: Annotated[
+        AfterCrash,
+        typer.Option("--after-crash", help="What becomes of a release that a crash interrupted."),
+    ] = AfterCrash.burn,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder for the policy and its certificate; required for a table.")
+    ] = None,
+    sign: Annotated[
+        Path | None, typer.Option("--sign", help="PEM file with an Ed25519 private key: sign the certificate.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Learn a policy from a table of people (or simulated ones) and certify what it reveals."""
+    chosen = recipe_of(recipe, "offline", "functional")
+    privatizer = privatizer_of(chosen, epsilon, delta, rho, adjacency)
+    if out is not None:
+        check_folder(out)  # before anything is spent, and so is the key
+    elif sign is not None:
+        raise ValueError("`--sign` signs what is saved; say where with `--out`.")
+    key = None if sign is None else read_private_key(sign)
+    table = {
+        "unit": unit,
+        "step": step,
+        "state": state,
+        "action": action,
+        "reward": reward,
+        "episode": episode,
+        "next_state": next_state,
+        "terminated": terminated,
+        "horizon": horizon,
+        "num_states": num_states,
+        "num_actions": num_actions,
+        "terminal": tuple(terminal) if terminal else None,
+        "rewards_at_end": rewards_at_end or None,
+        "max_episodes_per_unit": max_episodes_per_unit,
+        "sort": sort or None,
+    }
+    world = {"episodes": episodes, "seeds": seeds, "env_arg": env_arg, "env_seed": env_seed}
+    if data.startswith("env:"):
+        _refuse({"store": store, "store_head": store_head}, "keeps the releases of real people; these are simulated")
+        result, content = _on_world(chosen, privatizer, data.removeprefix("env:"), table, world, seed)
+    else:
+        result, content = _on_table(chosen, privatizer, data, table, world, seed, out, store, store_head, after_crash)
+    if key is not None:
+        result = result.signed(key)
+    if out is not None:
+        if out.exists():
+            complain(f"Replacing the result that was in `{out}`.")
+        result.save(out)
+    certificate = result.certificate.to_json()
+    content = {
+        "recipe": chosen.name,
+        **{name: result.report[name] for name in ("users", "episodes") if name in result.report},
+        "epsilon": certificate["epsilon"],
+        "delta": certificate["delta"],
+        "adjacency": certificate["adjacency"],
+        "unit": certificate["unit"],
+        **content,
+        "certificate": certificate,
+        "out": None if out is None else str(out),
+    }
+    _warn_of_delta(certificate["delta"], content.get("users"))
+    if json:
+        emit(content)
+    else:
+        _show(result, content)
+
+
+def _warn_of_delta(delta: float, users: int | None) -> None:
+    """Whether delta is too large: against the number of people where that is public, else against one number."""
+    if users is None and delta > _LARGE_DELTA:
+        complain(
+            f"Warning: `delta` is {delta:g}, and the number of people is not public here. Choose one well below one "
+            f"over that number; {_LARGE_DELTA:g} or less is usual."
+        )
+    if users is not None and delta * users > 1:
+        complain("Warning: `delta` is above one over the number of people; choose a smaller one.")
+
+
+def _on_table(
+    recipe: Recipe,
+    privatizer: AbstractPrivatizer,
+    data: str,
+    table: dict[str, Any],
+    world: dict[str, Any],
+    seed: int | None,
+    out: Path | None,
+    store: Path | None,
+    store_head: Path | None,
+    after_crash: AfterCrash,
+) -> tuple[Result, dict[str, Any]]:
+    if recipe.family == "functional":
+        raise ValueError(
+            f"`{recipe.name}` hides a reward function, not the people of a table. Use `env:interval-walk`."
+        )
+    _refuse(world, "only makes sense with simulated people, `privrl fit env:NAME`")
+    if store is None:
+        _refuse({"store_head": store_head}, "belongs to a store, and `--store` is missing")
+    missing = [_flag(name) for name in _REQUIRED if table[name] is None] + (["`--out`"] if out is None else [])
+    if missing:
+        raise ValueError(f"A table needs {', '.join(missing)} too. See `privrl fit --help`.")
+    given = {name: value for name, value in table.items() if value is not None}
+    ends = given.pop("terminal", ()), given.pop("rewards_at_end", False)
+    episodes = privrl.data.read_parquet(data, seed=seed, **given)
+    one_each = privatizer.adjacency == "replace-one" and episodes.max_episodes_per_unit == 1
+    public = episodes.num_episodes if one_each else None
+    learner = recipe.learner(
+        Problem.of_table(given["num_states"], given["num_actions"], given["horizon"], *ends, num_episodes=public)
+    )
+    if seed is not None:
+        complain("Warning: noise from a `--seed` can be replayed and protects nobody. Leave it out on real people.")
+    with waiting(f"learning with {recipe.name}"):
+        key = None if seed is None else jax.random.key(fresh_seed(seed))
+        with contextlib.ExitStack() as stack:
+            kept = None
+            if store is not None:
+                opened = privrl.ReleaseStore(store, after_crash=after_crash.value, head=store_head)
+                kept = stack.enter_context(opened)
+            result = privrl.fit(episodes, learner, privatizer, key=key, unit=given["unit"], store=kept)
+    return dataclasses.replace(result, report={"recipe": recipe.name, **result.report}), {"seed": seed}
+
+
+def _on_world(
+    recipe: Recipe,
+    privatizer: AbstractPrivatizer,
+    name: str,
+    table: dict[str, Any],
+    world: dict[str, Any],
+    seed: int | None,
+) -> tuple[Result, dict[str, Any]]:
+    """Every seed has its own people and its own noise; the result of the first one is kept."""
+    functional = recipe.family == "functional"
+    if functional:
+        _refuse({"episodes": world["episodes"], "unit": table["unit"]}, "speaks of people; the secret is a function")
+    unit = table.pop("unit")
+    _refuse(table, "describes a table; a simulated world has its own (see `--env-arg`)")
+    episodes = recipe.episodes if world["episodes"] is None else world["episodes"]
+    if episodes is None and not functional:
+        raise ValueError("Say with `--episodes` how many people to simulate.")
+    seeds = 1 if world["seeds"] is None else world["seeds"]
+    if seeds < 1 or (episodes is not None and episodes < 1):
+        raise ValueError(f"`--episodes` is {episodes} and `--seeds` is {seeds}; both must be at least 1.")
+    seed = fresh_seed(seed)
+    env = env_of(name, world["env_arg"], world["env_seed"])
+    learner = recipe.build(env, episodes if privatizer.adjacency == "replace-one" else None)
+    assert isinstance(env, Env)
+    kept: Result | None = None
+    values: list[float] = []
+    value_of = eqx.filter_jit(env.value)  # one program for all repetitions
+    with progress(f"learning with {recipe.name}", seeds) as advance:
+        for repetition in jax.random.split(jax.random.key(seed), seeds):
+            data_key, noise_key = jax.random.split(repetition)
+            if functional:
+                result = privrl.fit(_reward_function(env), learner, privatizer, key=noise_key)
+            else:
+                assert episodes is not None
+                people = sampled(env, episodes, data_key)
+                result = privrl.fit(people, learner, privatizer, key=noise_key, unit=unit or "user")
+            values.append(float(value_of(result.policy)))
+            kept = kept or result
+            advance("")
+    assert kept is not None
+    baselines = baseline_values(env)
+    report = {"recipe": recipe.name, "env": env.name, "seed": seed, **kept.report, "value": values[0], **baselines}
+    content = {
+        "env": env.name,
+        "env_seed": env.seed,
+        "horizon": env.horizon,
+        "seed": seed,
+        "seeds": seeds,
+        "value": values,
+        "baselines": baselines,
+    }
+    return dataclasses.replace(kept, report=report), content
+
+
+def _reward_function(env: Env) -> privrl.data.RewardFunction:
+    """The secret of a simulated world: what it pays for arriving at a place."""
+    if env.arrival is None:
+        raise ValueError(
+            f"`{env.name}` pays for states and actions; a reward that depends on the place alone is needed."
+        )
+    return privrl.data.RewardFunction(env.arrival)
+
+
+def _refuse(options: dict[str, Any], why: str) -> None:
+    given = [_flag(name) for name, value in options.items() if value not in (None, [])]
+    if given:
+        raise ValueError(f"{given[0]} {why}. Leave it out.")
+
+
+def _flag(name: str) -> str:
+    return f"`--{name.replace('_', '-')}`"
+
+
+def _show(result: Result, content: dict[str, Any]) -> None:
+    if "value" in content:
+        rows = [(content["recipe"], written(content["value"]))]
+        rows += [(name, written([value])) for name, value in content["baselines"].items()]
+        people = f"{content['episodes']:,} people, " if content.get("episodes") else ""
+        title = f"Exact value in {content['env']}, {people}seed {content['seed']}"
+        show_table(title, ("policy", "value"), rows, numbers=1)
+    say(str(result.certificate))
+    if content["out"]:
+        say(f"Saved in {content['out']}: policy, certificate.json. Check it with `privrl certify {content['out']}`.")

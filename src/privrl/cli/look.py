@@ -1,0 +1,108 @@
+"""`privrl list`, `certify` and `cite`: what there is, whether a certificate adds up, and whom to thank."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import privrl
+from privrl.cli.options import JsonOption, Neighbours
+from privrl.cli.output import complain, emit, say, show_table
+from privrl.envs.registry import names
+from privrl.figures.registry import figures
+from privrl.privacy.accounting.signature import read_public_key
+from privrl.recipes.citations import citation, citation_keys
+from privrl.recipes.registry import recipes
+from privrl.studies.result import Result
+
+
+class Kind(StrEnum):
+    """What can be listed."""
+
+    recipes = "recipes"
+    envs = "envs"
+    figures = "figures"
+
+
+def list_(
+    what: Annotated[Kind, typer.Argument(help="recipes, envs or figures")],
+    json: JsonOption = False,
+) -> None:
+    """List what there is, with one line each."""
+    entries: list[dict[str, str]]
+    if what is Kind.recipes:
+        entries = [
+            {"name": r.name, "family": r.family, "trust": r.trust, "summary": r.summary} for r in recipes.values()
+        ]
+    elif what is Kind.envs:
+        entries = [{"name": name, "summary": summary} for name, summary in names().items()]
+    else:
+        entries = [{"name": f.name, "paper": f.paper, "summary": f.summary} for f in figures.values()]
+    if json:
+        emit({what.value: entries})
+    else:
+        show_table(what.value, list(entries[0]), [list(entry.values()) for entry in entries])
+
+
+def certify(
+    folder: Annotated[Path, typer.Argument(help="A folder that `privrl fit --out` or `Result.save` wrote.")],
+    public_key: Annotated[
+        Path | None, typer.Option("--public-key", help="PEM file: the certificate must be signed by its owner.")
+    ] = None,
+    max_epsilon: Annotated[float | None, typer.Option("--max-epsilon", help="The largest accepted epsilon.")] = None,
+    max_delta: Annotated[float | None, typer.Option("--max-delta", help="The largest accepted delta.")] = None,
+    unit: Annotated[str | None, typer.Option("--unit", help="The only accepted privacy unit.")] = None,
+    adjacency: Annotated[
+        Neighbours | None, typer.Option("--adjacency", help="The only accepted neighbouring relation.")
+    ] = None,
+    allow_non_private: Annotated[
+        bool, typer.Option("--allow-non-private", help="Accept a result that protects nobody.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Derive a saved certificate again from its settings and compare it, number by number and with the policy.
+
+    Exit code 1 if anything differs, or is not what was asked for. Without a public key a certificate is at most
+    "consistent, not authenticated": anybody can write a consistent one.
+    """
+    path = folder / "certificate.json"
+    if not path.is_file():
+        inner = f" Did you mean `{folder / 'policy'}`?" if (folder / "policy" / "certificate.json").is_file() else ""
+        raise ValueError(f"There is no `certificate.json` in `{folder}`.{inner}")
+    key = None if public_key is None else read_public_key(public_key)
+    result = Result.load(folder)
+    certificate = result.certificate
+    verdict = privrl.certify(
+        certificate,
+        result.policy,
+        public_key=key,
+        max_epsilon=max_epsilon,
+        max_delta=max_delta,
+        unit=unit,
+        adjacency=None if adjacency is None else adjacency.value,
+        allow_non_private=allow_non_private,
+    )
+    content = certificate.to_json()
+    if json:
+        stated = {name: content[name] for name in ("epsilon", "delta", "unit", "adjacency")}
+        emit({"folder": str(folder), **stated, **verdict.to_json(), "certificate": content})
+    elif verdict.ok:
+        say(str(certificate))
+        say(
+            f"The certificate is {verdict.words}: epsilon = {certificate.epsilon:.6g} at delta = {certificate.delta:g}."
+        )
+    if not verdict.ok:
+        complain("\n".join(["The certificate does NOT hold:", *(f"- {problem}" for problem in verdict.problems)]))
+        raise typer.Exit(1)
+
+
+def cite(
+    recipe: Annotated[str, typer.Argument(help="A name from `privrl list recipes`.")],
+    json: JsonOption = False,
+) -> None:
+    """Print BibTeX for what stands behind a recipe."""
+    if json:
+        emit({"recipe": recipe, "keys": list(citation_keys(recipe)), "bibtex": citation(recipe)})
+    else:
+        say(citation(recipe))

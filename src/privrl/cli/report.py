@@ -1,0 +1,82 @@
+"""`privrl report`: a saved result, a reproduced figure or an audit as one HTML file to look at and hand on."""
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import privrl
+from privrl.cli.options import JsonOption
+from privrl.cli.output import complain, emit, say
+from privrl.reports.page import GENERATOR
+from privrl.reports.report import folder_page, kind_of
+from privrl.studies.result import Result
+
+
+def report(
+    folder: Annotated[
+        Path, typer.Argument(help="A saved result, or a folder of `privrl reproduce` or `privrl audit`.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The file to write, ending in .html (beside the folder unless given).")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Write one HTML page about a saved result, a reproduced figure or an audit; it needs no network to be read."""
+    kind = kind_of(folder)
+    file = _file(folder, out)
+    problems = _problems(folder) if kind == "result" else []
+    text = folder_page(folder, problems)
+    _write(file, text)
+    if json:
+        emit({"folder": str(folder), "kind": kind, "report": str(file), "problems": problems})
+    else:
+        say(f"The report is in {file}: open it in a browser.")
+    if problems:
+        complain("\n".join(["The certificate does NOT hold:", *(f"- {problem}" for problem in problems)]))
+        raise typer.Exit(1)
+
+
+def _problems(folder: Path) -> list[str]:
+    """What `privrl certify` finds; that a result is not private is said on its page anyway."""
+    result = Result.load(folder)
+    return privrl.certify(result.certificate, result.policy, allow_non_private=True).problems
+
+
+def _file(folder: Path, out: Path | None) -> Path:
+    """Where to write; an earlier report may be replaced, anything else is left alone.
+
+    Not inside the folder unless asked: a saved result holds its own files and nothing else, so that it can be handed
+    on and replaced.
+    """
+    named = folder if folder.name not in ("", "..") else folder.resolve()
+    file = named.with_name(f"{named.name}.html") if out is None else out
+    if file.suffix not in (".html", ".htm"):
+        raise ValueError(f"`--out` is `{file}`; its name must end in .html.")
+    if not file.absolute().parent.is_dir():
+        raise ValueError(f"`--out` is `{file}`, but there is no folder `{file.parent}`. Make it first.")
+    if file.exists() and f'name="generator" content="{GENERATOR}"' not in _beginning(file):
+        raise ValueError(f"`{file}` exists and is not a report of privrl. Choose another name with `--out`.")
+    return file
+
+
+def _beginning(file: Path) -> str:
+    if not file.is_file():
+        return ""
+    with file.open("rb") as opened:
+        return opened.read(1_000).decode(errors="replace")
+
+
+def _write(file: Path, text: str) -> None:
+    """All or nothing: a reader never sees half a page."""
+    descriptor, scratch = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.absolute().parent)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
+            opened.write(text)
+        os.chmod(scratch, 0o644)
+        os.replace(scratch, file)
+    except BaseException:
+        os.unlink(scratch)
+        raise

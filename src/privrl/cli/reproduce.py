@@ -1,0 +1,65 @@
+"""`privrl reproduce`: a paper's figure, or one of ours, from one command: data, plot, and a verdict per claim."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from privrl.cli.compilation import keep_compiled_programs
+from privrl.cli.options import JsonOption, fresh_seed
+from privrl.cli.output import complain, emit, progress, say, show_table
+from privrl.figures.figure import SEED, Reproduction, check_folder, plan
+from privrl.figures.figure import reproduce as reproduce_figure
+from privrl.figures.registry import get
+
+_MOST_JOBS = 4  # unless asked for; every process holds a world and a compiler
+
+
+def reproduce(
+    figure: Annotated[str, typer.Argument(help="A name from `privrl list figures`.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder of this figure; finished parts in it are not run again.")],
+    smoke: Annotated[
+        bool, typer.Option("--smoke", help="A tiny part in about ten seconds: it works, and nothing is judged.")
+    ] = False,
+    seed: Annotated[int, typer.Option("--seed", help="Of the whole figure; every part has its own from it.")] = SEED,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", help="Processes that share the work (the cores, up to 4, unless given).")
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Run everything again.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Reproduce a figure: run it, draw it, and judge every claim about it."""
+    chosen = get(figure)
+    if jobs is None:
+        jobs = 1 if smoke else min(len(os.sched_getaffinity(0)), _MOST_JOBS)
+    if jobs < 1:
+        raise ValueError(f"`--jobs` is {jobs}; it must be at least 1.")
+    seed = fresh_seed(seed)
+    check_folder(chosen, out)
+    keep_compiled_programs()
+    with progress(chosen.name, len(plan(chosen, smoke))) as advance:
+        done = reproduce_figure(chosen, out, smoke=smoke, seed=seed, jobs=jobs, fresh=fresh, progress=advance)
+    if done.changed:
+        complain(f"Run again, since their settings have changed: {'; '.join(done.changed)}.")
+    if done.older:
+        complain(f"Kept, though made by other code than this (`--fresh` runs all again): {'; '.join(done.older)}.")
+    if json:
+        emit(done.to_json())
+    else:
+        _show(done)
+
+
+def _show(done: Reproduction) -> None:
+    title = f"{done.figure.name}: {done.figure.title} ({done.run} parts run, {done.kept} kept, {done.seconds:.0f} s)"
+    if done.smoke:
+        say(title)
+        say("A smoke run: it works, and nothing is judged.")
+    else:
+        rows = [
+            (claim.text, outcome.status, "" if outcome.number is None else f"{outcome.number:.3g}")
+            for claim, outcome in done.outcomes
+        ]
+        show_table(title, ("claim", "verdict", "number"), rows, numbers=1)
+    for name, path in done.files.items():
+        say(f"{name}: {path}")

@@ -1,0 +1,108 @@
+"""`privrl store show`, `purge` and `new-head`: what a durable store holds, and how its raw parts are removed."""
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from privrl.cli.options import JsonOption, StoreHeadOption
+from privrl.cli.output import emit, say, show_table
+from privrl.privacy.store.store import ReleaseStore
+
+store = typer.Typer(
+    name="store", help="Look at a durable store of releases, or purge its raw parts.", no_args_is_help=True
+)
+
+FileArgument = Annotated[Path, typer.Argument(help="A file that `ReleaseStore` made.")]
+
+
+@contextlib.contextmanager
+def _opened(file: Path, head: Path | None, *, accept_missing_head: bool = False) -> Iterator[ReleaseStore]:
+    """An existing store; what SQLite cannot read is bad input."""
+    if not file.exists():
+        raise ValueError(f"There is no file `{file}`.")
+    try:
+        with ReleaseStore(file, head=head, accept_missing_head=accept_missing_head) as opened:
+            yield opened
+    except sqlite3.Error as error:
+        raise ValueError(f"`{file}` cannot be read: {error}.") from error
+
+
+@store.command()
+def show(file: FileArgument, store_head: StoreHeadOption = None, json: JsonOption = False) -> None:
+    """Show what was declared, spent, released and burnt; nothing raw, and not how many people were counted."""
+    with _opened(file, store_head) as opened:
+        shown = opened.shown()
+    if json:
+        emit({"file": str(file), **shown})
+    else:
+        _print(shown)
+
+
+def _print(shown: dict[str, Any]) -> None:
+    if shown["study"] is None:
+        say("No study was declared yet.")
+    else:
+        show_table("study", ["declared", "as"], [[key, _text(value)] for key, value in shown["study"].items()])
+        pools = [
+            [pool, f"{limit:g}", f"{shown['spent'][pool]:g}", f"{max(0.0, limit - shown['spent'][pool]):g}"]
+            for pool, limit in shown["limits"].items()
+        ]
+        show_table("budget", ["pool", "limit", "spent", "left"], pools, numbers=3)
+    if shown["releases"]:
+        rows = [
+            [row["name"], row["pool"], row["status"], row["time"][:19], _shape(row["shape"]), f"{row['charge']:g}"]
+            for row in shown["releases"]
+        ]
+        show_table("releases", ["name", "pool", "status", "time (UTC)", "shape", "charge"], rows, numbers=2)
+    handed_out = [["places", name, f"{number:,}"] for name, number in shown["queues"].items()]
+    handed_out += [["numbers", name, f"{number:,}"] for name, number in shown["ranges"].items()]
+    if handed_out:
+        show_table("handed out", ["what", "name", "number"], handed_out, numbers=1)
+    if shown["sealed"]:
+        show_table("sealed", ["stream"], [[name] for name in shown["sealed"]])
+    if shown["purge_unfinished"]:
+        say("A purge was interrupted: raw bytes may be left. Run `privrl store purge` again.")
+    elif shown["purged"]:
+        say("Purged: raw sums are gone and nothing new is accepted.")
+    else:
+        say("Not purged: the file holds raw sums of people. Keep it private.")
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else repr(value)
+
+
+def _shape(shape: list[int] | None) -> str:
+    if shape is None:
+        return "-"
+    return " x ".join(str(length) for length in shape) or "scalar"
+
+
+@store.command()
+def purge(
+    file: FileArgument,
+    store_head: StoreHeadOption = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Remove raw sums and keys for good; what was declared, spent and released stays."""
+    with _opened(file, store_head) as opened:
+        if not yes:
+            question = f"Remove all raw sums from `{file}`? It then accepts nothing new"
+            typer.confirm(question, abort=True, err=True)
+        opened.purge()
+    say(f"Purged `{file}`: what was declared, spent and released is still there.")
+
+
+@store.command(name="new-head")
+def new_head(
+    file: FileArgument, head: Annotated[Path, typer.Argument(help="The head to write; there must be none yet.")]
+) -> None:
+    """Write the head of a store that was used before and has none; say so only if this file is the newest copy."""
+    if head.exists():
+        raise ValueError(f"There is a head `{head}` already; it moves by itself. To check it: `--store-head {head}`.")
+    with _opened(file, head, accept_missing_head=True):
+        say(f"Wrote `{head}`: from now on older copies of `{file}` are refused where it is given.")

@@ -1,0 +1,19 @@
+"""What everybody agrees on: statistics, releases, learners and plans."""
+
+from privrl.contracts.learner import AbstractOfflineLearner, AbstractOnlineLearner, Ask, Plan
+from privrl.contracts.noise import AbstractNoise
+from privrl.contracts.release import Declared, Release
+from privrl.contracts.statistic import AbstractCategorical, AbstractStatistic, Adjacency
+
+__all__ = [
+    "AbstractCategorical",
+    "AbstractNoise",
+    "AbstractOfflineLearner",
+    "AbstractOnlineLearner",
+    "AbstractStatistic",
+    "Adjacency",
+    "Ask",
+    "Declared",
+    "Plan",
+    "Release",
+]

@@ -1,0 +1,148 @@
+"""What every learner is: declarations, and a function of releases. No noise and no random numbers live here.
+
+An **offline** learner asks a curator questions about a data set at rest. An **online** learner publishes a plan, people
+take part under it block by block at public times, and it plans again from what was released. To add an algorithm,
+write one file with one class and add one line to the registry in `learners/registry.py`.
+"""
+
+import abc
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Array, Int
+
+from privrl.contracts.release import Declared, Release
+from privrl.contracts.statistic import AbstractStatistic
+
+
+@runtime_checkable
+class Ask(Protocol):
+    """The curator, as an offline learner sees it."""
+
+    def __call__(self, name: str, statistic: AbstractStatistic | None = None) -> Release:
+        """One release of a declared name; pass the statistic where the declaration left it open."""
+        ...
+
+    def skip(self, name: str, to: tuple[str, ...]) -> None:
+        """Gives up the next release of `name`; its share goes to the coming releases of `to`."""
+        ...
+
+
+class Plan(eqx.Module):
+    """What is published to everybody in the coming block: a policy, and a question about how it went."""
+
+    policy: Any
+    question: Any = None
+
+
+class Released(dict[str, Release]):
+    """The newest streamed releases by name; a name that is not streamed says how to get it."""
+
+    def __missing__(self, name: str) -> Release:
+        raise KeyError(
+            f"`{name}` is not a streamed release. Declared with `access='rounds'` it is asked for: "
+            f"`ask({name!r}, index, question)`; declare `access='running'` or `'blocks'` to find it in `released`."
+        )
+
+
+class AbstractLearner(eqx.Module):
+    """An algorithm without noise.
+
+    `horizon` is the public number of steps. `bounds()` says in words what is enforced on every record.
+    """
+
+    horizon: eqx.AbstractVar[int]
+
+    @abc.abstractmethod
+    def bounds(self) -> dict[str, Any]:
+        """What the statistics enforce, and whether rewards are known or estimated, for the certificate."""
+
+
+class AbstractOfflineLearner(AbstractLearner):
+    """Learns a policy from a data set at rest, in rounds of questions to a curator."""
+
+    @property
+    @abc.abstractmethod
+    def space(self) -> tuple[int, int]:
+        """The public numbers of states and actions."""
+
+    @abc.abstractmethod
+    def declare(self) -> tuple[Declared, ...]:
+        """Every release that `fit` will ask for."""
+
+    @abc.abstractmethod
+    def fit(self, ask: Ask) -> Any:
+        """The policy, from releases alone; `ask` raises if more is asked for than was declared."""
+
+
+class AbstractOnlineLearner(AbstractLearner):
+    """Plans, sees a block of people through releases, and plans again.
+
+    `one_plan_per_block` says whether `plan` reads the sums of a block in the light of the plan that its people acted
+    on (their policy, or their question). Where people overlap, some of a block act on an older plan than others: then
+    only those of one plan are in the sums, and `acted_on` says which. Otherwise everybody is.
+    """
+
+    one_plan_per_block: ClassVar[bool] = False
+
+    @abc.abstractmethod
+    def schedule(self, num_users: int) -> Int[np.ndarray, " B"]:
+        """The public ends of the blocks: strictly increasing, the last is `num_users`."""
+
+    @abc.abstractmethod
+    def declare(self, num_blocks: int) -> tuple[Declared, ...]:
+        """Every release of a run of `num_blocks` blocks; streamed ones are made at the end of each block."""
+
+    @abc.abstractmethod
+    def init(self) -> Any:
+        """The learner's own memory before anything was released: a pytree of public values."""
+
+    @abc.abstractmethod
+    def plan(
+        self,
+        memory: Any,
+        released: Mapping[str, Release],
+        ask: Callable[[str, int, Any], Release],
+        num_seen: Int[Array, ""],
+    ) -> tuple[Any, Plan]:
+        """The plan for the next block.
+
+        `released` holds the newest release of every streamed name (zeros before the first block). `ask(name, index,
+        question)` makes a new release of a name declared with `access="rounds"`; `index` is a Python integer,
+        different for each release of one plan. `num_seen` is the public number of people so far.
+        """
+
+    def acted_on(self, memory: Any, published: Any, others: Int[Array, ""]) -> Any:
+        """The memory to plan from after a block that acted on the plan which was made together with `published`.
+
+        `memory` came with the newest plan, and is `published` itself unless plans lag behind. `others`, a public
+        number, people of the block acted on other plans and are not in its sums. Everything else of `memory` stays:
+        what was learnt since is not forgotten.
+        """
+        del published, others
+        return memory
+
+    def blocks(self, num_users: int) -> Int[np.ndarray, " B"]:
+        """The schedule, checked."""
+        ends = np.asarray(self.schedule(num_users))
+        if len(ends) == 0 or (np.diff(ends, prepend=0) < 1).any() or ends[-1] != num_users:
+            raise ValueError(
+                f"`{type(self).__name__}.schedule({num_users})` must be positive and strictly increasing and end at "
+                f"{num_users}; it begins {ends[:5].tolist()} and ends {ends[-1:].tolist()}."
+            )
+        return ends
+
+    def next_plan(
+        self,
+        memory: Any,
+        released: Mapping[str, Release],
+        ask: Callable[[str, int, Any], Release],
+        num_seen: Int[Array, ""],
+    ) -> tuple[Any, Plan]:
+        """`plan`, with releases that explain themselves and a checked answer."""
+        answer = self.plan(memory, Released(released), ask, num_seen)
+        if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], Plan)):
+            raise TypeError(f"`{type(self).__name__}.plan` must return `(memory, Plan(policy, question))`.")
+        return answer

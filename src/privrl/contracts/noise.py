@@ -1,0 +1,43 @@
+"""The law of the noise in a release, as a learner may use it: how large it is and how large it can get."""
+
+import abc
+from typing import Literal
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float
+
+White = Literal["normal", "laplace"] | None
+
+
+class AbstractNoise(eqx.Module):
+    """Zero-mean noise in an array of `shape`; every bound fails with probability at most `failure`."""
+
+    shape: eqx.AbstractVar[tuple[int, ...]]
+    white: eqx.AbstractClassVar[White]
+
+    @property
+    @abc.abstractmethod
+    def variance(self) -> Float[Array, "..."]:
+        """Variance of the entries, broadcastable to `shape`."""
+
+    @property
+    def std(self) -> Float[Array, "..."]:
+        """Standard deviation of the entries, broadcastable to `shape`."""
+        return jnp.sqrt(self.variance)
+
+    @abc.abstractmethod
+    def norm_bound(self, failure: float) -> Float[Array, ""]:
+        """Bound on the L2 (Frobenius) norm of the whole array."""
+
+    @abc.abstractmethod
+    def spectral_bound(self, failure: float) -> Float[Array, ""]:
+        """Bound on the largest singular value of a square matrix."""
+
+    @abc.abstractmethod
+    def max_bound(self, failure: float) -> Float[Array, ""]:
+        """Bound on the largest absolute entry."""
+
+    @abc.abstractmethod
+    def scaled(self, white: ArrayLike) -> Float[Array, "..."]:
+        """Turns standard white noise of `shape` (of the kind `white`) into noise of this law."""

@@ -1,0 +1,59 @@
+"""What a learner declares, before the first person is touched, and all that it ever sees of people: releases."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import equinox as eqx
+from jaxtyping import Array
+
+from privrl.contracts.noise import AbstractNoise
+from privrl.contracts.statistic import AbstractStatistic
+
+Access = Literal["rounds", "running", "blocks"]
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A learner's request, made before the first person is touched.
+
+    Arguments:
+        name: what the release is called in the ledger and the certificate.
+        statistic: the statistic; `None` where an earlier release decides it (then it comes with the question).
+        access: `"rounds"`: each release answers a new question about everybody so far (so the curator must keep raw
+            data and pay each time); `"running"`: running sums of terms that are fixed when a person leaves;
+            `"blocks"`: sums over disjoint blocks of people, each person in one block.
+        times: the largest number of releases under this name.
+        weight: share of the budget, relative to the other declarations (all `times` releases together).
+        group: declarations of different groups touch disjoint people, split without looking at their data.
+        sampling: each release sees each person with this probability, independently (Poisson sampling).
+    """
+
+    name: str
+    statistic: AbstractStatistic | None = None
+    access: Access = "rounds"
+    times: int = 1
+    weight: float = 1.0
+    group: str | None = None
+    sampling: float = 1.0
+
+    @property
+    def touches(self) -> int:
+        """How many releases one person's record goes into (a continual mechanism counts as one)."""
+        return self.times if self.access == "rounds" else 1
+
+    def __post_init__(self) -> None:
+        if self.times < 1:
+            raise ValueError(f"`times` of release `{self.name}` is {self.times}; declare at least one release.")
+        if not self.weight > 0:
+            raise ValueError(f"`weight` of release `{self.name}` is {self.weight}; a share must be positive.")
+        if not 0 < self.sampling <= 1:
+            raise ValueError(f"`sampling` of release `{self.name}` is {self.sampling}; it must lie in (0, 1].")
+        if self.access != "rounds" and self.statistic is None:
+            raise ValueError(f"Release `{self.name}` is streamed, so its `statistic` must be declared with it.")
+
+
+class Release(eqx.Module):
+    """A noisy value and the law of the noise in it: all that a learner ever sees of people."""
+
+    value: Array
+    noise: AbstractNoise

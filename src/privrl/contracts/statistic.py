@@ -1,0 +1,82 @@
+"""One person's bounded contribution to a sum: what a learner may ask about people."""
+
+import abc
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+Adjacency = Literal["replace-one", "add-remove"]
+
+
+class AbstractStatistic(eqx.Module):
+    """One person's contribution to a sum, bounded whatever their record says.
+
+    **Formal guarantee that every statistic owes.** For all records x, x' and every question q,
+    `answer(contribution(x, q'), q) - answer(contribution(x', q'), q)` has L2 norm (Frobenius norm where `symmetric`)
+    at most `l2("replace-one")` and L1 norm at most `l1("replace-one")`; and `answer(contribution(x, q'), q)` alone has
+    norms at most `l2("add-remove")` and `l1("add-remove")`. No assumption is made about x: records that break a
+    bound are clipped or contribute zero. Where `symmetric`, `shape` is square, a contribution is one block, and what is
+    released is the upper triangle of (x + x^T)/2 (see `symmetric.py`).
+    """
+
+    shape: eqx.AbstractVar[tuple[int, ...]]
+    symmetric: eqx.AbstractVar[bool]
+
+    @property
+    def raw_shape(self) -> tuple[int, ...]:
+        """The shape of one contribution; differs from the released `shape` only where `answer` changes it."""
+        return self.shape
+
+    @property
+    def units_shape(self) -> tuple[int, ...]:
+        """The shape of one contribution in whole numbers: of a symmetric matrix only the upper triangle exists."""
+        d = self.shape[0] if self.symmetric else 0
+        return (d * (d + 1) // 2,) if self.symmetric else self.raw_shape
+
+    @abc.abstractmethod
+    def contribution(self, record: Any, question: Any) -> Array:
+        """One person's term of the sum; `question` is the public pytree that was published when they took part."""
+
+    def parts(self, record: Any, question: Any) -> tuple[Int[Array, " P"], Float[Array, "P *block"]]:
+        """The same term in blocks: for each its place in the array, cut into blocks of that shape, and its entries.
+
+        Sums over very large arrays that one person hardly touches add blocks only. Blocks of one place add up.
+        """
+        return jnp.zeros(1, int), self.contribution(record, question)[None]
+
+    @abc.abstractmethod
+    def l2(self, adjacency: Adjacency) -> float:
+        """The L2 (Frobenius) sensitivity of the released answer."""
+
+    @abc.abstractmethod
+    def l1(self, adjacency: Adjacency) -> float:
+        """The L1 sensitivity of the released answer, for Laplace noise."""
+
+    def total(self, records: Any, question: Any) -> Array:
+        """The sum of the contributions of a batch of people (a leading axis on every array of `records`)."""
+        return jax.vmap(self.contribution, in_axes=(0, None))(records, question).sum(axis=0)
+
+    def answer(self, total: Array, question: Any) -> Array:
+        """A linear function of the sum, chosen by a question asked after these people left (`access="rounds"`)."""
+        del question
+        return total
+
+
+class AbstractCategorical(AbstractStatistic):
+    """A statistic that can also be asked one symbol at a time, for local privacy.
+
+    Person number `index` (public) looks at the public question and answers with one of `num_symbols` symbols.
+    """
+
+    num_symbols: eqx.AbstractVar[int]
+
+    @abc.abstractmethod
+    def symbol(self, record: Any, question: Any, index: Array) -> Array:
+        """The person's true answer, an integer in [0, num_symbols)."""
+
+    @abc.abstractmethod
+    def tally(self, frequencies: Array, question: Any, index: Array) -> Array:
+        """Puts `num_symbols` estimated frequencies where they belong in an array of `shape`; linear in them."""

@@ -1,0 +1,167 @@
+"""What every dataset offers to `fit`: counts, batches of padded episodes, and transitions."""
+
+import abc
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Float64, Int
+
+from privrl.data.encoding import summed
+from privrl.data.schema import Bounds
+from privrl.data.transitions import Block, TransitionCounter
+from privrl.mdp.types import Trajectory, Transitions
+from privrl.privacy.identity import keyed_hash
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a full pass of checks has counted: people, episodes that are used, episodes left out, rows of the table."""
+
+    num_units: int
+    num_episodes: int
+    num_left_out: int
+    num_rows: int
+
+
+class AbstractDataset(abc.ABC):
+    """People and their episodes, checked against public bounds.
+
+    **Formal guarantee.** `batches` and `transitions` contain at most `max_episodes_per_unit` episodes of each unit,
+    each of at most `horizon` steps, with states, actions and rewards inside their bounds, or else they raise. Which
+    episodes of a unit are used depends on ids and on randomness, not on what happened in them. So replacing one unit
+    replaces at most `max_episodes_per_unit` episodes of what is summed.
+    """
+
+    bounds: Bounds
+
+    @abc.abstractmethod
+    def check(self) -> Summary:
+        """Checks every row, once; raises `TableError` at the first thing wrong."""
+
+    @abc.abstractmethod
+    def blocks(self) -> Iterator[Block]:
+        """The episodes that are used, in pieces of bounded size, the episodes of a unit next to each other."""
+
+    @abc.abstractmethod
+    def bounded(self, num_states: int, num_actions: int) -> "AbstractDataset":
+        """The same episodes with these numbers of states and actions; an error if they were declared otherwise."""
+
+    @abc.abstractmethod
+    def unit_ids(self) -> Iterator[list[bytes]]:
+        """The canonical ids of all units in the order of their numbers, in pieces of bounded size. Secret."""
+
+    @abc.abstractmethod
+    def encoded(self) -> Iterator[tuple[Int[np.ndarray, " E"], list[bytes]]]:
+        """Every episode, used or left out, as the number of its unit and one message that holds its ids and all its
+        rows unambiguously (see `data/encoding.py`); in any order, in pieces of bounded size. Secret."""
+
+    def unit_coins(self, key: bytes, purpose: str) -> Float64[np.ndarray, " U"]:
+        """A number in [0, 1) for every unit, by its number in `blocks`: the first 53 bits of HMAC(key, purpose || id).
+
+        **Formal guarantee.** A unit's coin depends on the key, the purpose and its canonical id, and on nothing else:
+        neither on what happened to anybody, nor on who else is in the table, nor on where its rows are. Units have
+        distinct ids. Without the key, coins cannot be told from independent uniform ones (assuming that HMAC-SHA256 is
+        a pseudorandom function); see `docs/design.md`, "Splitting people into groups".
+        """
+        hash_of = keyed_hash(key, f"coin/{purpose}")
+        coins, first = np.empty(self.num_units), 0
+        for ids in self.unit_ids():
+            words = np.frombuffer(b"".join(hash_of(unit)[:8] for unit in ids), ">u8")
+            coins[first : first + len(ids)] = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+            first += len(ids)
+        return coins
+
+    def digest(self, key: bytes) -> bytes:
+        """32 bytes that tell whether two tables are the same: the sum of HMAC(key, episode) modulo 2^256, in one pass
+        that also checks every row. Secret, like the table: whoever has the key can try out guesses against it.
+
+        **Formal guarantee.** It depends on the multiset of all episodes (used or left out) with their ids and rows,
+        not on files, batches, the order of episodes, the width of numbers or dictionary encoding. Two tables, chosen
+        without the key, that differ in any cell, row or person have one digest with a probability below 2^-190.
+        """
+        return summed(keyed_hash(key, "table"), (messages for _, messages in self.encoded()))
+
+    @property
+    def num_units(self) -> int:
+        """How many people there are."""
+        return self.check().num_units
+
+    @property
+    def num_episodes(self) -> int:
+        """How many episodes are used (those left out by `max_episodes_per_unit` do not count)."""
+        return self.check().num_episodes
+
+    @property
+    def horizon(self) -> int:
+        return self.bounds.horizon
+
+    @property
+    def num_states(self) -> int:
+        return self.bounds.known("num_states")
+
+    @property
+    def num_actions(self) -> int:
+        return self.bounds.known("num_actions")
+
+    @property
+    def reward_range(self) -> tuple[float, float]:
+        return self.bounds.reward_range
+
+    @property
+    def max_episodes_per_unit(self) -> int:
+        return self.bounds.max_episodes_per_unit
+
+    def batches(self, size: int = 4096, *, check_first: bool = True) -> Iterator[Trajectory]:
+        """The episodes that are used, `size` at a time and padded to the horizon; the last batch is filled up with
+        episodes of length 0, so that all batches have one shape. The whole table is checked before the first one; who
+        uses nothing until the last one has come may leave that pass out, for rows are checked as they go too."""
+        if size < 1:
+            raise ValueError(f"`size` is {size}; a batch holds at least one episode.")
+        if check_first:
+            self.check()
+        return _padded(self.blocks(), size, self.horizon)
+
+    def transitions(self) -> Transitions:
+        """The distinct transitions of the episodes that are used, with counts and sums of rewards; computed once, in
+        one pass, and sorted by step, state, action and next state."""
+        return self._transitions
+
+    @cached_property
+    def _transitions(self) -> Transitions:
+        counter = TransitionCounter(self.num_states, self.num_actions)
+        for block in self.blocks():
+            counter.add(block)
+        return counter.transitions()
+
+
+def _padded(blocks: Iterator[Block], size: int, horizon: int) -> Iterator[Trajectory]:
+    batch, filled = _empty(size, horizon), 0
+    for block in blocks:
+        done = 0
+        while done < len(block.lengths):
+            part = block.slice(done, min(done + size - filled, len(block.lengths)))
+            at = np.repeat(np.arange(filled, filled + len(part.lengths)), part.lengths), part.steps
+            batch.states[at] = part.states
+            batch.actions[at] = part.actions
+            batch.rewards[at] = part.rewards
+            batch.next_states[at] = part.next_states
+            batch.length[filled : filled + len(part.lengths)] = part.lengths
+            done, filled = done + len(part.lengths), filled + len(part.lengths)
+            if filled == size:
+                yield batch
+                batch, filled = _empty(size, horizon), 0
+    if filled:
+        yield batch
+
+
+def _empty(size: int, horizon: int) -> Trajectory:
+    shape = (size, horizon)
+    return Trajectory(
+        states=np.zeros(shape, np.int32),
+        actions=np.zeros(shape, np.int32),
+        rewards=np.zeros(shape, np.float64),
+        next_states=np.full(shape, -1, np.int32),
+        length=np.zeros(size, np.int32),
+    )

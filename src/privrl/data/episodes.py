@@ -1,0 +1,232 @@
+"""A dataset held in memory: episodes from arrays or from a sampler."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, final
+
+import numpy as np
+from jaxtyping import Bool, Int, Shaped, UInt64
+
+from privrl.data.dataset import AbstractDataset, Summary
+from privrl.data.encoding import encoded_block
+from privrl.data.guard import guarded
+from privrl.data.identity import hash_integers, hash_strings, keep_smallest, ranks, salt_of
+from privrl.data.schema import Bounds, Place, TableError, bounded_rewards, refuse, refuse_outside, whole_numbers
+from privrl.data.transitions import Block, following_states
+from privrl.mdp.types import Trajectory
+from privrl.privacy.identity import canonical_id
+
+_PIECE = 4096  # units or episodes that are encoded at once
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Episodes(AbstractDataset):
+    """Episodes held in memory; build it with `Episodes.from_arrays` or `Episodes.of`."""
+
+    bounds: Bounds
+    summary: Summary
+    _block: Block = field(repr=False)
+    _everything: Block = field(repr=False)
+    _ids: tuple[bytes, ...] | None = field(repr=False)
+    _next_states_given: bool = field(repr=False)
+
+    def check(self) -> Summary:
+        return self.summary  # everything was checked when the arrays came in
+
+    def blocks(self) -> Iterator[Block]:
+        yield self._block
+
+    def unit_ids(self) -> Iterator[list[bytes]]:
+        for first in range(0, self.summary.num_units, _PIECE):
+            yield [self._id_of(unit) for unit in range(first, min(first + _PIECE, self.summary.num_units))]
+
+    def _id_of(self, unit: int) -> bytes:
+        return canonical_id(unit) if self._ids is None else self._ids[unit]
+
+    def encoded(self) -> Iterator[tuple[Int[np.ndarray, " E"], list[bytes]]]:
+        for first in range(0, len(self._everything.lengths), _PIECE):
+            block = self._everything.slice(first, min(first + _PIECE, len(self._everything.lengths)))
+            yield block.unit, encoded_block(block, map(self._id_of, block.unit.tolist()), self._next_states_given)
+
+    def bounded(self, num_states: int, num_actions: int) -> "Episodes":
+        self.bounds.completed(num_states, num_actions)
+        return self
+
+    @classmethod
+    def of(
+        cls,
+        trajectories: Trajectory,
+        *,
+        num_states: int,
+        num_actions: int,
+        units: Sequence[Any] | Shaped[np.ndarray, " N"] | None = None,
+        max_episodes_per_unit: int = 1,
+        reward_range: tuple[float, float] = (0.0, 1.0),
+        seed: int | None = None,
+    ) -> "Episodes":
+        """Sampled episodes: a batch of trajectories `[N, H]`, as in `from_arrays`."""
+        return cls.from_arrays(
+            trajectories.states,
+            trajectories.actions,
+            trajectories.rewards,
+            trajectories.next_states,
+            trajectories.length,
+            units,
+            horizon=int(trajectories.rewards.shape[-1]),
+            num_states=num_states,
+            num_actions=num_actions,
+            max_episodes_per_unit=max_episodes_per_unit,
+            reward_range=reward_range,
+            seed=seed,
+        )
+
+    @classmethod
+    def from_arrays(
+        cls,
+        states: Any,
+        actions: Any,
+        rewards: Any,
+        next_states: Any = None,
+        lengths: Any = None,
+        units: Sequence[Any] | Shaped[np.ndarray, " N"] | None = None,
+        *,
+        horizon: int,
+        num_states: int,
+        num_actions: int,
+        max_episodes_per_unit: int = 1,
+        reward_range: tuple[float, float] = (0.0, 1.0),
+        seed: int | None = None,
+    ) -> "Episodes":
+        """Episodes from arrays `[N, T]`, one line per episode.
+
+        Arguments:
+            states, actions, rewards: `[N, T]`; entries from an episode's length on are ignored.
+            next_states: `[N, T]`, -1 where not recorded; without it, the state one step later (-1 at the end).
+            lengths: `[N]`, at least 1; without it every episode has `T` steps.
+            units: `[N]`, whose episode it is: whole numbers or texts, where 12, "12" and 12.0 are one person (see
+                `privrl.privacy.canonical_id`). Without it every episode is somebody else's, known by its position.
+            horizon, num_states, num_actions, max_episodes_per_unit, reward_range: the public bounds, see `Bounds`.
+            seed: replays the choice of episodes where a unit has too many; by default the operating system decides.
+        """
+        bounds = Bounds(horizon, num_states, num_actions, reward_range, max_episodes_per_unit)
+        grid = {"states": states, "actions": actions, "rewards": rewards}
+        if next_states is not None:
+            grid["next_states"] = next_states
+        arrays = {
+            name: guarded(partial(np.asarray, values), f"`{name}` is no array", "Give numbers [N, T].")
+            for name, values in grid.items()
+        }
+        shape = arrays["states"].shape
+        _check_shapes(arrays, shape, horizon)
+        length = _checked_lengths(lengths, shape)
+        owner, ids = _numbered(units, shape[0])
+        where = np.nonzero(np.arange(shape[1]) < length[:, None])
+
+        def place(i: int) -> str:
+            return f"episode {where[0][i]}, step {where[1][i]}"
+
+        flat = {name: values[where] for name, values in arrays.items()}
+        block = _checked_block(flat, owner, length, bounds, place)
+        keep = keep_smallest(owner, _ranks(owner, ids, salt_of(seed)), max_episodes_per_unit)
+        units_seen = int(owner.max()) + 1
+        summary = Summary(units_seen, int(keep.sum()), int((~keep).sum()), len(block.states))
+        everything = _grouped(block, np.ones(shape[0], bool))
+        used = everything if keep.all() else _grouped(block, keep)
+        return cls(bounds, summary, used, everything, ids, next_states is not None)
+
+
+def _check_shapes(arrays: dict[str, np.ndarray], shape: tuple[int, ...], horizon: int) -> None:
+    for name, values in arrays.items():
+        if values.ndim != 2 or values.shape != shape:
+            raise TableError(
+                f"`{name}` has shape {list(values.shape)} and `states` has {list(shape)}; "
+                f"all must be [episodes, steps]."
+            )
+    if 0 in shape:
+        raise TableError(f"`states` has shape {list(shape)}: there are no episodes. Give at least one of one step.")
+    if shape[1] > horizon:
+        raise TableError(
+            f"`states` has {shape[1]} steps and `horizon` is {horizon}. Give the right `horizon` or cut the episodes."
+        )
+
+
+def _checked_lengths(lengths: Any, shape: tuple[int, ...]) -> Int[np.ndarray, " N"]:
+    if lengths is None:
+        return np.full(shape[0], shape[1], np.int64)
+    length = np.asarray(lengths)
+    if length.shape != shape[:1]:
+        raise TableError(f"`lengths` has shape {list(length.shape)}; there are {shape[0]} episodes. Give one for each.")
+    length = whole_numbers(length, "lengths", lambda i: f"episode {i}")
+    remedy = f"It must be from 1 to {shape[1]}, the number of steps in the arrays."
+    refuse((length < 1) | (length > shape[1]), "lengths", lambda i: f"episode {i}", "is out of range", remedy)
+    return length
+
+
+def _numbered(
+    units: Sequence[Any] | Shaped[np.ndarray, " N"] | None, num_episodes: int
+) -> tuple[Int[np.ndarray, " N"], tuple[bytes, ...] | None]:
+    """Units as numbers 0, 1, ... in the order in which they first appear, and their canonical ids."""
+    if units is None:
+        return np.arange(num_episodes), None
+    if len(units) != num_episodes:
+        raise TableError(f"`units` names {len(units)} owners; there are {num_episodes} episodes. Give one for each.")
+    number: dict[bytes, int] = {}
+    owner = np.empty(num_episodes, np.int64)
+    for i, unit in enumerate(units):
+        problem = None
+        try:
+            name = canonical_id(unit)
+        except ValueError as error:
+            problem = str(error)
+        if problem is not None:
+            raise TableError(f"Column `units` at episode {i}: {problem}")
+        owner[i] = number.setdefault(name, len(number))
+    return owner, tuple(number)
+
+
+def _ranks(owner: Int[np.ndarray, " N"], ids: tuple[bytes, ...] | None, salt: int) -> UInt64[np.ndarray, " N"]:
+    """A pseudo-random number for each episode, from its unit's id and its place among the unit's own episodes: what
+    other people have does not matter."""
+    if ids is None:  # one episode each, and nothing to choose
+        return np.zeros(len(owner), np.uint64)
+    ends = np.cumsum([0, *(len(name) for name in ids)])
+    unit = hash_strings(ends, np.frombuffer(b"".join(ids), np.uint8), salt)
+    order = np.argsort(owner, kind="stable")
+    place = np.empty(len(owner), np.int64)
+    place[order] = np.arange(len(owner)) - np.searchsorted(owner[order], owner[order])
+    return ranks(unit[owner], hash_integers(place, salt))
+
+
+def _checked_block(
+    flat: dict[str, np.ndarray],
+    owner: Int[np.ndarray, " N"],
+    length: Int[np.ndarray, " N"],
+    bounds: Bounds,
+    place: Place,
+) -> Block:
+    S, A = bounds.known("num_states"), bounds.known("num_actions")
+    states = whole_numbers(flat["states"], "states", place)
+    refuse_outside(states, "states", place, S, "num_states")
+    actions = whole_numbers(flat["actions"], "actions", place)
+    refuse_outside(actions, "actions", place, A, "num_actions")
+    rewards = bounded_rewards(flat["rewards"], "rewards", place, bounds.reward_range)
+    states = states.astype(np.int32)
+    following = following_states(states, length)
+    if "next_states" in flat:
+        following = whole_numbers(flat["next_states"], "next_states", place)
+        refuse_outside(following, "next_states", place, S, "num_states", unknown=True)
+    return Block(owner, length, states, actions.astype(np.int32), rewards, following.astype(np.int32))
+
+
+def _grouped(block: Block, keep: Bool[np.ndarray, " N"]) -> Block:
+    """The kept episodes, the episodes of a unit next to each other."""
+    order = np.argsort(block.unit, kind="stable")
+    order = order[keep[order]]
+    starts = np.cumsum(block.lengths) - block.lengths
+    lengths = block.lengths[order]
+    within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    rows = np.repeat(starts[order], lengths) + within
+    columns = (column[rows] for column in (block.states, block.actions, block.rewards, block.next_states))
+    return Block(block.unit[order], lengths, *columns)

@@ -1,0 +1,50 @@
+"""A secret that is no table of people: one reward function."""
+
+import hmac
+from collections.abc import Callable
+from typing import Any, final
+
+import numpy as np
+from jaxtyping import Float
+
+from privrl.data.guard import guarded
+from privrl.privacy.functions.paths import lattice_points
+
+
+@final
+class RewardFunction:
+    """A reward for every place of [0, 1], known at the lattice points k 2^-depth; each value in [0, 1].
+
+    The object holds the secret: it stays with the curator, and nothing of it is printed.
+    """
+
+    values: Float[np.ndarray, " n"]
+
+    def __init__(self, values: Any) -> None:
+        """`values` at the n = 2^depth + 1 points of `privrl.privacy.functions.paths.lattice_points(depth)`."""
+        given = guarded(lambda: np.array(values, dtype=np.float64), "`values` are not numbers", "Give one per point.")
+        n = given.shape[0] if given.ndim == 1 else 0
+        if n < 2 or (n - 1) & (n - 2):
+            raise ValueError(
+                f"`values` has shape {given.shape}; give one number per lattice point, 2^depth + 1 of them (or use "
+                "`RewardFunction.of(function, depth=...)`)."
+            )
+        if not bool(((given >= 0.0) & (given <= 1.0)).all()):  # also where one is not a number
+            raise ValueError(
+                "A reward is outside [0, 1] or not a number. Rescale the rewards with public constants that would do "
+                "for every function that may stand here."
+            )
+        given.setflags(write=False)
+        self.values = given
+
+    @classmethod
+    def of(cls, function: Callable[[Any], Any], *, depth: int = 7) -> "RewardFunction":
+        """A function of arrays of places, evaluated on the lattice."""
+        return cls(function(lattice_points(depth)))
+
+    def digest(self, key: bytes) -> bytes:
+        """A keyed digest of the function, to notice another one; it says nothing without the key."""
+        return hmac.digest(key, self.values.astype("<f8").tobytes(), "sha256")
+
+    def __repr__(self) -> str:
+        return f"RewardFunction({len(self.values)} lattice points)"

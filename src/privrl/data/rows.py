@@ -1,0 +1,186 @@
+"""The checks of a table's rows as they stream by, each batch in the light of the row before it."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, UInt64
+
+from privrl.data.columns import (
+    changes,
+    given_numbers_of,
+    hashes,
+    ids_of,
+    taken,
+    whole_numbers_of,
+)
+from privrl.data.identity import Fingerprints, fingerprint, ranks
+from privrl.data.schema import Bounds, Place, TableError, bounded_rewards, refuse, refuse_outside, whole_numbers
+from privrl.data.table import Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_FAR = 2**62  # differences of two steps fit into 64 bits
+_SORT = "Sort the table by unit, episode and step, or read it with `sort=True`."
+
+
+@dataclass(frozen=True, repr=False)
+class Rows:
+    """Checked rows: where episodes begin, whose they are (a number and the ids), a random number for each, and the
+    values as the table has them (`None` where it has no such column)."""
+
+    starts: Int[np.ndarray, " E"]
+    unit: Int[np.ndarray, " E"]
+    rank: UInt64[np.ndarray, " E"]
+    unit_ids: "pa.Array"
+    episode_ids: "pa.Array | None"
+    steps: Int[np.ndarray, " R"]
+    states: Int[np.ndarray, " R"]
+    actions: Int[np.ndarray, " R"]
+    rewards: Float[np.ndarray, " R"]
+    next_states: Int[np.ndarray, " R"] | None
+    ended: Bool[np.ndarray, " R"] | None
+
+
+class RowChecker:
+    """Checks the rows of one table in order; between batches it remembers one row and a fingerprint per id.
+
+    Units are numbered 0, 1, ... in the order in which they begin, whatever the batches. `grouped` says that an earlier
+    pass has found every unit and episode in one piece; then no fingerprints are kept.
+    """
+
+    def __init__(self, table: Table, bounds: Bounds, salt: int, grouped: bool = False) -> None:
+        self._table, self._schema, self._bounds, self._salt = table, table.schema, bounds, salt
+        self._S, self._A = bounds.known("num_states"), bounds.known("num_actions")
+        self._grouped = grouped
+        self._units, self._episodes = Fingerprints(), Fingerprints()
+        self._unit: Any = None
+        self._episode: Any = None
+        self._num_units = 0
+        self._step, self._position, self._ended = 0, -1, False
+
+    def rows(self, batch: "pa.RecordBatch", place: Place) -> Rows:
+        """One batch, checked."""
+        new_unit, new_episode, units, episodes = self._boundaries(batch, place)
+        starts = np.flatnonzero(new_episode)
+        number = self._num_units - 1 + np.cumsum(new_unit)[starts]
+        self._num_units += int(new_unit.sum())
+        rank = self._ranks(units, episodes, new_unit[starts])
+        steps = self._check_steps(batch, place, new_episode)
+        column = self._schema.state
+        states = whole_numbers_of(batch, column, place)
+        refuse_outside(states, column, place, self._S, "num_states")
+        column = self._schema.action
+        actions = whole_numbers_of(batch, column, place)
+        refuse_outside(actions, column, place, self._A, "num_actions")
+        column = self._schema.reward
+        rewards = given_numbers_of(batch, column, place)
+        rewards = bounded_rewards(rewards, column, place, self._bounds.reward_range)
+        next_states = None
+        if self._schema.next_state is not None:
+            column = self._schema.next_state
+            next_states = whole_numbers_of(batch, column, place, missing=-1)
+            refuse_outside(next_states, column, place, self._S, "num_states", unknown=True)
+            next_states = next_states.astype(np.int32)
+        ended = self._check_end(batch, place, new_episode)
+        narrow = states.astype(np.int32), actions.astype(np.int32)
+        return Rows(starts, number, rank, units, episodes, steps, *narrow, rewards, next_states, ended)
+
+    def _boundaries(
+        self, batch: "pa.RecordBatch", place: Place
+    ) -> tuple[Bool[np.ndarray, " R"], Bool[np.ndarray, " R"], "pa.Array", "pa.Array | None"]:
+        """Where units and episodes begin, and the ids of the units and episodes of beginning episodes."""
+        units = ids_of(batch, self._schema.unit, place)
+        new_unit = new_episode = changes(units, self._unit)
+        self._unit = units[-1].as_py()
+        if self._schema.episode is None:
+            return new_unit, new_unit, taken(units, np.flatnonzero(new_unit), self._schema.unit, place), None
+        episodes = ids_of(batch, self._schema.episode, place)
+        new_episode = new_unit | changes(episodes, self._episode)
+        self._episode = episodes[-1].as_py()
+        starts = np.flatnonzero(new_episode)
+        return (
+            new_unit,
+            new_episode,
+            taken(units, starts, self._schema.unit, place),
+            taken(episodes, starts, self._schema.episode, place),
+        )
+
+    def _ranks(
+        self, units: "pa.Array", episodes: "pa.Array | None", new_unit: Bool[np.ndarray, " E"]
+    ) -> UInt64[np.ndarray, " E"]:
+        """A pseudo-random number per beginning episode, from its ids."""
+        unit = hashes(units, self._salt)
+        rank = unit if episodes is None else ranks(unit, hashes(episodes, self._salt))
+        if not self._grouped:
+            self._units.add(unit[new_unit])
+            if episodes is not None:
+                self._episodes.add(rank)  # an episode is known by its unit and its id: units may number theirs alike
+        return rank
+
+    def _check_steps(
+        self, batch: "pa.RecordBatch", place: Place, new_episode: Bool[np.ndarray, " R"]
+    ) -> Int[np.ndarray, " R"]:
+        column = self._schema.step
+        steps = whole_numbers_of(batch, column, place)
+        refuse((steps < -_FAR) | (steps > _FAR), column, place, "is too large", "Count steps from 0.")
+        gap = np.diff(steps, prepend=self._step)
+        inside = ~new_episode
+        refuse(inside & (gap == 0), column, place, "has a step twice in one episode", "Keep one row per step.")
+        remedy = f"Steps of an episode follow each other; fill in the missing one. If it is further down: {_SORT}"
+        refuse(inside & (gap > 1), column, place, "skips a step", remedy)
+        refuse(inside & (gap < 0), column, place, "goes back within an episode", _SORT)
+        index = np.arange(len(steps))
+        position = index - np.maximum.accumulate(np.where(new_episode, index, -(self._position + 1)))
+        remedy = f"`horizon` is {self._bounds.horizon}. Cut the episode or give a larger `horizon`."
+        refuse(position >= self._bounds.horizon, column, place, "goes beyond the horizon", remedy)
+        self._step, self._position = int(steps[-1]), int(position[-1])
+        return steps
+
+    def _check_end(
+        self, batch: "pa.RecordBatch", place: Place, new_episode: Bool[np.ndarray, " R"]
+    ) -> Bool[np.ndarray, " R"] | None:
+        column = self._schema.terminated
+        if column is None:
+            return None
+        ended = given_numbers_of(batch, column, place)
+        if ended.dtype != bool:
+            numbers = whole_numbers(ended, column, place)
+            refuse((numbers < 0) | (numbers > 1), column, place, "is neither 0 nor 1", "Write true or false.")
+            ended = numbers == 1
+        before = np.concatenate([[self._ended], ended[:-1]])
+        remedy = "Mark the last row of an episode only, or give what follows an `episode` of its own."
+        refuse(before & ~new_episode, column, place, "was true one row earlier, and the episode goes on", remedy)
+        self._ended = bool(ended[-1])
+        return ended
+
+    def finish(self) -> None:
+        """After the last row: raises if a unit or an episode came back after another one."""
+        units, episodes = self._units.repeated(), self._episodes.repeated()
+        if not len(units) and not len(episodes):
+            return
+        # A fingerprint came twice: by chance, or because an id did. Look at those few ids again.
+        known: set[Any] = set()
+        self._unit = self._episode = None
+        parts = [part for part in ("unit", "episode") if part in self._schema.columns]
+        for batch, place in self._table.batches(parts):
+            new_unit, new_episode, ids, names = self._boundaries(batch, place)
+            starts = np.flatnonzero(new_episode)
+            unit = hashes(ids, self._salt)
+            for i in np.flatnonzero(new_unit[starts] & np.isin(fingerprint(unit), units)).tolist():
+                _refuse_known("a unit", (ids[i].as_py(),), known, self._schema.unit, place(int(starts[i])))
+            if names is None or self._schema.episode is None:
+                continue
+            rank = ranks(unit, hashes(names, self._salt))
+            for i in np.flatnonzero(np.isin(fingerprint(rank), episodes)).tolist():
+                both = (ids[i].as_py(), names[i].as_py())
+                _refuse_known("an episode", both, known, self._schema.episode, place(int(starts[i])))
+
+
+def _refuse_known(what: str, ids: tuple[Any, ...], known: set[Any], column: str, place: str) -> None:
+    if ids in known:
+        raise TableError(
+            f"Column `{column}`: at {place} {what} comes back after another one; its rows must be together. {_SORT}"
+        )
+    known.add(ids)

@@ -1,0 +1,110 @@
+"""Episodes laid end to end, and the counting of their transitions in memory that does not grow with the table."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from privrl.mdp.types import Transitions
+
+_PENDING = 2**15
+
+
+@dataclass(frozen=True, repr=False)
+class Block:
+    """Whole episodes laid end to end: `E` episodes, `R` rows. `unit` numbers the owners, in groups."""
+
+    unit: Int[np.ndarray, " E"]
+    lengths: Int[np.ndarray, " E"]
+    states: Int[np.ndarray, " R"]
+    actions: Int[np.ndarray, " R"]
+    rewards: Float[np.ndarray, " R"]
+    next_states: Int[np.ndarray, " R"]
+
+    @property
+    def steps(self) -> Int[np.ndarray, " R"]:
+        """The position of each row in its episode."""
+        starts = np.cumsum(self.lengths) - self.lengths
+        return np.arange(len(self.states)) - np.repeat(starts, self.lengths)
+
+    def slice(self, first: int, last: int) -> "Block":
+        """Episodes first, ..., last - 1, as views."""
+        ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lengths)])
+        rows, episodes = slice(ends[first], ends[last]), slice(first, last)
+        return Block(
+            self.unit[episodes],
+            self.lengths[episodes],
+            self.states[rows],
+            self.actions[rows],
+            self.rewards[rows],
+            self.next_states[rows],
+        )
+
+
+def following_states(states: Int[np.ndarray, " R"], lengths: Int[np.ndarray, " E"]) -> Int[np.ndarray, " R"]:
+    """The state of the next row of the same episode; -1 after the last."""
+    following = np.full(len(states), -1, states.dtype)
+    following[:-1] = states[1:]
+    following[np.cumsum(lengths) - 1] = -1
+    return following
+
+
+class TransitionCounter:
+    """Counts of distinct (step, state, action, next state), merged into a sorted table as blocks arrive.
+
+    A transition has the number ((h S + s) A + a)(S + 1) + s' + 1, with s' = -1 where the next state was not recorded.
+    A known transition is added in place. New ones wait until they are half as many as the known ones, so that each is
+    merged O(log) times; memory is that of the distinct rows plus a constant.
+    """
+
+    def __init__(self, num_states: int, num_actions: int) -> None:
+        self._S, self._A = num_states, num_actions
+        self._code = np.empty(0, np.int64)
+        self._count = np.empty(0, np.float64)
+        self._reward = np.empty(0, np.float64)
+        self._pending: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        self._waiting = 0
+
+    def add(self, block: Block) -> None:
+        code = block.steps.astype(np.int64)
+        code = (code * self._S + block.states) * self._A + block.actions
+        code = code * (self._S + 1) + block.next_states + 1
+        code, count, reward = _summed(code, np.ones(len(code)), block.rewards)
+        at = np.searchsorted(self._code, code)
+        known = at < len(self._code)
+        known[known] = self._code[at[known]] == code[known]
+        self._count[at[known]] += count[known]
+        self._reward[at[known]] += reward[known]
+        self._pending.append((code[~known], count[~known], reward[~known]))
+        self._waiting += int((~known).sum())
+        if self._waiting > max(_PENDING, len(self._code) // 2):
+            self._merge()
+
+    def _merge(self) -> None:
+        parts = [(self._code, self._count, self._reward), *self._pending]
+        self._pending, self._waiting = [], 0
+        code, count, reward = (np.concatenate(column) for column in zip(*parts, strict=True))
+        self._code, self._count, self._reward = _summed(code, count, reward)
+
+    def transitions(self) -> Transitions:
+        """The distinct rows so far, sorted by step, state, action and next state."""
+        self._merge()
+        rest, next_state = np.divmod(self._code, self._S + 1)
+        rest, action = np.divmod(rest, self._A)
+        step, state = np.divmod(rest, self._S)
+        return Transitions(
+            step=step.astype(np.int32),
+            state=state.astype(np.int32),
+            action=action.astype(np.int32),
+            next_state=(next_state - 1).astype(np.int32),
+            count=self._count,
+            reward=self._reward,
+        )
+
+
+def _summed(
+    code: Int[np.ndarray, " N"], count: Float[np.ndarray, " N"], reward: Float[np.ndarray, " N"]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    distinct, inverse = np.unique(code, return_inverse=True)
+    size = len(distinct)
+    return distinct, np.bincount(inverse, count, size), np.bincount(inverse, reward, size)

@@ -1,0 +1,163 @@
+"""An environment: a finite world with public features, a behaviour policy and exact answers."""
+
+from collections.abc import Hashable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Real
+
+from privrl.mdp.features import AbstractFeatures
+from privrl.mdp.multinomial import AnyKey
+from privrl.mdp.planning import occupancy, optimal_value, policy_value
+from privrl.mdp.simulation import flow, flow_transitions, rollout, sample_episodes
+from privrl.mdp.types import TabularMDP, TabularPolicy, Trajectory, Transitions
+
+_TOLERANCE = 1e-9
+
+
+class Env(eqx.Module):
+    """A finite world that can be walked through and evaluated exactly, inside `jit` and `vmap` too.
+
+    Arguments:
+        mdp: transitions, mean rewards in [0, 1], first state, horizon.
+        features: public features of (state, action), norm at most 1.
+        behaviour: action probabilities `[S, A]` of whoever collected offline data.
+        name, arguments, seed: how `make` builds this world again.
+        terminal: public set of states whose entry ends an episode; absorbing, without further reward.
+        arrival: where the reward is paid on entering a state, that payment per state. The mean reward of (s, a) is then
+            sum_s' P(s'|s,a) arrival(s'), and sampled rewards are the payments themselves.
+    """
+
+    mdp: TabularMDP
+    features: AbstractFeatures
+    behaviour: Float[Array, "S A"]
+    name: str = eqx.field(static=True)
+    arguments: tuple[tuple[str, Hashable], ...] = eqx.field(static=True, default=())
+    seed: int = eqx.field(static=True, default=0)
+    terminal: tuple[int, ...] = eqx.field(static=True, default=())
+    arrival: Float[Array, " S"] | None = None
+
+    def __check_init__(self) -> None:
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(self)):
+            return
+        P, r = np.asarray(self.mdp.transition), np.asarray(self.mdp.reward)
+        rows = {"transition": P, "initial": np.asarray(self.mdp.initial), "behaviour": np.asarray(self.behaviour)}
+        for what, p in rows.items():
+            if not (np.min(p) >= 0 and np.max(np.abs(p.sum(axis=-1) - 1)) <= _TOLERANCE):
+                raise ValueError(f"`{what}` of environment `{self.name}` has rows that are not probabilities.")
+        if not (np.min(r) >= 0 and np.max(r) <= 1 + _TOLERANCE):
+            raise ValueError(
+                f"Rewards of environment `{self.name}` lie in [{np.min(r):.6g}, {np.max(r):.6g}]; sensitivities assume "
+                "[0, 1]. Rescale them with a public map."
+            )
+        if (self.features.num_states, self.features.num_actions) != P.shape[1:3]:
+            raise ValueError(
+                f"`features` of environment `{self.name}` are for {self.features.num_states} states and "
+                f"{self.features.num_actions} actions; the world has {P.shape[1]} and {P.shape[2]}."
+            )
+        ends = list(self.terminal)
+        if np.any(r[:, ends] > 0) or np.any(np.delete(P[:, ends], ends, axis=-1) > 0):
+            raise ValueError(f"`terminal` states of environment `{self.name}` must be absorbing and pay nothing.")
+        if self.arrival is not None:
+            paid = P @ np.asarray(self.arrival)
+            paid[:, ends] = 0.0
+            if np.max(np.abs(paid - r)) > _TOLERANCE:
+                raise ValueError(f"`arrival` and `mdp.reward` of environment `{self.name}` disagree.")
+
+    @property
+    def horizon(self) -> int:
+        return self.mdp.horizon
+
+    @property
+    def num_states(self) -> int:
+        return self.mdp.num_states
+
+    @property
+    def num_actions(self) -> int:
+        return self.mdp.num_actions
+
+    @property
+    def stationary(self) -> bool:
+        """Whether all steps share one kernel (and one reward table)."""
+        return self.mdp.transition.shape[0] == 1
+
+    @property
+    def rewards(self) -> Float[Array, "G S A"]:
+        """The mean rewards, one stage or H of them."""
+        return self.mdp.reward
+
+    @property
+    def optimal_value(self) -> Float[Array, ""]:
+        """The largest expected return."""
+        return optimal_value(self.mdp)
+
+    def value(self, policy: TabularPolicy) -> Float[Array, ""]:
+        """A policy's expected return, exactly."""
+        return policy_value(self.mdp, policy)
+
+    def regret(self, policy: TabularPolicy) -> Float[Array, ""]:
+        """What one episode of the policy loses in expectation, exactly."""
+        return self.optimal_value - self.value(policy)
+
+    def occupancy(self, policy: TabularPolicy) -> Float[Array, "H S A"]:
+        """Probability of (state, action) at each step."""
+        return occupancy(self.mdp, policy)
+
+    def rollout(self, policy: TabularPolicy, key: AnyKey) -> Trajectory:
+        """One episode; `vmap` it over keys."""
+        return rollout(self.mdp, policy, key, terminal=self.terminal, arrival=self.arrival)
+
+    def flow(self, policy: TabularPolicy, episodes: int | Real[Array, ""], key: AnyKey) -> Float[Array, "H S A S"]:
+        """Counts of (step, state, action, next state) over a block of episodes; a long block costs no more."""
+        return flow(self.mdp, policy, episodes, key)
+
+    def transitions(self, counts: Float[Array, "H S A S"]) -> Transitions:
+        """The counts of a `flow` as rows."""
+        return flow_transitions(self.mdp, counts, terminal=self.terminal, arrival=self.arrival)
+
+    def sample(self, policy: TabularPolicy, episodes: int, key: AnyKey) -> Trajectory:
+        """Very many whole episodes, drawn on the host (not inside `jit`): offline data."""
+        return sample_episodes(self.mdp, policy, episodes, key, terminal=self.terminal, arrival=self.arrival)
+
+    def _every_step(self, probabilities: Float[Array, "S A"]) -> TabularPolicy:
+        return TabularPolicy(jnp.broadcast_to(probabilities, (self.horizon, self.num_states, self.num_actions)))
+
+    def behaviour_policy(self) -> TabularPolicy:
+        """Whoever collected the offline data."""
+        return self._every_step(self.behaviour)
+
+    def mode_policy(self) -> TabularPolicy:
+        """The behaviour's most frequent action, the first of them in a tie.
+
+        Where every action is as frequent as any other nothing is most frequent, and the behaviour is kept.
+        """
+        first = jax.nn.one_hot(self.behaviour.argmax(axis=-1), self.num_actions, dtype=float)
+        flat = jnp.ptp(self.behaviour, axis=-1, keepdims=True) <= _TOLERANCE
+        return self._every_step(jnp.where(flat, self.behaviour, first))
+
+    def myopic_policy(self) -> TabularPolicy:
+        """Greedy on the mean rewards of the step at hand, ties shared: needs no data where rewards are known.
+
+        Where rewards are paid on arrival their means contain the kernel, so this is then no data-free baseline.
+        """
+        return TabularPolicy.greedy(
+            jnp.broadcast_to(self.mdp.reward, (self.horizon, self.num_states, self.num_actions))
+        )
+
+    def uniform_policy(self) -> TabularPolicy:
+        """Every action alike."""
+        return TabularPolicy.uniform(self.horizon, self.num_states, self.num_actions)
+
+
+def uniform_behaviour(num_states: int, num_actions: int) -> Float[Array, "S A"]:
+    """The behaviour policy of worlds that come without one."""
+    return jnp.full((num_states, num_actions), 1.0 / num_actions)
+
+
+def at_least(name: str, value: int, low: int) -> int:
+    """`value`, or an error that says what is allowed."""
+    if value < low:
+        raise ValueError(f"`{name}` is {value}; it must be at least {low}.")
+    return value

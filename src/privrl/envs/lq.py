@@ -1,0 +1,147 @@
+"""Linear quadratic worlds: three small systems, and a model of overnight insulin.
+
+Regret is measured in J(policy) - J*, exactly, by the Lyapunov recursion of the policy played; `value` is minus the
+expected cost, so that larger is better as in every other world. The natural unit of a total regret R(K) is
+K (J_zero - J*): 1 is doing nothing, 0 the optimum.
+"""
+
+from collections.abc import Hashable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from privrl.mdp.lq import LinearPolicy, LQSystem, LQTask, LQTrajectory
+from privrl.mdp.multinomial import AnyKey
+
+
+class LQEnv(eqx.Module):
+    """A linear system that can be simulated and evaluated exactly, inside `jit` and `vmap` too.
+
+    Arguments:
+        system: dynamics, and the public task.
+        name, arguments, seed: how `make` builds this world again.
+    """
+
+    system: LQSystem
+    name: str = eqx.field(static=True)
+    arguments: tuple[tuple[str, Hashable], ...] = eqx.field(static=True, default=())
+    seed: int = eqx.field(static=True, default=0)
+
+    def __check_init__(self) -> None:
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(self)):
+            return
+        task = self.system.task
+        for what, cost in {"state_cost": task.state_cost, "input_cost": task.input_cost}.items():
+            if not np.linalg.eigvalsh(np.asarray(cost)).min() > 0:
+                raise ValueError(f"`{what}` of environment `{self.name}` must be positive definite.")
+        size = float(jnp.linalg.norm(self.system.parameters))
+        if size > float(task.parameter_radius):
+            raise ValueError(
+                f"The parameters of environment `{self.name}` have Frobenius norm {size:.4g}, above the public "
+                f"`parameter_radius` {float(task.parameter_radius):.4g}. Raise that radius."
+            )
+
+    @property
+    def task(self) -> LQTask:
+        """What is public about this world."""
+        return self.system.task
+
+    @property
+    def horizon(self) -> int:
+        return self.system.task.horizon
+
+    @property
+    def optimal_value(self) -> Float[Array, ""]:
+        """Minus the smallest expected cost."""
+        return -self.system.optimal_cost()
+
+    def value(self, policy: LinearPolicy) -> Float[Array, ""]:
+        """Minus a policy's expected cost, its exploration included, exactly."""
+        return -self.system.cost(policy)
+
+    def regret(self, policy: LinearPolicy) -> Float[Array, ""]:
+        """What one episode of the policy loses in expectation, exactly."""
+        return self.optimal_value - self.value(policy)
+
+    def rollout(self, policy: LinearPolicy, key: AnyKey) -> LQTrajectory:
+        """One episode; `vmap` it over keys."""
+        return self.system.rollout(policy, key)
+
+    def optimal_policy(self) -> LinearPolicy:
+        """The best policy of all."""
+        return self.system.optimal_policy()
+
+    def zero_policy(self) -> LinearPolicy:
+        """Never does anything: what every learner here is compared with."""
+        return LinearPolicy.zero(self.horizon, self.task.state_dim, self.task.input_dim)
+
+
+def _world(
+    name: str,
+    A: list[list[float]],
+    B: list[list[float]],
+    state_cost: list[float],
+    input_cost: list[float],
+    horizon: int,
+    **radii: Any,
+) -> LQEnv:
+    if horizon < 1:
+        raise ValueError(f"`horizon` is {horizon}; it must be at least 1.")
+    task = LQTask(jnp.diag(jnp.array(state_cost)), jnp.diag(jnp.array(input_cost)), horizon, **radii)
+    system = LQSystem(jnp.array(A), jnp.array(B), task)
+    return LQEnv(system, name, (("horizon", horizon),))
+
+
+def LQScalar(horizon: int = 5) -> LQEnv:
+    """A number that decays by itself and can be pushed.
+
+    Arguments:
+        horizon: steps per episode.
+    """
+    return _world("lq-scalar", [[0.8]], [[0.5]], [1.0], [2.3], horizon, gain_bound=0.3)
+
+
+def LQ2D(horizon: int = 5) -> LQEnv:
+    """Two coupled numbers and one input.
+
+    Arguments:
+        horizon: steps per episode.
+    """
+    A = [[0.70, 0.15], [0.0, 0.55]]
+    return _world("lq-2d", A, [[0.20], [0.35]], [1.0, 1.0], [0.65], horizon, gain_bound=0.5)
+
+
+def LQ4D(horizon: int = 5) -> LQEnv:
+    """Four numbers in a chain and two inputs.
+
+    Arguments:
+        horizon: steps per episode.
+    """
+    A = [[0.78, 0.05, 0.0, 0.0], [0.0, 0.3, 0.05, 0.0], [0.0, 0.0, 0.2, 0.05], [0.0, 0.0, 0.0, 0.1]]
+    B = [[0.35, 0.0], [0.0, 0.25], [0.1, 0.0], [0.0, 0.1]]
+    return _world("lq-4d", A, B, [1.0] * 4, [1.15] * 2, horizon, gain_bound=0.4)
+
+
+def Glucose(horizon: int = 8) -> LQEnv:
+    """Basal insulin overnight, as a linear model: a demonstration, not medical advice.
+
+    One person is one night of hourly steps. The state is g = (glucose - basal)/100 mg/dl and 1.5 times the insulin on
+    board v, the input u = (insulin - basal)/(2 U/h):
+
+        g' = .800 g - .419 v - .022 u        v' = .85 v + .4 u
+
+    fitted to the ten adults of the UVa/Padova parameters in `simglucose`. Nobody should be dosed with this model. The
+    best gains have norm .98, above the public bound .6, so no admissible policy reaches regret 0.
+
+    Arguments:
+        horizon: hours of a night.
+    """
+    scale = 1.5
+    A = [[0.800, -0.419 / scale], [0.0, 0.85]]
+    B = [[-0.022], [0.4 * scale]]
+    radii = {"gain_bound": 0.6, "parameter_radius": 1.5, "noise_radius": 0.08, "first_radius": 0.5}
+    return _world("glucose", A, B, [1.0, 0.05], [0.35], horizon, **radii)

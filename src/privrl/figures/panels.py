@@ -1,0 +1,143 @@
+"""From finished cells to a plot: which cells make a line, against what, in which unit."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from privrl.figures.cell import Cell, Measured
+from privrl.figures.claims import Results
+from privrl.figures.plots import Line, LinesPanel, lines_figure
+
+X = Literal["people", "epsilon", "rho"]
+Y = Literal["regret", "share", "suboptimality", "value"]
+_YLABELS = {
+    "regret": "cumulative regret",
+    "share": "loss over that of {nothing}",
+    "suboptimality": "suboptimality of the learned policy",
+    "value": "value of the learned policy",
+}
+_NAMES = {
+    "uniform": "random actions",
+    "myopic": "myopic, needs no data",
+    "left": "always left",
+    "mode": "most frequent action",
+    "behaviour": "behaviour",
+    "zero": "doing nothing",
+    "optimal": "optimal",
+}
+_XLABELS = {
+    "people": "people",
+    "epsilon": "epsilon (more privacy to the left)",
+    "rho": "rho (more privacy to the left)",
+}
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line: the whole curve of one cell, or the ends of several cells against x.
+
+    With `flat` the end of one cell is drawn as a level: a version that has no budget to vary.
+    `look` numbers its colour, dashes and marker; the same look means the same method in every figure of a paper.
+    """
+
+    label: str
+    cells: tuple[Cell, ...]
+    look: int
+    flat: bool = False
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One pair of axes. `levels` names the data-free policies that are drawn for comparison."""
+
+    title: str
+    series: tuple[Series, ...]
+    x: X = "people"
+    y: Y = "share"
+    xlabel: str = ""
+    ylabel: str = ""
+    levels: tuple[str, ...] = ("uniform",)
+    log_x: bool = False
+    log_y: bool = False
+
+
+def draw(panels: Sequence[Panel], results: Results) -> Any:
+    """The figure, from the cells that there are; a panel without any is left out."""
+    drawn = [panel for panel in panels if any(cell in results for series in panel.series for cell in series.cells)]
+    return lines_figure([_panel(panel, results) for panel in drawn])
+
+
+def _panel(panel: Panel, results: Results) -> LinesPanel:
+    lines = [line for series in panel.series if (line := _line(panel, series, results)) is not None]
+    spread = [x for line in lines for x in line.x]
+    left, right = min(spread), max(spread)
+    lines = [_across(line, left, right) if not line.x else line for line in lines]
+    for found in [m for series in panel.series for cell in series.cells if (m := results.get(cell)) is not None][:1]:
+        for name in panel.levels:
+            if name in found.levels:
+                lines.append(_level(panel, name, found, left, right))
+        nothing = "doing nothing" if "zero" in found.levels else "the uniform policy"
+    return LinesPanel(
+        title=panel.title,
+        xlabel=panel.xlabel or _XLABELS[panel.x],
+        ylabel=panel.ylabel or _YLABELS[panel.y].format(nothing=nothing),
+        lines=tuple(lines),
+        log_x=panel.log_x,
+        log_y=panel.log_y,
+    )
+
+
+def _line(panel: Panel, series: Series, results: Results) -> Line | None:
+    found = [(cell, results[cell]) for cell in series.cells if cell in results]
+    if not found:
+        return None
+    if series.flat:
+        end = _in_unit(panel.y, found[0][1])[:, -1]
+        mean, error = end.mean(), _interval(end[:, None])[0]
+        return Line(series.label, (), (mean, mean), (error, error), series.look)
+    if len(series.cells) == 1 and found[0][1].at.size > 1:
+        values, at = _in_unit(panel.y, found[0][1]), found[0][1].at
+        return Line(series.label, tuple(at.tolist()), tuple(values.mean(axis=0)), tuple(_interval(values)), series.look)
+    x = tuple(float(getattr(cell, panel.x)) for cell, _ in found)
+    ends = [_in_unit(panel.y, measured)[:, -1:] for _, measured in found]
+    means, errors = (float(end.mean()) for end in ends), (float(_interval(end)[0]) for end in ends)
+    return Line(series.label, x, tuple(means), tuple(errors), series.look, markers=True)
+
+
+def _across(line: Line, left: float, right: float) -> Line:
+    """A level, drawn from side to side."""
+    return Line(line.label, (left, right), line.y, line.error, line.look)
+
+
+def _level(panel: Panel, name: str, found: Measured, left: float, right: float) -> Line:
+    """A policy that never learns: level in most units, a straight line from 0 in cumulative regret."""
+    each = found.levels[name]
+    if panel.y == "regret":
+        xs = np.geomspace(left, right, 50) if panel.log_x else np.array([left, right])
+        return Line(_NAMES[name], tuple(xs.tolist()), tuple((each * xs).tolist()), None, None)
+    unit = found.levels["zero" if "zero" in found.levels else "uniform"]
+    height = {
+        "share": each / unit,
+        "suboptimality": each,
+        "value": found.levels["optimal"] - (0.0 if name == "optimal" else each),
+    }[panel.y]
+    return Line(_NAMES[name], (left, right), (height, height), None, None)
+
+
+def _in_unit(y: Y, found: Measured) -> Float[np.ndarray, "seeds n"]:
+    if y == "share":
+        return found.shares
+    return found.levels["optimal"] - found.values if y == "value" else found.values
+
+
+def _interval(values: Float[np.ndarray, "seeds n"]) -> Float[np.ndarray, " n"]:
+    """Half the width of a 95 % interval of the mean over repetitions, by Student's t."""
+    from scipy.special import stdtrit
+
+    seeds = values.shape[0]
+    if seeds == 1:
+        return np.zeros(values.shape[1])
+    return stdtrit(seeds - 1, 0.975) * values.std(axis=0, ddof=1) / np.sqrt(seeds)

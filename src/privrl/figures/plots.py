@@ -1,0 +1,299 @@
+"""One look for all plots, drawn without a screen: for pages as SVG, and for files.
+
+Colours are those of Okabe and Ito, which colour-blind readers can tell apart; lines also differ in their dashes and
+markers, and carry their names at their ends instead of in a legend. Figures are matplotlib's, which is imported only
+when one is drawn.
+"""
+
+import io
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from privrl.figures.numbers import mean_and_error
+
+BLACK, BLUE, ORANGE, GREEN, VERMILLION, PURPLE = "#000000", "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7"
+SKY, GREY = "#56B4E9", "#6E6E6E"
+FONT = 9.5
+_GAP = 0.068  # between two names at the ends of lines, as a share of the height
+_LINES: tuple[tuple[str, Any], ...] = (
+    (GREEN, "-"),
+    (PURPLE, (0, (6, 2))),
+    (ORANGE, (0, (3, 2))),
+    (BLACK, (0, (1, 1.5))),
+    (VERMILLION, (0, (5, 1, 1, 1))),
+)
+# Colour, dashes and marker of a method in a figure; the number of a look is the same method in all figures of a paper.
+_LOOKS: tuple[tuple[str, Any, str], ...] = (
+    (VERMILLION, "-", "o"),
+    (ORANGE, (0, (5, 1.5)), "s"),
+    (PURPLE, (0, (3, 1, 1, 1)), "^"),
+    (BLUE, "-", "D"),
+    (SKY, (0, (4, 1.5)), "v"),
+    (GREEN, (0, (6, 1, 1, 1, 1, 1)), "P"),
+    (BLACK, (0, (1.5, 1)), "X"),
+)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line with the half-width of its band, or none; without a `look` it is a policy that never learns."""
+
+    label: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    error: tuple[float, ...] | None
+    look: int | None
+    markers: bool = False
+
+
+@dataclass(frozen=True)
+class LinesPanel:
+    """One pair of axes with lines that are named at their right ends."""
+
+    title: str
+    xlabel: str
+    ylabel: str
+    lines: tuple[Line, ...]
+    log_x: bool = False
+    log_y: bool = False
+
+
+def new_figure(height: float, width: float = 4.0) -> tuple[Any, Any]:
+    """A small figure: narrow enough that its text stays readable on a phone."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.add_subplot()
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=9.5)
+    return figure, axes
+
+
+def to_svg(figure: Any, description: str) -> str:
+    """The figure as an `<svg>` element that reaches for nothing outside itself."""
+    import matplotlib
+
+    text = io.StringIO()
+    with matplotlib.rc_context({"svg.hashsalt": description, "svg.fonttype": "path"}):
+        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+    svg = text.getvalue()
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    svg = re.sub(r' (width|height)="[\d.]+pt"', "", svg, count=2)  # the page decides how large it is
+    return svg.replace("<svg", f'<svg role="img" aria-label="{description}"', 1)
+
+
+def values_figure(
+    private: Mapping[float, Sequence[float]], chosen: float, lines: Mapping[str, float], ylabel: str
+) -> Any:
+    """Value against epsilon, with standard errors, between labelled levels."""
+    figure, axes = new_figure(3.5)
+    epsilons = sorted(private)
+    points = [mean_and_error(private[epsilon]) for epsilon in epsilons]
+    axes.errorbar(
+        epsilons,
+        [mean for mean, _ in points],
+        [2 * (error or 0.0) for _, error in points],
+        color=BLUE,
+        marker="o",
+        capsize=4,
+        linewidth=2,
+        zorder=3,
+    )
+    axes.plot([chosen], [mean_and_error(private[chosen])[0]], "o", ms=11, mfc="none", mec=BLUE, zorder=4)
+    axes.set_xscale("log")
+    axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
+    axes.minorticks_off()
+    axes.set_xlabel("epsilon (more privacy to the left)")
+    axes.set_ylabel(ylabel)
+    left, right = epsilons[0] / 1.6, epsilons[-1] * 1.6
+    axes.set_xlim(left, right)
+    levels = list(lines.values())
+    low, high = min([*levels, *(m for m, _ in points)]), max(levels)
+    margin = 0.08 * (high - low or 1.0)
+    axes.set_ylim(low - margin, high + margin)
+    places = spread(levels, 0.08 * (high - low + 2 * margin))
+    for (name, level), place, (colour, dashes) in zip(lines.items(), places, _cycle(len(lines)), strict=True):
+        axes.axhline(level, color=colour, linestyle=dashes, linewidth=1.4, zorder=1)
+        axes.annotate(
+            f"{name} {level:.3f}",
+            (1.0, level),
+            (1.03, place),
+            xycoords=("axes fraction", "data"),
+            textcoords=("axes fraction", "data"),
+            va="center",
+            fontsize=9.5,
+            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.8, "shrinkA": 0, "shrinkB": 0},
+        )
+    return figure
+
+
+def shares_figure(parts: Mapping[str, float]) -> Any:
+    """How much of the budget each release was given, as bars."""
+    figure, axes = new_figure(0.7 + 0.42 * len(parts))
+    names = list(parts)[::-1]
+    bars = axes.barh(names, [100 * parts[name] for name in names], color=BLUE, height=0.6)
+    axes.bar_label(bars, fmt="%.0f %%", padding=4, fontsize=9)
+    axes.set_xlim(0, 112)
+    axes.set_xticks([0, 25, 50, 75, 100])
+    axes.set_xlabel("percent of the privacy budget")
+    return figure
+
+
+def regret_figure(curve: Mapping[str, Sequence[Any]], reference: Mapping[str, float], title: str) -> Any:
+    """Cumulative regret with a band of two standard errors, and straight lines for policies that never learn."""
+    figure, axes = new_figure(3.4)
+    episodes, mean = curve["episodes"], curve["mean"]
+    error = [2 * (e or 0.0) for e in curve["se"]]
+    axes.fill_between(
+        episodes,
+        [m - e for m, e in zip(mean, error, strict=True)],
+        [m + e for m, e in zip(mean, error, strict=True)],
+        color=BLUE,
+        alpha=0.25,
+        linewidth=0,
+    )
+    axes.plot(episodes, mean, color=BLUE, linewidth=2, label="learner")
+    for (name, total), (colour, dashes) in zip(reference.items(), _cycle(len(reference)), strict=True):
+        axes.plot([0, episodes[-1]], [0, total], color=colour, linestyle=dashes, linewidth=1.4, label=name)
+    axes.set_xlabel("episodes")
+    axes.set_ylabel("cumulative regret")
+    axes.set_title(title, fontsize=10)
+    axes.legend(fontsize=9, frameon=False)
+    return figure
+
+
+def lines_figure(panels: Sequence[LinesPanel]) -> Any:
+    """Panels side by side; bands are intervals, grey dotted lines are policies that never learn."""
+    from matplotlib.figure import Figure
+
+    longest = max(len(line.label) for panel in panels for line in panel.lines)
+    figure = Figure(figsize=((4.1 + 0.077 * longest) * len(panels), 3.7), layout="constrained")
+    for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.tick_params(labelsize=FONT)
+        axes.set_title(panel.title, fontsize=FONT, loc="left")
+        axes.set_xlabel(panel.xlabel, fontsize=FONT)
+        axes.set_ylabel(panel.ylabel, fontsize=FONT)
+        _set_scales(axes, panel)
+        for line in panel.lines:
+            _draw_line(axes, line, axes.get_ylim()[0])
+        _name_ends(axes, panel)
+    return figure
+
+
+def _set_scales(axes: Any, panel: LinesPanel) -> None:
+    """Limits that hold every line, with a margin that is the same share of the axis on both kinds of scale."""
+    xs = [x for line in panel.lines for x in line.x]
+    tops = [y + e for line in panel.lines for y, e in zip(line.y, line.error or [0.0] * len(line.y), strict=True)]
+    ys = [y for line in panel.lines for y in line.y]
+    if panel.log_y:
+        axes.set_yscale("log")
+        positive = [y for y in ys if y > 0]
+        low, high = min(positive), max(tops)
+        low = max(low, high * 1e-5)  # what is smaller is drawn at the bottom
+        room = (high / low) ** 0.06 if high > low else 2.0
+        axes.set_ylim(low / room, high * room)
+        _plain_ticks(axes.yaxis, math.log10(high / low))
+    else:
+        bottoms = [
+            y - e for line in panel.lines for y, e in zip(line.y, line.error or [0.0] * len(line.y), strict=True)
+        ]
+        low, high = min([*bottoms, 0.0] if min(ys) < 0.3 * max(ys) else bottoms), max(tops)
+        room = 0.05 * (high - low or 1.0)
+        axes.set_ylim(low if low == 0 else low - room, high + room)
+    left, right = min(xs), max(xs)
+    if left == right:  # a single point
+        left, right = left / 2, right * 2
+    marked = sorted({x for line in panel.lines if line.markers for x in line.x})
+    if panel.log_x:
+        axes.set_xscale("log")
+        if marked:
+            axes.set_xticks(marked, [f"{x:,g}" if x < 1e4 else f"{x:,.0f}" for x in marked])
+            axes.minorticks_off()
+            axes.set_xlim(left / 1.15, right * 1.15)
+        else:
+            axes.set_xlim(left, right)
+            _plain_ticks(axes.xaxis, math.log10(right / left))
+    else:
+        axes.set_xlim(left if marked else 0.0, right)
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+        axes.locator_params(axis="x", nbins=5)
+
+
+def _plain_ticks(axis: Any, decades: float) -> None:
+    """Numbers such as 0.02 and 5,000 on a logarithmic axis; more of them where it is short."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if decades < 2 else (1.0,)))
+    axis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:g}")
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _draw_line(axes: Any, line: Line, floor: float) -> None:
+    y = [max(value, floor) for value in line.y] if axes.get_yscale() == "log" else list(line.y)
+    if line.look is None:
+        axes.plot(line.x, y, color=GREY, linestyle=(0, (1, 2)), linewidth=1.3, zorder=1)
+        return
+    colour, dashes, marker = _LOOKS[line.look % len(_LOOKS)]
+    low = [max(value - error, floor) for value, error in zip(y, line.error or [0.0] * len(y), strict=True)]
+    high = [value + error for value, error in zip(y, line.error or [0.0] * len(y), strict=True)]
+    if line.markers:
+        bars = [[v - b for v, b in zip(y, low, strict=True)], [t - v for v, t in zip(y, high, strict=True)]]
+        style = {"marker": marker, "markersize": 5, "capsize": 3, "elinewidth": 1.1}
+        axes.errorbar(line.x, y, bars, color=colour, linestyle=dashes, linewidth=1.6, zorder=3, clip_on=False, **style)
+        return
+    axes.fill_between(line.x, low, high, color=colour, alpha=0.2, linewidth=0, zorder=2)
+    axes.plot(line.x, y, color=colour, linestyle=dashes, linewidth=1.8, zorder=3)
+
+
+def _name_ends(axes: Any, panel: LinesPanel) -> None:
+    """The name of every line beside its end, moved apart where ends are close, with a thin line from end to name."""
+
+    def share(value: float, limits: tuple[float, float], log: bool) -> float:
+        low, high = limits
+        if log:
+            return math.log(max(value, low) / low) / math.log(high / low)
+        return (value - low) / (high - low)
+
+    last = [max(range(len(line.x)), key=lambda i, line=line: line.x[i]) for line in panel.lines]  # type: ignore[misc]
+    xs = [share(line.x[i], axes.get_xlim(), panel.log_x) for line, i in zip(panel.lines, last, strict=True)]
+    ys = [share(line.y[i], axes.get_ylim(), panel.log_y) for line, i in zip(panel.lines, last, strict=True)]
+    for line, x, y, place in zip(panel.lines, xs, ys, _inside(spread(ys, _GAP), _GAP), strict=True):
+        colour = GREY if line.look is None else _LOOKS[line.look % len(_LOOKS)][0]
+        steps = ([x, 1.015, 1.045], [y, y, place])
+        axes.plot(*steps, color=colour, linewidth=0.9, transform=axes.transAxes, clip_on=False, zorder=1)
+        style = {"fontsize": FONT, "color": GREY if line.look is None else BLACK}
+        axes.text(1.055, place, line.label, transform=axes.transAxes, va="center_baseline", **style)
+
+
+def _inside(places: Sequence[float], gap: float) -> list[float]:
+    """The places, those above or below the axes moved inside and their neighbours out of the way."""
+    inside = list(places)
+    order = sorted(range(len(places)), key=lambda i: places[i])
+    for beyond, step, sequence in ((0.975, -gap, order[::-1]), (0.01, gap, order)):
+        limit = beyond
+        for i in sequence:
+            inside[i] = min(inside[i], limit) if step < 0 else max(inside[i], limit)
+            limit = inside[i] + step
+    return inside
+
+
+def spread(levels: Sequence[float], gap: float) -> list[float]:
+    """Places for labels near their levels, in the same order and at least `gap` apart."""
+    order = sorted(range(len(levels)), key=lambda i: levels[i])
+    clusters: list[list[float]] = []  # [centre, number of labels]
+    for i in order:
+        clusters.append([levels[i], 1])
+        while len(clusters) > 1 and clusters[-1][0] - clusters[-2][0] < gap * (clusters[-1][1] + clusters[-2][1]) / 2:
+            centre, count = clusters.pop()
+            before, others = clusters.pop()
+            clusters.append([(centre * count + before * others) / (count + others), count + others])
+    places = [centre + gap * (k - (count - 1) / 2) for centre, count in clusters for k in range(int(count))]
+    return [place for _, place in sorted(zip(order, places, strict=True))]
+
+
+def _cycle(count: int) -> list[tuple[str, Any]]:
+    return [_LINES[i % len(_LINES)] for i in range(count)]

@@ -1,0 +1,182 @@
+"""qiao-wang, Figure 1: suboptimality on the synthetic linear MDP against the number of episodes, (a) of several
+algorithms and (b) of DP-VAPVI for several budgets.
+
+The text gives H = 20, K from 5 to 1,000, no split of the data and 5 repetitions, but no budget. We take rho = 1 in (a),
+instance 0 of the world for (a) and 1 for (b), and go on to K = 20,000 in (a), to see where things tend.
+"""
+
+from privrl.figures.cell import Cell
+from privrl.figures.claims import Claim, all_of
+from privrl.figures.figure import Figure
+from privrl.figures.panels import Panel, Series
+from privrl.figures.rules import close, falling, mostly_smaller, smaller, vanishing_cost
+from privrl.figures.verdict import Reference
+
+_PEOPLE = (5, 30, 100, 300, 1_000)
+_BEYOND = (5_000, 20_000)
+_RHOS = (0.1, 1.0, 5.0, 25.0)
+_SPEC = "our first measurements, offline"
+_UNIFORM = 4.94  # what the uniform policy lost on the instance of the earlier measurement
+_OTHER_INSTANCE = "then on another instance of the world"
+
+
+def _cell(recipe: str, people: int, rho: float | None = None, instance: int = 0) -> Cell:
+    return Cell(recipe, "synthetic-linear", people=people, seeds=10, rho=rho, env_seed=instance)
+
+
+def _table(recipe: str, rho: float | None = None, sizes: tuple[int, ...] = _PEOPLE + _BEYOND) -> tuple[Cell, ...]:
+    return tuple(_cell(recipe, people, rho) for people in sizes)
+
+
+_PEVI, _VAPVI = _table("pevi"), _table("vapvi")
+_PUBLISHED, _PRACTICAL = _table("dp-vapvi@paper", 1.0), _table("dp-vapvi", 1.0)
+_PRIVATE_PEVI = _table("dp-pevi", 1.0)
+_LAST = _PEOPLE.index(1_000)  # the last of the paper's own sizes
+
+_BUDGETS = {rho: tuple(_cell("dp-vapvi@paper", k, rho, instance=1) for k in _PEOPLE) for rho in _RHOS}
+_OURS = tuple(_cell("dp-vapvi", _PEOPLE[-1], rho, instance=1) for rho in _RHOS)
+_VAPVI_B = tuple(_cell("vapvi", k, instance=1) for k in _PEOPLE)
+
+_NOTES = (
+    "The paper's text gives no budget and no instance of the world.",
+    "Features are divided by sqrt 7, so that their norm is at most 1 as the sensitivities assume. Bonus constants are "
+    "practical: the constants of the theorem are infinite in this world (kappa = 0).",
+    "Ties are shared evenly: where all values are clipped to 0, the policy is the uniform one and not action 0.",
+    "`dp-vapvi@paper` has the printed noise; the printed Gram noise costs 2 rho_0 when a person is replaced. "
+    "The exact epsilon is in the table of runs.",
+)
+
+FIG1A = Figure(
+    name="qiao-wang-fig1a",
+    paper="qiao-wang",
+    title="suboptimality of PEVI, VAPVI and DP-VAPVI",
+    summary="Offline learning on the synthetic linear MDP against the number of episodes, at rho = 1.",
+    cells=(*_PEVI, *_VAPVI, *_PUBLISHED, *_PRACTICAL, *_PRIVATE_PEVI),
+    smoke=(_VAPVI[0], _VAPVI[_LAST], _PUBLISHED[0], _PUBLISHED[_LAST]),
+    panels=(
+        Panel(
+            "synthetic-linear, H = 20, rho 1 (the paper's figure ends at 1,000)",
+            (
+                Series("DP-VAPVI as published", _PUBLISHED, 0),
+                Series("ours: dp-vapvi", _PRACTICAL, 3),
+                Series("ours: dp-pevi", _PRIVATE_PEVI, 4),
+                Series("PEVI, no privacy", _PEVI, 5),
+                Series("VAPVI, no privacy", _VAPVI, 6),
+            ),
+            y="suboptimality",
+            levels=("uniform",),
+            log_x=True,
+            log_y=True,
+        ),
+    ),
+    claims=(
+        Claim(
+            "DP-VAPVI performs worse than VAPVI (K = 1,000).",
+            smaller(_VAPVI[_LAST], _PUBLISHED[_LAST]),
+            "reproduced",
+            _SPEC,
+        ),
+        Claim(
+            "It is only slightly worse (K = 1,000).",
+            close(_PUBLISHED[_LAST], _VAPVI[_LAST], 0.1),
+            "not reproduced",
+            _SPEC,
+        ),
+        Claim(
+            "As the data set grows, its performance converges to that of VAPVI.",
+            all_of(falling(_PUBLISHED[: _LAST + 1]), close(_PUBLISHED[_LAST], _VAPVI[_LAST], 0.02)),
+            "not reproduced",
+            _SPEC,
+        ),
+        Claim(
+            "The cost of privacy is of lower order in the number of episodes (100 to 1,000).",
+            vanishing_cost((_PUBLISHED[2], _PUBLISHED[_LAST]), (_VAPVI[2], _VAPVI[_LAST])),
+            "not reproduced",
+            _SPEC,
+        ),
+        Claim(
+            "In most cases DP-VAPVI still outperforms PEVI, which has no privacy.",
+            mostly_smaller(tuple(zip(_PUBLISHED[: _LAST + 1], _PEVI[: _LAST + 1], strict=True))),
+            "not reproduced",
+            _SPEC,
+        ),
+        Claim(
+            "(ours) Calibrated to the span of the value function, DP-VAPVI does converge, by K = 20,000.",
+            close(_PRACTICAL[-1], _VAPVI[-1], 0.02),
+            "reproduced",
+            _SPEC,
+        ),
+    ),
+    references=tuple(
+        Reference(cell, loss / _UNIFORM, None, _SPEC, "share", _OTHER_INSTANCE)
+        for cells, losses in (
+            (_PUBLISHED, {2: 4.79, 4: 3.69, 5: 3.12, 6: 2.93}),
+            (_PRACTICAL, {2: 4.48, 4: 1.49, 5: 0.24, 6: 0.02}),
+            (_VAPVI, {2: 0.26, 4: 0.01}),
+            (_PEVI, {2: 0.20, 4: 0.01}),
+        )
+        for i, loss in losses.items()
+        for cell in (cells[i],)
+    ),
+    notes=_NOTES,
+)
+
+FIG1B = Figure(
+    name="qiao-wang-fig1b",
+    paper="qiao-wang",
+    title="suboptimality of DP-VAPVI for several budgets",
+    summary="Offline learning with DP-VAPVI on the synthetic linear MDP, rho from .1 to 25, beside VAPVI.",
+    cells=(*(cell for cells in _BUDGETS.values() for cell in cells), *_OURS, *_VAPVI_B),
+    smoke=(_BUDGETS[1.0][0], _BUDGETS[25.0][0], _BUDGETS[1.0][-1], _BUDGETS[25.0][-1]),
+    panels=(
+        Panel(
+            "synthetic-linear (instance 1), H = 20",
+            (
+                *(
+                    Series(f"DP-VAPVI as published, rho {rho:g}", cells, look)
+                    for look, (rho, cells) in zip((0, 1, 2, 5), _BUDGETS.items(), strict=True)
+                ),
+                Series("VAPVI, no privacy", _VAPVI_B, 6),
+            ),
+            y="suboptimality",
+            log_x=True,
+            log_y=True,
+        ),
+        Panel(
+            "the same at K = 1,000",
+            (
+                Series("as published", tuple(cells[-1] for cells in _BUDGETS.values()), 0),
+                Series("ours: dp-vapvi", _OURS, 3),
+                Series("VAPVI", (_VAPVI_B[-1],), 6, flat=True),
+            ),
+            x="rho",
+            y="suboptimality",
+            log_x=True,
+            log_y=True,
+        ),
+    ),
+    claims=(
+        Claim(
+            "With a larger budget DP-VAPVI is closer to VAPVI (K = 1,000).",
+            falling(tuple(cells[-1] for cells in _BUDGETS.values())),
+        ),
+        Claim(
+            "As the data set grows, DP-VAPVI converges to VAPVI, by K = 1,000 at the largest budget.",
+            close(_BUDGETS[25.0][-1], _VAPVI_B[-1], 0.02),
+            "not reproduced",
+            _SPEC,
+        ),
+        Claim(
+            "At every budget it performs only slightly worse than VAPVI (K = 1,000).",
+            all_of(*(close(cells[-1], _VAPVI_B[-1], 0.1) for cells in _BUDGETS.values())),
+            "not reproduced",
+            _SPEC,
+        ),
+    ),
+    references=(
+        Reference(_BUDGETS[1.0][-1], 3.69 / _UNIFORM, None, _SPEC, "share", _OTHER_INSTANCE),
+        Reference(_OURS[1], 1.49 / _UNIFORM, None, _SPEC, "share", _OTHER_INSTANCE),
+        Reference(_OURS[3], 0.28 / _UNIFORM, None, _SPEC, "share", _OTHER_INSTANCE),
+    ),
+    notes=_NOTES,
+)

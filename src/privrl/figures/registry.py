@@ -1,0 +1,39 @@
+"""Figures of the papers, and our own, each made by one command: data, plot, and a verdict per claim."""
+
+import difflib
+
+from privrl.figures import frontier_local as _frontier_local
+from privrl.figures import frontier_lq as _frontier_lq
+from privrl.figures import frontier_offline as _frontier_offline
+from privrl.figures import frontier_online as _frontier_online
+from privrl.figures import liao_he_gu as _liao_he_gu
+from privrl.figures import qiao_wang as _qiao_wang
+from privrl.figures import sahu as _sahu
+from privrl.figures import wang_hegde as _wang_hegde
+from privrl.figures.figure import Figure
+
+figures: dict[str, Figure] = {
+    figure.name: figure
+    for figure in (
+        _sahu.FIG1A,
+        _sahu.FIG1B,
+        _liao_he_gu.FIG2A,
+        _liao_he_gu.FIG2B,
+        _qiao_wang.FIG1A,
+        _qiao_wang.FIG1B,
+        _wang_hegde.FIG1,
+        _frontier_offline.FRONTIER,
+        _frontier_online.FRONTIER,
+        _frontier_local.FRONTIER,
+        _frontier_lq.FRONTIER,
+    )
+}
+
+
+def get(name: str) -> Figure:
+    """A figure by name; a clear error with close matches otherwise."""
+    if name not in figures:
+        close = difflib.get_close_matches(name, figures, n=3)
+        hint = f"Did you mean {' or '.join(f'`{c}`' for c in close)}? " if close else ""
+        raise ValueError(f"There is no figure `{name}`. {hint}There are: {', '.join(figures)}.")
+    return figures[name]

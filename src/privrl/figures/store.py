@@ -1,0 +1,150 @@
+"""Finished cells on disk: one Parquet file each, written whole or not at all, with everything that made them.
+
+A file is used again only if it was made with the same settings and the same seed. Code that has changed since does not
+throw work away, but it is noticed: every row carries the versions and a digest of the source that made it.
+"""
+
+import functools
+import hashlib
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import privrl
+from privrl.figures.cell import Cell, Measured
+
+CELLS = "cells"
+RUNS = "runs.parquet"
+_METADATA = b"privrl"
+_NO_EFFECT = ("experiments", "cli", "audit")
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A finished cell: what it found and what it was made with."""
+
+    measured: Measured
+    settings: Mapping[str, Any]
+    seed: int
+    code: Mapping[str, str]
+
+
+@functools.cache
+def code() -> dict[str, str]:
+    """Versions, and a digest of those parts of privrl that numbers depend on."""
+    root = Path(privrl.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        if path.relative_to(root).parts[0] not in _NO_EFFECT:
+            digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
+    versions = {"privrl": privrl.__version__, "jax": version("jax"), "numpy": np.__version__}
+    return {**versions, "source": digest.hexdigest()[:16]}
+
+
+def path_of(folder: Path, slug: str) -> Path:
+    """Where a cell is kept."""
+    return folder / CELLS / f"{slug}.parquet"
+
+
+def write(folder: Path, slug: str, figure: str, cell: Cell, base: int, measured: Measured) -> None:
+    """Keeps a finished cell; the file appears complete or not at all."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    seeds, points = measured.values.shape
+    made = code()
+    constant = {
+        "figure": figure,
+        "recipe": cell.recipe,
+        "env": cell.env,
+        "env_arguments": json.dumps(dict(cell.world)),
+        "env_seed": cell.env_seed,
+        "people": cell.people,
+        "seeds": cell.seeds,
+        "epsilon": cell.epsilon,
+        "delta": cell.delta,
+        "rho": cell.rho,
+        "certified_epsilon": measured.certified,
+        "seed": cell.seed(base),
+        "measure": measured.measure,
+        "command": cell.command(base),
+        "seconds": measured.seconds,
+        **made,
+    }
+    columns: dict[str, Any] = {name: [value] * (seeds * points) for name, value in constant.items()}
+    columns["repetition"] = np.repeat(np.arange(seeds), points)
+    columns["at"] = np.tile(measured.at, seeds)
+    columns["value"] = measured.values.ravel()
+    columns["yardstick"] = np.tile(measured.yardstick, seeds)
+    types = {name: pa.float64() for name in ("epsilon", "delta", "rho", "certified_epsilon", "seconds")}
+    table = pa.table({name: pa.array(column, types.get(name)) for name, column in columns.items()})
+    facts = {
+        "settings": cell.settings,
+        "seed": base,
+        "code": made,
+        "levels": dict(measured.levels),
+    }
+    table = table.replace_schema_metadata({_METADATA: json.dumps(facts).encode()})
+    target = path_of(folder, slug)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    scratch = target.with_suffix(f".{os.getpid()}.part")
+    pq.write_table(table, scratch, compression="zstd")
+    os.replace(scratch, target)
+
+
+def read(folder: Path, slug: str) -> Kept | None:
+    """A finished cell, if there is one that can be read."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    target = path_of(folder, slug)
+    if not target.is_file():
+        return None
+    try:
+        table = pq.read_table(target)
+        facts = json.loads(table.schema.metadata[_METADATA])
+    except (pa.ArrowInvalid, KeyError, TypeError, json.JSONDecodeError):
+        return None  # somebody's else, or damaged: the cell is run again
+    column = {name: table[name].to_numpy() for name in ("repetition", "at", "value", "yardstick")}
+    seeds = int(column["repetition"].max()) + 1
+    certified = table["certified_epsilon"][0].as_py()
+    measured = Measured(
+        measure=table["measure"][0].as_py(),
+        at=column["at"][: table.num_rows // seeds],
+        values=column["value"].reshape(seeds, -1),
+        yardstick=column["yardstick"][: table.num_rows // seeds],
+        levels=facts["levels"],
+        certified=certified,
+        seconds=table["seconds"][0].as_py(),
+    )
+    return Kept(measured, facts["settings"], facts["seed"], facts["code"])
+
+
+def fits(kept: Kept, cell: Cell, base: int) -> bool:
+    """Whether a kept cell was made with these settings and this seed."""
+    return kept.seed == base and kept.settings == json.loads(json.dumps(cell.settings))
+
+
+def merge(folder: Path, slugs: Sequence[str]) -> Path:
+    """All cells of the figure in one table; what is not part of it any more is left out."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    tables = [pq.read_table(path_of(folder, slug)).replace_schema_metadata(None) for slug in slugs]
+    target = folder / RUNS
+    scratch = target.with_suffix(".part")
+    pq.write_table(pa.concat_tables(tables), scratch, compression="zstd")
+    os.replace(scratch, target)
+    return target
+
+
+def number(value: float | None) -> float | str | None:
+    """A number that JSON can hold."""
+    return str(value) if value is not None and not math.isfinite(value) else value

@@ -1,0 +1,1 @@
+"""Learners by gradient steps on whole episodes."""

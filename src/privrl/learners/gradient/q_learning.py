@@ -1,0 +1,222 @@
+"""QLearning: Q-learning by gradient steps on Poisson samples of whole episodes (`dp-sgd-q` when the steps are noisy).
+
+Q-learning is due to Watkins and Dayan 1992, gradients clipped per person and made noisy to Abadi et al. 2016.
+
+    theta = theta_0 (public)
+    for k = 1, ..., steps:
+        every episode takes part with probability batch/N, by a secret coin of its own
+        y(r, s') = r + discount max_a' Q(s', a'; theta'),  0 after the end     (theta' = theta, or an earlier theta)
+        g        = sum over those episodes of clip_C( gradient of  1/2 sum_h (Q(s_h,a_h;theta) - y(r_h,s_{h+1}))^2 )
+        theta    = theta - learning_rate step(g / batch)                       (g is a release, the rest is public)
+    pi = argmax_a of the mean Q of the last quarter of the iterates
+
+`step` is the identity, momentum, or Adam. Q is linear in public features, a small network of a public coordinate of the
+state, or a table (what features of one coordinate per pair amount to). One Q serves all steps of an episode.
+
+The clipped unit is the episode, hence the person. N, the public number of episodes, turns `batch` into a probability.
+If it is left out everybody takes part in every step, and N is counted with a small share of the budget.
+"""
+
+import abc
+import functools
+import math
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from privrl.contracts.learner import Ask
+from privrl.contracts.statistic import AbstractStatistic
+from privrl.learners.gradient.episode_gradients import AbstractEpisodeGradients
+from privrl.mdp.features import AbstractFeatures, OneHotFeatures
+from privrl.mdp.types import TabularPolicy
+from privrl.statistics.gradients import BellmanGradient, ParameterGradient
+
+
+class AbstractApproximator(eqx.Module):
+    """A public family of Q tables with parameters theta."""
+
+    @abc.abstractmethod
+    def first(self) -> Float[Array, "*theta"]:
+        """The parameters to begin with."""
+
+    @abc.abstractmethod
+    def values(self, theta: Float[Array, "*theta"]) -> Float[Array, "S A"]:
+        """Q at every state and action."""
+
+    @abc.abstractmethod
+    def gradient(
+        self, theta: Float[Array, "*theta"], targets: Float[Array, "S A"], **settings: Any
+    ) -> AbstractStatistic:
+        """One episode's clipped gradient at theta, with the next value taken from `targets`."""
+
+
+class Table(AbstractApproximator):
+    """Q itself."""
+
+    num_states: int = eqx.field(static=True)
+    num_actions: int = eqx.field(static=True)
+
+    def first(self) -> Float[Array, "S A"]:
+        return jnp.zeros((self.num_states, self.num_actions))
+
+    def values(self, theta: Float[Array, "S A"]) -> Float[Array, "S A"]:
+        return theta
+
+    def gradient(self, theta: Float[Array, "S A"], targets: Float[Array, "S A"], **settings: Any) -> BellmanGradient:
+        return BellmanGradient(theta, targets=targets, **settings)
+
+
+class Linear(AbstractApproximator):
+    """Q(s, a) = <phi(s, a), theta>."""
+
+    table: Float[Array, "S A d"]
+
+    def first(self) -> Float[Array, " d"]:
+        return jnp.zeros(self.table.shape[-1])
+
+    def values(self, theta: Float[Array, " d"]) -> Float[Array, "S A"]:
+        return jnp.matmul(self.table, theta, precision="highest")
+
+    def gradient(self, theta: Float[Array, " d"], targets: Float[Array, "S A"], **settings: Any) -> ParameterGradient:
+        return ParameterGradient(self.values(theta), self.table, targets=targets, **settings)
+
+
+class Network(AbstractApproximator):
+    """Q(x, a) = c_a + sum_i v_ia tanh(w_i x + b_i), one hidden layer on a public coordinate x in [0, 1] of the state.
+
+    It begins with v = c = 0 and units that turn at equally spaced points of [0, 1], all with slope `hidden`/2: public
+    and the same for everybody, so that nothing has to be drawn.
+    """
+
+    coordinate: Float[Array, " S"]
+    num_actions: int = eqx.field(static=True)
+    hidden: int = eqx.field(static=True)
+
+    def first(self) -> Float[Array, " P"]:
+        w = jnp.full(self.hidden, self.hidden / 2.0)
+        b = -w * (jnp.arange(self.hidden) + 0.5) / self.hidden
+        return jnp.concatenate([w, b, jnp.zeros((self.hidden + 1) * self.num_actions)])
+
+    @eqx.filter_jit
+    def values(self, theta: Float[Array, " P"]) -> Float[Array, "S A"]:
+        w, b, rest = theta[: self.hidden], theta[self.hidden : 2 * self.hidden], theta[2 * self.hidden :]
+        v = rest.reshape(self.hidden + 1, self.num_actions)
+        units = jnp.tanh(self.coordinate[:, None] * w[None, :] + b[None, :])
+        return jnp.matmul(units, v[:-1], precision="highest") + v[-1:]
+
+    @eqx.filter_jit
+    def _slopes(self, theta: Float[Array, " P"]) -> Float[Array, "S A P"]:
+        return jax.jacrev(self.values)(theta)
+
+    def gradient(self, theta: Float[Array, " P"], targets: Float[Array, "S A"], **settings: Any) -> ParameterGradient:
+        return ParameterGradient(self.values(theta), self._slopes(theta), targets=targets, **settings)
+
+
+class QLearning(AbstractEpisodeGradients):
+    """Q-learning on samples of whole episodes, one clipped gradient each.
+
+    Arguments:
+        features: public features of (state, action); they also say how many there are of each.
+        horizon: the largest number of steps of an episode.
+        num_episodes: N, the public number of episodes; left out, everybody takes part in every step.
+        approximator: `"features"` (linear in them) or `"network"`.
+        coordinate: for a network, a public number in [0, 1] per state; s/(S - 1) unless given.
+        hidden: the units of the network.
+        terminal: public states after which nothing comes.
+        discount: of the next value.
+        clip: C, the L2 norm to which the gradient of one whole episode is clipped.
+        steps: gradient steps, each of which is a release.
+        batch: the expected number of episodes in a step.
+        learning_rate: on the mean gradient, or on Adam's normalised one.
+        momentum: the weight of earlier gradients in a step (their running mean).
+        adaptive: whether steps are divided by the root mean square of earlier gradients, coordinate by coordinate
+            (Adam).
+        target_every: the targets use the parameters of this many steps ago or fewer; 1 is always the current ones.
+    """
+
+    features: AbstractFeatures
+    horizon: int = eqx.field(static=True)
+    num_episodes: int | None = eqx.field(static=True, default=None)
+    approximator: Literal["features", "network"] = eqx.field(static=True, default="features")
+    coordinate: Float[Array, " S"] | None = None
+    hidden: int = eqx.field(static=True, default=16)
+    terminal: tuple[int, ...] = eqx.field(static=True, default=())
+    discount: float = eqx.field(static=True, default=0.9)
+    clip: float = eqx.field(static=True, default=1.0)
+    steps: int = eqx.field(static=True, default=150)
+    batch: int = eqx.field(static=True, default=500)
+    learning_rate: float = eqx.field(static=True, default=0.1)
+    momentum: float = eqx.field(static=True, default=0.9)
+    adaptive: bool = eqx.field(static=True, default=True)
+    target_every: int = eqx.field(static=True, default=1)
+
+    def __check_init__(self) -> None:
+        for name in ("clip", "learning_rate"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"`{name}` is {getattr(self, name)}; it must be a positive finite number.")
+        for name in ("steps", "batch", "hidden", "target_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"`{name}` is {getattr(self, name)}; it must be at least 1.")
+        if not (0 <= self.discount <= 1 and 0 <= self.momentum < 1):
+            raise ValueError(
+                f"`discount` is {self.discount} and `momentum` is {self.momentum}; they must lie in [0, 1] and [0, 1)."
+            )
+        if self.num_episodes is not None and self.num_episodes < 1:
+            raise ValueError(f"`num_episodes` is {self.num_episodes}; give the public number of episodes, at least 1.")
+        outside = [s for s in self.terminal if not 0 <= s < self.features.num_states]
+        if outside:
+            raise ValueError(f"`terminal` names {outside}; states go from 0 to {self.features.num_states - 1}.")
+        if self.coordinate is not None and self.coordinate.shape != (self.features.num_states,):
+            raise ValueError(
+                f"`coordinate` has shape {self.coordinate.shape}; give one number for each of the "
+                f"{self.features.num_states} states."
+            )
+
+    @property
+    def space(self) -> tuple[int, int]:
+        return self.features.num_states, self.features.num_actions
+
+    @property
+    def sampling(self) -> float:
+        """The probability with which an episode takes part in a step."""
+        return 1.0 if self.num_episodes is None else min(1.0, self.batch / self.num_episodes)
+
+    def fit(self, ask: Ask) -> TabularPolicy:
+        Q = self._approximator()
+        expected = self.expected_batch(ask)
+        ask_gradient = functools.partial(
+            Q.gradient, horizon=self.horizon, norm=self.clip, discount=self.discount, terminal=self.terminal
+        )
+        theta = Q.first()
+        mean, square = jnp.zeros_like(theta), jnp.zeros_like(theta)
+        targets, last = Q.values(theta), []
+        for k in range(self.steps):
+            if k % self.target_every == 0:
+                targets = Q.values(theta)
+            g = ask("gradient", ask_gradient(theta, targets)).value / expected
+            mean = self.momentum * mean + (1 - self.momentum) * g
+            square = _SLOW * square + (1 - _SLOW) * g**2
+            step = mean / (1 - self.momentum ** (k + 1))  # the first steps have few gradients to average
+            if self.adaptive:
+                step = step / (jnp.sqrt(square / (1 - _SLOW ** (k + 1))) + _TINY)
+            theta = theta - self.learning_rate * step
+            if k >= self.steps - math.ceil(self.steps / 4):
+                last.append(Q.values(theta))
+        average = jnp.stack(last).mean(axis=0)
+        return TabularPolicy.greedy(jnp.broadcast_to(average, (self.horizon, *self.space)))
+
+    def _approximator(self) -> AbstractApproximator:
+        S, A = self.space
+        if self.approximator == "network":
+            x = jnp.arange(S) / max(S - 1, 1) if self.coordinate is None else self.coordinate
+            return Network(x, A, self.hidden)
+        if isinstance(self.features, OneHotFeatures):
+            return Table(S, A)  # the same numbers; nobody's gradient is ever a whole table
+        return Linear(self.features.table)
+
+
+_SLOW = 0.99  # Adam's memory of squares
+_TINY = 1e-8

@@ -1,0 +1,201 @@
+"""VAPVI: variance-aware pessimistic value iteration [qiao-wang Algorithm 2].
+
+     2: V_{H+1} = 0
+     3: for h = H, ..., 1:
+     4:     Sigma_h  = sum' phi phi^T + (lambda + shift) I                                     (release `spread`)
+     5:     beta_h   = Sigma_h^{-1} sum' phi V_{h+1}(s')^2                                     (release `squares`)
+     6:     theta_h  = Sigma_h^{-1} sum' phi V_{h+1}(s')                                       (release `values`)
+     7:     Var_h    = clip(phi^T beta_h, 0, (H-h+1)^2) - clip(phi^T theta_h, 0, H-h+1)^2
+     8:     sigma2_h = max(1, Var_h)
+     9:     Lambda_h = sum phi phi^T / sigma2_h + (lambda + shift) I                           (release `gram`)
+    10:     w_h      = Lambda_h^{-1} sum phi (r + V_{h+1}(s')) / sigma2_h                      (release `targets`)
+    11:     Gamma_h  = C sqrt(d) ||phi||_{Lambda_h^{-1}} + D/K
+    12:     Q_h      = phi^T w_h - Gamma_h
+    13:     Q_h      = clip(Q_h, 0, H-h+1)
+    14:     pi_h     = argmax_a Q_h, ties shared,  V_h = max_a Q_h
+
+sum runs over D and sum' over D': disjoint halves of the people with `split`, everybody without. `shift`, the bound on
+the spectral norm of the noise in the matrix, is 0 without noise; the paper's E/2 is too small by sqrt 2 because its
+noise protects the addition of a person, not the replacement of one.
+
+Calibrations. The paper (`"paper"`) charges 2H^2, 2H, 2H for the vectors of lines 5, 6, 10. V_{h+1} is at most H-h,
+hence 2(H-h)^2, 2(H-h), 2(H-h+1) (`"range"`). V_{h+1} comes from earlier releases, so its range is public: centred in
+it, with span = sup V - inf V, the vectors cost span^2/4, span, span + 1 (`"span"`), and P(V - c) = PV - c puts the
+centre back. The weights 1/sigma2_h are public too, and their maximum, at most 1, scales what lines 9 and 10 cost.
+
+Where V_{h+1} lies in an interval of length at most 2 its variance is at most 1 and line 8 gives 1 whatever the data:
+lines 4 to 7 are left out. Where the interval is [0, H-h] this is known beforehand and nothing is declared; where it is
+the span, the shares of lines 4 to 6 are skipped and spent on later releases of the same people.
+"""
+
+import math
+from typing import Any, Literal
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from privrl.contracts.learner import AbstractOfflineLearner, Ask
+from privrl.contracts.release import Declared
+from privrl.learners.linear.pevi import pessimistic_values
+from privrl.mdp.features import AbstractFeatures
+from privrl.mdp.types import TabularPolicy
+from privrl.statistics.moments import Gram, Targets
+
+_VARIANCE = ("spread", "squares", "values")
+_REGRESSION = ("gram", "targets")
+_VARIANCE_SHARE = 0.25  # of one release for the variances against one of the regression: weights may be coarse
+
+
+class VAPVI(AbstractOfflineLearner):
+    """Pessimistic value iteration on linear features, each person weighed by how certain their next value is.
+
+    Arguments:
+        features: phi(s, a) with norm at most 1.
+        horizon: number of steps H.
+        bonus: C, the size of the pessimistic penalty; a public choice that the certificate does not depend on.
+        ridge: lambda.
+        calibration: what the noise is calibrated to: `"span"` (the released range of V), `"range"` (what V can be at
+            most) or `"paper"` (H at every step).
+        split: estimate variances on one half of the people and values on the other, as in the paper's theorem.
+        lower_order: the paper's D/K as one public number; 0 as in the paper's experiment.
+        failure: probability with which a noise bound may fail (utility only, never privacy).
+    """
+
+    features: AbstractFeatures
+    horizon: int = eqx.field(static=True)
+    bonus: float = eqx.field(static=True, default=0.1)
+    ridge: float = eqx.field(static=True, default=0.1)
+    calibration: Literal["span", "range", "paper"] = eqx.field(static=True, default="span")
+    split: bool = eqx.field(static=True, default=False)
+    lower_order: float = eqx.field(static=True, default=0.0)
+    failure: float = eqx.field(static=True, default=0.05)
+
+    @property
+    def space(self) -> tuple[int, int]:
+        return self.features.num_states, self.features.num_actions
+
+    def bounds(self) -> dict[str, Any]:
+        return {
+            "feature norm": 1.0,
+            "reward range": [0.0, 1.0],
+            "horizon": self.horizon,
+            "rewards": "estimated",
+            "people": "two random halves" if self.split and self._uncertain else "everybody in every release",
+        }
+
+    @property
+    def _uncertain(self) -> int:
+        """The number of steps at which the variance of V_{h+1} is not known beforehand to be at most 1."""
+        return self.horizon if self.calibration == "paper" else max(self.horizon - 3, 0)
+
+    def declare(self) -> tuple[Declared, ...]:
+        """Without a split all releases share the budget; with one, those of each half have all of it."""
+        H, T = self.horizon, self._uncertain
+        if not T:
+            return tuple(Declared(name, times=H) for name in _REGRESSION)
+        if self.split:
+            return (
+                *(Declared(name, times=T, weight=1 / 3, group="variances") for name in _VARIANCE),
+                *(Declared(name, times=H, weight=1 / 2, group="values") for name in _REGRESSION),
+            )
+        share = 1.0 if self.calibration == "paper" else _VARIANCE_SHARE
+        return (
+            *(Declared(name, times=T, weight=share * T) for name in _VARIANCE),
+            *(Declared(name, times=H, weight=float(H)) for name in _REGRESSION),
+        )
+
+    def fit(self, ask: Ask) -> TabularPolicy:
+        (S, A), H = self.space, self.horizon
+        V = jnp.zeros(S)  # [qiao-wang A2:2]
+        pi = []
+        for h in reversed(range(H)):  # [qiao-wang A2:3] our h counts from 0
+            low, high = self._interval(V, h)
+            sigma2 = self._variances(ask, h, V, low, high)
+            weights = None if sigma2 is None else 1 / sigma2
+            bound = 1.0 if self.calibration == "paper" else None
+            gram = ask("gram", Gram(self.features, jnp.asarray(h), weights, bound))  # [qiao-wang A2:9]
+            top = high - 1 if self.calibration == "paper" else high  # the paper bounds r + V_{h+1}, not V_{h+1}, by H
+            targets = Targets(
+                self.features, jnp.asarray(h), V, low, top, weights=weights, weight_bound=bound, centred=self._centred
+            )
+            ridge = self.ridge + gram.noise.spectral_bound(self.failure / (2 * H))
+            regression = (gram.value, ask("targets", targets).value, targets.midpoint, ridge)
+            most = jnp.asarray(float(H - h))
+            Q = pessimistic_values(  # [qiao-wang A2:10-13]
+                self.features.table, *regression, self.bonus, most, self.lower_order
+            )
+            V = Q.max(axis=-1)
+            pi.append(TabularPolicy.greedy(Q[None]).probabilities[0])  # [qiao-wang A2:14]
+        return TabularPolicy(jnp.stack(pi[::-1]).reshape(H, S, A))
+
+    @property
+    def _centred(self) -> bool:
+        return self.calibration == "span"
+
+    def _interval(self, V: Float[Array, " S"], h: int) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """A public interval that holds V_{h+1}."""
+        if self.calibration == "span":
+            return V.min(), V.max()
+        return jnp.zeros(()), jnp.asarray(float(self.horizon - h - 1 if self.calibration == "range" else self.horizon))
+
+    def _variances(
+        self, ask: Ask, h: int, V: Float[Array, " S"], low: Float[Array, ""], high: Float[Array, ""]
+    ) -> Float[Array, "S A"] | None:
+        """[qiao-wang A2:4-8] for one step; `None` where every variance is at most 1."""
+        H = self.horizon
+        if self.calibration != "paper" and H - h - 1 <= 2:
+            return None
+        if self.calibration != "paper" and float(high - low) <= 2.0:
+            self._pass_on(ask, h)
+            return None
+        c = (low + high) / 2 if self._centred else jnp.zeros(())
+        widest = jnp.maximum((low - c) ** 2, (high - c) ** 2)
+        zero, where = jnp.zeros(()), (self.features, jnp.asarray(h))
+        squares = Targets(
+            *where, (V - c) ** 2, zero, widest, with_reward=False, centred=self._centred, unrecorded=(low - c) ** 2
+        )
+        values = Targets(*where, V, low, high, with_reward=False, centred=self._centred)
+        spread = ask("spread", Gram(*where))  # [qiao-wang A2:4]
+        ridge = self.ridge + spread.noise.spectral_bound(self.failure / (2 * H))
+        second = (ask("squares", squares).value, squares.midpoint, zero, jnp.minimum(widest, (H - h) ** 2))
+        first = (ask("values", values).value, values.midpoint - c, low - c, jnp.minimum(high, H - h) - c)
+        return _variance_bounds(self.features.table, spread.value, ridge, second, first)
+
+    def _pass_on(self, ask: Ask, h: int) -> None:
+        """Spends the shares of lines 4 to 6 on later releases: of the regression, or of the variances' own half."""
+        if not self.split:
+            for name in _VARIANCE:
+                ask.skip(name, _REGRESSION)
+        elif h > 0:
+            for name in _VARIANCE:
+                ask.skip(name, (name,))
+
+
+_Moment = tuple[Float[Array, " d"], Float[Array, ""], Float[Array, ""], Float[Array, ""]]
+
+
+@eqx.filter_jit
+def _variance_bounds(
+    phi: Float[Array, "S A d"], gram: Float[Array, "d d"], ridge: Float[Array, ""], second: _Moment, first: _Moment
+) -> Float[Array, "S A"]:
+    """[qiao-wang A2:5-8]; a moment is its targets, what was subtracted from them, its least and its largest value."""
+    Sigma = gram + ridge * jnp.eye(phi.shape[-1])
+
+    def moment(targets: Array, midpoint: Array, least: Array, most: Array) -> Array:
+        return jnp.clip(phi @ jnp.linalg.solve(Sigma, targets) + midpoint, least, most)
+
+    return jnp.maximum(1.0, moment(*second) - moment(*first) ** 2)
+
+
+def published_parameters(horizon: int, rho: float) -> dict[str, float]:
+    """The mu of each release of `VAPVI(calibration="paper")` under the noise of the paper, for `Published(...)`.
+
+    With rho0 = rho/(5H) the paper has phi_1 ~ N(0, 2H^4/rho0), phi_2, phi_3 ~ N(0, 2H^2/rho0) and Z_ij ~
+    N(0, 1/(4 rho0)), the latter a symmetric law of scale 1/sqrt(2 rho0). Divide the sensitivities 2H^2, 2H, 2H and
+    sqrt 2 by these scales: the vectors are rho0-zCDP as claimed, the matrices 2 rho0, together 7/5 rho. (Counting also
+    that V_{h+1} <= H-h, as the paper does not, the vectors cost less and the same noise is .97 rho at H = 20.)
+    """
+    vector = math.sqrt(2 * rho / (5 * horizon))
+    matrix = math.sqrt(2) * vector
+    return {"spread": matrix, "squares": vector, "values": vector, "gram": matrix, "targets": vector}

@@ -1,0 +1,1 @@
+"""Learners of finite worlds, from counts."""

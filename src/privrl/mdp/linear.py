@@ -1,0 +1,87 @@
+"""Linear MDPs and linear mixture MDPs, and the finite worlds that they describe.
+
+- **Linear**: P_h(s'|s,a) = <phi(s,a), mu_h(s')>, r_h(s,a) = <phi(s,a), theta_h>.
+- **Linear mixture**: P_h(s'|s,a) = <phi(s'|s,a), theta_h>, rewards known.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from privrl.mdp.features import AbstractFeatures
+from privrl.mdp.types import TabularMDP
+
+_TOLERANCE = 1e-9
+
+
+def proper_kernel(transition: Float[Array, "G S A S"], what: str) -> Float[Array, "G S A S"]:
+    """The kernel with rounding errors removed; anything worse than rounding is an error that names `what`."""
+    if not isinstance(transition, jax.core.Tracer):
+        P = np.asarray(transition)
+        lowest, gap = float(np.min(P)), float(np.max(np.abs(P.sum(axis=-1) - 1.0)))
+        if not (lowest >= -_TOLERANCE and gap <= _TOLERANCE):
+            raise ValueError(
+                f"The {what} is not a probability kernel: its smallest entry is {lowest:.3g} and a row misses the sum "
+                f"1 by {gap:.3g}; both may be off by at most {_TOLERANCE:g}. Check the measures or weights, and "
+                "whether features that were rescaled had their weights rescaled the other way."
+            )
+    transition = jnp.clip(transition, 0.0)
+    return transition / transition.sum(axis=-1, keepdims=True)
+
+
+class LinearMDP(eqx.Module):
+    """A world whose transitions and rewards are linear in public features.
+
+    Arguments:
+        features: phi, norm at most 1.
+        measures: mu `[G, d, S]`, one stage or H of them.
+        reward_weights: theta `[G, d]`.
+        initial: distribution of the first state.
+        horizon: H.
+    """
+
+    features: AbstractFeatures
+    measures: Float[Array, "G d S"]
+    reward_weights: Float[Array, "G d"]
+    initial: Float[Array, " S"]
+    horizon: int = eqx.field(static=True)
+
+    def tabular(self) -> TabularMDP:
+        """The same world as arrays; an error if the measures do not give probabilities."""
+        phi = self.features.table
+        P = jnp.einsum("sad,gdx->gsax", phi, self.measures, precision="highest")
+        r = jnp.einsum("sad,gd->gsa", phi, self.reward_weights, precision="highest")
+        return TabularMDP(proper_kernel(P, "linear MDP"), r, self.initial, self.horizon)
+
+
+class LinearMixtureMDP(eqx.Module):
+    """A world whose kernel is an unknown mixture of d known ones, with known rewards.
+
+    Arguments:
+        base: phi(s'|s,a) `[S, A, S', d]`.
+        weights: theta `[G, d]`.
+        reward: `[G, S, A]`.
+        initial: distribution of the first state.
+        horizon: H.
+    """
+
+    base: Float[Array, "S A S d"]
+    weights: Float[Array, "G d"]
+    reward: Float[Array, "G S A"]
+    initial: Float[Array, " S"]
+    horizon: int = eqx.field(static=True)
+
+    def tabular(self) -> TabularMDP:
+        """The same world as arrays; an error if the weights do not give probabilities."""
+        P = jnp.einsum("saxd,gd->gsax", self.base, self.weights, precision="highest")
+        return TabularMDP(proper_kernel(P, "linear mixture MDP"), self.reward, self.initial, self.horizon)
+
+    @classmethod
+    def one_hot(cls, mdp: TabularMDP) -> "LinearMixtureMDP":
+        """Any finite world: phi(s'|s,a) = e_{s,a,s'} and theta_h = P_h, flattened, so d = S A S."""
+        S, A = mdp.num_states, mdp.num_actions
+        base = jnp.eye(S * A * S).reshape(S, A, S, S * A * S)
+        weights = mdp.transition.reshape(mdp.transition.shape[0], -1)
+        return cls(base, weights, mdp.reward, mdp.initial, mdp.horizon)

@@ -1,0 +1,1 @@
+"""What releases cost: budgets, events, composition, ledgers and certificates."""

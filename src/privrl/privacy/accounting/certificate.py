@@ -1,0 +1,239 @@
+"""The certificate: what a result can reveal about one person, and everything needed to check the claim."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from privrl.contracts.statistic import Adjacency
+from privrl.privacy.accounting.composition import epsilon_of, mu_of, rho_of
+from privrl.privacy.accounting.events import Event
+from privrl.privacy.accounting.gdp import zcdp_epsilon
+from privrl.privacy.accounting.ledger import Ledger
+from privrl.privacy.accounting.signature import sign, verify
+
+Notion = Literal["central", "joint", "local", "shuffle", "none"]
+
+_NOTION = {
+    "central": "a trusted curator saw the raw data; everything published is covered",
+    "joint": "everything published, and all that other people were shown, is covered; what a person was shown "
+    "themselves is not",
+    "local": "noise was added before anything left the person's device; nobody is trusted",
+    "shuffle": "people randomised their answers, and a trusted shuffler passed them on without saying whose they are",
+    "none": "no privacy: the result may reveal anything about anybody",
+}
+_ADJACENCY = {
+    "replace-one": "one {unit} replaced by any other (the number of {unit}s is public)",
+    "add-remove": "one {unit} added or removed",
+}
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Epsilon and delta with their meaning, and the events they follow from.
+
+    Attributes:
+        epsilon, delta: the guarantee; infinite if there is none.
+        epsilon_zcdp: the larger epsilon that follows from rho alone, by the standard conversion: what a reader who
+            trusts only zero-concentrated privacy of discrete Gaussian noise may rely on.
+        rho, mu: the same cost as zero-concentrated and Gaussian privacy, where these apply.
+        notion: central, joint, local or none.
+        adjacency, unit: what it means for two data sets to be neighbours.
+        bounds: what was enforced on every record, in words.
+        events: the calibrated cost of every declared release; epsilon follows from these alone.
+        releases: how often each was declared and made, with sensitivity and noise scale.
+        accountant: how the events were composed.
+        noise_source: where the noise came from.
+        neighbours: the neighbouring relation in words, where it is not about people.
+        claimed: for recipes as published: the epsilon that the paper claims for the same noise.
+        study: the settings that events and bounds are derived from: of the learner, of the privatizer, the bounds that
+            the verb added, and the public number of people where it is fixed in advance.
+        opened: the UTC date on which the study was opened, fixed before any record was read.
+        result_sha256: the hash of what was learned, which this certificate is about; whoever holds it fills it in.
+        signature: an Ed25519 signature over everything else here, in base64; empty if nobody signed.
+    """
+
+    epsilon: float
+    delta: float
+    epsilon_zcdp: float | None
+    rho: float | None
+    mu: float | None
+    notion: Notion
+    adjacency: Adjacency
+    unit: str
+    bounds: Mapping[str, Any]
+    events: tuple[Event, ...]
+    releases: Sequence[Mapping[str, Any]]
+    accountant: str
+    noise_source: str
+    version: str
+    learner: str = ""
+    neighbours: str = ""
+    claimed: Mapping[str, Any] | None = None
+    notes: tuple[str, ...] = field(default=())
+    study: Mapping[str, Any] = field(default_factory=dict)
+    opened: str = ""
+    result_sha256: str = ""
+    signature: str = ""
+
+    @classmethod
+    def of(
+        cls,
+        ledger: Ledger,
+        *,
+        delta: float,
+        notion: Notion,
+        unit: str,
+        bounds: Mapping[str, Any],
+        noise_source: str,
+        version: str,
+        learner: str = "",
+        neighbours: str = "",
+        claimed: Mapping[str, Any] | None = None,
+        notes: tuple[str, ...] = (),
+        study: Mapping[str, Any] | None = None,
+        opened: str = "",
+    ) -> "Certificate":
+        """Certifies the declared cost of a ledger."""
+        events = ledger.events()
+        return cls(
+            **cost_of(events, delta, ledger.adjacency),
+            delta=delta,
+            notion="none" if any(e.mechanism == "none" for e in events) else notion,
+            adjacency=ledger.adjacency,
+            unit=unit,
+            bounds=dict(bounds),
+            events=events,
+            releases=tuple(ledger.releases()),
+            noise_source=noise_source,
+            version=version,
+            learner=learner,
+            neighbours=neighbours,
+            claimed=claimed,
+            notes=notes,
+            study=dict(study or {}),
+            opened=opened,
+        )
+
+    def recomputed(self) -> float:
+        """Epsilon from the events alone."""
+        return cost_of(self.events, self.delta, self.adjacency)["epsilon"]
+
+    def canonical(self) -> bytes:
+        """The bytes that are signed: everything but the signature, as JSON with sorted keys and no spaces."""
+        content = {name: value for name, value in self.to_json().items() if name != "signature"}
+        return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+    def signed(self, key: Ed25519PrivateKey) -> "Certificate":
+        """The same certificate with a signature; one that is not about anything learned yet is refused."""
+        if not self.result_sha256:
+            raise ValueError("This certificate is not bound to a result yet. Sign that of a `Result`.")
+        return replace(self, signature=sign(self.canonical(), key))
+
+    def verify(self, key: Ed25519PublicKey) -> None:
+        """Raises `SignatureError` unless the owner of `key` signed exactly this certificate."""
+        verify(self.canonical(), self.signature, key)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object; infinities are written as the string "inf"."""
+        content = asdict(self)
+        content["events"] = [event.to_json() for event in self.events]
+        return _map(content, lambda x: "inf" if isinstance(x, float) and math.isinf(x) else x)
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "Certificate":
+        """The certificate that `to_json` wrote."""
+        fields = dict(_map(dict(content), lambda x: math.inf if x == "inf" else x))
+        fields["events"] = tuple(Event.from_json(event) for event in content["events"])
+        fields["notes"] = tuple(fields.get("notes", ()))
+        fields["releases"] = tuple(fields["releases"])
+        return cls(**fields)
+
+    def __str__(self) -> str:
+        lines = [f"Privacy certificate ({self.learner or 'no learner'}, privrl {self.version})"]
+        if math.isinf(self.epsilon):
+            lines.append("  guarantee   none: epsilon is infinite")
+        else:
+            lines.append(f"  guarantee   epsilon = {self.epsilon:.4g}, delta = {self.delta:.3g}")
+        if self.epsilon_zcdp is not None and math.isfinite(self.epsilon_zcdp):
+            lines.append(f"  by zCDP     epsilon = {self.epsilon_zcdp:.4g}, without the exact Gaussian argument")
+        strength = [f"{k} = {v:.4g}" for k, v in (("mu", self.mu), ("rho", self.rho)) if v is not None and v < math.inf]
+        if strength:
+            lines.append(f"  that is     {', '.join(strength)}; composed by {self.accountant}")
+        lines.append(f"  notion      {self.notion}: {_NOTION[self.notion]}")
+        lines.append(f"  neighbours  {self.neighbours or _ADJACENCY[self.adjacency].format(unit=self.unit)}")
+        lines.append(f"  noise       {self.noise_source}")
+        lines.extend(f"  bound       {name}: {value}" for name, value in self.bounds.items())
+        for release in self.releases:
+            law = release["laws"][-1] if release["laws"] else None
+            scale = f", sensitivity {law['sensitivity']:.4g}, noise scale {law['scale']:.4g}" if law else ""
+            lines.append(
+                f"  release     {release['name']} ({release['access']}): {release['counted']} of "
+                f"{release['declared']} declared{scale}"
+            )
+        if self.claimed:
+            lines.append(f"  claimed     epsilon = {self.claimed['epsilon']:.4g} by {self.claimed['source']}")
+        lines.extend(f"  note        {note}" for note in self.notes)
+        if self.opened:
+            lines.append(f"  opened      {self.opened} (UTC), before any record was read")
+        if self.result_sha256:
+            lines.append(f"  result      SHA-256 {self.result_sha256}")
+        lines.append(f"  signature   {'Ed25519, to be checked with a public key' if self.signature else 'none'}")
+        return "\n".join(lines)
+
+
+def cost_of(events: Sequence[Event], delta: float, adjacency: Adjacency) -> dict[str, Any]:
+    """Epsilon at delta, with rho and mu where they exist and the accountant that applied."""
+    mu = mu_of(events)
+    sampled = any(event.sampling < 1 for event in events)
+    if mu is not None:
+        accountant = "exact Gaussian accounting"
+    elif delta == 0:
+        accountant = "pure composition"
+    elif len(events) == 1 and events[0].mechanism == "shuffled":
+        accountant = "amplification by shuffling"
+    else:
+        accountant = "the privacy loss distribution (dp-accounting)"
+    amplified = sampled or any(event.mechanism == "shuffled" for event in events)
+    rho = None if amplified else float(rho_of(events))
+    return {
+        "epsilon": float(epsilon_of(events, delta, adjacency=adjacency)),
+        "epsilon_zcdp": None if rho is None or mu is None or delta == 0 else zcdp_epsilon(rho, delta),
+        "mu": mu,
+        "rho": rho,
+        "accountant": accountant,
+    }
+
+
+def _map(content: Any, change: Any) -> Any:
+    if isinstance(content, Mapping):
+        return {key: _map(value, change) for key, value in content.items()}
+    if isinstance(content, (list, tuple)):
+        return [_map(value, change) for value in content]
+    return change(content)
+
+
+def read_certificate(text: str) -> Certificate:
+    """Reads a certificate from the text of a `certificate.json`; a clear error if it is not one.
+
+    A name that occurs twice in one object, or a number that is none, is refused: two readers might see two contents.
+    """
+    try:
+        content = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_number)
+        return Certificate.from_json(content)
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
+        raise ValueError("This is not a certificate that privrl wrote; `certificate.json` is damaged.") from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("A name occurs twice.")
+    return found
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(f"{text} is not a number.")

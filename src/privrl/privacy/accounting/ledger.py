@@ -1,0 +1,197 @@
+"""The ledger: what was declared, what it may cost, what was really released.
+
+A learner *declares* its releases, a privatizer *calibrates* them, the verb *counts* them here, and the ledger
+*reconciles*: fewer releases than declared is fine (the declared cost is certified all the same), one more is refused
+before anybody's data is touched. No entry is ever written from traced code.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from privrl.contracts.release import Declared
+from privrl.contracts.statistic import Adjacency
+from privrl.privacy.accounting.events import Event
+
+_GAUSSIAN = "Gaussian noise, mu^2"
+
+
+class OverspentError(RuntimeError):
+    """More was asked for than was declared; nothing was released."""
+
+
+@dataclass
+class _Line:
+    """One declared name: its event, the parameters of the releases still to come, and what was released."""
+
+    declared: Declared
+    event: Event
+    ahead: list[float]
+    spent: list[float] = field(default_factory=list)
+    counted: int = 0
+    skipped: int = 0
+    burnt: int = 0
+    laws: Counter[tuple[float, float]] = field(default_factory=Counter)
+
+
+class Ledger:
+    """Counts releases against declarations; the only way from a declaration to a noise scale.
+
+    Arguments:
+        declared: the learner's declarations.
+        events: their calibrated cost, one event each, in the same order.
+        adjacency: the neighbouring relation that the sensitivities refer to.
+    """
+
+    def __init__(self, declared: Sequence[Declared], events: Sequence[Event], adjacency: Adjacency) -> None:
+        self.adjacency = adjacency
+        self._lines = {d.name: _Line(d, e, [e.parameter] * d.touches) for d, e in zip(declared, events, strict=True)}
+        if len(self._lines) != len(declared):
+            names = [d.name for d in declared]
+            raise ValueError(f"Release names must be distinct; {names} were declared.")
+
+    def declared(self, name: str) -> Declared:
+        """The declaration of a name; an undeclared name is refused."""
+        return self._line(name).declared
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The groups of disjoint people that were declared, in order."""
+        named = (line.declared.group for line in self._lines.values())
+        return tuple(dict.fromkeys(group for group in named if group is not None))
+
+    def parameter(self, name: str) -> float:
+        """The calibrated parameter of a streamed name: mu for Gaussian noise, epsilon for the others."""
+        return self._line(name).event.parameter
+
+    def spend(self, name: str) -> float:
+        """Counts one more release of a name and returns its parameter; refuses when none is left."""
+        line = self._line(name)
+        if line.counted >= line.declared.times + line.burnt or not line.ahead:
+            raise OverspentError(
+                f"Release `{name}` was declared {line.declared.times} times and all of them are spent. Nothing was "
+                "released. Declare more releases before the first person is touched."
+            )
+        line.counted += 1
+        line.spent.append(line.ahead.pop(0))
+        return line.spent[-1]
+
+    def skip(self, name: str, to: Sequence[str]) -> None:
+        """Gives up the next release of `name` and shares its budget among the releases of `to` still to come.
+
+        **Formal guarantee.** For Gaussian noise the total of mu^2 is fixed in advance and never exceeded, whatever
+        the earlier releases made us choose: a privacy filter for Gaussian differential privacy. Only unsampled
+        Gaussian releases of the same group can trade, and no streamed ones: their noise is fixed when they begin.
+        """
+        line = self._line(name)
+        others = [self._line(other) for other in to]
+        for trader in (line, *others):
+            e, streamed = trader.event, trader.declared.access != "rounds"
+            if e.mechanism != "gaussian" or e.sampling < 1 or e.group != line.event.group or streamed:
+                raise ValueError(
+                    f"The budget of `{name}` cannot move to `{e.name}`: only Gaussian releases of one group, asked for "
+                    "one by one and seen by everybody, can trade their shares."
+                )
+        count = sum(len(other.ahead) for other in others) - (name in to)
+        if not line.ahead or not count:
+            raise OverspentError(f"There is no release of `{name}` left to skip, or none of {list(to)} to come.")
+        gain = line.ahead.pop(0) ** 2 / count
+        line.skipped += 1
+        for other in others:
+            other.ahead[:] = [(mu**2 + gain) ** 0.5 for mu in other.ahead]
+
+    def burn(self, name: str) -> None:
+        """Counts the last release of `name` as lost, and pays for one more from the releases still to come.
+
+        **Formal guarantee.** What was lost stays counted, at its full cost. The total of mu^2 stays what it was
+        calibrated to: the shares ahead of the same pool shrink by one factor, so this is a privacy filter like `skip`.
+        When a release was lost does not depend on anybody's data beyond earlier releases. Refused where there is
+        nothing to share: no release ahead, or noise other than unsampled Gaussian noise.
+        """
+        line, pool = self._line(name), self.pool(name)
+        lines = [other for other in self._lines.values() if self.pool(other.event.name) == pool]
+        total = sum(mu**2 for other in lines for mu in other.ahead)
+        if not pool.startswith(_GAUSSIAN) or line.declared.access != "rounds" or not total:
+            raise OverspentError(f"A release of `{name}` was lost, and no budget is left to make it again.")
+        lost = line.spent[-1]
+        line.ahead.insert(0, lost)
+        line.burnt += 1
+        shrink = (total / (total + lost**2)) ** 0.5
+        for other in lines:
+            other.ahead[:] = [mu * shrink for mu in other.ahead]
+
+    def pool(self, name: str) -> str:
+        """The pot that a release is paid from: Gaussian releases of one group share one, others have their own."""
+        event = self._line(name).event
+        if event.mechanism != "gaussian" or event.sampling < 1:
+            return f"release {name}"
+        return _GAUSSIAN if event.group is None else f"{_GAUSSIAN} of group {event.group}"
+
+    def charge(self, name: str, parameter: float) -> float:
+        """What one release takes from its pool: mu^2 of Gaussian noise; otherwise it is one of so many releases."""
+        return parameter**2 if self.pool(name).startswith(_GAUSSIAN) else 1.0
+
+    def limits(self) -> dict[str, float]:
+        """What all declared releases take from each pool: the hard budget. Fixed, whatever is skipped or burnt."""
+        limits: dict[str, float] = {}
+        for name, line in self._lines.items():
+            pool = self.pool(name)
+            charges = [self.charge(name, parameter) for parameter in line.spent + line.ahead]
+            limits[pool] = limits.get(pool, 0.0) + sum(charges)
+        return limits
+
+    def record(self, name: str, sensitivity: float, scale: float) -> None:
+        """Writes down the public law of a release: the sensitivity it was calibrated for and its noise scale."""
+        self._line(name).laws[(float(sensitivity), float(scale))] += 1
+
+    def reconcile(self, name: str, count: int, law: tuple[float, float] | None) -> None:
+        """Writes down what a stream or a compiled loop has made so far: how many releases, and the law of their noise.
+
+        `law` is the sensitivity and the scale of the noise that was drawn, `None` for answers by randomised response.
+        Called again it replaces what it wrote before. More releases than declared are an error.
+        """
+        line = self._line(name)
+        if count > line.declared.times:
+            raise OverspentError(
+                f"Release `{name}` was declared {line.declared.times} times, but {count} releases were made. "
+                "Streamed releases are made at the end of every block: declare `times=num_blocks`."
+            )
+        line.counted = count
+        line.laws.clear()
+        if law is not None and count:
+            line.laws[(float(law[0]), float(law[1]))] = min(count, line.declared.touches)
+
+    def events(self) -> tuple[Event, ...]:
+        """What is certified: every declared release, spent or not, with the parameter it has after trades."""
+        events = []
+        for line in self._lines.values():
+            for parameter, times in Counter(line.spent + line.ahead).items():
+                events.append(replace(line.event, parameter=parameter, times=times))
+        return tuple(events)
+
+    def releases(self) -> list[dict[str, Any]]:
+        """The public record of every declared name, for the certificate."""
+        return [
+            {
+                "name": name,
+                "access": line.declared.access,
+                "declared": line.declared.times,
+                "counted": line.counted,
+                "skipped": line.skipped,
+                "burnt": line.burnt,
+                "laws": [
+                    {"sensitivity": sensitivity, "scale": scale, "times": times}
+                    for (sensitivity, scale), times in line.laws.items()
+                ],
+            }
+            for name, line in self._lines.items()
+        ]
+
+    def _line(self, name: str) -> _Line:
+        if name not in self._lines:
+            raise OverspentError(
+                f"Release `{name}` was not declared; declared are {sorted(self._lines)}. Nothing was released. Add it "
+                "to the learner's `declare`."
+            )
+        return self._lines[name]

@@ -1,0 +1,73 @@
+"""A privatizer's settings as plain JSON, and the privatizer that has them: for certificates that can be derived again.
+
+A privatizer that carries a function (the noise of a paper) is written down with the function's name and arguments;
+whoever rebuilds it says which functions it may use.
+"""
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any
+
+from privrl.privacy.trust.privatizers import AbstractPrivatizer, Central, Local, NonPrivate, Published
+from privrl.privacy.trust.published_local import PublishedLocal
+from privrl.privacy.trust.shuffled import Shuffled
+
+_OWN: dict[str, type[Any]] = {
+    f"privrl.{cls.__name__}": cls for cls in (NonPrivate, Central, Local, Shuffled, Published, PublishedLocal)
+}
+
+
+class UnknownPrivatizerError(ValueError):
+    """The settings are those of a privatizer, or of a noise function, that privrl does not have."""
+
+
+def privatizer_settings(privatizer: AbstractPrivatizer) -> dict[str, Any]:
+    """The class of a privatizer and all its fields."""
+    cls = type(privatizer)
+    short = f"privrl.{cls.__name__}"
+    name = short if _OWN.get(short) is cls else f"{cls.__module__}.{cls.__qualname__}"
+    if not hasattr(cls, "__dataclass_fields__"):
+        return {"class": name}
+    return {"class": name, **{f.name: _plain(getattr(privatizer, f.name)) for f in fields(privatizer)}}  # type: ignore[arg-type]
+
+
+def privatizer_of(settings: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]]) -> AbstractPrivatizer:
+    """The privatizer with these settings. `functions` are those that its settings may name."""
+    name = str(settings["class"])
+    if name not in _OWN:
+        raise UnknownPrivatizerError(f"`{name}` is not one of privrl's own privatizers.")
+    cls = _OWN[name]
+    given = {key: value for key, value in settings.items() if key != "class"}
+    if set(given) != {f.name for f in fields(cls)}:
+        raise ValueError(f"The recorded settings of `{name}` are {sorted(given)}, which are not those it has.")
+    fixed = {f.name for f in fields(cls) if not f.init}
+    privatizer = cls(**{key: _value(value, functions) for key, value in given.items() if key not in fixed})
+    for key in fixed:
+        if getattr(privatizer, key) != given[key]:
+            raise ValueError(f"`{key}` of `{name}` is recorded as {given[key]!r}; it is {getattr(privatizer, key)!r}.")
+    return privatizer
+
+
+def function_name(function: Callable[..., Any]) -> str:
+    """Under which name settings know a function."""
+    return f"{function.__module__}.{function.__qualname__}"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, functools.partial):
+        return {"function": function_name(value.func), "arguments": {k: _plain(v) for k, v in value.keywords.items()}}
+    if callable(value):
+        return {"function": function_name(value), "arguments": {}}
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    return float(value)
+
+
+def _value(content: Any, functions: Mapping[str, Callable[..., Any]]) -> Any:
+    if not isinstance(content, Mapping):
+        return content
+    name = str(content["function"])
+    if name not in functions:
+        raise UnknownPrivatizerError(f"`{name}` is not a noise function of privrl.")
+    return functools.partial(functions[name], **content["arguments"])

@@ -1,0 +1,97 @@
+"""What a shuffler adds: reports that are locally private with a large epsilon hide in the crowd of their batch.
+
+A batch of n people answers n questions (which may depend on earlier answers). A shuffler hands the questions out by a
+secret uniformly random permutation, and passes on the answers with no word of who gave them. Each answer is
+epsilon_0-locally private, w = e^epsilon_0. Nobody but the shuffler is trusted; without it, epsilon_0 still holds.
+
+**Formal guarantee.** For one person's two records, all that leaves the shuffler is (epsilon, delta)-differentially
+private with delta = sup_E P(E) - e^epsilon Q(E), where P and Q are the laws of
+
+    (A + D, C - A + 1 - D),   C ~ Binomial(n - 1, 1/w),   A ~ Binomial(C, 1/2),   D ~ Bernoulli(w/(w+1)) under P,
+                                                                                  D ~ Bernoulli(1/(w+1)) under Q.
+
+*Proof* (Feldman, McMillan and Talwar 2021). Let x0, x1 be the records and R_i the law of the answer to question i
+given the earlier answers. By local privacy Q_i0 = (w R_i(x0) - R_i(x1))/(w - 1) and Q_i1, the same with x0 and x1
+exchanged, are probability laws, and R_i(x0) = (w Q_i0 + Q_i1)/(w + 1), R_i(x1) = (Q_i0 + w Q_i1)/(w + 1), Q_i0 + Q_i1 =
+R_i(x0) + R_i(x1). For any record x, R_i(x) >= R_i(xb)/w, hence R_i(x) = (Q_i0 + Q_i1)/(2w) + (1 - 1/w) L_i(x) for a law
+L_i(x). So draw a label first: everybody else gets 0 or 1 with probability 1/(2w) each, or "own"; the person in question
+gets b with probability w/(w + 1), else 1 - b, when their record is xb. Then whoever has question i answers by Q_i0,
+Q_i1 or L_i(own record). The person is never labelled "own", others' labels do not depend on who they are, and the
+permutation is uniform: so given how many 0s and 1s there are, which question has which label, and which of the others
+answer the questions labelled "own", is uniform whatever b. All answers are thus a random function of the two numbers
+that does not depend on b, and the numbers have the laws P and Q. ∎
+
+Given C = c the first number is A + D with A ~ Binomial(c, 1/2), and P(x)/Q(x) rises with x, so the best E is a
+half-line and delta is a sum of binomial tails over c; exchanging the numbers exchanges P and Q, so the order does not
+matter. More people only add independent labels: delta falls in n. Batches hold different people, and a batch is settled
+before the next one sees what came of it, so the smallest batch bounds them all.
+"""
+
+import functools
+import math
+
+from privrl.privacy.accounting.gdp import check
+
+_SLACK = 1e-13  # rounding of the sums below, which have fewer than 10^5 terms of relative error 1e-14 or less
+
+
+def shuffled_delta(local_epsilon: float, num_users: int, epsilon: float) -> float:
+    """An upper bound on the delta at `epsilon` of `num_users` shuffled reports, `local_epsilon`-private each."""
+    _checked(local_epsilon, num_users)
+    check(epsilon >= 0, f"`epsilon` is {epsilon}; it must be a number of at least 0.")
+    if epsilon >= local_epsilon:
+        return 0.0
+    return _delta(float(local_epsilon), num_users, float(epsilon))
+
+
+@functools.lru_cache(maxsize=4096)
+def _delta(local_epsilon: float, num_users: int, epsilon: float) -> float:
+    import numpy as np
+    from scipy.stats import binom
+
+    chance = math.exp(-local_epsilon)
+    low, high = (int(c) for c in binom.interval(1 - 1e-13, num_users - 1, chance)) if num_users > 1 else (0, 0)
+    c = np.arange(max(low, 0), high + 1)
+    outside = float(binom.cdf(low - 1, num_users - 1, chance) + binom.sf(high, num_users - 1, chance))
+    q = 1 / (1 + chance)  # w/(w+1)
+    gain, loss = q - math.exp(epsilon) * (1 - q), math.exp(epsilon) * q - (1 - q)
+    # P(x) = q b(x-1) + (1-q) b(x), Q(x) = (1-q) b(x-1) + q b(x), b(x-1)/b(x) = x/(c+1-x): P > e^eps Q from `edge` on.
+    edge = np.floor((c + 1) * loss / (gain + loss)) + 1
+    tails = gain * binom.sf(edge - 2, c, 0.5) - loss * binom.sf(edge - 1, c, 0.5)
+    return min(1.0, float(binom.pmf(c, num_users - 1, chance) @ np.maximum(tails, 0.0)) + outside + _SLACK)
+
+
+def shuffled_epsilon(local_epsilon: float, num_users: int, delta: float) -> float:
+    """The epsilon at `delta` of `num_users` shuffled reports: an upper bound, never above `local_epsilon`.
+
+    **Example.** A thousand people with `local_epsilon` = 2 together have less than 0.6 at `delta` = 1e-6.
+    """
+    _checked(local_epsilon, num_users)
+    check(0 < delta < 1, f"`delta` is {delta}; it must lie in (0, 1).")
+    low, high = 0.0, float(local_epsilon)
+    if math.isinf(high):
+        return high
+    while high - low > 1e-12 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if shuffled_delta(local_epsilon, num_users, middle) <= delta else (middle, high)
+    return high
+
+
+def local_epsilon_for(epsilon: float, delta: float, num_users: int) -> float:
+    """The largest local epsilon for which batches of at least `num_users` reports are (epsilon, delta)-private.
+
+    It is `epsilon` itself where the batch is too small to help.
+    """
+    check(0 < epsilon < math.inf, f"`epsilon` is {epsilon}; it must be a finite number above 0.")
+    check(0 < delta < 1, f"`delta` is {delta}; it must lie in (0, 1).")
+    _checked(epsilon, num_users)
+    low, high = epsilon, epsilon + math.log(num_users + 1)  # with 1/w < 1/n of a clone each, nobody hides
+    while high - low > 1e-9 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if shuffled_delta(middle, num_users, epsilon) <= delta else (low, middle)
+    return low
+
+
+def _checked(local_epsilon: float, num_users: int) -> None:
+    check(local_epsilon > 0, f"`local_epsilon` is {local_epsilon}; it must be positive.")
+    check(num_users >= 1, f"`num_users` is {num_users}; a batch has at least one person.")

@@ -1,0 +1,1 @@
+"""Running sums, released again and again."""

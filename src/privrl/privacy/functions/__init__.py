@@ -1,0 +1,1 @@
+"""Functions, released once and asked for ever."""

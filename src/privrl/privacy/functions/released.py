@@ -1,0 +1,183 @@
+"""Releasing whole functions on [0, 1]: noisy once, then asked anything, for ever, by anybody.
+
+On the lattice k 2^-depth a function is a vector. Whitened (`innovations`), its Euclidean norm is its norm in the space
+of the kernel exp(-beta|x-y|), so releasing the function is releasing that vector with white noise; the filter that
+makes a path of white noise (`lattice_path`) then gives function plus path. Whitening the function instead of colouring
+the noise is what lets it have exact noise, in whole numbers, and a place in a store.
+"""
+
+import math
+import os
+import zipfile
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float
+
+from privrl.contracts.release import Release
+from privrl.privacy.functions.paths import innovation_factor, innovations, lattice_path, nearest
+from privrl.privacy.noise.laws import GaussianNoise
+
+_FORMAT = 1
+_ROUNDING = 2.0**-49  # two worlds, eight roundings each, of 2^-53
+
+
+def rkhs_norm(values: Float[Array, "*m n"], beta: ArrayLike) -> Float[Array, ""]:
+    """Norm of functions in the space of the kernel exp(-beta|x-y|), from n >= 2 equally spaced values on [0, 1].
+
+    sqrt(f^T K^{-1} f), the norm of the smallest function through these values. Its square is at most, and for growing n
+    tends to, (f(0)^2 + f(1)^2)/2 + 1/(2 beta) int_0^1 (f'^2 + beta^2 f^2) (wang-hegde, Lemma 7). Of several functions,
+    one per row, it is the norm of all together: the root of the sum of squares.
+    """
+    return jnp.sqrt((innovations(values, beta) ** 2).sum())
+
+
+def tent_distance(height: float, half_width: float, beta: float) -> float:
+    """Norm (kernel exp(-beta|x-y|)) of a change shaped as a tent: h (1 - |x - c|/w) where that is positive.
+
+    h sqrt(1/(beta w) + beta w/3), by Lemma 7 of wang-hegde: int f'^2 = 2 h^2/w and int f^2 = 2 h^2 w/3.
+
+    **Formal guarantee.** It bounds `rkhs_norm` of the tent's values on every lattice and for every centre, also where
+    an edge of [0, 1] cuts the tent: the norm of a function on part of the line is that of its smallest continuation,
+    and the whole tent on the whole line, where the norm has no term for edges, is one.
+    """
+    _positive(height=height, half_width=half_width, beta=beta)
+    return height * math.sqrt(1.0 / (beta * half_width) + beta * half_width / 3.0)
+
+
+def best_beta(half_width: float) -> float:
+    """The kernel that sees least of tents of half-width w: beta = sqrt3/w, with norm sqrt(2/sqrt3) h = 1.075 h."""
+    _positive(half_width=half_width)
+    return math.sqrt(3.0) / half_width
+
+
+def depth_of(n: int) -> int:
+    """The depth of a lattice of n = 2^depth + 1 points; other numbers are refused."""
+    depth = (n - 1).bit_length() - 1
+    if n < 2 or n != 2**depth + 1:
+        raise ValueError(
+            f"`values` has {n} points on its last axis; a lattice has 2^depth + 1. Evaluate at `lattice_points(depth)`."
+        )
+    return depth
+
+
+def whitened(
+    values: Float[Array, "*m n"], *, distance: float, beta: float, bound: float
+) -> tuple[Float[Array, "*m n"], float, float]:
+    """Functions as a vector to be released with white noise, how far neighbours' vectors are apart, its largest entry.
+
+    **Formal guarantee.** If neighbours' functions are at most `distance` apart in `rkhs_norm`, their vectors as made
+    here are apart by at most the second result, raised by 2^-40 of itself. *Proof.* Write r = e^{-beta/(n-1)},
+    c = 1/sqrt(1 - r^2), d for the difference of the functions, L for exact whitening: |L d| <= distance. The factors
+    c and 1 - r are public and wrong by at most 2^-50 of themselves, which moves L d by 2^-50 |L d| and by
+    2^-50 |c (1-r) d| <= 2^-50 |L d|, because the largest eigenvalue of the kernel matrix is below (1+r)/(1-r), so
+    |d|^2 <= |L d|^2 (1+r)/(1-r), and c^2 (1-r)^2 = (1-r)/(1+r). In each world an entry is a difference of two numbers
+    of size at most `bound`, less a product of such size, times c: roundings of at most 8 c bound 2^-53 in all. So two
+    worlds differ by at most 16 sqrt(entries) c bound 2^-53 more.
+    """
+    _positive(distance=distance, beta=beta, bound=bound)
+    depth_of(values.shape[-1])
+    if not bool((jnp.abs(values) <= bound).all()):  # also where one is not a number
+        raise ValueError(
+            f"A value is beyond the public `bound` {bound:g}, or not a number. Nothing was released. The bound must "
+            "hold for every function that may stand here; choose it without looking at this one."
+        )
+    c = float(innovation_factor(values.shape[-1], beta))
+    rounding = math.sqrt(values.size) * c * bound * _ROUNDING
+    if not rounding < 1e-6 * distance:
+        raise ValueError(
+            f"`distance` {distance:g} is too small against `bound` {bound:g} at `beta` {beta:g}: on {values.shape[-1]} "
+            "lattice points 64-bit numbers are too short for it. Use fewer points or a tighter bound."
+        )
+    return innovations(values.astype(float), beta), distance + rounding, 2.0 * c * bound * (1.0 + 2.0**-40)
+
+
+class ReleasedFunction(eqx.Module):
+    """Functions on [0, 1] with noise, to be asked anything any number of times; may be handed to anybody.
+
+    Holds noisy values on the lattice k 2^-depth and public numbers only: neither the functions, nor the noise, nor a
+    key. Points are rounded to the lattice, so the same question gets the same answer for ever.
+
+    **Formal guarantee.** Whatever is asked, the answers are a function of the released vector (post-processing), whose
+    cost is counted once: mu = distance/scale, where neighbours' functions are at most `distance` apart in `rkhs_norm`.
+
+    Attributes:
+        values: function plus noise on the lattice, one function per row. The noise has mean 0 and covariance
+            scale^2 exp(-beta|x-y|) within a row, and rows are independent.
+        beta: of the kernel.
+        scale: of the noise.
+    """
+
+    values: Float[Array, "*m n"]
+    beta: Float[Array, ""]
+    scale: Float[Array, ""]
+
+    def __init__(self, values: Float[Array, "*m n"], beta: ArrayLike, scale: ArrayLike) -> None:
+        self.values = values
+        self.beta = jnp.asarray(beta, float)
+        self.scale = jnp.asarray(scale, float)
+
+    def __check_init__(self) -> None:
+        depth_of(self.values.shape[-1])
+
+    @classmethod
+    def of(cls, release: Release, beta: ArrayLike) -> "ReleasedFunction":
+        """The functions in a release of their whitened values."""
+        assert isinstance(release.noise, GaussianNoise)
+        return cls(lattice_path(release.value, beta), beta, release.noise.scale)
+
+    @property
+    def depth(self) -> int:
+        """The lattice has 2^depth cells."""
+        return depth_of(self.values.shape[-1])
+
+    @property
+    def noise(self) -> GaussianNoise:
+        """The law of the noise in `innovations(values, beta)`: white."""
+        return GaussianNoise(self.scale, self.values.shape)
+
+    def __call__(self, points: Float[Array, "*batch"]) -> Float[Array, "..."]:
+        """The noisy functions at the lattice points nearest to `points`; one row for each function."""
+        return self.values[..., nearest(points, self.depth)]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes what was released to a file (NumPy's npz, without pickle)."""
+        write_arrays(path, "function", {"values": self.values, "beta": self.beta, "scale": self.scale})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "ReleasedFunction":
+        """Reads what `save` wrote, to the last bit."""
+        return cls(**read_arrays(path, "function", ("values", "beta", "scale")))
+
+
+def write_arrays(path: str | os.PathLike[str], kind: str, arrays: Mapping[str, Array]) -> None:
+    """Writes arrays and what they are to exactly this path."""
+    content: dict[str, Any] = {name: np.asarray(array) for name, array in arrays.items()}
+    with open(path, "wb") as file:
+        np.savez(file, format=np.asarray(_FORMAT), kind=np.asarray(kind), **content)
+
+
+def read_arrays(path: str | os.PathLike[str], kind: str, names: tuple[str, ...]) -> dict[str, Array]:
+    """Reads what `write_arrays` wrote; another kind, another format, or numbers that are none are refused."""
+    what = f"`{os.fspath(path)}` is not a released {kind}"
+    try:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
+            content = dict(arrays)
+    except (ValueError, EOFError, zipfile.BadZipFile, TypeError) as error:
+        raise ValueError(f"{what}: it cannot be read as NumPy arrays. Write it with `save`.") from error
+    if set(content) != {"format", "kind", *names} or str(content["kind"]) != kind:
+        raise ValueError(f"{what}: it holds {sorted(content)}. Write it with `save`.")
+    if int(content["format"]) != _FORMAT:
+        raise ValueError(f"{what} of format {_FORMAT} but of format {int(content['format'])}. Update privrl.")
+    if not all(content[name].dtype == np.float64 and np.isfinite(content[name]).all() for name in names):
+        raise ValueError(f"{what}: its arrays are not finite numbers in 64 bits.")
+    return {name: jnp.asarray(content[name]) for name in names}
+
+
+def _positive(**arguments: float) -> None:
+    for name, value in arguments.items():
+        if not 0.0 < value < math.inf:
+            raise ValueError(f"`{name}` is {value}; it must be a positive finite number.")

@@ -1,0 +1,323 @@
+"""Sums on a lattice: every contribution a vector of whole numbers, so that noise hides all of it, to the last bit.
+
+Adding floating-point noise to a floating-point sum is not private: which floats can come out depends on the sum. Here a
+contribution is truncated toward zero to multiples of a public power of 2, its norm is checked in whole numbers, sums
+are 64-bit integers, and so is the noise.
+
+**Formal guarantee** (for all records, in whole numbers; g is the granularity). One record's units n satisfy
+sum n^2 <= (C/g)^2 exactly (sum |n| <= C/g for L1), C the norm that the statistic claims, raised by 2^-41 of itself so
+that vectors whose norm is an irrational C are not cut for C's own rounding. A vector that still exceeds it (none of
+fewer than 4,096 entries does) is multiplied by 1 - 2^-30, which moves it at most 2^-30 max(C - D, 0) beyond D from
+another. Truncating keeps signs and moves no entry away from zero, so where two entries have the same sign
+|[x] - [y]| <= |x - y| + 1 unit, and otherwise |[x] - [y]| <= |x - y|: two records' units differ by at most
+D/g + sqrt(m), with D the statistic's own sensitivity and m the largest number of entries that two records fill (D/g + m
+in L1). The float arithmetic that made the entries is covered, with the 2^-41, by a margin of 2^-40 in the sensitivity,
+far more than the rounding of any statistic here.
+"""
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Int64, Shaped
+
+from privrl.contracts.noise import AbstractNoise
+from privrl.contracts.release import Release
+from privrl.contracts.statistic import AbstractStatistic
+from privrl.privacy.noise.discrete import discrete_gaussian, discrete_laplace
+from privrl.privacy.noise.laws import GaussianNoise, LaplaceNoise, SymmetricNoise
+from privrl.privacy.noise.mechanisms import clip_by_norm
+from privrl.privacy.noise.symmetric import doubled, mirrored, on_diagonal, packed
+from privrl.privacy.noise.words import Stream
+
+_BITS = 32  # sensitivity and noise are at least 2^32 units
+_LIMB = 26  # squares of units are summed in limbs of this many bits
+_MASK = (1 << _LIMB) - 1
+_MARGIN = 2.0**-40
+_SHRINK = 1.0 - 2.0**-30  # more than the rounding of 2^22 entries
+_LARGEST_EXPONENT = 900  # quotients by the granularity stay normal numbers: processors may treat others as 0
+_LARGEST_NOISE = 2**55  # in units, for which it can be drawn
+_WHOLE = 2.0**52  # units are exact below
+
+
+class LatticeError(ValueError):
+    """A sum cannot be represented exactly, or a contribution is not a number; nothing was released."""
+
+
+@dataclass(frozen=True)
+class Lattice:
+    """The public grid of one release, and the noise on it.
+
+    Attributes:
+        granularity: g, a power of 2.
+        norm: C, the claimed norm of one record's contribution.
+        sensitivity: how far one person can move the sum, rounding included.
+        noise: the parameter of the noise in units: s of the discrete Gaussian, t of the discrete Laplace.
+        kind: the norm in which all this is measured.
+    """
+
+    granularity: float
+    norm: float
+    sensitivity: float
+    noise: int
+    kind: str
+
+    @property
+    def scale(self) -> float:
+        """The scale of the noise."""
+        return self.noise * self.granularity
+
+    @property
+    def limit(self) -> int:
+        """The largest sum of squared units (of absolute units for L1) that one record may have, exactly."""
+        largest = Fraction(self.norm) * (1 + Fraction(_MARGIN) / 2) / Fraction(self.granularity)
+        return math.floor(largest**2) if self.kind == "l2" else math.floor(largest)
+
+    def to_bytes(self) -> bytes:
+        """For a store: JSON keeps every digit of a float."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> "Lattice":
+        """What `to_bytes` wrote."""
+        return cls(**json.loads(content))
+
+    def check_room(self, records: int) -> None:
+        """Refuses sums that could leave 64 bits, noise of forty scales included."""
+        one = self.norm / self.granularity
+        if not (one < 2.0**52 and records * one + 40.0 * self.noise < 2.0**62):
+            raise LatticeError(
+                f"The sums of so many records do not fit in 64 bits at this noise (granularity "
+                f"{self.granularity:.3g}). Nothing was released. Lower the budget of this release, or split the table."
+            )
+
+    def noisy(self, law: AbstractNoise, total: Int64[np.ndarray, "..."], stream: Stream) -> Int64[np.ndarray, "..."]:
+        """The sum with discrete noise of the law's kind, one draw for each number; whole numbers in and out."""
+        if isinstance(law, LaplaceNoise):
+            return np.asarray(total + discrete_laplace(stream, self.noise, total.shape))
+        if not isinstance(law, SymmetricNoise):
+            return np.asarray(total + discrete_gaussian(stream, self.noise, total.shape))
+        diagonal, drawn = on_diagonal(total), np.empty_like(total)
+        drawn[~diagonal] = discrete_gaussian(stream, _over_root_two(self.noise), (int((~diagonal).sum()),))
+        drawn[diagonal] = discrete_gaussian(stream, self.noise, (law.dim,))
+        return total + drawn
+
+    def release(self, law: AbstractNoise, units: Int64[np.ndarray, "..."]) -> Release:
+        """Noisy units as a release; reading them as floating-point numbers, and mirroring them, is post-processing."""
+        value = self.value(law, units)
+        if isinstance(law, SymmetricNoise):
+            return Release(value, SymmetricNoise(self.scale, law.dim))
+        kind = LaplaceNoise if isinstance(law, LaplaceNoise) else GaussianNoise
+        return Release(value, kind(self.scale, law.shape))
+
+    def value(self, law: AbstractNoise, units: Shaped[np.ndarray, "..."]) -> Float[Array, "..."]:
+        """Units as floating-point numbers in the shape of the law: an upper triangle becomes the whole matrix."""
+        entries = mirrored(units) if units.shape != law.shape else units
+        return jnp.asarray(entries.astype(np.float64) * self.granularity)
+
+    def covers(self, other: "Lattice", parameter: float) -> bool:
+        """Whether a release made on this lattice costs at most `parameter`, where `other` is the one chosen now.
+
+        The margin of `lattice_for` absorbs what another computer rounds otherwise; nothing else is forgiven.
+        """
+        alike = self.kind == other.kind and math.isclose(self.norm, other.norm, rel_tol=_MARGIN)
+        if not alike or self.sensitivity * (1.0 + _MARGIN / 4) < other.sensitivity:
+            return False
+        needed = self.sensitivity / self.granularity / parameter
+        spread = math.sqrt(self.noise**2 - 4) if self.kind == "l2" else self.noise
+        return needed <= spread
+
+
+def lattice_for(
+    *,
+    parameter: float,
+    sensitivity: float,
+    norm: float,
+    filled: int,
+    kind: str,
+    records: int = 1,
+    factor: float = 1.0,
+    steps: int = 0,
+) -> Lattice:
+    """The lattice on which a release costs at most `parameter` (mu of Gaussian noise, epsilon of Laplace noise).
+
+    Arguments:
+        sensitivity: D, how far replacing (or adding) one record can move the sum.
+        norm: C, the norm of one record's contribution.
+        filled: the largest number of entries that two records fill.
+        kind: "l2" with Gaussian noise, "l1" with Laplace noise.
+        records: how many records one person may own.
+        factor, steps: of a continual mechanism that releases `steps` weighted sums, each rounded to whole units: the
+            norm of the weights of one record, and how often its share is rounded.
+
+    **Formal guarantee.** Gaussian noise: s >= sqrt((D/(g mu))^2 + 4) for the sensitivity D with rounding included,
+    which is what the exact guarantee of the discrete Gaussian asks for (docs/design.md).
+    """
+    exponent = math.floor(math.log2(min(sensitivity, sensitivity / parameter))) - _BITS
+    grid = 2.0**exponent
+    rounding = math.sqrt(filled) if kind == "l2" else float(filled)
+    shrunk = (1.0 - _SHRINK) * max(norm - sensitivity, 0.0)
+    once = factor * ((sensitivity + shrunk) / grid * (1.0 + _MARGIN) + rounding)
+    units = records * (once + math.sqrt(filled * steps))
+    noise = math.ceil(units / parameter * (1.0 + _MARGIN)) + (kind == "l2")
+    if abs(exponent) > _LARGEST_EXPONENT or noise > _LARGEST_NOISE:
+        raise LatticeError(
+            f"A sensitivity of {sensitivity:.3g} with a budget of {parameter:.3g} has no grid of whole numbers that "
+            "can be computed with. Nothing was released. Scale the statistic to a size near 1, or give it more of the "
+            "budget."
+        )
+    return Lattice(grid, norm, units * grid, noise, kind)
+
+
+def filled_by(statistic: AbstractStatistic, record: Any, question: Any) -> int:
+    """The largest number of entries of the sum that two records of this form can fill."""
+    _, blocks = jax.eval_shape(statistic.parts, record, question)
+    return min(math.prod(statistic.raw_shape), 2 * math.prod(blocks.shape))
+
+
+def lattice_total(
+    statistic: AbstractStatistic, records: Any, question: Any, taking_part: Bool[Array, " B"], lattice: Lattice
+) -> Int64[np.ndarray, "..."]:
+    """The exact sum, in units, of the contributions of the records that take part."""
+    return _checked(*_summed(statistic, records, question, taking_part, _Bounds.of(lattice)))
+
+
+def lattice_of_blocks(
+    statistic: AbstractStatistic,
+    slots: Int[Array, " N"],
+    blocks: Float[Array, "N *block"],
+    counts: Int[Array, " N"],
+    lattice: Lattice,
+) -> Int64[np.ndarray, "..."]:
+    """The exact sum of blocks that `counts` records contribute each, one block per record."""
+    return _checked(*_summed_blocks(statistic, slots, blocks, counts, _Bounds.of(lattice)))
+
+
+def _checked(total: Array, finite: Array) -> Int64[np.ndarray, "..."]:
+    if not bool(finite):
+        raise LatticeError("A contribution is infinite or not a number. Nothing was released.")
+    return np.array(total)
+
+
+class _Bounds(eqx.Module):
+    """What compiled code needs to know of a lattice, as arrays: another release needs no other program."""
+
+    grid: Float[Array, ""]
+    norm: Float[Array, ""]
+    limit: tuple[Int[Array, ""], Int[Array, ""], Int[Array, ""]]
+    kind: str = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, lattice: Lattice) -> "_Bounds":
+        limbs = lattice.limit >> 2 * _LIMB, (lattice.limit >> _LIMB) & _MASK, lattice.limit & _MASK
+        high, middle, low = (jnp.asarray(limb, jnp.int64) for limb in limbs)
+        grid, norm = jnp.asarray(lattice.granularity), jnp.asarray(lattice.norm)
+        return cls(grid, norm, (high, middle, low), lattice.kind)
+
+    def units(self, x: Float[Array, "..."], symmetric: bool) -> tuple[Int64[Array, "..."], Bool[Array, ""]]:
+        """One record's whole units, within the limit exactly, and whether the entries were numbers at all.
+
+        Of symmetric matrices the upper triangle, within the limit of the whole matrix.
+        """
+        whole, x = (doubled, packed(x)) if symmetric else (lambda entries: entries, x)
+        finite = jnp.isfinite(x).all()
+        if self.kind == "l2":
+            clipped, sum_limbs = clip_by_norm(whole(x), self.norm), _squares
+        else:
+            bounded = jnp.clip(jnp.where(finite, whole(x), 0.0), -self.norm, self.norm)  # its sum cannot overflow
+            clipped, sum_limbs = bounded * (self.norm / jnp.maximum(jnp.abs(bounded).sum(), self.norm)), _absolutes
+        x = clipped[..., : x.shape[-1]] if symmetric else clipped
+        exact = jnp.trunc(jnp.clip(x / self.grid, -_WHOLE, _WHOLE)).astype(jnp.int64)
+        smaller = jnp.trunc(jnp.clip(x * _SHRINK / self.grid, -_WHOLE, _WHOLE)).astype(jnp.int64)
+        (a, b, c), (high, middle, low) = sum_limbs(whole(exact)), self.limit
+        within = (a < high) | ((a == high) & ((b < middle) | ((b == middle) & (c <= low))))
+        return jnp.where(within, exact, smaller), finite
+
+
+@eqx.filter_jit
+def _summed(
+    statistic: AbstractStatistic, records: Any, question: Any, taking_part: Bool[Array, " B"], bounds: _Bounds
+) -> tuple[Int64[Array, "..."], Bool[Array, ""]]:
+    def of_record(record: Any, takes_part: Bool[Array, ""]) -> tuple[Array, Array, Array]:
+        slots, blocks = statistic.parts(record, question)
+        _check_blocks(statistic, blocks)
+        units, finite = bounds.units(jnp.where(takes_part, _merged(slots, blocks), 0.0), statistic.symmetric)
+        return slots, units, finite
+
+    slots, units, finite = jax.vmap(of_record)(records, taking_part)
+    return _placed(statistic, slots.reshape(-1), units.reshape(-1, *units.shape[2:])), finite.all()
+
+
+@eqx.filter_jit
+def _summed_blocks(
+    statistic: AbstractStatistic,
+    slots: Int[Array, " N"],
+    blocks: Float[Array, "N *block"],
+    counts: Int[Array, " N"],
+    bounds: _Bounds,
+) -> tuple[Int64[Array, "..."], Bool[Array, ""]]:
+    _check_blocks(statistic, blocks)
+    units, finite = jax.vmap(lambda block: bounds.units(block, statistic.symmetric))(blocks)
+    repeated = counts.astype(jnp.int64).reshape(-1, *(1,) * (units.ndim - 1)) * units
+    return _placed(statistic, slots, repeated), finite.all()
+
+
+def _check_blocks(statistic: AbstractStatistic, blocks: Float[Array, "N *block"]) -> None:
+    if not statistic.symmetric:
+        return
+    if len(statistic.shape) != 2 or statistic.shape[0] != statistic.shape[1]:
+        raise ValueError(f"`symmetric` needs a square `shape`; `{type(statistic).__name__}` has {statistic.shape}.")
+    if blocks.shape[1:] != statistic.shape:
+        raise ValueError(
+            f"`{type(statistic).__name__}` is `symmetric`, so its `parts` must be whole matrices of shape "
+            f"{statistic.shape}; they have shape {blocks.shape[1:]}. Nothing was released."
+        )
+
+
+def _placed(
+    statistic: AbstractStatistic, slots: Int[Array, " N"], units: Int64[Array, "N *block"]
+) -> Int64[Array, "..."]:
+    """Blocks added up in their slots; a symmetric matrix is one block."""
+    block, shape = units.shape[1:], statistic.units_shape
+    return jnp.zeros((math.prod(shape) // math.prod(block), *block), jnp.int64).at[slots].add(units).reshape(shape)
+
+
+def _merged(slots: Int[Array, " P"], blocks: Float[Array, "P *block"]) -> Float[Array, "P *block"]:
+    """The blocks of one record with those of the same slot added into the first of them, so that norms are true."""
+    if blocks.shape[0] == 1:
+        return blocks
+    same = slots[:, None] == slots[None, :]
+    first = ~jnp.any(jnp.tril(same, k=-1), axis=1)
+    # Products with 0 are exact except with infinities: what is not finite must stay visible.
+    together = jnp.tensordot(
+        (same & first[:, None]).astype(float), jnp.where(jnp.isfinite(blocks), blocks, 0.0), axes=1
+    )
+    return jnp.where(jnp.isfinite(blocks).all(), together, jnp.nan)
+
+
+def _squares(units: Int64[Array, "..."]) -> tuple[Array, Array, Array]:
+    """sum n^2 exactly, in limbs of 26 bits, for |n| < 2^52 and a sum below 2^114."""
+    n = jnp.abs(units)
+    high, low = n >> _LIMB, n & _MASK
+    low_squares = low * low
+    c = (low_squares & _MASK).sum()
+    b = (2 * high * low).sum() + (low_squares >> _LIMB).sum() + (c >> _LIMB)
+    return (high * high).sum() + (b >> _LIMB), b & _MASK, c & _MASK
+
+
+def _absolutes(units: Int64[Array, "..."]) -> tuple[Array, Array, Array]:
+    """sum |n|, in the same limbs."""
+    total = jnp.abs(units).sum()
+    return total >> 2 * _LIMB, (total >> _LIMB) & _MASK, total & _MASK
+
+
+def _over_root_two(s: int) -> int:
+    """The smallest integer that is at least s / sqrt 2."""
+    root = math.isqrt((s * s + 1) // 2)
+    return root if 2 * root * root >= s * s else root + 1

@@ -1,0 +1,269 @@
+"""The law of the noise in a release: how large it is and how large it can get, never the draw itself.
+
+A learner writes its regularisers and bonuses with these bounds. They are proportional to the scale of the noise and
+exactly 0 where there is none, so the same line is the private and the non-private algorithm. Scales are arrays that
+may be traced; shapes and failure probabilities are static, so quantiles are computed on the host, once per trace.
+"""
+
+import math
+from typing import ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float
+
+from privrl.contracts.noise import AbstractNoise, White
+
+
+class GaussianNoise(AbstractNoise):
+    """Independent N(0, scale^2) entries; `scale` is a number or broadcasts to `shape`.
+
+    Arrays of scales: write W = s * Z with max |s| = m. Then |W_i| <= m |Z_i|, so norm and largest entry are bounded by
+    those of m Z; and E||W|| <= m E||Z|| in spectral norm (contraction principle: the entries are symmetric).
+    """
+
+    scale: Float[Array, "..."]
+    shape: tuple[int, ...] = eqx.field(static=True)
+    white: ClassVar[White] = "normal"
+
+    def __init__(self, scale: ArrayLike, shape: tuple[int, ...]) -> None:
+        self.scale = jnp.asarray(scale, float)
+        self.shape = shape
+
+    @property
+    def variance(self) -> Float[Array, "..."]:
+        return self.scale**2
+
+    @property
+    def std(self) -> Float[Array, "..."]:
+        return jnp.abs(self.scale)
+
+    def norm_bound(self, failure: float) -> Float[Array, ""]:
+        """The chi quantile, exact for one common scale.
+
+        For several scales also Laurent and Massart's ||W||^2 <= sum s^2 + 2 sqrt(t sum s^4) + 2 t max s^2 with
+        t = ln(1/failure); each is a bound on the quantile, so the smaller one is too.
+        """
+        largest = self.std.max()
+        common = largest * _chi_quantile(math.prod(self.shape), failure)
+        if self.scale.size == 1:
+            return common
+        t = -math.log(failure)
+        relative = jnp.broadcast_to(self.std / jnp.where(largest > 0, largest, 1.0), self.shape) ** 2
+        several = jnp.sqrt(relative.sum() + 2.0 * jnp.sqrt(t * (relative**2).sum()) + 2.0 * t)
+        return jnp.minimum(common, largest * several)
+
+    def spectral_bound(self, failure: float) -> Float[Array, ""]:
+        """m (2 sqrt(d) + t) with t the normal quantile of 1 - failure, or the norm bound if that is smaller.
+
+        E||Z|| <= 2 sqrt(d) (Gaussian comparison, Davidson and Szarek). The norm is convex and m-Lipschitz, so by
+        Ehrhard's inequality it is h(xi), xi ~ N(0,1), h convex and m-Lipschitz: its median h(0) is at most its mean
+        (Jensen) and P(h(xi) > mean + m t) <= P(xi > t).
+        """
+        d = _square(self.shape)
+        comparison = self.std.max() * (2.0 * math.sqrt(d) + max(_normal_quantile(failure), 0.0))
+        return jnp.minimum(self.norm_bound(failure), comparison)
+
+    def max_bound(self, failure: float) -> Float[Array, ""]:
+        """Exact for one common scale: all n independent entries stay below x with probability P(|Z| <= x)^n."""
+        return self.std.max() * _normal_quantile(_each(failure, math.prod(self.shape)) / 2.0)
+
+    def scaled(self, white: ArrayLike) -> Float[Array, "..."]:
+        return jnp.broadcast_to(self.scale, self.shape) * _of_shape(white, self.shape)
+
+
+class SymmetricNoise(AbstractNoise):
+    """Symmetric Gaussian matrices with density proportional to exp(-||W||_F^2 / (2 scale^2)).
+
+    The diagonal is N(0, scale^2), the rest N(0, scale^2/2): a Gaussian orthogonal ensemble, isotropic in the
+    Frobenius norm, so a Frobenius sensitivity D gives mu = D/scale. `(Z + Z^T)/sqrt 2` with Z_ij ~ N(0, s2) is the
+    case scale^2 = 2 s2.
+    """
+
+    scale: Float[Array, ""]
+    dim: int = eqx.field(static=True)
+    shape: tuple[int, ...] = eqx.field(static=True)
+    white: ClassVar[White] = "normal"
+
+    def __init__(self, scale: ArrayLike, dim: int) -> None:
+        self.scale = jnp.asarray(scale, float)
+        self.dim = dim
+        self.shape = (dim, dim)
+
+    @property
+    def variance(self) -> Float[Array, "d d"]:
+        return self.scale**2 * (0.5 + 0.5 * np.eye(self.dim))
+
+    def norm_bound(self, failure: float) -> Float[Array, ""]:
+        """Exact: ||W||_F^2 / scale^2 is chi-squared with d(d+1)/2 degrees of freedom."""
+        return jnp.abs(self.scale) * _chi_quantile(self._free, failure)
+
+    def spectral_bound(self, failure: float) -> Float[Array, ""]:
+        """scale (sqrt(2 d) + t), t the normal quantile of 1 - failure/2, or the norm bound if that is smaller.
+
+        X_u = u^T W u has E(X_u - X_v)^2 = 2 scale^2 (1 - <u,v>^2) <= 2 scale^2 ||u - v||^2, the increments of
+        sqrt2 scale <g, u>; so E lambda_max <= sqrt2 scale E||g|| <= scale sqrt(2 d) (Sudakov-Fernique). lambda_max
+        is convex and scale-Lipschitz, hence P(lambda_max > mean + scale t) <= P(xi > t) as in `GaussianNoise`;
+        lambda_max and -lambda_min share the failure.
+        """
+        comparison = math.sqrt(2.0 * self.dim) + _normal_quantile(failure / 2.0)
+        return jnp.minimum(self.norm_bound(failure), jnp.abs(self.scale) * comparison)
+
+    def max_bound(self, failure: float) -> Float[Array, ""]:
+        """As if all d(d+1)/2 independent entries had the scale of the diagonal, the largest one."""
+        return jnp.abs(self.scale) * _normal_quantile(_each(failure, self._free) / 2.0)
+
+    def scaled(self, white: ArrayLike) -> Float[Array, "d d"]:
+        z = _of_shape(white, self.shape)
+        return self.scale * (z + z.T) / 2.0
+
+    @property
+    def _free(self) -> int:
+        return self.dim * (self.dim + 1) // 2
+
+
+class LaplaceNoise(AbstractNoise):
+    """Independent Laplace entries with density exp(-|x|/scale)/(2 scale); `scale` broadcasts to `shape`.
+
+    With several scales the bounds are those of the largest one: |W_i| <= max scale * |Laplace(1)|.
+    """
+
+    scale: Float[Array, "..."]
+    shape: tuple[int, ...] = eqx.field(static=True)
+    white: ClassVar[White] = "laplace"
+
+    def __init__(self, scale: ArrayLike, shape: tuple[int, ...]) -> None:
+        self.scale = jnp.asarray(scale, float)
+        self.shape = shape
+
+    @property
+    def variance(self) -> Float[Array, "..."]:
+        return 2.0 * self.scale**2
+
+    @property
+    def std(self) -> Float[Array, "..."]:
+        return math.sqrt(2.0) * jnp.abs(self.scale)
+
+    def norm_bound(self, failure: float) -> Float[Array, ""]:
+        """The smallest of three bounds on the quantile, for n unit entries, E_i = |W_i| exponential.
+
+        (1) ||W||_2 <= ||W||_1, a Gamma(n) variable. (2) ||W||_2 <= sqrt(n) max. (3) Outside an event of probability
+        failure/2 all E_i <= m; the squares cut at m^2 have mean <= 2 and second moment <= 24, so by Bernstein their
+        sum exceeds 2n + sqrt(48 n t) + m^2 t/3, t = ln(2/failure), with probability at most failure/2.
+        """
+        n = math.prod(self.shape)
+        t = math.log(2.0 / _probability(failure))
+        cut = -math.log(_each(failure / 2.0, n))
+        bernstein = math.sqrt(2.0 * n + math.sqrt(48.0 * n * t) + cut**2 * t / 3.0)
+        by_max = -math.sqrt(n) * math.log(_each(failure, n))
+        return jnp.abs(self.scale).max() * min(_gamma_quantile(n, failure), by_max, bernstein)
+
+    def spectral_bound(self, failure: float) -> Float[Array, ""]:
+        """The norm bound, or the largest absolute row and column sum if that is smaller.
+
+        ||W|| <= sqrt(||W||_1 ||W||_inf); each of the 2d sums is a Gamma(d) variable and gets failure/(2d).
+        """
+        d = _square(self.shape)
+        sums = jnp.abs(self.scale).max() * _gamma_quantile(d, _probability(failure) / (2.0 * d))
+        return jnp.minimum(self.norm_bound(failure), sums)
+
+    def max_bound(self, failure: float) -> Float[Array, ""]:
+        """Exact for one common scale: P(|W_i| > x) = exp(-x/scale), n independent entries."""
+        return -jnp.abs(self.scale).max() * math.log(_each(failure, math.prod(self.shape)))
+
+    def scaled(self, white: ArrayLike) -> Float[Array, "..."]:
+        return jnp.broadcast_to(self.scale, self.shape) * _of_shape(white, self.shape)
+
+
+class DebiasedNoise(AbstractNoise):
+    """The error of a sum of independent debiased reports, as in local privacy.
+
+    Arguments:
+        variances: variance of each entry of the sum, as far as it is known (it depends on how many answers were of
+            which kind), broadcastable to `shape`. No bound below rests on it, except that 0 means exact.
+        width: each report's entry lies in an interval of this length.
+        reports: how many reports each entry sums, broadcastable to `shape`.
+        shape: shape of the sum.
+    """
+
+    variances: Float[Array, "..."]
+    width: Float[Array, ""]
+    reports: Float[Array, "..."]
+    shape: tuple[int, ...] = eqx.field(static=True)
+    white: ClassVar[White] = None
+
+    def __init__(self, variances: ArrayLike, width: ArrayLike, reports: ArrayLike, shape: tuple[int, ...]) -> None:
+        self.variances = jnp.asarray(variances, float)
+        self.width = jnp.asarray(width, float)
+        self.reports = jnp.asarray(reports, float)
+        self.shape = shape
+
+    @property
+    def variance(self) -> Float[Array, "..."]:
+        return self.variances
+
+    def norm_bound(self, failure: float) -> Float[Array, ""]:
+        """||W||_2 <= sqrt(cells) max |W_i|."""
+        return math.sqrt(math.prod(self.shape)) * self.max_bound(failure)
+
+    def spectral_bound(self, failure: float) -> Float[Array, ""]:
+        """The spectral norm is at most the Frobenius norm."""
+        _square(self.shape)
+        return self.norm_bound(failure)
+
+    def max_bound(self, failure: float) -> Float[Array, ""]:
+        """Hoeffding's bound width sqrt(reports t/2) in each cell, t = ln(2 cells/failure), a union over the cells.
+
+        An entry of variance 0 is 0 with certainty.
+        """
+        t = math.log(2.0 * math.prod(self.shape) / _probability(failure))
+        hoeffding = self.width * jnp.sqrt(self.reports * t / 2.0)
+        return jnp.where(self.variances > 0, hoeffding, 0.0).max()
+
+    def scaled(self, white: ArrayLike) -> Float[Array, "..."]:
+        """Refused: this noise was made by the people who report, one by one."""
+        raise TypeError("`DebiasedNoise` cannot be made from white noise; it comes from the reports themselves.")
+
+
+def _probability(failure: float) -> float:
+    if not 0.0 < failure < 1.0:
+        raise ValueError(f"`failure` is {failure}; it is a probability and must lie strictly between 0 and 1.")
+    return failure
+
+
+def _each(failure: float, cells: int) -> float:
+    """The failure p of one of `cells` independent events that together fail with `failure`: 1 - (1 - failure)^(1/n)."""
+    return -math.expm1(math.log1p(-_probability(failure)) / cells)
+
+
+def _normal_quantile(upper: float) -> float:
+    """The x with P(N(0,1) > x) = upper."""
+    from scipy.special import ndtri
+
+    return -float(ndtri(_probability(upper)))
+
+
+def _gamma_quantile(order: float, upper: float) -> float:
+    """The x with P(Gamma(order) > x) = upper."""
+    from scipy.special import gammainccinv
+
+    return float(gammainccinv(order, _probability(upper)))
+
+
+def _chi_quantile(freedom: int, upper: float) -> float:
+    """The x with P(||Z||_2 > x) = upper for `freedom` standard normals."""
+    return math.sqrt(2.0 * _gamma_quantile(freedom / 2.0, upper))
+
+
+def _square(shape: tuple[int, ...]) -> int:
+    if len(shape) != 2 or shape[0] != shape[1]:
+        raise ValueError(f"`spectral_bound` is for square matrices; the noise has `shape` {shape}. Use `norm_bound`.")
+    return shape[0]
+
+
+def _of_shape(white: ArrayLike, shape: tuple[int, ...]) -> Array:
+    white = jnp.asarray(white)
+    if white.shape != shape:
+        raise ValueError(f"`white` has shape {white.shape}; this noise needs {shape}. Draw it with that `shape`.")
+    return white

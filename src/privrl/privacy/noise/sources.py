@@ -1,0 +1,173 @@
+"""Where randomness comes from: JAX keys for simulations, the operating system for real people.
+
+Every seeded draw of noise in the package goes through `standard_normal`, `standard_laplace` or `uniform` below, so that
+`record_draws` can show which keys were used and a test can show that none was used twice. Outside compiled code,
+noise is asked for by name from a source, and a name can be drawn once only.
+"""
+
+import abc
+import contextlib
+import hashlib
+import itertools
+import math
+from collections.abc import Iterator
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental.xla_metadata import set_xla_metadata
+from jaxtyping import Array, Float, Float64, PRNGKeyArray
+
+from privrl.privacy.noise.words import Stream
+
+Label = tuple[str | int | np.integer, ...]
+KeyData = tuple[int, ...]
+
+_recording: list[KeyData] | None = None
+_numbers = itertools.count()
+
+
+class NoiseReuseError(RuntimeError):
+    """The same noise was asked for twice. Noise is drawn once per release; the noisy value is kept, not redrawn."""
+
+
+def standard_normal(key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "..."]:
+    """Independent N(0, 1) entries from a key that is used for nothing else."""
+    _record(key)
+    return jax.random.normal(key, shape, jnp.float64)
+
+
+def standard_laplace(key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "..."]:
+    """Independent entries of density exp(-|x|)/2 from a key that is used for nothing else."""
+    _record(key)
+    return jax.random.laplace(key, shape, jnp.float64)
+
+
+def uniform(key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "..."]:
+    """Independent uniform entries in [0, 1) from a key that is used for nothing else."""
+    _record(key)
+    return jax.random.uniform(key, shape, jnp.float64)
+
+
+@contextlib.contextmanager
+def record_draws() -> Iterator[list[KeyData]]:
+    """Lists the raw data of every key that noise is drawn from, also inside jit, vmap and scan.
+
+    The hook enters a compiled function when it is traced, so functions compiled earlier must be traced again, and not
+    be used afterwards: each recording is a context of its own to JAX, which compiles once per context. Read the list
+    after leaving.
+    """
+    global _recording
+    if _recording is not None:
+        raise RuntimeError("`record_draws` is already active; recordings cannot be nested.")
+    _recording = []
+    try:
+        with set_xla_metadata(privrl_recording=str(next(_numbers))):
+            yield _recording
+    finally:
+        jax.effects_barrier()
+        _recording = None
+
+
+def _record(key: PRNGKeyArray) -> None:
+    drawn = _recording
+    if drawn is None:
+        return
+
+    def append(data: Array | np.ndarray) -> None:
+        words = np.asarray(data)
+        drawn.extend(tuple(row) for row in words.reshape(-1, words.shape[-1]).tolist())
+
+    jax.debug.callback(append, jax.random.key_data(key))
+
+
+class AbstractSource(abc.ABC):
+    """Randomness by name, on the host: each label, such as `("gram", 3)`, can be drawn once from one source."""
+
+    description: ClassVar[str]
+
+    def __init__(self) -> None:
+        self._drawn: set[bytes] = set()
+
+    @abc.abstractmethod
+    def uniform(self, label: Label, shape: tuple[int, ...]) -> Float[Array | np.ndarray, "..."]:
+        """Independent uniform entries in [0, 1)."""
+
+    def _claim(self, label: Label) -> bytes:
+        """A stable digest of the label, refused the second time."""
+        digest = _digest(label)
+        if digest in self._drawn:
+            raise NoiseReuseError(
+                f"Noise labelled `{label}` was already drawn from this source. Keep the noisy value and read it "
+                "again, or use a new label for a new release."
+            )
+        self._drawn.add(digest)
+        return digest
+
+
+class Seeded(AbstractSource):
+    """Replayable floating-point noise for simulations: the label alone decides the draw, in whatever order."""
+
+    description: ClassVar[str] = "simulation: seeded, protects nobody"
+
+    def __init__(self, key: PRNGKeyArray) -> None:
+        super().__init__()
+        self._key = key
+
+    def normal(self, label: Label, shape: tuple[int, ...]) -> Float[Array, "..."]:
+        """Independent N(0, 1) entries."""
+        return standard_normal(self.key(label), shape)
+
+    def laplace(self, label: Label, shape: tuple[int, ...]) -> Float[Array, "..."]:
+        """Independent entries of density exp(-|x|)/2."""
+        return standard_laplace(self.key(label), shape)
+
+    def uniform(self, label: Label, shape: tuple[int, ...]) -> Float[Array, "..."]:
+        return uniform(self.key(label), shape)
+
+    def key(self, label: Label) -> PRNGKeyArray:
+        """The label's own key."""
+        key = self._key
+        for word in np.frombuffer(self._claim(label), "<u4"):
+            key = jax.random.fold_in(key, word)
+        return key
+
+
+class System(AbstractSource):
+    """Randomness from the operating system, which nobody can replay: a cryptographic stream for every label.
+
+    Noise made from it consists of whole numbers on a lattice (see `grid.py`).
+    """
+
+    description: ClassVar[str] = "cryptographic randomness from the operating system, whole numbers on a lattice"
+
+    def stream(self, label: Label) -> Stream:
+        """Random words for one release."""
+        self._claim(label)
+        return Stream()
+
+    def uniform(self, label: Label, shape: tuple[int, ...]) -> Float64[np.ndarray, "..."]:
+        return coins(self.stream(label), shape)
+
+
+def coins(stream: Stream, shape: tuple[int, ...]) -> Float64[np.ndarray, "..."]:
+    """Uniform on the midpoints (k + 1/2) 2^-52: exact in float64, symmetric about 1/2, never 0 or 1."""
+    bits = stream.words(math.prod(shape)) >> np.uint64(12)
+    return ((bits.astype(np.float64) + 0.5) * 2.0**-52).reshape(shape)
+
+
+def _digest(label: Label) -> bytes:
+    """128 bits of BLAKE2b over the parts, each with its type and length, so that distinct labels differ."""
+    if not label:
+        raise ValueError("`label` is empty; name the release, for example `('gram', 3)`.")
+    digest = hashlib.blake2b(digest_size=16)
+    for part in label:
+        if isinstance(part, str):
+            kind, text = b"s", part.encode()
+        elif isinstance(part, (int, np.integer)) and not isinstance(part, bool):
+            kind, text = b"i", str(int(part)).encode()
+        else:
+            raise TypeError(f"`label` has a part of type {type(part).__name__}; use strings and integers.")
+        digest.update(kind + len(text).to_bytes(8, "little") + text)
+    return digest.digest()

@@ -1,0 +1,183 @@
+"""Subset selection: answer one question with a small random set of symbols that probably holds the true one.
+
+With k symbols, w = e^eps and sets of d symbols, the set Z holds the true symbol with probability
+
+    p = d w / (d w + k - d),
+
+and d - 1 uniform others; else it is d uniform others. A given wrong symbol is in Z with probability
+q = (p (d-1) + (1-p) d) / (k-1). Counts of symbols over many people are debiased by (1[j in Z] - q) / (p - q).
+Randomised response is d = 1. For small eps larger sets are better: this is the best known way to count k symbols under
+pure local privacy (Ye and Barg 2018; Wang et al. 2016), at d about k / (w + 1).
+"""
+
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
+
+from privrl.contracts.noise import AbstractNoise, White
+from privrl.privacy.noise.laws import DebiasedNoise
+
+
+class SubsetSelection(eqx.Module):
+    """Answers with a set of `size` symbols.
+
+    Arguments:
+        num_symbols: k, at least 2.
+        epsilon: the local privacy of one answer; `inf` is the identity, and protects nobody.
+        size: d, from 1 to k - 1; left out, the one of floor and ceil of k / (e^eps + 1) with the smaller variance.
+
+    **Formal guarantee.** A set Z that holds x has probability p / C(k-1, d-1) when the true symbol is x, and one that
+    does not hold x has (1-p) / C(k-1, d). As C(k-1, d) / C(k-1, d-1) = (k-d) / d, the first is
+    p (k-d) / ((1-p) d) = w = e^eps times the second. So for any two true symbols the probabilities of any Z have the
+    ratio e^eps, 1 or e^-eps: an answer is eps-locally private with delta = 0, for every d, and not for a smaller eps.
+    In `respond` the chance to leave out the truth is rounded *up* to a multiple of 2^-52, which can only lower the
+    ratio, and the choice among the others is uniform up to the grain of float64; `select` in `discrete.py` is the same
+    answer in exact integers.
+
+    **Example.** `SubsetSelection(4, 1.0).respond(symbol, source.uniform(("report", 17), (5,)))`.
+    """
+
+    num_symbols: int = eqx.field(static=True)
+    epsilon: Float[Array, ""]
+    size: Int[Array, ""]
+
+    def __init__(self, num_symbols: int, epsilon: ArrayLike, size: int | None = None) -> None:
+        if num_symbols < 2:
+            raise ValueError(f"`num_symbols` is {num_symbols}; an answer needs at least 2 symbols to choose from.")
+        if size is not None and not 1 <= size < num_symbols:
+            raise ValueError(f"`size` is {size}; a set has 1 to {num_symbols - 1} of the {num_symbols} symbols.")
+        known = epsilon if isinstance(epsilon, jax.core.Tracer) else float(np.asarray(epsilon))
+        if isinstance(known, float) and not known > 0:
+            raise ValueError(f"`epsilon` is {known}; it must be positive (`inf` for no privacy).")
+        self.num_symbols = num_symbols
+        self.epsilon = jnp.asarray(epsilon, float)
+        self.size = jnp.asarray(best_size(num_symbols, known) if size is None else size)
+
+    @property
+    def keep_probability(self) -> Float[Array, ""]:
+        """p, the chance that the set holds the true symbol."""
+        return self.size / (self.size + (self.num_symbols - self.size) * jnp.exp(-self.epsilon))
+
+    @property
+    def lie_probability(self) -> Float[Array, ""]:
+        """1 - p, accurate however small."""
+        return self.keep_probability * (self.num_symbols - self.size) / self.size * jnp.exp(-self.epsilon)
+
+    @property
+    def wrong_probability(self) -> Float[Array, ""]:
+        """q, the chance that the set holds a given wrong symbol."""
+        k, d = self.num_symbols, self.size
+        return self.keep_probability * (d - 1 + (k - d) * jnp.exp(-self.epsilon)) / (k - 1)
+
+    @property
+    def width(self) -> Float[Array, ""]:
+        """1/(p - q), the length of the interval that holds a debiased entry; p - q = p (k-d)(1 - 1/w)/(k-1)."""
+        k, d = self.num_symbols, self.size
+        return (k - 1) / (self.keep_probability * (k - d) * -jnp.expm1(-self.epsilon))
+
+    @property
+    def variance(self) -> Float[Array, ""]:
+        """Variance q(1-q)/(p-q)^2 of the debiased entry of a symbol that is not the true one."""
+        return self.wrong_probability * (1.0 - self.wrong_probability) * self.width**2
+
+    @property
+    def variance_true(self) -> Float[Array, ""]:
+        """Variance p(1-p)/(p-q)^2 of the debiased entry of the true symbol."""
+        return self.keep_probability * self.lie_probability * self.width**2
+
+    def respond(self, symbol: Int[ArrayLike, ""], uniforms: Float[Array | np.ndarray, " n"]) -> Bool[Array, " k"]:
+        """Which symbols are in the set, from k + 1 fresh uniform numbers in [0, 1).
+
+        The first decides whether the truth is in it. The others rank the symbols, the truth being put first or last.
+        """
+        chance = jnp.floor(uniforms[0] * 2.0**52) * 2.0**-52  # so that 0 occurs: however rare, a lie is possible
+        truth = jnp.arange(self.num_symbols) == symbol
+        score = jnp.where(truth, jnp.where(chance < self.lie_probability, 2.0, -1.0), jnp.asarray(uniforms[1:]))
+        before = score[None, :] < score[:, None]
+        tied = (score[None, :] == score[:, None]) & np.tri(self.num_symbols, k=-1, dtype=bool)
+        return (before | tied).sum(axis=1) < self.size
+
+    def debias(
+        self, hits: Float[Array, "*shape"], reports: Float[Array | np.ndarray, "*shape"]
+    ) -> Float[Array, "*shape"]:
+        """How many true answers stand behind `hits` of sets among `reports` of them, without bias."""
+        return (hits - self.wrong_probability * reports) * self.width
+
+    def noise(self, value: Float[Array, "*shape"], reports: Float[Array, "*shape"]) -> "ResponseNoise":
+        """The law of the error of debiased counts.
+
+        Entries: how many of the `reports` were true answers is known as far as `value` tells. Sums over the last axis:
+        d symbols are in each set, so the hits of m symbols and of the k - m others add up to d and have the same
+        variance. Indicators of a set of fixed size are negatively correlated, so both groups' own variances bound it:
+        where the others are "none of these" alone, by max(p(1-p), q(1-q))/(p-q)^2 per report. (It is assumed that a
+        report that speaks of an entry speaks of all entries beside it on the last axis.)
+        """
+        true = jnp.clip(value, 0.0, reports)
+        variances = self.variance * (reports - true) + self.variance_true * true
+        entries = DebiasedNoise(variances, self.width, reports, value.shape)
+        if not value.shape:
+            return ResponseNoise(entries, variances)
+        most = reports.max(axis=-1)
+        others = self.num_symbols * most - reports.sum(axis=-1)
+        sums = jnp.minimum(variances.sum(axis=-1), others * jnp.maximum(self.variance, self.variance_true))
+        return ResponseNoise(entries, sums)
+
+
+def best_size(num_symbols: int, epsilon: float | Array) -> int | Array:
+    """The size d next to k/(e^eps + 1), at least 1, for which q(1-q)/(p-q)^2 is smaller; the smaller d in a tie.
+
+    A number for a number, computed on the host, so that all machines agree on the size of their sets.
+    """
+    xp: Any = np if isinstance(epsilon, float) else jnp
+    less = xp.exp(-epsilon)  # 1/w
+    ideal = num_symbols * less / (1.0 + less)
+    low, high = xp.maximum(xp.floor(ideal), 1.0), xp.maximum(xp.ceil(ideal), 1.0)
+    better = _variance(num_symbols, high, less) < _variance(num_symbols, low, less) * (1 - 1e-12)
+    size = xp.where(better, high, low).astype(int)
+    return int(size) if isinstance(epsilon, float) else size
+
+
+def _variance(k: int, d: Any, less: Any) -> Any:
+    """q(1-q)/(p-q)^2, up to a factor that is the same for every d."""
+    p = d / (d + (k - d) * less)
+    q = p * (d - 1 + (k - d) * less) / (k - 1)
+    return q * (1 - q) * ((k - 1) / (p * (k - d))) ** 2
+
+
+class ResponseNoise(AbstractNoise):
+    """The error of debiased counts of answers: that of each entry, and the variance of sums over the last axis."""
+
+    entries: DebiasedNoise
+    sums: Float[Array, "..."]
+    white: ClassVar[White] = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.entries.shape
+
+    @property
+    def variance(self) -> Float[Array, "..."]:
+        return self.entries.variance
+
+    def norm_bound(self, failure: float) -> Float[Array, ""]:
+        return self.entries.norm_bound(failure)
+
+    def spectral_bound(self, failure: float) -> Float[Array, ""]:
+        return self.entries.spectral_bound(failure)
+
+    def max_bound(self, failure: float) -> Float[Array, ""]:
+        return self.entries.max_bound(failure)
+
+    def scaled(self, white: ArrayLike) -> Float[Array, "..."]:
+        return self.entries.scaled(white)
+
+
+def variance_of_sums(noise: AbstractNoise) -> Float[Array, "..."]:
+    """The variance of the noise in sums over the last axis: answers of one person are not independent of each other."""
+    if isinstance(noise, ResponseNoise):
+        return noise.sums
+    return jnp.broadcast_to(noise.variance, noise.shape).sum(axis=-1)

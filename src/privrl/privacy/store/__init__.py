@@ -1,0 +1,1 @@
+"""Durable releases under a hard budget."""

@@ -1,0 +1,118 @@
+"""Releases: reserved with their law, drawn, kept, and only then returned."""
+
+import abc
+import sqlite3
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Int64
+
+from privrl.privacy.store.errors import BurntError, StoreBudgetError, StoreError
+from privrl.privacy.store.file import StoreFile
+from privrl.privacy.store.rows import check_amount, check_integers, columns, integers, now
+
+AfterCrash = Literal["burn", "redraw"]
+
+
+class AbstractReleases(abc.ABC):
+    """The part of a store that draws once."""
+
+    _file: StoreFile
+    after_crash: AfterCrash
+
+    @abc.abstractmethod
+    def _reached(self, point: str) -> None:
+        """Called at every point of the protocol where a crash makes a difference."""
+
+    def release(
+        self, name: str, pool: str, charge: float, draw: Callable[[], Int64[np.ndarray, "..."]], *, law: bytes = b""
+    ) -> Int64[np.ndarray, "..."]:
+        """The value of the release `name`: drawn once, charged once, the same for ever.
+
+        `law` describes the noise that `draw` adds. It is written with the reservation, before anything is drawn, and
+        never changes; a later call that offers another pool, charge or law under this name is refused. While another
+        process draws it, this one waits. If `draw` raises, the charge stays and the release is burnt.
+        """
+        check_amount("charge", charge)
+        stored = self._stored(name, pool, charge, law)
+        if stored is not None and stored[1] is not None:
+            return integers(*stored)
+        with self._file.owner(name):
+            stored = self._stored(name, pool, charge, law)
+            if stored is None:
+                self._reserve(name, pool, charge, law)
+            elif stored[1] is not None:
+                return integers(*stored)
+            elif self.after_crash == "burn":
+                raise BurntError(
+                    f"The release `{name}` was reserved and its owner stopped before keeping a value; its charge of "
+                    f"{charge:g} stays spent. Release under a new name, or open the store with after_crash='redraw'."
+                )
+            else:
+                with self._file.transaction("redraw"):
+                    self._file.digest_key()
+                    self._file.chain("redraw", name)
+            value = draw()
+            self._reached("drawn")
+            check_integers("the value of `draw()`", value)
+            with self._file.transaction("persist"):
+                # Safety does not rest on the lock: had anybody else persisted a value, a trigger refuses this one.
+                self._file.db.execute(
+                    "UPDATE releases SET shape = ?, value = ?, released = ? WHERE name = ?",
+                    (*columns(value), now(), name),
+                )
+                self._file.chain("value", name)
+        return value.copy()
+
+    def value(self, name: str) -> Int64[np.ndarray, "..."] | None:
+        """The kept value of a release, or `None`."""
+        found = self._file.one("SELECT shape, value FROM releases WHERE name = ? AND value IS NOT NULL", name)
+        return None if found is None else integers(*found)
+
+    def law(self, name: str) -> bytes | None:
+        """The law that a release was reserved with, whether or not it has a value; None if it is not reserved."""
+        found = self._file.one("SELECT law FROM releases WHERE name = ?", name)
+        return None if found is None else found[0]
+
+    def burnt(self, name: str) -> bool:
+        """Whether a release is reserved, has no value and nobody is drawing it. Waits while somebody is."""
+        query = "SELECT value IS NULL FROM releases WHERE name = ?"
+        if self._file.one(query, name) != (1,):
+            return False
+        with self._file.owner(""):
+            return self._file.one(query, name) == (1,)
+
+    def _stored(self, name: str, pool: str, charge: float, law: bytes) -> tuple[str, bytes] | tuple[None, None] | None:
+        """Shape and value of a release, both None if it is only reserved."""
+        found = self._file.one("SELECT pool, charge, law, shape, value FROM releases WHERE name = ?", name)
+        if found is not None and found[:2] != (pool, charge):
+            raise ValueError(
+                f"The release `{name}` was charged {found[1]:g} to `{found[0]}`, and now {charge:g} from `{pool}` is "
+                "offered. Ask as it was charged, or use a new name for a new release."
+            )
+        if found is not None and found[2] != law:
+            raise ValueError(
+                f"The release `{name}` was reserved with another law of noise. Draw by the law that is kept, "
+                "`store.law(name)`, or use a new name for a new release."
+            )
+        return None if found is None else found[3:]
+
+    def _reserve(self, name: str, pool: str, charge: float, law: bytes) -> None:
+        with self._file.transaction("reserve"):
+            self._file.digest_key()
+            limits = self._file.limits()
+            if pool not in limits:
+                raise StoreError(
+                    f"There is no pool `{pool}` to charge; `open_study` declared {sorted(limits) or 'none yet'}."
+                )
+            try:
+                insert = "INSERT INTO releases (name, pool, charge, law, reserved) VALUES (?, ?, ?, ?, ?)"
+                self._file.db.execute(insert, (name, pool, float(charge), law, now()))
+            except sqlite3.IntegrityError as error:
+                (spent,) = self._file.one("SELECT TOTAL(charge) FROM releases WHERE pool = ?", pool)
+                raise StoreBudgetError(
+                    f"The release `{name}` costs {charge:g} and the pool `{pool}` has spent {spent:g} of "
+                    f"{limits[pool]:g} ({error}). Nothing was reserved; stop here, or release less."
+                ) from error
+            self._file.chain("reserve", name)

@@ -1,0 +1,190 @@
+"""Contributions that count once and noise that is drawn once, across crashes, under a budget that is never exceeded.
+
+A `ReleaseStore` is one SQLite file. People's contributions are integers; they are added to a running sum together with
+a digest of their idempotency key, in one transaction, and acknowledged after it. A release has a name and goes through
+
+    reserve the budget and write the law of the noise -> draw the noisy integers -> persist them -> return them
+
+so nobody ever sees a value that is not on disk, and whoever asks again gets the same one. A process that dies between
+the first step and the third leaves a reservation that stays charged: *burnt*, or drawn again on request.
+
+**Formal guarantee.** At every moment, whatever process was killed wherever: each name has at most one value, drawn by
+the law that is kept with it; the charges of a pool, burnt ones included, add up to at most its limit (up to 1e-12 of
+it, for rounding); every acknowledged contribution is in its sum exactly once; nothing is added to a sealed stream; a
+place in a queue belongs to one key for ever. Triggers inside the file hold this against any program that writes to it,
+short of one that removes the triggers; such a file is refused, also when they were put back, if a row of what was
+declared, spent, released or sealed is not what the chain says (`chain.py`, which states what chain and head
+detect and what they do not). That a commit also survives power loss is SQLite's promise (write-ahead log,
+`synchronous=FULL`) and the disk's; we rely on it and do not test it. An old copy that is put back has forgotten
+what was spent since: it is refused only by a `head` outside the file.
+
+Raw sums, and how many people are in them, are sensitive: all files are owner-only, and `purge` removes what is raw once
+a study has ended.
+"""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from privrl.privacy.store import view as _store_view
+from privrl.privacy.store.chain import Head
+from privrl.privacy.store.errors import StoreError, StudyMismatchError
+from privrl.privacy.store.file import StoreFile
+from privrl.privacy.store.queues import AbstractQueues
+from privrl.privacy.store.releases import AbstractReleases, AfterCrash
+from privrl.privacy.store.rows import check_amount, now
+from privrl.privacy.store.sums import AbstractSums
+
+
+class ReleaseStore(AbstractSums, AbstractQueues, AbstractReleases):
+    """Durable contributions and releases with a hard budget, in one SQLite file on a local disk.
+
+    Several processes may open the same file; within a process, each thread opens its own, and a forked child opens its
+    own too.
+
+    Arguments:
+        path: the file, made if there is none.
+        after_crash: what to do with a release that was reserved by a process that died: `"burn"` refuses it for good,
+            `"redraw"` draws again under the same charge, which is sound because values are returned only after they
+            are persisted, so nobody saw the first draw.
+        head: a file outside the store, best on another disk, that always names the last event; a store that lacks
+            this event (an older copy was put back, rows were removed) is refused. It is moved before the effect of
+            an event is returned, and moved on if a crash came in between.
+        accept_missing_head: writes the head of a store that was used before and has none now. Whoever says so vouches
+            that the file is the newest one.
+
+    Example: a sum of two people, released with noise once.
+    ```python
+    with ReleaseStore("study.db", head="study.head") as store:
+        store.open_study({"title": "stays"}, limits={"rho": 0.5})
+        store.contribute("visits", ["anna", "ben"], np.array([[1, 0], [1, 1]]))
+        noisy = store.release("visits, January", "rho", 0.1, lambda: store.total("visits") + noise(), law=b"...")
+    ```
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None,
+        *,
+        after_crash: AfterCrash = "burn",
+        head: str | os.PathLike[str] | None = None,
+        accept_missing_head: bool = False,
+    ) -> None:
+        if after_crash not in ("burn", "redraw"):
+            raise ValueError(f"`after_crash` is {after_crash!r}; use 'burn' or 'redraw'.")
+        self.after_crash = after_crash
+        self._file = StoreFile(
+            None if path is None else os.path.realpath(path),  # one file, one lock, whatever links lead to it
+            None if head is None else Head(head),
+            accept_missing_head=accept_missing_head,
+            reached=lambda point: self._reached(point),
+        )
+
+    @classmethod
+    def in_memory(cls) -> "ReleaseStore":
+        """A store of this object alone, which ends with it: for simulations."""
+        return cls(None)
+
+    @property
+    def path(self) -> str:
+        """Where the file is."""
+        return self._file.path or "a store in memory"
+
+    # ----------------------------------------------------------------------------------------------------- the study
+
+    def open_study(self, study: Mapping[str, Any], limits: Mapping[str, float]) -> None:
+        """Declares what is studied and the largest sum of charges per pool; later calls must say the same."""
+        for pool, limit in limits.items():
+            check_amount(f"limits[{pool!r}]", limit)
+        try:
+            content = json.dumps(dict(study), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"`study` is not JSON: {error}. Use text, finite numbers, lists and mappings.") from error
+        with self._file.transaction("study"):
+            written = self._file.one("SELECT content FROM study")
+            if written is None:
+                rows = [(pool, float(limit)) for pool, limit in limits.items()]
+                self._file.db.executemany("INSERT INTO pools VALUES (?, ?)", rows)
+                self._file.db.execute("INSERT INTO study VALUES (1, ?)", (content,))
+                self._file.chain("study")
+                return
+            differing = _differing(json.loads(written[0]), json.loads(content))
+            differing += [f"limits[{pool!r}]" for pool in _differing(self._file.limits(), dict(limits))]
+            if differing:
+                raise StudyMismatchError(
+                    f"`{self.path}` belongs to a study that differs in {', '.join(f'`{key}`' for key in differing)}. "
+                    "Declare the study as it was, or use a new file for a new study."
+                )
+
+    def fact(self, name: str, make: Callable[[], bytes]) -> bytes:
+        """A small value that is written once: the first writer wins and everybody reads the same. Survives `purge`."""
+        query = "SELECT content FROM facts WHERE name = ?"
+        found = self._file.one(query, name)
+        if found is None:
+            content = make()
+            with self._file.transaction("fact"):
+                found = self._file.one(query, name)
+                if found is None:
+                    self._file.digest_key()
+                    self._file.db.execute("INSERT INTO facts VALUES (?, ?)", (name, content))
+                    self._file.chain("fact", name)
+                    found = (content,)
+        return found[0]
+
+    # ------------------------------------------------------------------------------------------- looking and purging
+
+    def shown(self) -> dict[str, Any]:
+        """What was declared, spent, released, burnt, sealed and handed out; nothing raw. Fit for JSON."""
+        return _store_view.shown(self._file)
+
+    def notes(self) -> tuple[str, ...]:
+        """What crashes have done to the releases, in words, for a certificate."""
+        return _store_view.notes(self._file)
+
+    def purge(self) -> None:
+        """Removes raw sums, counts, digests and their key; keeps what was declared, spent and released.
+
+        Afterwards nothing new is accepted. The bytes are gone from the files, not from backups, snapshots or the
+        spare cells of a flash disk. Interrupted, it is finished by calling it again.
+        """
+        with self._file.owner(""):
+            with self._file.transaction("purge"):
+                if self._file.one("SELECT 1 FROM purges") is None:
+                    self._file.db.execute("INSERT INTO purges VALUES (1, ?, NULL)", (now(),))
+                    self._file.db.execute("UPDATE digest_key SET content = NULL")
+                    for table in ("streams", "contributions", "arrivals"):
+                        self._file.db.execute(f"DELETE FROM {table}")
+                    self._file.chain("purge")
+            self._file.db.execute("VACUUM")
+            self._reached("purge:rewritten")
+            busy, *_ = self._file.one("PRAGMA wal_checkpoint(TRUNCATE)")
+            if busy:
+                raise StoreError(
+                    f"Somebody is reading `{self.path}`, so raw bytes are still in its write-ahead log. Close other "
+                    "programs that have it open and purge again."
+                )
+            self._reached("purge:truncated")
+            with self._file.transaction("purge-end"):
+                self._file.db.execute("UPDATE purges SET ended = ? WHERE ended IS NULL", (now(),))
+
+    def close(self) -> None:
+        """Closes the file; the store cannot be used afterwards."""
+        self._file.close()
+
+    def __enter__(self) -> "ReleaseStore":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ---------------------------------------------------------------------------------------------------- the pieces
+
+    def _reached(self, point: str) -> None:
+        """Called at every point of the protocol where a crash makes a difference; tests stop the process here."""
+
+
+def _differing(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    """Keys that are missing on one side or have another value."""
+    missing = object()
+    return [key for key in sorted(one.keys() | other.keys()) if one.get(key, missing) != other.get(key, missing)]

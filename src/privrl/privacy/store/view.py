@@ -1,0 +1,57 @@
+"""What may be shown of a store: what was declared, spent, released and burnt. Nothing that depends on a record.
+
+How many people were *counted* in a stream is secret, and so is whether anybody was, so streams are shown when they are
+sealed, without a number. Places taken in a queue and ranges of numbers are handed out in public.
+"""
+
+import json
+import math
+from typing import Any
+
+from privrl.privacy.store.file import StoreFile
+
+
+def shown(file: StoreFile) -> dict[str, Any]:
+    """The public content of a store, fit for JSON."""
+    at_work = file.at_work()
+    with file.snapshot():
+        study = file.one("SELECT content FROM study")
+        limits = file.limits()
+        purge = file.one("SELECT ended FROM purges")
+        rows = file.read("SELECT name, pool, charge, reserved, released, shape FROM releases ORDER BY reserved, name")
+        redrawn = {name for (name,) in file.read("SELECT subject FROM chain WHERE kind = 'redraw'")}
+        sealed = [name for (name,) in file.read("SELECT stream FROM seals ORDER BY sealed, stream")]
+        queues = dict(file.read("SELECT queue, MAX(number) + 1 FROM places GROUP BY queue ORDER BY queue"))
+        ranges = dict(file.read("SELECT name, next FROM ranges ORDER BY name"))
+        facts = [name for (name,) in file.read("SELECT name FROM facts ORDER BY name")]
+    releases = []
+    for name, pool, charge, reserved, released, shape in rows:
+        if released is not None:
+            status = "redrawn" if name in redrawn else "released"
+        else:
+            status = "reserved" if name == at_work else "burnt"
+        shape = None if shape is None else json.loads(shape)
+        release = {"name": name, "pool": pool, "charge": charge, "status": status, "shape": shape}
+        releases.append(release | {"time": released or reserved})
+    return {
+        "study": None if study is None else json.loads(study[0]),
+        "limits": limits,
+        "spent": {pool: math.fsum(row[2] for row in rows if row[1] == pool) for pool in limits},
+        "releases": releases,
+        "sealed": sealed,
+        "queues": queues,
+        "ranges": ranges,
+        "facts": facts,
+        "purged": purge is not None and purge[0] is not None,
+        "purge_unfinished": purge is not None and purge[0] is None,
+    }
+
+
+def notes(file: StoreFile) -> tuple[str, ...]:
+    """What crashes have done to the releases, in words."""
+    releases = shown(file)["releases"]
+    lost = [release["name"] for release in releases if release["status"] == "burnt"]
+    drawn = [release["name"] for release in releases if release["status"] == "redrawn"]
+    words = [f"burnt by a crash and charged all the same: {', '.join(lost)}"] if lost else []
+    words += [f"interrupted by a crash before anybody saw it, and drawn again: {', '.join(drawn)}"] if drawn else []
+    return tuple(words)

@@ -1,0 +1,1 @@
+"""Who is trusted, hence where the noise goes."""

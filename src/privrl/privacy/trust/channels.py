@@ -1,0 +1,162 @@
+"""The way of one statistic from people to the learner, step by public step; usable inside compiled loops.
+
+A channel says what leaves one person (`term`), how the terms of a block of people become a release (`publish`), and how
+to start. The exact term goes to a trusted curator who adds noise, or the term is already noisy
+when it leaves the person. White noise comes from the caller through `fresh(i)`, which must be new for
+every step and every i, so noise is drawn once and a channel never holds a key.
+"""
+
+import abc
+import math
+from collections.abc import Callable
+from typing import Any, Literal
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from privrl.contracts.noise import AbstractNoise
+from privrl.contracts.release import Release
+from privrl.contracts.statistic import AbstractStatistic
+from privrl.privacy.continual.mechanisms import AbstractContinual
+from privrl.privacy.noise.laws import GaussianNoise, LaplaceNoise, SymmetricNoise
+from privrl.privacy.noise.mechanisms import add_noise
+
+Fresh = Callable[[int], Array]
+Mechanism = Literal["gaussian", "laplace"]
+
+
+def law_of(statistic: AbstractStatistic, mechanism: Mechanism, scale: Float[Array, ""] | float) -> AbstractNoise:
+    """The noise law that fits a statistic: symmetric for symmetric matrices, otherwise entry by entry."""
+    if mechanism == "laplace":
+        return LaplaceNoise(jnp.asarray(scale), statistic.shape)
+    if statistic.symmetric:
+        if len(statistic.shape) != 2 or statistic.shape[0] != statistic.shape[1]:
+            raise ValueError(f"`symmetric` needs a square `shape`; `{type(statistic).__name__}` has {statistic.shape}.")
+        return SymmetricNoise(jnp.asarray(scale), statistic.shape[0])
+    return GaussianNoise(jnp.asarray(scale), statistic.shape)
+
+
+def sensitivity_of(statistic: AbstractStatistic, mechanism: Mechanism, adjacency: Any) -> float:
+    """The sensitivity in the norm that the mechanism needs; refused unless it is a positive number."""
+    norm = "l1" if mechanism == "laplace" else "l2"
+    sensitivity = statistic.l1(adjacency) if norm == "l1" else statistic.l2(adjacency)
+    if not 0.0 < sensitivity < math.inf:
+        raise ValueError(
+            f"`{type(statistic).__name__}.{norm}({adjacency!r})` is {sensitivity}; a sensitivity must be a positive "
+            "finite number. Nothing was released."
+        )
+    return sensitivity
+
+
+class AbstractChannel(eqx.Module):
+    """One statistic's way to the learner."""
+
+    statistic: eqx.AbstractVar[AbstractStatistic]
+
+    @property
+    @abc.abstractmethod
+    def law(self) -> tuple[float, float] | None:
+        """The sensitivity and the scale of the noise that it draws, for the ledger; `None` where answers are random."""
+
+    @abc.abstractmethod
+    def init(self) -> Any:
+        """The memory before anybody took part."""
+
+    @abc.abstractmethod
+    def term(self, record: Any, question: Any, index: Int[Array, ""], key: PRNGKeyArray) -> Any:
+        """What leaves person number `index`; terms add up."""
+
+    @abc.abstractmethod
+    def publish(self, memory: Any, total: Any, t: Int[Array, ""], fresh: Fresh) -> tuple[Any, Release | None]:
+        """Takes in the summed terms of block `t` and makes the release at its end, if it makes one."""
+
+    @abc.abstractmethod
+    def empty(self) -> Release | None:
+        """What is known before anybody took part: zeros, exactly."""
+
+
+class AbstractCuratorChannel(AbstractChannel):
+    """The exact term goes to the curator, whose noise has scale `sensitivity` / mu."""
+
+    sensitivity: eqx.AbstractVar[Float[Array, ""]]
+    scale: eqx.AbstractVar[Float[Array, ""]]
+
+    @property
+    def law(self) -> tuple[float, float]:
+        return float(self.sensitivity), float(self.scale)
+
+    def term(self, record: Any, question: Any, index: Int[Array, ""], key: PRNGKeyArray) -> Array:
+        del index, key
+        return self.statistic.contribution(record, question)
+
+
+class RunningChannel(AbstractCuratorChannel):
+    """Running sums over blocks, by continual release.
+
+    **Formal guarantee.** A person is in one block. With base noise `scale` >= `sensitivity` / mu, where `sensitivity`
+    is the statistic's times the continual mechanism's own factor, the whole sequence of releases is mu-GDP.
+    """
+
+    statistic: AbstractStatistic
+    continual: AbstractContinual
+    sensitivity: Float[Array, ""]
+    scale: Float[Array, ""]
+
+    def init(self) -> Any:
+        return jnp.zeros(self.statistic.shape), self.continual.init(self.statistic.shape)
+
+    def publish(self, memory: Any, total: Array, t: Int[Array, ""], fresh: Fresh) -> tuple[Any, Release]:
+        running, inner = memory
+        running = running + total
+        inner, white = self.continual.step(inner, fresh, t)
+        noise = law_of(self.statistic, "gaussian", self.scale)
+        law = law_of(self.statistic, "gaussian", self.scale * jnp.sqrt(self.continual.variance(t)))
+        return (running, inner), Release(running + noise.scaled(white), law)
+
+    def empty(self) -> Release:
+        return Release(jnp.zeros(self.statistic.shape), law_of(self.statistic, "gaussian", 0.0 * self.scale))
+
+
+class BlockChannel(AbstractCuratorChannel):
+    """Sums over disjoint blocks: parallel composition, each person is in one release."""
+
+    statistic: AbstractStatistic
+    sensitivity: Float[Array, ""]
+    scale: Float[Array, ""]
+    mechanism: Mechanism = eqx.field(static=True)
+
+    def init(self) -> Any:
+        return ()
+
+    def publish(self, memory: Any, total: Array, t: Int[Array, ""], fresh: Fresh) -> tuple[Any, Release]:
+        del t
+        law = law_of(self.statistic, self.mechanism, self.scale)
+        return memory, add_noise(total, law, fresh(0))
+
+    def empty(self) -> Release:
+        return Release(jnp.zeros(self.statistic.shape), law_of(self.statistic, self.mechanism, 0.0 * self.scale))
+
+
+class RoundsChannel(AbstractCuratorChannel):
+    """A curator who keeps raw sums and answers new questions about everybody so far, with fresh noise each time."""
+
+    statistic: AbstractStatistic
+    sensitivity: Float[Array, ""]
+    scale: Float[Array, ""]
+    mechanism: Mechanism = eqx.field(static=True)
+
+    def init(self) -> Any:
+        return jnp.zeros(self.statistic.raw_shape)
+
+    def publish(self, memory: Any, total: Array, t: Int[Array, ""], fresh: Fresh) -> tuple[Any, None]:
+        del t, fresh
+        return memory + total, None
+
+    def empty(self) -> None:
+        return None
+
+    def ask(self, memory: Any, question: Any, fresh: Fresh) -> Release:
+        """One release: the answer to `question` over everybody so far."""
+        law = law_of(self.statistic, self.mechanism, self.scale)
+        return add_noise(self.statistic.answer(memory, question), law, fresh(0))

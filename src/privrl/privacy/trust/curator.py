@@ -1,0 +1,351 @@
+"""The curator of a data set at rest: the only one who sees people, and answers with releases."""
+
+import abc
+import functools
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Float64, Int64
+
+from privrl.contracts.noise import AbstractNoise
+from privrl.contracts.release import Release
+from privrl.contracts.statistic import AbstractStatistic
+from privrl.privacy.accounting.ledger import Ledger, OverspentError
+from privrl.privacy.functions.features import Features, ReleasedLinearFunction
+from privrl.privacy.functions.released import ReleasedFunction, whitened
+from privrl.privacy.noise.grid import Lattice, LatticeError, lattice_for
+from privrl.privacy.noise.laws import GaussianNoise
+from privrl.privacy.noise.mechanisms import add_noise
+from privrl.privacy.noise.sources import AbstractSource, Seeded, System
+from privrl.privacy.noise.words import Stream
+from privrl.privacy.store.errors import BurntError
+from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.trust.channels import Mechanism, law_of, sensitivity_of
+
+
+class AbstractPeople(abc.ABC):
+    """A data set at rest, as the curator needs it."""
+
+    @property
+    @abc.abstractmethod
+    def num_units(self) -> int:
+        """How many people there are."""
+
+    @property
+    @abc.abstractmethod
+    def records_per_unit(self) -> int:
+        """The public bound on how many records of one person are summed."""
+
+    @abc.abstractmethod
+    def total(self, statistic: AbstractStatistic, included: Callable[[int], np.ndarray] | None) -> Array:
+        """The sum of the statistic over all kept records, or over those that `included(n)` marks, n at a time."""
+
+    @abc.abstractmethod
+    def units(
+        self, statistic: AbstractStatistic, included: Callable[[int], np.ndarray] | None, lattice: Lattice
+    ) -> Int64[np.ndarray, "..."]:
+        """The same sum exactly, in units of a lattice."""
+
+    @abc.abstractmethod
+    def filled(self, statistic: AbstractStatistic) -> int:
+        """The largest number of entries of the sum that two records can fill."""
+
+    @abc.abstractmethod
+    def part(self, chosen: Bool[np.ndarray, " U"]) -> "AbstractPeople":
+        """The marked people alone, all their records with them; people are numbered as on every pass."""
+
+    @abc.abstractmethod
+    def coins(self, key: bytes, purpose: str) -> Float64[np.ndarray, " U"]:
+        """A number in [0, 1) for each person: a pseudorandom function, under the key, of the purpose and their id."""
+
+
+@dataclass(frozen=True)
+class _Contents:
+    """What one release is made of; nothing of it is looked at before the ledger has agreed.
+
+    Attributes:
+        sensitivity: how far one person can move it.
+        law: its noise, for a scale.
+        lattice: the grid of an exact release, for a parameter.
+        content: the exact value of release number so and so; in whole units where a lattice is given.
+    """
+
+    sensitivity: float
+    law: Callable[[float], AbstractNoise]
+    lattice: Callable[[float], Lattice]
+    content: Callable[[int, Lattice | None], Array | np.ndarray]
+
+
+class Curator:
+    """Answers a learner's questions about people with noise, and counts every answer.
+
+    **Formal guarantee.** A person owns at most `records_per_unit` kept records. Matching the records of two
+    neighbouring data sets one by one (missing ones contribute zero, which is within the bound of one term), their sums
+    differ by at most `records_per_unit` times the statistic's sensitivity. Noise of scale sensitivity / parameter is
+    drawn once per release, after the ledger has agreed and before anything is returned. Statistics may depend on
+    earlier releases: the parameter is fixed beforehand, so this is ordinary adaptive composition. Randomness from the
+    operating system makes exact noise on a lattice; a seed makes floating-point noise, which protects nobody.
+
+    With a store, every release is reserved there before its noise is drawn and kept before it is returned. The lattice,
+    hence the noise, is part of the reservation, so what was charged and what is drawn belong together. Asked again
+    after a crash, a release that was kept is read, not drawn; one that was only reserved is lost: it stays counted, and
+    what is left of the budget pays for making it again (`Ledger.burn`).
+
+    Where declarations name groups, every person has one group by a coin of their own: a pseudorandom function of their
+    id under a secret key, the same on every pass and after every restart, wherever their rows stand. A release of a
+    group sums over its people. Give the replaced (or added) person the same coin in both worlds: whatever the coins,
+    only releases without a group and those of one group differ, so the worst group bounds the cost (parallel
+    composition), and the coins, equally distributed in both worlds, add nothing (docs/design.md has the proof).
+    """
+
+    def __init__(
+        self,
+        people: AbstractPeople,
+        ledger: Ledger,
+        source: AbstractSource,
+        mechanism: Mechanism,
+        store: ReleaseStore | None = None,
+    ) -> None:
+        self._people = people
+        self._ledger = ledger
+        self._source = source
+        self._mechanism: Mechanism = mechanism
+        self._store = store
+        self._asked: dict[str, int] = {}
+        self._parts: dict[str | None, AbstractPeople] = {None: people}
+
+    @property
+    def noise_source(self) -> str:
+        """Where the noise comes from, in words."""
+        return self._source.description
+
+    def __call__(self, name: str, statistic: AbstractStatistic | None = None) -> Release:
+        """Releases a declared statistic, or the one given now where the declaration left it open."""
+        declared = self._ledger.declared(name)
+        chosen = declared.statistic if statistic is None else statistic
+        if chosen is None:
+            raise ValueError(f"Release `{name}` was declared without a statistic; pass the one to release.")
+        sensitivity = self._sensitivity(chosen, declared.sampling)
+        records = self._people.records_per_unit
+
+        def lattice(parameter: float) -> Lattice:
+            return lattice_for(
+                parameter=parameter,
+                sensitivity=sensitivity,
+                norm=sensitivity_of(chosen, self._mechanism, "add-remove"),
+                filled=self._people_of(declared.group).filled(chosen),
+                kind="l1" if self._mechanism == "laplace" else "l2",
+                records=records,
+            )
+
+        def summed(number: int, lattice: Lattice | None) -> Array | np.ndarray:
+            people = self._people_of(declared.group)
+            included = self._sampled(people, name, number, declared.sampling)
+            return people.total(chosen, included) if lattice is None else people.units(chosen, included, lattice)
+
+        law = functools.partial(law_of, chosen, self._mechanism)
+        return self._release(name, _Contents(records * sensitivity, law, lattice, summed))
+
+    def vector(self, name: str, value: Float[Array, "..."], *, distance: float, bound: float) -> Release:
+        """Releases a vector that is no sum over people, but that one person can move by at most `distance` (L2).
+
+        `bound` is a public bound on its entries; a value beyond it, or not a number, is refused.
+
+        **Formal guarantee.** Truncating toward zero moves two entries apart by less than one unit of the lattice, so
+        neighbours' units are at most distance/g + sqrt(entries) apart, which the noise covers. How large the vector
+        is does not matter to that; the bound is there so that whole numbers stay within 64 bits for all of them.
+        """
+        for argument, number in (("distance", distance), ("bound", bound)):
+            if not 0.0 < number < np.inf:
+                raise ValueError(f"`{argument}` of `{name}` is {number}; it must be a positive finite number.")
+        if not bool((jnp.abs(value) <= bound).all()):  # also where an entry is not a number
+            raise ValueError(
+                f"An entry of `{name}` is beyond the public `bound` {bound:g}, or not a number. Nothing was released."
+            )
+        declared = self._ledger.declared(name)
+        if declared.statistic is not None or declared.sampling < 1.0 or declared.group is not None:
+            raise ValueError(
+                f"`{name}` is no sum over people, so it has no `statistic`, no `sampling` and no `group`. Declare it "
+                f"as `Declared({name!r})`."
+            )
+        if self._mechanism == "laplace":
+            raise ValueError(
+                f"`{name}` is released with Gaussian noise, and this budget is for Laplace noise. Use "
+                "`Central(..., mechanism='gaussian')` with a delta."
+            )
+
+        def lattice(parameter: float) -> Lattice:
+            return lattice_for(parameter=parameter, sensitivity=distance, norm=bound, filled=value.size, kind="l2")
+
+        def content(number: int, lattice: Lattice | None) -> Array | np.ndarray:
+            if lattice is None:
+                return value
+            if not bound / lattice.granularity + 40.0 * lattice.noise < 2.0**62:
+                raise LatticeError(
+                    f"`{name}` does not fit in 64 bits: its `bound` {bound:g} is too large against the noise of scale "
+                    f"{lattice.scale:.3g}. Nothing was released. Lower its budget, or find a tighter bound."
+                )
+            return np.trunc(np.asarray(value, np.float64) / lattice.granularity).astype(np.int64)
+
+        law = functools.partial(GaussianNoise, shape=value.shape)
+        return self._release(name, _Contents(distance, law, lattice, content))
+
+    def function(
+        self, name: str, values: Float[Array, "*m n"], *, distance: float, beta: float, bound: float
+    ) -> ReleasedFunction:
+        """Releases functions on [0, 1], to be asked for ever at no further cost.
+
+        Arguments:
+            values: one function per row, at the n = 2^depth + 1 points of `lattice_points(depth)`.
+            distance: bounds the `rkhs_norm` (kernel exp(-beta|x-y|), all rows together) of the difference that one
+                person can make.
+            beta: of the kernel.
+            bound: a public bound on all values.
+        """
+        white, apart, largest = whitened(values, distance=distance, beta=beta, bound=bound)
+        return ReleasedFunction.of(self.vector(name, white, distance=apart, bound=largest), beta)
+
+    def features(
+        self, name: str, weights: Float[Array, "*m d"], features: Features, *, distance: float, bound: float
+    ) -> ReleasedLinearFunction:
+        """Releases combinations of public features, one per row of `weights`, to be asked for ever.
+
+        `distance` bounds the difference that one person can make to all weights together (L2), `bound` is a public
+        bound on each of them.
+        """
+        release = self.vector(name, weights, distance=distance, bound=bound)
+        assert isinstance(release.noise, GaussianNoise)
+        return ReleasedLinearFunction(release.value, release.noise.scale, features)
+
+    def _release(self, name: str, contents: "_Contents") -> Release:
+        """One release, whatever it is made of: counted, recorded, and only then looked at and drawn."""
+        parameter = self._ledger.spend(name)
+        number = self._next(name)
+        if isinstance(self._source, System) and parameter < np.inf:
+            kept = self._exactly(name, number, parameter, contents)
+            return self._again(name, contents) if kept is None else kept
+        scale = contents.sensitivity / parameter
+        law = contents.law(scale)
+        self._ledger.record(name, contents.sensitivity, scale)
+        exact = jnp.asarray(contents.content(number, None))
+        if parameter == np.inf:
+            return Release(exact, law)
+        assert isinstance(self._source, Seeded)
+        draw = self._source.normal if law.white == "normal" else self._source.laplace
+        return add_noise(exact, law, draw((name, number), law.shape))
+
+    def _exactly(self, name: str, number: int, parameter: float, contents: "_Contents") -> Release | None:
+        """The release on a lattice, read from the store if it is there; `None` if it was lost in a crash."""
+        label = f"{name}/{number}"
+        lattice = contents.lattice(parameter)
+        if self._store is not None:
+            lattice = self._reserved(label, lattice, parameter)
+        assert isinstance(self._source, System)
+        noisy = functools.partial(self._noisy, contents, number, lattice, self._source.stream((name, number)))
+        lost = False
+        if self._store is None:
+            units = noisy()()
+        elif self._store.after_crash == "burn" and self._store.burnt(label):
+            lost = True
+        else:
+            # The pass over the people comes before the reservation: a faulty table must not cost anything.
+            draw = _kept if self._store.value(label) is not None else noisy()
+            charge = self._ledger.pool(name), self._ledger.charge(name, parameter)
+            units = self._store.release(label, *charge, draw, law=lattice.to_bytes())
+            lattice = self._reserved(label, lattice, parameter)  # another process may have been quicker
+        self._ledger.record(name, lattice.sensitivity, lattice.scale)
+        return None if lost else lattice.release(contents.law(lattice.scale), units)
+
+    @staticmethod
+    def _noisy(contents: "_Contents", number: int, lattice: Lattice, stream: Stream) -> Callable[[], np.ndarray]:
+        """Looks at the people now, and draws the noise when it is called."""
+        total = np.asarray(contents.content(number, lattice))
+        return lambda: lattice.noisy(contents.law(lattice.scale), total, stream)
+
+    def _reserved(self, label: str, lattice: Lattice, parameter: float) -> Lattice:
+        """The lattice that was reserved with this release, or this one if there is no reservation yet.
+
+        Another computer may round public numbers otherwise, so a reservation's own lattice is used, but only if its
+        noise is enough for the present parameter.
+        """
+        assert self._store is not None
+        reserved = self._store.law(label)
+        if reserved is None:
+            return lattice
+        kept = Lattice.from_bytes(reserved)
+        if not kept.covers(lattice, parameter):
+            raise ValueError(
+                f"Release `{label}` was reserved with less noise, or for another sensitivity, than it needs now. "
+                "Nothing was released. Go on with the learner and settings that began this store."
+            )
+        return kept
+
+    def _again(self, name: str, contents: "_Contents") -> Release:
+        """Another attempt at a release that a crash has burnt, from what is left of the budget."""
+        try:
+            self._ledger.burn(name)
+        except OverspentError as error:
+            raise BurntError(
+                f"{error} A crash burnt it after its budget was reserved. Open the store with "
+                "`after_crash='redraw'`: nobody has seen the first draw, so drawing again is safe."
+            ) from error
+        return self._release(name, contents)
+
+    def skip(self, name: str, to: tuple[str, ...]) -> None:
+        """Gives up the next release of `name` and spends its share on the coming releases of `to`."""
+        if self._ledger.parameter(name) != np.inf:
+            self._ledger.skip(name, to)
+
+    def _next(self, name: str) -> int:
+        """The number of this release of a name, for its noise label."""
+        self._asked[name] = self._asked.get(name, -1) + 1
+        return self._asked[name]
+
+    def _sensitivity(self, statistic: AbstractStatistic, sampling: float) -> float:
+        """What one record can move the released sum by.
+
+        Under Poisson sampling and replacement the two worlds differ by a term against *nothing* as well: a person who
+        is not drawn contributes zero, so the noise must cover twice the norm of one term, not the distance of two.
+        """
+        adjacency = self._ledger.adjacency
+        if sampling < 1.0 and adjacency == "replace-one":
+            return 2.0 * sensitivity_of(statistic, self._mechanism, "add-remove")
+        return sensitivity_of(statistic, self._mechanism, adjacency)
+
+    def _people_of(self, group: str | None) -> AbstractPeople:
+        """Everybody, or the people of a group; all groups are drawn at once, when the first of them is asked for."""
+        if group not in self._parts:
+            groups = self._ledger.groups
+            drawn = np.minimum((self._group_coins() * len(groups)).astype(np.int32), len(groups) - 1)
+            self._parts |= {name: self._people.part(drawn == i) for i, name in enumerate(groups)}
+        return self._parts[group]
+
+    def _group_coins(self) -> Float64[np.ndarray, " U"]:
+        """A coin per person, by their id; simulated people, who have none, get theirs from the seed."""
+        if isinstance(self._source, Seeded):
+            return np.asarray(self._source.uniform(("groups",), (self._people.num_units,)))
+        fresh = functools.partial(os.urandom, 32)
+        key = fresh() if self._store is None else self._store.fact("key of the groups", fresh)
+        return self._people.coins(key, "groups")
+
+    def _sampled(
+        self, people: AbstractPeople, name: str, number: int, sampling: float
+    ) -> Callable[[int], np.ndarray] | None:
+        """A secret independent coin per person for Poisson sampling; none where everybody takes part."""
+        if sampling == 1.0:
+            return None
+        if people.records_per_unit > 1:
+            raise ValueError(
+                f"Release `{name}` samples people, which needs one record per person; this data set keeps up to "
+                f"{people.records_per_unit}. Keep one record each."
+            )
+        batches = iter(range(people.num_units + 1))
+        most = np.floor(sampling * 2.0**52) * 2.0**-52  # coins are midpoints of 2^-52: nobody is drawn more often
+        return lambda n: np.asarray(self._source.uniform((name, number, "sample", next(batches)), (n,))) < most
+
+
+def _kept() -> np.ndarray:
+    raise AssertionError("A release that has a value is not drawn.")

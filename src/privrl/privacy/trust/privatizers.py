@@ -1,0 +1,379 @@
+"""Who is trusted, hence where the noise goes.
+
+`NonPrivate` and `Central` trust a curator with raw data; `Local` trusts nobody. A privatizer calibrates a learner's
+declarations into a ledger, and opens one channel per streamed declaration (see `channels.py`).
+"""
+
+import abc
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
+from typing import Any, ClassVar, Literal
+
+import jax.numpy as jnp
+
+from privrl.contracts.release import Declared
+from privrl.contracts.statistic import AbstractCategorical, AbstractStatistic, Adjacency
+from privrl.privacy.accounting.budget import Budget, BudgetError
+from privrl.privacy.accounting.certificate import Certificate, Notion
+from privrl.privacy.accounting.composition import calibrate
+from privrl.privacy.accounting.events import Event, Request
+from privrl.privacy.accounting.events import Mechanism as AnyMechanism
+from privrl.privacy.accounting.gdp import zcdp_epsilon
+from privrl.privacy.accounting.ledger import Ledger
+from privrl.privacy.continual.mechanisms import AbstractContinual, BinaryTree, Fresh, Honaker, SquareRoot
+from privrl.privacy.noise.subset import SubsetSelection, best_size
+from privrl.privacy.trust.channels import (
+    AbstractChannel,
+    BlockChannel,
+    Mechanism,
+    RoundsChannel,
+    RunningChannel,
+    sensitivity_of,
+)
+from privrl.privacy.trust.local_channels import AbstractLocalChannel, SymbolChannel, VectorChannel
+
+Continual = Literal["square-root", "honaker", "tree", "fresh"]
+_CONTINUAL: dict[str, type[AbstractContinual]] = {
+    "square-root": SquareRoot,
+    "honaker": Honaker,
+    "tree": BinaryTree,
+    "fresh": Fresh,
+}
+
+
+class PairingError(ValueError):
+    """This learner and this privatizer cannot work together; the message says what can."""
+
+
+class AbstractPrivatizer(abc.ABC):
+    """Turns declarations into a ledger, and the ledger into channels from people to the learner."""
+
+    notion: ClassVar[Notion]
+    adjacency: Adjacency
+
+    @property
+    @abc.abstractmethod
+    def reported_delta(self) -> float:
+        """The delta at which the certificate states epsilon."""
+
+    @property
+    @abc.abstractmethod
+    def mechanism_of_rounds(self) -> Mechanism:
+        """The noise of releases that a curator makes about everybody."""
+
+    @property
+    def claimed(self) -> Mapping[str, Any] | None:
+        """The guarantee that a paper claims for the same noise, where it differs from ours."""
+        return None
+
+    def certificate(
+        self,
+        ledger: Ledger,
+        *,
+        learner: str,
+        unit: str,
+        bounds: Mapping[str, Any],
+        noise_source: str,
+        notion: Notion | None = None,
+        neighbours: str = "",
+        notes: tuple[str, ...] = (),
+        study: Mapping[str, Any] | None = None,
+        opened: str = "",
+    ) -> Certificate:
+        """What the declared releases of a ledger reveal; `notion` if the verb knows better than the privatizer."""
+        return Certificate.of(
+            ledger,
+            delta=self.reported_delta,
+            notion=self.notion if notion is None else notion,
+            unit=unit,
+            bounds=bounds,
+            noise_source=noise_source,
+            version=version("privrl"),
+            learner=learner,
+            neighbours=neighbours,
+            claimed=self.claimed,
+            notes=notes,
+            study=study,
+            opened=opened,
+        )
+
+    @abc.abstractmethod
+    def check(self, learner: str, declared: Sequence[Declared]) -> None:
+        """Refuses declarations that this privatizer cannot serve, before anybody is touched."""
+
+    @abc.abstractmethod
+    def calibrate(self, declared: Sequence[Declared]) -> Ledger:
+        """Shares the budget among the declarations."""
+
+    @abc.abstractmethod
+    def channel(self, declared: Declared, ledger: Ledger) -> AbstractChannel:
+        """The way of one declared statistic from people to the learner. It has no side effects: the law of the noise
+        goes into the ledger when noise is drawn."""
+
+
+@dataclass(frozen=True)
+class NonPrivate(AbstractPrivatizer):
+    """No noise and no guarantee: the published non-private algorithm, with a certificate that says infinity."""
+
+    adjacency: Adjacency = "replace-one"
+    notion: ClassVar[Notion] = "none"
+
+    @property
+    def reported_delta(self) -> float:
+        return 0.0
+
+    @property
+    def mechanism_of_rounds(self) -> Mechanism:
+        return "gaussian"
+
+    def check(self, learner: str, declared: Sequence[Declared]) -> None:
+        del learner, declared
+
+    def calibrate(self, declared: Sequence[Declared]) -> Ledger:
+        return Ledger(declared, [_event(d, "none", math.inf) for d in declared], self.adjacency)
+
+    def channel(self, declared: Declared, ledger: Ledger) -> AbstractChannel:
+        return _curator_channel(declared, ledger, "gaussian", "fresh")
+
+
+@dataclass(frozen=True)
+class AbstractBudgeted(AbstractPrivatizer):
+    """A privatizer with a budget: `epsilon` and `delta`, `epsilon` alone, or `rho`."""
+
+    epsilon: float | None = None
+    delta: float | None = None
+    rho: float | None = None
+
+    @property
+    def budget(self) -> Budget | None:
+        """The budget, checked; `None` at infinite epsilon, where no noise is added and none is claimed."""
+        if self.epsilon == math.inf:
+            return None
+        return Budget.of(epsilon=self.epsilon, delta=self.delta, rho=self.rho)
+
+    @property
+    def reported_delta(self) -> float:
+        return 0.0 if self.budget is None else self.budget.delta
+
+
+@dataclass(frozen=True)
+class Central(AbstractBudgeted):
+    """A curator holds the raw data and adds noise to what is published.
+
+    Give `epsilon` and `delta`, or `rho`; `epsilon` alone means pure differential privacy, which needs
+    `mechanism="laplace"`. `epsilon=math.inf` adds no noise (for tests of equality) and is certified as such.
+
+    Arguments:
+        mechanism: `"gaussian"` or `"laplace"` noise.
+        continual: how running sums are released: `"square-root"` (best), `"honaker"`, `"tree"` or `"fresh"`.
+        adjacency: `"replace-one"` (the number of people is public) or `"add-remove"`.
+
+    **Formal guarantee.** The joint law of all releases under one ledger is (epsilon, delta)-differentially private for
+    the stated adjacency, whatever the data, provided each statistic keeps its own guarantee and the noise is
+    continuous and fresh. Read through the billboard lemma it is joint differential privacy for people who act on
+    what is published.
+    """
+
+    mechanism: Mechanism = "gaussian"
+    continual: Continual = "square-root"
+    adjacency: Adjacency = "replace-one"
+    notion: ClassVar[Notion] = "central"
+
+    def __post_init__(self) -> None:
+        _one_of("mechanism", self.mechanism, ("gaussian", "laplace"))
+        _one_of("continual", self.continual, tuple(_CONTINUAL))
+        _one_of("adjacency", self.adjacency, ("replace-one", "add-remove"))
+        if self.budget is not None and self.budget.kind == "pure" and self.mechanism != "laplace":
+            raise BudgetError(
+                f"`epsilon`={self.epsilon} alone asks for pure privacy, which Gaussian noise never gives. Give a "
+                "`delta` (below one over the number of people), or use `mechanism='laplace'`."
+            )
+
+    @property
+    def mechanism_of_rounds(self) -> Mechanism:
+        return self.mechanism
+
+    def check(self, learner: str, declared: Sequence[Declared]) -> None:
+        for d in declared:
+            if d.access == "running" and self.mechanism == "laplace":
+                raise PairingError(
+                    f"`{learner}` releases running sums (`{d.name}`), which are released with Gaussian noise. Use "
+                    "`Central(..., mechanism='gaussian')` with a delta."
+                )
+
+    def calibrate(self, declared: Sequence[Declared]) -> Ledger:
+        if self.budget is None:
+            return Ledger(declared, [_event(d, self.mechanism, math.inf) for d in declared], self.adjacency)
+        requests = [Request(d.name, self.mechanism, d.weight, d.touches, d.group, d.sampling) for d in declared]
+        return Ledger(declared, calibrate(requests, self.budget, adjacency=self.adjacency), self.adjacency)
+
+    def channel(self, declared: Declared, ledger: Ledger) -> AbstractChannel:
+        return _curator_channel(declared, ledger, self.mechanism, self.continual)
+
+
+@dataclass(frozen=True)
+class Published(AbstractPrivatizer):
+    """A curator with the noise of a paper, whatever it is worth: the certificate shows claimed and exact epsilon.
+
+    Arguments:
+        parameters: what the noise is worth: from the declarations, per name the mu of one release (true sensitivity
+            over the paper's noise scale).
+        claimed_rho: the zero-concentrated privacy that the paper claims for all of them.
+        delta: where both epsilons are stated.
+        source: which paper.
+        claimed_epsilon: what the paper claims at `delta`, where that is not the usual conversion of `claimed_rho`.
+    """
+
+    parameters: Callable[[Sequence[Declared]], Mapping[str, float]]
+    claimed_rho: float
+    source: str
+    delta: float = 1e-6
+    continual: Continual = "fresh"
+    adjacency: Adjacency = "replace-one"
+    claimed_epsilon: float | None = None
+    notion: ClassVar[Notion] = "central"
+
+    @property
+    def reported_delta(self) -> float:
+        return self.delta
+
+    @property
+    def mechanism_of_rounds(self) -> Mechanism:
+        return "gaussian"
+
+    @property
+    def claimed(self) -> Mapping[str, Any]:
+        if self.claimed_epsilon is not None:
+            return {"epsilon": self.claimed_epsilon, "delta": self.delta, "source": self.source}
+        epsilon = zcdp_epsilon(self.claimed_rho, self.delta)
+        return {"epsilon": epsilon, "delta": self.delta, "rho": self.claimed_rho, "source": self.source}
+
+    def check(self, learner: str, declared: Sequence[Declared]) -> None:
+        known = self.parameters(declared)
+        missing = [d.name for d in declared if d.name not in known]
+        if missing:
+            raise PairingError(f"The published noise of {self.source} has no scale for {missing} of `{learner}`.")
+
+    def calibrate(self, declared: Sequence[Declared]) -> Ledger:
+        mu = self.parameters(declared)
+        return Ledger(declared, [_event(d, "gaussian", mu[d.name]) for d in declared], self.adjacency)
+
+    def channel(self, declared: Declared, ledger: Ledger) -> AbstractChannel:
+        return _curator_channel(declared, ledger, "gaussian", self.continual)
+
+
+@dataclass(frozen=True)
+class Local(AbstractBudgeted):
+    """Nobody is trusted: each person randomises their one message before it leaves their device.
+
+    With `epsilon` alone each declared statistic is asked as one symbol and answered by subset selection, whose simplest
+    case is randomised response (pure differential privacy). With `delta` too, or with `rho`, the whole term is sent
+    with Gaussian noise.
+    """
+
+    adjacency: Adjacency = field(default="replace-one", init=False)
+    notion: ClassVar[Notion] = "local"
+
+    def __post_init__(self) -> None:
+        _ = self.budget  # refuses a bad one at once
+
+    @property
+    def _by_symbol(self) -> bool:
+        return self.delta is None and self.rho is None
+
+    @property
+    def mechanism_of_rounds(self) -> Mechanism:
+        raise PairingError("`Local` has no curator to answer questions; use `Central(...)`.")
+
+    def check(self, learner: str, declared: Sequence[Declared]) -> None:
+        asked = [d.name for d in declared if d.access == "rounds"]
+        if asked:
+            raise PairingError(
+                f"`{learner}` asks new questions about people who have already left (releases "
+                f"{', '.join(f'`{name}`' for name in asked)}), and `Local` keeps no raw data to answer them. Use "
+                "`Central(...)`, or a learner that sends one message per person, such as `UCBVI`."
+            )
+        for d in declared:
+            if self._by_symbol and not isinstance(d.statistic, AbstractCategorical):
+                raise PairingError(
+                    f"`{learner}` cannot ask for `{d.name}` one symbol at a time, so `Local(epsilon=...)` alone cannot "
+                    "serve it. Give a `delta` too: then the whole term is sent with Gaussian noise."
+                )
+
+    def calibrate(self, declared: Sequence[Declared]) -> Ledger:
+        mechanism: Literal["pure", "gaussian"] = "pure" if self._by_symbol else "gaussian"
+        if self.budget is None:
+            events = tuple(_event(d, mechanism, math.inf) for d in declared)
+        else:
+            requests = [Request(d.name, mechanism, d.weight, d.touches, d.group, d.sampling) for d in declared]
+            events = calibrate(requests, self.budget, adjacency=self.adjacency)
+        if self._by_symbol:
+            events = tuple(_answered(d, event) for d, event in zip(declared, events, strict=True))
+        return Ledger(declared, events, self.adjacency)
+
+    def channel(self, declared: Declared, ledger: Ledger) -> AbstractLocalChannel:
+        running = declared.access == "running"
+        parameter = ledger.parameter(declared.name)
+        statistic = _streamed(declared)
+        if self._by_symbol:
+            assert isinstance(statistic, AbstractCategorical)
+            return SymbolChannel(statistic, SubsetSelection(statistic.num_symbols, parameter), running)
+        sensitivity = sensitivity_of(statistic, "gaussian", self.adjacency)
+        return VectorChannel(statistic, jnp.asarray(sensitivity), jnp.asarray(sensitivity / parameter), running)
+
+
+def _answered(declared: Declared, event: Event) -> Event:
+    """The event of an answer by subset selection.
+
+    One symbol is randomised response, whose losses are known exactly. A set of several is accounted as any
+    epsilon-private answer, that is as randomised response over two symbols, which dominates them all.
+    """
+    symbols = _symbols(declared)
+    if best_size(symbols, event.parameter) > 1:
+        return event
+    return replace(event, mechanism="randomised-response", symbols=symbols)
+
+
+def _streamed(declared: Declared) -> AbstractStatistic:
+    """The statistic of a channel. Everybody goes through a channel, so nothing may be certified for a part of them."""
+    if declared.statistic is None:
+        raise PairingError(
+            f"Release `{declared.name}` has no statistic of its own, so it can only be asked of a data set at rest. "
+            "Declare its `statistic`."
+        )
+    if declared.group is not None or declared.sampling < 1.0:
+        raise PairingError(
+            f"Release `{declared.name}` is declared for some of the people (`group`, `sampling`), which only a curator "
+            "of a data set at rest can do. Leave both out."
+        )
+    return declared.statistic
+
+
+def _curator_channel(declared: Declared, ledger: Ledger, mechanism: Mechanism, continual: Continual) -> AbstractChannel:
+    """The channel of a trusted curator; a streamed statistic's scale is fixed here, once."""
+    statistic = _streamed(declared)
+    sensitivity = sensitivity_of(statistic, mechanism, ledger.adjacency)
+    parameter = ledger.parameter(declared.name)
+    if declared.access == "running":
+        scheme = _CONTINUAL[continual](declared.times)
+        sensitivity *= scheme.factor
+        return RunningChannel(statistic, scheme, jnp.asarray(sensitivity), jnp.asarray(sensitivity / parameter))
+    kind = BlockChannel if declared.access == "blocks" else RoundsChannel
+    return kind(statistic, jnp.asarray(sensitivity), jnp.asarray(sensitivity / parameter), mechanism)
+
+
+def _event(declared: Declared, mechanism: AnyMechanism, parameter: float) -> Event:
+    sampling = declared.sampling if mechanism == "gaussian" else 1.0
+    return Event(declared.name, mechanism, parameter, declared.touches, declared.group, sampling)
+
+
+def _symbols(declared: Declared) -> int:
+    assert isinstance(declared.statistic, AbstractCategorical)
+    return declared.statistic.num_symbols
+
+
+def _one_of(name: str, value: str, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise ValueError(f"`{name}` is {value!r}; it must be one of {', '.join(map(repr, allowed))}.")

@@ -1,0 +1,111 @@
+"""`Shuffled`: nobody is trusted but a shuffler, which passes answers on without saying who gave them.
+
+Each person randomises their one answer with a local epsilon that is larger than the guarantee; the crowd of their batch
+does the rest (`shuffling.py` has the theorem and its proof).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from privrl.contracts.release import Declared
+from privrl.contracts.statistic import AbstractCategorical, Adjacency
+from privrl.privacy.accounting.budget import BudgetError
+from privrl.privacy.accounting.certificate import Certificate, Notion
+from privrl.privacy.accounting.events import Event
+from privrl.privacy.accounting.ledger import Ledger
+from privrl.privacy.accounting.shuffling import local_epsilon_for
+from privrl.privacy.noise.subset import SubsetSelection
+from privrl.privacy.trust.channels import Mechanism
+from privrl.privacy.trust.local_channels import AbstractLocalChannel, SymbolChannel
+from privrl.privacy.trust.privatizers import AbstractBudgeted, PairingError
+
+
+@dataclass(frozen=True)
+class Batched(Declared):
+    """A declaration whose blocks of people have a public least size: `smallest`."""
+
+    smallest: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.smallest < 1:
+            raise ValueError(f"`smallest` of release `{self.name}` is {self.smallest}; a block has at least 1 person.")
+
+
+@dataclass(frozen=True)
+class Shuffled(AbstractBudgeted):
+    """Each person sends one randomised answer through a shuffler; what it passes on is (epsilon, delta)-private.
+
+    Give `epsilon` and `delta`. The local epsilon is the largest that the smallest batch can hide, so learners must say
+    how small their blocks can be (`Batched`), and large first blocks buy accurate answers.
+
+    **Formal guarantee.** All that leaves the shuffler, and everything made from it, is (epsilon, delta)-differentially
+    private for one person replaced by another, if within each batch the shuffler hands out the questions by a
+    uniformly random permutation that it keeps secret, and waits for the whole batch. Each person is in one batch, and
+    later batches depend on theirs only through what left the shuffler (parallel composition). If the shuffler betrays
+    them, people are still protected by the local epsilon, which is recorded in the event.
+    """
+
+    adjacency: Adjacency = field(default="replace-one", init=False)
+    notion: ClassVar[Notion] = "shuffle"
+
+    def __post_init__(self) -> None:
+        budget = self.budget  # refuses a bad one at once
+        if budget is not None and (budget.kind == "pure" or budget.epsilon is None):
+            raise BudgetError("A shuffler hides people up to a small `delta`: give `epsilon` and a `delta` in (0, 1).")
+
+    @property
+    def mechanism_of_rounds(self) -> Mechanism:
+        raise PairingError("`Shuffled` has no curator to answer questions; use `Central(...)`.")
+
+    def check(self, learner: str, declared: Sequence[Declared]) -> None:
+        if len(declared) != 1 or declared[0].access == "rounds":
+            raise PairingError(
+                f"`Shuffled` serves learners that ask each person one question, and `{learner}` declares "
+                f"{', '.join(f'`{d.name}` ({d.access})' for d in declared)}. Use `Central(...)`, or `UCBVI`."
+            )
+        if not isinstance(declared[0].statistic, AbstractCategorical):
+            raise PairingError(
+                f"`{learner}` cannot ask for `{declared[0].name}` one symbol at a time, so `Shuffled` cannot serve it. "
+                "Use `Central(...)`, or `Local(...)` with a `delta`."
+            )
+        local = self.local_epsilon(declared[0])
+        if self.epsilon is not None and local < 1.01 * self.epsilon < math.inf:
+            raise PairingError(
+                f"The smallest block of `{learner}` has {_smallest(declared[0])} people, who do not hide each other at "
+                f"epsilon = {self.epsilon} and delta = {self.delta}. Use larger blocks (`first_block`, and at least "
+                "twice as many users), or `Local(...)`."
+            )
+
+    def certificate(self, ledger: Ledger, *, notes: tuple[str, ...] = (), **arguments: Any) -> Certificate:
+        """What the declared releases of a ledger reveal, with what is left if the shuffler betrays people."""
+        (event,) = ledger.events()
+        note = f"without the shuffler: epsilon = {event.parameter:.4g}; batches have at least {event.batch} people"
+        return super().certificate(ledger, notes=(*notes, note), **arguments)
+
+    def local_epsilon(self, declared: Declared) -> float:
+        """The local epsilon with which each person answers."""
+        budget = self.budget
+        if budget is None:
+            return math.inf
+        assert budget.epsilon is not None
+        return local_epsilon_for(budget.epsilon, budget.delta, _smallest(declared))
+
+    def calibrate(self, declared: Sequence[Declared]) -> Ledger:
+        (only,) = declared
+        event = Event(only.name, "shuffled", self.local_epsilon(only), batch=_smallest(only))
+        return Ledger(declared, [event], self.adjacency)
+
+    def channel(self, declared: Declared, ledger: Ledger) -> AbstractLocalChannel:
+        statistic = declared.statistic
+        assert isinstance(statistic, AbstractCategorical)
+        if declared.group is not None or declared.sampling < 1.0:
+            raise PairingError(f"Release `{declared.name}` is declared for some of the people; leave out who.")
+        response = SubsetSelection(statistic.num_symbols, ledger.parameter(declared.name))
+        return SymbolChannel(statistic, response, declared.access == "running")
+
+
+def _smallest(declared: Declared) -> int:
+    return declared.smallest if isinstance(declared, Batched) else 1

@@ -1,0 +1,11 @@
+"""Recipes: a name for a learner, who is trusted, and how the noise is calibrated.
+
+`dp-apvi` is `APVI` under `Central(...)` with practical public constants. A name ending in `@paper` uses the paper's own
+noise and constants where these are private at all. The constants were chosen on simulated worlds, never on anybody's
+data, and no certificate depends on them.
+"""
+
+from privrl.recipes.recipe import Problem, Recipe
+from privrl.recipes.registry import get, recipes
+
+__all__ = ["Problem", "Recipe", "get", "recipes"]

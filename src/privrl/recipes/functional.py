@@ -1,0 +1,20 @@
+"""Recipes whose secret is a function."""
+
+from privrl.learners.functional.functional_reward import FunctionalReward
+from privrl.recipes.recipe import KnownWorld, Recipe
+
+
+def _functional_reward(world: KnownWorld) -> FunctionalReward:
+    """beta = 4/w: more noise at each point than sqrt3/w, but 40% less power in what is left of it after smoothing."""
+    return FunctionalReward(world.transition, world.horizon, half_width=0.1, beta=40.0)
+
+
+FUNCTIONAL = (
+    Recipe(
+        "functional-reward-q",
+        "functional",
+        "central",
+        "planning on a secret reward function that is released once; protects the function, no person",
+        _functional_reward,
+    ),
+)

@@ -1,0 +1,1 @@
+"""Reproducible experiments and what is written about them: the sepsis demo and its report."""

@@ -1,0 +1,55 @@
+"""A reproduced figure as a page: its plots, and a verdict on every claim that the paper makes with it."""
+
+from html import escape
+from pathlib import Path
+
+from privrl.reports.page import code, page, paragraph, picture, pictures_in
+from privrl.reports.page_markdown import first_heading, markdown, without_first_heading
+
+RUNS = "runs.parquet"
+VERDICT = "verdict.md"
+
+
+def figure_page(folder: str | Path) -> str:
+    """The page of a folder that `privrl reproduce` wrote: `verdict.md`, plots (.svg or .png), and `runs.parquet`."""
+    folder = Path(folder)
+    verdict = (folder / VERDICT).read_text(encoding="utf-8")
+    title = first_heading(verdict) or f"Figure {folder.absolute().name}"
+    shown: set[str] = set()
+
+    def embedded(address: str, description: str) -> str:
+        path = _vector(folder / address)
+        if path.parent.resolve() != folder.resolve() or path.suffix not in (".svg", ".png") or not path.is_file():
+            return paragraph(f"(The picture `{address}` is not in this folder.)", "small")
+        shown.add(path.stem)
+        return picture(path, description or f"Plot {path.stem}")
+
+    words = markdown(without_first_heading(verdict), embedded)
+    plots = [
+        picture(path, f"Plot {path.stem} of: {title}. The verdict below says what it shows.")
+        for path in pictures_in(folder)
+        if path.stem not in shown
+    ]
+    return page(title, "\n".join([f"<h1>{escape(title)}</h1>", *plots, words, _source(folder)]))
+
+
+def _vector(path: Path) -> Path:
+    """The .svg of the same name, if there is one: it stays sharp in print."""
+    better = path.with_suffix(".svg")
+    return better if better.is_file() else path
+
+
+def _source(folder: Path) -> str:
+    path = folder / RUNS
+    if not path.is_file():
+        return ""
+    import pyarrow.parquet
+
+    content = pyarrow.parquet.read_metadata(path)
+    name = folder.absolute().name
+    columns = ", ".join(f"`{column}`" for column in content.schema.names)
+    return (
+        "<h2>The numbers behind it</h2>"
+        + paragraph(f"`{RUNS}` in the same folder holds {content.num_rows:,} rows with the columns {columns}.")
+        + code(f"import pyarrow.parquet\nruns = pyarrow.parquet.read_table({f'{name}/{RUNS}'!r})")
+    )

@@ -1,0 +1,203 @@
+"""A saved result as a page: what was learned, what it can reveal about one person, and what the budget was spent on."""
+
+import math
+import re
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from privrl.figures.plots import shares_figure, to_svg
+from privrl.privacy.accounting.certificate import Certificate
+from privrl.reports.page import answers, code, drawing, listed, page, paragraph, table
+from privrl.reports.page_policy import policy_section
+from privrl.reports.words import guess_rate, in_words, shares
+from privrl.studies.result import Result
+
+_WHAT = {
+    "visits": "how often each action was taken in each state",
+    "transitions": "which state came next",
+    "rewards": "the rewards that were paid",
+    "returns": "how well records ended that passed through each state",
+    "round": "how often each action was taken, how it ended, and how one value feature moved",
+    "gram": "how often each direction of the features was seen",
+    "cross": "how inputs and states led to the next state",
+    "targets": "what followed each feature, under the values planned so far",
+    "moments": "what followed each feature",
+    "regressions": "what followed each feature, under the values planned so far",
+    "starts": "where people started",
+    "surprises": "how far people's systems were from what had been predicted",
+    "first states": "how large the first states were",
+    "gradient": "in which direction the estimate should move",
+    "episodes": "how many episodes there were",
+}
+
+
+def result_page(result: Result, folder: str | Path, problems: Sequence[str] = ()) -> str:
+    """The page of a saved result.
+
+    Arguments:
+        result: what `Result.load` read.
+        folder: where it lies; the page shows its name alone, for where it lies is nobody's business.
+        problems: what is wrong with the certificate (as `privrl certify` finds it); shown first, if anything.
+    """
+    certificate = result.certificate
+    private = _is_private(certificate)
+    title = (
+        "A private policy: what it is, and what it reveals" if private else "A policy that was learned without privacy"
+    )
+    parts = [
+        f"<h1>{escape(title)}</h1>",
+        *(paragraph(warning, "bad") for warning in _alarms(problems)),
+        paragraph(_summary(result), "key"),
+        *(paragraph(warning, "warn") for warning in _warnings(certificate)),
+        "<h2>What was learned</h2>",
+        policy_section(result.policy),
+        "<h2>What the policy reveals</h2>",
+        answers(in_words(certificate)),
+        "<h2>What was released</h2>",
+        spending(certificate),
+        _releases(certificate),
+        "<h2>What was enforced on every record</h2>",
+        _bounds(certificate),
+        "<h2>The certificate</h2>",
+        code(str(certificate)),
+        "<h2>Use it, check it</h2>",
+        _use(Path(folder).resolve().name),
+    ]
+    return page(title, "\n".join(parts))
+
+
+def spending(certificate: Certificate) -> str:
+    """How the budget was shared out, as bars, with what each release is where that is known."""
+    parts = shares(certificate)
+    if not parts:
+        return paragraph("There was no budget: this policy is not private.")
+    names = dict.fromkeys(re.sub(r"-\d+$", "", name) for name in parts)
+    figure = to_svg(shares_figure(parts), "Share of the privacy budget that each release was given")
+    return (
+        paragraph(
+            f"The learner never sees a record. It sees noisy sums over many {certificate.unit}s, and each of these "
+            "costs part of the budget."
+        )
+        + drawing(figure)
+        + listed([f"`{name}`: {_WHAT[name]}" for name in names if name in _WHAT])
+    )
+
+
+def in_hundred(certificate: Certificate) -> int:
+    """In how many of 100 cases the best attacker guesses right at most; rounded up, for it is a bound."""
+    return min(math.ceil(100 * guess_rate(certificate)), 100)
+
+
+def _is_private(certificate: Certificate) -> bool:
+    return certificate.notion != "none" and math.isfinite(certificate.epsilon)
+
+
+def _summary(result: Result) -> str:
+    certificate, sizes = result.certificate, result.report
+    recipe = sizes.get("recipe")
+    who = f"`{recipe}` (the learner {certificate.learner})" if recipe else certificate.learner or "A learner"
+    users = f"{sizes['users']:,} {certificate.unit}s" if isinstance(sizes.get("users"), int) else "people"
+    learned = f"{who} learned this policy from {users}."
+    if not _is_private(certificate):
+        return f"{learned} Nobody is protected: it may reveal anything about anybody."
+    slack = f", delta = {certificate.delta:.3g}" if certificate.delta > 0 else ""
+    return (
+        f"{learned} It is differentially private with epsilon = {certificate.epsilon:.3g}{slack}. Somebody who knows "
+        f"all the other records and has to guess which of two was one {certificate.unit}'s is right in at most "
+        f"{in_hundred(certificate)} of 100 cases; a coin is right in 50."
+    )
+
+
+def _alarms(problems: Sequence[str]) -> list[str]:
+    return [f"The certificate does NOT hold, so believe nothing on this page. {' '.join(problems)}"] if problems else []
+
+
+def _warnings(certificate: Certificate) -> list[str]:
+    found = []
+    if "simulation" in certificate.noise_source:
+        found.append(
+            "The noise came from a seed and can be drawn again. This is a simulation: it protects nobody real."
+        )
+    if certificate.claimed:
+        claimed = certificate.claimed
+        found.append(
+            f"This is noise as published. {claimed['source']} claims epsilon = {claimed['epsilon']:.4g} for it; exact "
+            f"accounting gives {certificate.epsilon:.4g}."
+        )
+    found.extend(certificate.notes)
+    return found
+
+
+_DISJOINT = "Releases about disjoint people cost the largest of them, so shares add up to more than 100 %."
+
+
+def _releases(certificate: Certificate) -> str:
+    parts = shares(certificate)
+    rows = []
+    for release in certificate.releases:
+        law = release["laws"][-1] if release["laws"] else None
+        burnt = release.get("burnt", 0)
+        rows.append(
+            (
+                str(release["name"]),
+                f"{release['counted']:,} of {release['declared']:,}" + (f", {burnt:,} burnt" if burnt else ""),
+                f"{law['sensitivity']:.4g}" if law else "-",
+                f"{law['scale']:.4g}" if law else "-",
+                f"{100 * parts[release['name']]:.1f} %" if release["name"] in parts else "-",
+            )
+        )
+    if not rows:
+        return ""
+    several = any(len(release["laws"]) > 1 for release in certificate.releases)
+    disjoint = sum(parts.values()) > 1 + 1e-9
+    return table(
+        ("release", "made", "sensitivity", "noise scale", "share"),
+        rows,
+        caption="Every noisy sum that was declared before the first record was read",
+        numbers=(1, 2, 3, 4),
+    ) + paragraph(
+        "Made: how many of the declared ones; the budget covers all that were declared. Sensitivity: how far one "
+        f"{certificate.unit} can move the sum. Noise scale: the size of the noise on it"
+        f"{' (of the latest one, where they differ)' if several else ''}. "
+        f"{_DISJOINT if disjoint else ''}",
+        "small",
+    )
+
+
+def _bounds(certificate: Certificate) -> str:
+    if not certificate.bounds:
+        return paragraph("The certificate names no bounds.")
+    rows = [(str(name), _written(value)) for name, value in certificate.bounds.items()]
+    return table(("bound", "value"), rows, caption="Public limits, chosen beforehand and not read off the data")
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(_written(entry) for entry in value) or "none"
+    return str(value)
+
+
+def _use(folder: str) -> str:
+    lines = (
+        "import privrl",
+        f"result = privrl.Result.load({folder!r})",
+        "result.policy  # needs none of the records",
+        "print(result.certificate)",
+    )
+    return (
+        paragraph(
+            f"The folder `{folder}`, of which this page was made, holds the policy and its certificate, nothing about "
+            "any person. Where it lies:"
+        )
+        + code("\n".join(lines))
+        + code(f"$ privrl certify {folder}")
+        + paragraph(
+            "The command derives every number of the certificate again from the recorded settings, and compares the "
+            "policy with the one that it names. Anybody could write a file that passes: who answers for it is known "
+            "only if it is signed and `--public-key` is given."
+        )
+    )

@@ -1,0 +1,133 @@
+"""A certificate in words that a doctor or an ethics board can read, and what the budget was spent on."""
+
+import bisect
+import math
+from collections import defaultdict
+
+from privrl.privacy.accounting.certificate import Certificate
+
+
+def guess_rate(certificate: Certificate) -> float:
+    """How often the best attacker is right who must tell two possible records of one person apart (a coin: 0.5).
+
+    The attacker sees everything published and knows everybody else's record; both records are equally likely before.
+    Under mu-Gaussian privacy the rate is at most Phi(mu/2); under (epsilon, delta) alone at most
+    (e^epsilon + delta)/(e^epsilon + 1).
+
+    **Formal guarantee.** An upper bound over all attackers, for the certificate's neighbouring relation.
+    """
+    if certificate.mu is not None:
+        return 0.5 * math.erfc(-certificate.mu / 2 / math.sqrt(2))
+    return 1 - (1 - certificate.delta) / (math.exp(min(certificate.epsilon, 700.0)) + 1)
+
+
+def shares(certificate: Certificate) -> dict[str, float]:
+    """The part of the budget that each release was given: of mu^2 where all noise is Gaussian, of epsilon otherwise.
+
+    Groups of releases about disjoint people cost the largest of them, so their parts can add up to more than 1.
+    Without privacy there is no budget and the answer is empty.
+    """
+    events = certificate.events
+    if certificate.notion == "none" or math.isinf(certificate.epsilon):
+        return {}
+    power = 2 if all(event.mechanism == "gaussian" for event in events) else 1
+    costs: dict[str, float] = defaultdict(float)
+    groups: dict[str | None, float] = defaultdict(float)
+    for event in events:
+        costs[event.name] += event.times * event.parameter**power
+        groups[event.group] += event.times * event.parameter**power
+    everybody = groups.pop(None, 0.0)
+    total = everybody + max(groups.values(), default=0.0)
+    return {name: cost / total for name, cost in costs.items()}
+
+
+def in_words(certificate: Certificate) -> list[tuple[str, str]]:
+    """Questions that people ask about a certificate, with their answers."""
+    if certificate.notion == "none" or math.isinf(certificate.epsilon):
+        return [("Is anybody protected?", "No. This result was made without privacy and may reveal anything.")]
+    unit = certificate.unit
+    return [
+        (
+            "Who is protected?",
+            f"Every single {unit}, as a whole: all that was recorded about it counts as one secret, not each entry on "
+            f"its own. {_records(certificate)}",
+        ),
+        ("What can somebody find out?", _attack(certificate)),
+        ("What do epsilon and delta say?", _parameters(certificate)),
+        ("Who saw the real records?", _NOTION[certificate.notion].format(unit=unit)),
+        (
+            "What is not protected?",
+            f"What is true of all {unit}s together, such as which treatment tends to help: that is what the policy is "
+            f"for. {_count(certificate)} And the same records used again, for another policy or for tuning this one, "
+            "cost again: the budgets add up.",
+        ),
+        ("Where did the noise come from?", _noise(certificate)),
+        (
+            "Can this be checked?",
+            f"Yes. Every noisy sum that was published is listed with its noise, and `privrl certify` computes "
+            f"epsilon again from that list ({certificate.accountant}). It checks the arithmetic; who wrote the file, "
+            "only a signature can prove.",
+        ),
+    ]
+
+
+_NOTION = {
+    "central": "Whoever ran privrl on the table; nobody else needs to. All that came out of it is covered, also where "
+    "readers pool what they know.",
+    "joint": "Whoever ran the service. What one {unit} was shown was chosen with its own record in view and is not "
+    "covered; everything that all the others were shown is.",
+    "shuffle": "Nobody, as long as the shuffler does its work: answers were randomised on the {unit}'s own device, and "
+    "the shuffler passed them on without saying whose they are.",
+    "local": "Nobody. Noise was added before anything left the {unit}'s own device.",
+}
+
+
+_RATES = (0.6, 0.75, 0.9)
+_HOW_MUCH = ("Very little", "Little", "Something", "Possibly much (a weak budget)")
+
+
+def _attack(certificate: Certificate) -> str:
+    rate = guess_rate(certificate)
+    return (
+        f"{_HOW_MUCH[bisect.bisect(_RATES, rate)]} about one {certificate.unit}. Imagine somebody who knows every "
+        "other record completely, sees all that was published, and has to guess which of two possible records was the "
+        "real one. A coin is right in 50 of 100 cases; this person is right in at most "
+        f"{min(math.ceil(100 * rate), 100)}, whatever method they use."
+    )
+
+
+def _parameters(certificate: Certificate) -> str:
+    factor = math.exp(min(certificate.epsilon, 700.0))
+    slack = f", but for a chance of {_one_in(certificate.delta)}" if certificate.delta > 0 else ""
+    return (
+        f"Epsilon is {certificate.epsilon:.3g}: any conclusion that somebody draws from the policy is at most "
+        f"{factor:.3g} times as likely with this {certificate.unit}'s record as with any other record in its place"
+        f"{slack}. That is the worst case over all conclusions; the answer above is what it comes to for a fair guess. "
+        "Smaller is safer, and 0 would reveal nothing."
+    )
+
+
+def _one_in(delta: float) -> str:
+    return f"one in {round(1 / delta):,}"
+
+
+def _records(certificate: Certificate) -> str:
+    most = certificate.bounds.get("episodes per unit", 1)
+    if most == 1:
+        return f"Each {certificate.unit} counts once."
+    return f"No {certificate.unit} had more than {most} episodes in the sums; others were left out, chosen blindly."
+
+
+def _count(certificate: Certificate) -> str:
+    if certificate.adjacency == "replace-one":
+        return f"The number of {certificate.unit}s is public."
+    return f"Whether one {certificate.unit} is in the table at all is protected too."
+
+
+def _noise(certificate: Certificate) -> str:
+    if "simulation" in certificate.noise_source:
+        return "From a seed, so that the run can be repeated. This is a simulation: it protects nobody real."
+    return (
+        f"From {certificate.noise_source.split(',')[0]}, in whole numbers, so that no last bit gives anybody away. "
+        "Nobody, the authors of privrl included, can draw it again."
+    )

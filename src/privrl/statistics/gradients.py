@@ -1,0 +1,185 @@
+"""The gradient of one person's squared temporal differences, clipped: a step of Q-learning on whole episodes.
+
+With Q public (from earlier releases) and y = r + discount max_a' Q'(s', a'), the loss of an episode is half the sum of
+(Q(s,a) - y)^2 over its steps; Q' is Q itself or an earlier one. With the targets held fixed, its gradient in a table Q
+has in cell (s, a) the sum of Q(s,a) - y over the steps that took it; in the parameters theta of any other Q it is that
+table times dQ(s,a)/dtheta, summed over cells. The *whole episode's* gradient is clipped, not each step's.
+
+**Formal guarantee** (for all records and every Q). What is summed has L2 norm at most C. Two gradients may point in
+opposite directions (one episode wants Q(s,a) up, another wants it down), so replacing a person moves the sum by up to
+2C, adding one by C. A gradient of n entries (n = min(H, SA) cells of a table, or all parameters) has L1 norm at most
+C sqrt(n). The norm is that of the whole gradient: differences at one (s, a) are added first, so visits that pull the
+same way cannot hide in a sum of squares of single steps.
+"""
+
+import math
+from typing import Any, Literal
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from privrl.contracts.statistic import AbstractStatistic, Adjacency
+from privrl.mdp.types import Trajectory, Transitions
+from privrl.privacy.noise.mechanisms import clip_by_norm
+from privrl.statistics.counts import first_visits, same_pair
+from privrl.statistics.rows import AbstractRowStatistic, clipped_reward, within
+from privrl.statistics.settings import check_array, check_positive, check_sizes, check_terminal
+
+
+def temporal_differences(
+    rows: Transitions,
+    values: Float[Array, "S A"],
+    targets: Float[Array, "S A"] | None,
+    horizon: int,
+    discount: float,
+    terminal: tuple[int, ...],
+) -> tuple[Bool[Array, " N"], Float[Array, " N"]]:
+    """Which rows count, and Q(s,a) - r - discount max_a' Q'(s',a') of each (0 where it does not count)."""
+    S, A = values.shape
+    counted = within(rows, S, A, "ignored") & (rows.count > 0) & (rows.step < horizon)
+    s, a = jnp.where(counted, rows.state, 0), jnp.where(counted, rows.action, 0)
+    continues = within(rows, S, A, "needed")
+    V = (values if targets is None else targets).max(axis=-1).at[jnp.asarray(terminal, int)].set(0.0)
+    following = jnp.where(continues, V[jnp.where(continues, rows.next_state, 0)], 0.0)
+    difference = values[s, a] - clipped_reward(rows) - discount * following
+    return counted, jnp.where(counted, difference, 0.0)
+
+
+class BellmanGradient(AbstractRowStatistic):
+    """Sum over episodes of the clipped gradient of half their squared temporal differences, in a table Q.
+
+    Arguments:
+        values: the public Q `[S, A]`.
+        horizon: the largest number of steps of an episode.
+        norm: C, the clip level of one episode.
+        discount: of the next value.
+        terminal: public states after which nothing comes; a next state that was not recorded is such an end too.
+        targets: Q' `[S, A]`, from which the next value is taken; `values` if left out.
+    """
+
+    values: Float[Array, "S A"]
+    horizon: int = eqx.field(static=True)
+    norm: float = eqx.field(static=True)
+    discount: float = eqx.field(static=True, default=0.95)
+    terminal: tuple[int, ...] = eqx.field(static=True, default=())
+    targets: Float[Array, "S A"] | None = None
+    plain: Literal[False] = eqx.field(static=True, default=False, init=False)
+    stage: None = eqx.field(static=True, default=None, init=False)
+    symmetric: bool = eqx.field(static=True, default=False, init=False)
+
+    def __check_init__(self) -> None:
+        _check_gradient(self)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.values.shape
+
+    def rows(self, trajectory: Trajectory) -> Transitions:
+        """One row per visited cell (the first visit), with the cell's part of the clipped gradient as its `reward`."""
+        rows = Transitions.of(trajectory)
+        counted, difference = temporal_differences(
+            rows, self.values, self.targets, self.horizon, self.discount, self.terminal
+        )
+        first = counted & first_visits(rows, counted)
+        together = jnp.where(same_pair(rows) & first[:, None], difference[None, :], 0.0).sum(axis=-1)
+        gradient = clip_by_norm(together, self.norm)
+        return eqx.tree_at(lambda r: (r.count, r.reward), rows, (first.astype(float), gradient))
+
+    def terms(self, rows: Transitions) -> tuple[Int[Array, " N"], Float[Array, " N"]]:
+        S, A = self.shape
+        inside = within(rows, S, A, "ignored")
+        return jnp.where(inside, rows.state * A + rows.action, 0), jnp.where(inside, rows.reward, 0.0)
+
+    def l2(self, adjacency: Adjacency) -> float:
+        return (2.0 if adjacency == "replace-one" else 1.0) * self.norm
+
+    def l1(self, adjacency: Adjacency) -> float:
+        return self.l2(adjacency) * math.sqrt(min(self.horizon, math.prod(self.shape)))
+
+
+class ParameterGradient(AbstractStatistic):
+    """Sum over episodes of the same clipped gradient, in the parameters of a Q that is no table.
+
+    Arguments:
+        values: the public Q `[S, A]`.
+        slopes: dQ(s,a)/dtheta `[S, A, d]`, public: the features of a linear Q, the Jacobian of a network.
+        horizon: the largest number of steps of an episode.
+        norm: C, the clip level of one episode.
+        discount: of the next value.
+        terminal: public states after which nothing comes; a next state that was not recorded is such an end too.
+        targets: Q' `[S, A]`, from which the next value is taken; `values` if left out.
+    """
+
+    values: Float[Array, "S A"]
+    slopes: Float[Array, "S A d"]
+    horizon: int = eqx.field(static=True)
+    norm: float = eqx.field(static=True)
+    discount: float = eqx.field(static=True, default=0.95)
+    terminal: tuple[int, ...] = eqx.field(static=True, default=())
+    targets: Float[Array, "S A"] | None = None
+    symmetric: bool = eqx.field(static=True, default=False, init=False)
+
+    def __check_init__(self) -> None:
+        _check_gradient(self)
+        if self.slopes.ndim != 3 or self.slopes.shape[2] < 1:
+            raise ValueError(f"`slopes` has shape {self.slopes.shape}; it must be (states, actions, parameters).")
+        check_array("slopes", self.slopes, (*self.values.shape, self.slopes.shape[2]))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.slopes.shape[-1:]
+
+    def contribution(self, record: Trajectory, question: Any) -> Float[Array, " d"]:
+        del question
+        S, A, d = self.slopes.shape
+        rows = Transitions.of(record)
+        counted, difference = temporal_differences(
+            rows, self.values, self.targets, self.horizon, self.discount, self.terminal
+        )
+        cell = jnp.where(counted, rows.state * A + rows.action, 0)
+        table = jnp.zeros(S * A).at[cell].add(difference)
+        gradient = jnp.matmul(table, self.slopes.reshape(S * A, d), precision="highest")
+        return clip_by_norm(gradient, self.norm)
+
+    def l2(self, adjacency: Adjacency) -> float:
+        return (2.0 if adjacency == "replace-one" else 1.0) * self.norm
+
+    def l1(self, adjacency: Adjacency) -> float:
+        return self.l2(adjacency) * math.sqrt(self.slopes.shape[-1])
+
+
+def _check_gradient(statistic: BellmanGradient | ParameterGradient) -> None:
+    """The settings of both; gradients are cut whatever Q holds, and one that is not finite counts as zero."""
+    values = statistic.values
+    if values.ndim != 2 or values.size == 0:
+        raise ValueError(f"`values` has shape {values.shape}; it must be (states, actions).")
+    check_sizes(horizon=statistic.horizon)
+    check_positive(norm=statistic.norm)
+    check_terminal(statistic.terminal, values.shape[0])
+    check_array("values", values, values.shape)
+    if statistic.targets is not None:
+        check_array("targets", statistic.targets, values.shape)
+    if not 0.0 <= statistic.discount <= 1.0:
+        raise ValueError(f"`discount` is {statistic.discount}; it must lie in [0, 1].")
+
+
+class EpisodeCount(AbstractStatistic):
+    """How many episodes there are.
+
+    **Formal guarantee.** An episode adds 1, one without steps 0: replacing or adding one moves the count by at most 1.
+    """
+
+    shape: tuple[int, ...] = eqx.field(static=True, default=(), init=False)
+    symmetric: bool = eqx.field(static=True, default=False, init=False)
+
+    def contribution(self, record: Any, question: Any) -> Float[Array, ""]:
+        del question
+        return (record.length > 0).astype(float)
+
+    def l2(self, adjacency: Adjacency) -> float:
+        del adjacency
+        return 1.0
+
+    def l1(self, adjacency: Adjacency) -> float:
+        return self.l2(adjacency)

@@ -1,0 +1,187 @@
+"""Moments of linear systems: inputs and states against the states that follow, with their sensitivities.
+
+A transition of a person is z = [x; u] and x', stacked with a public weight c as v = [z; c x']. The person contributes
+
+    sum_h v_h v_h^T = [ S1    c S2   ]      S1 = sum_h z_h z_h^T,   S2 = sum_h z_h x'_h^T,   S3 = sum_h x'_h x'_h^T
+                      [ c S2^T  c^2 S3 ]
+
+after scaling it to a trace sum_h |z_h|^2 + c^2 |x'_h|^2 of at most tau, which is public (the *episode clip*).
+
+**Formal guarantee** (for all records). The contribution M is positive semidefinite with |M|_F <= tr M <= tau, so |M -
+M'|_F^2 <= |M|_F^2 + |M'|_F^2 - 2 <M, M'> <= 2 tau^2: replacing a person moves the sum by at most sqrt(2) tau, adding
+one by at most tau. Nothing is assumed about states, inputs or noise: transitions that are not numbers are dropped,
+and anything too large is scaled down. Where |x|, |x'| <= 1 and |u| <= gamma hold, the trace is at most H (1 + gamma^2
++ c^2), so tau of that size clips nobody.
+
+**What is reached.** Two people whose states and inputs are constant, orthogonal to the other's and as large as allowed
+meet the bound. Symmetric noise of scale s leaves S2 with independent noise of scale s/(sqrt(2) c): this is the law of
+releasing the pair (S1, sqrt(2) c S2) with isotropic noise, so that S3 comes for free; the same two people move that
+pair by .956 of the bound. With c^2 = (sqrt 2 - 1)(1 + gamma^2) the noise in S1 is that of two separate releases of half
+the budget each, and the noise in S2 is 1/(2 sqrt(sqrt 2 - 1)) = .777 of it.
+"""
+
+import math
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from privrl.contracts.statistic import AbstractStatistic, Adjacency
+from privrl.mdp.lq import LQTrajectory
+from privrl.privacy.noise.mechanisms import clip_by_norm, l2_of_outer_products, l2_of_sum
+from privrl.statistics.settings import check_not_negative, check_positive, check_sizes
+
+
+class AbstractLQMoment(AbstractStatistic):
+    """A sum over the transitions of one episode of a linear system with n states and d inputs."""
+
+    state_dim: eqx.AbstractVar[int]
+    input_dim: eqx.AbstractVar[int]
+    horizon: eqx.AbstractVar[int]
+
+    def __check_init__(self) -> None:
+        check_sizes(state_dim=self.state_dim, input_dim=self.input_dim, horizon=self.horizon)
+
+    def transitions(self, record: LQTrajectory) -> tuple[Float[Array, "H p"], Float[Array, "H n"]]:
+        """z_h and x'_h of the steps that were taken; 0 where there was none, or where something is not a number."""
+        H, n, d = self.horizon, self.state_dim, self.input_dim
+        states, inputs = jnp.asarray(record.states, float), jnp.asarray(record.inputs, float)
+        if states.shape != (H + 1, n) or inputs.shape != (H, d):
+            raise ValueError(
+                f"A record has states {states.shape} and inputs {inputs.shape}; `{type(self).__name__}` is for "
+                f"{(H + 1, n)} and {(H, d)}. Pad shorter episodes and give their `length`."
+            )
+        rows = jnp.concatenate([states[:-1], inputs, states[1:]], axis=1)
+        taken = (jnp.arange(H) < record.length) & jnp.isfinite(rows).all(axis=1)
+        rows = jnp.where(taken[:, None], rows, 0.0)
+        return rows[:, : n + d], rows[:, n + d :]
+
+    def l1(self, adjacency: Adjacency) -> float:
+        raise ValueError(f"`{type(self).__name__}` is released with Gaussian noise; use `mechanism='gaussian'`.")
+
+
+class LQMoments(AbstractLQMoment):
+    """sum_h [z; c x'][z; c x']^T with z = [x; u]: all that a regression of x' on z needs, as one release.
+
+    Arguments:
+        state_dim, input_dim, horizon: n, d and H.
+        target_weight: c > 0.
+        trace_bound: tau; a person's whole contribution is scaled to a trace of at most this.
+    """
+
+    state_dim: int = eqx.field(static=True)
+    input_dim: int = eqx.field(static=True)
+    horizon: int = eqx.field(static=True)
+    target_weight: float = eqx.field(static=True)
+    trace_bound: float = eqx.field(static=True)
+    symmetric: bool = eqx.field(static=True, default=True, init=False)
+
+    def __check_init__(self) -> None:
+        check_positive(target_weight=self.target_weight, trace_bound=self.trace_bound)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (2 * self.state_dim + self.input_dim,) * 2
+
+    def contribution(self, record: LQTrajectory, question: object) -> Float[Array, "q q"]:
+        """V^T V of the rows v_h: the trace is the squared norm of V, so clipping V clips it."""
+        del question
+        z, following = self.transitions(record)
+        V = clip_by_norm(jnp.concatenate([z, self.target_weight * following], axis=1), math.sqrt(self.trace_bound))
+        return V.T @ V
+
+    def l2(self, adjacency: Adjacency) -> float:
+        return l2_of_outer_products(math.sqrt(self.trace_bound), adjacency)
+
+
+def joint_weight(gain_bound: float) -> float:
+    """c with c^2 = (sqrt 2 - 1)(1 + gamma^2)."""
+    return math.sqrt((math.sqrt(2.0) - 1.0) * (1.0 + gain_bound**2))
+
+
+def joint_trace(gain_bound: float, horizon: int) -> float:
+    """H (1 + gamma^2 + c^2): the largest trace of a person who keeps the bounds |x| <= 1 and |u| <= gamma |x|."""
+    return horizon * (1.0 + gain_bound**2 + joint_weight(gain_bound) ** 2)
+
+
+class LQGram(AbstractLQMoment):
+    """sum_h z_h z_h^T, its entries on and above the diagonal, each of which the paper gives noise of one scale.
+
+    States are scaled to norm 1 and inputs to norm gamma, step by step.
+
+    **Formal guarantee.** For a difference D of two contributions, sum_{i<=j} D_ij^2 = (|D|_F^2 + sum_i D_ii^2)/2. The
+    first is at most 2 H^2 (1 + gamma^2)^2. The diagonals are a = sum_h z_h^2 and b, non-negative with at most H on the
+    states and H gamma^2 on the inputs: |a - b|^2 <= 2 H^2 (1 + gamma^4). So two people differ by at most
+    sqrt(2) H sqrt(1 + gamma^2 + gamma^4), which orthogonal states and orthogonal inputs along the axes meet; the half
+    of |M|_F^2 + sum M_ii^2 <= H^2 ((1 + gamma^2)^2 + 1 + gamma^4), H^2 (1 + gamma^2 + gamma^4), bounds one person.
+    """
+
+    state_dim: int = eqx.field(static=True)
+    input_dim: int = eqx.field(static=True)
+    horizon: int = eqx.field(static=True)
+    gain_bound: float = eqx.field(static=True)
+    symmetric: bool = eqx.field(static=True, default=False, init=False)
+
+    def __check_init__(self) -> None:
+        check_not_negative(gain_bound=self.gain_bound)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        p = self.state_dim + self.input_dim
+        return (p * (p + 1) // 2,)
+
+    def contribution(self, record: LQTrajectory, question: object) -> Float[Array, " m"]:
+        del question
+        z, _ = bounded(self, record)
+        return (z.T @ z)[np.triu_indices(z.shape[1])]
+
+    def l2(self, adjacency: Adjacency) -> float:
+        g = self.gain_bound
+        one = self.horizon * math.sqrt(1.0 + g**2 + g**4)
+        return math.sqrt(2.0) * one if adjacency == "replace-one" else one
+
+
+def from_upper(entries: Float[Array, " m"], dim: int) -> Float[Array, "p p"]:
+    """The symmetric matrix with these entries on and above its diagonal."""
+    upper = jnp.zeros((dim, dim)).at[np.triu_indices(dim)].set(entries)
+    return upper + jnp.triu(upper, 1).T
+
+
+class LQCross(AbstractLQMoment):
+    """sum_h z_h x'_h^T, states scaled to norm 1 and inputs to norm gamma, step by step.
+
+    **Formal guarantee.** |z x'^T|_F = |z| |x'| <= sqrt(1 + gamma^2), so a person contributes at most
+    H sqrt(1 + gamma^2), and two differ by at most twice that, which x' and -x' after the same z meet. The paper has
+    H (1 + gamma), which is smaller for every gamma.
+    """
+
+    state_dim: int = eqx.field(static=True)
+    input_dim: int = eqx.field(static=True)
+    horizon: int = eqx.field(static=True)
+    gain_bound: float = eqx.field(static=True)
+    symmetric: bool = eqx.field(static=True, default=False, init=False)
+
+    def __check_init__(self) -> None:
+        check_not_negative(gain_bound=self.gain_bound)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.state_dim + self.input_dim, self.state_dim)
+
+    def contribution(self, record: LQTrajectory, question: object) -> Float[Array, "p n"]:
+        del question
+        z, following = bounded(self, record)
+        return z.T @ following
+
+    def l2(self, adjacency: Adjacency) -> float:
+        return l2_of_sum(self.horizon * math.sqrt(1.0 + self.gain_bound**2), adjacency)
+
+
+def bounded(moment: LQGram | LQCross, record: LQTrajectory) -> tuple[Float[Array, "H p"], Float[Array, "H n"]]:
+    """The transitions with |x|, |x'| <= 1 and |u| <= gamma, by scaling each vector that is longer."""
+    z, following = moment.transitions(record)
+    n = moment.state_dim
+    clip = eqx.filter_vmap(clip_by_norm, in_axes=(0, None))
+    z = jnp.concatenate([clip(z[:, :n], 1.0), clip(z[:, n:], moment.gain_bound)], axis=1)
+    return z, clip(following, 1.0)

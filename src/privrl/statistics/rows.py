@@ -1,0 +1,91 @@
+"""Statistics that are sums over transitions, written once for rows.
+
+A trajectory is a handful of rows, a table compresses to its distinct rows, and a block of simulated episodes is a flow
+of rows; `of_rows` serves all three. What a statistic does to one episode before its rows are summed (first visits
+only, a clipped norm) is in `rows`; where that is nothing (`plain`), compressed tables and flows may be used directly.
+"""
+
+import abc
+import math
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from privrl.contracts.statistic import AbstractStatistic
+from privrl.mdp.types import Trajectory, Transitions
+
+
+class AbstractRowStatistic(AbstractStatistic):
+    """One person's contribution is a sum over the transitions of their episode.
+
+    `plain` says that `rows` is `Transitions.of`, nothing more: then the sum over people may be taken from compressed
+    rows, on which `rows` is never called. It must be `False` if `rows` drops, weighs or clips anything. `stage` is the
+    one step whose transitions count, or `None`.
+    """
+
+    plain: eqx.AbstractVar[bool]
+    stage: eqx.AbstractVar[Int[Array, ""] | None]
+
+    @abc.abstractmethod
+    def rows(self, trajectory: Trajectory) -> Transitions:
+        """The rows of one episode that count, each with its weight in `count` (and in `reward`)."""
+
+    @abc.abstractmethod
+    def terms(self, rows: Transitions) -> tuple[Int[Array, " N"], Float[Array, "N *block"]]:
+        """For each row the block that it adds, linear in `count` and `reward`, and where (see `parts`).
+
+        Rows outside the finite world add zeros.
+        """
+
+    @property
+    def row_by_row(self) -> bool:
+        """Whether a table's distinct rows can be put on a lattice one by one, each times its count.
+
+        So it is where a person has one row and rewards, which differ from person to person, play no part; or where
+        rows are whole numbers.
+        """
+        return False
+
+    def of_rows(self, rows: Transitions) -> Array:
+        """The sum over rows."""
+        slots, blocks = self.terms(rows)
+        block = blocks.shape[1:]
+        flat = jnp.zeros((math.prod(self.raw_shape) // math.prod(block), *block))
+        return flat.at[slots].add(blocks).reshape(self.raw_shape)
+
+    def parts(self, record: Any, question: Any) -> tuple[Int[Array, " P"], Float[Array, "P *block"]]:
+        del question
+        return self.terms(self.rows(record))
+
+    def contribution(self, record: Any, question: Any) -> Array:
+        del question
+        return self.of_rows(self.rows(record))
+
+    def total(self, records: Any, question: Any) -> Array:
+        del question
+        rows = jax.vmap(self.rows)(records)
+        return self.of_rows(jax.tree.map(lambda x: x.reshape(-1), rows))
+
+
+def within(
+    rows: Transitions, num_states: int, num_actions: int, next_state: Literal["needed", "ignored"]
+) -> Bool[Array, " N"]:
+    """Which rows lie inside the finite world: rows outside it must not touch any cell (indices would wrap)."""
+    state, action = jnp.asarray(rows.state), jnp.asarray(rows.action)
+    inside = (state >= 0) & (state < num_states) & (action >= 0) & (action < num_actions)
+    if next_state == "needed":
+        after = jnp.asarray(rows.next_state)
+        inside &= (after >= 0) & (after < num_states)
+    return inside
+
+
+def clipped_reward(rows: Transitions) -> Float[Array, " N"]:
+    """Rewards clipped so that every counted transition has a reward in [0, 1], whatever was recorded.
+
+    Exact for the rows of one person. Compressed rows of many people come from tables whose rewards were checked one
+    by one, and sums of rewards in [0, 1] lie in [0, count] already.
+    """
+    return jnp.clip(jnp.where(jnp.isfinite(rows.reward), rows.reward, 0.0), 0.0, rows.count)

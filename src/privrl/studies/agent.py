@@ -1,0 +1,262 @@
+"""`Agent` and `Controller`: online learners at work with real people, safe across crashes.
+
+A person arrives and gets a ticket (`arrivals.py`), acts on the plan that was out then, and leaves a record behind. It is
+added, exactly, to the sums of their block in a `ReleaseStore`; when a block closes, the noisy sums are released, once,
+and the agent plans again (`live_plans.py`). Everything the agent knows is in the store: any number of processes may work
+on it, and each catches up with the others before it answers.
+"""
+
+import abc
+import contextlib
+import functools
+import secrets
+import time
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, PRNGKeyArray
+
+from privrl.contracts.learner import AbstractOnlineLearner, Plan
+from privrl.mdp.lq import LQTrajectory, explorations
+from privrl.mdp.simulation import action_coin, draw_action
+from privrl.mdp.types import Trajectory
+from privrl.privacy.accounting.certificate import Certificate
+from privrl.privacy.noise.sources import Seeded, System
+from privrl.privacy.store.errors import StreamSealedError
+from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.trust.privatizers import AbstractPrivatizer, Central, PairingError
+from privrl.studies.arrivals import AbstractArrivals, BehindError, FixedOrder, Patience, Ticket
+from privrl.studies.live_plans import LivePlans
+from privrl.studies.readable import readable
+from privrl.studies.result import Result
+from privrl.studies.run import SimulationKeys
+from privrl.studies.study import Study
+
+
+class AbstractAgent(abc.ABC):
+    """Learns from people as they come and go, and never overspends.
+
+    Arguments:
+        learner: an online learner that publishes sums of what people leave behind, such as `LSVIUCB`.
+        privatizer: `Central(...)`; read through the billboard lemma this is joint differential privacy.
+        num_users: the public number of people K, fixed in advance: it sets the schedule and the noise. Further people
+            are refused.
+        store: where places, contributions and releases are kept.
+        patience: for people who come and go: seconds (or a `timedelta`), the longest stay that is waited for. A block
+            is released so long after its last person arrived, whoever has finished; later records count as empty.
+        fixed_order: instead, and only where the sequence of people is fixed in advance (a simulation, a public list):
+            a block is released as soon as all its people have ended, and nobody of the next one begins before.
+        clock: seconds, for `patience`; by default the computer's.
+        key: seeded noise and actions for tests and simulations, the same as those of `run` for a seed of this key.
+            Leave it out on real people.
+
+    **Formal guarantee.** A person (an id) has one place and is counted at most once, whatever is sent again. Every
+    release is drawn once and kept before it is used, of a block whose people and closing time do not depend on records.
+    The sequence of all releases is (epsilon, delta)-differentially private; what other people are shown, and all that
+    is published, depends on a person's record only through it, provided that arrivals do not depend on records (the
+    certificate says it in full). A person's own actions are not covered. Proof: `docs/design.md`.
+    """
+
+    def __init__(
+        self,
+        learner: AbstractOnlineLearner,
+        privatizer: AbstractPrivatizer,
+        *,
+        num_users: int,
+        store: ReleaseStore,
+        patience: float | timedelta | None = None,
+        fixed_order: bool = False,
+        clock: Callable[[], float] = time.time,
+        key: PRNGKeyArray | None = None,
+    ) -> None:
+        self._learner, self._store, self._key = learner, store, key
+        if not isinstance(privatizer, Central) or privatizer.budget is None:
+            raise PairingError("`Agent` needs `Central(...)` with a finite budget: it works with real people.")
+        self._study = Study.online(learner, privatizer, num_users)
+        if asked := self._study.asked():
+            raise PairingError(
+                f"`{self._study.name}` asks new questions about people who have left ({', '.join(asked)}), and `Agent` "
+                "keeps sums only. Use a learner that publishes running sums, such as `LSVIUCB`."
+            )
+        ends = learner.blocks(num_users)
+        self._arrivals: AbstractArrivals
+        if patience is not None and not fixed_order:
+            self._arrivals = Patience(store, ends, patience, clock)
+        elif fixed_order and patience is None:
+            self._arrivals = FixedOrder(store, ends)
+        else:
+            raise ValueError(
+                "Say when a block of people may be released: `patience=...` (seconds, or a `timedelta`: the longest "
+                "stay that is waited for) for people who come and go, or `fixed_order=True` where the sequence of "
+                "people is fixed in advance (a simulation, a public list). One of the two, not both."
+            )
+        self._plans = LivePlans(learner, self._study, self._arrivals, store, self._blank, key)
+        limits, arrivals = self._plans.limits(len(ends)), self._arrivals.settings
+        self._study.open(store, "agent", limits, key=key, users=num_users, arrivals=arrivals)
+        self._plans.check_lattices()
+        self._plans.catch_up()
+
+    @property
+    def num_arrived(self) -> int:
+        """How many tickets were handed out; public. How many people were counted is secret."""
+        return self._arrivals.num_arrived
+
+    @property
+    def policy(self) -> Any:
+        """The policy that is out now, for whoever arrives next."""
+        self._plans.catch_up()
+        return self._plans[-1].policy
+
+    @abc.abstractmethod
+    def _blank(self, plan: Plan) -> Any:
+        """What a record looks like."""
+
+    def begin_episode(self, user: str | int) -> Ticket:
+        """A person arrives: their ticket, kept in the store before it is returned. The same id gets the same ticket.
+
+        Arguments:
+            user: the person's id; it is kept as a keyed digest. 12 and "12" are one id.
+        """
+        while True:
+            self._plans.catch_up()
+            with contextlib.suppress(BehindError):  # another block has closed in between
+                return self._arrivals.arrive(user, self._plans.closed)
+
+    def end_episode(self, ticket: Ticket, trajectory: Any) -> None:
+        """A person's record, counted at most once; safe to call again after a crash.
+
+        Nothing is returned: whether it was counted, had been before, or came too late, is secret.
+
+        Arguments:
+            ticket: what `begin_episode` gave them.
+            trajectory: what happened, padded to the horizon.
+        """
+        self.end_episodes([(ticket, trajectory)])
+
+    def end_episodes(self, ended: Iterable[tuple[Ticket, Any]]) -> None:
+        """Several records at once, each on its own: what cannot be read is named in an error, and the others count."""
+        ended = list(ended)
+        self._plans.catch_up()
+        rows: dict[tuple[int, int], dict[str, np.ndarray]] = {}
+        refused = []
+        for position, (ticket, trajectory) in enumerate(ended):
+            units = self._units(ticket, trajectory)
+            if units is None:
+                refused.append(position)
+            else:
+                rows.setdefault((self._arrivals.block(ticket), ticket.plan), {}).setdefault(str(ticket.number), units)
+        for (block, plan), units_of in rows.items():
+            stream, units = self._arrivals.stream(block, plan), np.stack(list(units_of.values()))
+            closed = functools.partial(self._arrivals.closes, block)
+            with contextlib.suppress(StreamSealedError):  # too late: answered alike
+                self._store.contribute(stream, list(units_of), units, scope="people", closed=closed)
+        self._plans.catch_up()
+        if refused:
+            form = [np.shape(leaf) for leaf in jax.tree.leaves(self._blank(self._plans[0]))]
+            raise ValueError(
+                f"{len(refused)} of {len(ended)} records were not counted, the first at position {refused[0]}: a "
+                "record comes with a ticket of this study, and has the parts of "
+                f"`{type(self._blank(self._plans[0])).__name__}` as numbers of shapes {form}. Send it again as it "
+                "should be, or an empty one (length 0)."
+            )
+
+    def _units(self, ticket: Ticket, trajectory: Any) -> np.ndarray | None:
+        """One person's terms in whole numbers; `None` if ticket or record cannot be read, whatever is wrong with them.
+
+        An error here must not reach anybody else's record, nor quote this one.
+        """
+        if not self._arrivals.issued(ticket):
+            return None
+        record = readable(trajectory, self._blank(self._plans[ticket.plan]))
+        try:
+            return None if record is None else self._plans.units(record, ticket.plan)
+        except Exception:
+            return None
+
+    @property
+    def certificate(self) -> Certificate:
+        """What everything released so far, and until the end, can reveal."""
+        self._plans.catch_up()
+        for name, stream in self._plans.streams.items():
+            self._study.ledger.reconcile(name, self._plans.closed, stream.law)
+        source = System.description if self._key is None else Seeded.description
+        notes = (self._arrivals.assumption, *self._store.notes())
+        return self._study.certificate(source, {"episodes per unit": 1}, notes=notes)
+
+    def result(self) -> Result:
+        """The policy that is out now, the certificate, and how many tickets were handed out."""
+        certificate = self.certificate  # catches up, so that the policy is the one of the releases it counts
+        return Result(self._plans[-1].policy, certificate, {"tickets": self.num_arrived})
+
+    def _plan_of(self, ticket: Ticket) -> Plan:
+        """The plan that a person acts on."""
+        self._plans.catch_up()
+        self._arrivals.check(ticket)
+        return self._plans[ticket.plan]
+
+    def _person(self, ticket: Ticket) -> PRNGKeyArray | None:
+        """The simulation's randomness for a person; none with real people."""
+        if self._key is None:
+            return None
+        return SimulationKeys.of(self._key).person(self._arrivals.block(ticket), ticket.number)
+
+
+class Agent(AbstractAgent):
+    """A learner for finite worlds at work: `begin_episode` when a person arrives, `act` at every step, `end_episode`.
+
+    Arguments and guarantee are those of `AbstractAgent`.
+    """
+
+    def act(self, ticket: Ticket, state: int, step: int) -> int:
+        """An action for the person with this ticket, drawn from the policy that was out when they arrived."""
+        policy = self._plan_of(ticket).policy
+        horizon, num_states, _ = policy.probabilities.shape
+        if not (0 <= step < horizon and 0 <= state < num_states):
+            raise ValueError(
+                f"`step` must lie in [0, {horizon}) and `state` in [0, {num_states}); one of them does not."
+            )
+        person = self._person(ticket)
+        coin = secrets.randbits(53) * 2.0**-53 if person is None else action_coin(person, horizon, step)
+        return int(draw_action(policy, state, step, coin))
+
+    def _blank(self, plan: Plan) -> Trajectory:
+        del plan
+        return Trajectory.empty(self._learner.horizon)
+
+
+class Controller(AbstractAgent):
+    """A learner of linear control at work: `act` gives the input and the exploration that is part of it.
+
+    Keep both for the trajectory: what was explored is what the learner learns from. Arguments and guarantee are those
+    of `AbstractAgent`.
+    """
+
+    def act(
+        self, ticket: Ticket, state: Float[np.ndarray, " n"], step: int
+    ) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
+        """The input for the person with this ticket, and the random part of it."""
+        policy = self._plan_of(ticket).policy
+        gains, radius = np.asarray(policy.gains), float(policy.radius)
+        horizon, d, n = gains.shape
+        x = np.asarray(state, float)
+        if not (0 <= step < horizon and x.shape == (n,) and np.isfinite(x).all()):
+            raise ValueError(
+                f"`step` must lie in [0, {horizon}) and `state` be {n} finite numbers; one of them is not."
+            )
+        person = self._person(ticket)
+        if person is None:
+            white = np.random.default_rng(secrets.randbits(128)).normal(size=d)
+            explored = np.asarray(radius * white / np.linalg.norm(white))
+        else:
+            explored = np.asarray(explorations(policy, person)[step])
+        return gains[step] @ x + explored, explored
+
+    def _blank(self, plan: Plan) -> LQTrajectory:
+        horizon, d, n = plan.policy.gains.shape
+        return LQTrajectory(
+            jnp.zeros((horizon + 1, n)), jnp.zeros((horizon, d)), jnp.zeros((horizon, d)), jnp.zeros((), int)
+        )

@@ -1,0 +1,222 @@
+"""`certify`: does a certificate hold, and for this policy?
+
+A certificate is *consistent* if every number in it follows from the settings that it records, and if the policy beside
+it is the one that it names. Anybody could have written a consistent file; it is *authenticated* if the owner of a
+given key has signed it.
+
+What only a signature binds: that these settings are those of the program that ran; what the unit is (its name, and
+`episodes per unit`), the source of the noise, notes, version and date; and the arrays whose numbers were not kept.
+"""
+
+import datetime
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from privrl.contracts.learner import AbstractLearner, AbstractOfflineLearner, AbstractOnlineLearner
+from privrl.contracts.release import Declared
+from privrl.learners.functional.functional_reward import FunctionalReward
+from privrl.learners.published import published
+from privrl.learners.rebuilt import NotOursError, is_complete, learner_of
+from privrl.privacy.accounting.certificate import Certificate
+from privrl.privacy.accounting.certificate_check import Derived, cost_problems, derived_problems, release_problems, same
+from privrl.privacy.accounting.privatizer_settings import UnknownPrivatizerError, function_name, privatizer_of
+from privrl.privacy.accounting.signature import SignatureError
+from privrl.privacy.trust.shuffled import Batched
+from privrl.studies.result import policy_sha256
+
+_Answer = TypeVar("_Answer")
+_FUNCTIONS = {function_name(function): function for function in published}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at, and why it failed if it did."""
+
+    name: str
+    ok: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """All that `certify` looked at.
+
+    Attributes:
+        checks: one after another.
+        authenticated: the owner of the given key signed this certificate.
+    """
+
+    checks: tuple[Check, ...]
+    authenticated: bool
+
+    @property
+    def ok(self) -> bool:
+        return all(check.ok for check in self.checks)
+
+    @property
+    def problems(self) -> list[str]:
+        return [check.reason for check in self.checks if not check.ok]
+
+    @property
+    def words(self) -> str:
+        """The verdict in one line."""
+        if not self.ok:
+            return "does NOT hold"
+        return "consistent and authenticated" if self.authenticated else "consistent, not authenticated"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON: every check by name."""
+        return {
+            "ok": self.ok,
+            "verdict": self.words,
+            "authenticated": self.authenticated,
+            "checks": {check.name: {"ok": check.ok, "reason": check.reason} for check in self.checks},
+        }
+
+
+def certify(
+    certificate: Certificate,
+    policy: Any,
+    *,
+    public_key: Ed25519PublicKey | None = None,
+    max_epsilon: float | None = None,
+    max_delta: float | None = None,
+    unit: str | None = None,
+    adjacency: str | None = None,
+    allow_non_private: bool = False,
+) -> Verdict:
+    """Checks a certificate and what is asked of it; never raises for what a file says.
+
+    Arguments:
+        certificate, policy: as saved; `Result.load` reads both.
+        public_key: whose signature is wanted. Without a key nobody is authenticated, signature or not.
+        max_epsilon, max_delta: the largest that are accepted.
+        unit, adjacency: the only ones that are accepted.
+        allow_non_private: accept a result that protects nobody.
+    """
+    signature = [] if public_key is None else [_signature(certificate, public_key)]
+    authenticated = any(check.ok for check in signature)
+    private = certificate.notion != "none" and math.isfinite(certificate.epsilon)
+    checks = [
+        *signature,
+        _check("policy", _policy_problems(certificate, policy)),
+        _guarded("cost", lambda: cost_problems(certificate)),
+        _guarded("releases", lambda: release_problems(certificate)),
+        _guarded("settings", lambda: _settings_problems(certificate, authenticated)),
+        _check("date", [] if _is_date(certificate.opened) else ["`opened` is not a date."]),
+        _check("private", [] if private or allow_non_private else ["This result is not private: it protects nobody."]),
+    ]
+    if max_epsilon is not None:
+        over = f"epsilon is {certificate.epsilon:.6g}, above {max_epsilon:g}."
+        checks.append(_check("max-epsilon", [] if certificate.epsilon <= max_epsilon else [over]))
+    if max_delta is not None:
+        over = f"delta is {certificate.delta:.6g}, above {max_delta:g}."
+        checks.append(_check("max-delta", [] if certificate.delta <= max_delta else [over]))
+    for name, wanted, found in (("unit", unit, certificate.unit), ("adjacency", adjacency, certificate.adjacency)):
+        if wanted is not None:
+            checks.append(_check(name, [] if found == wanted else [f"`{name}` is {found!r}, and {wanted!r} is asked."]))
+    return Verdict(tuple(checks), authenticated)
+
+
+def _check(name: str, problems: list[str]) -> Check:
+    return Check(name, not problems, " ".join(problems))
+
+
+def _guarded(name: str, look: Callable[[], list[str]]) -> Check:
+    """A file may say anything: whatever goes wrong while it is read is a problem of the file."""
+    try:
+        return _check(name, look())
+    except Exception as error:
+        return Check(
+            name, False, f"It cannot be checked, because it makes no sense: {str(error) or type(error).__name__}"
+        )
+
+
+def _signature(certificate: Certificate, key: Ed25519PublicKey) -> Check:
+    try:
+        certificate.verify(key)
+    except SignatureError as error:
+        return Check("signature", False, str(error))
+    return Check("signature", True)
+
+
+def _policy_problems(certificate: Certificate, policy: Any) -> list[str]:
+    if not certificate.result_sha256:
+        return ["It names no policy, so it may be about any. Results that were saved by an older privrl have none."]
+    if certificate.result_sha256 != policy_sha256(policy):
+        return ["The policy is not the one that this certificate is about."]
+    return []
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return datetime.date.fromisoformat(text).isoformat() == text
+    except (TypeError, ValueError):
+        return False
+
+
+def _settings_problems(certificate: Certificate, authenticated: bool) -> list[str]:
+    """What does not follow from the recorded settings. Where nothing can be derived from them, it needs a key."""
+    study = certificate.study
+    if not study:
+        return ["It records no settings to derive it from: an older privrl wrote it."]
+    try:
+        learner = learner_of(study["learner"])
+        privatizer = privatizer_of(study["privatizer"], _FUNCTIONS)
+        enforced = _plain({**_asked(learner, learner.bounds), **study["bounds"]})
+        declared = _asked(learner, lambda: _declared(learner, study["users"], privatizer.notion))
+    except (NotOursError, UnknownPrivatizerError) as error:
+        return [] if authenticated else [f"{error} It can only be believed with a signature: use `--public-key`."]
+    privatizer.check(type(learner).__name__, declared)
+    joint = study["users"] is not None and privatizer.notion == "central"
+    follows = {
+        "learner": type(learner).__name__,
+        "notion": "joint" if joint else privatizer.notion,
+        "bounds": enforced,
+        "neighbours": learner.neighbours if isinstance(learner, FunctionalReward) else "",
+    }
+    return [
+        f"`{name}` is not what the settings give."
+        for name, value in follows.items()
+        if not same(_plain(getattr(certificate, name)), value, 1e-9)
+    ] + derived_problems(certificate, Derived(privatizer, declared, int(enforced.get("episodes per unit", 1))))
+
+
+def _asked(learner: AbstractLearner, question: Callable[[], _Answer]) -> _Answer:
+    """What a rebuilt learner says; it cannot where that depends on an array whose numbers were not kept."""
+    try:
+        return question()
+    except (AttributeError, TypeError) as error:
+        if is_complete(learner):
+            raise
+        raise NotOursError("What it declares depends on an array of which only a hash was kept.") from error
+
+
+def _declared(learner: AbstractLearner, users: int | None, notion: str) -> tuple[Declared, ...]:
+    """What this learner declares for so many people; for one person's message where no number is fixed."""
+    if isinstance(learner, (AbstractOfflineLearner, FunctionalReward)):
+        if users is not None:
+            raise ValueError("a table has no schedule of people.")
+        return learner.declare()
+    assert isinstance(learner, AbstractOnlineLearner)
+    if users is None:
+        if notion != "local":
+            raise ValueError("the number of people is missing.")
+        return learner.declare(1)
+    ends = learner.blocks(users)
+    declared = learner.declare(len(ends))
+    if any(isinstance(d, Batched) and np.diff(ends, prepend=0).min() < d.smallest for d in declared):
+        raise ValueError("a block is smaller than the least size that was promised.")
+    return declared
+
+
+def _plain(content: Any) -> Any:
+    """Tuples as lists, as in JSON."""
+    if isinstance(content, Mapping):
+        return {key: _plain(value) for key, value in content.items()}
+    return [_plain(one) for one in content] if isinstance(content, (list, tuple)) else content

@@ -1,0 +1,148 @@
+"""`Client`: one person's device. The trajectory stays here; what leaves is drawn once and kept before it is sent."""
+
+import json
+import math
+import os
+import sys
+import warnings
+from collections.abc import Callable
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Int64, PRNGKeyArray
+
+from privrl.contracts.learner import AbstractOnlineLearner
+from privrl.mdp.types import Trajectory
+from privrl.privacy.accounting.certificate import Certificate
+from privrl.privacy.noise.sources import Seeded, System
+from privrl.privacy.store.errors import BurntError
+from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.trust.privatizers import Local
+from privrl.studies.local_plans import local_study
+from privrl.studies.readable import readable
+from privrl.studies.wire import Broadcast, Message, MessageError
+
+_POOL = "epsilon"
+
+
+class Client:
+    """One person's device: reports once to a study, with noise inside, across restarts.
+
+    Arguments:
+        learner, privatizer: the same as the server's.
+        store: where this device keeps its report, a file or a `ReleaseStore` for one person. Real people need one.
+        cap: the largest sum of epsilon over all studies that this device ever reports to. It is written when the store
+            is made; give the same one afterwards.
+        key: seeded noise for simulations, which are remembered by this object alone; leave it out on real people.
+
+    **Formal guarantee.** Per study (the random identifier in the broadcast) one report is drawn: reserved in the store,
+    drawn, kept, and only then returned. Whoever asks again gets the same bytes, whatever broadcast or trajectory they
+    pass, and sending them again reveals nothing more. If the device stops between reserving and keeping, the report is
+    lost and no second one is drawn. What one study learns is bounded by its epsilon; a new study is a new budget, and
+    epsilons add up over studies (deltas too), to at most `cap`. A store that is deleted, or an older copy of it, has
+    forgotten what was reported.
+    """
+
+    def __init__(
+        self,
+        learner: AbstractOnlineLearner,
+        privatizer: Local,
+        *,
+        store: ReleaseStore | str | os.PathLike[str] | None = None,
+        cap: float = math.inf,
+        key: PRNGKeyArray | None = None,
+    ) -> None:
+        self._study, self._channels = local_study(learner, privatizer)
+        self._reports = {name: channel.reports() for name, channel in self._channels.items()}
+        self._source = System() if key is None else Seeded(key)
+        if (store is None) == (key is None):
+            raise ValueError(
+                "Give a `store` on the device of a real person, so that one person reports once even if the device "
+                "restarts; or a `key` in a simulation, which protects nobody."
+            )
+        if key is None and privatizer.budget is None:
+            raise ValueError("`epsilon` is infinite, which protects nobody; give a `key` to simulate it.")
+        if store is None:
+            store = ReleaseStore.in_memory()
+        self._store = store if isinstance(store, ReleaseStore) else ReleaseStore(store)
+        self._store.open_study({"verb": "client"}, {_POOL: min(cap, sys.float_info.max)})
+
+    def report(self, trajectory: Trajectory, broadcast: Broadcast) -> Message:
+        """The one message of this person to this study, the same every time.
+
+        Refused with `MessageError` if an earlier attempt was interrupted after it was reserved, and with
+        `StoreBudgetError` if the epsilon of this study would exceed the cap; nothing leaves the device then.
+        """
+        name = f"report to study {broadcast.study.hex()}"
+        kept = self._store.value(name)
+        if kept is None:
+            draw = self._prepared(self._readable(trajectory), broadcast)
+            law = json.dumps([event.to_json() for event in self._study.ledger.events()]).encode()
+            try:
+                kept = self._store.release(name, _POOL, self._charge, lambda: _integers(draw().to_bytes()), law=law)
+            except BurntError as error:
+                raise MessageError(
+                    "This device has begun to report to this study and stopped before the report was kept. A second "
+                    "draw would spend the budget again, so this person has no report in this study."
+                ) from error
+        for part, channel in self._channels.items():
+            real = isinstance(self._source, System)
+            self._study.ledger.reconcile(part, 1, self._reports[part].law if real else channel.law)
+        return Message.from_bytes(_bytes(kept))
+
+    def _readable(self, trajectory: Trajectory) -> Trajectory:
+        """The record, or the empty one: that somebody reports must not depend on what their record is like."""
+        blank = Trajectory.empty(self._study.learner.horizon)
+        record = readable(trajectory, blank)
+        if record is not None:
+            return record
+        warnings.warn(
+            "The record does not have the form of a `Trajectory` of the horizon, so an empty one was reported. Later "
+            "calls give the same report.",
+            stacklevel=3,
+        )
+        return blank
+
+    def _prepared(self, trajectory: Trajectory, broadcast: Broadcast) -> Callable[[], Message]:
+        """What draws the message, from everything that has to be computed before it is reserved."""
+        plan, ticket, source = broadcast.plan, broadcast.ticket, self._source
+        header = broadcast.study, ticket, broadcast.number, broadcast.mac
+        if isinstance(source, Seeded):
+            simulated = tuple(self._simulated(name, source, trajectory, broadcast) for name in self._channels)
+            return lambda: Message(*header, simulated)
+        truths = {name: reports.truth(trajectory, plan, ticket) for name, reports in self._reports.items()}
+
+        def draw() -> Message:
+            streams = {name: source.stream((name, broadcast.study.hex(), ticket)) for name in truths}
+            parts = (self._reports[name].randomised(truth, streams[name]) for name, truth in truths.items())
+            return Message(*header, tuple(parts))
+
+        return draw
+
+    def _simulated(self, name: str, source: Seeded, trajectory: Trajectory, broadcast: Broadcast) -> np.ndarray:
+        """A report whose randomness is decided by the key and the ticket."""
+        channel, label = self._channels[name], (name, broadcast.ticket)
+        kind, shape = channel.white
+        white = source.normal(label, shape) if kind == "normal" else source.uniform(label, shape)
+        report = channel.report(trajectory, broadcast.plan, jnp.asarray(broadcast.ticket), white)
+        return self._reports[name].of_simulation(report)
+
+    @property
+    def certificate(self) -> Certificate:
+        """What the report to one study can reveal."""
+        return self._study.certificate(self._source.description, {"messages per user": 1})
+
+    @property
+    def _charge(self) -> float:
+        epsilon = self.certificate.epsilon
+        return epsilon if math.isfinite(epsilon) else 0.0  # infinite in simulations only
+
+
+def _integers(content: bytes) -> Int64[np.ndarray, " n"]:
+    """Bytes as a store keeps them: their number, and themselves in words of eight."""
+    padded = content + bytes(-len(content) % 8)
+    return np.concatenate([[len(content)], np.frombuffer(padded, "<i8")]).astype(np.int64)
+
+
+def _bytes(kept: Int64[np.ndarray, " n"]) -> bytes:
+    return kept[1:].astype("<i8").tobytes()[: kept[0]]

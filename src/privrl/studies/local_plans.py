@@ -1,0 +1,199 @@
+"""The plans of a local study, one after another, each made from the sums of the blocks of reports before it.
+
+Blocks fill by count, in the order in which reports come in: reports are private by themselves, so nothing more is told
+by which block one is in. (*When* a device sends its report is not covered: send at a time that does not depend on
+the record.) A full block's sums are kept for good, so every server on a store makes the same plans, whenever it is
+started, in time that does not depend on the number of reports; reports that answer an older plan are
+read with that plan's question.
+"""
+
+import functools
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int, Int64, PRNGKeyArray
+
+from privrl.contracts.learner import AbstractOnlineLearner, Plan
+from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.trust.local_channels import AbstractLocalChannel, SymbolChannel
+from privrl.privacy.trust.privatizers import Local, PairingError
+from privrl.privacy.trust.reports import AbstractReports
+from privrl.studies.study import Study
+
+
+def local_study(learner: AbstractOnlineLearner, privatizer: Local) -> tuple[Study, dict[str, AbstractLocalChannel]]:
+    """The study of one message per person, and its channels."""
+    if not isinstance(privatizer, Local):
+        raise TypeError(
+            f"`Client` and `Server` need `Local(...)`, not `{type(privatizer).__name__}`: with a trusted curator, use "
+            "`privrl.run` or `privrl.fit`."
+        )
+    study, channels = Study.local(learner, privatizer), {}
+    for name, channel in study.channels().items():
+        assert isinstance(channel, AbstractLocalChannel)
+        channels[name] = channel
+    return study, channels
+
+
+def plan_form(learner: AbstractOnlineLearner, privatizer: Local) -> Plan:
+    """The shapes of a plan, without computing one."""
+    return _plan_form(_Same(learner), privatizer)
+
+
+class OpenBlockError(Exception):
+    """A block that is not full yet has no sums."""
+
+
+class LocalPlans:
+    """Every plan so far, and the block that reports go to now."""
+
+    def __init__(
+        self,
+        learner: AbstractOnlineLearner,
+        channels: Mapping[str, AbstractLocalChannel],
+        reports: Mapping[str, AbstractReports],
+        num_users: int,
+        store: ReleaseStore,
+        key: PRNGKeyArray | None,
+    ) -> None:
+        self._learner, self._channels, self._reports, self._store = learner, channels, reports, store
+        self._ends = [0, *(int(end) for end in learner.blocks(num_users))]
+        self._ties = _ties(store, key)
+        self._memories = {name: channel.init() for name, channel in channels.items()}
+        self._released = {name: channel.empty() for name, channel in channels.items()}
+        self._memory: Any = learner.init()
+        self._plans: list[Plan] = []
+        self._add_plan()
+        self.refresh()
+
+    def __getitem__(self, number: int) -> Plan:
+        return self._plans[number]
+
+    def __len__(self) -> int:
+        return len(self._plans)
+
+    @property
+    def finished(self) -> bool:
+        """Whether everybody has reported."""
+        return len(self._plans) == len(self._ends)
+
+    @property
+    def stream(self) -> str:
+        """Where reports are added up now; the last block once everybody has reported."""
+        return f"block {self._block}"
+
+    @property
+    def size(self) -> int:
+        """How many reports the block takes."""
+        return self._ends[self._block + 1] - self._ends[self._block]
+
+    @property
+    def num_reports(self) -> int:
+        """How many reports were counted, by whatever server on this store."""
+        return self._ends[-1] if self.finished else self._ends[self._block] + self._store.count(self.stream)
+
+    @property
+    def _block(self) -> int:
+        return min(len(self._plans), len(self._ends) - 1) - 1
+
+    def refresh(self) -> bool:
+        """Takes in blocks that are full by now and makes the plans after them; whether there was one."""
+        before = len(self._plans)
+        while not self.finished:
+            try:
+                kept = self._store.fact(f"sums of {self.stream}", self._sums)
+            except OpenBlockError:
+                break
+            self._publish(np.frombuffer(kept, "<i8").astype(np.int64))
+        return len(self._plans) > before
+
+    def _sums(self) -> bytes:
+        if self._store.count(self.stream) < self.size:
+            raise OpenBlockError
+        total = self._store.total(self.stream)
+        assert total is not None  # a full block has reports
+        return total.astype("<i8").tobytes()
+
+    def _publish(self, units: Int64[np.ndarray, " n"]) -> None:
+        t, parts = jnp.asarray(self._block), self._split(units)
+        for name, channel in self._channels.items():
+            total = self._reports[name].totals(next(parts))
+            self._memories[name], self._released[name] = channel.publish(self._memories[name], total, t, _no_noise)
+        self._add_plan()
+
+    def _split(self, units: Int64[np.ndarray, " n"]) -> Iterator[Int64[np.ndarray, " m"]]:
+        ends = np.cumsum([self._reports[name].length for name in self._channels])
+        return iter(np.split(units, ends[:-1]))
+
+    def _add_plan(self) -> None:
+        number, seen = len(self._plans), jnp.asarray(self._ends[len(self._plans)])
+        self._memory, plan = _next_plan(self._learner, self._memory, self._released, seen)
+        if any(isinstance(channel, SymbolChannel) for channel in self._channels.values()):
+            # One deterministic policy, so that a report of states says which action was taken.
+            plan = Plan(plan.policy.realised(jax.random.fold_in(self._ties, number)), plan.question)
+        digest = hashlib.sha256(b"".join(leaf.tobytes() for leaf in leaves_of(plan))).digest()
+        if self._store.fact(f"digest of plan {number}", lambda: digest) != digest:
+            raise PairingError(
+                f"This server makes another plan {number} than the one that was published, so it would misread "
+                "reports. Run servers of one study on one version of privrl and JAX and one kind of machine."
+            )
+        self._plans.append(plan)
+
+
+def leaves_of(plan: Plan) -> tuple[np.ndarray, ...]:
+    """The arrays of a plan."""
+    return tuple(np.asarray(leaf) for leaf in jax.tree.leaves(plan))
+
+
+def _ties(store: ReleaseStore, key: PRNGKeyArray | None) -> PRNGKeyArray:
+    """How ties are broken: the same for every server on a store."""
+    given = jax.random.key(int.from_bytes(os.urandom(8), "little") >> 1) if key is None else key
+    content = np.asarray(jax.random.key_data(given), "<u4").tobytes()
+    kept = store.fact("ties", lambda: content)
+    if key is not None and kept != content:
+        raise ValueError("Another server on this store breaks ties with another `key`. Pass the same one, or none.")
+    return jax.random.wrap_key_data(jnp.asarray(np.frombuffer(kept, "<u4")))
+
+
+@dataclass(frozen=True, eq=False)
+class _Same:
+    """A learner as the key of a cache: itself, and nothing that looks like it (its arrays have no hash)."""
+
+    learner: AbstractOnlineLearner
+
+    def __hash__(self) -> int:
+        return id(self.learner)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.learner is self.learner
+
+
+@functools.lru_cache(maxsize=8)
+def _plan_form(same: _Same, privatizer: Local) -> Plan:
+    channels = local_study(same.learner, privatizer)[1]
+
+    def first() -> Plan:
+        released = {name: channel.empty() for name, channel in channels.items()}
+        return same.learner.next_plan(same.learner.init(), released, _no_question, jnp.zeros((), int))[1]
+
+    return jax.eval_shape(first)
+
+
+@eqx.filter_jit
+def _next_plan(learner: AbstractOnlineLearner, memory: Any, released: Any, seen: Int[Array, ""]) -> tuple[Any, Plan]:
+    return learner.next_plan(memory, released, _no_question, seen)
+
+
+def _no_question(name: str, index: int, question: Any) -> Any:
+    raise PairingError(f"`{name}` cannot be asked for: under local privacy nobody keeps raw data.")
+
+
+def _no_noise(index: int) -> Any:
+    raise PairingError("Local channels draw no noise on the server.")

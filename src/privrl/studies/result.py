@@ -1,0 +1,185 @@
+"""What the verbs return: a policy, a certificate, and for simulations the exact regret; saved as a folder."""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from jaxtyping import Float, Int
+
+from privrl.mdp.lq import LinearPolicy
+from privrl.mdp.types import TabularPolicy
+from privrl.privacy.accounting.certificate import Certificate, read_certificate
+
+
+def public_facts(certificate: Certificate, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts about a result that may be shown: the one place that decides it, for every output.
+
+    The number of people is public if neighbours replace one person; the number of their episodes only if, besides,
+    everybody has exactly one. How long something took depends on the records, and is never a fact. A result without
+    privacy hides nothing.
+
+    **Formal guarantee.** What is returned is the same for neighbouring data sets, if the other facts are.
+    """
+    if certificate.notion == "none":
+        return dict(facts)
+    secret = set() if certificate.adjacency == "replace-one" else {"users", "episodes"}
+    if certificate.bounds.get("episodes per unit", 1) != 1:
+        secret.add("episodes")
+    return {name: value for name, value in facts.items() if name not in secret}
+
+
+def policy_sha256(policy: Any) -> str:
+    """SHA-256 of a policy: its arrays by name, with dtype and shape, little endian and in C order."""
+    digest = hashlib.sha256()
+    for name, array in sorted(_arrays(policy).items()):
+        data = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes()
+        head = json.dumps([name, array.dtype.name, list(array.shape), len(data)]).encode()
+        digest.update(len(head).to_bytes(8, "little") + head + data)
+    return digest.hexdigest()
+
+
+def _arrays(policy: Any) -> dict[str, np.ndarray]:
+    return {f.name: np.asarray(getattr(policy, f.name)) for f in fields(policy)}
+
+
+@dataclass(frozen=True)
+class Result:
+    """A policy and what it can reveal.
+
+    The certificate is bound to the policy when a result is made (`result_sha256`). `report` holds sizes, values and
+    baselines, and of the sizes only those that are public (`public_facts`): nobody gets to see the others.
+    """
+
+    policy: Any  # a `TabularPolicy`, or a `LinearPolicy` for linear systems
+    certificate: Certificate
+    report: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.certificate.result_sha256 and is_dataclass(self.policy):
+            bound = replace(self.certificate, result_sha256=policy_sha256(self.policy))
+            object.__setattr__(self, "certificate", bound)
+        object.__setattr__(self, "report", public_facts(self.certificate, self.report))
+
+    def signed(self, key: Ed25519PrivateKey) -> "Result":
+        """The same result with a signed certificate."""
+        return replace(self, certificate=self.certificate.signed(key))
+
+    def save(self, folder: str | Path, *, sign: Ed25519PrivateKey | None = None) -> Path:
+        """Writes `certificate.json`, `policy.npz` and `report.json` to a new folder, all or nothing.
+
+        Nothing else is written: no record, no exact count that the certificate does not call public, no key. An
+        existing result is replaced; a folder that holds anything else is refused. With `sign`, a private key as
+        `privrl.privacy.accounting.signature.read_private_key` reads it, the certificate is signed, and with it the
+        policy that it names.
+        """
+        certificate = self.certificate if sign is None else self.certificate.signed(sign)
+        with replacing(folder, _FILES) as scratch:
+            (scratch / "certificate.json").write_text(json.dumps(certificate.to_json(), indent=2, allow_nan=False))
+            (scratch / "report.json").write_text(json.dumps(self.report, indent=2))
+            arrays: dict[str, Any] = _arrays(self.policy)
+            np.savez_compressed(scratch / "policy.npz", **arrays)
+        return Path(folder)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "Result":
+        """Reads what `save` wrote; the training data are not needed. `privrl.certify` says whether to believe it."""
+        folder = Path(folder)
+        missing = [name for name in sorted(_FILES) if not (folder / name).is_file()]
+        if missing:
+            raise ValueError(f"`{folder}` is not a saved result: {', '.join(missing)} missing.")
+        try:
+            with np.load(folder / "policy.npz") as content:
+                arrays = {name: jnp.asarray(content[name]) for name in content.files}
+            policy: Any = LinearPolicy(**arrays) if "gains" in arrays else TabularPolicy(**arrays)
+        except (TypeError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            raise ValueError(f"`{folder / 'policy.npz'}` is not a saved policy, or is damaged.") from error
+        certificate = read_certificate((folder / "certificate.json").read_text())
+        result = cls(policy, certificate, json.loads((folder / "report.json").read_text()))
+        object.__setattr__(result, "certificate", certificate)  # never bound anew to what lies beside it
+        return result
+
+
+_FILES = {"certificate.json", "policy.npz", "report.json"}
+
+
+def check_folder(folder: str | Path, known: Set[str] = frozenset(_FILES)) -> Path:
+    """The folder, if it can be written anew: it does not exist yet, or holds nothing but `known` files."""
+    folder = Path(folder)
+    if folder.exists() and (not folder.is_dir() or set(os.listdir(folder)) - known):
+        raise ValueError(f"`{folder}` exists and is not a saved result. Choose another folder, or remove it.")
+    above = next(parent for parent in folder.absolute().parents if parent.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        raise ValueError(f"`{folder}` cannot be made: `{above}` is not a folder that you can write to.")
+    return folder
+
+
+@contextlib.contextmanager
+def replacing(folder: str | Path, known: Set[str]) -> Iterator[Path]:
+    """An empty folder that becomes `folder` if the block ends well, and vanishes otherwise."""
+    folder = check_folder(folder, known).absolute()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        yield scratch
+        scratch.chmod(0o755)
+        if folder.exists():
+            shutil.rmtree(folder)
+        scratch.rename(folder)
+    except BaseException:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
+
+
+@dataclass(frozen=True)
+class Run:
+    """A simulated online run over several seeds, with exact regret.
+
+    Attributes:
+        policy: the plan after the last release, with a leading axis of seeds.
+        block_ends: the public ends of the blocks.
+        block_regret: expected loss of one episode in each block, per seed, exact.
+        seconds: wall-clock time, compilation included.
+    """
+
+    policy: Any
+    certificate: Certificate
+    block_ends: Int[np.ndarray, " B"]
+    block_regret: Float[np.ndarray, "seeds B"]
+    seconds: float
+
+    @cached_property
+    def block_sizes(self) -> Int[np.ndarray, " B"]:
+        return np.diff(self.block_ends, prepend=0)
+
+    @property
+    def regret(self) -> Float[np.ndarray, "seeds K"]:
+        """The expected loss of every episode, per seed."""
+        return np.repeat(self.block_regret, self.block_sizes, axis=1)
+
+    @property
+    def total_regret(self) -> Float[np.ndarray, " seeds"]:
+        """The summed loss of all episodes, per seed."""
+        return self.block_regret @ self.block_sizes
+
+    def curve(self) -> dict[str, list[float]]:
+        """Cumulative regret at the block ends: mean over seeds and its standard error."""
+        cumulative = np.cumsum(self.block_regret * self.block_sizes, axis=1)
+        seeds = cumulative.shape[0]
+        spread = cumulative.std(axis=0, ddof=1) / np.sqrt(seeds) if seeds > 1 else np.full(cumulative.shape[1], np.nan)
+        return {
+            "episodes": self.block_ends.tolist(),
+            "mean": cumulative.mean(axis=0).tolist(),
+            "se": [None if np.isnan(x) else x for x in spread.tolist()],
+        }

@@ -1,0 +1,161 @@
+"""A study: from what a learner declares to what is certified. Every verb goes this way, and it is written here alone.
+
+Declare the releases, check that the privatizer can serve them, calibrate the ledger, open the store; later, certify
+what the ledger says. Nothing here sees a person.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int, PRNGKeyArray
+
+from privrl.contracts.learner import AbstractLearner, AbstractOfflineLearner, AbstractOnlineLearner
+from privrl.contracts.release import Declared
+from privrl.learners.functional.functional_reward import FunctionalReward
+from privrl.learners.settings import known_settings, settings_of
+from privrl.privacy.accounting.certificate import Certificate
+from privrl.privacy.accounting.ledger import Ledger
+from privrl.privacy.accounting.privatizer_settings import privatizer_settings
+from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.trust.channels import AbstractChannel
+from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
+from privrl.privacy.trust.shuffled import Batched
+
+
+@dataclass
+class Study:
+    """A learner, a privatizer and the ledger between them.
+
+    Attributes:
+        declared: every release that can be made.
+        ledger: their calibrated cost, and what was really released.
+        unit: what one privacy unit is called.
+        ends: the public ends of the blocks of an online study.
+        opened: the UTC date on which the study was opened, fixed before any record is read.
+    """
+
+    learner: AbstractLearner
+    privatizer: AbstractPrivatizer
+    declared: tuple[Declared, ...]
+    ledger: Ledger = field(init=False)
+    unit: str = "user"
+    ends: Int[np.ndarray, " B"] | None = None
+    opened: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.privatizer.check(self.name, self.declared)
+        self.ledger = self.privatizer.calibrate(self.declared)
+        self.opened = datetime.now(UTC).date().isoformat()
+
+    @property
+    def name(self) -> str:
+        """What the learner is called."""
+        return type(self.learner).__name__
+
+    @classmethod
+    def offline(
+        cls, learner: AbstractOfflineLearner | FunctionalReward, privatizer: AbstractPrivatizer, unit: str
+    ) -> "Study":
+        """Of a data set at rest."""
+        return cls(learner, privatizer, learner.declare(), unit)
+
+    @classmethod
+    def online(cls, learner: AbstractLearner, privatizer: AbstractPrivatizer, num_users: int) -> "Study":
+        """Of `num_users` people who take part one after another, in blocks whose ends are public.
+
+        Neighbours replace one person: blocks are ranges of people, so without one of them another block would end
+        elsewhere, and how many releases there are would tell. `adjacency="add-remove"` is refused.
+        """
+        if not isinstance(learner, AbstractOnlineLearner):
+            raise PairingError(
+                f"`{type(learner).__name__}` learns from a table, not while people take part. Use `privrl.fit`, or an "
+                "online learner such as `UCBVI`."
+            )
+        if privatizer.adjacency != "replace-one" and privatizer.notion != "none":
+            raise PairingError(
+                f"`adjacency` is {privatizer.adjacency!r}, and people who take part one after another fill blocks by "
+                "their number: without one of them the releases would come at other times, and perhaps one fewer. "
+                "Use `adjacency='replace-one'`; the number of people is public there."
+            )
+        ends = learner.blocks(num_users)
+        declared = learner.declare(len(ends))
+        study = cls(learner, privatizer, declared, ends=ends)
+        for d in declared:
+            if isinstance(d, Batched) and np.diff(ends, prepend=0).min() < d.smallest:
+                raise PairingError(
+                    f"`{study.name}` promises blocks of at least {d.smallest} people and its schedule for {num_users} "
+                    "has smaller ones. Let more people take part, or lower the least size."
+                )
+        return study
+
+    @classmethod
+    def local(cls, learner: AbstractOnlineLearner, privatizer: AbstractPrivatizer) -> "Study":
+        """Of people who each send one message: what is certified is that message."""
+        return cls(learner, privatizer, learner.declare(1))
+
+    def channels(self) -> dict[str, AbstractChannel]:
+        """The way of every declared statistic from people to the learner."""
+        return {d.name: self.privatizer.channel(d, self.ledger) for d in self.declared}
+
+    def asked(self) -> list[str]:
+        """The declared releases that answer new queries about people who have left."""
+        return [d.name for d in self.declared if d.access == "rounds"]
+
+    def open(
+        self,
+        store: ReleaseStore,
+        verb: str,
+        limits: Mapping[str, float],
+        *,
+        key: PRNGKeyArray | None = None,
+        **facts: Any,
+    ) -> None:
+        """Writes the study into a store, or checks that it is the one that was begun there.
+
+        The learner with all its settings is part of it: another one might ask for less here and more there, and noise
+        that was chosen for one share must not be used for another.
+        """
+        study = {
+            "verb": verb,
+            "learner": settings_of(self.learner),
+            "events": [event.to_json() for event in self.ledger.events()],
+            "adjacency": self.privatizer.adjacency,
+            "unit": self.unit,
+            "simulation": key is not None,
+            **facts,
+        }
+        store.open_study(study, limits)
+        self.opened = store.fact("opened", lambda: self.opened.encode()).decode()
+
+    def certificate(
+        self,
+        noise_source: str,
+        bounds: Mapping[str, Any],
+        *,
+        neighbours: str = "",
+        notes: Sequence[str] = (),
+    ) -> Certificate:
+        """What everything declared can reveal. Read through the billboard lemma, a curator's releases to people who
+        take part one after another are joint differential privacy."""
+        joint = self.ends is not None and self.privatizer.notion == "central"
+        study = {
+            "learner": known_settings(self.learner),
+            "privatizer": privatizer_settings(self.privatizer),
+            "bounds": dict(bounds),
+            "users": None if self.ends is None else int(self.ends[-1]),
+        }
+        return self.privatizer.certificate(
+            self.ledger,
+            learner=self.name,
+            unit=self.unit,
+            bounds={**self.learner.bounds(), **bounds},
+            noise_source=noise_source,
+            notion="joint" if joint else None,
+            neighbours=neighbours,
+            notes=tuple(notes),
+            study=study,
+            opened=self.opened,
+        )
