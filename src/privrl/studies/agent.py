@@ -1,9 +1,9 @@
 """`Agent` and `Controller`: online learners at work with real people, safe across crashes.
 
-A person arrives and gets a ticket (`arrivals.py`), acts on the plan that was out then, and leaves a record behind. It is
-added, exactly, to the sums of their block in a `ReleaseStore`; when a block closes, the noisy sums are released, once,
-and the agent plans again (`live_plans.py`). Everything the agent knows is in the store: any number of processes may work
-on it, and each catches up with the others before it answers.
+A person arrives and gets a ticket (`arrivals.py`), acts on the plan that was out then, and leaves a record behind. It
+is added, exactly, to the sums of their block in a `ReleaseStore`; when a block closes, the noisy sums are released,
+once, and the agent plans again (`live_plans.py`). Everything the agent knows is in the store: any number of processes
+may work on it, and each catches up with the others before it answers.
 """
 
 import abc
