@@ -101,6 +101,23 @@ def test_the_laws_that_were_used_never_exceed_the_budget(tmp_path, point, passag
         assert used <= limit * (1 + 1e-9)
 
 
+def test_what_was_given_up_stays_given_up(tmp_path):
+    """Lost, paid for by the others in an attempt that is lost too, and then finished by one that would draw again."""
+    learner = Hasty(skips=False)
+    for passage, mode in ((1, "burn"), (1, "burn")):
+        with (
+            contextlib.suppress(FatalError),
+            Mortal(tmp_path / "s.db", "reserve:committed", passage, after_crash=mode) as store,
+        ):
+            privrl.fit(DATA, learner, PRIVATE, store=store)
+    with ReleaseStore(tmp_path / "s.db", after_crash="redraw") as store:
+        result = privrl.fit(DATA, learner, PRIVATE, store=store)
+        spent, limits = store.shown()["spent"], store.shown()["limits"]
+    assert sum(spent.values()) <= sum(limits.values()) * (1 + 1e-12)
+    assert result.certificate.epsilon <= 1.0
+    assert {release["burnt"] for release in result.certificate.releases} == {0, 1}
+
+
 def table(ids, seed=0):
     rng = np.random.default_rng(seed)
     shape = (len(ids), H)

@@ -38,7 +38,7 @@ from privrl.privacy.trust.privatizers import AbstractPrivatizer
 _ACCOUNTED = 1e-6  # accountants are numerical, and may differ between computers
 _EXACT = 1e-9  # closed formulas
 _DRAWN = 1e-8  # whole numbers: the noise on a lattice of 2^32 units is rounded up
-_SEARCHED = 1e-3  # parameters that `calibrate` finds by a search; the cost of what it found is checked to 1e-6
+_SEARCHED = 1e-5  # parameters that `calibrate` finds by a search; the cost of what it found is checked to 1e-6
 _ROUNDED = 1e-3  # what rounding to the lattice may add to a sensitivity
 _RELEASE = {"name", "access", "declared", "counted", "skipped", "burnt", "laws"}
 _LAW = {"sensitivity", "scale", "times"}

@@ -132,6 +132,10 @@ class ReleaseStore(AbstractSums, AbstractQueues, AbstractReleases):
                     found = (content,)
         return found[0]
 
+    def known(self, name: str) -> bool:
+        """Whether there is such a fact."""
+        return self._file.one("SELECT 1 FROM facts WHERE name = ?", name) is not None
+
     # ------------------------------------------------------------------------------------------- looking and purging
 
     def shown(self) -> dict[str, Any]:

@@ -248,7 +248,7 @@ class Curator:
         lost = False
         if self._store is None:
             units = noisy()()
-        elif self._store.after_crash == "burn" and self._store.burnt(label):
+        elif self._given_up(label):
             lost = True
         else:
             # The pass over the people comes before the reservation: a faulty table must not cost anything.
@@ -258,6 +258,11 @@ class Curator:
             lattice = self._reserved(label, lattice, parameter)  # another process may have been quicker
         self._ledger.record(name, lattice.sensitivity, lattice.scale)
         return None if lost else lattice.release(contents.law(lattice.scale), units)
+
+    def _given_up(self, label: str) -> bool:
+        """Whether a release was lost in a crash and is paid for once more; once so, always so, whoever asks."""
+        assert self._store is not None
+        return self._store.burnt(label) and (self._store.after_crash == "burn" or self._store.known(_lost(label)))
 
     @staticmethod
     def _noisy(contents: "_Contents", number: int, lattice: Lattice, stream: Stream) -> Callable[[], np.ndarray]:
@@ -292,6 +297,8 @@ class Curator:
                 f"{error} A crash burnt it after its budget was reserved. Open the store with "
                 "`after_crash='redraw'`: nobody has seen the first draw, so drawing again is safe."
             ) from error
+        assert self._store is not None
+        self._store.fact(_lost(f"{name}/{self._asked[name]}"), lambda: b"paid for by others")
         return self._release(name, contents)
 
     def skip(self, name: str, to: tuple[str, ...]) -> None:
@@ -349,3 +356,8 @@ class Curator:
 
 def _kept() -> np.ndarray:
     raise AssertionError("A release that has a value is not drawn.")
+
+
+def _lost(label: str) -> str:
+    """The fact that a release is lost for good, because others have paid for making it again."""
+    return f"lost: {label}"
