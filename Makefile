@@ -65,10 +65,8 @@ clean:  ## remove what the other targets made
 	@$(PYTHON) -m venv .venv || { rm -rf .venv; echo "$(PYTHON) cannot create a virtual environment; \
 	on Debian: apt-get install python3.11-venv" >&2; exit 1; }
 
-# The data package is read for its files alone, so its own requirements stay out.
-.venv/runtime.stamp: requirements.txt requirements-data.txt pyproject.toml | .venv/bin/python
+.venv/runtime.stamp: requirements.txt pyproject.toml | .venv/bin/python
 	$(PIP) install --require-hashes -r requirements.txt
-	$(PIP) install --require-hashes --no-deps -r requirements-data.txt
 	$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PINS = ["requirements.txt", "requirements-dev.txt", "requirements-data.txt", "requirements-docs.txt"]
+PINS = ["requirements.txt", "requirements-dev.txt", "requirements-docs.txt"]
 PIN = re.compile(r"[a-z0-9][a-z0-9.-]*==\S+(?: ; [^\\]+)?(?: --hash=sha256:[0-9a-f]{64})+")
 HEAVY = ["dp_accounting", "pyarrow", "gymnasium", "matplotlib", "scipy.stats", "minari", "typer", "pandas"]
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privrl import envs
-from privrl.envs.hard_mixture import hard_mixture
+from privrl.envs.hard_mixture import HardMixture, hard_mixture
 from privrl.statistics.mixtures import feature_norm
 
 
@@ -21,7 +20,7 @@ def test_the_corrected_condition_always_gives_a_world(dim, horizon, epsilon):
     users = math.ceil(4 * dim**2 * horizon / hardness**2)
     gap = math.sqrt(1 / horizon) / (hardness * math.sqrt(users))
     assert (dim - 1) * gap <= 1 / (2 * horizon) + 1e-12
-    P = np.asarray(envs.HardMixture(dim, horizon, epsilon, users).mdp.transition)
+    P = np.asarray(HardMixture(dim, horizon, epsilon, users).mdp.transition)
     assert P.min() >= 0
     goal = P[np.arange(horizon), np.arange(horizon), :, horizon + 1]
     assert goal.min() >= 1 / (2 * horizon) - 1e-12
@@ -35,7 +34,7 @@ def test_at_the_printed_condition_probabilities_are_negative_and_it_is_refused(d
     gap = math.sqrt(1 / horizon) / (hardness * math.sqrt(users))
     assert 1 / horizon - (dim - 1) * gap < 0
     with pytest.raises(ValueError, match="Use more `episodes`"):
-        envs.HardMixture(dim, horizon, epsilon, users)
+        HardMixture(dim, horizon, epsilon, users)
 
 
 def test_its_features_meet_the_norm_condition_exactly():

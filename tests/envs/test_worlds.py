@@ -1,11 +1,15 @@
 """Each world against numbers worked out by hand or given in the papers and measurements."""
 
+import hashlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from privrl import envs
+from privrl.envs import icu_sepsis
+from privrl.envs.hard_mixture import HardMixture
 from privrl.mdp.types import TabularPolicy
 
 ALL = [
@@ -122,19 +126,19 @@ def test_synthetic_linear_by_hand() -> None:
 
 def test_hard_mixture_is_the_lower_bound_instance() -> None:
     H, d, eps, K = 6, 3, 1.0, 10_000
-    env = envs.HardMixture(d, H, eps, K, seed=5)
+    env = HardMixture(d, H, eps, K, seed=5)
     gap = np.sqrt(1 / H) / (2 * (np.e - 1) * np.sqrt(K))
     goal = np.asarray(env.mdp.transition)[np.arange(H), np.arange(H), :, H + 1]
     expected = 1 / H + gap * np.array([-2, 0, 0, 2])
     np.testing.assert_allclose(np.sort(goal, axis=1), np.broadcast_to(expected, (H, 4)), atol=1e-12)
     with pytest.raises(ValueError, match="Use more `episodes`"):
-        envs.HardMixture(d, H, eps, episodes=2)
+        HardMixture(d, H, eps, episodes=2)
     # At the printed condition T >= 4 d^2 H/(..) the kernel is improper; with H^2 it is proper.
     d, H = 4, 40
     scale = 4 * d**2 / (4 * np.expm1(eps) ** 2)
     with pytest.raises(ValueError, match="probabilities"):
-        envs.HardMixture(d, H, eps, episodes=int(np.ceil(scale)))
-    envs.HardMixture(d, H, eps, episodes=int(np.ceil(scale * H)))
+        HardMixture(d, H, eps, episodes=int(np.ceil(scale)))
+    HardMixture(d, H, eps, episodes=int(np.ceil(scale * H)))
 
 
 def test_icu_sepsis_has_the_known_values() -> None:
@@ -156,9 +160,11 @@ def test_icu_sepsis_has_the_known_values() -> None:
     assert np.asarray(stays.states)[taken].max() < 713 and not np.asarray(stays.rewards)[~taken].any()
 
 
-def test_icu_sepsis_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    import importlib.util
-
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"pip install privrl\[icu-sepsis\]"):
-        envs.ICUSepsis()
+def test_icu_sepsis_numbers_are_the_published_ones() -> None:
+    """The three arrays as version 2.0.1 of the `icu-sepsis` package has them, to the last bit."""
+    digests = [hashlib.sha256(array.tobytes()).hexdigest() for array in icu_sepsis._published()]
+    assert digests == [
+        "092fea86db85107891cff4311da24e515065fef0a3e37acb38e184776255b1b7",
+        "5dda8806d66475a7dc99e8ce732ac4a849004bfbb38eb8f09608a657bc9a9ff6",
+        "39135ca91567cbcd38ade4eda7b0df84a9aba940ede3986a21dc328a24a20278",
+    ]

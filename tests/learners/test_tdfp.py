@@ -163,7 +163,6 @@ def test_settings_are_checked():
 @pytest.mark.slow
 def test_icu_sepsis():
     """rho = 1: 70% of the gap from the doctors to the optimum at n = 1e5; the most frequent action beaten at 1e4."""
-    pytest.importorskip("icu_sepsis")
     env = privrl.envs.ICUSepsis()
     learner = TDFP(env.num_states, env.num_actions, env.horizon, env.terminal)
 

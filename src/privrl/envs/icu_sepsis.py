@@ -1,33 +1,34 @@
 """ICU-Sepsis: the treatment of sepsis as a finite world, estimated from MIMIC-III (Choudhary et al. 2024).
 
 716 states: 713 clusters of patients, then death, survival and a state after both. 25 actions: five doses of fluids by
-five of vasopressors. Entering survival pays 1. The arrays come from the files of the `icu-sepsis` package, which is
-found but not imported.
+five of vasopressors. Entering survival pays 1. `icu_sepsis.npz` beside this module has the numbers of the `icu-sepsis`
+package, bit for bit (NOTICE has its licence).
 """
 
-import importlib.util
-from pathlib import Path
+from importlib import resources
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float64
 
 from privrl.envs.base import Env, at_least
 from privrl.mdp.features import OneHotFeatures
 from privrl.mdp.types import TabularMDP
 
 _DEATH, _SURVIVAL, _AFTER = 713, 714, 715
+_STATES, _ACTIONS = 716, 25
 
 
-def _assets() -> Path:
-    spec = importlib.util.find_spec("icu_sepsis")
-    for folder in (spec.submodule_search_locations or []) if spec else []:
-        path = Path(folder) / "envs" / "assets" / "dynamics.npz"
-        if path.is_file():
-            return path
-    raise ImportError(
-        "Environment `icu-sepsis` needs the package that carries its data. Install it with "
-        "`pip install privrl[icu-sepsis]`."
-    )
+def _published() -> tuple[Float64[np.ndarray, "S A S"], Float64[np.ndarray, " S"], Float64[np.ndarray, "S A"]]:
+    """Transitions, initial states and the doctors' policy.
+
+    Of the transitions 88% are impossible, and the others share 20,654 values: the file has, for each possible one in
+    row-major order, how far it lies after the one before (`gaps`) and which of `values` it has (`index`).
+    """
+    with resources.files(__package__).joinpath("icu_sepsis.npz").open("rb") as file, np.load(file) as data:
+        transitions = np.zeros(_STATES * _ACTIONS * _STATES)
+        transitions[np.cumsum(data["gaps"], dtype=np.int64)] = data["values"][data["index"]]
+        return transitions.reshape(_STATES, _ACTIONS, _STATES), data["d_0"], data["expert_policy"]
 
 
 def ICUSepsis(horizon: int = 20) -> Env:
@@ -37,9 +38,8 @@ def ICUSepsis(horizon: int = 20) -> Env:
         horizon: decisions per stay, four hours apart; stays that are not over by then pay nothing.
     """
     H = at_least("horizon", horizon, 1)
-    with np.load(_assets()) as data:
-        P, initial, doctors = data["tx_mat"], data["d_0"], data["expert_policy"].copy()
-    S, A, _ = P.shape
+    P, initial, doctors = _published()
+    S, A = doctors.shape
     ends = [_DEATH, _SURVIVAL, _AFTER]
     doctors[ends] = 1.0 / A  # nobody is treated there, and a policy needs probabilities
     r = P[:, :, _SURVIVAL].copy()
