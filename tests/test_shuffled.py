@@ -11,9 +11,9 @@ from contract import check_certificate, tiny_world
 import privrl
 from privrl.contracts.release import Declared
 from privrl.privacy.accounting.budget import BudgetError
-from privrl.privacy.accounting.composition import delta_of, epsilon_of
+from privrl.privacy.accounting.composition import epsilon_of
 from privrl.privacy.accounting.events import Event
-from privrl.privacy.accounting.shuffling import local_epsilon_for
+from privrl.privacy.accounting.shuffling import local_epsilon_for, shuffled_delta
 from privrl.privacy.trust.privatizers import PairingError
 from privrl.privacy.trust.shuffled import Shuffled
 from privrl.recipes.recipe import Problem
@@ -76,7 +76,7 @@ def test_shuffled_events_compose_safely():
     """Alone they are amplified; beside anything else that touches the same people they count as pure."""
     event = Event("answers", "shuffled", 2.0, batch=1_000)
     assert epsilon_of([event], 1e-6) == pytest.approx(0.5455, abs=1e-3)
-    assert delta_of([event], epsilon_of([event], 1e-6)) <= 1e-6
+    assert shuffled_delta(2.0, 1_000, epsilon_of([event], 1e-6)) <= 1e-6
     assert epsilon_of([event], 0.0) == 2.0
     other = Event("more", "gaussian", 0.1)
     assert 1.9 < epsilon_of([event, other], 1e-6) <= 2.0 + epsilon_of([other], 1e-6)

@@ -15,7 +15,7 @@ import privrl
 from privrl.audit.attacks import likelihood_ratio
 from privrl.audit.channel_attack import ChannelAttack
 from privrl.audit.curator_attack import _Person
-from privrl.audit.empirical import bound_of, lower_bound, lower_bounds
+from privrl.audit.empirical import bound_of, lower_bound
 from privrl.audit.local_attacks import ShuffleAttack, log_probability
 from privrl.audit.recorded_run import RunTranscript
 from privrl.audit.records import picked, pool
@@ -72,14 +72,6 @@ def test_sampled_releases_hold():
     report = audited(recipe, trials=4000)
     assert not report.broken and report.mu is None
     assert "Poisson" in report.notes[-1]
-
-
-@pytest.mark.slow
-def test_all_recipes_at_once():
-    names = ["pevi", "dp-pevi", "dp-apvi@paper"]
-    reports = lower_bounds(names, trials=400, key=jax.random.key(0), confidence=0.9)
-    assert [report.recipe for report in reports] == names
-    assert reports[0].confidence == pytest.approx(1 - 0.1 / 3)
 
 
 def test_half_of_a_true_epsilon_is_shown_and_losses_are_those_of_the_noise():

@@ -13,7 +13,7 @@ from contract import BUDGET, check_certificate, check_online
 import privrl
 from privrl.contracts.release import Release
 from privrl.envs.lq import LQ2D, LQ4D, Glucose, LQScalar
-from privrl.learners.control.cautious_lq import Belief, CautiousLQ, _nodes, enough_people
+from privrl.learners.control.cautious_lq import Belief, CautiousLQ, _nodes
 from privrl.mdp.lq import LinearPolicy
 from privrl.mdp.riccati import riccati, within_norm
 from privrl.privacy.noise.laws import GaussianNoise
@@ -240,11 +240,6 @@ def test_first_moments_are_learned_where_they_are_not_public():
     np.testing.assert_array_equal(
         CautiousLQ(world.task)._first_moment(total, jnp.ones(()), jnp.array(5)), jnp.eye(2) / 2
     )
-
-
-def test_first_blocks_for_much_noise():
-    assert enough_people(LQ4D().task, 1.0) == 20
-    assert enough_people(LQ4D().task, 0.03) == math.ceil(math.sqrt(24) / 0.03)
 
 
 def in_units_of_doing_nothing(world, result):

@@ -18,12 +18,11 @@ from privrl.contracts.learner import Plan
 from privrl.contracts.release import Release
 from privrl.learners.linear.ucrl_vtr import UCRLVTR, printed_scale
 from privrl.mdp.types import TabularPolicy
-from privrl.privacy.accounting.gdp import gdp_delta, gdp_mu
+from privrl.privacy.accounting.gdp import gdp_epsilon, gdp_mu
 from privrl.privacy.noise.laws import GaussianNoise
 from privrl.privacy.trust.local_channels import AbstractLocalChannel
 from privrl.privacy.trust.privatizers import PairingError
 from privrl.privacy.trust.published_local import PublishedLocal
-from privrl.statistics.mixtures import feature_embedding
 
 H, S, A = 4, 3, 2
 
@@ -34,9 +33,10 @@ def published(epsilon, delta):
 
 
 def embedded():
-    """Features of Example 3.4 with d = 2 * 3."""
+    """[liao-he-gu Example 3.4] with d = 2 * 3: phi(s'|s,a) = vec(psi(s') phi(s,a)^T)."""
     rng = np.random.default_rng(4)
-    return feature_embedding(jnp.asarray(rng.uniform(size=(S, A, 2))), jnp.asarray(rng.normal(size=(S, 3)) / 2))
+    phi, psi = rng.uniform(size=(S, A, 2)), rng.normal(size=(S, 3)) / 2
+    return jnp.asarray(np.einsum("sai,xj->saxji", phi, psi).reshape(S, A, S, 6))
 
 
 def nobody(name, index, question):
@@ -167,7 +167,9 @@ def test_local_noise_is_exact_and_the_printed_noise_is_at_least_4_times_larger(s
     declared = learner.declare(3)
     local = privrl.Local(epsilon=epsilon, delta=delta)
     scale = float(local.channel(declared[0], local.calibrate(declared)).scale)
-    assert 0.999 * delta <= gdp_delta(sensitivity / scale, epsilon) <= 1.0001 * delta
+    assert (
+        gdp_epsilon(sensitivity / scale, 1.0001 * delta) <= epsilon <= gdp_epsilon(sensitivity / scale, 0.999 * delta)
+    )
     printed = printed_scale(declared, epsilon, delta)["moments"]
     np.testing.assert_allclose(printed, 4 * width * math.sqrt(2 * math.log(2.5 * width / delta)) / epsilon, rtol=1e-12)
     assert printed / scale >= 4
@@ -182,7 +184,7 @@ def test_the_certificate_of_the_published_noise_shows_both_epsilons():
     assert certificate.notion == "local" and certificate.delta == 1e-5
     assert certificate.claimed == {"epsilon": 2.0, "delta": 1e-5, "source": "liao-he-gu"}
     (law,) = certificate.releases[0]["laws"]
-    np.testing.assert_allclose(gdp_delta(law["sensitivity"] / law["scale"], certificate.epsilon), 1e-5, rtol=1e-6)
+    np.testing.assert_allclose(gdp_epsilon(law["sensitivity"] / law["scale"], 1e-5), certificate.epsilon, rtol=1e-6)
     assert 0 < certificate.epsilon < 0.5 and certificate.mu < gdp_mu(2.0, 1e-5) / 4
     assert math.isclose(certificate.recomputed(), certificate.epsilon, rel_tol=1e-12)
     wrong = PublishedLocal(lambda declared: {"other": 1.0}, 1.0, 1e-5, "nobody")

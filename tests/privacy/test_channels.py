@@ -10,7 +10,7 @@ import pytest
 
 from privrl.contracts.release import Declared
 from privrl.contracts.statistic import AbstractCategorical
-from privrl.privacy.accounting.composition import delta_of
+from privrl.privacy.accounting.composition import epsilon_of
 from privrl.privacy.noise.subset import SubsetSelection
 from privrl.privacy.noise.words import Stream
 from privrl.privacy.trust.privatizers import Central, Local, NonPrivate
@@ -158,4 +158,4 @@ def test_what_is_accounted_dominates_what_is_sent():
     for below in (0.0, 0.3, 0.45):
         only_one = p * (k - d) / (k - 1)  # the set holds the first symbol and not the second, when the first is true
         exact = only_one * (1 - np.exp(below - epsilon))
-        assert exact <= delta_of(ledgers[1].events(), below)
+        assert epsilon_of(ledgers[1].events(), exact) >= below

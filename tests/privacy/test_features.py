@@ -10,7 +10,7 @@ import pytest
 
 import privrl
 from privrl.contracts.release import Declared
-from privrl.privacy.functions.features import ReleasedLinearFunction, weights_from_values
+from privrl.privacy.functions.features import ReleasedLinearFunction
 from privrl.privacy.noise.sources import Seeded, System
 from privrl.privacy.trust.curator import AbstractPeople, Curator
 from privrl.privacy.trust.privatizers import Central
@@ -65,54 +65,6 @@ def test_the_noise_of_the_weights_is_white(source: Seeded | System) -> None:
     """20,000 weights: variance within 4.7 standard errors."""
     noise = np.asarray(curator(source).features("q", jnp.zeros((4, 5000)), features, distance=2.0, bound=1.0).weights)
     assert abs((noise / 2.0).var() - 1.0) < 4.7 * math.sqrt(2 / noise.size)
-
-
-def test_values_within_the_span_give_their_weights() -> None:
-    weights, rounding = weights_from_values(answers(WEIGHTS, POINTS), POINTS, features, bound=9.0)
-    weakest = np.linalg.svd(jax.vmap(features)(POINTS), compute_uv=False)[-1]
-    assert rounding == pytest.approx(2 * 2.0**-40 * 9.0 * math.sqrt(50) / weakest, rel=2e-3)
-    assert float(jnp.linalg.norm(weights - WEIGHTS)) < rounding
-    one, _ = weights_from_values(answers(WEIGHTS, POINTS)[0], POINTS, features, bound=9.0)
-    np.testing.assert_allclose(one, WEIGHTS[0], atol=1e-12)
-
-
-def test_the_bound_on_rounding_holds_for_values_as_wrong_as_they_may_be() -> None:
-    """The worst direction, at just below the tolerance: it is accepted, and moves the weights by less than claimed."""
-    phi = np.asarray(jax.vmap(features)(POINTS))
-    weakest = np.linalg.svd(phi)[0][:, 8]
-    values = answers(WEIGHTS[0], POINTS) + 0.999 * 2.0**-40 * 9.0 * jnp.asarray(weakest / np.abs(weakest).max())
-    weights, rounding = weights_from_values(values, POINTS, features, bound=9.0)
-    moved = float(jnp.linalg.norm(weights - WEIGHTS[0]))
-    assert 1e-13 < moved < rounding
-
-
-def test_values_that_leave_the_span_are_refused() -> None:
-    inside = answers(WEIGHTS, POINTS)
-    for outside in (POINTS[:, 0] ** 3, jnp.zeros(25).at[7].set(1e-9), jnp.sin(POINTS[:, 1])):
-        with pytest.raises(ValueError, match="not a combination"):
-            weights_from_values(inside.at[1].add(outside), POINTS, features, bound=11.0)
-
-
-def test_questions_that_cannot_be_checked_are_refused() -> None:
-    inside = answers(WEIGHTS, POINTS)
-    with pytest.raises(ValueError, match="more points than features"):
-        weights_from_values(inside[:, :9], POINTS[:9], features, bound=9.0)
-    on_a_line = jnp.stack([POINTS[:, 0], POINTS[:, 0]], axis=-1)
-    with pytest.raises(ValueError, match="not told apart"):
-        weights_from_values(answers(WEIGHTS, on_a_line), on_a_line, features, bound=9.0)
-    for bad in (inside.at[0, 0].set(jnp.nan), inside.at[0, 0].set(10.0)):
-        with pytest.raises(ValueError, match="`bound`"):
-            weights_from_values(bad, POINTS, features, bound=9.0)
-    with pytest.raises(ValueError, match="`bound`"):
-        weights_from_values(inside, POINTS, features, bound=math.inf)
-
-
-def test_what_a_finite_check_cannot_see() -> None:
-    """A function that leaves the span between the points passes, and all that is released is the combination."""
-    bump = lambda x: jnp.prod(jnp.sum((x[None] - POINTS) ** 2, axis=-1))  # noqa: E731  (0 at every point that is checked)
-    values = jnp.stack([WEIGHTS[0] @ features(x) + 1e6 * bump(x) for x in POINTS])
-    weights, _ = weights_from_values(values, POINTS, features, bound=9.0)
-    np.testing.assert_allclose(weights, WEIGHTS[0], atol=1e-11)
 
 
 def test_exact_weights_are_multiples_of_a_power_of_two() -> None:

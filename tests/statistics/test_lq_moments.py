@@ -11,12 +11,12 @@ from hypothesis.extra.numpy import arrays
 
 from privrl.mdp.lq import LQTrajectory
 from privrl.privacy.noise.laws import SymmetricNoise
-from privrl.statistics.lq_moments import LQCross, LQGram, LQMoments, from_upper, joint_trace, joint_weight
+from privrl.statistics.lq_moments import LQCross, LQGram, LQMoments, from_upper, joint_weight
 
 H, N, D = 3, 2, 2
 GAMMA = 0.4
 C = joint_weight(GAMMA)
-JOINT = LQMoments(N, D, H, C, joint_trace(GAMMA, H))
+JOINT = LQMoments(N, D, H, C, H * (1 + GAMMA**2 + C**2))
 GRAM, CROSS = LQGram(N, D, H, GAMMA), LQCross(N, D, H, GAMMA)
 
 

@@ -15,7 +15,7 @@ from hypothesis.extra.numpy import arrays
 
 from privrl.contracts.learner import Plan
 from privrl.mdp.types import Trajectory
-from privrl.statistics.mixtures import MixtureMoments, feature_embedding, feature_norm
+from privrl.statistics.mixtures import MixtureMoments, feature_norm
 
 H, S, A = 4, 3, 2
 RANGES = jnp.arange(H, 0, -1) / H
@@ -180,12 +180,3 @@ def test_the_norm_of_features_is_an_upper_bound_and_exact_where_entries_have_one
         float(feature_norm(jnp.asarray(np.abs(base)))), np.linalg.norm(np.abs(base).sum(2), axis=-1).max(), rtol=1e-12
     )
     np.testing.assert_allclose(float(feature_norm(jnp.eye(18).reshape(S, A, S, 18))), math.sqrt(S), rtol=1e-12)
-
-
-def test_feature_embedding_is_bilinear():
-    rng = np.random.default_rng(5)
-    phi, psi, M = rng.normal(size=(S, A, 2)), rng.normal(size=(S, 3)), rng.normal(size=(2, 3))
-    base = feature_embedding(jnp.asarray(phi), jnp.asarray(psi))
-    kernel = np.einsum("saxd,d->sax", base, M.T.ravel())
-    for s, a, x in itertools.product(range(S), range(A), range(S)):
-        np.testing.assert_allclose(kernel[s, a, x], phi[s, a] @ M @ psi[x], atol=1e-12)

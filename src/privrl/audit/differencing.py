@@ -1,19 +1,14 @@
-"""Attacks on what is published over time: subtract consecutive releases, read again, start again.
+"""An attack on what is published over time: subtract consecutive releases.
 
-**Differencing.** What is left of two consecutive releases is the person who came in between. The attacker sees
+What is left of two consecutive releases is the person who came in between. The attacker sees
 everything that is published, user by user: policies, questions, releases and the laws of their noise. For every user
 they guess the first (state, action) as the one whose contribution, together with some next state, is nearest to the
 differences. Where noise is fresh this is no better than a guess; where it is drawn once and used again it finds
 everybody.
-
-**Reading again.** A release is drawn once. If asking again, or starting again from a store, drew new noise, an attacker
-would average it away.
 """
 
 import functools
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -22,14 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from privrl.contracts.learner import AbstractOfflineLearner, AbstractOnlineLearner
-from privrl.data.dataset import AbstractDataset
+from privrl.contracts.learner import AbstractOnlineLearner
 from privrl.envs.base import Env
 from privrl.mdp.types import Trajectory
-from privrl.privacy.store.store import ReleaseStore
 from privrl.privacy.trust.channels import AbstractChannel, AbstractCuratorChannel, RoundsChannel, RunningChannel
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
-from privrl.studies.fit import fit
 from privrl.studies.run import asker
 
 
@@ -176,30 +168,3 @@ def _first_steps(env: Env) -> Trajectory:
         return jnp.zeros((len(x), H), int).at[:, 0].set(x)
 
     return Trajectory(first(s), first(a), jnp.zeros((len(s), H)), first(after), jnp.ones(len(s), int))
-
-
-def reads_agree(read: Callable[[], Any], times: int = 3) -> bool:
-    """Whether reading something published several times gives the very same numbers, in every array of it."""
-    reads = [[np.asarray(leaf) for leaf in jax.tree.leaves(read())] for _ in range(times)]
-    return all(len(other) == len(reads[0]) and all(map(np.array_equal, reads[0], other)) for other in reads[1:])
-
-
-def restart_agrees(
-    data: AbstractDataset,
-    learner: AbstractOfflineLearner,
-    privatizer: AbstractPrivatizer,
-    store: str | Path,
-    *,
-    restarts: int = 2,
-) -> bool:
-    """Whether a fit that is started again from its store publishes the very same policy each time.
-
-    New noise would make another policy, and averaging over restarts would undo the noise. Real noise is used, so this
-    spends budget: run it on invented people.
-    """
-
-    def start() -> Any:
-        with ReleaseStore(store) as opened:
-            return fit(data, learner, privatizer, store=opened).policy
-
-    return reads_agree(start, 1 + restarts)

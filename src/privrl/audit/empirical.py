@@ -34,7 +34,7 @@ from privrl.privacy.accounting.composition import epsilon_of, mu_of
 from privrl.privacy.accounting.events import Event
 from privrl.privacy.trust.local_channels import AbstractLocalChannel, SymbolChannel
 from privrl.recipes.recipe import Recipe
-from privrl.recipes.registry import get, recipes
+from privrl.recipes.registry import get
 
 _PEOPLE = 5_000  # in the table of the recorded fit: enough for the questions that come only with trust
 _THRESHOLDS = 400
@@ -121,16 +121,6 @@ def lower_bound(
         notes=notes,
         seconds=time.perf_counter() - started,
     )
-
-
-def lower_bounds(
-    names: Sequence[str] | None = None, *, key: PRNGKeyArray, confidence: float = 0.95, **settings: Any
-) -> list[AuditReport]:
-    """`lower_bound` for several recipes, all of them by default; `confidence` is that none of the bounds is wrong."""
-    names = list(recipes) if names is None else list(names)
-    each = 1.0 - (1.0 - confidence) / len(names)
-    keys = jax.random.split(key, len(names))
-    return [lower_bound(name, key=k, confidence=each, **settings) for name, k in zip(names, keys, strict=True)]
 
 
 def bound_of(scores: Float[np.ndarray, "2 n"], delta: float, confidence: float, *, gaussian: bool) -> float:

@@ -43,22 +43,7 @@ REASONS = (
 )
 
 _LARGEST_SIGMA = 5.0
-_MEAN_OF_MAXIMUM = 10.34  # times sqrt(beta) sigma, Lemma 10
 _BOUND_ON_PATH = 51.7  # 5 * 10.34, for the largest sigma
-
-
-def lemma_10_bound(excess: float, sigma: float, *, printed: bool = False) -> float:
-    """A bound on the probability that a path of variance sigma^2 anywhere exceeds 10.34 sqrt(beta) sigma + `excess`.
-
-    exp(-u^2/(2 sigma^2)), since a maximum of Gaussians of variance at most sigma^2 is that close to its mean (Borell;
-    Tsirelson, Ibragimov and Sudakov), and the mean is at most 10.34 sqrt(beta) sigma. As `printed`, exp(-u^2/2), it is
-    too small for sigma > 1: at sigma = 5, beta = 0.001 and u = 3 it gives 0.011, and one point alone exceeds that level
-    with probability 0.18.
-    """
-    _positive(sigma=sigma)
-    if not excess >= 0:
-        raise ValueError(f"`excess` is {excess}; it must be a number of at least 0.")
-    return math.exp(-(excess**2) / (2 * (1.0 if printed else sigma**2)))
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,6 @@ from privrl.studies.simulated import baseline_values, sampled
 
 _TABLE = "Columns and public bounds of a table"
 _WORLD = "Simulated world"
-_COLUMNS = ("unit", "step", "state", "action", "reward", "episode", "next_state", "terminated")
 _LARGE_DELTA = 1e-5
 _REQUIRED = ("unit", "step", "state", "action", "reward", "horizon", "num_states", "num_actions")
 

@@ -100,11 +100,6 @@ def joint_weight(gain_bound: float) -> float:
     return math.sqrt((math.sqrt(2.0) - 1.0) * (1.0 + gain_bound**2))
 
 
-def joint_trace(gain_bound: float, horizon: int) -> float:
-    """H (1 + gamma^2 + c^2): the largest trace of a person who keeps the bounds |x| <= 1 and |u| <= gamma |x|."""
-    return horizon * (1.0 + gain_bound**2 + joint_weight(gain_bound) ** 2)
-
-
 class LQGram(AbstractLQMoment):
     """sum_h z_h z_h^T, its entries on and above the diagonal, each of which the paper gives noise of one scale.
 

@@ -166,13 +166,3 @@ def feature_norm(base: Float[Array, "S A S d"]) -> Float[Array, ""]:
     """
     positive, negative = jnp.maximum(base, 0.0).sum(axis=2), jnp.maximum(-base, 0.0).sum(axis=2)
     return jnp.sqrt((jnp.maximum(positive, negative) ** 2).sum(axis=-1).max())
-
-
-def feature_embedding(phi: Float[Array, "S A p"], psi: Float[Array, "S q"]) -> Float[Array, "S A S d"]:
-    """phi(s'|s,a) = vec(psi(s') phi(s,a)^T), d = p q: the kernels phi(s,a)^T M psi(s') with M unknown.
-
-    The weights of M are then theta = vec(M^T), i.e. entry (j, i) of `theta.reshape(q, p)` is M_ij.
-    """
-    S, A, p = phi.shape
-    outer = jnp.einsum("sai,xj->saxji", phi, psi)  # [liao-he-gu Example 3.4]
-    return outer.reshape(S, A, S, p * psi.shape[1])

@@ -84,7 +84,7 @@ class CautiousLQ(AbstractOnlineLearner):
         forgetting: what remains of the old precision in each block.
         mismatch: variance of what the model of the sums misses, relative to their mean squares.
         growth, first_block: the public schedule. Where the noise is large (mu < sqrt(p n)/20), a first block of
-            sqrt(p n)/mu people wastes less (`enough_people`).
+            sqrt(p n)/mu people wastes less.
 
     Below a stake (J_zero - J*)/J_zero of about 5% exploration can cost more than a tenth of what there is to win.
     """
@@ -268,12 +268,6 @@ class CautiousLQ(AbstractOnlineLearner):
         first = jnp.trace(X1) * (n * doubt[0] + Cw2)
         explored = r**2 * (Ex + H * Cw2) + H**2 * r**4 * n * jnp.trace(Sg[n:, n:]) / d
         return Surprise(Th, self.clip * jnp.sqrt(first), self.clip * jnp.sqrt(explored)), Ex
-
-
-def enough_people(task: LQTask, mu: float) -> int:
-    """A first block that says something through noise of mu-GDP: max(20, sqrt(p n)/mu) people."""
-    n, p = task.state_dim, task.state_dim + task.input_dim
-    return max(20, math.ceil(math.sqrt(p * n) / mu))
 
 
 def _moment(X: Float[Array, "n n"], K: Float[Array, "d n"], r: Float[Array, ""]) -> Float[Array, "p p"]:

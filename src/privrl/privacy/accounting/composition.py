@@ -20,9 +20,9 @@ from typing import TypeVar
 from privrl.contracts.statistic import Adjacency
 from privrl.privacy.accounting.budget import Budget, BudgetError
 from privrl.privacy.accounting.events import Event, Request
-from privrl.privacy.accounting.gdp import check, gdp_delta, gdp_epsilon, gdp_mu, zcdp_root
+from privrl.privacy.accounting.gdp import check, gdp_epsilon, gdp_mu, zcdp_root
 from privrl.privacy.accounting.losses import gaussian_norm, loss_distribution
-from privrl.privacy.accounting.shuffling import shuffled_delta, shuffled_epsilon
+from privrl.privacy.accounting.shuffling import shuffled_epsilon
 
 
 def epsilon_of(events: Sequence[Event], delta: float, *, adjacency: Adjacency = "replace-one") -> float:
@@ -34,12 +34,6 @@ def epsilon_of(events: Sequence[Event], delta: float, *, adjacency: Adjacency = 
     """
     check(0 <= delta < 1, f"`delta` is {delta}; it must lie in [0, 1).")
     return max(_epsilon(tuple(scope), delta, adjacency) for scope in _scopes(events))
-
-
-def delta_of(events: Sequence[Event], epsilon: float, *, adjacency: Adjacency = "replace-one") -> float:
-    """The delta at `epsilon` of everything in `events` together; exact or an upper bound as for `epsilon_of`."""
-    check(epsilon >= 0, f"`epsilon` is {epsilon}; it must be a number of at least 0.")
-    return max(_delta(scope, epsilon, adjacency) for scope in _scopes(events))
 
 
 def rho_of(events: Sequence[Event]) -> float:
@@ -91,17 +85,6 @@ def _epsilon(events: tuple[Event, ...], delta: float, adjacency: Adjacency) -> f
         return simple
     losses, slack = loss_distribution(events, adjacency)
     return min(simple, float(losses.get_epsilon_for_delta(delta - slack))) if delta > slack else simple
-
-
-def _delta(events: Sequence[Event], epsilon: float, adjacency: Adjacency) -> float:
-    mu, pure, exact = _split(events)
-    simple = gdp_delta(mu, epsilon - pure) if pure <= epsilon and math.isfinite(pure) else 1.0
-    if (shuffled := _only_shuffled(events)) and math.isfinite(pure):
-        return min(simple, shuffled_delta(shuffled.parameter, shuffled.batch or 1, epsilon))
-    if (exact and pure == 0) or simple == 0 or math.isinf(mu) or math.isinf(pure):
-        return simple
-    losses, slack = loss_distribution(events, adjacency)
-    return min(simple, float(losses.get_delta_for_epsilon(epsilon)) + slack)
 
 
 def calibrate(requests: Sequence[Request], budget: Budget, adjacency: Adjacency = "replace-one") -> tuple[Event, ...]:

@@ -11,8 +11,10 @@ import numpy as np
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(5)
 
 
-def _log_gdp_delta(mu: float, epsilon: float) -> float:
-    """log of `gdp_delta`.
+def log_gdp_delta(mu: float, epsilon: float) -> float:
+    """log of the exact delta at `epsilon` of a Gaussian release with sensitivity/scale `mu`, both positive and finite.
+
+    delta = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu).
 
     With a = mu/2 - epsilon/mu and b = a - mu we have epsilon - b^2/2 = -a^2/2, so both terms share the factor
     e^{-a^2/2}: delta = e^{-a^2/2} (erfcx(-a/√2) - erfcx(-b/√2)) / 2 with the scaled complementary error function.
@@ -31,30 +33,16 @@ def _log_gdp_delta(mu: float, epsilon: float) -> float:
     return -a * a / 2 + math.log(difference / 2) if difference > 0 else -math.inf
 
 
-def gdp_delta(mu: float, epsilon: float) -> float:
-    """The exact delta at `epsilon` of a Gaussian release with sensitivity/scale `mu`.
-
-    delta = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu).
-    """
-    check(mu >= 0, f"`mu` is {mu}; it must be a number of at least 0.")
-    check(epsilon >= 0, f"`epsilon` is {epsilon}; it must be a number of at least 0.")
-    if mu == 0:
-        return 0.0
-    if math.isinf(mu):
-        return 1.0
-    return math.exp(_log_gdp_delta(mu, epsilon)) if math.isfinite(epsilon) else 0.0
-
-
 def gdp_epsilon(mu: float, delta: float) -> float:
     """The exact epsilon at `delta` of a Gaussian release with sensitivity/scale `mu`, rounded up in the last digits."""
     check(mu >= 0, f"`mu` is {mu}; it must be a number of at least 0.")
     check(0 <= delta < 1, f"`delta` is {delta}; it must lie in [0, 1).")
-    if mu == 0 or (delta > 0 and math.isfinite(mu) and _log_gdp_delta(mu, 0.0) <= math.log(delta)):
+    if mu == 0 or (delta > 0 and math.isfinite(mu) and log_gdp_delta(mu, 0.0) <= math.log(delta)):
         return 0.0
     if delta == 0 or math.isinf(mu):
         return math.inf
     enough = zcdp_epsilon(mu * mu / 2, delta)
-    return _bisect(lambda epsilon: _log_gdp_delta(mu, epsilon) > math.log(delta), 0.0, enough)[1]
+    return _bisect(lambda epsilon: log_gdp_delta(mu, epsilon) > math.log(delta), 0.0, enough)[1]
 
 
 def gdp_mu(epsilon: float, delta: float) -> float:
@@ -63,10 +51,10 @@ def gdp_mu(epsilon: float, delta: float) -> float:
     check(0 < delta < 1, f"`delta` is {delta}; it must lie in (0, 1): Gaussian noise is never pure.")
     low = zcdp_root(epsilon, delta) * math.sqrt(2)
     high = max(2 * low, delta)
-    while _log_gdp_delta(high, epsilon) <= math.log(delta):
+    while log_gdp_delta(high, epsilon) <= math.log(delta):
         low, high = high, 2 * high
     # The last 1e-10 covers rounding, so that accounting for the answer never exceeds what was asked.
-    return _bisect(lambda mu: _log_gdp_delta(mu, epsilon) <= math.log(delta), low, high)[0] * (1 - 1e-10)
+    return _bisect(lambda mu: log_gdp_delta(mu, epsilon) <= math.log(delta), low, high)[0] * (1 - 1e-10)
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
@@ -76,21 +64,6 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     published analysis would have claimed.
     """
     return rho + 2 * math.sqrt(rho * math.log(1 / delta))
-
-
-def rdp_epsilon(rho: float, delta: float) -> float:
-    """The best epsilon that Rényi divergences a rho (all orders a > 1) give at `delta`; for comparison only.
-
-    Tighter than `zcdp_epsilon` and still loose for Gaussian releases, where `gdp_epsilon` is exact.
-    """
-    from dp_accounting.rdp import compute_epsilon
-
-    if rho == 0:
-        return 0.0
-    # The optimum is near order 1 + sqrt(ln(1/delta)/rho); dp_accounting does not use orders below 1.01.
-    orders = 1 + math.sqrt(math.log(1 / delta) / rho) * np.geomspace(0.05, 20, 4001)
-    orders = np.append(orders[orders > 1.01], 1.02)
-    return float(compute_epsilon(orders, orders * rho, delta)[0])
 
 
 def zcdp_rho(epsilon: float, delta: float) -> float:
