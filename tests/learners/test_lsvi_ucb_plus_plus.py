@@ -19,7 +19,6 @@ from privrl.learners.linear.lsvi_ucb_plus_plus import (
     published_parameters,
     theory_constants,
 )
-from privrl.learners.linear.lsvi_ucb_weighted import WeightedLSVIUCB
 from privrl.mdp.features import TableFeatures
 from privrl.mdp.types import TabularPolicy, Trajectory
 from privrl.privacy.noise.laws import GaussianNoise, SymmetricNoise
@@ -224,7 +223,7 @@ def test_weighted_moments_and_gram_matrices_are_of_the_same_weighted_people(term
     Deterministic policies only, where the number of people in a state is how often its action was taken.
     """
     features, P, rewards = linear_world()
-    learner = WeightedLSVIUCB(features, H, rewards, terminal=terminal, floor=0.3)
+    learner = privrl.LSVIUCB(features, H, rewards, terminal=terminal, smallest_weight=0.3)
     rng = np.random.default_rng(3)
     weights = jnp.asarray(rng.uniform(0.3, 1.0, size=(H, S, A)))
     policy = TabularPolicy(jax.nn.one_hot(jnp.asarray(rng.integers(A, size=(H, S))), A, dtype=float))

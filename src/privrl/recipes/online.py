@@ -6,7 +6,6 @@ import jax.numpy as jnp
 
 from privrl.learners.linear.lsvi_ucb import LSVIUCB
 from privrl.learners.linear.lsvi_ucb_plus_plus import LSVIUCBPlusPlus
-from privrl.learners.linear.lsvi_ucb_weighted import WeightedLSVIUCB
 from privrl.learners.linear.ucrl_vtr import UCRLVTR
 from privrl.learners.published import lsvi_noise, ucrl_vtr_noise
 from privrl.learners.tabular.ucbvi import UCBVI
@@ -37,8 +36,8 @@ def _lsvi_ucb(problem: Problem) -> LSVIUCB:
     return LSVIUCB(problem.features, problem.horizon, **_public(problem))
 
 
-def _lsvi_ucb_weighted(problem: Problem) -> WeightedLSVIUCB:
-    return WeightedLSVIUCB(problem.features, problem.horizon, **_public(problem))
+def _lsvi_ucb_weighted(problem: Problem) -> LSVIUCB:
+    return LSVIUCB(problem.features, problem.horizon, bonus=1.0, smallest_weight=0.5, **_public(problem))
 
 
 def _lsvi_ucb_plus_plus(problem: Problem) -> LSVIUCBPlusPlus:

@@ -22,6 +22,18 @@ c = 1/(1/|v|^2 + 1/S) what the counts add to it, and r = clip(12 Var/R^2, .02, 1
 estimated in the same way from (V - m)^2. Centring matters most: a ridge that shrinks V towards 0 locks in. No minimum
 is taken over earlier Q: of noisy values it collapses. Without noise s^2 = 0, and these lines are the algorithm without
 privacy.
+
+With `smallest_weight` = f the variance weights of LSVI-UCB++ are added [sahu Algorithm 1, lines 24 to 26]: a table
+w_h(s,a) = f/clip(12 Var/R^2, f, 1) is published with every policy, and transitions count with these weights:
+
+    M_h = sum w phi e_{s'}^T                                                                        (release `moments`)
+    n_h = states of the block's people at step h, projected on {n >= 0, sum n = length of the block}  (release `visits`)
+    G_h += sum n_h(s,a) w_h(s,a) phi phi^T, n_h(s,a) from n_h, the published policy and dM_h 1
+
+Weighted moments no longer say how many people arrived where, so states are counted separately, for a fifth of the
+budget, in the place of first states. A weighted transition has variance w^2 Var <= f R^2/12: M and G divided by f fit
+the regressions as they are. Noise does not shrink with the weights, so a transition that is weighed down is drowned
+sooner, and with one-hot features weights cancel altogether: measure before you use it.
 """
 
 import math
@@ -33,7 +45,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from privrl.contracts.learner import AbstractOnlineLearner, Plan
 from privrl.contracts.release import Declared, Release
@@ -41,27 +53,40 @@ from privrl.learners.linear.transition_moments import (
     Spectrum,
     consistent_moments,
     constant_weights,
+    counted_states,
     gram_of_counts,
+    mean_reward,
+    optimistic_mean,
     pair_counts,
+    relative_variance,
     state_counts,
+    weighted_pair_counts,
 )
 from privrl.mdp.features import AbstractFeatures
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.continual.mechanisms import every
 from privrl.statistics.next_states import FeatureTransitions, StartCounts
+from privrl.statistics.regressions import StateVisits, WeightedTransitions
 
+_VISITS = 0.25  # budget of the states against that of weighted moments
 _LONGEST = 2**53  # nobody counts more episodes than this
+
+
+def _number(x: ArrayLike | None) -> Float[Array, ""] | None:
+    return None if x is None else jnp.asarray(x, float)
 
 
 class Seen(eqx.Module):
     """What is remembered between plans, all of it public: the last plan and releases, and the Gram matrices so far.
 
     `num_seen` people are accounted for: those who came after them and acted on `policy` are in the next sums.
+    `counted` are the first states, or with `weights` the states at every step.
     """
 
     policy: TabularPolicy
+    weights: Float[Array, "H S A"] | None
     moments: Float[Array, "H slots d"]
-    starts: Float[Array, " S"]
+    counted: Float[Array, "*H S"]
     gram: Float[Array, "H d d"]
     num_seen: Int[Array, ""]
 
@@ -79,6 +104,8 @@ class LSVIUCB(AbstractOnlineLearner):
         growth: how fast the intervals of the schedule grow.
         exploration: share of each interval that plays the optimistic policy.
         every_episode: plan after every episode, always optimistically, instead of on the schedule.
+        smallest_weight: weigh transitions by their variances, with weights from this one in (0, 1] to 1; an array leaf.
+            Without, every transition counts fully.
     """
 
     features: AbstractFeatures
@@ -90,6 +117,7 @@ class LSVIUCB(AbstractOnlineLearner):
     growth: float = eqx.field(static=True, default=1.3)
     exploration: float = eqx.field(static=True, default=0.1)
     every_episode: bool = eqx.field(static=True, default=False)
+    smallest_weight: Float[Array, ""] | None = eqx.field(converter=_number, default=None)
     one_plan_per_block: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
@@ -98,6 +126,9 @@ class LSVIUCB(AbstractOnlineLearner):
                 f"`growth` is {self.growth} and `exploration` {self.exploration}; use a growth above 1 and a share in "
                 "(0, 1]."
             )
+        f = self.smallest_weight
+        if f is not None and not isinstance(f, jax.core.Tracer) and not (f.ndim > 0 or 0.0 < float(f) <= 1.0):
+            raise ValueError(f"`smallest_weight` is {float(f)}; weights lie in (0, 1]. Leave it out for no weights.")
         if self.rewards is not None and self.arrival_rewards is not None:
             raise ValueError("`rewards` and `arrival_rewards` are both given; say in one way what is known.")
         S = self.features.num_states
@@ -132,22 +163,30 @@ class LSVIUCB(AbstractOnlineLearner):
         return np.append(ends[ends < num_users], num_users)
 
     def declare(self, num_blocks: int) -> tuple[Declared, ...]:
-        moments = FeatureTransitions(self.features, self.horizon, with_rewards=self._estimates_rewards)
-        starts = StartCounts(self.features.num_states)
+        S, H = self.features.num_states, self.horizon
+        if self.smallest_weight is None:
+            moments = FeatureTransitions(self.features, H, with_rewards=self._estimates_rewards)
+            return (
+                Declared("moments", moments, access="running", times=num_blocks, weight=float(H)),
+                Declared("starts", StartCounts(S), access="running", times=num_blocks),
+            )
+        weighted = WeightedTransitions(self.features, H, self._estimates_rewards)
         return (
-            Declared("moments", moments, access="running", times=num_blocks, weight=float(self.horizon)),
-            Declared("starts", starts, access="running", times=num_blocks),
+            Declared("moments", weighted, access="running", times=num_blocks),
+            Declared("visits", StateVisits(S, H), access="running", times=num_blocks, weight=_VISITS),
         )
 
     def init(self) -> Seen:
         H, S, A, d = self.horizon, self.features.num_states, self.features.num_actions, self.features.dim
-        moments = jnp.zeros((H, S + self._estimates_rewards, d))
-        policy = TabularPolicy.uniform(H, S, A)
-        return Seen(policy, moments, jnp.zeros(S), jnp.zeros((H, d, d)), jnp.zeros((), int))
+        moments, policy = jnp.zeros((H, S + self._estimates_rewards, d)), TabularPolicy.uniform(H, S, A)
+        weights, counted = (None, (S,)) if self.smallest_weight is None else (jnp.ones((H, S, A)), (H, S))
+        return Seen(policy, weights, moments, jnp.zeros(counted), jnp.zeros((H, d, d)), jnp.zeros((), int))
 
     def acted_on(self, memory: Seen, published: Seen, others: Int[Array, ""]) -> Seen:
-        changed = (published.policy, memory.num_seen + others)
-        return eqx.tree_at(lambda seen: (seen.policy, seen.num_seen), memory, changed)
+        changed = (published.policy, published.weights, memory.num_seen + others)
+        return eqx.tree_at(
+            lambda seen: (seen.policy, seen.weights, seen.num_seen), memory, changed, is_leaf=lambda x: x is None
+        )
 
     def plan(
         self,
@@ -158,17 +197,24 @@ class LSVIUCB(AbstractOnlineLearner):
     ) -> tuple[Seen, Plan]:
         del ask
         S, phi = self.features.num_states, self.features.table
-        moments, starts = released["moments"], released["starts"]
-        s2 = moments.noise.variance
+        moments, counted = released["moments"], released["starts" if memory.weights is None else "visits"]
+        s2, length = moments.noise.variance, (num_seen - memory.num_seen).astype(float)
         pi, dM = memory.policy.probabilities, (moments.value - memory.moments)[:, :S]
-        length = (num_seen - memory.num_seen).astype(float)
-        block = (dM, starts.value - memory.starts, pi, self.features, self._live, length, s2, starts.noise.variance)
-        n = jnp.where(self._live[None], state_counts(*block), 0.0)
-        gram = memory.gram + gram_of_counts(pair_counts(n, pi, phi, dM.sum(axis=1), S * s2), phi)
+        new = counted.value - memory.counted
+        if memory.weights is None:
+            n = state_counts(dM, new, pi, self.features, self._live, length, s2, counted.noise.variance)
+            n = jnp.where(self._live[None], n, 0.0)
+            pairs = pair_counts(n, pi, phi, dM.sum(axis=1), S * s2)
+        else:
+            n = counted_states(new, self._live, bool(self.terminal), length)
+            pairs = weighted_pair_counts(n, pi, memory.weights, phi, dM.sum(axis=1), S * s2)  # [sahu A1:26]
+        gram = memory.gram + gram_of_counts(pairs, phi)
         M = consistent_moments(moments.value[:, :S], gram, self.features)
-        spectrum = Spectrum.of(gram, self.features, s2)
-        policy = TabularPolicy.greedy(self._values(spectrum, M, moments.value[:, S:], self._optimism(num_seen)))
-        return Seen(policy, moments.value, starts.value, gram, num_seen), Plan(policy)
+        f = jnp.ones(()) if self.smallest_weight is None else self.smallest_weight
+        spectrum = Spectrum.of(gram / f, self.features, s2 / f**2)
+        Q, weights = self._values(spectrum, M / f, moments.value[:, S:] / f, self._optimism(num_seen))
+        policy = TabularPolicy.greedy(Q)
+        return Seen(policy, weights, moments.value, counted.value, gram, num_seen), Plan(policy, weights)
 
     def _optimism(self, num_seen: Int[Array, ""]) -> Float[Array, ""]:
         """The size of the bonus in the coming block: 0 where the schedule plays the greedy policy."""
@@ -184,21 +230,29 @@ class LSVIUCB(AbstractOnlineLearner):
         M: Float[Array, "H S d"],
         reward_moments: Float[Array, "H columns d"],
         bonus: Float[Array, ""],
-    ) -> Float[Array, "H S A"]:
-        """Backward induction: Q of every step."""
+    ) -> tuple[Float[Array, "H S A"], Float[Array, "H S A"] | None]:
+        """Backward induction: Q of every step, and the weights of the coming block."""
         S, A = self.features.num_states, self.features.num_actions
         paid = jnp.zeros(S) if self.arrival_rewards is None else self.arrival_rewards
 
-        def stage(V: Float[Array, " S"], inputs: Any) -> tuple[Array, Array]:
+        def stage(V: Float[Array, " S"], inputs: Any) -> tuple[Array, tuple[Array, Array | None]]:
             known, M_h, R_h, at = inputs
             r = mean_reward(at, R_h[0], bonus) if self._estimates_rewards else known
             Q = r + optimistic_mean(at, M_h, V + paid, bonus)
-            return jnp.where(self._live, Q.max(axis=-1), 0.0), Q
+            return jnp.where(self._live, Q.max(axis=-1), 0.0), (Q, self._weights(at, M_h, V + paid))
 
         known = jnp.zeros((1, S, A)) if self.rewards is None else self.rewards
         known = jnp.broadcast_to(known, (self.horizon, S, A))
-        _, Q = jax.lax.scan(stage, jnp.zeros(S), (known, M, reward_moments, spectrum), reverse=True)
-        return Q
+        _, (Q, weights) = jax.lax.scan(stage, jnp.zeros(S), (known, M, reward_moments, spectrum), reverse=True)
+        return Q, weights
+
+    def _weights(self, at: Spectrum, M: Float[Array, "S d"], V: Float[Array, " S"]) -> Float[Array, "S A"] | None:
+        """The weights of one step in units of R^2/12, from the smallest one to 1."""
+        f = self.smallest_weight
+        if f is None:
+            return None
+        relative = jnp.where(V.max() > V.min(), relative_variance(at, M, V), 1.0)  # [sahu A1:24] the variance alone
+        return f / jnp.clip(relative, f, 1.0)  # [sahu A1:25] in units of the largest variance
 
 
 @lru_cache(maxsize=64)
@@ -218,22 +272,3 @@ def explore_then_exploit(growth: float, exploration: float) -> tuple[Int[np.ndar
                 explores.append(flag)
         i += 1
     return np.array(ends, np.int64), np.array(explores)
-
-
-def optimistic_mean(
-    at: Spectrum, M: Float[Array, "S d"], V: Float[Array, " S"], bonus: Float[Array, ""]
-) -> Float[Array, "S A"]:
-    """The mean of V(s') after every (s, a), plus `bonus` times its uncertainty, at most the largest V."""
-    R, middle = V.max() - V.min(), V.mean()
-    mean, doubt = at.next_mean(M, V)
-    squares, _ = at.next_mean(M, (V - middle) ** 2)
-    spread = 12.0 * (squares - (mean - middle) ** 2) / jnp.where(R > 0, R**2, 1.0)
-    width = jnp.sqrt(jnp.clip(spread, 0.02, 1.0) * at.luck(R) + doubt)
-    return jnp.minimum(mean + bonus * width, V.max())
-
-
-def mean_reward(at: Spectrum, targets: Float[Array, " d"], bonus: Float[Array, ""]) -> Float[Array, "S A"]:
-    """Mean rewards in [0, 1] from the sums of phi (r - 1/2), plus `bonus` times their uncertainty."""
-    centred, doubt = at.regression(targets, jnp.ones(()), jnp.ones(()))
-    width = jnp.sqrt(at.luck(jnp.ones(())) + doubt)
-    return jnp.clip(0.5 + jnp.clip(centred, -0.5, 0.5) + bonus * width, 0.0, 1.0)

@@ -86,6 +86,33 @@ def pair_counts(
     return n[..., None] * jnp.where(total > 0, taken / jnp.where(total > 0, total, 1.0), pi)
 
 
+def weighted_pair_counts(
+    n: Float[Array, "H S"],
+    pi: Float[Array, "H S A"],
+    weights: Float[Array, "H S A"],
+    phi: Float[Array, "S A d"],
+    departures: Float[Array, "H d"],
+    variance: Float[Array, ""],
+) -> Float[Array, "H S A"]:
+    """`pair_counts` times the weights, from weighted departures: w phi in the place of phi."""
+
+    def stage(n: Array, pi: Array, w: Array, left: Array) -> Array:
+        return pair_counts(n[None], pi[None], w[..., None] * phi, left[None], variance)[0]
+
+    return jax.vmap(stage)(n, pi, weights, departures) * weights
+
+
+def counted_states(
+    counts: Float[Array, "H S"], live: Bool[Array, " S"], can_end: bool, length: Float[Array, ""]
+) -> Float[Array, "H S"]:
+    """Counts that are not negative and add up to the length of the block, with whoever has reached a terminal state."""
+    counts, lengths = jnp.where(live, counts, 0.0), jnp.broadcast_to(length, counts.shape[:1])
+    if not can_end:
+        return lowered_to(counts, lengths)
+    ended = length - counts.sum(axis=1, keepdims=True)
+    return jnp.where(live, lowered_to(jnp.concatenate([counts, ended], axis=1), lengths)[:, :-1], 0.0)
+
+
 def gram_of_counts(pairs: Float[Array, "H S A"], phi: Float[Array, "S A d"]) -> Float[Array, "H d d"]:
     """sum n(s, a) phi phi^T; positive semidefinite, since counts are not negative."""
     return jnp.einsum("hsai,saj->hij", pairs[..., None] * phi[None], phi, precision="highest")
@@ -158,3 +185,28 @@ class Spectrum(eqx.Module):
     def luck(self, width: Float[Array, ""]) -> Float[Array, "S A"]:
         """At one step: the variance of an estimate that averages numbers uniform on a range of this `width`."""
         return width**2 / 12.0 * jnp.matmul(self.x**2, 1.0 / (self.g + 1.0 / 12.0), precision="highest")
+
+
+def relative_variance(at: Spectrum, M: Float[Array, "S d"], V: Float[Array, " S"]) -> Float[Array, "S A"]:
+    """The estimated variance of V(s') after every (s, a), in units of that of a number uniform on the range of V."""
+    R, middle = V.max() - V.min(), V.mean()
+    mean, _ = at.next_mean(M, V)
+    squares, _ = at.next_mean(M, (V - middle) ** 2)
+    return 12.0 * (squares - (mean - middle) ** 2) / jnp.where(R > 0, R**2, 1.0)
+
+
+def optimistic_mean(
+    at: Spectrum, M: Float[Array, "S d"], V: Float[Array, " S"], bonus: Float[Array, ""]
+) -> Float[Array, "S A"]:
+    """The mean of V(s') after every (s, a), plus `bonus` times its uncertainty, at most the largest V."""
+    mean, doubt = at.next_mean(M, V)
+    spread = jnp.clip(relative_variance(at, M, V), 0.02, 1.0)
+    width = jnp.sqrt(spread * at.luck(V.max() - V.min()) + doubt)
+    return jnp.minimum(mean + bonus * width, V.max())
+
+
+def mean_reward(at: Spectrum, targets: Float[Array, " d"], bonus: Float[Array, ""]) -> Float[Array, "S A"]:
+    """Mean rewards in [0, 1] from the sums of phi (r - 1/2), plus `bonus` times their uncertainty."""
+    centred, doubt = at.regression(targets, jnp.ones(()), jnp.ones(()))
+    width = jnp.sqrt(at.luck(jnp.ones(())) + doubt)
+    return jnp.clip(0.5 + jnp.clip(centred, -0.5, 0.5) + bonus * width, 0.0, 1.0)
