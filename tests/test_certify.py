@@ -24,7 +24,7 @@ from privrl.envs.lq import LQScalar
 from privrl.envs.registry import make
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.accounting.certificate import cost_of, read_certificate
-from privrl.privacy.trust.privatizers import Published
+from privrl.privacy.trust.published import Published
 from privrl.recipes.registry import recipes
 from privrl.studies.certify import certify
 from privrl.studies.result import Result
@@ -399,7 +399,7 @@ class Stranger(AbstractOfflineLearner):
         lambda: fitted(Stranger(4), privrl.Central(**BUDGET), key=KEY),
         lambda: fitted(
             recipes["dp-apvi"].build(tiny_world()),
-            Published(lambda declared: {d.name: 0.1 for d in declared}, 0.1, "somebody"),
+            Published(lambda declared, budget: {d.name: 0.1 for d in declared}, "somebody", rho=0.1),
             key=KEY,
         ),
     ],

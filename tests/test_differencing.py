@@ -8,12 +8,14 @@ import pytest
 import privrl
 from privrl.audit import differencing
 from privrl.learners.linear.lsvi_ucb import LSVIUCB
-from privrl.learners.linear.lsvi_ucb_plus_plus import LSVIUCBPlusPlus, published_parameters
+from privrl.learners.linear.lsvi_ucb_plus_plus import LSVIUCBPlusPlus
+from privrl.learners.published import lsvi_noise
 from privrl.mdp.features import TableFeatures
 from privrl.mdp.types import TabularMDP
 from privrl.privacy.accounting.gdp import zcdp_rho
 from privrl.privacy.store.store import ReleaseStore
-from privrl.privacy.trust.privatizers import PairingError, Published
+from privrl.privacy.trust.privatizers import PairingError
+from privrl.privacy.trust.published import Published
 from privrl.statistics.regressions import Grams, pack
 
 H, S, A, D, USERS = 2, 3, 4, 5, 400
@@ -36,13 +38,13 @@ def world():
 
 def published(learner, rho):
     continual = "fresh" if learner.grams == "fresh" else "tree"
-    return Published(lambda declared: published_parameters(declared, rho), rho, "sahu", continual=continual)
+    return Published(lsvi_noise, "sahu", rho=rho, continual=continual)
 
 
 LEARNERS = {
     "dp-lsvi-ucb++@paper": lambda env: LSVIUCBPlusPlus.paper(env.features, H, rewards=env.rewards),
-    "dp-lsvi-ucb-luyo@paper": lambda env: LSVIUCBPlusPlus.luyo(env.features, H, rewards=env.rewards, batch=1e-9),
-    "dp-lsvi-ucb-ngo@paper": lambda env: LSVIUCBPlusPlus.ngo(env.features, H, USERS, rewards=env.rewards),
+    "dp-lsvi-ucb-luyo@paper": lambda env: LuyoLSVIUCB(env.features, H, rewards=env.rewards, block=1),
+    "dp-lsvi-ucb-ngo@paper": lambda env: NgoLSVIUCB(env.features, H, rewards=env.rewards, most_switches=USERS),
     "dp-lsvi-ucb": lambda env: LSVIUCB(env.features, H, env.rewards, every_episode=True),
 }
 

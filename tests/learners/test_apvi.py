@@ -13,11 +13,12 @@ from scipy.optimize import linprog
 import privrl
 from privrl.contracts.release import Release
 from privrl.data.episodes import Episodes
-from privrl.learners.tabular.apvi import APVI, published_parameters
+from privrl.learners.published import apvi_noise
+from privrl.learners.tabular.apvi import APVI
 from privrl.mdp.types import TabularMDP, TabularPolicy
 from privrl.privacy.accounting.gdp import gdp_epsilon
 from privrl.privacy.noise.laws import GaussianNoise, LaplaceNoise
-from privrl.privacy.trust.privatizers import Published
+from privrl.privacy.trust.published import Published
 
 S, A, H = 3, 2, 4
 
@@ -213,7 +214,7 @@ def test_the_contract_with_laplace_noise():
 def test_published_noise_is_exactly_what_the_paper_claims(rho):
     env = tiny_world()
     learner = APVI(S, A, H, rewards=env.rewards, calibration="paper")
-    privatizer = Published(lambda _: published_parameters(H, rho), claimed_rho=rho, source="qiao-wang", delta=1e-5)
+    privatizer = Published(apvi_noise, "qiao-wang", rho=rho, delta=1e-5)
     certificate = privrl.fit(tiny_data(env), learner, privatizer, key=jax.random.key(0)).certificate
     assert certificate.epsilon == pytest.approx(gdp_epsilon(math.sqrt(2 * rho), 1e-5))
     assert certificate.epsilon < certificate.claimed["epsilon"]

@@ -16,13 +16,13 @@ from privrl.contracts.release import Release
 from privrl.learners.linear.lsvi_ucb_plus_plus import (
     LSVIUCBPlusPlus,
     inverse_and_log_determinant,
-    published_parameters,
     theory_constants,
 )
+from privrl.learners.published import lsvi_noise
 from privrl.mdp.features import TableFeatures
 from privrl.mdp.types import TabularPolicy, Trajectory
 from privrl.privacy.noise.laws import GaussianNoise, SymmetricNoise
-from privrl.privacy.trust.privatizers import Published
+from privrl.privacy.trust.published import Published
 
 H, S, A, D, K = 3, 3, 2, 4, 14
 
@@ -153,7 +153,7 @@ def test_published_noise_spends_what_it_claims(name):
     build, continual = PUBLISHED[name]
     env, rho = tiny_world(horizon=2), 0.7
     learner = build(env.features, 2, rewards=env.rewards)
-    noise = Published(lambda declared: published_parameters(declared, rho), rho, "sahu", continual=continual)
+    noise = Published(lsvi_noise, "sahu", rho=rho, continual=continual)
     result = privrl.run(env, learner, noise, episodes=9, key=jax.random.key(0))
     assert 0.9 <= result.certificate.rho / rho <= 1.0
     assert result.certificate.claimed["rho"] == rho
@@ -165,7 +165,7 @@ def test_the_noise_of_the_paper_by_hand():
     env, rho, users = tiny_world(), 0.7, 9
     learner = LSVIUCBPlusPlus.paper(env.features, 4, rewards=env.rewards)
     declared = learner.declare(users)
-    ledger = Published(lambda d: published_parameters(d, rho), rho, "sahu").calibrate(declared)
+    ledger = Published(lsvi_noise, "sahu", rho=rho).calibrate(declared)
     rho_0 = rho / (4 * 4 * users)
     scales = {d.name: d.statistic.l2("replace-one") / ledger.parameter(d.name) for d in declared}
     assert scales["regressions"] == pytest.approx(math.sqrt(2 / rho_0))

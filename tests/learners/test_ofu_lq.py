@@ -12,10 +12,10 @@ from learners.reference_ofu_lq import confidence_set, gains, moments, square_roo
 import privrl
 from privrl.contracts.release import Release
 from privrl.envs.lq import LQ2D, LQ4D, Glucose, LQScalar
-from privrl.learners.control.ofu_lq import OFULQ, Sums, published_parameters
+from privrl.learners.control.ofu_lq import OFULQ, Sums
 from privrl.learners.control.optimism import ConfidenceSet, most_optimistic
+from privrl.learners.published import ofu_lq_noise
 from privrl.mdp.lq import LQTrajectory
-from privrl.privacy.accounting.gdp import zcdp_rho
 from privrl.privacy.continual.mechanisms import SquareRoot
 from privrl.privacy.noise.laws import SymmetricNoise
 from privrl.statistics.lq_moments import joint_weight
@@ -27,13 +27,7 @@ SETTINGS = {"radius": 0.3, "ridge": 0.2, "noise_ridge": 1.3, "failure": 0.1}
 
 
 def as_published(epsilon, delta):
-    return privrl.privacy.Published(
-        lambda declared: published_parameters(declared, epsilon, delta),
-        zcdp_rho(epsilon, delta),
-        "chowdhury-zhou-shroff",
-        delta=delta,
-        continual="tree",
-    )
+    return privrl.privacy.Published(ofu_lq_noise, "chowdhury-zhou-shroff", epsilon, delta, continual="tree")
 
 
 def nothing_to_ask(name, index, question):

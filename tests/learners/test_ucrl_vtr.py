@@ -1,6 +1,5 @@
 """UCRLVTR against a plain rendering, person by person; its noise against the paper's; and what it learns."""
 
-import functools
 import math
 
 import equinox as eqx
@@ -17,19 +16,20 @@ import privrl
 from privrl.contracts.learner import Plan
 from privrl.contracts.release import Release
 from privrl.learners.linear.ucrl_vtr import UCRLVTR, printed_scale
+from privrl.learners.published import ucrl_vtr_noise
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.accounting.gdp import gdp_epsilon, gdp_mu
 from privrl.privacy.noise.laws import GaussianNoise
 from privrl.privacy.trust.local_channels import AbstractLocalChannel
 from privrl.privacy.trust.privatizers import PairingError
-from privrl.privacy.trust.published_local import PublishedLocal
+from privrl.privacy.trust.published import Published
 
 H, S, A = 4, 3, 2
 
 
 def published(epsilon, delta):
     """The noise of the paper."""
-    return PublishedLocal(functools.partial(printed_scale, epsilon=epsilon, delta=delta), epsilon, delta, "liao-he-gu")
+    return Published(ucrl_vtr_noise, "liao-he-gu", epsilon, delta, trust="local")
 
 
 def embedded():
@@ -187,8 +187,8 @@ def test_the_certificate_of_the_published_noise_shows_both_epsilons():
     np.testing.assert_allclose(gdp_epsilon(law["sensitivity"] / law["scale"], 1e-5), certificate.epsilon, rtol=1e-6)
     assert 0 < certificate.epsilon < 0.5 and certificate.mu < gdp_mu(2.0, 1e-5) / 4
     assert math.isclose(certificate.recomputed(), certificate.epsilon, rel_tol=1e-12)
-    wrong = PublishedLocal(lambda declared: {"other": 1.0}, 1.0, 1e-5, "nobody")
-    with pytest.raises(PairingError, match="no scale for `transitions`"):
+    wrong = Published(lambda declared, budget: {"other": 1.0}, "nobody", 1.0, 1e-5, trust="local")
+    with pytest.raises(PairingError, match="no scale for .*transitions"):
         privrl.run(env, privrl.UCBVI(env.rewards, H), wrong, episodes=5, key=jax.random.key(0))
 
 

@@ -11,11 +11,12 @@ from contract import check_offline, tiny_world
 import privrl
 from privrl.data.episodes import Episodes
 from privrl.data.part import Part
-from privrl.learners.linear.vapvi import VAPVI, published_parameters
+from privrl.learners.linear.vapvi import VAPVI
+from privrl.learners.published import vapvi_noise
 from privrl.mdp.features import TableFeatures
 from privrl.mdp.types import TabularMDP
 from privrl.privacy.accounting.certificate import Certificate
-from privrl.privacy.trust.privatizers import Published
+from privrl.privacy.trust.published import Published
 from privrl.statistics.counts import VisitCounts
 
 H, S, A = 6, 3, 2
@@ -270,7 +271,7 @@ def test_marks_must_be_one_for_each_unit(data):
 
 def test_the_published_noise_is_the_papers_and_costs_more_than_claimed(data):
     rho, rho0 = 1.0, 1.0 / (5 * H)
-    privatizer = Published(lambda declared: published_parameters(H, rho), rho, "qiao-wang", delta=1e-5)
+    privatizer = Published(vapvi_noise, "qiao-wang", rho=rho, delta=1e-5)
     certificate = privrl.fit(data, VAPVI(rotated(), H, calibration="paper"), privatizer, key=KEY).certificate
     scales = {r["name"]: {law["scale"] for law in r["laws"]} for r in certificate.releases}
     papers = {

@@ -12,7 +12,8 @@ from privrl.privacy.accounting.budget import BudgetError
 from privrl.privacy.accounting.composition import epsilon_of
 from privrl.privacy.accounting.gdp import gdp_mu, zcdp_epsilon
 from privrl.privacy.continual.mechanisms import SquareRoot
-from privrl.privacy.trust.privatizers import Central, Local, NonPrivate, PairingError, Published
+from privrl.privacy.trust.privatizers import Central, Local, NonPrivate, PairingError
+from privrl.privacy.trust.published import Published
 
 
 class Number(AbstractStatistic):
@@ -103,7 +104,7 @@ def test_gaussian_is_never_pure():
 
 
 def test_published_noise_shows_claim_and_truth():
-    paper = Published(lambda declared: {"sum": 0.5}, claimed_rho=0.5, source="a paper")
+    paper = Published(lambda declared, budget: {"sum": budget.rho}, "a paper", rho=0.5)
     book = paper.calibrate([ROUNDS])
     assert sum(e.parameter**2 * e.times for e in book.events()) == pytest.approx(8 * 0.25)
     assert paper.claimed["epsilon"] == pytest.approx(zcdp_epsilon(0.5, 1e-6))

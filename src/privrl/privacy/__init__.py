@@ -12,8 +12,8 @@ from privrl.privacy.identity import canonical_id
 from privrl.privacy.noise.mechanisms import clip_by_norm
 from privrl.privacy.noise.sources import record_draws
 from privrl.privacy.store.errors import BurntError, StoreError, StudyMismatchError
-from privrl.privacy.trust.privatizers import PairingError, Published
-from privrl.privacy.trust.published_local import PublishedLocal
+from privrl.privacy.trust.privatizers import PairingError
+from privrl.privacy.trust.published import Published
 
 __all__ = [
     "Budget",
@@ -22,7 +22,6 @@ __all__ = [
     "OverspentError",
     "PairingError",
     "Published",
-    "PublishedLocal",
     "ReleasedFunction",
     "SignatureError",
     "StoreError",

@@ -125,7 +125,8 @@ ONLINE = (
         "local",
         "UCRL-VTR with the printed local noise; does not learn",
         _ucrl_vtr_paper,
-        printed_scale=ucrl_vtr_noise,
+        published=ucrl_vtr_noise,
+        claims_epsilon=True,
         source="liao-he-gu",
     ),
 )

@@ -5,8 +5,7 @@ noise and constants where these are private at all. The constants were chosen on
 data, and no certificate depends on them.
 """
 
-import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -20,8 +19,8 @@ from privrl.envs.lq import LQEnv
 from privrl.mdp.features import AbstractFeatures, OneHotFeatures
 from privrl.privacy.accounting.budget import Budget
 from privrl.privacy.accounting.gdp import zcdp_rho
-from privrl.privacy.trust.privatizers import AbstractPrivatizer, Central, Local, NonPrivate, Published
-from privrl.privacy.trust.published_local import PublishedLocal
+from privrl.privacy.trust.privatizers import AbstractPrivatizer, Central, Local, NonPrivate
+from privrl.privacy.trust.published import Published, PublishedNoise
 from privrl.privacy.trust.shuffled import Shuffled
 
 Trust = Literal["none", "central", "shuffle", "local"]
@@ -99,9 +98,8 @@ class Recipe:
     """A named triple; `learner` builds the learner for a `Problem`, for an `LQTask` in the family "control", or for a
     `KnownWorld` in the family "functional".
 
-    `published`, from the declarations and the claimed rho (epsilon and delta for a paper that `claims_epsilon`), is the
-    noise of the paper `source` where a recipe has it, and
-    `continual` how that paper releases running sums; `printed_scale` is the noise of a paper on local messages.
+    `published` is the noise of the paper `source` where a recipe has it, which claims rho (epsilon and delta if it
+    `claims_epsilon`), and `continual` how that paper releases running sums.
     A `pure` recipe spends epsilon alone, which is within every (epsilon, delta): a delta is welcome and not needed.
     `episodes` is how many people are simulated unless it is said otherwise.
     """
@@ -112,9 +110,8 @@ class Recipe:
     summary: str
     learner: Callable[[Any], AbstractLearner]
     pure: bool = False
-    published: Callable[..., Mapping[str, float]] | None = None
+    published: PublishedNoise | None = None
     claims_epsilon: bool = False
-    printed_scale: Callable[..., Mapping[str, float]] | None = None
     source: str = ""
     continual: Literal["fresh", "tree"] = "fresh"
     episodes: int | None = None
@@ -144,51 +141,26 @@ class Recipe:
                     "private recipe: `privrl list recipes` shows who is trusted in each."
                 )
             return NonPrivate(adjacency)
+        if self.trust == "local" and adjacency != "replace-one":
+            raise ValueError("Local privacy compares any two records of one person: `adjacency` is always replace-one.")
         if self.published is not None:
-            return self._as_published(epsilon, delta, rho, adjacency)
+            return self._as_published(self.published, Budget.of(epsilon=epsilon, delta=delta, rho=rho), adjacency)
         if self.trust == "shuffle":
             return Shuffled(epsilon, delta, rho)
         if self.trust == "central":
             mechanism = "laplace" if epsilon is not None and not delta and rho is None else "gaussian"
             return Central(epsilon, delta, rho, mechanism=mechanism, adjacency=adjacency)  # type: ignore[arg-type]
-        if adjacency != "replace-one":
-            raise ValueError("Local privacy compares any two records of one person: `adjacency` is always replace-one.")
-        if self.printed_scale is not None:
-            budget = Budget.of(epsilon=epsilon, delta=delta, rho=rho)
-            if budget.kind != "approximate" or epsilon is None or delta is None:
-                raise ValueError(f"`{self.name}` is published for epsilon and delta; give `--epsilon` with `--delta`.")
-            printed = functools.partial(self.printed_scale, epsilon=epsilon, delta=delta)
-            return PublishedLocal(printed, epsilon, delta, self.source)
         return Local(epsilon, None if self.pure and epsilon is not None else delta, rho)
 
-    def _as_published(
-        self, epsilon: float | None, delta: float | None, rho: float | None, adjacency: Adjacency
-    ) -> Published:
-        """The paper's noise for the rho that the paper would spend on this budget."""
-        budget = Budget.of(epsilon=epsilon, delta=delta, rho=rho)
-        if budget.kind == "pure" or adjacency != "replace-one":
+    def _as_published(self, noise: PublishedNoise, budget: Budget, adjacency: Adjacency) -> Published:
+        """The paper's noise for this budget; a paper that claims rho would spend `zcdp_rho` on epsilon and delta."""
+        if budget.kind == "pure" or adjacency != "replace-one" or (self.claims_epsilon and budget.epsilon is None):
+            claim, give = ("epsilon and delta", "") if self.claims_epsilon else ("rho", "`--rho`, or ")
             raise ValueError(
-                f"`{self.name}` is published for replace-one and rho; give `--rho`, or `--epsilon` with `--delta`."
+                f"`{self.name}` is published for replace-one with {claim}; give {give}`--epsilon` with `--delta`."
             )
-        claimed = budget.rho if budget.epsilon is None else zcdp_rho(budget.epsilon, budget.delta)
-        assert claimed is not None and self.published is not None
-        noise = self.published
-        if self.claims_epsilon:
-            if budget.epsilon is None:
-                raise ValueError(f"`{self.name}` is published for epsilon and delta; give `--epsilon` with `--delta`.")
-            asked = budget.epsilon
-            return Published(
-                functools.partial(noise, epsilon=asked, delta=budget.delta),
-                claimed,
-                self.source,
-                delta=budget.delta,
-                continual=self.continual,
-                claimed_epsilon=asked,
-            )
-        return Published(
-            functools.partial(noise, rho=claimed),
-            claimed,
-            self.source,
-            delta=budget.delta,
-            continual=self.continual,
-        )
+        assert self.trust == "central" or self.trust == "local"
+        epsilon, rho = budget.epsilon, budget.rho
+        if epsilon is not None and not self.claims_epsilon:
+            rho, epsilon = zcdp_rho(epsilon, budget.delta), None
+        return Published(noise, self.source, epsilon, budget.delta, rho, self.trust, self.continual)

@@ -206,7 +206,7 @@ class UCRLVTR(AbstractOnlineLearner):
 
 
 def printed_scale(declared: Sequence[Declared], epsilon: float, delta: float) -> dict[str, float]:
-    """sigma = 4 H R^2 sqrt(2 ln(2.5 H/delta))/epsilon on every entry of a message, for `PublishedLocal(...)`.
+    """sigma = 4 H R^2 sqrt(2 ln(2.5 H/delta))/epsilon on every entry of a message, for `Published(..., trust="local")`.
 
     R is the largest return: H in the box, 1 in the paper's experiments, whose rewards are divided by H. The paper gets
     it from 2H Gaussian releases of sensitivity 2 R^2, with epsilon/(2H) and delta/(2H) each, for ||phi_V|| <= R.

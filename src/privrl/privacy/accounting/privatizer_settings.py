@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
-from privrl.privacy.trust.privatizers import AbstractPrivatizer, Central, Local, NonPrivate, Published
-from privrl.privacy.trust.published_local import PublishedLocal
+from privrl.privacy.trust.privatizers import AbstractPrivatizer, Central, Local, NonPrivate
+from privrl.privacy.trust.published import Published
 from privrl.privacy.trust.shuffled import Shuffled
 
 _OWN: dict[str, type[Any]] = {
-    f"privrl.{cls.__name__}": cls for cls in (NonPrivate, Central, Local, Shuffled, Published, PublishedLocal)
+    f"privrl.{cls.__name__}": cls for cls in (NonPrivate, Central, Local, Shuffled, Published)
 }
 
 

@@ -6,7 +6,7 @@ declarations into a ledger, and opens one channel per streamed declaration (see 
 
 import abc
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import Any, ClassVar, Literal
@@ -20,7 +20,6 @@ from privrl.privacy.accounting.certificate import Certificate, Notion
 from privrl.privacy.accounting.composition import calibrate
 from privrl.privacy.accounting.events import Event, Request
 from privrl.privacy.accounting.events import Mechanism as AnyMechanism
-from privrl.privacy.accounting.gdp import zcdp_epsilon
 from privrl.privacy.accounting.ledger import Ledger
 from privrl.privacy.continual.mechanisms import AbstractContinual, BinaryTree, Fresh, Honaker, SquareRoot
 from privrl.privacy.noise.subset import SubsetSelection, best_size
@@ -50,8 +49,12 @@ class PairingError(ValueError):
 class AbstractPrivatizer(abc.ABC):
     """Turns declarations into a ledger, and the ledger into channels from people to the learner."""
 
-    notion: ClassVar[Notion]
     adjacency: Adjacency
+
+    @property
+    @abc.abstractmethod
+    def notion(self) -> Notion:
+        """Whom the guarantee is against."""
 
     @property
     @abc.abstractmethod
@@ -132,10 +135,10 @@ class NonPrivate(AbstractPrivatizer):
         del learner, declared
 
     def calibrate(self, declared: Sequence[Declared]) -> Ledger:
-        return Ledger(declared, [_event(d, "none", math.inf) for d in declared], self.adjacency)
+        return Ledger(declared, [event_of(d, "none", math.inf) for d in declared], self.adjacency)
 
     def channel(self, declared: Declared, ledger: Ledger) -> AbstractChannel:
-        return _curator_channel(declared, ledger, "gaussian", "fresh")
+        return curator_channel(declared, ledger, "gaussian", "fresh")
 
 
 @dataclass(frozen=True)
@@ -182,9 +185,9 @@ class Central(AbstractBudgeted):
     notion: ClassVar[Notion] = "central"
 
     def __post_init__(self) -> None:
-        _one_of("mechanism", self.mechanism, ("gaussian", "laplace"))
-        _one_of("continual", self.continual, tuple(_CONTINUAL))
-        _one_of("adjacency", self.adjacency, ("replace-one", "add-remove"))
+        one_of("mechanism", self.mechanism, ("gaussian", "laplace"))
+        one_of("continual", self.continual, tuple(_CONTINUAL))
+        one_of("adjacency", self.adjacency, ("replace-one", "add-remove"))
         if self.budget is not None and self.budget.kind == "pure" and self.mechanism != "laplace":
             raise BudgetError(
                 f"`epsilon`={self.epsilon} alone asks for pure privacy, which Gaussian noise never gives. Give a "
@@ -205,63 +208,12 @@ class Central(AbstractBudgeted):
 
     def calibrate(self, declared: Sequence[Declared]) -> Ledger:
         if self.budget is None:
-            return Ledger(declared, [_event(d, self.mechanism, math.inf) for d in declared], self.adjacency)
+            return Ledger(declared, [event_of(d, self.mechanism, math.inf) for d in declared], self.adjacency)
         requests = [Request(d.name, self.mechanism, d.weight, d.touches, d.group, d.sampling) for d in declared]
         return Ledger(declared, calibrate(requests, self.budget, adjacency=self.adjacency), self.adjacency)
 
     def channel(self, declared: Declared, ledger: Ledger) -> AbstractChannel:
-        return _curator_channel(declared, ledger, self.mechanism, self.continual)
-
-
-@dataclass(frozen=True)
-class Published(AbstractPrivatizer):
-    """A curator with the noise of a paper, whatever it is worth: the certificate shows claimed and exact epsilon.
-
-    Arguments:
-        parameters: what the noise is worth: from the declarations, per name the mu of one release (true sensitivity
-            over the paper's noise scale).
-        claimed_rho: the zero-concentrated privacy that the paper claims for all of them.
-        delta: where both epsilons are stated.
-        source: which paper.
-        claimed_epsilon: what the paper claims at `delta`, where that is not the usual conversion of `claimed_rho`.
-    """
-
-    parameters: Callable[[Sequence[Declared]], Mapping[str, float]]
-    claimed_rho: float
-    source: str
-    delta: float = 1e-6
-    continual: Continual = "fresh"
-    adjacency: Adjacency = "replace-one"
-    claimed_epsilon: float | None = None
-    notion: ClassVar[Notion] = "central"
-
-    @property
-    def reported_delta(self) -> float:
-        return self.delta
-
-    @property
-    def mechanism_of_rounds(self) -> Mechanism:
-        return "gaussian"
-
-    @property
-    def claimed(self) -> Mapping[str, Any]:
-        if self.claimed_epsilon is not None:
-            return {"epsilon": self.claimed_epsilon, "delta": self.delta, "source": self.source}
-        epsilon = zcdp_epsilon(self.claimed_rho, self.delta)
-        return {"epsilon": epsilon, "delta": self.delta, "rho": self.claimed_rho, "source": self.source}
-
-    def check(self, learner: str, declared: Sequence[Declared]) -> None:
-        known = self.parameters(declared)
-        missing = [d.name for d in declared if d.name not in known]
-        if missing:
-            raise PairingError(f"The published noise of {self.source} has no scale for {missing} of `{learner}`.")
-
-    def calibrate(self, declared: Sequence[Declared]) -> Ledger:
-        mu = self.parameters(declared)
-        return Ledger(declared, [_event(d, "gaussian", mu[d.name]) for d in declared], self.adjacency)
-
-    def channel(self, declared: Declared, ledger: Ledger) -> AbstractChannel:
-        return _curator_channel(declared, ledger, "gaussian", self.continual)
+        return curator_channel(declared, ledger, self.mechanism, self.continual)
 
 
 @dataclass(frozen=True)
@@ -305,7 +257,7 @@ class Local(AbstractBudgeted):
     def calibrate(self, declared: Sequence[Declared]) -> Ledger:
         mechanism: Literal["pure", "gaussian"] = "pure" if self._by_symbol else "gaussian"
         if self.budget is None:
-            events = tuple(_event(d, mechanism, math.inf) for d in declared)
+            events = tuple(event_of(d, mechanism, math.inf) for d in declared)
         else:
             requests = [Request(d.name, mechanism, d.weight, d.touches, d.group, d.sampling) for d in declared]
             events = calibrate(requests, self.budget, adjacency=self.adjacency)
@@ -314,14 +266,11 @@ class Local(AbstractBudgeted):
         return Ledger(declared, events, self.adjacency)
 
     def channel(self, declared: Declared, ledger: Ledger) -> AbstractLocalChannel:
-        running = declared.access == "running"
-        parameter = ledger.parameter(declared.name)
-        statistic = _streamed(declared)
-        if self._by_symbol:
-            assert isinstance(statistic, AbstractCategorical)
-            return SymbolChannel(statistic, SubsetSelection(statistic.num_symbols, parameter), running)
-        sensitivity = sensitivity_of(statistic, "gaussian", self.adjacency)
-        return VectorChannel(statistic, jnp.asarray(sensitivity), jnp.asarray(sensitivity / parameter), running)
+        if not self._by_symbol:
+            return vector_channel(declared, ledger)
+        statistic, parameter = streamed_statistic(declared), ledger.parameter(declared.name)
+        assert isinstance(statistic, AbstractCategorical)
+        return SymbolChannel(statistic, SubsetSelection(statistic.num_symbols, parameter), declared.access == "running")
 
 
 def _answered(declared: Declared, event: Event) -> Event:
@@ -336,7 +285,7 @@ def _answered(declared: Declared, event: Event) -> Event:
     return replace(event, mechanism="randomised-response", symbols=symbols)
 
 
-def _streamed(declared: Declared) -> AbstractStatistic:
+def streamed_statistic(declared: Declared) -> AbstractStatistic:
     """The statistic of a channel. Everybody goes through a channel, so nothing may be certified for a part of them."""
     if declared.statistic is None:
         raise PairingError(
@@ -351,9 +300,9 @@ def _streamed(declared: Declared) -> AbstractStatistic:
     return declared.statistic
 
 
-def _curator_channel(declared: Declared, ledger: Ledger, mechanism: Mechanism, continual: Continual) -> AbstractChannel:
+def curator_channel(declared: Declared, ledger: Ledger, mechanism: Mechanism, continual: Continual) -> AbstractChannel:
     """The channel of a trusted curator; a streamed statistic's scale is fixed here, once."""
-    statistic = _streamed(declared)
+    statistic = streamed_statistic(declared)
     sensitivity = sensitivity_of(statistic, mechanism, ledger.adjacency)
     parameter = ledger.parameter(declared.name)
     if declared.access == "running":
@@ -364,7 +313,16 @@ def _curator_channel(declared: Declared, ledger: Ledger, mechanism: Mechanism, c
     return kind(statistic, jnp.asarray(sensitivity), jnp.asarray(sensitivity / parameter), mechanism)
 
 
-def _event(declared: Declared, mechanism: AnyMechanism, parameter: float) -> Event:
+def vector_channel(declared: Declared, ledger: Ledger) -> VectorChannel:
+    """The channel of people who each add Gaussian noise to their own message."""
+    statistic = streamed_statistic(declared)
+    sensitivity = sensitivity_of(statistic, "gaussian", ledger.adjacency)
+    scale = sensitivity / ledger.parameter(declared.name)
+    return VectorChannel(statistic, jnp.asarray(sensitivity), jnp.asarray(scale), declared.access == "running")
+
+
+def event_of(declared: Declared, mechanism: AnyMechanism, parameter: float) -> Event:
+    """What the releases of a declaration cost at a parameter of their mechanism."""
     sampling = declared.sampling if mechanism == "gaussian" else 1.0
     return Event(declared.name, mechanism, parameter, declared.touches, declared.group, sampling)
 
@@ -374,6 +332,7 @@ def _symbols(declared: Declared) -> int:
     return declared.statistic.num_symbols
 
 
-def _one_of(name: str, value: str, allowed: Sequence[str]) -> None:
+def one_of(name: str, value: str, allowed: Sequence[str]) -> None:
+    """Refuses a setting that is not one of a few words."""
     if value not in allowed:
         raise ValueError(f"`{name}` is {value!r}; it must be one of {', '.join(map(repr, allowed))}.")

@@ -1,0 +1,103 @@
+"""The noise of a paper, whatever it is worth."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from privrl.contracts.release import Declared
+from privrl.contracts.statistic import Adjacency
+from privrl.privacy.accounting.budget import Budget, BudgetError
+from privrl.privacy.accounting.certificate import Notion
+from privrl.privacy.accounting.gdp import zcdp_epsilon
+from privrl.privacy.accounting.ledger import Ledger
+from privrl.privacy.trust.channels import AbstractChannel, Mechanism
+from privrl.privacy.trust.privatizers import (
+    AbstractPrivatizer,
+    Continual,
+    PairingError,
+    curator_channel,
+    event_of,
+    one_of,
+    vector_channel,
+)
+
+PublishedNoise = Callable[[Sequence[Declared], Budget], Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class Published(AbstractPrivatizer):
+    """The noise of a paper, at a curator or on each person's message; the certificate shows claimed and exact epsilon.
+
+    Arguments:
+        noise: what the noise is worth: from the declarations and the claimed budget, per name the mu of one release,
+            that is the true sensitivity (replace-one) over the paper's noise scale.
+        source: which paper.
+        epsilon, delta, rho: what the paper claims for all of it: epsilon and delta, or rho (the claimed epsilon is
+            then its simple conversion at `delta`).
+        trust: `"central"`, or `"local"` where each person adds the noise to the one message that they send.
+        continual: how a curator releases running sums.
+
+    **Formal guarantee.** A release with sensitivity D and Gaussian noise of scale s is exactly (D/s)-GDP. That is what
+    is certified, whether it is more or less than the claim.
+    """
+
+    noise: PublishedNoise
+    source: str
+    epsilon: float | None = None
+    delta: float | None = None
+    rho: float | None = None
+    trust: Literal["central", "local"] = "central"
+    continual: Continual = "fresh"
+    adjacency: Adjacency = field(default="replace-one", init=False)
+
+    def __post_init__(self) -> None:
+        one_of("trust", self.trust, ("central", "local"))
+        if self.budget.kind == "pure":
+            raise BudgetError(f"`epsilon`={self.epsilon} alone is pure, which Gaussian noise never is. Add `delta`.")
+
+    @property
+    def notion(self) -> Notion:
+        return self.trust
+
+    @property
+    def budget(self) -> Budget:
+        """What the paper claims."""
+        return Budget.of(epsilon=self.epsilon, delta=self.delta, rho=self.rho)
+
+    @property
+    def reported_delta(self) -> float:
+        return self.budget.delta
+
+    @property
+    def mechanism_of_rounds(self) -> Mechanism:
+        if self.trust == "local":
+            raise PairingError("`Published(trust='local')` has no curator to answer queries; use `Central(...)`.")
+        return "gaussian"
+
+    @property
+    def claimed(self) -> Mapping[str, Any]:
+        delta = self.budget.delta
+        if self.rho is None:
+            return {"epsilon": self.epsilon, "delta": delta, "source": self.source}
+        return {"epsilon": zcdp_epsilon(self.rho, delta), "delta": delta, "rho": self.rho, "source": self.source}
+
+    def check(self, learner: str, declared: Sequence[Declared]) -> None:
+        for d in declared:
+            if self.trust == "local" and (d.access == "rounds" or d.statistic is None):
+                raise PairingError(
+                    f"`{learner}` queries `{d.name}` after people have left, and local noise keeps no raw data. "
+                    "Use a learner that sends one message per person."
+                )
+        known = self.noise(declared, self.budget)
+        missing = [d.name for d in declared if d.name not in known]
+        if missing:
+            raise PairingError(f"The published noise of {self.source} has no scale for {missing} of `{learner}`.")
+
+    def calibrate(self, declared: Sequence[Declared]) -> Ledger:
+        mu = self.noise(declared, self.budget)
+        return Ledger(declared, [event_of(d, "gaussian", mu[d.name]) for d in declared], self.adjacency)
+
+    def channel(self, declared: Declared, ledger: Ledger) -> AbstractChannel:
+        if self.trust == "local":
+            return vector_channel(declared, ledger)
+        return curator_channel(declared, ledger, "gaussian", self.continual)
