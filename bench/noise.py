@@ -7,7 +7,7 @@ from scipy import stats
 
 from bench.timing import Row, seconds
 from privrl.privacy.noise.discrete import discrete_gaussian, discrete_laplace
-from privrl.privacy.noise.words import Stream
+from privrl.privacy.noise.words import Words
 
 S = 2**33
 
@@ -18,7 +18,7 @@ def against_philox() -> Row:
     return (
         "1,000,000 Gaussians: NumPy Philox floats / exact integers",
         seconds(lambda: simulated.standard_normal(10**6)),
-        seconds(lambda: discrete_gaussian(Stream(), S, (10**6,))),
+        seconds(lambda: discrete_gaussian(Words(), S, (10**6,))),
     )
 
 
@@ -28,7 +28,7 @@ def against_laplace() -> Row:
     return (
         "1,000,000 Laplace: NumPy Philox floats / exact integers",
         seconds(lambda: simulated.laplace(size=10**6)),
-        seconds(lambda: discrete_laplace(Stream(), S, (10**6,))),
+        seconds(lambda: discrete_laplace(Words(), S, (10**6,))),
     )
 
 
@@ -42,7 +42,7 @@ def against_opendp() -> Row:
     return (
         "10,000 integer Gaussians: OpenDP / exact integers",
         seconds(lambda: release(zeros), 2),
-        seconds(lambda: discrete_gaussian(Stream(), S, (10_000,))),
+        seconds(lambda: discrete_gaussian(Words(), S, (10_000,))),
     )
 
 
@@ -51,7 +51,7 @@ def timing(calls: int = 20_000, size: int = 4) -> float:
 
     The sampler's number of candidates is independent of its values; a scalar rejection sampler stands at about 0.2.
     """
-    stream = Stream()
+    stream = Words()
     took, largest = np.empty(calls), np.empty(calls)
     for i in range(calls):
         started = time.perf_counter_ns()

@@ -83,15 +83,15 @@ NOISE = (
     Mutation(
         "discrete Gaussian noise halved",
         "privacy/noise/discrete.py",
-        'return _draw(stream, _GAUSSIAN, _checked("s", s), shape)',
-        'return _draw(stream, _GAUSSIAN, _checked("s", s), shape) // 2',
+        'return _draw(words, _GAUSSIAN, _checked("s", s), shape)',
+        'return _draw(words, _GAUSSIAN, _checked("s", s), shape) // 2',
         "privacy/test_discrete.py",
     ),
     Mutation(
         "discrete Laplace noise halved",
         "privacy/noise/discrete.py",
-        'return _draw(stream, _LAPLACE, _checked("t", t), shape)',
-        'return _draw(stream, _LAPLACE, _checked("t", t), shape) // 2',
+        'return _draw(words, _LAPLACE, _checked("t", t), shape)',
+        'return _draw(words, _LAPLACE, _checked("t", t), shape) // 2',
         "privacy/test_discrete.py",
     ),
     Mutation(
@@ -271,8 +271,8 @@ KEYS = (
     Mutation(
         "streams that repeat",
         "privacy/noise/sources.py",
-        "return Stream()",
-        "return Stream(bytes(32))",
+        "return Words()",
+        "return Words(bytes(32))",
         "privacy/test_sources.py",
     ),
 )
@@ -419,8 +419,8 @@ SETTINGS = (
     Mutation(
         "one draw for all entries",
         "privacy/noise/grid.py",
-        "total + discrete_gaussian(stream, self.noise, total.shape)",
-        "total + discrete_gaussian(stream, self.noise, ())",
+        "total + discrete_gaussian(words, self.noise, total.shape)",
+        "total + discrete_gaussian(words, self.noise, ())",
         "audit/test_protocol.py -k no_recipe",
     ),
     Mutation(

@@ -12,7 +12,7 @@ from privrl.contracts.release import Declared
 from privrl.contracts.statistic import AbstractCategorical
 from privrl.privacy.accounting.composition import epsilon_of
 from privrl.privacy.noise.subset import SubsetSelection
-from privrl.privacy.noise.words import Stream
+from privrl.privacy.noise.words import Words
 from privrl.privacy.trust.privatizers import Central, Local, NonPrivate
 
 N = 20_000
@@ -140,7 +140,7 @@ def test_a_symbol_out_of_range_does_not_give_itself_away(symbol):
     truthful, lying = jnp.array([0.99, 0.1, 0.2, 0.3]), jnp.array([0.0, 0.99, 0.2, 0.3])
     for white in (truthful, lying):
         assert int(made.report(jnp.asarray(symbol), None, jnp.asarray(0), white).sum()) == 1
-    sent = made.reports().randomised(made.reports().truth(jnp.asarray(symbol), None, 0), Stream())
+    sent = made.reports().randomised(made.reports().truth(jnp.asarray(symbol), None, 0), Words())
     assert sent.shape == (1,) and 0 <= sent[0] < 3
 
 

@@ -17,7 +17,7 @@ from scipy import integrate, stats
 
 from privrl.privacy.noise import discrete as _discrete
 from privrl.privacy.noise.discrete import discrete_gaussian, discrete_laplace, lie_threshold, select
-from privrl.privacy.noise.words import Stream, quotient
+from privrl.privacy.noise.words import Words, quotient
 
 KEY = bytes(range(32))
 SAMPLERS = [discrete_gaussian, discrete_laplace]
@@ -25,29 +25,29 @@ LAWS = {discrete_gaussian: _discrete._GAUSSIAN, discrete_laplace: _discrete._LAP
 PHI = {discrete_gaussian: lambda x: x * x / 2, discrete_laplace: abs}
 
 
-class Scripted(Stream):
+class Scripted(Words):
     """A stream that says what it is told."""
 
     def __init__(self, *words: int) -> None:
         super().__init__()
         self.script = list(words)
 
-    def words(self, count: int) -> np.ndarray:
+    def take(self, count: int) -> np.ndarray:
         said, self.script = self.script[:count], self.script[count:]
         assert len(said) == count, "more words were asked for than there are"
         return np.array(said, np.uint64)
 
 
-class Counting(Stream):
+class Counting(Words):
     """A stream that notes how many words it was asked for, each time."""
 
     def __init__(self, key: bytes | None = None) -> None:
         super().__init__(key)
         self.asked: list[int] = []
 
-    def words(self, count: int) -> np.ndarray:
+    def take(self, count: int) -> np.ndarray:
         self.asked.append(count)
-        return super().words(count)
+        return super().take(count)
 
 
 def atoms(sampler: Callable, scale: int, edge: int) -> np.ndarray:
@@ -81,7 +81,7 @@ def exp_bounds(e: Fraction, digits: int) -> tuple[Fraction, Fraction]:
 @pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.parametrize(("scale", "edge"), [(1, 4), (2, 8), (5, 20)])
 def test_atoms(sampler: Callable, scale: int, edge: int) -> None:
-    drawn = sampler(Stream(KEY), scale, (1000, 1000))
+    drawn = sampler(Words(KEY), scale, (1000, 1000))
     assert drawn.dtype == np.int64 and drawn.shape == (1000, 1000)
     assert pvalue(sampler, scale, drawn, edge) > 1e-6
     wrong = pvalue(sampler, scale, np.where(drawn == 0, 0, drawn + (np.arange(1000) % 50 == 0)), edge)
@@ -90,7 +90,7 @@ def test_atoms(sampler: Callable, scale: int, edge: int) -> None:
 
 @pytest.mark.parametrize("scale", [2**33, 2**42 + 12_345])
 def test_variance_to_two_in_a_thousand(scale: int) -> None:
-    stream, rounds, count = Stream(KEY), 40, 10**6
+    stream, rounds, count = Words(KEY), 40, 10**6
     squares = sum(float(np.square(discrete_gaussian(stream, scale, (count,)) / scale).sum()) for _ in range(rounds))
     ratio, sd = squares / (rounds * count), math.sqrt(2 / (rounds * count))
     assert abs(ratio - 1) < 4.5 * sd
@@ -102,7 +102,7 @@ def test_variance_to_two_in_a_thousand(scale: int) -> None:
 def test_shape_at_large_scales(sampler: Callable) -> None:
     law = stats.norm if sampler is discrete_gaussian else stats.laplace
     for scale in (2**33, 2**56, 3**30):
-        drawn = sampler(Stream(KEY), scale, (200_000,))
+        drawn = sampler(Words(KEY), scale, (200_000,))
         assert stats.kstest(drawn / scale, law.cdf).pvalue > 1e-6
         low = np.bincount((drawn & 255).astype(np.int64), minlength=256)  # and no integer is left out
         assert stats.chisquare(low).pvalue > 1e-6
@@ -110,7 +110,7 @@ def test_shape_at_large_scales(sampler: Callable) -> None:
 
 @pytest.mark.slow
 def test_a_hundred_million_draws() -> None:
-    s, stream, rounds = 2**33, Stream(KEY), 100
+    s, stream, rounds = 2**33, Words(KEY), 100
     edges = np.linspace(-5, 5, 201)
     counts = np.zeros(202)
     for _ in range(rounds):
@@ -132,7 +132,7 @@ def test_agreement_with_other_samplers(s: int) -> None:
     dp.enable_features("contrib")
     domain, metric = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="i64")
     source, edge = random.Random(7), 3 * s
-    ours = tally(discrete_gaussian(Stream(KEY), s, (200_000,)), edge)
+    ours = tally(discrete_gaussian(Words(KEY), s, (200_000,)), edge)
     others = {
         "opendp": dp.m.make_gaussian(domain, metric, scale=float(s))([0] * 20_000),
         "canonne": [canonne.gaussian(source, s) for _ in range(20_000)],
@@ -146,7 +146,7 @@ def test_agreement_with_other_samplers(s: int) -> None:
 def test_laplace_agrees_with_integers_only() -> None:
     source = random.Random(8)
     drawn = [canonne.laplace(source, 3) for _ in range(20_000)]
-    ours = tally(discrete_laplace(Stream(KEY), 3, (200_000,)), 15)
+    ours = tally(discrete_laplace(Words(KEY), 3, (200_000,)), 15)
     assert stats.chi2_contingency([ours, tally(np.array(drawn), 15)]).pvalue > 1e-6
 
 
@@ -154,12 +154,12 @@ def test_laplace_agrees_with_integers_only() -> None:
 @pytest.mark.parametrize("scale", [1, 5, 2**33, 2**56])
 def test_the_filter_changes_no_decision(sampler: Callable, scale: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same words, with every comparison finished exactly, give the same draws; so do filters in between."""
-    expected = sampler(Stream(KEY), scale, (1_500,))
+    expected = sampler(Words(KEY), scale, (1_500,))
     for bits, band in ((1, 2.0), (3, 0.1), (12, 1e-3)):
         with monkeypatch.context() as patch:
             patch.setattr(_discrete, "_BITS", bits)
             patch.setattr(_discrete, "_BAND", band)
-            np.testing.assert_array_equal(sampler(Stream(KEY), scale, (1_500,)), expected)
+            np.testing.assert_array_equal(sampler(Words(KEY), scale, (1_500,)), expected)
 
 
 @example(4, (0, 0), -1)
@@ -182,7 +182,7 @@ def test_what_floats_cannot_tell_is_decided_exactly(u: int, block: tuple[int, in
 def test_the_law_of_exact_comparisons(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_discrete, "_BITS", 1)
     monkeypatch.setattr(_discrete, "_BAND", 2.0)
-    assert pvalue(discrete_gaussian, 2, discrete_gaussian(Stream(), 2, (30_000,)), 6) > 1e-6
+    assert pvalue(discrete_gaussian, 2, discrete_gaussian(Words(), 2, (30_000,)), 6) > 1e-6
 
 
 def test_the_float_filter_is_far_more_exact_than_its_band() -> None:
@@ -265,19 +265,19 @@ def test_beyond_64_bits_is_an_error() -> None:
     with pytest.raises(OverflowError, match="coarser granularity"):
         _discrete._candidates(Scripted(words[0], 0, 0, *words[1:]), _discrete._LAPLACE, 2**56, 1)
     with pytest.raises(ValueError, match="`s` is 0"):
-        discrete_gaussian(Stream(), 0, (1,))
+        discrete_gaussian(Words(), 0, (1,))
     with pytest.raises(ValueError, match="`t` is 72057594037927937"):
-        discrete_laplace(Stream(), 2**56 + 1, (1,))
+        discrete_laplace(Words(), 2**56 + 1, (1,))
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_draws_are_independent_of_their_neighbours_and_places(sampler: Callable) -> None:
-    x = sampler(Stream(KEY), 2**33, (10**6,)) / 2**33
+    x = sampler(Words(KEY), 2**33, (10**6,)) / 2**33
     for y in (x, np.abs(x)):
         centred = (y - y.mean()) / y.std()
         for lag in (1, 2, 1000):
             assert abs((centred[lag:] * centred[:-lag]).sum()) < 4.5 * math.sqrt(len(x) - lag)
-    stream = Stream(KEY)  # the last of a few draws has the law of all
+    stream = Words(KEY)  # the last of a few draws has the law of all
     last = np.array([sampler(stream, 2, (3,))[2] for _ in range(5_000)])
     assert pvalue(sampler, 2, last, 5) > 1e-6
 
@@ -285,7 +285,7 @@ def test_draws_are_independent_of_their_neighbours_and_places(sampler: Callable)
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_waiting_tells_nothing_about_values(sampler: Callable) -> None:
     """The number of candidates up to an accepted one, against its size; and one draw always takes the same words."""
-    values, accepted = _discrete._candidates(Stream(KEY), LAWS[sampler], 2**33, 10**6)
+    values, accepted = _discrete._candidates(Words(KEY), LAWS[sampler], 2**33, 10**6)
     at = np.flatnonzero(accepted)
     wait, size = np.diff(at), np.abs(values[at[1:]])
     assert abs(stats.spearmanr(wait, size).statistic) * math.sqrt(len(wait)) < 4.5
@@ -302,7 +302,7 @@ def test_waiting_tells_nothing_about_values(sampler: Callable) -> None:
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_the_first_accepted_candidates_in_their_order(sampler: Callable) -> None:
     count = 2 * _discrete._CHUNK
-    stream, replay = Counting(KEY), Stream(KEY)
+    stream, replay = Counting(KEY), Words(KEY)
     drawn = sampler(stream, 5, (count,))
     batches = [_discrete._candidates(replay, LAWS[sampler], 5, words // 3) for words in stream.asked]
     assert len(batches) > 2
@@ -312,7 +312,7 @@ def test_the_first_accepted_candidates_in_their_order(sampler: Callable) -> None
 @settings(max_examples=50)
 @given(st.sampled_from(SAMPLERS), st.integers(1, 2**56), st.lists(st.integers(0, 4), max_size=3))
 def test_types_and_shapes(sampler: Callable, scale: int, shape: list[int]) -> None:
-    drawn = sampler(Stream(), scale, tuple(shape))
+    drawn = sampler(Words(), scale, tuple(shape))
     assert drawn.dtype == np.int64 and drawn.shape == tuple(shape)
     # Beyond 60 scales lies a draw with probability e^-60 or less.
     assert (np.abs(drawn) <= min(60 * scale, 2**63 - 1)).all()
@@ -336,13 +336,13 @@ def test_the_least_lie_that_keeps_the_ratio(k: int, epsilon: float) -> None:
     assert ratio(threshold - 1) > 1 / low
 
 
-def answer(stream: Stream, symbol: int, num_symbols: int, epsilon: float) -> int:
+def answer(stream: Words, symbol: int, num_symbols: int, epsilon: float) -> int:
     """Randomised response: subset selection of one symbol."""
     return int(select(stream, symbol, num_symbols, 1, epsilon)[0])
 
 
 def test_randomised_response_in_frequencies_and_at_the_ends() -> None:
-    stream = Stream(KEY)
+    stream = Words(KEY)
     counts = np.bincount([answer(stream, 2, 5, 1.0) for _ in range(20_000)], minlength=5)
     p = np.exp(np.arange(5) == 2, dtype=float)
     assert stats.chisquare(counts, p / p.sum() * 20_000).pvalue > 1e-6

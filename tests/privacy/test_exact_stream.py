@@ -12,7 +12,7 @@ from privrl.contracts.release import Declared
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.privacy.continual.exact import ExactStream
 from privrl.privacy.continual.mechanisms import BinaryTree, Fresh, Honaker, SquareRoot
-from privrl.privacy.noise.words import Stream
+from privrl.privacy.noise.words import Words
 from privrl.privacy.trust.privatizers import Central
 
 KINDS = {"fresh": Fresh, "tree": BinaryTree, "honaker": Honaker, "square-root": SquareRoot}
@@ -109,7 +109,7 @@ def test_blocks_and_laplace_noise():
     assert stream.lattice.scale == pytest.approx(float(channel.scale), rel=1e-6) == pytest.approx(3.0 / parameter)
     blocks = np.array([[5, 6, 7], [100, -3, 2**50]])
     np.testing.assert_array_equal(stream.encoded(blocks), blocks[1])  # each block alone, exactly
-    noisy = stream.noisy(blocks[1], Stream())
+    noisy = stream.noisy(blocks[1], Words())
     assert noisy.dtype == np.int64
     np.testing.assert_allclose(stream.release([blocks[0], noisy]).value, noisy * stream.lattice.granularity)
 

@@ -14,7 +14,7 @@ import pytest
 from scipy import stats
 
 from privrl.privacy.noise.discrete import discrete_gaussian
-from privrl.privacy.noise.words import Stream
+from privrl.privacy.noise.words import Words
 
 S = 2**32  # sigma / g
 G = 2.0**-32
@@ -31,7 +31,7 @@ def box_muller(shape: tuple[int, ...]) -> np.ndarray:
 
 
 def lattice(shape: tuple[int, ...]) -> np.ndarray:
-    return G * discrete_gaussian(Stream(bytes(32)), S, shape)
+    return G * discrete_gaussian(Words(bytes(32)), S, shape)
 
 
 def reachable(y: np.ndarray, total: float) -> np.ndarray:
@@ -84,7 +84,7 @@ def test_float32_noise_betrays_nearly_every_sum() -> None:
 
 
 def test_every_lattice_output_is_possible_in_both_worlds() -> None:
-    noise = discrete_gaussian(Stream(), S, (N,))
+    noise = discrete_gaussian(Words(), S, (N,))
     for total, other in ((0, S), (S, 0)):
         y = G * (total + noise)
         needed = (y - G * other) / G  # what the other world must have drawn: an integer, and all integers can be drawn

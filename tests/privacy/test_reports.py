@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from privrl.contracts.release import Declared
 from privrl.contracts.statistic import AbstractCategorical, AbstractStatistic
-from privrl.privacy.noise.words import Stream
+from privrl.privacy.noise.words import Words
 from privrl.privacy.trust.privatizers import Local
 
 
@@ -72,7 +72,7 @@ def test_a_set_is_the_same_on_both_ways():
     reports = SETS.reports()
     np.testing.assert_array_equal(reports.of_simulation(report), [1, 4])
     for index, sent in enumerate(
-        [reports.of_simulation(report), reports.randomised(reports.truth(jnp.asarray(4), None, 0), Stream())]
+        [reports.of_simulation(report), reports.randomised(reports.truth(jnp.asarray(4), None, 0), Words())]
     ):
         reports.check(sent)
         assert sent.dtype == np.int64 and sent.shape == reports.shape == (2,)
@@ -121,7 +121,7 @@ def test_a_vector_costs_what_it_says_and_stays_in_its_range(made):
     lattice = reports._lattice
     assert lattice.covers(lattice, float(made.sensitivity / made.scale))
     record = jnp.asarray(2) if made is VECTOR else jnp.eye(3)
-    drawn = [reports.randomised(reports.truth(record, None, 0), Stream()) for _ in range(300)]
+    drawn = [reports.randomised(reports.truth(record, None, 0), Words()) for _ in range(300)]
     for report in drawn:
         reports.check(report)
     errors = np.stack([reports.totals(np.append(report.reshape(-1), 1))[0] for report in drawn])
@@ -197,6 +197,6 @@ def test_a_simulated_vector_is_rounded_to_the_public_grid():
 def test_without_noise_a_vector_is_the_term():
     made = channel(Local(epsilon=float("inf"), delta=1e-5))
     reports = made.reports()
-    report = reports.randomised(reports.truth(jnp.asarray(2), None, 0), Stream())
+    report = reports.randomised(reports.truth(jnp.asarray(2), None, 0), Words())
     np.testing.assert_array_equal(reports.totals(reports.units(report, None, 0))[0], [0, 0, 1, 0, 0, 0])
     reports.check(report)

@@ -9,7 +9,7 @@ from scipy import stats
 import privrl  # noqa: F401  (turns on float64)
 from privrl.privacy.noise import sources as _sources
 from privrl.privacy.noise.sources import AbstractSource, NoiseReuseError, Seeded, System, record_draws
-from privrl.privacy.noise.words import Stream
+from privrl.privacy.noise.words import Words
 
 
 def sources() -> list[AbstractSource]:
@@ -30,11 +30,11 @@ def test_coins_of_the_system_are_uniform_and_never_0_or_1() -> None:
     assert drawn.shape == (70, 1000)
     assert stats.kstest(drawn.ravel(), "uniform").pvalue > 1e-6
 
-    class Extreme(Stream):
+    class Extreme(Words):
         def __init__(self, word: int) -> None:
             self.word = word
 
-        def words(self, count: int) -> np.ndarray:
+        def take(self, count: int) -> np.ndarray:
             return np.full(count, self.word, np.uint64)
 
     assert 0 < _sources.coins(Extreme(0), (3,)).min() < _sources.coins(Extreme(2**64 - 1), (3,)).max() < 1
@@ -44,7 +44,7 @@ def test_coins_of_the_system_are_uniform_and_never_0_or_1() -> None:
 def test_a_label_can_be_drawn_once(source: AbstractSource) -> None:
     source.uniform(("gram", 3), (2,))
     source.uniform(("gram", 4), (2,))
-    others = [source.normal] if isinstance(source, Seeded) else [lambda label, shape: source.stream(label)]
+    others = [source.normal] if isinstance(source, Seeded) else [lambda label, shape: source.words(label)]
     for draw in (source.uniform, *others):
         with pytest.raises(NoiseReuseError, match="gram"):
             draw(("gram", 3), (2,))
@@ -77,11 +77,11 @@ def test_labels_have_distinct_digests() -> None:
 
 def test_bad_labels_are_refused() -> None:
     with pytest.raises(TypeError):
-        System().stream(("gram", 1.0))  # type: ignore[arg-type]
+        System().words(("gram", 1.0))  # type: ignore[arg-type]
     with pytest.raises(TypeError):
-        System().stream((True,))
+        System().words((True,))
     with pytest.raises(ValueError, match="empty"):
-        System().stream(())
+        System().words(())
 
 
 def test_descriptions_tell_simulation_from_production() -> None:
@@ -92,8 +92,8 @@ def test_descriptions_tell_simulation_from_production() -> None:
 
 
 def test_system_streams_are_never_repeated() -> None:
-    one, two = System().stream(("x",)), System().stream(("x",))
-    assert not np.array_equal(one.words(4), two.words(4))
+    one, two = System().words(("x",)), System().words(("x",))
+    assert not np.array_equal(one.take(4), two.take(4))
 
 
 def noisy_scan(key: jax.Array) -> jax.Array:

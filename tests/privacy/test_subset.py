@@ -14,7 +14,7 @@ from privrl.privacy.noise.discrete import select
 from privrl.privacy.noise.laws import GaussianNoise
 from privrl.privacy.noise.sources import uniform
 from privrl.privacy.noise.subset import SubsetSelection, best_size, variance_of_sums
-from privrl.privacy.noise.words import Stream
+from privrl.privacy.noise.words import Words
 
 CASES = [(k, d, e) for k in (2, 3, 5) for d in range(1, k) for e in (0.1, 1.0, 4.0)]
 
@@ -76,7 +76,7 @@ def test_both_renderings_have_the_law(k: int, d: int) -> None:
     response, trials = SubsetSelection(k, 1.0, d), 30_000
     keys = jax.random.split(jax.random.key(k), trials)
     held = np.asarray(jax.jit(jax.vmap(lambda key: response.respond(2, uniform(key, (k + 1,)))))(keys))
-    stream = Stream(bytes(32))
+    stream = Words(bytes(32))
     exact = np.zeros((3_000, k), bool)
     for row in exact:
         row[select(stream, 2, k, d, 1.0)] = True
@@ -107,7 +107,7 @@ def test_infinite_epsilon_is_the_identity() -> None:
     assert float(response.variance) == float(response.variance_true) == 0.0
     assert np.array_equal(response.respond(3, np.zeros(6)), np.eye(5, dtype=bool)[3])
     assert np.array_equal(response.debias(jnp.eye(5)[3], jnp.ones(5)), np.eye(5)[3])
-    assert select(Stream(), 3, 5, 1, math.inf).tolist() == [3]
+    assert select(Words(), 3, 5, 1, math.inf).tolist() == [3]
 
 
 def test_epsilons_can_be_swept_in_one_program() -> None:
@@ -154,4 +154,4 @@ def test_bad_arguments_are_refused() -> None:
         with pytest.raises(ValueError, match="`size`"):
             SubsetSelection(3, 1.0, size)
         with pytest.raises(ValueError, match="`size`"):
-            select(Stream(), 0, 3, size, 1.0)
+            select(Words(), 0, 3, size, 1.0)

@@ -21,7 +21,7 @@ from privrl.privacy.continual.exact import ExactStream
 from privrl.privacy.noise.grid import lattice_for, lattice_total
 from privrl.privacy.noise.laws import SymmetricNoise
 from privrl.privacy.noise.symmetric import mirrored
-from privrl.privacy.noise.words import Stream
+from privrl.privacy.noise.words import Words
 from privrl.privacy.trust.privatizers import Central, Local
 from privrl.statistics.moments import Gram
 
@@ -86,9 +86,9 @@ def test_two_records_come_no_further_apart_even_if_they_are_not_symmetric(one, o
 def test_a_release_is_mirrored_and_its_noise_is_one_draw_per_number():
     grid, law = grid_of(Lopsided()), SymmetricNoise(1.0, D)
     total = units_of(np.triu(np.ones((D, D))) / 4, grid)
-    draws = np.stack([grid.noisy(law, total, Stream()) - total for _ in range(400)]).astype(float)
+    draws = np.stack([grid.noisy(law, total, Words()) - total for _ in range(400)]).astype(float)
     assert np.linalg.matrix_rank(draws - draws.mean(axis=0)) == D * (D + 1) // 2
-    value = np.asarray(grid.release(law, grid.noisy(law, total, Stream())).value)
+    value = np.asarray(grid.release(law, grid.noisy(law, total, Words())).value)
     np.testing.assert_array_equal(value, value.T)
 
 
@@ -153,7 +153,7 @@ def test_streams_keep_upper_triangles():
     )
     blocks = np.stack([stream.units(jnp.asarray(np.triu(np.ones((D, D)) / 3)), None)] * 2)
     assert blocks.shape == (2, 6) == (2, *stream.shape)
-    noisy = [stream.noisy(stream.encoded(blocks[: t + 1]), Stream()) for t in range(2)]
+    noisy = [stream.noisy(stream.encoded(blocks[: t + 1]), Words()) for t in range(2)]
     release = stream.release(noisy)
     np.testing.assert_array_equal(np.asarray(release.value), np.asarray(release.value).T)
     seeded = stream.noisy_in_simulation(stream.encoded(blocks), jax.random.key(0))
@@ -165,7 +165,7 @@ def test_local_reports_of_matrices_are_symmetric():
     declared = Declared("matrix", Lopsided(), access="running")
     channel = privatizer.channel(declared, privatizer.calibrate([declared]))
     reports = channel.reports()
-    report = reports.randomised(reports.truth(jnp.asarray(np.triu(np.ones((D, D)) / 3)), None, 0), Stream())
+    report = reports.randomised(reports.truth(jnp.asarray(np.triu(np.ones((D, D)) / 3)), None, 0), Words())
     reports.check(report)
     assert report.shape == (6,)
     released = channel.released(*reports.totals(reports.units(report, None, 0)))

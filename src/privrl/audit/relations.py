@@ -30,7 +30,7 @@ from privrl.privacy.continual.exact import ExactStream
 from privrl.privacy.functions.paths import innovations
 from privrl.privacy.noise.sources import System, standard_normal
 from privrl.privacy.noise.symmetric import on_diagonal
-from privrl.privacy.noise.words import Stream
+from privrl.privacy.noise.words import Words
 from privrl.privacy.trust.channels import RoundsChannel
 from privrl.privacy.trust.curator import AbstractPeople, Curator
 from privrl.privacy.trust.local_channels import AbstractLocalChannel, SymbolChannel
@@ -193,7 +193,7 @@ def of_run(run: RunTranscript, records: Any, rng: np.random.Generator) -> Findin
             if reports.law is None or not reports.law[1] > 0.0:
                 continue
             truth = reports.truth(record, run.plans[0], 0)
-            values = np.stack([reports.randomised(truth, Stream()) for _ in range(_DRAWS)])
+            values = np.stack([reports.randomised(truth, Words()) for _ in range(_DRAWS)])
             std = _units_std(statistic, _spread(values), values.shape[1:])
         elif isinstance(channel, RoundsChannel):
             _, _, _, question = next(q for q in run.questions if q[0] == name)
@@ -213,7 +213,7 @@ def _stream(
     stream = ExactStream(run.channels[name], blocks, parameter, run.privatizer.adjacency, record, run.plans[0])
     one = stream.units(record, run.plans[0])
     encoded = [stream.encoded(np.stack([one] * (t + 1))) for t in range(blocks)]
-    draws = np.stack([[stream.noisy(total, Stream()) for total in encoded] for _ in range(_DRAWS)])
+    draws = np.stack([[stream.noisy(total, Words()) for total in encoded] for _ in range(_DRAWS)])
     if stream.statistic.symmetric:
         found += asymmetry(stream.release(list(draws[0])), name)
     return draws, _units_std(stream.statistic, float(stream.lattice.noise), draws.shape[1:])

@@ -113,8 +113,8 @@ class Client:
         truths = {name: reports.truth(trajectory, plan, ticket) for name, reports in self._reports.items()}
 
         def draw() -> Message:
-            streams = {name: source.stream((name, broadcast.study.hex(), ticket)) for name in truths}
-            parts = (self._reports[name].randomised(truth, streams[name]) for name, truth in truths.items())
+            words = {name: source.words((name, broadcast.study.hex(), ticket)) for name in truths}
+            parts = (self._reports[name].randomised(truth, words[name]) for name, truth in truths.items())
             return Message(*header, tuple(parts))
 
         return draw

@@ -18,7 +18,7 @@ from jaxtyping import Array, Int, Int64, PRNGKeyArray
 from privrl.contracts.learner import AbstractOnlineLearner, Plan
 from privrl.contracts.release import Release
 from privrl.privacy.continual.exact import ExactStream
-from privrl.privacy.noise.words import Stream
+from privrl.privacy.noise.words import Words
 from privrl.privacy.store.errors import BurntError
 from privrl.privacy.store.store import ReleaseStore
 from privrl.privacy.trust.privatizers import PairingError
@@ -116,7 +116,7 @@ class LivePlans:
         def draw() -> np.ndarray:
             encoded = stream.encoded(np.stack([self._total(name, t) for t in range(block + 1)]))
             if self._key is None:
-                return stream.noisy(encoded, Stream())
+                return stream.noisy(encoded, Words())
             return stream.noisy_in_simulation(encoded, SimulationKeys.of(self._key).white(number, block, 0))
 
         try:

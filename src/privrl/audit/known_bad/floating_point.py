@@ -10,7 +10,7 @@ from privrl.audit.known_bad.case import Audited, Case
 from privrl.audit.known_bad.two_worlds import DELTA, EPSILON, by_counting
 from privrl.privacy.accounting.gdp import gdp_mu
 from privrl.privacy.noise.discrete import discrete_gaussian
-from privrl.privacy.noise.words import Stream
+from privrl.privacy.noise.words import Words
 
 _SHIFT, _UNIT = 2.0**-6, 2.0**-32
 _COORDINATES = int((gdp_mu(EPSILON, DELTA) / _SHIFT) ** 2)
@@ -34,7 +34,7 @@ def _tell_by_the_last_bits(key: PRNGKeyArray, trials: int, *, lattice: bool) -> 
     shape = (2, trials, _COORDINATES)
     seed = np.asarray(jax.random.bits(key, (8,), "uint32"))
     if lattice:
-        noise = _UNIT * discrete_gaussian(Stream(seed.tobytes()), round(1 / _UNIT), shape)
+        noise = _UNIT * discrete_gaussian(Words(seed.tobytes()), round(1 / _UNIT), shape)
     else:
         noise = np.random.Generator(np.random.Philox(seed.tolist())).standard_normal(shape)
     y = noise + _SHIFT * np.arange(2)[:, None, None]

@@ -17,9 +17,9 @@ from privrl.privacy.noise.discrete import discrete_gaussian
 from privrl.privacy.noise.grid import lattice_for
 from privrl.privacy.noise.laws import SymmetricNoise
 from privrl.privacy.noise.symmetric import mirrored, packed
-from privrl.privacy.noise.words import Stream
+from privrl.privacy.noise.words import Words
 
-Release = Callable[[int, Stream], Int64[np.ndarray, "d d"]]
+Release = Callable[[int, Words], Int64[np.ndarray, "d d"]]
 _PEOPLE, _DIM = 700, 3
 _LATTICE = lattice_for(parameter=gdp_mu(EPSILON, DELTA), sensitivity=math.sqrt(2), norm=1.0, filled=_DIM**2, kind="l2")
 
@@ -42,8 +42,8 @@ def _both_triangles(gram: Float[np.ndarray, "d d"]) -> Release:
     """The lattice as it was: every entry is summed, and the noise is mirrored."""
     units = np.trunc(gram / _LATTICE.granularity).astype(np.int64)
 
-    def release(people: int, stream: Stream) -> Int64[np.ndarray, "d d"]:
-        drawn = np.triu(discrete_gaussian(stream, _LATTICE.noise, units.shape))
+    def release(people: int, words: Words) -> Int64[np.ndarray, "d d"]:
+        drawn = np.triu(discrete_gaussian(words, _LATTICE.noise, units.shape))
         return people * units + drawn + np.triu(drawn, 1).T
 
     return release
@@ -53,14 +53,14 @@ def _one_triangle(gram: Float[np.ndarray, "d d"]) -> Release:
     """The shipped one: a number of the upper triangle stands for both."""
     units = np.trunc(np.asarray(packed(jnp.asarray(gram))) / _LATTICE.granularity).astype(np.int64)
     law = SymmetricNoise(_LATTICE.scale, _DIM)
-    return lambda people, stream: mirrored(_LATTICE.noisy(law, people * units, stream))
+    return lambda people, words: mirrored(_LATTICE.noisy(law, people * units, words))
 
 
 def _subtract_triangles(key: PRNGKeyArray, trials: int, *, once: bool) -> Audited:
     """700 people against 701, all with one feature: release[0, 1] - release[1, 0]."""
     gram = _uneven(np.random.default_rng(np.asarray(jax.random.key_data(key))))
     release = (_one_triangle if once else _both_triangles)(gram)
-    drawn = np.array([[release(people, Stream()) for _ in range(trials)] for people in (_PEOPLE, _PEOPLE + 1)])
+    drawn = np.array([[release(people, Words()) for _ in range(trials)] for people in (_PEOPLE, _PEOPLE + 1)])
     scores = np.abs(drawn[:, :, 0, 1] - drawn[:, :, 1, 0]).astype(float)
     upper = np.triu_indices(_DIM)
     std = np.where(upper[0] == upper[1], 1.0, math.sqrt(0.5)) * _LATTICE.noise

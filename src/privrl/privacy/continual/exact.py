@@ -25,7 +25,7 @@ from privrl.contracts.statistic import Adjacency
 from privrl.privacy.noise.grid import filled_by, lattice_for, lattice_total
 from privrl.privacy.noise.sources import standard_laplace, standard_normal
 from privrl.privacy.noise.symmetric import packed
-from privrl.privacy.noise.words import Stream
+from privrl.privacy.noise.words import Words
 from privrl.privacy.trust.channels import AbstractChannel, BlockChannel, RunningChannel, law_of, sensitivity_of
 
 _ENCODER_BITS = 30
@@ -100,9 +100,9 @@ class ExactStream:
         rounded = (np.asarray(exact, object) + (1 << _ENCODER_BITS - 1)) >> _ENCODER_BITS
         return rounded.astype(np.int64)
 
-    def noisy(self, encoded: Int64[np.ndarray, "..."], stream: Stream) -> Int64[np.ndarray, "..."]:
+    def noisy(self, encoded: Int64[np.ndarray, "..."], words: Words) -> Int64[np.ndarray, "..."]:
         """The encoded sum with exact noise."""
-        return self.lattice.noisy(self._law, encoded, stream)
+        return self.lattice.noisy(self._law, encoded, words)
 
     def noisy_in_simulation(self, encoded: Int64[np.ndarray, "..."], key: PRNGKeyArray) -> Int64[np.ndarray, "..."]:
         """The encoded sum with the seeded noise of a simulation, rounded to the lattice. It protects nobody."""

@@ -45,7 +45,7 @@ from math import ceil, inf, isqrt, prod
 import numpy as np
 from jaxtyping import Bool, Float64, Int64, UInt64
 
-from privrl.privacy.noise.words import Stream, quotient
+from privrl.privacy.noise.words import Words, quotient
 
 _BITS = 40  # of a word, that look up k
 _BAND = 2.0**-40  # around the acceptance probability, where floats do not decide
@@ -67,7 +67,7 @@ _GAUSSIAN = _Law(lambda x: x * x / 2, lambda k, x: x * (k + 0.5 * x), 0.71)
 _LAPLACE = _Law(lambda x: x, lambda k, x: x, 0.63)
 
 
-def discrete_gaussian(stream: Stream, s: int, shape: tuple[int, ...]) -> Int64[np.ndarray, "..."]:
+def discrete_gaussian(words: Words, s: int, shape: tuple[int, ...]) -> Int64[np.ndarray, "..."]:
     """Independent integers with P(n) proportional to exp(-n^2 / (2 s^2)), for an integer s from 1 to 2^56.
 
     **Formal guarantee.** Added to an integer vector of L2 sensitivity D it is rho-zCDP with rho = D^2 / (2 s^2). For
@@ -76,20 +76,20 @@ def discrete_gaussian(stream: Stream, s: int, shape: tuple[int, ...]) -> Int64[n
 
     A number beyond 2^63 raises `OverflowError`; the probability is below e^-8000 at the largest scale.
     """
-    return _draw(stream, _GAUSSIAN, _checked("s", s), shape)
+    return _draw(words, _GAUSSIAN, _checked("s", s), shape)
 
 
-def discrete_laplace(stream: Stream, t: int, shape: tuple[int, ...]) -> Int64[np.ndarray, "..."]:
+def discrete_laplace(words: Words, t: int, shape: tuple[int, ...]) -> Int64[np.ndarray, "..."]:
     """Independent integers with P(n) proportional to exp(-|n| / t), for an integer t from 1 to 2^56.
 
     **Formal guarantee.** Added to an integer vector of L1 sensitivity D it is epsilon-DP with epsilon = D / t.
 
     A number beyond 2^63 raises `OverflowError`; the probability is below e^-126 at the largest scale.
     """
-    return _draw(stream, _LAPLACE, _checked("t", t), shape)
+    return _draw(words, _LAPLACE, _checked("t", t), shape)
 
 
-def select(stream: Stream, symbol: int, num_symbols: int, size: int, epsilon: float) -> Int64[np.ndarray, " d"]:
+def select(words: Words, symbol: int, num_symbols: int, size: int, epsilon: float) -> Int64[np.ndarray, " d"]:
     """Subset selection: `size` of the symbols 0, ..., num_symbols - 1, sorted; the true one is probably among them.
 
     With `size` 1 this is randomised response.
@@ -106,10 +106,10 @@ def select(stream: Stream, symbol: int, num_symbols: int, size: int, epsilon: fl
             f"`size` = {size} at least 1 and below it."
         )
     threshold = lie_threshold(num_symbols, epsilon, size)
-    coin = int.from_bytes(stream.words(_COIN // 64).tobytes(), "little")
+    coin = int.from_bytes(words.take(_COIN // 64).tobytes(), "little")
     others = [other for other in range(num_symbols) if other != symbol]
     for i in range(size):  # the first steps of a Fisher-Yates shuffle
-        j = i + int(stream.below(num_symbols - 1 - i, 1)[0])
+        j = i + int(words.below(num_symbols - 1 - i, 1)[0])
         others[i], others[j] = others[j], others[i]
     kept = (symbol, others[size - 1])[coin < threshold]
     return np.sort(np.array([*others[: size - 1], kept], np.int64))
@@ -140,7 +140,7 @@ def _checked(name: str, scale: int) -> int:
     return scale
 
 
-def _draw(stream: Stream, law: _Law, scale: int, shape: tuple[int, ...]) -> Int64[np.ndarray, "..."]:
+def _draw(words: Words, law: _Law, scale: int, shape: tuple[int, ...]) -> Int64[np.ndarray, "..."]:
     """The first accepted candidates, in their order."""
     count = prod(shape)
     out, have = np.empty(count, np.int64), 0
@@ -148,7 +148,7 @@ def _draw(stream: Stream, law: _Law, scale: int, shape: tuple[int, ...]) -> Int6
         missing = count - have
         # Enough for all that is missing, almost always, so that small requests of one size take one and the same time.
         batch = min(_CHUNK, int(missing / law.rate) + 4 * isqrt(missing) + 32)
-        values, accepted = _candidates(stream, law, scale, batch)
+        values, accepted = _candidates(words, law, scale, batch)
         kept = np.compress(accepted, values)[:missing]
         out[have : have + len(kept)] = kept
         have += len(kept)
@@ -156,11 +156,11 @@ def _draw(stream: Stream, law: _Law, scale: int, shape: tuple[int, ...]) -> Int6
 
 
 def _candidates(
-    stream: Stream, law: _Law, scale: int, count: int
+    words: Words, law: _Law, scale: int, count: int
 ) -> tuple[Int64[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
     """Independent candidates, and which of them are accepted; three words each."""
-    which, where, whether = stream.words(3 * count).reshape(3, count)
-    k = _blocks(stream, law, which)
+    which, where, whether = words.take(3 * count).reshape(3, count)
+    k = _blocks(words, law, which)
     if int(k.max(initial=0)) > (2**63 - 1) // scale - 1:
         raise OverflowError(f"Noise of scale {scale} went beyond 64 bits. Use a coarser granularity.")
     u = quotient(where, scale)
@@ -172,22 +172,22 @@ def _candidates(
     for i in np.flatnonzero(np.abs(margin) <= _BAND):
         block, x = Fraction(int(k[i])), Fraction(int(u[i]), scale)
         exponent = law.phi(block + x) - law.phi(block)
-        accepted[i] = _Uniform(stream, int(whether[i])).below(functools.partial(_exp, exponent))
+        accepted[i] = _Uniform(words, int(whether[i])).below(functools.partial(_exp, exponent))
     size = k * scale + u
     accepted &= (u < scale) & (size >= negative)
     return (size ^ -negative) + negative, accepted
 
 
-def _blocks(stream: Stream, law: _Law, words: UInt64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
+def _blocks(words: Words, law: _Law, first: UInt64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
     """k with probability proportional to exp(-phi(k)): the number of cumulative weights at or below a uniform real."""
-    cells = (words >> np.uint64(64 - _BITS)).view(np.int64)
-    k, unsure = np.zeros(len(words), np.int8), np.zeros(len(words), bool)
+    cells = (first >> np.uint64(64 - _BITS)).view(np.int64)
+    k, unsure = np.zeros(len(first), np.int8), np.zeros(len(first), bool)
     for edge in _edges(law, _BITS):
         k += cells > edge
         unsure |= cells == edge
     blocks = k.astype(np.int64)
     for i in np.flatnonzero(unsure):
-        exact, block = _Uniform(stream, int(words[i])), 0
+        exact, block = _Uniform(words, int(first[i])), 0
         while not exact.below(functools.partial(_cumulative, law, block)):
             block += 1
         blocks[i] = block
@@ -242,8 +242,8 @@ def _exp(exponent: Fraction, digits: int) -> tuple[Fraction, Fraction]:
 class _Uniform:
     """A uniform real in [0, 1), known by its first bits; more of them are drawn when a comparison needs them."""
 
-    def __init__(self, stream: Stream, word: int) -> None:
-        self._stream, self._value, self._bits = stream, word, 64
+    def __init__(self, words: Words, word: int) -> None:
+        self._words, self._value, self._bits = words, word, 64
 
     def below(self, bounds: Callable[[int], tuple[Fraction, Fraction]]) -> bool:
         """Whether it lies below the number that `bounds(digits)` encloses; both are refined until it is certain."""
@@ -254,5 +254,5 @@ class _Uniform:
                 return True
             if self._value >= high * unit:
                 return False
-            self._value = (self._value << 64) | int(self._stream.words(1)[0])
+            self._value = (self._value << 64) | int(self._words.take(1)[0])
             self._bits += 64

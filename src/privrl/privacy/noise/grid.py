@@ -34,7 +34,7 @@ from privrl.privacy.noise.discrete import discrete_gaussian, discrete_laplace
 from privrl.privacy.noise.laws import GaussianNoise, LaplaceNoise, SymmetricNoise
 from privrl.privacy.noise.mechanisms import clip_by_norm
 from privrl.privacy.noise.symmetric import doubled, mirrored, on_diagonal, packed
-from privrl.privacy.noise.words import Stream
+from privrl.privacy.noise.words import Words
 
 _BITS = 32  # sensitivity and noise are at least 2^32 units
 _LIMB = 26  # squares of units are summed in limbs of this many bits
@@ -97,15 +97,15 @@ class Lattice:
                 f"{self.granularity:.3g}). Nothing was released. Lower the budget of this release, or split the table."
             )
 
-    def noisy(self, law: AbstractNoise, total: Int64[np.ndarray, "..."], stream: Stream) -> Int64[np.ndarray, "..."]:
+    def noisy(self, law: AbstractNoise, total: Int64[np.ndarray, "..."], words: Words) -> Int64[np.ndarray, "..."]:
         """The sum with discrete noise of the law's kind, one draw for each number; whole numbers in and out."""
         if isinstance(law, LaplaceNoise):
-            return np.asarray(total + discrete_laplace(stream, self.noise, total.shape))
+            return np.asarray(total + discrete_laplace(words, self.noise, total.shape))
         if not isinstance(law, SymmetricNoise):
-            return np.asarray(total + discrete_gaussian(stream, self.noise, total.shape))
+            return np.asarray(total + discrete_gaussian(words, self.noise, total.shape))
         diagonal, drawn = on_diagonal(total), np.empty_like(total)
-        drawn[~diagonal] = discrete_gaussian(stream, _over_root_two(self.noise), (int((~diagonal).sum()),))
-        drawn[diagonal] = discrete_gaussian(stream, self.noise, (law.dim,))
+        drawn[~diagonal] = discrete_gaussian(words, _over_root_two(self.noise), (int((~diagonal).sum()),))
+        drawn[diagonal] = discrete_gaussian(words, self.noise, (law.dim,))
         return total + drawn
 
     def release(self, law: AbstractNoise, units: Int64[np.ndarray, "..."]) -> Release:

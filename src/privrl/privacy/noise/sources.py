@@ -19,7 +19,7 @@ import numpy as np
 from jax.experimental.xla_metadata import set_xla_metadata
 from jaxtyping import Array, Float, Float64, PRNGKeyArray
 
-from privrl.privacy.noise.words import Stream
+from privrl.privacy.noise.words import Words
 
 Label = tuple[str | int | np.integer, ...]
 KeyData = tuple[int, ...]
@@ -135,25 +135,25 @@ class Seeded(AbstractSource):
 
 
 class System(AbstractSource):
-    """Randomness from the operating system, which nobody can replay: a cryptographic stream for every label.
+    """Randomness from the operating system, which nobody can replay: cryptographic words for every label.
 
     Noise made from it consists of whole numbers on a lattice (see `grid.py`).
     """
 
     description: ClassVar[str] = "cryptographic randomness from the operating system, whole numbers on a lattice"
 
-    def stream(self, label: Label) -> Stream:
+    def words(self, label: Label) -> Words:
         """Random words for one release."""
         self._claim(label)
-        return Stream()
+        return Words()
 
     def uniform(self, label: Label, shape: tuple[int, ...]) -> Float64[np.ndarray, "..."]:
-        return coins(self.stream(label), shape)
+        return coins(self.words(label), shape)
 
 
-def coins(stream: Stream, shape: tuple[int, ...]) -> Float64[np.ndarray, "..."]:
+def coins(words: Words, shape: tuple[int, ...]) -> Float64[np.ndarray, "..."]:
     """Uniform on the midpoints (k + 1/2) 2^-52: exact in float64, symmetric about 1/2, never 0 or 1."""
-    bits = stream.words(math.prod(shape)) >> np.uint64(12)
+    bits = words.take(math.prod(shape)) >> np.uint64(12)
     return ((bits.astype(np.float64) + 0.5) * 2.0**-52).reshape(shape)
 
 

@@ -1,6 +1,6 @@
 """Random words that nobody can predict: AES-256 in counter mode, keyed freshly by the operating system.
 
-A release makes one `Stream`, draws its noise from it and drops it. The key never leaves the cipher, no two streams
+A release makes one `Words`, draws its noise from it and drops it. The key never leaves the cipher, no two of them
 share one, and to tell the words from uniform ones is to break AES-256.
 """
 
@@ -14,11 +14,11 @@ _CHUNK = 1 << 13  # words encrypted at a time
 _ZEROS = bytes(_CHUNK * _WORD.itemsize)
 
 
-class Stream:
+class Words:
     """Uniform 64-bit words from the operating system's randomness, stretched by AES-256-CTR.
 
-    One stream per release. The word sequence does not depend on how it is cut into requests: `words(5)` and
-    `words(3)` are together `words(8)`. After a fork the child must not go on with its parent's stream, because both
+    One per release. The word sequence does not depend on how it is cut into requests: `take(5)` and
+    `take(3)` are together `take(8)`. After a fork the child must not go on with its parent's words, because both
     would draw the same noise: it is refused.
 
     `key` is for tests only: noise from a key that anybody knows hides nothing.
@@ -31,19 +31,19 @@ class Stream:
             raise ValueError(
                 f"`key` has {len(key)} bytes; AES-256 takes 32. Leave it out to be keyed by the operating system."
             )
-        # The counter may start at zero because a key encrypts one stream only.
+        # The counter may start at zero because a key encrypts one sequence only.
         cipher = Cipher(algorithms.AES(os.urandom(32) if key is None else key), modes.CTR(bytes(16)))
         self._encryptor = cipher.encryptor()
         self._process = os.getpid()
 
-    def words(self, count: int) -> UInt64[np.ndarray, " n"]:
+    def take(self, count: int) -> UInt64[np.ndarray, " n"]:
         """The next `count` words, each uniform on [0, 2^64)."""
         if count < 0:
             raise ValueError(f"`count` is {count}; it must be 0 or more.")
         if os.getpid() != self._process:
             raise RuntimeError(
-                "This `Stream` was made before the process forked; parent and child would draw the same noise. "
-                "Make a new `Stream` in the child."
+                "This `Words` was made before the process forked; parent and child would draw the same noise. "
+                "Make a new `Words` in the child."
             )
         out = np.empty(count, _WORD)
         raw, size = out.view(np.uint8).data, _WORD.itemsize
@@ -63,7 +63,7 @@ class Stream:
         out, have = np.empty(count, np.int64), 0
         while have < count:
             # Whether a candidate is dropped says nothing about the values of those that are kept.
-            candidates = quotient(self.words(count - have), bound)
+            candidates = quotient(self.take(count - have), bound)
             kept = candidates[candidates < bound]
             out[have : have + len(kept)] = kept
             have += len(kept)

@@ -20,7 +20,7 @@ from privrl.privacy.noise.grid import Lattice, LatticeError, lattice_for
 from privrl.privacy.noise.laws import GaussianNoise
 from privrl.privacy.noise.mechanisms import add_noise
 from privrl.privacy.noise.sources import AbstractSource, Seeded, System
-from privrl.privacy.noise.words import Stream
+from privrl.privacy.noise.words import Words
 from privrl.privacy.store.errors import BurntError
 from privrl.privacy.store.store import ReleaseStore
 from privrl.privacy.trust.channels import Mechanism, law_of, sensitivity_of
@@ -244,7 +244,7 @@ class Curator:
         if self._store is not None:
             lattice = self._reserved(label, lattice, parameter)
         assert isinstance(self._source, System)
-        noisy = functools.partial(self._noisy, contents, number, lattice, self._source.stream((name, number)))
+        noisy = functools.partial(self._noisy, contents, number, lattice, self._source.words((name, number)))
         lost = False
         if self._store is None:
             units = noisy()()
@@ -265,10 +265,10 @@ class Curator:
         return self._store.burnt(label) and (self._store.after_crash == "burn" or self._store.known(_lost(label)))
 
     @staticmethod
-    def _noisy(contents: "_Contents", number: int, lattice: Lattice, stream: Stream) -> Callable[[], np.ndarray]:
+    def _noisy(contents: "_Contents", number: int, lattice: Lattice, words: Words) -> Callable[[], np.ndarray]:
         """Looks at the people now, and draws the noise when it is called."""
         total = np.asarray(contents.content(number, lattice))
-        return lambda: lattice.noisy(contents.law(lattice.scale), total, stream)
+        return lambda: lattice.noisy(contents.law(lattice.scale), total, words)
 
     def _reserved(self, label: str, lattice: Lattice, parameter: float) -> Lattice:
         """The lattice that was reserved with this release, or this one if there is no reservation yet.

@@ -20,7 +20,7 @@ from privrl.privacy.noise.discrete import select
 from privrl.privacy.noise.grid import Lattice, lattice_for, lattice_total
 from privrl.privacy.noise.subset import SubsetSelection
 from privrl.privacy.noise.symmetric import packed
-from privrl.privacy.noise.words import Stream
+from privrl.privacy.noise.words import Words
 from privrl.privacy.trust.channels import law_of, sensitivity_of
 
 _SCALES = 40  # Gaussian noise stays within so many scales but for a probability of exp(-800)
@@ -43,8 +43,8 @@ class AbstractReports(abc.ABC):
         """What person number `index` would say, bounded, without noise. It never leaves the person."""
 
     @abc.abstractmethod
-    def randomised(self, truth: Int64[np.ndarray, "..."], stream: Stream) -> Int64[np.ndarray, "..."]:
-        """The report of a real person, with exact noise from a cryptographic stream."""
+    def randomised(self, truth: Int64[np.ndarray, "..."], words: Words) -> Int64[np.ndarray, "..."]:
+        """The report of a real person, with exact noise from cryptographic words."""
 
     @abc.abstractmethod
     def of_simulation(self, report: Array) -> Int64[np.ndarray, "..."]:
@@ -77,8 +77,8 @@ class SymbolReports(AbstractReports):
     def truth(self, record: Any, question: Any, index: int) -> Int64[np.ndarray, ""]:
         return np.asarray(_compiled_symbol(self._statistic, record, question, jnp.asarray(index)), np.int64)
 
-    def randomised(self, truth: Int64[np.ndarray, ""], stream: Stream) -> Int64[np.ndarray, " size"]:
-        return select(stream, int(truth), self._symbols, self._size, self._epsilon)
+    def randomised(self, truth: Int64[np.ndarray, ""], words: Words) -> Int64[np.ndarray, " size"]:
+        return select(words, int(truth), self._symbols, self._size, self._epsilon)
 
     def of_simulation(self, report: Bool[Array, " k"]) -> Int64[np.ndarray, " size"]:
         return np.flatnonzero(np.asarray(report)).astype(np.int64)
@@ -129,8 +129,8 @@ class VectorReports(AbstractReports):
         one = jax.tree.map(lambda x: jnp.asarray(x)[None], record)
         return lattice_total(self._statistic, one, question, jnp.ones(1, bool), self._lattice)
 
-    def randomised(self, truth: Int64[np.ndarray, "..."], stream: Stream) -> Int64[np.ndarray, "..."]:
-        noisy = self._lattice.noisy(self._law, truth, stream) if self._lattice.noise else truth
+    def randomised(self, truth: Int64[np.ndarray, "..."], words: Words) -> Int64[np.ndarray, "..."]:
+        noisy = self._lattice.noisy(self._law, truth, words) if self._lattice.noise else truth
         return np.clip(noisy, -self.largest, self.largest)
 
     def of_simulation(self, report: Array) -> Int64[np.ndarray, "..."]:

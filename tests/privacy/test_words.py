@@ -1,4 +1,4 @@
-"""The cryptographic stream. Chi-square tests reject at p < 1e-6."""
+"""Cryptographic words. Chi-square tests reject at p < 1e-6."""
 
 import os
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from privrl.privacy.noise.words import Stream, quotient
+from privrl.privacy.noise.words import Words, quotient
 
 KEY = bytes(range(32))
 
@@ -16,49 +16,49 @@ KEY = bytes(range(32))
 def test_words_are_aes_256_in_counter_mode() -> None:
     # The zero key's first two blocks, as in test case 13 of the GCM specification (its H, and its tag).
     blocks = "dc95c078a2408989ad48a21492842087530f8afbc74536b9a963b4f1c4cb738b"
-    assert Stream(bytes(32)).words(4).tobytes().hex() == blocks
+    assert Words(bytes(32)).take(4).tobytes().hex() == blocks
 
 
 @given(st.lists(st.integers(0, 20_000), max_size=5))
 def test_requests_do_not_change_the_sequence(counts: list[int]) -> None:
-    stream = Stream(KEY)
-    parts = np.concatenate([stream.words(0), *(stream.words(count) for count in counts)])
+    stream = Words(KEY)
+    parts = np.concatenate([stream.take(0), *(stream.take(count) for count in counts)])
     assert parts.dtype == np.uint64
-    np.testing.assert_array_equal(parts, Stream(KEY).words(sum(counts)))
+    np.testing.assert_array_equal(parts, Words(KEY).take(sum(counts)))
 
 
-def test_every_stream_has_its_own_key_from_the_operating_system(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = [tuple(Stream().words(4)) for _ in range(100)]
+def test_everybody_has_a_key_of_their_own_from_the_operating_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = [tuple(Words().take(4)) for _ in range(100)]
     assert len(set(first)) == 100
     asked: list[int] = []
     monkeypatch.setattr(os, "urandom", lambda n: asked.append(n) or KEY)
-    assert tuple(Stream().words(4)) == tuple(Stream(KEY).words(4))
+    assert tuple(Words().take(4)) == tuple(Words(KEY).take(4))
     assert asked == [32]
 
 
 def test_words_are_uniform_bit_by_bit() -> None:
-    words = Stream(KEY).words(100_000)
+    words = Words(KEY).take(100_000)
     ones = np.array([((words >> np.uint64(i)) & np.uint64(1)).sum() for i in range(64)], float)
     assert np.abs(ones - 50_000).max() / np.sqrt(25_000) < 5.2  # 64 bits, each at a level of 2e-7
 
 
 def test_a_forked_child_must_make_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    stream = Stream()
+    stream = Words()
     monkeypatch.setattr(os, "getpid", lambda: -1)
-    with pytest.raises(RuntimeError, match="new `Stream` in the child"):
-        stream.words(1)
+    with pytest.raises(RuntimeError, match="new `Words` in the child"):
+        stream.take(1)
     with pytest.raises(RuntimeError, match="forked"):
         stream.below(3, 1)
 
 
 def test_bad_arguments() -> None:
     with pytest.raises(ValueError, match="`key` has 16 bytes"):
-        Stream(bytes(16))
+        Words(bytes(16))
     with pytest.raises(ValueError, match="`count` is -1"):
-        Stream().words(-1)
+        Words().take(-1)
     for bound in (0, -3, 2**62 + 1):
         with pytest.raises(ValueError, match="`bound` is"):
-            Stream().below(bound, 1)
+            Words().below(bound, 1)
 
 
 bounds = st.one_of(st.integers(1, 40), st.integers(1, 2**62), st.integers(0, 62).map(lambda e: 2**e))
@@ -79,20 +79,20 @@ def test_each_value_is_the_quotient_of_equally_many_words(bound: int, data: st.D
 
 @pytest.mark.parametrize("bound", [1, 2, 3, 7, 256, 1000])
 def test_below_is_uniform(bound: int) -> None:
-    counts = np.bincount(Stream(KEY).below(bound, 200_000), minlength=bound)
+    counts = np.bincount(Words(KEY).below(bound, 200_000), minlength=bound)
     assert len(counts) == bound
     assert stats.chisquare(counts).pvalue > 1e-6 if bound > 1 else counts[0] == 200_000
 
 
 def test_below_is_uniform_where_many_words_are_dropped() -> None:
     bound = 2**62 - 2**60  # a quarter of the candidates lies beyond
-    drawn = Stream(KEY).below(bound, 100_000)
+    drawn = Words(KEY).below(bound, 100_000)
     assert drawn.min() >= 0 and drawn.max() < bound
     assert stats.kstest(drawn / bound, "uniform").pvalue > 1e-6
 
 
 @given(bounds, st.integers(0, 50))
 def test_below_stays_in_range(bound: int, count: int) -> None:
-    drawn = Stream().below(bound, count)
+    drawn = Words().below(bound, count)
     assert drawn.dtype == np.int64 and drawn.shape == (count,)
     assert ((drawn >= 0) & (drawn < bound)).all()
