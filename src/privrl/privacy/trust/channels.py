@@ -22,7 +22,7 @@ from privrl.privacy.continual.mechanisms import AbstractContinual
 from privrl.privacy.noise.laws import GaussianNoise, LaplaceNoise, SymmetricNoise
 from privrl.privacy.noise.mechanisms import add_noise
 
-Fresh = Callable[[int], Array]
+WhiteNoise = Callable[[int], Array]
 Mechanism = Literal["gaussian", "laplace"]
 
 
@@ -68,7 +68,7 @@ class AbstractChannel(eqx.Module):
         """What leaves person number `index`; terms add up."""
 
     @abc.abstractmethod
-    def publish(self, memory: Any, total: Any, t: Int[Array, ""], fresh: Fresh) -> tuple[Any, Release | None]:
+    def publish(self, memory: Any, total: Any, t: Int[Array, ""], fresh: WhiteNoise) -> tuple[Any, Release | None]:
         """Takes in the summed terms of block `t` and makes the release at its end, if it makes one."""
 
     @abc.abstractmethod
@@ -106,7 +106,7 @@ class RunningChannel(AbstractCuratorChannel):
     def init(self) -> Any:
         return jnp.zeros(self.statistic.shape), self.continual.init(self.statistic.shape)
 
-    def publish(self, memory: Any, total: Array, t: Int[Array, ""], fresh: Fresh) -> tuple[Any, Release]:
+    def publish(self, memory: Any, total: Array, t: Int[Array, ""], fresh: WhiteNoise) -> tuple[Any, Release]:
         running, inner = memory
         running = running + total
         inner, white = self.continual.step(inner, fresh, t)
@@ -129,7 +129,7 @@ class BlockChannel(AbstractCuratorChannel):
     def init(self) -> Any:
         return ()
 
-    def publish(self, memory: Any, total: Array, t: Int[Array, ""], fresh: Fresh) -> tuple[Any, Release]:
+    def publish(self, memory: Any, total: Array, t: Int[Array, ""], fresh: WhiteNoise) -> tuple[Any, Release]:
         del t
         law = law_of(self.statistic, self.mechanism, self.scale)
         return memory, add_noise(total, law, fresh(0))
@@ -149,14 +149,14 @@ class RoundsChannel(AbstractCuratorChannel):
     def init(self) -> Any:
         return jnp.zeros(self.statistic.raw_shape)
 
-    def publish(self, memory: Any, total: Array, t: Int[Array, ""], fresh: Fresh) -> tuple[Any, None]:
+    def publish(self, memory: Any, total: Array, t: Int[Array, ""], fresh: WhiteNoise) -> tuple[Any, None]:
         del t, fresh
         return memory + total, None
 
     def empty(self) -> None:
         return None
 
-    def ask(self, memory: Any, question: Any, fresh: Fresh) -> Release:
+    def ask(self, memory: Any, question: Any, fresh: WhiteNoise) -> Release:
         """One release: the answer to `question` over everybody so far."""
         law = law_of(self.statistic, self.mechanism, self.scale)
         return add_noise(self.statistic.answer(memory, question), law, fresh(0))

@@ -12,7 +12,7 @@ from privrl.contracts.release import Release
 from privrl.contracts.statistic import AbstractCategorical, AbstractStatistic
 from privrl.privacy.noise.sources import standard_normal, uniform
 from privrl.privacy.noise.subset import SubsetSelection
-from privrl.privacy.trust.channels import AbstractChannel, Fresh, law_of
+from privrl.privacy.trust.channels import AbstractChannel, WhiteNoise, law_of
 from privrl.privacy.trust.reports import AbstractReports, SymbolReports, VectorReports, clipped_symbol
 
 
@@ -53,7 +53,9 @@ class AbstractLocalChannel(AbstractChannel):
         white = standard_normal(key, shape) if kind == "normal" else uniform(key, shape)
         return self.decode(self.report(record, question, index, white), question, index)
 
-    def publish(self, memory: Any, total: tuple[Array, Array], t: Int[Array, ""], fresh: Fresh) -> tuple[Any, Release]:
+    def publish(
+        self, memory: Any, total: tuple[Array, Array], t: Int[Array, ""], fresh: WhiteNoise
+    ) -> tuple[Any, Release]:
         del t, fresh
         summed = jax.tree.map(jnp.add, memory, total)
         return (summed if self.running else memory), self.released(*summed)
