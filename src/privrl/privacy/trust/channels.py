@@ -23,10 +23,10 @@ from privrl.privacy.noise.laws import GaussianNoise, LaplaceNoise, SymmetricNois
 from privrl.privacy.noise.mechanisms import add_noise
 
 WhiteNoise = Callable[[int], Array]
-Mechanism = Literal["gaussian", "laplace"]
+NoiseKind = Literal["gaussian", "laplace"]
 
 
-def law_of(statistic: AbstractStatistic, mechanism: Mechanism, scale: Float[Array, ""] | float) -> AbstractNoise:
+def law_of(statistic: AbstractStatistic, mechanism: NoiseKind, scale: Float[Array, ""] | float) -> AbstractNoise:
     """The noise law that fits a statistic: symmetric for symmetric matrices, otherwise entry by entry."""
     if mechanism == "laplace":
         return LaplaceNoise(jnp.asarray(scale), statistic.shape)
@@ -37,7 +37,7 @@ def law_of(statistic: AbstractStatistic, mechanism: Mechanism, scale: Float[Arra
     return GaussianNoise(jnp.asarray(scale), statistic.shape)
 
 
-def sensitivity_of(statistic: AbstractStatistic, mechanism: Mechanism, adjacency: Any) -> float:
+def sensitivity_of(statistic: AbstractStatistic, mechanism: NoiseKind, adjacency: Any) -> float:
     """The sensitivity in the norm that the mechanism needs; refused unless it is a positive number."""
     norm = "l1" if mechanism == "laplace" else "l2"
     sensitivity = statistic.l1(adjacency) if norm == "l1" else statistic.l2(adjacency)
@@ -124,7 +124,7 @@ class BlockChannel(AbstractCuratorChannel):
     statistic: AbstractStatistic
     sensitivity: Float[Array, ""]
     scale: Float[Array, ""]
-    mechanism: Mechanism = eqx.field(static=True)
+    mechanism: NoiseKind = eqx.field(static=True)
 
     def init(self) -> Any:
         return ()
@@ -144,7 +144,7 @@ class RoundsChannel(AbstractCuratorChannel):
     statistic: AbstractStatistic
     sensitivity: Float[Array, ""]
     scale: Float[Array, ""]
-    mechanism: Mechanism = eqx.field(static=True)
+    mechanism: NoiseKind = eqx.field(static=True)
 
     def init(self) -> Any:
         return jnp.zeros(self.statistic.raw_shape)

@@ -23,7 +23,7 @@ from privrl.privacy.noise.sources import AbstractSource, Seeded, System
 from privrl.privacy.noise.words import Words
 from privrl.privacy.store.errors import BurntError
 from privrl.privacy.store.store import ReleaseStore
-from privrl.privacy.trust.channels import Mechanism, law_of, sensitivity_of
+from privrl.privacy.trust.channels import NoiseKind, law_of, sensitivity_of
 
 
 class AbstractPeople(abc.ABC):
@@ -106,13 +106,13 @@ class Curator:
         people: AbstractPeople,
         ledger: Ledger,
         source: AbstractSource,
-        mechanism: Mechanism,
+        mechanism: NoiseKind,
         store: ReleaseStore | None = None,
     ) -> None:
         self._people = people
         self._ledger = ledger
         self._source = source
-        self._mechanism: Mechanism = mechanism
+        self._mechanism: NoiseKind = mechanism
         self._store = store
         self._asked: dict[str, int] = {}
         self._parts: dict[str | None, AbstractPeople] = {None: people}

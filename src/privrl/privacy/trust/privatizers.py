@@ -18,15 +18,14 @@ from privrl.contracts.statistic import AbstractCategorical, AbstractStatistic, A
 from privrl.privacy.accounting.budget import Budget, BudgetError
 from privrl.privacy.accounting.certificate import Certificate, Notion
 from privrl.privacy.accounting.composition import calibrate
-from privrl.privacy.accounting.events import Event, Request
-from privrl.privacy.accounting.events import Mechanism as AnyMechanism
+from privrl.privacy.accounting.events import Event, Mechanism, Request
 from privrl.privacy.accounting.ledger import Ledger
 from privrl.privacy.continual.mechanisms import AbstractContinual, BinaryTree, Fresh, Honaker, SquareRoot
 from privrl.privacy.noise.subset import SubsetSelection, best_size
 from privrl.privacy.trust.channels import (
     AbstractChannel,
     BlockChannel,
-    Mechanism,
+    NoiseKind,
     RoundsChannel,
     RunningChannel,
     sensitivity_of,
@@ -63,7 +62,7 @@ class AbstractPrivatizer(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def mechanism_of_rounds(self) -> Mechanism:
+    def mechanism_of_rounds(self) -> NoiseKind:
         """The noise of releases that a curator makes about everybody."""
 
     @property
@@ -128,7 +127,7 @@ class NonPrivate(AbstractPrivatizer):
         return 0.0
 
     @property
-    def mechanism_of_rounds(self) -> Mechanism:
+    def mechanism_of_rounds(self) -> NoiseKind:
         return "gaussian"
 
     def check(self, learner: str, declared: Sequence[Declared]) -> None:
@@ -179,7 +178,7 @@ class Central(AbstractBudgeted):
     what is published.
     """
 
-    mechanism: Mechanism = "gaussian"
+    mechanism: NoiseKind = "gaussian"
     continual: Continual = "square-root"
     adjacency: Adjacency = "replace-one"
     notion: ClassVar[Notion] = "central"
@@ -195,7 +194,7 @@ class Central(AbstractBudgeted):
             )
 
     @property
-    def mechanism_of_rounds(self) -> Mechanism:
+    def mechanism_of_rounds(self) -> NoiseKind:
         return self.mechanism
 
     def check(self, learner: str, declared: Sequence[Declared]) -> None:
@@ -236,7 +235,7 @@ class Local(AbstractBudgeted):
         return self.delta is None and self.rho is None
 
     @property
-    def mechanism_of_rounds(self) -> Mechanism:
+    def mechanism_of_rounds(self) -> NoiseKind:
         raise PairingError("`Local` has no curator to answer questions; use `Central(...)`.")
 
     def check(self, learner: str, declared: Sequence[Declared]) -> None:
@@ -300,7 +299,7 @@ def streamed_statistic(declared: Declared) -> AbstractStatistic:
     return declared.statistic
 
 
-def curator_channel(declared: Declared, ledger: Ledger, mechanism: Mechanism, continual: Continual) -> AbstractChannel:
+def curator_channel(declared: Declared, ledger: Ledger, mechanism: NoiseKind, continual: Continual) -> AbstractChannel:
     """The channel of a trusted curator; a streamed statistic's scale is fixed here, once."""
     statistic = streamed_statistic(declared)
     sensitivity = sensitivity_of(statistic, mechanism, ledger.adjacency)
@@ -321,7 +320,7 @@ def vector_channel(declared: Declared, ledger: Ledger) -> VectorChannel:
     return VectorChannel(statistic, jnp.asarray(sensitivity), jnp.asarray(scale), declared.access == "running")
 
 
-def event_of(declared: Declared, mechanism: AnyMechanism, parameter: float) -> Event:
+def event_of(declared: Declared, mechanism: Mechanism, parameter: float) -> Event:
     """What the releases of a declaration cost at a parameter of their mechanism."""
     sampling = declared.sampling if mechanism == "gaussian" else 1.0
     return Event(declared.name, mechanism, parameter, declared.touches, declared.group, sampling)

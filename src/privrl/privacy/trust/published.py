@@ -10,7 +10,7 @@ from privrl.privacy.accounting.budget import Budget, BudgetError
 from privrl.privacy.accounting.certificate import Notion
 from privrl.privacy.accounting.gdp import zcdp_epsilon
 from privrl.privacy.accounting.ledger import Ledger
-from privrl.privacy.trust.channels import AbstractChannel, Mechanism
+from privrl.privacy.trust.channels import AbstractChannel, NoiseKind
 from privrl.privacy.trust.privatizers import (
     AbstractPrivatizer,
     Continual,
@@ -69,7 +69,7 @@ class Published(AbstractPrivatizer):
         return self.budget.delta
 
     @property
-    def mechanism_of_rounds(self) -> Mechanism:
+    def mechanism_of_rounds(self) -> NoiseKind:
         if self.trust == "local":
             raise PairingError("`Published(trust='local')` has no curator to answer queries; use `Central(...)`.")
         return "gaussian"

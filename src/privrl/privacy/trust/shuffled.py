@@ -17,7 +17,7 @@ from privrl.privacy.accounting.events import Event
 from privrl.privacy.accounting.ledger import Ledger
 from privrl.privacy.accounting.shuffling import local_epsilon_for
 from privrl.privacy.noise.subset import SubsetSelection
-from privrl.privacy.trust.channels import Mechanism
+from privrl.privacy.trust.channels import NoiseKind
 from privrl.privacy.trust.local_channels import AbstractLocalChannel, SymbolChannel
 from privrl.privacy.trust.privatizers import AbstractBudgeted, PairingError
 
@@ -57,7 +57,7 @@ class Shuffled(AbstractBudgeted):
             raise BudgetError("A shuffler hides people up to a small `delta`: give `epsilon` and a `delta` in (0, 1).")
 
     @property
-    def mechanism_of_rounds(self) -> Mechanism:
+    def mechanism_of_rounds(self) -> NoiseKind:
         raise PairingError("`Shuffled` has no curator to answer questions; use `Central(...)`.")
 
     def check(self, learner: str, declared: Sequence[Declared]) -> None:
