@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Kind = Literal["approximate", "pure", "concentrated"]
+BudgetKind = Literal["approximate", "pure", "concentrated"]
 
 _REPORTING_DELTA = 1e-6
 
@@ -78,7 +78,7 @@ class Budget:
         )
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> BudgetKind:
         """`"approximate"`, `"pure"` or `"concentrated"`."""
         if self.rho is not None:
             return "concentrated"
