@@ -16,23 +16,30 @@ import jax
 
 import privrl
 from bench.roofline import compiled_run, episode_cost, peak_bandwidth, peak_flops
+from privrl.contracts.learner import AbstractOnlineLearner
 from privrl.learners.linear.lsvi_ucb_plus_plus import LSVIUCBPlusPlus
+from privrl.learners.linear.lsvi_ucb_unweighted import PerEpisodeLSVIUCB
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
 from privrl.recipes.registry import get
 
 say = functools.partial(print, flush=True)
 
 
-def agents(env: Any) -> Iterator[tuple[str, LSVIUCBPlusPlus, AbstractPrivatizer]]:
+def agents(env: Any) -> Iterator[tuple[str, AbstractOnlineLearner, AbstractPrivatizer]]:
     """The two per-episode agents: one Gram matrix and one regression per step, and with weights one and three."""
-    older = {"weighted": False, "monotone": False, "grams": "fresh"}
-    for name, settings in (("LSVI-UCB", older), ("LSVI-UCB++", {})):
-        learner = LSVIUCBPlusPlus.paper(env.features, env.horizon, rewards=env.rewards, switching="always", **settings)
+    newer = LSVIUCBPlusPlus.paper(env.features, env.horizon, rewards=env.rewards, switching="always")
+    older = PerEpisodeLSVIUCB(env.features, env.horizon, rewards=env.rewards, noise_ridge=newer.noise_ridge)
+    for name, learner in (("LSVI-UCB", older), ("LSVI-UCB++", newer)):
         yield name, learner, get("dp-lsvi-ucb++@paper").privatizer(epsilon=10.0, delta=1e-5)
 
 
 def fastest(
-    env: Any, learner: LSVIUCBPlusPlus, privatizer: AbstractPrivatizer, episodes: int, seeds: int, enough: float = 15.0
+    env: Any,
+    learner: AbstractOnlineLearner,
+    privatizer: AbstractPrivatizer,
+    episodes: int,
+    seeds: int,
+    enough: float = 15.0,
 ) -> float:
     """Seconds of `privrl.run`, the better of two unless the first takes long; it must have been compiled."""
     times: list[float] = []

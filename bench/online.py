@@ -13,24 +13,16 @@ import numpy as np
 import privrl
 from bench.as_written import People, greedy, lsvi_ucb
 from bench.timing import Row, once, same, seconds
-from privrl.learners.linear.lsvi_ucb_plus_plus import LSVIUCBPlusPlus
+from privrl.learners.linear.lsvi_ucb_unweighted import PerEpisodeLSVIUCB
 from privrl.mdp.types import Trajectory
 from privrl.studies.run import SimulationKeys, asker
 
 EPISODES = 100
 
 
-def agent(env: Any) -> LSVIUCBPlusPlus:
+def agent(env: Any) -> PerEpisodeLSVIUCB:
     """LSVI-UCB as published: a plan after every episode from everybody so far, no weights, no memory of old values."""
-    return LSVIUCBPlusPlus(
-        env.features,
-        env.horizon,
-        rewards=env.rewards,
-        switching="always",
-        weighted=False,
-        monotone=False,
-        centred=False,
-    )
+    return PerEpisodeLSVIUCB(env.features, env.horizon, rewards=env.rewards)
 
 
 def luck(env: Any, episodes: int, key: jax.Array) -> np.ndarray:
@@ -40,7 +32,7 @@ def luck(env: Any, episodes: int, key: jax.Array) -> np.ndarray:
     return np.asarray(draw(np.arange(episodes)))
 
 
-def careful(env: Any, learner: LSVIUCBPlusPlus, coins: np.ndarray) -> tuple[float, People]:
+def careful(env: Any, learner: PerEpisodeLSVIUCB, coins: np.ndarray) -> tuple[float, People]:
     """Total regret of one seed in careful NumPy, given its luck, and whom it met.
 
     It keeps its sums, inverts with LAPACK and handles all (s, a) at once.
@@ -85,7 +77,7 @@ def _pick(p: np.ndarray, u: float) -> int:
     return int(np.argmax((p > 0) & (cumulative > u * cumulative[-1])))
 
 
-def planned(learner: LSVIUCBPlusPlus, people: People) -> np.ndarray:
+def planned(learner: PerEpisodeLSVIUCB, people: People) -> np.ndarray:
     """privrl's action values after these people, without noise: one plan of the learner itself."""
     declared = learner.declare(1)
     ledger = privrl.NonPrivate().calibrate(declared)

@@ -9,6 +9,7 @@ import privrl
 from privrl.audit import differencing
 from privrl.learners.linear.lsvi_ucb import LSVIUCB
 from privrl.learners.linear.lsvi_ucb_plus_plus import LSVIUCBPlusPlus
+from privrl.learners.linear.lsvi_ucb_unweighted import LuyoLSVIUCB, NgoLSVIUCB
 from privrl.learners.published import lsvi_noise
 from privrl.mdp.features import TableFeatures
 from privrl.mdp.types import TabularMDP
@@ -37,7 +38,7 @@ def world():
 
 
 def published(learner, rho):
-    continual = "fresh" if learner.grams == "fresh" else "tree"
+    continual = "fresh" if learner.fresh_grams else "tree"
     return Published(lsvi_noise, "sahu", rho=rho, continual=continual)
 
 

@@ -22,13 +22,14 @@ class Reference:
     `noise` holds what is added to the released numbers of one plan: `gram` `[H, m]` and `regressions` `[H, n, d]`.
     """
 
-    def __init__(self, learner, spectral_bound):
+    def __init__(self, learner, spectral_bound, by_determinants):
         self.phi = np.asarray(learner.features.table)
         self.S, self.A, self.d = self.phi.shape
         self.H = learner.horizon
-        self.learner = learner
+        self.learner, self.by_determinants = learner, by_determinants
         self.rewards = None if learner.rewards is None else np.asarray(learner.rewards)
-        self.unit = self.H if learner.weighted else 1.0
+        self.weighted = learner.rows == 3  # with pessimistic values, and a minimum with older ones
+        self.unit = self.H if self.weighted else 1.0
         self.spectral_bound = spectral_bound  # of the noise of one Gram matrix
         self.Q_hi = np.array([np.full((self.S, self.A), self.H - h, float) for h in range(self.H)])
         self.Q_lo = np.zeros((self.H, self.S, self.A))
@@ -47,8 +48,7 @@ class Reference:
         determinants = [np.linalg.det(matrix) for matrix in Lambda]
         before = [lam**d] * H if self.determinants is None else self.determinants
         doubled = any(new >= 2 * old for new, old in zip(determinants, before, strict=True))
-        switch = L.switching != "determinant" or doubled
-        switch = switch and len(history) > 0
+        switch = (doubled or not self.by_determinants) and len(history) > 0
         if switch:
             self.determinants = determinants
         V_hi, V_lo = np.zeros(S), np.zeros(S)
@@ -61,14 +61,14 @@ class Reference:
                 middle, half, middle_lo, half_lo = 0.0, float(H), 0.0, float(H)
             b = noise["regressions"][h].copy()
             b[0] *= half
-            if L.weighted:
+            if self.weighted:
                 b[1] *= half_lo
                 b[2] *= half**2 / 2 if L.centred else half**2
             for user, table in history:
                 s, a, r, after = user[h]
                 x = table[h, s, a] * phi[s, a]
                 b[0] += x * (V_hi[after] - middle)
-                if L.weighted:
+                if self.weighted:
                     b[1] += x * (V_lo[after] - middle_lo)
                     b[2] += x * ((V_hi[after] - middle) ** 2 - (half**2 / 2 if L.centred else 0.0))
                 if self.rewards is None:
@@ -85,8 +85,8 @@ class Reference:
                         r = self.rewards[min(h, len(self.rewards) - 1), s, a]
                     if switch:
                         new = min(r + middle + x @ w[0] + float(L.bonus) * norm, H - h)
-                        Q_hi[s, a] = min(new, Q_hi[s, a]) if L.monotone else max(new, 0.0)
-                    if not L.weighted:
+                        Q_hi[s, a] = min(new, Q_hi[s, a]) if self.weighted else max(new, 0.0)
+                    if not self.weighted:
                         continue
                     if switch:
                         new = r + middle_lo + x @ w[1] - float(L.pessimistic_bonus) * norm

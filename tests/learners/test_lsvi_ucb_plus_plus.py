@@ -13,11 +13,9 @@ from tests.learners.reference_lsvi_ucb_plus_plus import Reference
 import privrl
 from privrl.contracts.learner import Plan
 from privrl.contracts.release import Release
-from privrl.learners.linear.lsvi_ucb_plus_plus import (
-    LSVIUCBPlusPlus,
-    inverse_and_log_determinant,
-    theory_constants,
-)
+from privrl.learners.linear.lsvi_ucb_plus_plus import LSVIUCBPlusPlus, theory_constants
+from privrl.learners.linear.lsvi_ucb_unweighted import LuyoLSVIUCB, NgoLSVIUCB, PerEpisodeLSVIUCB
+from privrl.learners.linear.regression_rounds import inverse_and_log_determinant
 from privrl.learners.published import lsvi_noise
 from privrl.mdp.features import TableFeatures
 from privrl.mdp.types import TabularPolicy, Trajectory
@@ -53,7 +51,7 @@ def walk(learner, P, rewards, scale, seed=0):
             return Release(value, GaussianNoise(scale, statistics[name].shape))
 
         def running():
-            return {"gram": ask("gram", 0, None)} if learner.grams == "running" else {}
+            return {"gram": ask("gram", 0, None)} if not learner.fresh_grams else {}
 
         return learner.next_plan(memory, running(), ask, seen)
 
@@ -86,24 +84,25 @@ VARIANTS = {
     "weights that vary": {"gap_scale": 2.0, "direction_scale": 3.0, "switching": "always"},
     "estimated rewards": {"rewards": None, "switching": "always"},
     "estimated rewards, uncentred": {"rewards": None, "centred": False},
-    "unweighted": {"weighted": False, "monotone": False, "switching": "schedule", "grams": "running"},
 }
+UNWEIGHTED = {"every episode": PerEpisodeLSVIUCB, "luyo": LuyoLSVIUCB, "ngo": NgoLSVIUCB}
 
 
 @pytest.mark.parametrize("scale", [0.0, 0.3], ids=["exact", "noisy"])
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", [*VARIANTS, *UNWEIGHTED])
 def test_equals_the_box_in_plain_numpy(variant, scale):
     features, P, rewards = linear_world()
-    settings = {"rewards": rewards, "ridge": 0.05} | VARIANTS[variant]
-    learner = LSVIUCBPlusPlus(features, H, **settings)
+    settings = {"rewards": rewards, "ridge": 0.05} | VARIANTS.get(variant, {})
+    learner = UNWEIGHTED.get(variant, LSVIUCBPlusPlus)(features, H, **settings)
+    by_determinants = variant == "ngo" or getattr(learner, "switching", "always") == "determinant"
     bound = float(SymmetricNoise(scale, D).spectral_bound(learner.failure / H))
-    reference = Reference(learner, bound)
+    reference = Reference(learner, bound, by_determinants)
     history, switches = [], 0
     for memory, published, noise, user in walk(learner, P, rewards, scale):
         Q_hi, Q_lo, weights, switched = reference.plan(history, noise)
         switches += switched
         np.testing.assert_allclose(memory.optimistic, Q_hi, atol=1e-10, rtol=0)
-        if learner.weighted:
+        if variant in VARIANTS:
             np.testing.assert_allclose(memory.pessimistic, Q_lo, atol=1e-10, rtol=0)
             np.testing.assert_allclose(published.question, weights, atol=1e-10, rtol=0)
             assert published.question.min() > 0.0 and published.question.max() <= 1.0
@@ -114,7 +113,7 @@ def test_equals_the_box_in_plain_numpy(variant, scale):
         assert int(memory.switches) == switches
         history.append((user, weights))
     if scale == 0.0:
-        assert 1 < switches < K or (learner.switching != "determinant" and switches == K - 1)
+        assert 1 < switches < K or (not by_determinants and switches == K - 1)
     if variant == "weights that vary":
         assert np.ptp(weights) > 0.05
 
@@ -131,7 +130,7 @@ def test_inverse_and_determinant(d):
 @pytest.mark.slow
 def test_without_noise_private_and_non_private_agree_with_running_grams_and_estimated_rewards():
     env = tiny_world(horizon=2)
-    learner = LSVIUCBPlusPlus(env.features, 2, switching="schedule", grams="running")
+    learner = LuyoLSVIUCB(env.features, 2, block=2)
     settings = {"episodes": 12, "seeds": 2, "key": jax.random.key(0)}
     exact = privrl.run(env, learner, privrl.NonPrivate(), **settings)
     noiseless = privrl.run(env, learner, privrl.Central(epsilon=math.inf), **settings)
@@ -142,8 +141,8 @@ def test_without_noise_private_and_non_private_agree_with_running_grams_and_esti
 
 PUBLISHED = {
     "paper": (LSVIUCBPlusPlus.paper, "fresh"),
-    "luyo": (LSVIUCBPlusPlus.luyo, "tree"),
-    "ngo": (LSVIUCBPlusPlus.ngo, "tree"),
+    "luyo": (LuyoLSVIUCB, "tree"),
+    "ngo": (NgoLSVIUCB, "tree"),
 }
 
 
@@ -189,9 +188,9 @@ def test_static_batches_and_capped_switches():
     env = tiny_world()
     d = env.features.dim
     size = round((1000 * 10.0) ** 0.4 * d**0.6 * 4**0.2)
-    blocks = LSVIUCBPlusPlus.luyo(env.features, 4, 10.0, rewards=env.rewards).blocks(1000)
+    blocks = LuyoLSVIUCB(env.features, 4, rewards=env.rewards, epsilon=10.0).blocks(1000)
     assert (np.diff(blocks, prepend=0)[:-1] == size).all()
-    assert len(LSVIUCBPlusPlus.ngo(env.features, 4, 7, rewards=env.rewards).blocks(1000)) == 7
+    assert len(NgoLSVIUCB(env.features, 4, rewards=env.rewards, most_switches=7).blocks(1000)) == 7
 
 
 @pytest.mark.slow

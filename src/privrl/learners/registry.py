@@ -8,6 +8,7 @@ from privrl.learners.gradient.fqi import FQI
 from privrl.learners.gradient.q_learning import QLearning
 from privrl.learners.linear.lsvi_ucb import LSVIUCB
 from privrl.learners.linear.lsvi_ucb_plus_plus import LSVIUCBPlusPlus
+from privrl.learners.linear.lsvi_ucb_unweighted import LuyoLSVIUCB, NgoLSVIUCB, PerEpisodeLSVIUCB
 from privrl.learners.linear.pevi import PEVI
 from privrl.learners.linear.ucrl_vtr import UCRLVTR
 from privrl.learners.linear.vapvi import VAPVI
@@ -27,6 +28,9 @@ registry: tuple[type[AbstractLearner], ...] = (
     UCRLVTR,
     LSVIUCB,
     LSVIUCBPlusPlus,
+    PerEpisodeLSVIUCB,
+    LuyoLSVIUCB,
+    NgoLSVIUCB,
     CautiousLQ,
     OFULQ,
 )

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 
 from privrl.learners.linear.lsvi_ucb import LSVIUCB
 from privrl.learners.linear.lsvi_ucb_plus_plus import LSVIUCBPlusPlus
+from privrl.learners.linear.lsvi_ucb_unweighted import LuyoLSVIUCB, NgoLSVIUCB
 from privrl.learners.linear.ucrl_vtr import UCRLVTR
 from privrl.learners.published import lsvi_noise, ucrl_vtr_noise
 from privrl.learners.tabular.ucbvi import UCBVI
@@ -37,7 +38,9 @@ def _lsvi_ucb(problem: Problem) -> LSVIUCB:
 
 
 def _lsvi_ucb_weighted(problem: Problem) -> LSVIUCB:
-    return LSVIUCB(problem.features, problem.horizon, bonus=1.0, smallest_weight=0.5, **_public(problem))
+    return LSVIUCB(
+        problem.features, problem.horizon, bonus=jnp.asarray(1.0), smallest_weight=jnp.asarray(0.5), **_public(problem)
+    )
 
 
 def _lsvi_ucb_plus_plus(problem: Problem) -> LSVIUCBPlusPlus:
@@ -48,12 +51,12 @@ def _lsvi_ucb_plus_plus_paper(problem: Problem) -> LSVIUCBPlusPlus:
     return LSVIUCBPlusPlus.paper(problem.features, problem.horizon, rewards=problem.rewards)
 
 
-def _luyo_paper(problem: Problem) -> LSVIUCBPlusPlus:
-    return LSVIUCBPlusPlus.luyo(problem.features, problem.horizon, rewards=problem.rewards)
+def _luyo_paper(problem: Problem) -> LuyoLSVIUCB:
+    return LuyoLSVIUCB(problem.features, problem.horizon, rewards=problem.rewards)
 
 
-def _ngo_paper(problem: Problem) -> LSVIUCBPlusPlus:
-    return LSVIUCBPlusPlus.ngo(problem.features, problem.horizon, rewards=problem.rewards)
+def _ngo_paper(problem: Problem) -> NgoLSVIUCB:
+    return NgoLSVIUCB(problem.features, problem.horizon, rewards=problem.rewards)
 
 
 def _ucrl_vtr(problem: Problem, **settings: Any) -> UCRLVTR:

@@ -1,0 +1,140 @@
+"""What algorithms share that ask, step by step, for regressions on everybody so far: LSVI-UCB++ and its predecessors.
+
+Released are Lambda_h - lambda I = sum w phi phi^T (`gram`, all steps at once), and at each step h, from the last to the
+first, sum w phi y(s') for values y in [-1, 1] that were made from the release before (`regressions`). Everything else
+is post-processing.
+"""
+
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float
+
+from privrl.contracts.learner import AbstractOnlineLearner
+from privrl.contracts.release import Declared, Release
+from privrl.mdp.features import AbstractFeatures
+from privrl.privacy.noise.laws import SymmetricNoise
+from privrl.statistics.regressions import Grams, Regressions, pack, pack_outer, unpack
+
+_UNROLLED = 32  # beyond this size a matrix is factorised by the library
+
+
+def number(x: ArrayLike) -> Float[Array, ""]:
+    """A setting as an array leaf, so that several can be run together."""
+    return jnp.asarray(x, float)
+
+
+class Factorised(eqx.Module):
+    """Lambda_h of every step: its inverse, log det Lambda_h, ||phi|| in the norm of the inverse, and lambda itself."""
+
+    inverse: Float[Array, "H d d"]
+    log_determinants: Float[Array, " H"]
+    norms: Float[Array, "H S A"]
+    ridge: Float[Array, ""]
+    phi: Float[Array, "S A d"]
+    unit: float = eqx.field(static=True)
+
+    def means(self, h: int, release: Release) -> Float[Array, "rows S A"]:
+        """phi^T Lambda_h^-1 b for every row b of the regressions of step h."""
+        w = jnp.matmul(
+            release.value, self.inverse[h] / self.unit, precision="highest"
+        )  # [sahu A1:6-8] all rows at once
+        S, A, d = self.phi.shape
+        return jnp.matmul(w, self.phi.reshape(-1, d).T, precision="highest").reshape(-1, S, A)
+
+
+class AbstractRegressionRounds(AbstractOnlineLearner):
+    """Declares Gram matrices and `rows` regressions per step and plan; every statistic of a step gets the same share.
+
+    `fresh_grams` says whether each Gram matrix is a release of its own or all are one continual release.
+    """
+
+    features: eqx.AbstractVar[AbstractFeatures]
+    rewards: eqx.AbstractVar[Float[Array, "G S A"] | None]
+    ridge: eqx.AbstractVar[Float[Array, ""]]
+    noise_ridge: eqx.AbstractVar[Float[Array, ""]]
+    failure: eqx.AbstractVar[float]
+    centred: eqx.AbstractVar[bool]
+    rows: eqx.AbstractClassVar[int]
+    fresh_grams: ClassVar[bool] = True
+
+    def bounds(self) -> dict[str, Any]:
+        known = "estimated" if self.rewards is None else "known"
+        bounds: dict[str, Any] = {"feature norm": 1.0, "horizon": self.horizon, "rewards": known}
+        return bounds | ({"reward range": [0.0, 1.0]} if self.rewards is None else {})
+
+    def declare(self, num_blocks: int) -> tuple[Declared, ...]:
+        H, grams = self.horizon, Grams(self.features, self.horizon)
+        regressions = Regressions(self.features, H, self.rows, self.rewards is None, self.centred)
+        share = float(regressions.shape[0])
+        return (
+            Declared("gram", grams, access="rounds" if self.fresh_grams else "running", times=num_blocks, weight=1.0),
+            Declared("regressions", regressions, times=H * num_blocks, weight=share),
+        )
+
+    def largest_values(self) -> Float[Array, "H S A"]:
+        """H - h at every pair, before anything was learnt."""
+        H, S, A = self.horizon, self.features.num_states, self.features.num_actions
+        return jnp.broadcast_to((H - jnp.arange(H, dtype=float))[:, None, None], (H, S, A))
+
+    def factorised(self, gram: Release, unit: float) -> Factorised:
+        """Lambda_h = gram/unit + lambda I, with `noise_ridge` times the bound on the noise added to the ridge."""
+        H, d, phi = self.horizon, self.features.dim, self.features.table
+        shift = SymmetricNoise(gram.noise.std.max(), d).spectral_bound(self.failure / H) / unit
+        lam = self.ridge + self.noise_ridge * shift  # [sahu A1:1] the noise's law, 0 without noise
+        Lambda = unpack(gram.value, d) / unit + lam * jnp.eye(d)[None]  # [sahu A1:26] noise is fresh, not accumulated
+        inverse, log_determinants = inverse_and_log_determinant(Lambda)
+        packed = pack_outer(phi.reshape(-1, d))
+        norms = jnp.matmul(pack(inverse), packed.T, precision="highest").reshape(H, *phi.shape[:2])
+        return Factorised(inverse, log_determinants, jnp.sqrt(jnp.maximum(norms, 0.0)), lam, phi, unit)
+
+    def reward(self, h: int, estimate: Float[Array, "S A"]) -> Float[Array, "S A"]:
+        """The known rewards of step h, or the estimate in [0, 1]."""
+        if self.rewards is not None:
+            return self.rewards[min(h, self.rewards.shape[0] - 1)]
+        return jnp.clip((estimate + 1.0) / 2.0 if self.centred else estimate, 0.0, 1.0)
+
+
+def written(table: Float[Array, "H S A"], values: Float[Array, "S A"], h: int) -> Float[Array, "H S A"]:
+    """The table with new values at step h, in the buffer that holds the old ones, which accelerators do in place."""
+    return jax.lax.dynamic_update_index_in_dim(table, values, h, 0)
+
+
+def inverse_and_log_determinant(
+    matrix: Float[Array, "*batch d d"],
+) -> tuple[Float[Array, "*batch d d"], Float[Array, "*batch"]]:
+    """Of positive definite matrices: by Cholesky factorisation, and small ones on accelerators by d symmetric sweeps.
+
+    A sweep on k with pivot p = A_kk sends A_ij to A_ij - A_ik A_kj/p, row and column k to A_ik/p, and A_kk to -1/p;
+    after all d the matrix is -A^-1, and the product of the pivots is its determinant. These are the operations of a
+    Cholesky factorisation, as elementwise passes that accelerators run at the speed of their memory.
+    """
+    if matrix.shape[-1] > _UNROLLED:
+        return _by_cholesky(matrix)
+    return jax.lax.platform_dependent(matrix, cpu=_by_cholesky, default=_by_sweeps)
+
+
+def _by_cholesky(matrix: Float[Array, "*batch d d"]) -> tuple[Float[Array, "*batch d d"], Float[Array, "*batch"]]:
+    L = jnp.linalg.cholesky(matrix)
+    half = jax.scipy.linalg.solve_triangular(L, jnp.broadcast_to(jnp.eye(L.shape[-1]), L.shape), lower=True)
+    inverse = jnp.matmul(jnp.swapaxes(half, -1, -2), half, precision="highest")
+    return inverse, 2.0 * jnp.log(jnp.diagonal(L, axis1=-2, axis2=-1)).sum(axis=-1)
+
+
+def _by_sweeps(matrix: Float[Array, "*batch d d"]) -> tuple[Float[Array, "*batch d d"], Float[Array, "*batch"]]:
+    d = matrix.shape[-1]
+    i, j = np.triu_indices(d)  # the swept matrix stays symmetric: its upper triangle says all
+    at = np.zeros((d, d), int)
+    at[i, j] = at[j, i] = np.arange(len(i))
+    swept, pivots = matrix[..., i, j], []
+    for k in range(d):
+        pivot = swept[..., at[k, k]]
+        p = pivot[..., None]
+        on_row, on_column = ((x == k).reshape((1,) * (matrix.ndim - 2) + (-1,)) for x in (i, j))
+        inside = swept - swept[..., at[i, k]] * swept[..., at[k, j]] / p
+        swept = jnp.where(on_row & on_column, -1.0 / p, jnp.where(on_row | on_column, swept / p, inside))
+        pivots.append(pivot)
+    return -swept[..., at], jnp.log(jnp.stack(pivots)).sum(axis=0)
