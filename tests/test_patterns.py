@@ -37,7 +37,7 @@ from privrl.contracts.release import Declared
 from privrl.contracts.statistic import AbstractCategorical, AbstractStatistic
 from privrl.mdp.types import TabularPolicy, Transitions
 from privrl.privacy.continual.mechanisms import every, geometric_schedule
-from privrl.privacy.functions.paths import lattice_points
+from privrl.privacy.functions.paths import mesh_points
 from privrl.privacy.noise.mechanisms import clip_by_norm
 from privrl.statistics.counts import TransitionCounts, VisitCounts
 
@@ -139,7 +139,7 @@ class Function(AbstractOfflineLearner):
         return (Declared("function"),)
 
     def fit(self, ask):
-        f = ask.function("function", jnp.sin(3 * lattice_points(6)), distance=0.5, beta=2.0, bound=1.0)
+        f = ask.function("function", jnp.sin(3 * mesh_points(6)), distance=0.5, beta=2.0, bound=1.0)
         points = jnp.linspace(0.0, 1.0, S * A)
         assert np.array_equal(f(points), f(points[::-1])[::-1])  # asked twice, in another order: the same answers
         return policy_of(f(points).reshape(S, A))

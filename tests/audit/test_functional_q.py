@@ -25,7 +25,7 @@ from privrl.envs.interval_walk import IntervalWalk
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.functions.released import rkhs_norm
 
-BEST = 20.7063  # on the lattice of depth 7
+BEST = 20.7063  # on the mesh of depth 7
 CASES = {case.name.removeprefix("functional-noise-"): case for case in attacks.CASES}
 each_case = pytest.mark.parametrize("case", list(CASES.values()), ids=list(CASES))
 

@@ -1,11 +1,11 @@
-"""The walk on the interval: its lattice by hand, its values against the paper's and against the continuous walk."""
+"""The walk on the interval: its mesh by hand, its values against the paper's and against the continuous walk."""
 
 import numpy as np
 import pytest
 
 from privrl import envs
 
-OPTIMAL, RANDOM = 20.70833, 10.86059  # on ever finer lattices
+OPTIMAL, RANDOM = 20.70833, 10.86059  # on ever finer meshes
 
 
 def walk(episodes: int, policy: str, seed: int) -> np.ndarray:

@@ -15,7 +15,7 @@ import privrl
 from privrl.cli import main
 from privrl.data.reward_function import RewardFunction
 from privrl.learners.functional.functional_reward import FunctionalReward
-from privrl.privacy.functions.paths import lattice_path, lattice_points
+from privrl.privacy.functions.paths import mesh_path, mesh_points
 from privrl.privacy.functions.released import ReleasedFunction, rkhs_norm
 from privrl.privacy.noise.sources import record_draws
 from privrl.privacy.trust.privatizers import PairingError
@@ -43,7 +43,7 @@ def test_without_noise_it_is_exact_planning():
 def test_the_prior_gives_the_posterior_mean():
     """Against the textbook formula, K_0 (K_0 + sigma^2 K)^-1 y."""
     one = learner(prior_length=0.3, prior_spread=0.2, beta=9.0)
-    x = np.asarray(lattice_points(4))
+    x = np.asarray(mesh_points(4))
     y, sigma = np.random.default_rng(0).normal(size=17), 0.7
     apart = np.abs(x[:, None] - x)
     prior = 0.04 * np.exp(-0.5 * (apart / 0.3) ** 2) + 1.0
@@ -55,7 +55,7 @@ def test_the_prior_gives_the_posterior_mean():
 
 
 def test_many_at_once_are_one_by_one():
-    draws = lattice_path(jnp.asarray(np.random.default_rng(1).normal(size=(5, 17))), 17.0)
+    draws = mesh_path(jnp.asarray(np.random.default_rng(1).normal(size=(5, 17))), 17.0)
     values, scale = ENV.arrival[None] + 0.2 * draws, jnp.array([0.1, 0.2, 0.2, 0.3, 0.0])
     for method in ("plan", "q-learning"):
         one = learner(method=method)
@@ -100,7 +100,7 @@ def test_the_certificate_speaks_of_reward_functions_and_of_no_person():
 @given(st.floats(0.0, 1.0), st.floats(0.02, 0.5), st.floats(0.5, 4.0))
 def test_tents_are_neighbours_wherever_they_stand(centre, half_width, factor):
     one = learner(height=0.2, half_width=half_width, beta=factor / half_width)
-    x = lattice_points(4)
+    x = mesh_points(4)
     tent = 0.2 * jnp.maximum(1 - jnp.abs(x - centre) / half_width, 0.0)
     assert float(rkhs_norm(tent, one.kernel_beta)) <= one.distance * (1 + 1e-12)
 
@@ -149,7 +149,7 @@ def test_mistakes_are_explained():
         privrl.fit(SECRET, get("apvi").build(tiny_world()), privrl.NonPrivate())
     with pytest.raises(PairingError, match="do not go together"):
         privrl.fit(tiny_data(tiny_world()), learner(), privrl.NonPrivate())
-    with pytest.raises(ValueError, match="lattice points"):
+    with pytest.raises(ValueError, match="mesh points"):
         privrl.fit(RewardFunction(np.zeros(9)), learner(), privrl.NonPrivate())
     with pytest.raises(ValueError, match="not removed"):
         privrl.fit(SECRET, learner(), privrl.Central(**BUDGET, adjacency="add-remove"))
@@ -188,6 +188,6 @@ def test_targets_on_the_interval_walk(epsilon, share):
     one = get("functional-reward-q").build(env)
     sigma = jnp.asarray(one.distance / privrl.privacy.gdp_mu(epsilon, 1e-5))
     white = jnp.asarray(np.random.default_rng(6).normal(size=(1000, 129)))
-    values = env.arrival[None] + sigma * lattice_path(white, one.kernel_beta)
+    values = env.arrival[None] + sigma * mesh_path(white, one.kernel_beta)
     scores = jax.lax.map(lambda y: env.value(jax.tree.map(lambda p: p[0], one.policies(y[None], sigma[None]))), values)
     assert float(scores.mean()) >= share * float(env.optimal_value)

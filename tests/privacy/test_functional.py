@@ -15,7 +15,7 @@ import privrl
 from privrl.contracts.release import Declared
 from privrl.privacy.accounting.gdp import gdp_epsilon
 from privrl.privacy.accounting.ledger import Ledger, OverspentError
-from privrl.privacy.functions.paths import innovation_factor, innovations, lattice_path, lattice_points
+from privrl.privacy.functions.paths import innovation_factor, innovations, mesh_path, mesh_points
 from privrl.privacy.functions.released import ReleasedFunction, best_beta, rkhs_norm, tent_distance, whitened
 from privrl.privacy.noise.grid import Lattice, LatticeError
 from privrl.privacy.noise.sources import AbstractSource, Seeded, System
@@ -55,7 +55,7 @@ def kernel(points: np.ndarray, beta: float) -> np.ndarray:
 
 
 def tent(depth: int, centre: float, height: float, half_width: float) -> jax.Array:
-    return height * jnp.maximum(0.0, 1.0 - jnp.abs(lattice_points(depth) - centre) / half_width)
+    return height * jnp.maximum(0.0, 1.0 - jnp.abs(mesh_points(depth) - centre) / half_width)
 
 
 # ------------------------------------------------------------------------------------------------------------- the norm
@@ -72,10 +72,10 @@ def test_norm_is_that_of_the_inverse_kernel(beta: float, seed: int) -> None:
     np.testing.assert_allclose(rkhs_norm(jnp.asarray(f[0]), beta), math.sqrt(f[0] @ inverse @ f[0]), rtol=1e-9)
 
 
-def test_norm_grows_with_the_lattice_towards_the_integral() -> None:
+def test_norm_grows_with_the_mesh_towards_the_integral() -> None:
     f = lambda x: x**2 - 0.3 * x + 1.0  # noqa: E731
     beta = 2.5
-    norms = [float(rkhs_norm(f(lattice_points(depth)), beta)) for depth in (1, 5, 12)]
+    norms = [float(rkhs_norm(f(mesh_points(depth)), beta)) for depth in (1, 5, 12)]
     assert norms == sorted(norms)
     x = np.linspace(0, 1, 200_001)
     integral = np.trapezoid((2 * x - 0.3) ** 2 + beta**2 * f(x) ** 2, x)
@@ -119,7 +119,7 @@ def test_the_noise_of_a_release_is_a_path(source: AbstractSource) -> None:
 @pytest.mark.parametrize("source", sources(), ids=["seeded", "exact"])
 def test_same_question_same_answer_also_after_saving(source: AbstractSource, tmp_path) -> None:
     ask, ledger = curator(source)
-    f = jnp.stack([jnp.sin(3 * lattice_points(5)), lattice_points(5) ** 2])
+    f = jnp.stack([jnp.sin(3 * mesh_points(5)), mesh_points(5) ** 2])
     released = ask.function("f", f, distance=1e-6, beta=2.0, bound=1.0)
     np.testing.assert_allclose(released.values, f, atol=1e-5)  # little noise: the functions are there
     assert not np.array_equal(released.values, f)
@@ -132,7 +132,7 @@ def test_same_question_same_answer_also_after_saving(source: AbstractSource, tmp
         assert np.array_equal(published(points[::-1, ::-1]), answers[:, ::-1, ::-1])
     assert answers.shape == (2, 4, 25)
     assert (again.scale, again.beta, again.depth) == (released.scale, released.beta, released.depth)
-    grid = lattice_points(5)
+    grid = mesh_points(5)
     nearby = grid.at[1:-1].add(0.015)  # less than half a cell
     assert np.array_equal(released(nearby), released.values)
     for point in (-0.01, 1.01, math.nan):
@@ -175,7 +175,7 @@ def test_files_that_are_no_released_function_are_refused(tmp_path) -> None:
 
 def test_without_a_budget_the_function_comes_back() -> None:
     ledger = NonPrivate().calibrate([Declared("f")])
-    f = jnp.sin(lattice_points(4))
+    f = jnp.sin(mesh_points(4))
     released = Curator(Nobody(), ledger, System(), "gaussian").function("f", f, distance=1.0, beta=2.0, bound=1.0)
     np.testing.assert_allclose(released.values, f, atol=1e-14)
     assert released.scale == 0.0
@@ -213,7 +213,7 @@ def least_epsilon(losses: np.ndarray, delta: float) -> float:
 def test_ten_thousand_questions_are_no_more_than_one_release(source: AbstractSource) -> None:
     """The best attack on all answers: losses of mean +-mu^2/2 and variance mu^2 (4.7 se), epsilon within the claim."""
     depth, rows, mu, w = 14, 120, 1.0, 0.125
-    f = jnp.cos(5 * lattice_points(depth))
+    f = jnp.cos(5 * mesh_points(depth))
     g = f + tent(depth, 0.4, 0.3, w)
     beta = best_beta(w)
     distance = tent_distance(0.3, w, beta)
@@ -234,11 +234,11 @@ def test_the_attack_finds_noise_that_is_too_small_or_drawn_anew() -> None:
     """The same attack with a quarter of the noise, and on answers with fresh noise for each question."""
     rows, depth, beta = 150, 8, 8.0
     f, g = jnp.zeros(2**depth + 1), tent(depth, 0.5, 0.3, 0.2)
-    sigma, points = float(rkhs_norm(g, beta)), np.asarray(lattice_points(depth))
+    sigma, points = float(rkhs_norm(g, beta)), np.asarray(mesh_points(depth))
     worlds = jnp.concatenate([jnp.broadcast_to(f, (rows, f.size)), jnp.broadcast_to(g, (rows, g.size))])
     white = jnp.asarray(np.random.default_rng(9).standard_normal(worlds.shape))
     claim = gdp_epsilon(1.0, 0.05)
-    small = ReleasedFunction(worlds + sigma / 4 * lattice_path(white, beta), beta, sigma / 4)
+    small = ReleasedFunction(worlds + sigma / 4 * mesh_path(white, beta), beta, sigma / 4)
     losses = privacy_losses(small, points, f, g)
     assert least_epsilon(losses, 0.05) > claim
     fresh = np.asarray(worlds + sigma * white)  # independent noise of the same size at each point
@@ -357,7 +357,7 @@ class Mortal(ReleaseStore):
 @pytest.mark.parametrize("point", ["drawn", "persist:committed"])
 def test_a_crash_burns_or_keeps_a_function(tmp_path, monkeypatch, point: str) -> None:
     """As with sums over people: kept if it was persisted, else charged, and made again from what is left."""
-    f = jnp.sin(lattice_points(4))
+    f = jnp.sin(mesh_points(4))
 
     def release(store: ReleaseStore) -> tuple[ReleasedFunction, Ledger]:
         ask, ledger = curator(System(), mu=1.0, times=2, store=store)

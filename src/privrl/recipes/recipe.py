@@ -80,7 +80,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class KnownWorld:
-    """A world on the lattice of [0, 1] whose kernel is public, and whose reward is the secret."""
+    """A world on the mesh of [0, 1] whose kernel is public, and whose reward is the secret."""
 
     transition: Float[Array, "S A S"]
     horizon: int

@@ -118,7 +118,7 @@ def _fit_function(
     places = learner.transition.shape[0]
     if len(data.values) != places:
         raise ValueError(
-            f"The reward function has {len(data.values)} lattice points and the learner's world has {places} places. "
+            f"The reward function has {len(data.values)} mesh points and the learner's world has {places} places. "
             "Let both agree."
         )
     study = Study.offline(learner, privatizer, _FUNCTION)

@@ -30,7 +30,7 @@ from privrl.audit.known_bad.functional_q import LARGEST_REWARD, LONGEST_MOVE, ST
 from privrl.audit.known_bad.two_worlds import DELTA, EPSILON, by_counting, in_both_worlds
 from privrl.envs.interval_walk import IntervalWalk
 from privrl.privacy.accounting.gdp import gdp_mu
-from privrl.privacy.functions.paths import innovations, lattice_path
+from privrl.privacy.functions.paths import innovations, mesh_path
 from privrl.privacy.functions.released import rkhs_norm
 
 _ONE_UPDATE = Settings(samples=100, batch=100, learning_rate=1.0, knots=3, depth=4)
@@ -69,7 +69,7 @@ def _greedy_batch(
 
 
 def _path(key: PRNGKeyArray, scale: float, settings: Settings) -> Float[Array, "2 n"]:
-    return scale * lattice_path(jax.random.normal(key, (2, 2**settings.depth + 1)), settings.beta)
+    return scale * mesh_path(jax.random.normal(key, (2, 2**settings.depth + 1)), settings.beta)
 
 
 def level(F: Float[Array, "*m 2 n"], beta: float) -> Float[Array, "*m"]:
@@ -140,7 +140,7 @@ def rewards_of_worlds() -> Float[np.ndarray, "2 n"]:
 
 
 def optimal_functions() -> Float[Array, "2 2 n"]:
-    """Q* of both worlds `[world, action, place]`, discounted, by value iteration on the lattice."""
+    """Q* of both worlds `[world, action, place]`, discounted, by value iteration on the mesh."""
     P, r = IntervalWalk(_TABLE.depth).mdp.transition[0], jnp.asarray(rewards_of_worlds())
 
     def back(Q: Float[Array, "2 2 n"], _: None) -> tuple[Float[Array, "2 2 n"], None]:
@@ -162,7 +162,7 @@ def released_with_one_path(
 ) -> tuple[Float[Array, "2 n"], Float[Array, "2 n"]]:
     """What is given out after training with one path throughout (J = 1), and the path: (Q + g, g).
 
-    Q is a table on the lattice, and transitions come from everywhere, as under exploration or replay, which the paper
+    Q is a table on the mesh, and transitions come from everywhere, as under exploration or replay, which the paper
     covers. With `in_rewards` the path is added to the reward function before training instead: everything after that is
     post-processing.
     """

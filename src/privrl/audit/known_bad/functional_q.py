@@ -20,7 +20,7 @@ The paper does not print B, α, γ, β, T or its network; `Settings` has ours. Q
 spaced knots, which is a network with one hidden layer of ReLU units whose first layer stands still. Line 10 never
 explores, so Q starts at the largest value there is, r_0/(1 - γ): whatever was not tried looks good. Episodes
 end after 50 steps by the clock, not in a final state, so the last step looks ahead like any other. States move in
-[0, 1]; functions (Q, g and F) are looked up at the nearest point of a lattice, on which all J paths are drawn whole.
+[0, 1]; functions (Q, g and F) are looked up at the nearest point of a mesh, on which all J paths are drawn whole.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from privrl.envs.interval_walk import IntervalWalk
-from privrl.privacy.functions.paths import lattice_path
+from privrl.privacy.functions.paths import mesh_path
 
 STEPS = 50
 LONGEST_MOVE = 0.25
@@ -50,7 +50,7 @@ class Settings:
         learning_rate, discount: α and γ.
         beta: the inverse length of the paths.
         knots: Q_a is piecewise linear between so many points; 2^depth + 1 of them make it a table.
-        depth: functions live on the lattice of 2^depth cells.
+        depth: functions live on the mesh of 2^depth cells.
     """
 
     samples: int = 100_000
@@ -77,7 +77,7 @@ class Settings:
 
 
 class Curves(eqx.Module):
-    """Learning curves `[J, sigma, seed, evaluation]`: expected return over 50 steps, computed exactly on the lattice.
+    """Learning curves `[J, sigma, seed, evaluation]`: expected return over 50 steps, computed exactly on the mesh.
 
     `released` is the return of acting greedily on what line 25 gives out, Q + g; `kept` of acting greedily on Q, which
     nobody sees. `functions` are the last Q + g.
@@ -123,7 +123,7 @@ def train(
 
 @jax.jit
 def greedy_return(F: Float[Array, "*m 2 n"]) -> Float[Array, "*m"]:
-    """The exact return, over 50 steps from a uniform start, of acting greedily on functions on the lattice."""
+    """The exact return, over 50 steps from a uniform start, of acting greedily on functions on the mesh."""
     depth = (F.shape[-1] - 1).bit_length() - 1
     env = IntervalWalk(depth)
     P, paid, first = env.mdp.transition[0], env.arrival, env.mdp.initial
@@ -139,7 +139,7 @@ def greedy_return(F: Float[Array, "*m 2 n"]) -> Float[Array, "*m"]:
 
 
 def tents(settings: Settings) -> Float[Array, "n k"]:
-    """The features at every lattice point: tents of height 1 around the knots."""
+    """The features at every mesh point: tents of height 1 around the knots."""
     place = np.arange(2**settings.depth + 1) * 2.0**-settings.depth
     return jnp.asarray(np.maximum(1.0 - np.abs(place[:, None] * (settings.knots - 1) - np.arange(settings.knots)), 0.0))
 
@@ -195,7 +195,7 @@ def _trained(
 def _one(
     key: PRNGKeyArray, sigma: Float[Array, ""], every: Int[Array, ""], settings: Settings, evaluations: int
 ) -> tuple[Float[Array, "E 2 n"], Float[Array, "E 2 n"]]:
-    """Q and Q + g on the lattice at equally spaced times of one run."""
+    """Q and Q + g on the mesh at equally spaced times of one run."""
     n, B = 2**settings.depth + 1, settings.batch
     phi = tents(settings)
 
@@ -204,7 +204,7 @@ def _one(
         of_path, of_moves, of_starts = jax.random.split(jax.random.fold_in(batches_key, j), 3)
         # Drawn in short floats, which halves the time of everything: nothing here is a release.
         white = jax.random.normal(of_path, (2, n), jnp.float32).astype(float)
-        fresh = sigma * lattice_path(white, settings.beta)  # [wang-hegde A1:13-17] variance sigma^2 d
+        fresh = sigma * mesh_path(white, settings.beta)  # [wang-hegde A1:13-17] variance sigma^2 d
         g = jnp.where(j % every == 0, fresh, g)  # [wang-hegde A1:5-7]
         moves = LONGEST_MOVE * jax.random.uniform(of_moves, (B,), jnp.float32).astype(float)
         starts = jax.random.uniform(of_starts, (1 + B // STEPS,))

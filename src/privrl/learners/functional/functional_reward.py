@@ -1,6 +1,6 @@
 """FunctionalReward: the best policy for a secret reward function, from one noisy release of the function.
 
-The world is public: places on the lattice of [0, 1], and how actions move between them. The reward r of arriving at a
+The world is public: places on the mesh of [0, 1], and how actions move between them. The reward r of arriving at a
 place is the secret. Releasing functions with Gaussian-process noise is due to Hall, Rinaldo and Wasserman 2013, their
 use in Q-learning to [wang-hegde A1]. Here the *reward* is released, once, so that nothing after it can reveal more:
 
@@ -30,7 +30,7 @@ from privrl.contracts.learner import AbstractLearner
 from privrl.contracts.release import Declared
 from privrl.mdp.planning import optimal_values
 from privrl.mdp.types import TabularMDP, TabularPolicy
-from privrl.privacy.functions.paths import lattice_points
+from privrl.privacy.functions.paths import mesh_points
 from privrl.privacy.functions.released import ReleasedFunction, best_beta, tent_distance
 
 _LEVEL = 1.0  # prior deviation of the level: as large as rewards can be
@@ -50,7 +50,7 @@ class FunctionalReward(AbstractLearner):
     """Plans (or learns) on a reward function that was released once with functional noise.
 
     Arguments:
-        transition: the public kernel `[S, A, S]` between the S = 2^depth + 1 lattice points of [0, 1].
+        transition: the public kernel `[S, A, S]` between the S = 2^depth + 1 mesh points of [0, 1].
         horizon: the number of steps.
         height, half_width: h and w of the tents that are hidden, public.
         beta: of the noise's kernel; sqrt3/w unless given, which makes Delta, and the noise at every point, smallest.
@@ -140,7 +140,7 @@ class FunctionalReward(AbstractLearner):
         length = 2.0 * self.half_width if self.prior_length is None else self.prior_length
         if length == 0:
             return values
-        x = lattice_points((values.shape[0] - 1).bit_length() - 1)
+        x = mesh_points((values.shape[0] - 1).bit_length() - 1)
         apart = jnp.abs(x[:, None] - x[None, :])
         noise = scale**2 * jnp.exp(-self.kernel_beta * apart)
         prior = self.prior_spread**2 * jnp.exp(-0.5 * (apart / length) ** 2) + _LEVEL**2

@@ -1,6 +1,6 @@
 """Paths of the Gaussian process on [0, 1] with mean 0 and covariance exp(-beta |x - y|).
 
-The process is Markov, so on equally spaced points it is a filter of white noise (`lattice_path`), which `innovations`
+The process is Markov, so on equally spaced points it is a filter of white noise (`mesh_path`), which `innovations`
 undoes.
 """
 
@@ -10,13 +10,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int
 
 
-def lattice_points(depth: int) -> Float[Array, " n"]:
+def mesh_points(depth: int) -> Float[Array, " n"]:
     """The points k 2^-depth of [0, 1], n = 2^depth + 1 of them."""
     return jnp.arange(2**depth + 1) * 2.0**-depth
 
 
 def nearest(points: Float[Array, "*batch"], depth: int) -> Int[Array, "*batch"]:
-    """Numbers of the lattice points nearest to `points`; anything outside [0, 1] is an error."""
+    """Numbers of the mesh points nearest to `points`; anything outside [0, 1] is an error."""
     outside = ~((points >= 0) & (points <= 1)).all()
     points = eqx.error_if(points, outside, "`points` must lie in [0, 1]; rescale them to that interval.")
     return jnp.round(points * 2.0**depth).astype(int)
@@ -35,12 +35,12 @@ def innovations(values: Float[Array, "*m n"], beta: ArrayLike) -> Float[Array, "
 
 
 def innovation_factor(n: int, beta: ArrayLike) -> Float[Array, ""]:
-    """1/sqrt(1 - r^2), by which the news at one of n lattice points are larger in `innovations`."""
+    """1/sqrt(1 - r^2), by which the news at one of n mesh points are larger in `innovations`."""
     return 1.0 / jnp.sqrt(-jnp.expm1(-2.0 * jnp.asarray(beta, float) / (n - 1)))
 
 
 @jax.jit
-def lattice_path(white: Float[Array, "*m n"], beta: ArrayLike) -> Float[Array, "*m n"]:
+def mesh_path(white: Float[Array, "*m n"], beta: ArrayLike) -> Float[Array, "*m n"]:
     """Paths at n >= 2 equally spaced points of [0, 1] from white noise: the inverse of `innovations`.
 
     f = C e with the Cholesky factor C of the kernel matrix, as the filter f_i = r f_{i-1} + sqrt(1 - r^2) e_i that it

@@ -1,8 +1,8 @@
 """Releasing whole functions on [0, 1]: noisy once, then asked anything, for ever, by anybody.
 
-On the lattice k 2^-depth a function is a vector. Whitened (`innovations`), its Euclidean norm is its norm in the space
+On the mesh k 2^-depth a function is a vector. Whitened (`innovations`), its Euclidean norm is its norm in the space
 of the kernel exp(-beta|x-y|), so releasing the function is releasing that vector with white noise; the filter that
-makes a path of white noise (`lattice_path`) then gives function plus path. Whitening the function instead of colouring
+makes a path of white noise (`mesh_path`) then gives function plus path. Whitening the function instead of colouring
 the noise is what lets it have exact noise, in whole numbers, and a place in a store.
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from privrl.contracts.release import Release
-from privrl.privacy.functions.paths import innovation_factor, innovations, lattice_path, nearest
+from privrl.privacy.functions.paths import innovation_factor, innovations, mesh_path, nearest
 from privrl.privacy.noise.laws import GaussianNoise
 
 _FORMAT = 1
@@ -40,7 +40,7 @@ def tent_distance(height: float, half_width: float, beta: float) -> float:
 
     h sqrt(1/(beta w) + beta w/3), by Lemma 7 of wang-hegde: int f'^2 = 2 h^2/w and int f^2 = 2 h^2 w/3.
 
-    **Formal guarantee.** It bounds `rkhs_norm` of the tent's values on every lattice and for every centre, also where
+    **Formal guarantee.** It bounds `rkhs_norm` of the tent's values on every mesh and for every centre, also where
     an edge of [0, 1] cuts the tent: the norm of a function on part of the line is that of its smallest continuation,
     and the whole tent on the whole line, where the norm has no term for edges, is one.
     """
@@ -55,11 +55,11 @@ def best_beta(half_width: float) -> float:
 
 
 def depth_of(n: int) -> int:
-    """The depth of a lattice of n = 2^depth + 1 points; other numbers are refused."""
+    """The depth of a mesh of n = 2^depth + 1 points; other numbers are refused."""
     depth = (n - 1).bit_length() - 1
     if n < 2 or n != 2**depth + 1:
         raise ValueError(
-            f"`values` has {n} points on its last axis; a lattice has 2^depth + 1. Evaluate at `lattice_points(depth)`."
+            f"`values` has {n} points on its last axis; a mesh has 2^depth + 1. Evaluate at `mesh_points(depth)`."
         )
     return depth
 
@@ -90,7 +90,7 @@ def whitened(
     if not rounding < 1e-6 * distance:
         raise ValueError(
             f"`distance` {distance:g} is too small against `bound` {bound:g} at `beta` {beta:g}: on {values.shape[-1]} "
-            "lattice points 64-bit numbers are too short for it. Use fewer points or a tighter bound."
+            "mesh points 64-bit numbers are too short for it. Use fewer points or a tighter bound."
         )
     return innovations(values.astype(float), beta), distance + rounding, 2.0 * c * bound * (1.0 + 2.0**-40)
 
@@ -98,14 +98,14 @@ def whitened(
 class ReleasedFunction(eqx.Module):
     """Functions on [0, 1] with noise, to be asked anything any number of times; may be handed to anybody.
 
-    Holds noisy values on the lattice k 2^-depth and public numbers only: neither the functions, nor the noise, nor a
-    key. Points are rounded to the lattice, so the same question gets the same answer for ever.
+    Holds noisy values on the mesh k 2^-depth and public numbers only: neither the functions, nor the noise, nor a
+    key. Points are rounded to the mesh, so the same question gets the same answer for ever.
 
     **Formal guarantee.** Whatever is asked, the answers are a function of the released vector (post-processing), whose
     cost is counted once: mu = distance/scale, where neighbours' functions are at most `distance` apart in `rkhs_norm`.
 
     Attributes:
-        values: function plus noise on the lattice, one function per row. The noise has mean 0 and covariance
+        values: function plus noise on the mesh, one function per row. The noise has mean 0 and covariance
             scale^2 exp(-beta|x-y|) within a row, and rows are independent.
         beta: of the kernel.
         scale: of the noise.
@@ -127,11 +127,11 @@ class ReleasedFunction(eqx.Module):
     def of(cls, release: Release, beta: ArrayLike) -> "ReleasedFunction":
         """The functions in a release of their whitened values."""
         assert isinstance(release.noise, GaussianNoise)
-        return cls(lattice_path(release.value, beta), beta, release.noise.scale)
+        return cls(mesh_path(release.value, beta), beta, release.noise.scale)
 
     @property
     def depth(self) -> int:
-        """The lattice has 2^depth cells."""
+        """The mesh has 2^depth cells."""
         return depth_of(self.values.shape[-1])
 
     @property
@@ -140,7 +140,7 @@ class ReleasedFunction(eqx.Module):
         return GaussianNoise(self.scale, self.values.shape)
 
     def __call__(self, points: Float[Array, "*batch"]) -> Float[Array, "..."]:
-        """The noisy functions at the lattice points nearest to `points`; one row for each function."""
+        """The noisy functions at the mesh points nearest to `points`; one row for each function."""
         return self.values[..., nearest(points, self.depth)]
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -199,7 +199,7 @@ class Curator:
         """Releases functions on [0, 1], to be asked for ever at no further cost.
 
         Arguments:
-            values: one function per row, at the n = 2^depth + 1 points of `lattice_points(depth)`.
+            values: one function per row, at the n = 2^depth + 1 points of `mesh_points(depth)`.
             distance: bounds the `rkhs_norm` (kernel exp(-beta|x-y|), all rows together) of the difference that one
                 person can make.
             beta: of the kernel.
