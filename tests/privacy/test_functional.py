@@ -15,7 +15,7 @@ import privrl
 from privrl.contracts.release import Declared
 from privrl.privacy.accounting.gdp import gdp_epsilon
 from privrl.privacy.accounting.ledger import Ledger, OverspentError
-from privrl.privacy.functions.paths import innovation_factor, innovations, mesh_path, mesh_points
+from privrl.privacy.functions.paths import mesh_path, mesh_points, whiten, whitening_factor
 from privrl.privacy.functions.released import ReleasedFunction, best_beta, rkhs_norm, tent_distance, whitened
 from privrl.privacy.noise.grid import Lattice, LatticeError
 from privrl.privacy.noise.sources import AbstractSource, Seeded, System
@@ -112,7 +112,7 @@ def test_the_noise_of_a_release_is_a_path(source: AbstractSource) -> None:
     assert np.abs(g.mean(axis=0) * math.sqrt(rows)).max() < 4.7
     assert float(released.scale) == pytest.approx(0.4, rel=1e-6)
     assert released.depth == 6 and released.noise.shape == (rows, 65)
-    white = np.asarray(innovations(released.values, beta)) / float(released.noise.scale)
+    white = np.asarray(whiten(released.values, beta)) / float(released.noise.scale)
     assert stats.kstest(white[:300].ravel(), "norm").pvalue > 1e-5
 
 
@@ -274,7 +274,7 @@ def test_whitening_rounds_no_more_than_claimed(seed: int, beta: float) -> None:
     """Against 64-bit mantissas: the public factors to 2^-50, and half of the claim in each of two worlds."""
     n, f = 257, np.random.default_rng(seed).uniform(-3, 3, (2, 257))
     white, apart, _ = whitened(jnp.asarray(f), distance=1.0, beta=beta, bound=3.0)
-    gap, c, fall = np.longdouble(beta) / (n - 1), float(innovation_factor(n, beta)), float(jnp.expm1(-beta / (n - 1)))
+    gap, c, fall = np.longdouble(beta) / (n - 1), float(whitening_factor(n, beta)), float(jnp.expm1(-beta / (n - 1)))
     assert abs(fall / np.expm1(-gap) - 1) < 2.0**-50
     assert abs(c * np.sqrt(-np.expm1(-2 * gap)) - 1) < 2.0**-50
     exact = (np.diff(f.astype(np.longdouble)) - np.longdouble(fall) * f[:, :-1]) * np.longdouble(c)
@@ -284,7 +284,7 @@ def test_whitening_rounds_no_more_than_claimed(seed: int, beta: float) -> None:
     assert claim / 200 < off < claim / 2
     short = jnp.asarray(f, jnp.float32)  # values that come in short floats are whitened in long ones
     assert np.array_equal(
-        whitened(short, distance=1.0, beta=beta, bound=3.0)[0], innovations(short.astype(jnp.float64), beta)
+        whitened(short, distance=1.0, beta=beta, bound=3.0)[0], whiten(short.astype(jnp.float64), beta)
     )
 
 

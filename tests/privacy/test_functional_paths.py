@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import privrl  # noqa: F401  (turns on float64)
-from privrl.privacy.functions.paths import innovations, mesh_path, mesh_points, nearest
+from privrl.privacy.functions.paths import mesh_path, mesh_points, nearest, whiten
 
 
 def kernel(points: np.ndarray, beta: float) -> np.ndarray:
@@ -51,9 +51,9 @@ def test_the_filter_is_the_cholesky_factor() -> None:
 
 @settings(deadline=None, max_examples=20)
 @given(beta=st.floats(1e-3, 100.0), seed=st.integers(0, 1000))
-def test_innovations_undo_the_filter(beta: float, seed: int) -> None:
+def test_whitening_undoes_the_filter(beta: float, seed: int) -> None:
     white = jnp.asarray(np.random.default_rng(seed).standard_normal((2, 3, 17)))
-    np.testing.assert_allclose(innovations(mesh_path(white, beta), beta), white, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(whiten(mesh_path(white, beta), beta), white, rtol=0, atol=1e-10)
 
 
 def test_short_floats_keep_five_digits_at_gaps_of_a_millionth() -> None:

@@ -16,7 +16,7 @@ from privrl.audit.statistics import Asked
 from privrl.contracts.release import Declared, Release
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.privacy.accounting.ledger import Ledger
-from privrl.privacy.functions.paths import innovations
+from privrl.privacy.functions.paths import whiten
 from privrl.privacy.noise.sources import Seeded
 from privrl.privacy.trust.curator import AbstractPeople, Curator
 
@@ -130,8 +130,8 @@ def _given_ratio(curator: Curator, step: Given, answers: Float[np.ndarray, "2 ..
     if step.beta is None:
         return likelihood_ratio(curator.vector(step.name, value, distance=step.distance, bound=step.bound), zero, one)
     released = curator.function(step.name, value, distance=step.distance, beta=step.beta, bound=step.bound)
-    white = Release(innovations(released.values, step.beta), released.noise)
-    return likelihood_ratio(white, innovations(zero, step.beta), innovations(one, step.beta))
+    white = Release(whiten(released.values, step.beta), released.noise)
+    return likelihood_ratio(white, whiten(zero, step.beta), whiten(one, step.beta))
 
 
 def in_scope(transcript: FitTranscript, step: Asked, group: str | None) -> bool:

@@ -27,7 +27,7 @@ from privrl.contracts.release import Release
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.privacy.accounting.ledger import Ledger
 from privrl.privacy.continual.exact import ExactStream
-from privrl.privacy.functions.paths import innovations
+from privrl.privacy.functions.paths import whiten
 from privrl.privacy.noise.sources import System, standard_normal
 from privrl.privacy.noise.symmetric import on_diagonal
 from privrl.privacy.noise.words import Words
@@ -139,7 +139,7 @@ def of_fit(
         if step.beta is None:
             return curator.vector(step.name, value, distance=step.distance, bound=step.bound)
         function = curator.function(step.name, value, distance=step.distance, beta=step.beta, bound=step.bound)
-        return Release(innovations(function.values, step.beta), function.noise)  # the numbers that were drawn
+        return Release(whiten(function.values, step.beta), function.noise)  # the numbers that were drawn
 
     found: list[str] = []
     tried = 0

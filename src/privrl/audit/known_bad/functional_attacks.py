@@ -30,7 +30,7 @@ from privrl.audit.known_bad.functional_q import LARGEST_REWARD, LONGEST_MOVE, ST
 from privrl.audit.known_bad.two_worlds import DELTA, EPSILON, by_counting, in_both_worlds
 from privrl.envs.interval_walk import IntervalWalk
 from privrl.privacy.accounting.gdp import gdp_mu
-from privrl.privacy.functions.paths import innovations, mesh_path
+from privrl.privacy.functions.paths import mesh_path, whiten
 from privrl.privacy.functions.released import rkhs_norm
 
 _ONE_UPDATE = Settings(samples=100, batch=100, learning_rate=1.0, knots=3, depth=4)
@@ -74,8 +74,8 @@ def _path(key: PRNGKeyArray, scale: float, settings: Settings) -> Float[Array, "
 
 def level(F: Float[Array, "*m 2 n"], beta: float) -> Float[Array, "*m"]:
     """The sum over actions of ⟨F_a, 1⟩_H: the best linear test for a shift of F by a constant."""
-    whitened_one = innovations(jnp.ones(F.shape[-2:]), beta)
-    return (innovations(F, beta) * whitened_one).sum(axis=(-2, -1))
+    whitened_one = whiten(jnp.ones(F.shape[-2:]), beta)
+    return (whiten(F, beta) * whitened_one).sum(axis=(-2, -1))
 
 
 def batch_attack(key: PRNGKeyArray, trials: int, *, shared: bool, settings: Settings = _ONE_UPDATE) -> Audited:

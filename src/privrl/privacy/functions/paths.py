@@ -1,6 +1,6 @@
 """Paths of the Gaussian process on [0, 1] with mean 0 and covariance exp(-beta |x - y|).
 
-The process is Markov, so on equally spaced points it is a filter of white noise (`mesh_path`), which `innovations`
+The process is Markov, so on equally spaced points it is a filter of white noise (`mesh_path`), which `whiten`
 undoes.
 """
 
@@ -23,7 +23,7 @@ def nearest(points: Float[Array, "*batch"], depth: int) -> Int[Array, "*batch"]:
 
 
 @jax.jit
-def innovations(values: Float[Array, "*m n"], beta: ArrayLike) -> Float[Array, "*m n"]:
+def whiten(values: Float[Array, "*m n"], beta: ArrayLike) -> Float[Array, "*m n"]:
     """What is new at each of n >= 2 equally spaced points: e_0 = f_0, e_i = (f_i - r f_{i-1})/sqrt(1 - r^2).
 
     With r = e^{-beta/(n-1)}. Of a path this is white noise; of any values, sum e_i^2 = f^T K^{-1} f.
@@ -31,17 +31,17 @@ def innovations(values: Float[Array, "*m n"], beta: ArrayLike) -> Float[Array, "
     gap = jnp.asarray(beta, values.dtype) / (values.shape[-1] - 1)
     # f_i - r f_{i-1} as a difference and a small multiple, so that nothing cancels
     news = jnp.diff(values) - jnp.expm1(-gap) * values[..., :-1]
-    return jnp.concatenate([values[..., :1], news * innovation_factor(values.shape[-1], beta)], axis=-1)
+    return jnp.concatenate([values[..., :1], news * whitening_factor(values.shape[-1], beta)], axis=-1)
 
 
-def innovation_factor(n: int, beta: ArrayLike) -> Float[Array, ""]:
-    """1/sqrt(1 - r^2), by which the news at one of n mesh points are larger in `innovations`."""
+def whitening_factor(n: int, beta: ArrayLike) -> Float[Array, ""]:
+    """1/sqrt(1 - r^2), by which the news at one of n mesh points are larger in `whiten`."""
     return 1.0 / jnp.sqrt(-jnp.expm1(-2.0 * jnp.asarray(beta, float) / (n - 1)))
 
 
 @jax.jit
 def mesh_path(white: Float[Array, "*m n"], beta: ArrayLike) -> Float[Array, "*m n"]:
-    """Paths at n >= 2 equally spaced points of [0, 1] from white noise: the inverse of `innovations`.
+    """Paths at n >= 2 equally spaced points of [0, 1] from white noise: the inverse of `whiten`.
 
     f = C e with the Cholesky factor C of the kernel matrix, as the filter f_i = r f_{i-1} + sqrt(1 - r^2) e_i that it
     is, in log n steps over all points: with z the shift by one point, 1/(1 - r z) is the product of the factors

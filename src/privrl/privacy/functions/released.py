@@ -1,6 +1,6 @@
 """Releasing whole functions on [0, 1]: noisy once, then asked anything, for ever, by anybody.
 
-On the mesh k 2^-depth a function is a vector. Whitened (`innovations`), its Euclidean norm is its norm in the space
+On the mesh k 2^-depth a function is a vector. Whitened (`whiten`), its Euclidean norm is its norm in the space
 of the kernel exp(-beta|x-y|), so releasing the function is releasing that vector with white noise; the filter that
 makes a path of white noise (`mesh_path`) then gives function plus path. Whitening the function instead of colouring
 the noise is what lets it have exact noise, in whole numbers, and a place in a store.
@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from privrl.contracts.release import Release
-from privrl.privacy.functions.paths import innovation_factor, innovations, mesh_path, nearest
+from privrl.privacy.functions.paths import mesh_path, nearest, whiten, whitening_factor
 from privrl.privacy.noise.laws import GaussianNoise
 
 _FORMAT = 1
@@ -32,7 +32,7 @@ def rkhs_norm(values: Float[Array, "*m n"], beta: ArrayLike) -> Float[Array, ""]
     tends to, (f(0)^2 + f(1)^2)/2 + 1/(2 beta) int_0^1 (f'^2 + beta^2 f^2) (wang-hegde, Lemma 7). Of several functions,
     one per row, it is the norm of all together: the root of the sum of squares.
     """
-    return jnp.sqrt((innovations(values, beta) ** 2).sum())
+    return jnp.sqrt((whiten(values, beta) ** 2).sum())
 
 
 def tent_distance(height: float, half_width: float, beta: float) -> float:
@@ -85,14 +85,14 @@ def whitened(
             f"A value is beyond the public `bound` {bound:g}, or not a number. Nothing was released. The bound must "
             "hold for every function that may stand here; choose it without looking at this one."
         )
-    c = float(innovation_factor(values.shape[-1], beta))
+    c = float(whitening_factor(values.shape[-1], beta))
     rounding = math.sqrt(values.size) * c * bound * _ROUNDING
     if not rounding < 1e-6 * distance:
         raise ValueError(
             f"`distance` {distance:g} is too small against `bound` {bound:g} at `beta` {beta:g}: on {values.shape[-1]} "
             "mesh points 64-bit numbers are too short for it. Use fewer points or a tighter bound."
         )
-    return innovations(values.astype(float), beta), distance + rounding, 2.0 * c * bound * (1.0 + 2.0**-40)
+    return whiten(values.astype(float), beta), distance + rounding, 2.0 * c * bound * (1.0 + 2.0**-40)
 
 
 class ReleasedFunction(eqx.Module):
@@ -136,7 +136,7 @@ class ReleasedFunction(eqx.Module):
 
     @property
     def noise(self) -> GaussianNoise:
-        """The law of the noise in `innovations(values, beta)`: white."""
+        """The law of the noise in `whiten(values, beta)`: white."""
         return GaussianNoise(self.scale, self.values.shape)
 
     def __call__(self, points: Float[Array, "*batch"]) -> Float[Array, "..."]:
