@@ -16,7 +16,7 @@ from contract import tiny_world
 
 import privrl
 from privrl.cli import main
-from privrl.privacy.noise.grid import Lattice
+from privrl.privacy.noise.lattice import Lattice
 from privrl.privacy.store.errors import BurntError, StoreError
 from privrl.privacy.trust.privatizers import PairingError
 from privrl.studies.certify import certify

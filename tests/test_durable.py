@@ -54,7 +54,7 @@ def test_a_second_fit_reads_what_the_first_released(tmp_path, recipe, monkeypatc
     with ReleaseStore(tmp_path / "s.db") as store:
         first = fitted(recipe, store)
         before = store.shown()
-    monkeypatch.setattr(privrl.privacy.noise.grid.Lattice, "noisy", lambda *_: pytest.fail("noise was drawn again"))
+    monkeypatch.setattr(privrl.privacy.noise.lattice.Lattice, "noisy", lambda *_: pytest.fail("noise was drawn again"))
     with ReleaseStore(tmp_path / "s.db") as store:
         again = fitted(recipe, store)
         assert store.shown() == before
@@ -109,11 +109,13 @@ def test_a_release_is_read_on_the_lattice_it_was_written_on(tmp_path):
     """A computer that rounds otherwise may choose another power of 2; reading with that one would be off by 2."""
     with ReleaseStore(tmp_path / "s.db") as store:
         first = fitted("dp-apvi", store)
-        kept = privrl.privacy.noise.grid.Lattice.from_bytes(store.law("visits/0"))
-    half = privrl.privacy.noise.grid.Lattice(
+        kept = privrl.privacy.noise.lattice.Lattice.from_bytes(store.law("visits/0"))
+    half = privrl.privacy.noise.lattice.Lattice(
         kept.granularity / 2, kept.norm, kept.sensitivity, 2 * kept.noise, kept.kind
     )
-    other = privrl.privacy.noise.grid.Lattice(kept.granularity, kept.norm, 2 * kept.sensitivity, kept.noise, kept.kind)
+    other = privrl.privacy.noise.lattice.Lattice(
+        kept.granularity, kept.norm, 2 * kept.sensitivity, kept.noise, kept.kind
+    )
     with ReleaseStore(tmp_path / "s.db") as store, pytest.MonkeyPatch.context() as patch:
         patch.setattr(privrl.privacy.trust.curator, "lattice_for", lambda **_: half)
         again = fitted("dp-apvi", store)  # both releases have this sensitivity here

@@ -68,14 +68,14 @@ NOISE = (
     ),
     Mutation(
         "noise on the lattice halved",
-        "privacy/noise/grid.py",
+        "privacy/noise/lattice.py",
         "noise = math.ceil(units / parameter * (1.0 + _MARGIN))",
         "noise = math.ceil(units / parameter / 2)",
         "privacy/test_lattice.py",
     ),
     Mutation(
         "noise beside the diagonal halved",
-        "privacy/noise/grid.py",
+        "privacy/noise/lattice.py",
         "_over_root_two(self.noise), (int((~diagonal).sum()),)",
         "_over_root_two(self.noise) // 2, (int((~diagonal).sum()),)",
         "privacy/test_lattice.py",
@@ -232,7 +232,7 @@ CONTRIBUTIONS = (
     ),
     Mutation(
         "norms not checked in whole numbers",
-        "privacy/noise/grid.py",
+        "privacy/noise/lattice.py",
         "return math.floor(largest**2) if",
         "return 4 * math.floor(largest**2) if",
         "privacy/test_lattice.py",
@@ -418,7 +418,7 @@ SETTINGS = (
     ),
     Mutation(
         "one draw for all entries",
-        "privacy/noise/grid.py",
+        "privacy/noise/lattice.py",
         "total + discrete_gaussian(words, self.noise, total.shape)",
         "total + discrete_gaussian(words, self.noise, ())",
         "audit/test_protocol.py -k no_recipe",

@@ -94,7 +94,7 @@ def test_the_laws_that_were_used_never_exceed_the_budget(tmp_path, point, passag
             attempt(False, store)
         used = 0.0
         for row in store.shown()["releases"]:
-            lattice = privrl.privacy.noise.grid.Lattice.from_bytes(store.law(row["name"]))
+            lattice = privrl.privacy.noise.lattice.Lattice.from_bytes(store.law(row["name"]))
             mu = lattice.sensitivity / lattice.granularity / np.sqrt(lattice.noise**2 - 4.0)
             assert mu**2 <= row["charge"] * (1 + 1e-9), row["name"]
             used += mu**2

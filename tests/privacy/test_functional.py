@@ -17,7 +17,7 @@ from privrl.privacy.accounting.gdp import gdp_epsilon
 from privrl.privacy.accounting.ledger import Ledger, OverspentError
 from privrl.privacy.functions.paths import mesh_path, mesh_points, whiten, whitening_factor
 from privrl.privacy.functions.released import ReleasedFunction, best_beta, rkhs_norm, tent_distance, whitened
-from privrl.privacy.noise.grid import Lattice, LatticeError
+from privrl.privacy.noise.lattice import Lattice, LatticeError
 from privrl.privacy.noise.sources import AbstractSource, Seeded, System
 from privrl.privacy.store.store import ReleaseStore
 from privrl.privacy.trust.curator import AbstractPeople, Curator
@@ -258,7 +258,7 @@ def test_whole_numbers_of_neighbours_are_as_near_as_claimed(seed: int, beta: flo
     units = []
     for values in (f, g):
         white, apart, largest = whitened(jnp.asarray(values), distance=distance, beta=beta, bound=size)
-        lattice = privrl.privacy.noise.grid.lattice_for(
+        lattice = privrl.privacy.noise.lattice.lattice_for(
             parameter=1.0, sensitivity=apart, norm=largest, filled=66, kind="l2"
         )
         lattice.check_room(1)

@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 
 import privrl
 from privrl.contracts.statistic import AbstractStatistic
-from privrl.privacy.noise.grid import (
+from privrl.privacy.noise.lattice import (
     Lattice,
     LatticeError,
     _over_root_two,

@@ -18,7 +18,7 @@ from privrl.contracts.statistic import AbstractStatistic
 from privrl.mdp.features import TableFeatures
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.continual.exact import ExactStream
-from privrl.privacy.noise.grid import lattice_for, lattice_total
+from privrl.privacy.noise.lattice import lattice_for, lattice_total
 from privrl.privacy.noise.laws import SymmetricNoise
 from privrl.privacy.noise.symmetric import mirrored
 from privrl.privacy.noise.words import Words

@@ -28,7 +28,7 @@ from privrl.data.reward_function import RewardFunction
 from privrl.learners.settings import settings_of
 from privrl.privacy.accounting.events import Event
 from privrl.privacy.accounting.ledger import Ledger
-from privrl.privacy.noise.grid import Lattice
+from privrl.privacy.noise.lattice import Lattice
 from privrl.privacy.noise.sources import System
 from privrl.privacy.store.errors import StoreError, StudyMismatchError
 from privrl.privacy.store.store import ReleaseStore

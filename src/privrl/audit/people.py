@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float64, Int64
 
 from privrl.contracts.statistic import AbstractStatistic
-from privrl.privacy.noise.grid import Lattice
+from privrl.privacy.noise.lattice import Lattice
 from privrl.privacy.trust.curator import AbstractPeople
 
 

@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from privrl.audit.records import joined, mutated, picked, wide
 from privrl.audit.statistics import CHUNK, Asked
 from privrl.contracts.statistic import AbstractStatistic, Adjacency
-from privrl.privacy.noise.grid import LatticeError, filled_by, lattice_for
+from privrl.privacy.noise.lattice import LatticeError, filled_by, lattice_for
 
 Norm = Literal["l2", "l1"]
 Arithmetic = Literal["float", "lattice"]

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int64
 from privrl.audit.records import picked, wide
 from privrl.contracts.release import Release
 from privrl.contracts.statistic import AbstractStatistic
-from privrl.privacy.noise.grid import Lattice, LatticeError, _Bounds, _summed
+from privrl.privacy.noise.lattice import Lattice, LatticeError, _Bounds, _summed
 from privrl.privacy.noise.symmetric import doubled
 
 CHUNK = 512

@@ -14,7 +14,7 @@ from privrl.data.dataset import AbstractDataset
 from privrl.data.part import Part
 from privrl.data.transitions import Block
 from privrl.mdp.types import Trajectory, Transitions
-from privrl.privacy.noise.grid import Lattice, filled_by, lattice_of_blocks, lattice_total
+from privrl.privacy.noise.lattice import Lattice, filled_by, lattice_of_blocks, lattice_total
 from privrl.privacy.trust.curator import AbstractPeople
 from privrl.statistics.rows import AbstractRowStatistic
 

@@ -14,7 +14,7 @@ from privrl.audit.known_bad.two_worlds import DELTA, EPSILON, by_counting
 from privrl.audit.relations import relations
 from privrl.privacy.accounting.gdp import gdp_mu
 from privrl.privacy.noise.discrete import discrete_gaussian
-from privrl.privacy.noise.grid import lattice_for
+from privrl.privacy.noise.lattice import lattice_for
 from privrl.privacy.noise.laws import SymmetricNoise
 from privrl.privacy.noise.symmetric import mirrored, packed
 from privrl.privacy.noise.words import Words

@@ -24,7 +24,7 @@ from privrl.data.episodes import Episodes
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.accounting.composition import mu_of
 from privrl.privacy.accounting.gdp import gdp_epsilon
-from privrl.privacy.noise.grid import Lattice
+from privrl.privacy.noise.lattice import Lattice
 from privrl.privacy.trust.curator import Curator
 from privrl.privacy.trust.privatizers import Central
 from privrl.statistics.counts import VisitCounts

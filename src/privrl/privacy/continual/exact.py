@@ -5,7 +5,7 @@ a positive diagonal, that is B (E x + z) with E = B^-1 A: it says as much as the
 independent noise only. These are what we release, on a lattice; multiplying by B is post-processing.
 
 **Formal guarantee.** E is rounded to multiples of 2^-30, and every encoded sum to whole units. A person in block j with
-units n (at most D/g + sqrt(m) from anybody else's, see `grid.py`) moves the encoded sums by at most
+units n (at most D/g + sqrt(m) from anybody else's, see `lattice.py`) moves the encoded sums by at most
 max_j ||E e_j|| (D/g + sqrt(m)) + sqrt(m steps), the last term for rounding. Discrete Gaussian noise for that distance
 over mu makes the whole sequence of releases mu-GDP, adaptively chosen blocks included.
 """
@@ -22,7 +22,7 @@ from jaxtyping import Float64, Int64, PRNGKeyArray
 from privrl.contracts.noise import AbstractNoise
 from privrl.contracts.release import Release
 from privrl.contracts.statistic import Adjacency
-from privrl.privacy.noise.grid import filled_by, lattice_for, lattice_total
+from privrl.privacy.noise.lattice import filled_by, lattice_for, lattice_total
 from privrl.privacy.noise.sources import standard_laplace, standard_normal
 from privrl.privacy.noise.symmetric import packed
 from privrl.privacy.noise.words import Words

@@ -137,7 +137,7 @@ class Seeded(AbstractSource):
 class System(AbstractSource):
     """Randomness from the operating system, which nobody can replay: cryptographic words for every label.
 
-    Noise made from it consists of whole numbers on a lattice (see `grid.py`).
+    Noise made from it consists of whole numbers on a lattice (see `lattice.py`).
     """
 
     description: ClassVar[str] = "cryptographic randomness from the operating system, whole numbers on a lattice"

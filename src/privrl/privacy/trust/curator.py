@@ -16,7 +16,7 @@ from privrl.contracts.statistic import AbstractStatistic
 from privrl.privacy.accounting.ledger import Ledger, OverspentError
 from privrl.privacy.functions.features import Features, ReleasedLinearFunction
 from privrl.privacy.functions.released import ReleasedFunction, whitened
-from privrl.privacy.noise.grid import Lattice, LatticeError, lattice_for
+from privrl.privacy.noise.lattice import Lattice, LatticeError, lattice_for
 from privrl.privacy.noise.laws import GaussianNoise
 from privrl.privacy.noise.mechanisms import add_noise
 from privrl.privacy.noise.sources import AbstractSource, Seeded, System

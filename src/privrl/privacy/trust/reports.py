@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, Int64
 
 from privrl.contracts.statistic import AbstractCategorical, AbstractStatistic
 from privrl.privacy.noise.discrete import select
-from privrl.privacy.noise.grid import Lattice, lattice_for, lattice_total
+from privrl.privacy.noise.lattice import Lattice, lattice_for, lattice_total
 from privrl.privacy.noise.subset import SubsetSelection
 from privrl.privacy.noise.symmetric import packed
 from privrl.privacy.noise.words import Words
