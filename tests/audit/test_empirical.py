@@ -22,7 +22,8 @@ from privrl.audit.records import picked, pool
 from privrl.audit.report import plot
 from privrl.audit.worlds import tiny_world
 from privrl.contracts.release import Release
-from privrl.learners.gradient.q_learning import QLearning, Table
+from privrl.learners.gradient.approximators import Table
+from privrl.learners.gradient.q_learning import QLearning
 from privrl.learners.linear.vapvi import VAPVI
 from privrl.mdp.features import OneHotFeatures
 from privrl.privacy.accounting.gdp import gdp_mu

@@ -12,7 +12,8 @@ from contract import check_offline, check_sensitivity, hostile_trajectories, tin
 
 import privrl
 from privrl.contracts.release import Release
-from privrl.learners.gradient.q_learning import Linear, Network, QLearning, Table
+from privrl.learners.gradient.approximators import Linear, Network, Table
+from privrl.learners.gradient.q_learning import QLearning
 from privrl.mdp.features import OneHotFeatures, TableFeatures
 from privrl.privacy.noise.laws import GaussianNoise
 from privrl.recipes.registry import get

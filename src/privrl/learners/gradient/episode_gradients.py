@@ -1,5 +1,7 @@
-"""What FQI and Q-learning share: one clipped gradient per episode and step, and how many episodes scale it."""
+"""What FQI and Q-learning share: steps along sums of clipped gradients, one per episode; they differ in the step."""
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -8,6 +10,8 @@ from jaxtyping import Array, Float
 
 from privrl.contracts.learner import AbstractOfflineLearner, Ask
 from privrl.contracts.release import Declared
+from privrl.learners.gradient.approximators import AbstractApproximator
+from privrl.mdp.types import TabularPolicy
 from privrl.statistics.gradients import EpisodeCount
 
 _COUNT_SHARE = 0.002  # of the budget: a standard deviation of 80 episodes at epsilon = 1, delta = 1e-5
@@ -20,10 +24,24 @@ class AbstractEpisodeGradients(AbstractOfflineLearner):
     share of the budget where it is None.
     """
 
+    terminal: eqx.AbstractVar[tuple[int, ...]]
+    discount: eqx.AbstractVar[float]
     clip: eqx.AbstractVar[float]
     steps: eqx.AbstractVar[int]
     sampling: eqx.AbstractVar[float]
     num_episodes: eqx.AbstractVar[int | None]
+
+    def __check_init__(self) -> None:
+        if not 0 <= self.discount <= 1:
+            raise ValueError(f"`discount` is {self.discount}; it must lie in [0, 1].")
+        if not 0 < self.clip < math.inf:
+            raise ValueError(f"`clip` is {self.clip}; it is the norm of one episode's gradient and must be positive.")
+        for name in ("steps", "num_episodes"):
+            if (number := getattr(self, name)) is not None and number < 1:
+                raise ValueError(f"`{name}` is {number}; it must be at least 1.")
+        outside = [s for s in self.terminal if not 0 <= s < self.space[0]]
+        if outside:
+            raise ValueError(f"`terminal` names {outside}; states are numbered from 0 to {self.space[0] - 1}.")
 
     def bounds(self) -> dict[str, Any]:
         return {
@@ -45,3 +63,28 @@ class AbstractEpisodeGradients(AbstractOfflineLearner):
             return jnp.asarray(self.sampling * float(self.num_episodes))
         count = ask("episodes")
         return self.sampling * jnp.maximum(jnp.asarray(count.value), jnp.maximum(3 * count.noise.std, 1.0))
+
+    def descended(
+        self,
+        ask: Ask,
+        Q: AbstractApproximator,
+        change: Callable[[int, Float[Array, "*theta"]], Float[Array, "*theta"]],
+        target_every: int = 1,
+    ) -> TabularPolicy:
+        """The greedy policy of the mean Q of the last quarter of the iterates.
+
+        `change(k, total)` is what step k takes away from the parameters, given the released sum of gradients. Targets
+        are renewed every `target_every` steps.
+        """
+        theta, last = Q.first(), []
+        targets = Q.values(theta)
+        settings = {"norm": self.clip, "discount": self.discount, "terminal": self.terminal}
+        for k in range(self.steps):
+            if k % target_every == 0:
+                targets = Q.values(theta)
+            total = ask("gradient", Q.gradient(theta, targets, horizon=self.horizon, **settings)).value
+            theta = theta - change(k, total)
+            if k >= self.steps - math.ceil(self.steps / 4):
+                last.append(Q.values(theta))
+        average = jnp.stack(last).mean(axis=0)
+        return TabularPolicy.greedy(jnp.broadcast_to(average, (self.horizon, *self.space)))

@@ -16,15 +16,12 @@ N, the number of episodes, scales the step. It is public where a person may be r
 `num_episodes`, or it is counted with a small share of the budget, which suits both relations.
 """
 
-import math
-
 import equinox as eqx
-import jax.numpy as jnp
 
 from privrl.contracts.learner import Ask
+from privrl.learners.gradient.approximators import Table
 from privrl.learners.gradient.episode_gradients import AbstractEpisodeGradients
 from privrl.mdp.types import TabularPolicy
-from privrl.statistics.gradients import BellmanGradient
 
 
 class FQI(AbstractEpisodeGradients):
@@ -53,29 +50,12 @@ class FQI(AbstractEpisodeGradients):
     sampling: float = eqx.field(static=True, default=1.0)
     num_episodes: int | None = eqx.field(static=True, default=None)
 
-    def __check_init__(self) -> None:
-        if not 0 <= self.discount <= 1:
-            raise ValueError(f"`discount` is {self.discount}; it must lie in [0, 1].")
-        if not (self.clip > 0 and math.isfinite(self.clip)):
-            raise ValueError(f"`clip` is {self.clip}; it is the norm of one episode's gradient and must be positive.")
-        outside = [s for s in self.terminal if not 0 <= s < self.num_states]
-        if outside:
-            raise ValueError(f"`terminal` names {outside}; states are numbered from 0 to {self.num_states - 1}.")
-
     @property
     def space(self) -> tuple[int, int]:
         return self.num_states, self.num_actions
 
     def fit(self, ask: Ask) -> TabularPolicy:
-        S, A, H = self.num_states, self.num_actions, self.horizon
-        rate = S * A / (9 * H) if self.learning_rate is None else self.learning_rate
-        Q = jnp.zeros((S, A))
+        S, A = self.space
+        rate = S * A / (9 * self.horizon) if self.learning_rate is None else self.learning_rate
         step_size = rate / self.expected_batch(ask)
-        last = []
-        for k in range(self.steps):
-            gradient = ask("gradient", BellmanGradient(Q, H, self.clip, self.discount, self.terminal))
-            Q = Q - step_size * gradient.value
-            if k >= self.steps - math.ceil(self.steps / 4):
-                last.append(Q)
-        average = jnp.stack(last).mean(axis=0)
-        return TabularPolicy.greedy(jnp.broadcast_to(average, (H, S, A)))
+        return self.descended(ask, Table(S, A), lambda k, total: step_size * total)

@@ -17,102 +17,18 @@ The clipped unit is the episode, hence the person. N, the public number of episo
 If it is left out everybody takes part in every step, and N is counted with a small share of the budget.
 """
 
-import abc
-import functools
 import math
-from typing import Any, Literal
+from typing import Literal
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from privrl.contracts.learner import Ask
-from privrl.contracts.statistic import AbstractStatistic
+from privrl.learners.gradient.approximators import AbstractApproximator, Linear, Network, Table
 from privrl.learners.gradient.episode_gradients import AbstractEpisodeGradients
 from privrl.mdp.features import AbstractFeatures, OneHotFeatures
 from privrl.mdp.types import TabularPolicy
-from privrl.statistics.gradients import BellmanGradient, ParameterGradient
-
-
-class AbstractApproximator(eqx.Module):
-    """A public family of Q tables with parameters theta."""
-
-    @abc.abstractmethod
-    def first(self) -> Float[Array, "*theta"]:
-        """The parameters to begin with."""
-
-    @abc.abstractmethod
-    def values(self, theta: Float[Array, "*theta"]) -> Float[Array, "S A"]:
-        """Q at every state and action."""
-
-    @abc.abstractmethod
-    def gradient(
-        self, theta: Float[Array, "*theta"], targets: Float[Array, "S A"], **settings: Any
-    ) -> AbstractStatistic:
-        """One episode's clipped gradient at theta, with the next value taken from `targets`."""
-
-
-class Table(AbstractApproximator):
-    """Q itself."""
-
-    num_states: int = eqx.field(static=True)
-    num_actions: int = eqx.field(static=True)
-
-    def first(self) -> Float[Array, "S A"]:
-        return jnp.zeros((self.num_states, self.num_actions))
-
-    def values(self, theta: Float[Array, "S A"]) -> Float[Array, "S A"]:
-        return theta
-
-    def gradient(self, theta: Float[Array, "S A"], targets: Float[Array, "S A"], **settings: Any) -> BellmanGradient:
-        return BellmanGradient(theta, targets=targets, **settings)
-
-
-class Linear(AbstractApproximator):
-    """Q(s, a) = <phi(s, a), theta>."""
-
-    table: Float[Array, "S A d"]
-
-    def first(self) -> Float[Array, " d"]:
-        return jnp.zeros(self.table.shape[-1])
-
-    def values(self, theta: Float[Array, " d"]) -> Float[Array, "S A"]:
-        return jnp.matmul(self.table, theta, precision="highest")
-
-    def gradient(self, theta: Float[Array, " d"], targets: Float[Array, "S A"], **settings: Any) -> ParameterGradient:
-        return ParameterGradient(self.values(theta), self.table, targets=targets, **settings)
-
-
-class Network(AbstractApproximator):
-    """Q(x, a) = c_a + sum_i v_ia tanh(w_i x + b_i), one hidden layer on a public coordinate x in [0, 1] of the state.
-
-    It begins with v = c = 0 and units that turn at equally spaced points of [0, 1], all with slope `hidden`/2: public
-    and the same for everybody, so that nothing has to be drawn.
-    """
-
-    coordinate: Float[Array, " S"]
-    num_actions: int = eqx.field(static=True)
-    hidden: int = eqx.field(static=True)
-
-    def first(self) -> Float[Array, " P"]:
-        w = jnp.full(self.hidden, self.hidden / 2.0)
-        b = -w * (jnp.arange(self.hidden) + 0.5) / self.hidden
-        return jnp.concatenate([w, b, jnp.zeros((self.hidden + 1) * self.num_actions)])
-
-    @eqx.filter_jit
-    def values(self, theta: Float[Array, " P"]) -> Float[Array, "S A"]:
-        w, b, rest = theta[: self.hidden], theta[self.hidden : 2 * self.hidden], theta[2 * self.hidden :]
-        v = rest.reshape(self.hidden + 1, self.num_actions)
-        units = jnp.tanh(self.coordinate[:, None] * w[None, :] + b[None, :])
-        return jnp.matmul(units, v[:-1], precision="highest") + v[-1:]
-
-    @eqx.filter_jit
-    def _slopes(self, theta: Float[Array, " P"]) -> Float[Array, "S A P"]:
-        return jax.jacrev(self.values)(theta)
-
-    def gradient(self, theta: Float[Array, " P"], targets: Float[Array, "S A"], **settings: Any) -> ParameterGradient:
-        return ParameterGradient(self.values(theta), self._slopes(theta), targets=targets, **settings)
 
 
 class QLearning(AbstractEpisodeGradients):
@@ -154,21 +70,13 @@ class QLearning(AbstractEpisodeGradients):
     target_every: int = eqx.field(static=True, default=1)
 
     def __check_init__(self) -> None:
-        for name in ("clip", "learning_rate"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"`{name}` is {getattr(self, name)}; it must be a positive finite number.")
-        for name in ("steps", "batch", "hidden", "target_every"):
+        if not 0 < self.learning_rate < math.inf:
+            raise ValueError(f"`learning_rate` is {self.learning_rate}; it must be a positive finite number.")
+        for name in ("batch", "hidden", "target_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` is {getattr(self, name)}; it must be at least 1.")
-        if not (0 <= self.discount <= 1 and 0 <= self.momentum < 1):
-            raise ValueError(
-                f"`discount` is {self.discount} and `momentum` is {self.momentum}; they must lie in [0, 1] and [0, 1)."
-            )
-        if self.num_episodes is not None and self.num_episodes < 1:
-            raise ValueError(f"`num_episodes` is {self.num_episodes}; give the public number of episodes, at least 1.")
-        outside = [s for s in self.terminal if not 0 <= s < self.features.num_states]
-        if outside:
-            raise ValueError(f"`terminal` names {outside}; states go from 0 to {self.features.num_states - 1}.")
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"`momentum` is {self.momentum}; it must lie in [0, 1).")
         if self.coordinate is not None and self.coordinate.shape != (self.features.num_states,):
             raise ValueError(
                 f"`coordinate` has shape {self.coordinate.shape}; give one number for each of the "
@@ -185,28 +93,20 @@ class QLearning(AbstractEpisodeGradients):
         return 1.0 if self.num_episodes is None else min(1.0, self.batch / self.num_episodes)
 
     def fit(self, ask: Ask) -> TabularPolicy:
-        Q = self._approximator()
-        expected = self.expected_batch(ask)
-        ask_gradient = functools.partial(
-            Q.gradient, horizon=self.horizon, norm=self.clip, discount=self.discount, terminal=self.terminal
-        )
-        theta = Q.first()
-        mean, square = jnp.zeros_like(theta), jnp.zeros_like(theta)
-        targets, last = Q.values(theta), []
-        for k in range(self.steps):
-            if k % self.target_every == 0:
-                targets = Q.values(theta)
-            g = ask("gradient", ask_gradient(theta, targets)).value / expected
+        Q, expected = self._approximator(), self.expected_batch(ask)
+        mean, square = jnp.zeros_like(Q.first()), jnp.zeros_like(Q.first())
+
+        def change(k: int, total: Float[Array, "*theta"]) -> Float[Array, "*theta"]:
+            nonlocal mean, square
+            g = total / expected
             mean = self.momentum * mean + (1 - self.momentum) * g
             square = _SLOW * square + (1 - _SLOW) * g**2
             step = mean / (1 - self.momentum ** (k + 1))  # the first steps have few gradients to average
             if self.adaptive:
                 step = step / (jnp.sqrt(square / (1 - _SLOW ** (k + 1))) + _TINY)
-            theta = theta - self.learning_rate * step
-            if k >= self.steps - math.ceil(self.steps / 4):
-                last.append(Q.values(theta))
-        average = jnp.stack(last).mean(axis=0)
-        return TabularPolicy.greedy(jnp.broadcast_to(average, (self.horizon, *self.space)))
+            return self.learning_rate * step
+
+        return self.descended(ask, Q, change, self.target_every)
 
     def _approximator(self) -> AbstractApproximator:
         S, A = self.space
