@@ -69,7 +69,7 @@ def sums(store, agent):
     found = {}
     for block in range(len(ENDS)):
         for plan in range(block + 1):
-            total = store.total(agent._arrivals.stream(block, plan))
+            total = store.total(agent._arrivals.sum_name(block, plan))
             if total is not None:
                 found[block, plan] = total
     return found

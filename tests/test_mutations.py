@@ -321,9 +321,9 @@ REDRAWN = (
         "privacy/test_store_chain.py",
     ),
     Mutation(
-        "a contribution to a sealed stream",
+        "a contribution to a sealed sum",
         "privacy/store/sums.py",
-        "if self.sealed(stream) or",
+        "if self.sealed(name) or",
         "if False or",
         "privacy/test_store_queues.py",
     ),
@@ -341,7 +341,7 @@ PLACES = (
         "a block closes when everybody has finished",
         "studies/arrivals.py",
         "return self._now() >= closing or",
-        "return self._store.count(self.stream(block, last)) == self.size(block) or self._now() >= closing or",
+        "return self._store.count(self.sum_name(block, last)) == self.size(block) or self._now() >= closing or",
         "test_agent_arrivals.py",
     ),
     Mutation(
@@ -361,7 +361,7 @@ PLACES = (
     Mutation(
         "a clock set back opens a block",
         "studies/arrivals.py",
-        "or self._store.sealed(self.stream(block, last))",
+        "or self._store.sealed(self.sum_name(block, last))",
         "",
         "test_agent_arrivals.py",
     ),

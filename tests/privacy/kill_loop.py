@@ -34,9 +34,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "privrl"
 for package, place in (("privrl", SOURCE), ("privrl.privacy", SOURCE / "privacy")):
     sys.modules[package] = types.ModuleType(package)
     sys.modules[package].__path__ = [str(place)]
-stores, errors, rows = (
-    importlib.import_module(f"privrl.privacy.{name}") for name in ("_store", "_store_errors", "_store_rows")
-)
+stores, errors, rows = (importlib.import_module(f"privrl.privacy.store.{name}") for name in ("store", "errors", "rows"))
 assert "jax" not in sys.modules  # its threads would not survive a fork
 
 LIMITS = {"wide": 1e3, "tight": 1.2}
@@ -212,7 +210,7 @@ def work(open_store: Callable[[], Any], tell: Tell, rng: random.Random, here: in
         def add() -> None:
             block = f"block {max(0, here - rng.randrange(2))}"
             keys = [f"{writer} {rng.randrange(9)}" for _ in range(3)]
-            with contextlib.suppress(errors.StreamSealedError):
+            with contextlib.suppress(errors.SumSealedError):
                 tell(into=block, new=int(store.contribute(block, keys, np.ones(3, np.int64)).sum()))
 
         def seal() -> None:
@@ -303,7 +301,7 @@ class Checker:
                 return
             self.check_releases(database, lines)
             self.check_contributions(database, lines)
-            self.check_streams(database, lines)
+            self.check_sums(database, lines)
             self.check_numbers(database, lines)
             self.check_head(database, lines, copy / "head")
         try:
@@ -341,7 +339,7 @@ class Checker:
         self.lost, self.values = charged - values.keys(), values
 
     def check_contributions(self, database: sqlite3.Connection, lines: list[dict[str, Any]]) -> None:
-        found = database.execute("SELECT number, total FROM streams WHERE name = 'visits'").fetchone()
+        found = database.execute("SELECT number, total FROM sums WHERE name = 'visits'").fetchone()
         number, total = (0, bytes(8 * CELLS)) if found is None else found
         cells = np.frombuffer(total, "<i8")
         times = [int(cells[i // DIGITS] >> (2 * (i % DIGITS))) & 3 for i in range(CELLS * DIGITS)]
@@ -353,21 +351,21 @@ class Checker:
         must(max(Counter(i for i, new in kept if new).values(), default=1) == 1, "a key was new twice")
         must(number == len(held), "the number of contributions is wrong")
         (digests,) = database.execute("SELECT COUNT(*) FROM contributions").fetchone()
-        (counted,) = database.execute("SELECT COALESCE(SUM(number), 0) FROM streams").fetchone()
+        (counted,) = database.execute("SELECT COALESCE(SUM(number), 0) FROM sums").fetchone()
         must(digests == counted, "digests and sums disagree")
 
-    def check_streams(self, database: sqlite3.Connection, lines: list[dict[str, Any]]) -> None:
-        seals = dict(database.execute("SELECT stream, sealed FROM seals"))
+    def check_sums(self, database: sqlite3.Connection, lines: list[dict[str, Any]]) -> None:
+        seals = dict(database.execute("SELECT name, sealed FROM seals"))
         must({line["sealed"] for line in lines if "sealed" in line} <= seals.keys(), "a seal is lost")
-        streams = {row[0]: row for row in database.execute("SELECT name, number, total FROM streams")}
+        sums = {row[0]: row for row in database.execute("SELECT name, number, total FROM sums")}
         for stream, row in self.sealed.items():
-            must(streams.get(stream, ()) == row, "a sealed stream changed")
-        self.sealed = {stream: streams.get(stream, ()) for stream in seals}
+            must(sums.get(stream, ()) == row, "a sealed sum changed")
+        self.sealed = {stream: sums.get(stream, ()) for stream in seals}
         told_new = Counter[str]()
         for line in lines:
             told_new.update({line["into"]: line["new"]} if "into" in line else {})
         for stream, new in told_new.items():
-            must(new == 0 or (stream in streams and streams[stream][1] >= new), "an acknowledged contribution is lost")
+            must(new == 0 or (stream in sums and sums[stream][1] >= new), "an acknowledged contribution is lost")
 
     def check_numbers(self, database: sqlite3.Connection, lines: list[dict[str, Any]]) -> None:
         places = database.execute("SELECT number, content FROM places ORDER BY number").fetchall()

@@ -23,8 +23,8 @@ from privrl.privacy.store.errors import (
     BurntError,
     StoreBudgetError,
     StoreError,
-    StreamFullError,
     StudyMismatchError,
+    SumFullError,
 )
 from privrl.privacy.store.rows import exact_sum
 from privrl.privacy.store.store import ReleaseStore
@@ -227,14 +227,14 @@ def test_batches_that_do_not_fit_are_refused(store: ReleaseStore) -> None:
     store.contribute("a", ["x"], np.ones((1, 2), np.int64))
     with pytest.raises(ValueError, match="one row for each key"):
         store.contribute("a", ["y", "z"], np.ones((1, 2), np.int64))
-    with pytest.raises(ValueError, match=r"shape \(3,\) and the stream `a` has \(2,\)"):
+    with pytest.raises(ValueError, match=r"shape \(3,\) and the sum `a` has \(2,\)"):
         store.contribute("a", ["y"], np.ones((1, 3), np.int64))
     with pytest.raises(TypeError):
         store.contribute("a", ["y"], np.ones((1, 2)))
     assert store.count("a") == 1
 
 
-def test_a_key_counts_in_each_stream_and_is_not_written_down(store: ReleaseStore, path: Path) -> None:
+def test_a_key_counts_in_each_sum_and_is_not_written_down(store: ReleaseStore, path: Path) -> None:
     for stream in ("a", "b"):
         assert store.contribute(stream, ["Anna Example"], np.array([1])).all()
     store.close()
@@ -376,11 +376,11 @@ def test_two_threads_that_ask_at_once_get_one_value(store: ReleaseStore, path: P
         ("INSERT OR REPLACE INTO digest_key VALUES (1, x'00', x'00')", "made with the file"),
         ("DELETE FROM digest_key", "not deleted"),
         ("DELETE FROM seals", "not opened again"),
-        ("UPDATE seals SET stream = 'other'", "seal is not changed"),
+        ("UPDATE seals SET name = 'other'", "seal is not changed"),
         ("INSERT OR REPLACE INTO seals VALUES ('ended', '')", "sealed once"),
-        ("UPDATE streams SET number = 0 WHERE name = 'ended'", "is sealed"),
-        ("INSERT OR REPLACE INTO streams VALUES ('ended', 0, '[]', x'00')", "is sealed"),
-        ("DELETE FROM streams", "only a purge"),
+        ("UPDATE sums SET number = 0 WHERE name = 'ended'", "is sealed"),
+        ("INSERT OR REPLACE INTO sums VALUES ('ended', 0, '[]', x'00')", "is sealed"),
+        ("DELETE FROM sums", "only a purge"),
         ("DELETE FROM contributions", "only a purge"),
         ("DELETE FROM arrivals", "only a purge"),
         ("UPDATE arrivals SET number = 5", "arrival is not changed"),
@@ -599,7 +599,7 @@ def test_a_purge_under_a_reader_says_that_it_is_unfinished(store: ReleaseStore, 
     store._file.db.execute("PRAGMA busy_timeout=50")
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as reader:
         reader.execute("BEGIN")
-        reader.execute("SELECT total FROM streams").fetchall()
+        reader.execute("SELECT total FROM sums").fetchall()
         with pytest.raises(StoreError, match="purge again"):
             store.purge()
         assert store.shown()["purge_unfinished"] and not store.shown()["purged"]
@@ -607,13 +607,13 @@ def test_a_purge_under_a_reader_says_that_it_is_unfinished(store: ReleaseStore, 
     assert store.shown()["purged"] and not store.shown()["purge_unfinished"]
 
 
-def test_a_key_counts_once_in_a_scope_and_a_full_stream_takes_no_more(store: ReleaseStore) -> None:
+def test_a_key_counts_once_in_a_scope_and_a_full_sum_takes_no_more(store: ReleaseStore) -> None:
     rows = np.arange(6, dtype=np.int64).reshape(3, 2)
     assert store.contribute("block 0", ["a", "b", "c"], rows, scope="people", at_most=3).all()
     new = store.contribute("block 1", ["b", "d"], rows[:2], scope="people", at_most=1)
     assert new.tolist() == [False, True]
     assert store.contribute("block 1", ["b"], rows[:1], at_most=2).all()  # without the scope it is another key
-    with pytest.raises(StreamFullError, match="takes 2"):
+    with pytest.raises(SumFullError, match="takes 2"):
         store.contribute("block 1", ["e"], rows[:1], scope="people", at_most=2)
     assert store.count("block 1") == 2
     assert store.contribute("block 2", ["e"], rows[:1], scope="people").all()  # the refused key was not used up

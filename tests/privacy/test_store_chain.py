@@ -106,7 +106,7 @@ def unguarded(path: Path) -> Iterator[sqlite3.Connection]:
         "DELETE FROM facts",
         "INSERT INTO facts VALUES ('other', x'00')",
         "DELETE FROM seals",
-        "UPDATE seals SET stream = 'block 1'",
+        "UPDATE seals SET name = 'block 1'",
         "UPDATE seals SET sealed = ''",
         "INSERT INTO seals VALUES ('block 1', '')",
         "UPDATE digest_key SET content = x'00'",

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privrl.privacy.store.errors import ConflictError, QueueFullError, StreamFullError, StreamSealedError
+from privrl.privacy.store.errors import ConflictError, QueueFullError, SumFullError, SumSealedError
 from privrl.privacy.store.store import ReleaseStore
 
 ONE = np.ones((1, 2), np.int64)
@@ -69,21 +69,21 @@ def test_ranges_of_two_handles_never_meet(path: Path) -> None:
             one.reserve_range("tickets", 0)
 
 
-def test_a_sealed_stream_takes_nothing_from_any_handle(path: Path) -> None:
+def test_a_sealed_sum_takes_nothing_from_any_handle(path: Path) -> None:
     with ReleaseStore(path) as one, ReleaseStore(path) as two:
         one.contribute("a", ["x"], ONE, scope="people")
         assert not two.sealed("a")
         two.seal("a")
         two.seal("a")
-        with pytest.raises(StreamSealedError, match="`a` is sealed"):
+        with pytest.raises(SumSealedError, match="`a` is sealed"):
             one.contribute("a", ["y"], ONE, scope="people")
-        with pytest.raises(StreamSealedError):
+        with pytest.raises(SumSealedError):
             one.contribute("a", ["x"], ONE, scope="people")  # known keys too: the answer does not tell
         assert one.sealed("a") and one.count("a") == 1
         assert one.contribute("b", ["y"], ONE, scope="people").all()  # the refused key was not used up
         one.seal("empty")
         assert one.total("empty") is None and one.shown()["sealed"] == ["a", "empty"]
-        with pytest.raises(StreamSealedError):
+        with pytest.raises(SumSealedError):
             two.contribute("empty", ["y"], ONE)
 
 
@@ -110,7 +110,7 @@ def test_a_seal_waits_for_a_contribution_under_way_and_stops_the_next(path: Path
     with Slow(path) as store:
         store.contribute("a", ["x"], ONE)
         sealing.join(20)
-        with pytest.raises(StreamSealedError):
+        with pytest.raises(SumSealedError):
             store.contribute("a", ["y"], ONE)
         assert order == ["contributed", "sealed"] and store.count("a") == 1
 
@@ -124,7 +124,7 @@ def test_a_condition_is_asked_inside_the_transaction(path: Path) -> None:
             return len(asked) > 1
 
         assert store.contribute("a", ["x"], ONE, closed=closed).all()
-        with pytest.raises(StreamSealedError):
+        with pytest.raises(SumSealedError):
             store.contribute("a", ["y"], ONE, closed=closed)
         assert asked == [True, True] and store.count("a") == 1
 
@@ -139,7 +139,7 @@ def test_a_key_that_comes_again_must_come_with_the_same_mark(path: Path) -> None
         with pytest.raises(ConflictError):
             store.contribute("b", ["y", "x"], np.concatenate([ONE, ONE]), scope="s", marks=[b"new", b"other"])
         assert store.contribute("b", ["y"], ONE, scope="s", marks=[b"new"]).all()  # nothing of that batch was kept
-        with pytest.raises(StreamFullError):
+        with pytest.raises(SumFullError):
             store.contribute("a", ["z"], ONE, scope="s", at_most=1, marks=[b"new"])
         assert not store.contribute("a", ["x"], 2 * ONE, scope="s").any()  # without marks nobody looks
         assert store.total("a").tolist() == [1, 1]

@@ -63,7 +63,7 @@ def _print(shown: dict[str, Any]) -> None:
     if handed_out:
         show_table("handed out", ["what", "name", "number"], handed_out, numbers=1)
     if shown["sealed"]:
-        show_table("sealed", ["stream"], [[name] for name in shown["sealed"]])
+        show_table("sealed", ["sum"], [[name] for name in shown["sealed"]])
     if shown["purge_unfinished"]:
         say("A purge was interrupted: raw bytes may be left. Run `privrl store purge` again.")
     elif shown["purged"]:

@@ -26,7 +26,7 @@ from privrl.mdp.simulation import action_coin, draw_action
 from privrl.mdp.types import Trajectory
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.privacy.noise.sources import Seeded, System
-from privrl.privacy.store.errors import StreamSealedError
+from privrl.privacy.store.errors import SumSealedError
 from privrl.privacy.store.store import ReleaseStore
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, Central, PairingError
 from privrl.studies.arrivals import AbstractArrivals, BehindError, FixedOrder, Patience, Ticket
@@ -150,9 +150,9 @@ class AbstractAgent(abc.ABC):
             else:
                 rows.setdefault((self._arrivals.block(ticket), ticket.plan), {}).setdefault(str(ticket.number), units)
         for (block, plan), units_of in rows.items():
-            stream, units = self._arrivals.stream(block, plan), np.stack(list(units_of.values()))
+            stream, units = self._arrivals.sum_name(block, plan), np.stack(list(units_of.values()))
             closed = functools.partial(self._arrivals.closes, block)
-            with contextlib.suppress(StreamSealedError):  # too late: answered alike
+            with contextlib.suppress(SumSealedError):  # too late: answered alike
                 self._store.contribute(stream, list(units_of), units, scope="people", closed=closed)
         self._plans.catch_up()
         if refused:

@@ -109,7 +109,7 @@ class AbstractArrivals(abc.ABC):
         """The block of a ticket."""
         return int(np.searchsorted(self._ends, ticket.number, side="right"))
 
-    def stream(self, block: int, plan: int) -> str:
+    def sum_name(self, block: int, plan: int) -> str:
         """Where the terms of those people of a block are added up who acted on one plan."""
         return f"block {block}, plan {plan}"
 
@@ -219,7 +219,7 @@ class Patience(AbstractArrivals):
         if closing is None:
             return False
         last = self._kept(self.end(block) - 1)["plan"]
-        return self._now() >= closing or self._store.sealed(self.stream(block, last))
+        return self._now() >= closing or self._store.sealed(self.sum_name(block, last))
 
     def _content(self, number: int, closed: int) -> dict[str, Any]:
         # Not before a block that has closed, even if the clock was set back since.
@@ -257,7 +257,7 @@ class FixedOrder(AbstractArrivals):
         )
 
     def closes(self, block: int) -> bool:
-        return block < len(self._ends) and self._store.count(self.stream(block, block)) == self.size(block)
+        return block < len(self._ends) and self._store.count(self.sum_name(block, block)) == self.size(block)
 
     def _content(self, number: int, closed: int) -> dict[str, Any]:
         if number >= self.end(closed):

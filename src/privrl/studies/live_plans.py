@@ -98,7 +98,7 @@ class LivePlans:
             block = self.closed
             plans = self._arrivals.plans(block)
             for plan in plans:
-                self._store.seal(self._arrivals.stream(block, plan))
+                self._store.seal(self._arrivals.sum_name(block, plan))
             noisy = {name: self._release(name, block) for name in self.streams}
             for name, stream in self.streams.items():
                 self._noisy[name].append(noisy[name])
@@ -133,7 +133,7 @@ class LivePlans:
         if block not in self._sums:
             plans = self._arrivals.plans(block)
             chosen = [_of_most(plans)] if self._learner.one_plan_per_block else list(plans)
-            totals = [self._store.total(self._arrivals.stream(block, plan)) for plan in chosen]
+            totals = [self._store.total(self._arrivals.sum_name(block, plan)) for plan in chosen]
             added = [total for total in totals if total is not None]
             self._sums[block] = sum(added, np.zeros(sum(sizes.values()), np.int64))
         begin = sum(list(sizes.values())[: list(sizes).index(name)])

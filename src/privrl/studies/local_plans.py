@@ -85,7 +85,7 @@ class LocalPlans:
         return len(self._plans) == len(self._ends)
 
     @property
-    def stream(self) -> str:
+    def sum_name(self) -> str:
         """Where reports are added up now; the last block once everybody has reported."""
         return f"block {self._block}"
 
@@ -97,7 +97,7 @@ class LocalPlans:
     @property
     def num_reports(self) -> int:
         """How many reports were counted, by whatever server on this store."""
-        return self._ends[-1] if self.finished else self._ends[self._block] + self._store.count(self.stream)
+        return self._ends[-1] if self.finished else self._ends[self._block] + self._store.count(self.sum_name)
 
     @property
     def _block(self) -> int:
@@ -108,16 +108,16 @@ class LocalPlans:
         before = len(self._plans)
         while not self.finished:
             try:
-                kept = self._store.fact(f"sums of {self.stream}", self._sums)
+                kept = self._store.fact(f"sums of {self.sum_name}", self._sums)
             except OpenBlockError:
                 break
             self._publish(np.frombuffer(kept, "<i8").astype(np.int64))
         return len(self._plans) > before
 
     def _sums(self) -> bytes:
-        if self._store.count(self.stream) < self.size:
+        if self._store.count(self.sum_name) < self.size:
             raise OpenBlockError
-        total = self._store.total(self.stream)
+        total = self._store.total(self.sum_name)
         assert total is not None  # a full block has reports
         return total.astype("<i8").tobytes()
 

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Int64, PRNGKeyArray
 
 from privrl.contracts.learner import AbstractOnlineLearner
-from privrl.privacy.store.errors import ConflictError, StreamFullError
+from privrl.privacy.store.errors import ConflictError, SumFullError
 from privrl.privacy.store.store import ReleaseStore
 from privrl.privacy.trust.privatizers import Local, PairingError
 from privrl.studies.local_plans import LocalPlans, local_study
@@ -107,14 +107,14 @@ class Server:
         while True:
             try:
                 (new,) = self._store.contribute(
-                    self._plans.stream,
+                    self._plans.sum_name,
                     [str(message.ticket)],
                     units,
                     scope="reports",
                     at_most=self._plans.size,
                     marks=[content],
                 )
-            except StreamFullError as error:
+            except SumFullError as error:
                 if not self._plans.refresh():
                     raise MessageError(f"All {self._num_users} users have reported.") from error
             except ConflictError as error:

@@ -40,7 +40,7 @@ class _ByEndings(FixedOrder):
         del ticket
         return next(b for b in range(len(self._ends)) if not self.closes(b))
 
-    def stream(self, block: int, plan: int) -> str:
+    def sum_name(self, block: int, plan: int) -> str:
         del plan
         return f"block {block}"
 

@@ -39,7 +39,7 @@ _WRITTEN = {
     "redraw": "SELECT name FROM releases WHERE name = ?",
     "value": "SELECT shape, value, released FROM releases WHERE name = ? AND value IS NOT NULL",
     "fact": "SELECT content FROM facts WHERE name = ?",
-    "seal": "SELECT sealed FROM seals WHERE stream = ?",
+    "seal": "SELECT sealed FROM seals WHERE name = ?",
     "purge": "SELECT begun FROM purges WHERE '' = ?",
 }
 # The subjects of which there must be exactly one event of each kind.
@@ -49,7 +49,7 @@ _SUBJECTS = {
     "reserve": "SELECT name FROM releases",
     "value": "SELECT name FROM releases WHERE value IS NOT NULL",
     "fact": "SELECT name FROM facts",
-    "seal": "SELECT stream FROM seals",
+    "seal": "SELECT name FROM seals",
     "purge": "SELECT '' FROM purges UNION SELECT '' FROM digest_key WHERE content IS NULL",
 }
 

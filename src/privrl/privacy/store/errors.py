@@ -13,12 +13,12 @@ class StoreBudgetError(StoreError):
     """A release that its pool cannot pay for. Nothing was reserved."""
 
 
-class StreamFullError(StoreError):
-    """A stream that would get more contributions than it takes. Nothing was added."""
+class SumFullError(StoreError):
+    """A sum that would get more contributions than it takes. Nothing was added."""
 
 
-class StreamSealedError(StoreError):
-    """A stream that takes no contributions any more. Nothing was added."""
+class SumSealedError(StoreError):
+    """A sum that takes no contributions any more. Nothing was added."""
 
 
 class ConflictError(StoreError):

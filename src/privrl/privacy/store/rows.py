@@ -15,7 +15,7 @@ def exact_sum(rows: Int64[np.ndarray, "B *shape"]) -> Int64[np.ndarray, "*shape"
     low = (rows & 0xFFFFFFFF).sum(axis=0)
     high = (rows >> 32).sum(axis=0) + (low >> 32)
     if np.any((high < -(2**31)) | (high >= 2**31)):
-        raise OverflowError("The sum leaves int64; nothing was added. Use a coarser grid or fewer people per stream.")
+        raise OverflowError("The sum leaves int64; nothing was added. Use a coarser grid or fewer people per sum.")
     return np.asarray((high << 32) | (low & 0xFFFFFFFF))
 
 

@@ -32,9 +32,9 @@ CREATE TABLE releases (
     CHECK ((value IS NULL) = (shape IS NULL) AND (value IS NULL) = (released IS NULL))
 ) WITHOUT ROWID;
 CREATE TABLE facts (name TEXT PRIMARY KEY, content BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE seals (stream TEXT PRIMARY KEY, sealed TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE seals (name TEXT PRIMARY KEY, sealed TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE purges (one INTEGER PRIMARY KEY CHECK (one = 1), begun TEXT NOT NULL, ended TEXT) WITHOUT ROWID;
-CREATE TABLE streams (
+CREATE TABLE sums (
     name TEXT PRIMARY KEY, number INTEGER NOT NULL, shape TEXT NOT NULL, total BLOB NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE contributions (digest BLOB PRIMARY KEY, mark BLOB) WITHOUT ROWID;
@@ -87,15 +87,15 @@ _GUARDS = (
     ("DELETE", "facts", "1", "a fact is not deleted"),
     ("UPDATE", "facts", "1", "a fact is not changed"),
     ("INSERT", "facts", "EXISTS (SELECT 1 FROM facts WHERE name = NEW.name)", "a fact is written once"),
-    ("DELETE", "seals", "1", "a stream is not opened again"),
+    ("DELETE", "seals", "1", "a sum is not opened again"),
     ("UPDATE", "seals", "1", "a seal is not changed"),
-    ("INSERT", "seals", "EXISTS (SELECT 1 FROM seals WHERE stream = NEW.stream)", "a stream is sealed once"),
+    ("INSERT", "seals", "EXISTS (SELECT 1 FROM seals WHERE name = NEW.name)", "a sum is sealed once"),
     ("DELETE", "purges", "1", "a purge is not forgotten"),
     ("UPDATE", "purges", "NEW.begun IS NOT OLD.begun OR OLD.ended IS NOT NULL", "a purge is not changed"),
     ("INSERT", "purges", "EXISTS (SELECT 1 FROM purges)", "a store is purged once"),
-    ("DELETE", "streams", _NO_PURGE, "only a purge removes sums"),
-    ("UPDATE", "streams", "EXISTS (SELECT 1 FROM seals WHERE stream = OLD.name)", "the stream is sealed"),
-    ("INSERT", "streams", "EXISTS (SELECT 1 FROM seals WHERE stream = NEW.name)", "the stream is sealed"),
+    ("DELETE", "sums", _NO_PURGE, "only a purge removes sums"),
+    ("UPDATE", "sums", "EXISTS (SELECT 1 FROM seals WHERE name = OLD.name)", "the sum is sealed"),
+    ("INSERT", "sums", "EXISTS (SELECT 1 FROM seals WHERE name = NEW.name)", "the sum is sealed"),
     ("DELETE", "contributions", _NO_PURGE, "only a purge removes digests"),
     ("UPDATE", "contributions", "1", "a contribution is not changed"),
     ("DELETE", "arrivals", _NO_PURGE, "only a purge removes digests"),

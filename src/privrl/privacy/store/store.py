@@ -10,7 +10,7 @@ the first step and the third leaves a reservation that stays charged: *burnt*, o
 
 **Formal guarantee.** At every moment, whatever process was killed wherever: each name has at most one value, drawn by
 the law that is kept with it; the charges of a pool, burnt ones included, add up to at most its limit (up to 1e-12 of
-it, for rounding); every acknowledged contribution is in its sum exactly once; nothing is added to a sealed stream; a
+it, for rounding); every acknowledged contribution is in its sum exactly once; nothing is added to a sealed sum; a
 place in a queue belongs to one key for ever. Triggers inside the file hold this against any program that writes to it,
 short of one that removes the triggers; such a file is refused, also when they were put back, if a row of what was
 declared, spent, released or sealed is not what the chain says (`chain.py`, which states what chain and head
@@ -157,7 +157,7 @@ class ReleaseStore(AbstractSums, AbstractQueues, AbstractReleases):
                 if self._file.one("SELECT 1 FROM purges") is None:
                     self._file.db.execute("INSERT INTO purges VALUES (1, ?, NULL)", (now(),))
                     self._file.db.execute("UPDATE digest_key SET content = NULL")
-                    for table in ("streams", "contributions", "arrivals"):
+                    for table in ("sums", "contributions", "arrivals"):
                         self._file.db.execute(f"DELETE FROM {table}")
                     self._file.chain("purge")
             self._file.db.execute("VACUUM")

@@ -1,4 +1,4 @@
-"""Sums of what people contribute: each key counts once, and a sealed stream takes nothing more."""
+"""Sums of what people contribute: each key counts once, and a sealed one takes nothing more."""
 
 import abc
 from collections.abc import Callable, Sequence
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Bool, Int64
 
-from privrl.privacy.store.errors import ConflictError, StreamFullError, StreamSealedError
+from privrl.privacy.store.errors import ConflictError, SumFullError, SumSealedError
 from privrl.privacy.store.file import StoreFile
 from privrl.privacy.store.rows import check_integers, columns, digests, exact_sum, integers, now
 
@@ -18,7 +18,7 @@ class AbstractSums(abc.ABC):
 
     def contribute(
         self,
-        stream: str,
+        name: str,
         keys: Sequence[str],
         units: Int64[np.ndarray, "B *shape"],
         *,
@@ -27,44 +27,43 @@ class AbstractSums(abc.ABC):
         marks: Sequence[bytes] | None = None,
         closed: Callable[[], bool] | None = None,
     ) -> Bool[np.ndarray, " B"]:
-        """Adds rows to the running sum of a stream, each key at most once; says which were new, after the commit.
+        """Adds rows to a running sum, each key at most once; says which were new, after the commit.
 
-        A sum that leaves int64, a stream that would get more than `at_most` contributions (`StreamFullError`), or one
-        that is sealed, or for which `closed()` is true when asked inside the transaction (`StreamSealedError`), is
-        refused and nothing changes. A key counts once in all streams that
-        share a `scope`, by default once in each stream. With `marks`, a key that comes again must come with the same
-        mark (`ConflictError`); without, what a known key brings is not looked at. Keys and marks are kept as
-        digests under a random key of this file, so the file does not name people. The sum is rewritten with every
-        batch. Which keys were new is sensitive, unless contributions are private by themselves.
+        A sum that leaves int64, one that would get more than `at_most` contributions (`SumFullError`), or one that
+        is sealed, or for which `closed()` is true inside the transaction (`SumSealedError`), is refused and nothing
+        changes. A key counts once in all sums that share a `scope`, by default once in each. With `marks`, a key that
+        comes again must come with the same mark (`ConflictError`); without, what a known key brings is not looked at.
+        Keys and marks are kept as digests under a random key of this file, so the file does not name people. The sum is
+        rewritten with every batch. Which keys were new is sensitive, unless contributions are private by themselves.
         """
         check_integers("units", units)
         if units.ndim == 0 or len(units) != len(keys):
             raise ValueError(f"`units` has shape {units.shape} for {len(keys)} keys; pass one row for each key.")
-        where = f"stream {stream}" if scope is None else f"scope {scope}"
+        where = f"sum {name}" if scope is None else f"scope {scope}"
         with self._file.transaction("contribute"):
-            if self.sealed(stream) or (closed is not None and closed()):
-                raise StreamSealedError(f"The stream `{stream}` is sealed and takes no contributions any more.")
+            if self.sealed(name) or (closed is not None and closed()):
+                raise SumSealedError(f"The sum `{name}` is sealed and takes no contributions any more.")
             digest_key = self._file.digest_key()
             kept_marks = [None] * len(keys) if marks is None else digests(digest_key, f"mark of {where}", marks)
             count, total = 0, np.zeros(units.shape[1:], np.int64)
-            held = self._file.one("SELECT number, shape, total FROM streams WHERE name = ?", stream)
+            held = self._file.one("SELECT number, shape, total FROM sums WHERE name = ?", name)
             if held is not None:
                 count, total = held[0], integers(held[1], held[2])
             if total.shape != units.shape[1:]:
                 raise ValueError(
-                    f"Rows of `units` have shape {units.shape[1:]} and the stream `{stream}` has {total.shape}."
+                    f"Rows of `units` have shape {units.shape[1:]} and the sum `{name}` has {total.shape}."
                 )
             entries = zip(digests(digest_key, where, keys), kept_marks, strict=True)
             new = np.fromiter((self._insert(*entry) for entry in entries), np.bool_, len(keys))
             if at_most is not None and count + int(new.sum()) > at_most:
-                raise StreamFullError(f"The stream `{stream}` takes {at_most} contributions and would get more.")
+                raise SumFullError(f"The sum `{name}` takes {at_most} contributions and would get more.")
             if new.any():
                 total = exact_sum(np.concatenate([total[None], units[new]]))
             if new.any() or held is None:
                 self._file.db.execute(
-                    "INSERT INTO streams VALUES (?, ?, ?, ?)"
+                    "INSERT INTO sums VALUES (?, ?, ?, ?)"
                     " ON CONFLICT (name) DO UPDATE SET number = excluded.number, total = excluded.total",
-                    (stream, count + int(new.sum()), *columns(total)),
+                    (name, count + int(new.sum()), *columns(total)),
                 )
         return new
 
@@ -77,26 +76,26 @@ class AbstractSums(abc.ABC):
             raise ConflictError("Something else was already contributed under this key. Nothing was added.")
         return new
 
-    def total(self, stream: str) -> Int64[np.ndarray, "..."] | None:
-        """The raw sum of a stream, or None before its first contribution. Sensitive."""
+    def total(self, name: str) -> Int64[np.ndarray, "..."] | None:
+        """The raw sum, or None before its first contribution. Sensitive."""
         self._file.digest_key()
-        found = self._file.one("SELECT shape, total FROM streams WHERE name = ?", stream)
+        found = self._file.one("SELECT shape, total FROM sums WHERE name = ?", name)
         return None if found is None else integers(*found)
 
-    def count(self, stream: str) -> int:
-        """How many contributions a stream has. Sensitive, unless contributions are private by themselves."""
+    def count(self, name: str) -> int:
+        """How many contributions a sum has. Sensitive, unless contributions are private by themselves."""
         self._file.digest_key()
-        found = self._file.one("SELECT number FROM streams WHERE name = ?", stream)
+        found = self._file.one("SELECT number FROM sums WHERE name = ?", name)
         return 0 if found is None else found[0]
 
-    def seal(self, stream: str) -> None:
-        """Ends a stream, which may be empty: nothing is added to it from now on, by any process."""
+    def seal(self, name: str) -> None:
+        """Ends a sum, which may be empty: nothing is added to it from now on, by any process."""
         with self._file.transaction("seal"):
-            if not self.sealed(stream):
+            if not self.sealed(name):
                 self._file.digest_key()
-                self._file.db.execute("INSERT INTO seals VALUES (?, ?)", (stream, now()))
-                self._file.chain("seal", stream)
+                self._file.db.execute("INSERT INTO seals VALUES (?, ?)", (name, now()))
+                self._file.chain("seal", name)
 
-    def sealed(self, stream: str) -> bool:
-        """Whether a stream takes no contributions any more."""
-        return self._file.one("SELECT 1 FROM seals WHERE stream = ?", stream) is not None
+    def sealed(self, name: str) -> bool:
+        """Whether a sum takes no contributions any more."""
+        return self._file.one("SELECT 1 FROM seals WHERE name = ?", name) is not None

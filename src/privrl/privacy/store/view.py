@@ -1,6 +1,6 @@
 """What may be shown of a store: what was declared, spent, released and burnt. Nothing that depends on a record.
 
-How many people were *counted* in a stream is secret, and so is whether anybody was, so streams are shown when they are
+How many people were *counted* in a sum is secret, and so is whether anybody was, so sums are shown when they are
 sealed, without a number. Places taken in a queue and ranges of numbers are handed out in public.
 """
 
@@ -20,7 +20,7 @@ def shown(file: StoreFile) -> dict[str, Any]:
         purge = file.one("SELECT ended FROM purges")
         rows = file.read("SELECT name, pool, charge, reserved, released, shape FROM releases ORDER BY reserved, name")
         redrawn = {name for (name,) in file.read("SELECT subject FROM chain WHERE kind = 'redraw'")}
-        sealed = [name for (name,) in file.read("SELECT stream FROM seals ORDER BY sealed, stream")]
+        sealed = [name for (name,) in file.read("SELECT name FROM seals ORDER BY sealed, name")]
         queues = dict(file.read("SELECT queue, MAX(number) + 1 FROM places GROUP BY queue ORDER BY queue"))
         ranges = dict(file.read("SELECT name, next FROM ranges ORDER BY name"))
         facts = [name for (name,) in file.read("SELECT name FROM facts ORDER BY name")]
