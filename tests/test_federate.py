@@ -304,7 +304,7 @@ def test_servers_that_differ_are_refused(tmp_path):
             serve(50, privrl.Local(epsilon=1.0), store)
         with pytest.raises(StudyMismatchError, match="`learner`"):
             serve(50, store=store, learner=privrl.UCBVI(ENV.rewards, ENV.horizon, first_block=3))
-        with pytest.raises(ValueError, match="ties with another `key`"):
+        with pytest.raises(ValueError, match="randomness of ties from another `key`"):
             privrl.Server(LEARNER, LOCAL, num_users=50, key=jax.random.key(1), store=store)
         privrl.Server(LEARNER, LOCAL, num_users=50, store=store)
 

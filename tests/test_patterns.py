@@ -10,6 +10,7 @@
 | one message per user, answering a public question              | `Message`     | UCRL-VTR, UCBVI under `Local`  |
 | gradient steps on Poisson samples of users                     | `Gradient`    | FQI, DP-SGD                    |
 | a released function                                            | `Function`    | functional noise               |
+| plans sampled with public randomness                           | `Posterior`   | posterior sampling             |
 """
 
 import math
@@ -40,6 +41,7 @@ from privrl.privacy.continual.mechanisms import every, geometric_schedule
 from privrl.privacy.functions.paths import mesh_points
 from privrl.privacy.noise.mechanisms import clip_by_norm
 from privrl.statistics.counts import TransitionCounts, VisitCounts
+from privrl.studies.run import SimulationKeys
 
 H, S, A = 4, 3, 2
 
@@ -269,6 +271,37 @@ class Message(_Online):
         return memory, Plan(policy_of(scores), (scores[0, 1] > scores[0, 0]).astype(int))
 
 
+class Posterior(_Online):
+    """Posterior sampling: plans in a world drawn, with the public key of the plan, from what counts make likely.
+
+    Counts below what noise explains are taken to be nothing, so that unknown pairs keep their wide prior.
+    """
+
+    rewards: jax.Array
+    horizon: int = eqx.field(static=True)
+
+    def schedule(self, num_users):
+        return geometric_schedule(num_users, 1.3)
+
+    def declare(self, num_blocks):
+        _, states, actions = self.rewards.shape
+        counts = TransitionCounts(states, actions, self.horizon, "pooled")
+        return (Declared("transitions", counts, access="running", times=num_blocks),)
+
+    def init(self):
+        return None
+
+    def plan(self, memory, released, ask, num_seen, *, key=None):
+        r, counts = self.rewards[0], released["transitions"]
+        n = jnp.where(counts.value > 2 * counts.noise.std, counts.value, 0.0)
+        P = jax.random.dirichlet(key, n + 1 / len(r))
+        V, Q = jnp.zeros(len(r)), []
+        for _ in range(self.horizon):
+            Q.append(r + P @ V)
+            V = Q[-1].max(axis=-1)
+        return memory, Plan(TabularPolicy.greedy(jnp.stack(Q[::-1])))
+
+
 def slow(toy):
     """For patterns whose contract a real learner holds in the default run."""
     return pytest.param(toy, marks=pytest.mark.slow)
@@ -294,6 +327,62 @@ def test_one_message_per_user():
         toy, tiny_world(), episodes=12, local=(privrl.Local(epsilon=BUDGET["epsilon"]), privrl.Local(**BUDGET))
     )
     check_sensitivity(toy.declare(1)[0].statistic, hostile_trajectories(H, S, A))
+
+
+RIVER = privrl.envs.RiverSwim(states=3, horizon=6, kind="osband")
+SAMPLER = Posterior(RIVER.rewards, RIVER.horizon)
+CENTRAL = privrl.Central(epsilon=3.0, delta=1e-5)
+
+
+def test_posterior_sampling_learns_privately_and_its_randomness_is_the_loops():
+    run = privrl.run(RIVER, SAMPLER, CENTRAL, episodes=3_000, seeds=8, key=jax.random.key(0))
+    uniform = float(RIVER.regret(RIVER.uniform_policy()))
+    assert run.block_regret[:, -3:].mean() < 0.3 * uniform
+    assert np.ptp(run.block_regret[:, 0]) > 0  # nobody has come yet: seeds differ by the key of the plan alone
+    with pytest.raises(ValueError, match="plans at random: give `key`"):
+        SAMPLER.next_plan(None, {}, None, jnp.zeros((), int))
+
+
+def test_a_sampled_plan_is_the_same_in_a_simulation_and_for_every_handle_of_an_agent(tmp_path):
+    key, users = jax.random.key(7), 20
+    simulated = privrl.run(RIVER, SAMPLER, CENTRAL, episodes=users, key=key, flow=False)
+    seed, ends = jax.random.split(key, (1, 1))[0, 0], SAMPLER.blocks(users)
+    settings = {"num_users": users, "fixed_order": True}
+    with privrl.ReleaseStore(tmp_path / "a.db") as store:
+        handles = [privrl.Agent(SAMPLER, CENTRAL, store=store, key=seed, **settings) for _ in range(2)]
+        regret = []
+        for i in range(users):
+            agent, block = handles[i % 2], int(np.searchsorted(ends, i, side="right"))
+            regret.append(float(RIVER.regret(agent.policy)))
+            record = RIVER.rollout(agent.policy, SimulationKeys.of(seed).person(block, i))
+            agent.end_episode(agent.begin_episode(i), record)
+        np.testing.assert_allclose(np.asarray(regret)[[0, *ends[:-1]]], simulated.block_regret[0], atol=1e-9)
+        for agent in handles:
+            np.testing.assert_array_equal(agent.policy.probabilities, simulated.policy.probabilities[0])
+
+
+def test_without_a_seed_the_public_randomness_of_plans_is_kept_in_the_store(tmp_path):
+    users = 12
+
+    def published(path):
+        with privrl.ReleaseStore(path) as store:
+            agent = privrl.Agent(SAMPLER, CENTRAL, store=store, num_users=users, fixed_order=True)
+            for i in range(agent.num_arrived, agent.num_arrived + 6):
+                record = RIVER.rollout(agent.policy, jax.random.fold_in(jax.random.key(0), i))
+                agent.end_episode(agent.begin_episode(i), record)
+            other = privrl.Agent(SAMPLER, CENTRAL, store=store, num_users=users, fixed_order=True)
+            assert agent._plans.closed == other._plans.closed > 1
+            for number in range(agent._plans.closed + 1):
+                assert eqx.tree_equal(agent._plans[number], other._plans[number])
+            return store.fact("plans", bytes)
+
+    first = published(tmp_path / "a.db")
+    assert published(tmp_path / "a.db") == first  # after a restart
+    assert published(tmp_path / "b.db") != first
+    with privrl.ReleaseStore(tmp_path / "c.db") as store:
+        local = (SAMPLER, privrl.Local(epsilon=2.0, delta=1e-5))
+        one, two = (privrl.Server(*local, num_users=users, store=store) for _ in range(2))
+        assert eqx.tree_equal(one._plans[0], two._plans[0])
 
 
 def test_a_released_function():

@@ -108,6 +108,7 @@ def _user(
 ) -> tuple[Any, Any]:
     """One user: what was published before them, the plan that they acted on, and what they did."""
     noise_key, people_key = jax.random.split(key)
+    plan_key = jax.random.fold_in(jax.random.fold_in(key, 2), t)
     memory, memories, released = carry
     asked: dict[tuple[str, int], Any] = {}
 
@@ -121,7 +122,7 @@ def _user(
         asked[name, index] = (ask(name, index, question), question)
         return asked[name, index][0]
 
-    memory, plan = learner.next_plan(memory, released, watch, t)
+    memory, plan = learner.next_plan(memory, released, watch, t, key=plan_key)
     seen = {(name, 0): (release, None) for name, release in released.items()} | asked
     record = env.rollout(plan.policy, jax.random.fold_in(people_key, t))
     memories, released = dict(memories), dict(released)

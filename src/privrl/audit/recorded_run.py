@@ -125,7 +125,7 @@ def _block(
         questions.append((name, index, question))
         return ask(name, index, question)
 
-    memory, plan = learner.next_plan(memory, released, watch, seen)
+    memory, plan = learner.next_plan(memory, released, watch, seen, key=keys.plan(t))
     if any(isinstance(channel, SymbolChannel) for channel in channels.values()):
         plan = eqx.tree_at(lambda p: p.policy, plan, plan.policy.realised(jax.random.fold_in(keys.ties, t)))
     memories, released = dict(memories), dict(released)

@@ -1,4 +1,4 @@
-"""What every learner is: declarations, and a function of releases. No noise and no random numbers live here.
+"""What every learner is: declarations, and a function of releases. Learners draw no noise and no random numbers.
 
 An **offline** learner asks a curator questions about a data set at rest. An **online** learner publishes a plan, people
 take part under it block by block at public times, and it plans again from what was released. To add an algorithm,
@@ -6,12 +6,13 @@ write one file with one class and add one line to the registry in `learners/regi
 """
 
 import abc
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import equinox as eqx
 import numpy as np
-from jaxtyping import Array, Int
+from jaxtyping import Array, Int, PRNGKeyArray
 
 from privrl.contracts.release import Declared, Release
 from privrl.contracts.statistic import AbstractStatistic
@@ -112,6 +113,11 @@ class AbstractOnlineLearner(AbstractLearner):
         `released` holds the newest release of every streamed name (zeros before the first block). `ask(name, index,
         question)` makes a new release of a name declared with `access="rounds"`; `index` is a Python integer,
         different for each release of one plan. `num_seen` is the public number of people so far.
+
+        A learner that plans at random, such as posterior sampling, adds `*, key: PRNGKeyArray | None = None` and is
+        given public randomness: a new key for every plan, drawn by whoever runs the study, independently of people and
+        noise. Assume that everybody knows it. The plan is then a function of releases and of a public key, so it costs
+        nothing.
         """
 
     def acted_on(self, memory: Any, published: Any, others: Int[Array, ""]) -> Any:
@@ -134,15 +140,27 @@ class AbstractOnlineLearner(AbstractLearner):
             )
         return ends
 
+    @property
+    def plans_at_random(self) -> bool:
+        """Whether `plan` takes a `key`."""
+        return "key" in inspect.signature(type(self).plan).parameters
+
     def next_plan(
         self,
         memory: Any,
         released: Mapping[str, Release],
         ask: Callable[[str, int, Any], Release],
         num_seen: Int[Array, ""],
+        *,
+        key: PRNGKeyArray | None = None,
     ) -> tuple[Any, Plan]:
-        """`plan`, with releases that explain themselves and a checked answer."""
-        answer = self.plan(memory, Released(released), ask, num_seen)
+        """`plan`, with releases that explain themselves and a checked answer; `key` is for those who plan at random."""
+        given: dict[str, Any] = {}
+        if self.plans_at_random:
+            if key is None:
+                raise ValueError(f"`{type(self).__name__}` plans at random: give `key`, a public one for each plan.")
+            given = {"key": key}
+        answer = self.plan(memory, Released(released), ask, num_seen, **given)
         if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], Plan)):
             raise TypeError(f"`{type(self).__name__}.plan` must return `(memory, Plan(policy, question))`.")
         return answer

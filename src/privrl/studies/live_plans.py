@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, Int64, PRNGKeyArray
@@ -23,6 +24,7 @@ from privrl.privacy.store.errors import BurntError
 from privrl.privacy.store.store import ReleaseStore
 from privrl.privacy.trust.privatizers import PairingError
 from privrl.studies.arrivals import AbstractArrivals
+from privrl.studies.public_key import public_key
 from privrl.studies.run import SimulationKeys
 from privrl.studies.study import Study
 
@@ -54,8 +56,11 @@ class LivePlans:
         self._learner, self._arrivals, self._store, self._key = learner, arrivals, store, key
         channels, blocks = study.channels(), len(learner.blocks(arrivals.num_places))
         self._released = {n: release for n, channel in channels.items() if (release := channel.empty()) is not None}
+        seeded = None if key is None else SimulationKeys.of(key).plans
+        self._sampled = public_key(store, "plans", seeded) if learner.plans_at_random else None
         start, nobody = learner.init(), jnp.zeros((), int)
-        self._made = [_next_plan(learner, start, start, nobody, dict(self._released), nobody)]  # memory and plan
+        first = _next_plan(learner, start, start, nobody, dict(self._released), nobody, self._plan_key(0))
+        self._made = [first]  # memory and plan
         form = (study.privatizer.adjacency, blank(self[0]), self[0])
         self.streams = {
             name: ExactStream(channel, blocks, study.ledger.parameter(name), *form)
@@ -107,7 +112,12 @@ class LivePlans:
             others = jnp.asarray(self._arrivals.size(block) - plans[acted])
             memory, published = self._made[-1][0], self._made[acted][0]
             seen = jnp.asarray(self._arrivals.end(block))
-            self._made.append(_next_plan(self._learner, memory, published, others, dict(self._released), seen))
+            known = (others, dict(self._released), seen, self._plan_key(block + 1))
+            self._made.append(_next_plan(self._learner, memory, published, *known))
+
+    def _plan_key(self, number: int) -> PRNGKeyArray | None:
+        """Public randomness for one plan: the same in every process, and after a restart."""
+        return None if self._sampled is None else jax.random.fold_in(self._sampled, number)
 
     def _release(self, name: str, block: int) -> Int64[np.ndarray, "..."]:
         """The noisy encoded sum after a closed block: drawn by whoever comes first, the same for everybody."""
@@ -167,9 +177,10 @@ def _next_plan(
     others: Int[Array, ""],
     released: dict[str, Release],
     seen: Int[Array, ""],
+    key: PRNGKeyArray | None,
 ) -> tuple[Any, Plan]:
     """The plan after a block that acted on the plan which came with `published`, but for `others` of its people."""
-    return learner.next_plan(learner.acted_on(memory, published, others), released, _no_question, seen)
+    return learner.next_plan(learner.acted_on(memory, published, others), released, _no_question, seen, key=key)
 
 
 def _no_question(name: str, index: int, question: Any) -> Any:

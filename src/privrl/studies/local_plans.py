@@ -9,7 +9,6 @@ read with that plan's question.
 
 import functools
 import hashlib
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +24,10 @@ from privrl.privacy.store.store import ReleaseStore
 from privrl.privacy.trust.local_channels import AbstractLocalChannel, SymbolChannel
 from privrl.privacy.trust.privatizers import Local, PairingError
 from privrl.privacy.trust.reports import AbstractReports
+from privrl.studies.public_key import public_key
 from privrl.studies.study import Study
+
+_PLANS = 2**32 - 1  # what is folded into the key of ties for plans; no block has this number
 
 
 def local_study(learner: AbstractOnlineLearner, privatizer: Local) -> tuple[Study, dict[str, AbstractLocalChannel]]:
@@ -65,7 +67,8 @@ class LocalPlans:
     ) -> None:
         self._learner, self._channels, self._reports, self._store = learner, channels, reports, store
         self._ends = [0, *(int(end) for end in learner.blocks(num_users))]
-        self._ties = _ties(store, key)
+        self._ties = public_key(store, "ties", key)  # how ties are broken
+        self._sampled = jax.random.fold_in(self._ties, _PLANS)  # what plans are sampled with
         self._memories = {name: channel.init() for name, channel in channels.items()}
         self._released = {name: channel.empty() for name, channel in channels.items()}
         self._memory: Any = learner.init()
@@ -134,7 +137,9 @@ class LocalPlans:
 
     def _add_plan(self) -> None:
         number, seen = len(self._plans), jnp.asarray(self._ends[len(self._plans)])
-        self._memory, plan = _next_plan(self._learner, self._memory, self._released, seen)
+        self._memory, plan = _next_plan(
+            self._learner, self._memory, self._released, seen, jax.random.fold_in(self._sampled, number)
+        )
         if any(isinstance(channel, SymbolChannel) for channel in self._channels.values()):
             # One deterministic policy, so that a report of states says which action was taken.
             plan = Plan(plan.policy.realised(jax.random.fold_in(self._ties, number)), plan.question)
@@ -150,16 +155,6 @@ class LocalPlans:
 def leaves_of(plan: Plan) -> tuple[np.ndarray, ...]:
     """The arrays of a plan."""
     return tuple(np.asarray(leaf) for leaf in jax.tree.leaves(plan))
-
-
-def _ties(store: ReleaseStore, key: PRNGKeyArray | None) -> PRNGKeyArray:
-    """How ties are broken: the same for every server on a store."""
-    given = jax.random.key(int.from_bytes(os.urandom(8), "little") >> 1) if key is None else key
-    content = np.asarray(jax.random.key_data(given), "<u4").tobytes()
-    kept = store.fact("ties", lambda: content)
-    if key is not None and kept != content:
-        raise ValueError("Another server on this store breaks ties with another `key`. Pass the same one, or none.")
-    return jax.random.wrap_key_data(jnp.asarray(np.frombuffer(kept, "<u4")))
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,14 +176,17 @@ def _plan_form(same: _Same, privatizer: Local) -> Plan:
 
     def first() -> Plan:
         released = {name: channel.empty() for name, channel in channels.items()}
-        return same.learner.next_plan(same.learner.init(), released, _no_question, jnp.zeros((), int))[1]
+        start, key = same.learner.init(), jax.random.key(0)
+        return same.learner.next_plan(start, released, _no_question, jnp.zeros((), int), key=key)[1]
 
     return jax.eval_shape(first)
 
 
 @eqx.filter_jit
-def _next_plan(learner: AbstractOnlineLearner, memory: Any, released: Any, seen: Int[Array, ""]) -> tuple[Any, Plan]:
-    return learner.next_plan(memory, released, _no_question, seen)
+def _next_plan(
+    learner: AbstractOnlineLearner, memory: Any, released: Any, seen: Int[Array, ""], key: PRNGKeyArray
+) -> tuple[Any, Plan]:
+    return learner.next_plan(memory, released, _no_question, seen, key=key)
 
 
 def _no_question(name: str, index: int, question: Any) -> Any:

@@ -131,10 +131,16 @@ class SimulationKeys(NamedTuple):
     noise: PRNGKeyArray
     reports: PRNGKeyArray
     ties: PRNGKeyArray
+    plans: PRNGKeyArray
 
     @classmethod
     def of(cls, key: PRNGKeyArray) -> "SimulationKeys":
-        return cls(*jax.random.split(key, 4))
+        people, noise, reports, ties = jax.random.split(key, 4)
+        return cls(people, noise, reports, ties, jax.random.fold_in(key, 4))
+
+    def plan(self, t: int | Int[Array, ""]) -> PRNGKeyArray:
+        """For the plan of block t, where a learner plans at random; public."""
+        return jax.random.fold_in(self.plans, t)
 
     def white(self, number: int, t: int | Int[Array, ""], i: int | Int[Array, ""]) -> PRNGKeyArray:
         """For the i-th draw of noise in block t of the statistic with this number."""
@@ -213,7 +219,7 @@ def _simulate(
 
     def plan(memory: Any, memories: Any, released: Any, t: Int[Array, ""], seen: Int[Array, ""]) -> tuple[Any, Plan]:
         ask, counts = asker(channels, memories, lambda name, i, shape: white(name, t, i, shape))
-        memory, plan = learner.next_plan(memory, released, ask, seen)
+        memory, plan = learner.next_plan(memory, released, ask, seen, key=keys.plan(t))
         asks_per_plan.update(counts)
         if symbols:  # people are shown one deterministic policy, so that a report of states says which action was taken
             plan = Plan(plan.policy.realised(jax.random.fold_in(keys.ties, t)), plan.question)
