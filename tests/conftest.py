@@ -3,6 +3,8 @@
 Shapes are checked too by `make test-slow`: `--jaxtyping-packages` wraps all of privrl before anything imports it.
 """
 
+import ctypes
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +19,10 @@ os.environ["XLA_FLAGS"] = " ".join(
         os.environ.get("XLA_FLAGS", ""),
     ]
 )
+# Workers, processes that tests start and later runs share what was compiled; `make clean` removes it.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "compiled"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 import hypothesis
 import jax
@@ -29,7 +35,23 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 hypothesis.settings.register_profile("privrl", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("privrl")
 
-_MAPS = Path("/proc/self/maps")
+_MAPS, _STATM = Path("/proc/self/maps"), Path("/proc/self/statm")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_ROOM, _STEP = 1_200 * 2**20, 300 * 2**20
+_KEPT = pytest.StashKey[int]()  # what the worker held after it forgot the last time
+
+
+def _resident() -> int:
+    """Bytes of memory that this process holds; 0 where the system does not tell."""
+    return int(_STATM.read_text().split()[1]) * _PAGE if _STATM.exists() else 0
+
+
+def _forget() -> None:
+    """Drops compiled functions, and gives freed memory back to the system."""
+    jax.clear_caches()
+    gc.collect()
+    if _STATM.exists() and hasattr(ctypes.CDLL(None), "malloc_trim"):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -37,4 +59,11 @@ def room_for_compiled_code() -> Iterator[None]:
     """Every compiled function holds a few memory maps, of which Linux allows 65,530: beyond that, compiling crashes."""
     yield
     if _MAPS.exists() and _MAPS.read_bytes().count(b"\n") > 15_000:
-        jax.clear_caches()
+        _forget()
+
+
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Compiled functions of earlier tests go before a worker outgrows 2 GB, and again after some growth."""
+    if _resident() > max(_ROOM, item.config.stash.get(_KEPT, 0) + _STEP):
+        _forget()
+        item.config.stash[_KEPT] = _resident()

@@ -6,16 +6,14 @@ block leaves it out; `<!-- run -->` on the line before a `console` block takes i
 
 import re
 import shlex
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from test_cli import call
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-CLI = [sys.executable, "-c", "import sys; from privrl.cli import main; sys.exit(main())"]
 
 
 @dataclass(frozen=True)
@@ -61,8 +59,8 @@ def run_python(block: Block, page: Path, namespace: dict[str, object]) -> None:
 
 def run_console(block: Block, page: Path) -> None:
     for arguments in commands(block.text):
-        done = subprocess.run([*CLI, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, f"{page.name}:{block.line}: privrl {shlex.join(arguments)}\n{done.stderr}"
+        called = call(*arguments)
+        assert called.code == 0, f"{page.name}:{block.line}: privrl {shlex.join(arguments)}\n{called.err}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
