@@ -57,9 +57,9 @@ def test_small_batches_are_refused():
 
 def test_what_cannot_be_shuffled_is_refused():
     private = Shuffled(1.0, 1e-5)
-    with pytest.raises(PairingError, match="one question"):
+    with pytest.raises(PairingError, match="one query"):
         private.check("PEVI", [Declared("moments", times=3)])
-    with pytest.raises(PairingError, match="one question"):
+    with pytest.raises(PairingError, match="one query"):
         private.check("Two", LEARNER.declare(2) * 2)
     with pytest.raises(PairingError, match="one symbol"):
         private.check("Sums", [Declared("sums", privrl.statistics.VisitCounts(3, 2, 4), access="running")])

@@ -412,7 +412,7 @@ def test_groups_are_calibrated_to_the_worst_one() -> None:
 
 
 def test_gaussian_noise_cannot_be_bought_with_a_pure_budget() -> None:
-    with pytest.raises(BudgetError, match=r"`moment` asks for Gaussian noise.*Give a `delta`.*Laplace"):
+    with pytest.raises(BudgetError, match=r"`moment` requests Gaussian noise.*Give a `delta`.*Laplace"):
         calibrate([Request("moment", "gaussian")], Budget.of(epsilon=1.0))
     assert calibrate([], Budget.of(epsilon=1.0)) == ()
 

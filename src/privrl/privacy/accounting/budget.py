@@ -28,7 +28,7 @@ _REFUSALS = {
 
 
 class BudgetError(ValueError):
-    """A privacy budget that means nothing, or that cannot pay for what was asked."""
+    """A privacy budget that means nothing, or that cannot pay for what was requested."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ paper claims. From the events follow epsilon, rho, mu and the accountant. What i
   Each has sensitivity/scale equal to the parameter of an event of its name, no two laws the same event; and where the
   declaration has a statistic, the sensitivity is the statistic's, times the continual mechanism's factor.
 - **trades**: `Ledger.skip` and `Ledger.burn` move shares between unsampled Gaussian releases of one group (a *pool*)
-  that are asked for one by one. A release that was skipped is gone, one that was burnt is made once more, so that
+  that are queried one by one. A release that was skipped is gone, one that was burnt is made once more, so that
   there are `declared - skipped + burnt` events of a name. Both keep the pool's total of mu^2 what it was calibrated to.
   The cost of a Gaussian pool is a function of that total alone, so any events with that total, whatever led to them,
   cost exactly what was calibrated. Where nothing was traded every event is the calibrated one. Streams, sampled

@@ -1,4 +1,4 @@
-"""What a list of noisy releases reveals about one person, and how much noise a budget asks for.
+"""What a list of noisy releases reveals about one person, and how much noise a budget needs.
 
 A release is written down as an `Event`. One person's loss is the adaptive composition of all events that touch them:
 every event without a group and the events of *one* group, because groups are disjoint sets of people, split without
@@ -26,7 +26,7 @@ from privrl.privacy.accounting.shuffling import shuffled_epsilon
 
 
 def epsilon_of(events: Sequence[Event], delta: float, *, adjacency: Adjacency = "replace-one") -> float:
-    """The epsilon at `delta` of everything in `events` together, for the person who pays most.
+    """The epsilon at `delta` of everything in `events` together, for the person with the largest loss.
 
     Exact for unsampled Gaussian releases and for pure releases at `delta` = 0; an upper bound, tight to 1e-5 or so
     (sampled: 1e-4), otherwise. Infinite if something was released without noise. `adjacency` only matters to sampled
@@ -105,7 +105,7 @@ def calibrate(requests: Sequence[Request], budget: Budget, adjacency: Adjacency 
         for request in requests:
             if request.mechanism == "gaussian":
                 raise BudgetError(
-                    f"Request `{request.name}` asks for Gaussian noise, which is never pure, and the budget is "
+                    f"Request `{request.name}` requests Gaussian noise, which is never pure, and the budget is "
                     f"{budget}. Give a `delta` in (0, 1), or use Laplace noise."
                 )
         t = budget.epsilon / weight * (1 - 1e-12)  # rounding of the sum may not exceed the budget

@@ -99,7 +99,7 @@ class Request:
     def __post_init__(self) -> None:
         check(
             self.mechanism != "none",
-            f"Request `{self.name}` asks for a release without noise, which no budget pays for.",
+            f"Request `{self.name}` requests a release without noise, which no budget pays for.",
         )
         check(
             0 < self.weight < math.inf,

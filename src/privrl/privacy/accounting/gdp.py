@@ -53,7 +53,7 @@ def gdp_mu(epsilon: float, delta: float) -> float:
     high = max(2 * low, delta)
     while log_gdp_delta(high, epsilon) <= math.log(delta):
         low, high = high, 2 * high
-    # The last 1e-10 covers rounding, so that accounting for the answer never exceeds what was asked.
+    # The last 1e-10 covers rounding, so that accounting for the answer never exceeds the budget.
     return _bisect(lambda mu: log_gdp_delta(mu, epsilon) <= math.log(delta), low, high)[0] * (1 - 1e-10)
 
 

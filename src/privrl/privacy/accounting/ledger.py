@@ -18,7 +18,7 @@ _GAUSSIAN = "Gaussian noise, mu^2"
 
 
 class OverspentError(RuntimeError):
-    """More was asked for than was declared; nothing was released."""
+    """More was requested than was declared; nothing was released."""
 
 
 @dataclass
@@ -90,7 +90,7 @@ class Ledger:
             e, streamed = trader.event, trader.declared.access != "rounds"
             if e.mechanism != "gaussian" or e.sampling < 1 or e.group != line.event.group or streamed:
                 raise ValueError(
-                    f"The budget of `{name}` cannot move to `{e.name}`: only Gaussian releases of one group, asked for "
+                    f"The budget of `{name}` cannot move to `{e.name}`: only Gaussian releases of one group, queried "
                     "one by one and seen by everybody, can trade their shares."
                 )
         count = sum(len(other.ahead) for other in others) - (name in to)

@@ -115,7 +115,7 @@ def _sampled_gaussian(mu: float, sampling: float, interval: float, adjacency: Ad
        grows with a while P_b(x > t) shrinks with b: a = C, b = -C.
     3. α < 1 follows from H_α(P‖Q) = 1 - α + α H_{1/α}(Q‖P) and the symmetry of the pair.
     With q = 1 it is N(C, 1) against N(-C, 1): the unsampled release. If only |a - b| <= 2C were known and not the
-    norms, it would not do (terms far from zero reveal who was drawn): that is why `Event` asks for 2C/scale.
+    norms, it would not do (terms far from zero reveal who was drawn): that is why `Event` takes 2C/scale.
     """
     from dp_accounting import NeighboringRelation
     from dp_accounting.pld import privacy_loss_distribution as pld

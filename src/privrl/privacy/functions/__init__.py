@@ -1,1 +1,1 @@
-"""Functions, released once and asked for ever."""
+"""Functions, released once and queried any number of times."""

@@ -1,7 +1,7 @@
 """Releasing functions of several numbers: a combination of finitely many public features, theta . phi(x).
 
 The kernel of `released.py` belongs to one dimension. Here a function of x in [0, 1]^p is its weights theta, so
-releasing theta with noise releases the function, exactly, for any number of questions anywhere: the noise is the
+releasing theta with noise releases the function, exactly, for any number of queries anywhere: the noise is the
 process xi . phi(x) with xi white. That noise lives in the span of the features and nowhere else. A function that leaves
 the span has a residual that no noise covers: adding noise to *answers* would publish the residual as it is. So weights
 are released, never values.
@@ -21,7 +21,7 @@ Features = Callable[[Float[Array, " p"]], Float[Array, " d"]]
 
 
 class ReleasedLinearFunction(eqx.Module):
-    """Noisy combinations of public features, to be asked anything any number of times; may be handed to anybody.
+    """Noisy combinations of public features, to be queried any number of times; may be handed to anybody.
 
     **Formal guarantee.** Answers are a function of the released weights (post-processing), whose cost is counted once:
     mu = distance/scale, where neighbours' weights are at most `distance` apart (L2, all rows together).

@@ -1,4 +1,4 @@
-"""Releasing whole functions on [0, 1]: noisy once, then asked anything, for ever, by anybody.
+"""Releasing whole functions on [0, 1]: noisy once, then queried any number of times, by anybody.
 
 On the mesh k 2^-depth a function is a vector. Whitened (`whiten`), its Euclidean norm is its norm in the space
 of the kernel exp(-beta|x-y|), so releasing the function is releasing that vector with white noise; the filter that
@@ -96,12 +96,12 @@ def whitened(
 
 
 class ReleasedFunction(eqx.Module):
-    """Functions on [0, 1] with noise, to be asked anything any number of times; may be handed to anybody.
+    """Functions on [0, 1] with noise, to be queried any number of times; may be handed to anybody.
 
     Holds noisy values on the mesh k 2^-depth and public numbers only: neither the functions, nor the noise, nor a
-    key. Points are rounded to the mesh, so the same question gets the same answer for ever.
+    key. Points are rounded to the mesh, so the same query always gets the same answer.
 
-    **Formal guarantee.** Whatever is asked, the answers are a function of the released vector (post-processing), whose
+    **Formal guarantee.** The answers to all queries are a function of the released vector (post-processing), whose
     cost is counted once: mu = distance/scale, where neighbours' functions are at most `distance` apart in `rkhs_norm`.
 
     Attributes:

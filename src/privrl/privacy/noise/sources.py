@@ -2,7 +2,7 @@
 
 Every seeded draw of noise in the package goes through `standard_normal`, `standard_laplace` or `uniform` below, so that
 `record_draws` can show which keys were used and a test can show that none was used twice. Outside compiled code,
-noise is asked for by name from a source, and a name can be drawn once only.
+noise is drawn by name from a source, and a name can be drawn once only.
 """
 
 import abc
@@ -29,7 +29,7 @@ _numbers = itertools.count()
 
 
 class NoiseReuseError(RuntimeError):
-    """The same noise was asked for twice. Noise is drawn once per release; the noisy value is kept, not redrawn."""
+    """The same noise was drawn twice. Noise is drawn once per release; the noisy value is kept, not redrawn."""
 
 
 def standard_normal(key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "..."]:

@@ -121,8 +121,8 @@ class SubsetSelection(eqx.Module):
         entries = DebiasedNoise(variances, self.width, reports, value.shape)
         if not value.shape:
             return ResponseNoise(entries, variances)
-        most = reports.max(axis=-1)
-        others = self.num_symbols * most - reports.sum(axis=-1)
+        largest = reports.max(axis=-1)
+        others = self.num_symbols * largest - reports.sum(axis=-1)
         sums = jnp.minimum(variances.sum(axis=-1), others * jnp.maximum(self.variance, self.variance_true))
         return ResponseNoise(entries, sums)
 

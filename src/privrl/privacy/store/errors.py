@@ -2,7 +2,7 @@
 
 
 class StoreError(ValueError):
-    """A store that cannot be opened, or that refuses what was asked."""
+    """A store that cannot be opened, or that refuses a request."""
 
 
 class StudyMismatchError(StoreError):

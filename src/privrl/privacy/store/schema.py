@@ -46,7 +46,7 @@ CREATE TABLE ranges (name TEXT PRIMARY KEY, next INTEGER NOT NULL CHECK (next >=
 """
 _NO_PURGE = "NOT EXISTS (SELECT 1 FROM purges)"
 # Before what, on which table, when, it is refused and with which words. Inserts are guarded one by one because
-# `INSERT OR REPLACE` deletes rows without asking the guards of deletion.
+# `INSERT OR REPLACE` deletes rows without running the guards of deletion.
 _GUARDS = (
     ("DELETE", "chain", "1", "the chain is not cut"),
     ("UPDATE", "chain", "1", "the chain is not changed"),

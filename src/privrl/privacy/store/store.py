@@ -5,7 +5,7 @@ a digest of their idempotency key, in one transaction, and acknowledged after it
 
     reserve the budget and write the law of the noise -> draw the noisy integers -> persist them -> return them
 
-so nobody ever sees a value that is not on disk, and whoever asks again gets the same one. A process that dies between
+so nobody ever sees a value that is not on disk, and whoever reads again gets the same one. A process that dies between
 the first step and the third leaves a reservation that stays charged: *burnt*, or drawn again on request.
 
 **Formal guarantee.** At every moment, whatever process was killed wherever: each name has at most one value, drawn by

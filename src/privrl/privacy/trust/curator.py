@@ -196,7 +196,7 @@ class Curator:
     def function(
         self, name: str, values: Float[Array, "*m n"], *, distance: float, beta: float, bound: float
     ) -> ReleasedFunction:
-        """Releases functions on [0, 1], to be asked for ever at no further cost.
+        """Releases functions on [0, 1], to be queried any number of times at no further cost.
 
         Arguments:
             values: one function per row, at the n = 2^depth + 1 points of `mesh_points(depth)`.
@@ -211,7 +211,7 @@ class Curator:
     def features(
         self, name: str, weights: Float[Array, "*m d"], features: Features, *, distance: float, bound: float
     ) -> ReleasedLinearFunction:
-        """Releases combinations of public features, one per row of `weights`, to be asked for ever.
+        """Releases combinations of public features, one per row of `weights`, to be queried any number of times.
 
         `distance` bounds the difference that one person can make to all weights together (L2), `bound` is a public
         bound on each of them.
@@ -323,7 +323,7 @@ class Curator:
         return sensitivity_of(statistic, self._mechanism, adjacency)
 
     def _people_of(self, group: str | None) -> AbstractPeople:
-        """Everybody, or the people of a group; all groups are drawn at once, when the first of them is asked for."""
+        """Everybody, or the people of a group; all groups are drawn at once, when the first of them is queried."""
         if group not in self._parts:
             groups = self._ledger.groups
             drawn = np.minimum((self._group_coins() * len(groups)).astype(np.int32), len(groups) - 1)
@@ -350,8 +350,8 @@ class Curator:
                 f"{people.records_per_unit}. Keep one record each."
             )
         batches = iter(range(people.num_units + 1))
-        most = np.floor(sampling * 2.0**52) * 2.0**-52  # coins are midpoints of 2^-52: nobody is drawn more often
-        return lambda n: np.asarray(self._source.uniform((name, number, "sample", next(batches)), (n,))) < most
+        threshold = np.floor(sampling * 2.0**52) * 2.0**-52  # coins are midpoints of 2^-52: nobody is drawn more often
+        return lambda n: np.asarray(self._source.uniform((name, number, "sample", next(batches)), (n,))) < threshold
 
 
 def _kept() -> np.ndarray:

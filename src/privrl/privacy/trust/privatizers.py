@@ -189,7 +189,7 @@ class Central(AbstractBudgeted):
         one_of("adjacency", self.adjacency, ("replace-one", "add-remove"))
         if self.budget is not None and self.budget.kind == "pure" and self.mechanism != "laplace":
             raise BudgetError(
-                f"`epsilon`={self.epsilon} alone asks for pure privacy, which Gaussian noise never gives. Give a "
+                f"`epsilon`={self.epsilon} alone means pure privacy, which Gaussian noise never gives. Give a "
                 "`delta` (below one over the number of people), or use `mechanism='laplace'`."
             )
 
@@ -219,7 +219,7 @@ class Central(AbstractBudgeted):
 class Local(AbstractBudgeted):
     """Nobody is trusted: each person randomises their one message before it leaves their device.
 
-    With `epsilon` alone each declared statistic is asked as one symbol and answered by subset selection, whose simplest
+    With `epsilon` alone each declared statistic is sent as one symbol by subset selection, whose simplest
     case is randomised response (pure differential privacy). With `delta` too, or with `rho`, the whole term is sent
     with Gaussian noise.
     """
@@ -236,20 +236,20 @@ class Local(AbstractBudgeted):
 
     @property
     def mechanism_of_rounds(self) -> NoiseKind:
-        raise PairingError("`Local` has no curator to answer questions; use `Central(...)`.")
+        raise PairingError("`Local` has no curator to answer queries; use `Central(...)`.")
 
     def check(self, learner: str, declared: Sequence[Declared]) -> None:
         asked = [d.name for d in declared if d.access == "rounds"]
         if asked:
             raise PairingError(
-                f"`{learner}` asks new questions about people who have already left (releases "
+                f"`{learner}` makes new queries about people who have already left (releases "
                 f"{', '.join(f'`{name}`' for name in asked)}), and `Local` keeps no raw data to answer them. Use "
                 "`Central(...)`, or a learner that sends one message per person, such as `UCBVI`."
             )
         for d in declared:
             if self._by_symbol and not isinstance(d.statistic, AbstractCategorical):
                 raise PairingError(
-                    f"`{learner}` cannot ask for `{d.name}` one symbol at a time, so `Local(epsilon=...)` alone cannot "
+                    f"`{learner}` cannot query `{d.name}` one symbol at a time, so `Local(epsilon=...)` alone cannot "
                     "serve it. Give a `delta` too: then the whole term is sent with Gaussian noise."
                 )
 
@@ -288,7 +288,7 @@ def streamed_statistic(declared: Declared) -> AbstractStatistic:
     """The statistic of a channel. Everybody goes through a channel, so nothing may be certified for a part of them."""
     if declared.statistic is None:
         raise PairingError(
-            f"Release `{declared.name}` has no statistic of its own, so it can only be asked of a data set at rest. "
+            f"Release `{declared.name}` has no statistic of its own, so it can only be queried on a data set at rest. "
             "Declare its `statistic`."
         )
     if declared.group is not None or declared.sampling < 1.0:

@@ -64,7 +64,7 @@ class AbstractReports(abc.ABC):
 
 
 class SymbolReports(AbstractReports):
-    """Sets of symbols, sorted. Added up are hits, and how often each entry was asked for."""
+    """Sets of symbols, sorted. Added up are hits, and how often each entry was queried."""
 
     def __init__(self, statistic: AbstractCategorical, response: SubsetSelection) -> None:
         self._statistic = statistic

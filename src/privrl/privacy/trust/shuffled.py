@@ -58,17 +58,17 @@ class Shuffled(AbstractBudgeted):
 
     @property
     def mechanism_of_rounds(self) -> NoiseKind:
-        raise PairingError("`Shuffled` has no curator to answer questions; use `Central(...)`.")
+        raise PairingError("`Shuffled` has no curator to answer queries; use `Central(...)`.")
 
     def check(self, learner: str, declared: Sequence[Declared]) -> None:
         if len(declared) != 1 or declared[0].access == "rounds":
             raise PairingError(
-                f"`Shuffled` serves learners that ask each person one question, and `{learner}` declares "
+                f"`Shuffled` serves learners that make one query to each person, and `{learner}` declares "
                 f"{', '.join(f'`{d.name}` ({d.access})' for d in declared)}. Use `Central(...)`, or `UCBVI`."
             )
         if not isinstance(declared[0].statistic, AbstractCategorical):
             raise PairingError(
-                f"`{learner}` cannot ask for `{declared[0].name}` one symbol at a time, so `Shuffled` cannot serve it. "
+                f"`{learner}` cannot query `{declared[0].name}` one symbol at a time, so `Shuffled` cannot serve it. "
                 "Use `Central(...)`, or `Local(...)` with a `delta`."
             )
         local = self.local_epsilon(declared[0])
