@@ -19,7 +19,7 @@ from privrl.privacy.noise.laws import SymmetricNoise
 from privrl.privacy.noise.symmetric import mirrored, packed
 from privrl.privacy.noise.words import Words
 
-Release = Callable[[int, Words], Int64[np.ndarray, "d d"]]
+_Drawing = Callable[[int, Words], Int64[np.ndarray, "d d"]]
 _PEOPLE, _DIM = 700, 3
 _LATTICE = lattice_for(parameter=gdp_mu(EPSILON, DELTA), sensitivity=math.sqrt(2), norm=1.0, filled=_DIM**2, kind="l2")
 
@@ -38,7 +38,7 @@ def _uneven(rng: np.random.Generator) -> Float[np.ndarray, "d d"]:
             return gram
 
 
-def _both_triangles(gram: Float[np.ndarray, "d d"]) -> Release:
+def _both_triangles(gram: Float[np.ndarray, "d d"]) -> _Drawing:
     """The lattice as it was: every entry is summed, and the noise is mirrored."""
     units = np.trunc(gram / _LATTICE.granularity).astype(np.int64)
 
@@ -49,7 +49,7 @@ def _both_triangles(gram: Float[np.ndarray, "d d"]) -> Release:
     return release
 
 
-def _one_triangle(gram: Float[np.ndarray, "d d"]) -> Release:
+def _one_triangle(gram: Float[np.ndarray, "d d"]) -> _Drawing:
     """The shipped one: a number of the upper triangle stands for both."""
     units = np.trunc(np.asarray(packed(jnp.asarray(gram))) / _LATTICE.granularity).astype(np.int64)
     law = SymmetricNoise(_LATTICE.scale, _DIM)
