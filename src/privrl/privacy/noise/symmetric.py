@@ -16,11 +16,6 @@ import numpy as np
 from jaxtyping import Array, Float, Shaped
 
 
-def packed_size(dim: int) -> int:
-    """How many numbers a symmetric matrix has."""
-    return dim * (dim + 1) // 2
-
-
 def packed(x: Float[Array, "*batch d d"]) -> Float[Array, "*batch n"]:
     """The upper triangle of (x + x^T)/2, row by row."""
     i, j = np.triu_indices(x.shape[-1])
