@@ -88,9 +88,10 @@ def test_import_is_quick_and_leaves_heavy_modules_alone() -> None:
         done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, check=True)
         return json.loads(done.stdout)
 
-    probes = [probe() for _ in range(3)]  # the first may have to compile bytecode
-    assert [name for name in HEAVY if name in probes[0]["modules"]] == []
-    assert min(found["seconds"] for found in probes) < 1.5
+    found = probe()
+    assert [name for name in HEAVY if name in found["modules"]] == []
+    # The first may have to compile bytecode.
+    assert found["seconds"] < 1.5 or min(probe()["seconds"] for _ in range(2)) < 1.5
 
 
 def test_the_documentation_names_every_recipe() -> None:
