@@ -7,8 +7,10 @@ from privrl.learners.functional.functional_reward import FunctionalReward
 from privrl.learners.gradient.fqi import FQI
 from privrl.learners.gradient.q_learning import QLearning
 from privrl.learners.linear.lsvi_ucb import LSVIUCB
+from privrl.learners.linear.lsvi_ucb_luyo import LuyoLSVIUCB
+from privrl.learners.linear.lsvi_ucb_ngo import NgoLSVIUCB
 from privrl.learners.linear.lsvi_ucb_plus_plus import LSVIUCBPlusPlus
-from privrl.learners.linear.lsvi_ucb_unweighted import LuyoLSVIUCB, NgoLSVIUCB, PerEpisodeLSVIUCB
+from privrl.learners.linear.lsvi_ucb_unweighted import PerEpisodeLSVIUCB
 from privrl.learners.linear.pevi import PEVI
 from privrl.learners.linear.ucrl_vtr import UCRLVTR
 from privrl.learners.linear.vapvi import VAPVI

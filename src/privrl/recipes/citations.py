@@ -1,8 +1,8 @@
 """What to cite: the papers behind a recipe, or behind a learner and a privatizer, as BibTeX.
 
 A learner names its sources in its own file, as tags such as `[qiao-wang A1:4]` or as authors and year in its docstring
-(`Azar, Osband and Munos 2017`). What a file names is what its users are told to cite, so there is no second list to
-keep in step.
+(`Azar, Osband and Munos 2017`), and what builds it for a recipe may have tags of its own. What these name is what users
+are told to cite, so there is no second list to keep in step.
 """
 
 import functools
@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from privrl.contracts.learner import AbstractLearner, AbstractOnlineLearner
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, Central, Local
 from privrl.privacy.trust.shuffled import Shuffled
-from privrl.recipes.recipe import Recipe
 from privrl.recipes.registry import get
 
 
@@ -247,13 +246,15 @@ def citation_keys(
     """The keys of `references` that `citation` writes out, the algorithm's own first."""
     if isinstance(learner, str):
         recipe = get(learner)
-        kind, trust = _learner_of(recipe), str(recipe.trust)
+        build = recipe.learner.func if isinstance(recipe.learner, functools.partial) else recipe.learner
+        kind, trust = typing.get_type_hints(build)["return"], str(recipe.trust)  # what it is annotated to return
+        keys = _tagged(build.__doc__ or "") + _named_in(kind)
     else:
         kind = learner if isinstance(learner, type) else type(learner)
         trust = "none"
         for trusted, name in ((Central, "central"), (Local, "local"), (Shuffled, "shuffle")):
             trust = name if isinstance(privatizer, trusted) else trust
-    keys = _named_in(kind)
+        keys = _named_in(kind)
     if trust == "central":
         keys += _CENTRAL + (_JOINT if issubclass(kind, AbstractOnlineLearner) else ())
     elif trust == "local":
@@ -263,14 +264,13 @@ def citation_keys(
     return tuple(dict.fromkeys(keys))
 
 
-def _learner_of(recipe: Recipe) -> type[AbstractLearner]:
-    """The class that a recipe builds: what its builder is annotated to return."""
-    build = recipe.learner.func if isinstance(recipe.learner, functools.partial) else recipe.learner
-    return typing.get_type_hints(build)["return"]
+def _tagged(text: str) -> tuple[str, ...]:
+    tags = set(re.findall(r"\[([a-z-]+)[\] ]", text))
+    return tuple(key for key in references if key in tags)
 
 
 def _named_in(kind: type[AbstractLearner]) -> tuple[str, ...]:
     module = sys.modules[kind.__module__]
-    tags = set(re.findall(r"\[([a-z-]+)[\] ]", inspect.getsource(module)))
     docstring = " ".join((module.__doc__ or "").split())
-    return tuple(key for key, entry in references.items() if key in tags or entry.named_in(docstring))
+    tagged = _tagged(inspect.getsource(module))
+    return tuple(key for key, entry in references.items() if key in tagged or entry.named_in(docstring))

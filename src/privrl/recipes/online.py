@@ -5,8 +5,9 @@ from typing import Any
 import jax.numpy as jnp
 
 from privrl.learners.linear.lsvi_ucb import LSVIUCB
+from privrl.learners.linear.lsvi_ucb_luyo import LuyoLSVIUCB
+from privrl.learners.linear.lsvi_ucb_ngo import NgoLSVIUCB
 from privrl.learners.linear.lsvi_ucb_plus_plus import LSVIUCBPlusPlus
-from privrl.learners.linear.lsvi_ucb_unweighted import LuyoLSVIUCB, NgoLSVIUCB
 from privrl.learners.linear.ucrl_vtr import UCRLVTR
 from privrl.learners.published import lsvi_noise, ucrl_vtr_noise
 from privrl.learners.tabular.ucbvi import UCBVI
@@ -38,6 +39,7 @@ def _lsvi_ucb(problem: Problem) -> LSVIUCB:
 
 
 def _lsvi_ucb_weighted(problem: Problem) -> LSVIUCB:
+    """With the variance weights of [sahu Algorithm 1, lines 24 to 26]."""
     return LSVIUCB(
         problem.features, problem.horizon, bonus=jnp.asarray(1.0), smallest_weight=jnp.asarray(0.5), **_public(problem)
     )
@@ -73,7 +75,7 @@ def _ucrl_vtr_paper(problem: Problem) -> UCRLVTR:
 ONLINE = (
     Recipe("lsvi-ucb", "online", "none", "optimistic least squares on transition moments", _lsvi_ucb),
     Recipe("dp-lsvi-ucb", "online", "central", "LSVI-UCB on continually released moments, joint privacy", _lsvi_ucb),
-    Recipe("lsvi-ucb++", "online", "none", "LSVI-UCB++, weighted by variances, as published", _lsvi_ucb_plus_plus),
+    Recipe("lsvi-ucb++", "online", "none", "LSVI-UCB++, a plan after every episode", _lsvi_ucb_plus_plus),
     Recipe(
         "dp-lsvi-ucb++",
         "online",

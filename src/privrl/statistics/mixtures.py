@@ -119,9 +119,9 @@ class MixtureMoments(AbstractStatistic):
         reached = V[rows.step, after]
         target = jnp.where(jnp.isfinite(reached), jnp.clip(reached, 0.0, top), 0.0)
         i, j = np.triu_indices(self.blocks[1])
-        gram = phi[:, i] * phi[:, j] * jnp.where(i == j, 1.0, self.weight)[None, :]  # [liao-he-gu A1:12]
+        gram = phi[:, i] * phi[:, j] * jnp.where(i == j, 1.0, self.weight)[None, :]  # [liao-he-gu A1:12] without W_h
         place = rows.step * B + (s * A + a if B > 1 else 0)
-        return place, jnp.concatenate([gram, phi * target[:, None]], axis=1)  # [liao-he-gu A1:13]
+        return place, jnp.concatenate([gram, phi * target[:, None]], axis=1)  # [liao-he-gu A1:13] without xi_h
 
     def contribution(self, record: Any, question: Any) -> Float[Array, "T B n"]:
         place, blocks = self.parts(record, question)

@@ -163,7 +163,7 @@ class OFULQ(AbstractOnlineLearner):
         confident = self.confidence_set(self._sums(released, num_seen))
         explored = jnp.zeros(())
         if self.strategy == "optimism":
-            Theta = most_optimistic(self._optimal_cost, confident, n)  # [chowdhury-zhou-shroff A1:5]
+            Theta = most_optimistic(self._optimal_cost, confident, n)  # [chowdhury-zhou-shroff A1:5] local searches
         elif self.strategy == "sampling":
             Theta = confident.parameters(confident.node(memory))
         else:
@@ -214,7 +214,7 @@ class OFULQ(AbstractOnlineLearner):
             + task.parameter_radius * jnp.sqrt(eta + sums.gram_noise)
             + sums.cross_noise / jnp.sqrt(lmin)
         )
-        # [chowdhury-zhou-shroff A1:4]
+        # [chowdhury-zhou-shroff A1:4] with the radius of L1 as corrected
         return ConfidenceSet.around(estimate, (E * v[None]) @ E.T, self.radius * beta, task.parameter_radius)
 
     def _optimal_cost(self, Theta: Float[Array, "p n"]) -> Float[Array, ""]:

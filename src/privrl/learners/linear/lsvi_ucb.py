@@ -23,7 +23,7 @@ estimated in the same way from (V - m)^2. Centring matters most: a ridge that sh
 is taken over earlier Q: of noisy values it collapses. Without noise s^2 = 0, and these lines are the algorithm without
 privacy.
 
-With `smallest_weight` = f the variance weights of LSVI-UCB++ are added [sahu Algorithm 1, lines 24 to 26]: a table
+With `smallest_weight` = f the variance weights of LSVI-UCB++ are added: a table
 w_h(s,a) = f/clip(12 Var/R^2, f, 1) is published with every policy, and transitions count with these weights:
 
     M_h = sum w phi e_{s'}^T                                                                        (release `moments`)
@@ -58,8 +58,8 @@ from privrl.learners.linear.transition_moments import (
     mean_reward,
     optimistic_mean,
     pair_counts,
-    relative_variance,
     state_counts,
+    variance_weights,
     weighted_pair_counts,
 )
 from privrl.mdp.features import AbstractFeatures
@@ -207,7 +207,7 @@ class LSVIUCB(AbstractOnlineLearner):
             pairs = pair_counts(n, pi, phi, dM.sum(axis=1), S * s2)
         else:
             n = counted_states(new, self._live, bool(self.terminal), length)
-            pairs = weighted_pair_counts(n, pi, memory.weights, phi, dM.sum(axis=1), S * s2)  # [sahu A1:26]
+            pairs = weighted_pair_counts(n, pi, memory.weights, phi, dM.sum(axis=1), S * s2)
         gram = memory.gram + gram_of_counts(pairs, phi)
         M = consistent_moments(moments.value[:, :S], gram, self.features)
         f = jnp.ones(()) if self.smallest_weight is None else self.smallest_weight
@@ -233,26 +233,19 @@ class LSVIUCB(AbstractOnlineLearner):
     ) -> tuple[Float[Array, "H S A"], Float[Array, "H S A"] | None]:
         """Backward induction: Q of every step, and the weights of the coming block."""
         S, A = self.features.num_states, self.features.num_actions
-        paid = jnp.zeros(S) if self.arrival_rewards is None else self.arrival_rewards
+        paid, f = jnp.zeros(S) if self.arrival_rewards is None else self.arrival_rewards, self.smallest_weight
 
         def stage(V: Float[Array, " S"], inputs: Any) -> tuple[Array, tuple[Array, Array | None]]:
             known, M_h, R_h, at = inputs
             r = mean_reward(at, R_h[0], bonus) if self._estimates_rewards else known
             Q = r + optimistic_mean(at, M_h, V + paid, bonus)
-            return jnp.where(self._live, Q.max(axis=-1), 0.0), (Q, self._weights(at, M_h, V + paid))
+            weights = None if f is None else variance_weights(at, M_h, V + paid, f)
+            return jnp.where(self._live, Q.max(axis=-1), 0.0), (Q, weights)
 
         known = jnp.zeros((1, S, A)) if self.rewards is None else self.rewards
         known = jnp.broadcast_to(known, (self.horizon, S, A))
         _, (Q, weights) = jax.lax.scan(stage, jnp.zeros(S), (known, M, reward_moments, spectrum), reverse=True)
         return Q, weights
-
-    def _weights(self, at: Spectrum, M: Float[Array, "S d"], V: Float[Array, " S"]) -> Float[Array, "S A"] | None:
-        """The weights of one step in units of R^2/12, from the smallest one to 1."""
-        f = self.smallest_weight
-        if f is None:
-            return None
-        relative = jnp.where(V.max() > V.min(), relative_variance(at, M, V), 1.0)  # [sahu A1:24] the variance alone
-        return f / jnp.clip(relative, f, 1.0)  # [sahu A1:25] in units of the largest variance
 
 
 @lru_cache(maxsize=64)

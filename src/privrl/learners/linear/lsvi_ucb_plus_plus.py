@@ -25,9 +25,11 @@ features: here every release has noise of its own, and none is accumulated. **12
 ever: He et al. have the maximum. **24** belongs under one root, **25** has sbar >= H where He et al. have sqrt H.
 **1** has noise for vectors of norm H although sbar^2 >= H: what is released is H phi phi^T/sbar^2 and
 H phi V/(H sbar^2), weights w = H/sbar^2 at most 1, published with the policy. **11** cuts at H; V_h is at most H - h.
-The constants (4 d^3 H^2 for c_gap, 2 d^3 H^2 for c_direction, and the betas) are arguments: `theory_constants` gives
-those of the proof, with which every Q stays at its maximum for ever. With `centred`, V - mid is regressed with the
-middle of the range of V and mid added back, so that the ridge shrinks towards mid and not towards 0.
+The constants (4 d^3 H^2 for c_gap, 2 d^3 H^2 for c_direction, and the betas) are arguments. In every recipe, `@paper`
+included, c_gap = c_direction = 0: D of line 24 and the third term of line 25 are off, which would make almost all
+weights tiny. `theory_constants` gives those of the proof, with which every Q stays at its maximum for ever. With
+`centred`, V - mid is regressed with the middle of the range of V and mid added back, so that the ridge shrinks towards
+mid and not towards 0; the paper regresses V.
 
 The determinant test reads every Gram matrix, so that version costs one release of everything per user, used or not.
 `switching="schedule"` plans at public times only.
@@ -145,8 +147,9 @@ class LSVIUCBPlusPlus(AbstractRegressionRounds):
         H = self.horizon
         E = jnp.minimum(self.squares_bonus * norms, H**2) + jnp.minimum(2 * H * self.bonus * norms, H**2)
         D = jnp.minimum(self.gap_scale * (gap + 2 * self.bonus * norms), self.gap_scale * H / 4)
-        sigma2 = variance + E + D + H  # [sahu A1:24] all of it under the root
-        return jnp.maximum(jnp.maximum(sigma2, H), self.direction_scale**2 * norms)  # [sahu A1:25] sqrt H, as He et al.
+        sigma2 = variance + E + D + H  # [sahu A1:24] all under the root; D is 0 in every recipe
+        third = self.direction_scale**2 * norms
+        return jnp.maximum(jnp.maximum(sigma2, H), third)  # [sahu A1:25] floor sqrt H; the third is 0 in every recipe
 
     @classmethod
     def paper(cls, features: AbstractFeatures, horizon: int, **settings: Any) -> "LSVIUCBPlusPlus":

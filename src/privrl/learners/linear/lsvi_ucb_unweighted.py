@@ -1,4 +1,4 @@
-"""LSVI-UCB without weights: after every episode (Jin et al. 2020), and two published private versions in batches.
+"""LSVI-UCB (Jin et al. 2020), after every episode, and what its published private versions in batches share with it.
 
 With V_H = 0, and what `regression_rounds` releases for weights of 1:
 
@@ -7,12 +7,8 @@ With V_H = 0, and what `regression_rounds` releases for weights of 1:
         what = Lambda_h^-1 sum phi V_{h+1}(s')                                                  (release `regressions`)
         Q_h  = clip(r + phi^T what + beta ||phi||, 0, H - h)                         ||phi|| in the norm of Lambda_h^-1
         V_h  = max_a Q_h;  pi greedy, ties shared
-
-`LuyoLSVIUCB` and `NgoLSVIUCB` are in our reading of how sahu and others describe them, as their own papers are not at
-hand: they say when this is done, and release Gram matrices by a binary tree.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
@@ -94,49 +90,3 @@ class PerEpisodeLSVIUCB(AbstractUnweightedLSVIUCB):
 
     def schedule(self, num_users: int) -> Int[np.ndarray, " B"]:
         return every(num_users, 1)
-
-
-class LuyoLSVIUCB(AbstractUnweightedLSVIUCB):
-    """Private LSVI-UCB with static batches (Luyo et al. 2021), in our reading.
-
-    Blocks of (K epsilon)^(2/5) d^(3/5) H^(1/5) users; after each, Gram matrices from a binary tree whose leaves are
-    the blocks, and regressions over everybody with fresh Gaussian noise for vectors of norm H. Half of the budget each.
-
-    Arguments:
-        epsilon: for which the size of the blocks is chosen (utility only, never privacy).
-        block: how many users a block has, in place of the formula.
-    """
-
-    epsilon: float = eqx.field(static=True, default=1.0)
-    block: int | None = eqx.field(static=True, default=None)
-    fresh_grams: ClassVar[bool] = False
-
-    def schedule(self, num_users: int) -> Int[np.ndarray, " B"]:
-        if self.block is not None:
-            return every(num_users, self.block)
-        batch = self.epsilon**0.4 * self.features.dim**0.6 * self.horizon**0.2
-        return every(num_users, max(1, round(batch * num_users**0.4)))
-
-
-class NgoLSVIUCB(AbstractUnweightedLSVIUCB):
-    """Private LSVI-UCB with adaptive batches (Ngo et al. 2022), in our reading.
-
-    New values when a determinant has doubled, at most `most_switches` times, over which the noise of the regressions is
-    shared out; Gram matrices from a binary tree. That cap is kept by reading determinants at so many public times,
-    evenly spaced. Half of the budget each.
-
-    Arguments:
-        most_switches: by default d ceil(log2(1 + 2^20/d)), which is how often the determinant of one d x d matrix can
-            double over a million users.
-    """
-
-    most_switches: int | None = eqx.field(static=True, default=None)
-    fresh_grams: ClassVar[bool] = False
-
-    def schedule(self, num_users: int) -> Int[np.ndarray, " B"]:
-        d = self.features.dim
-        most = d * math.ceil(math.log2(1 + 2**20 / d)) if self.most_switches is None else self.most_switches
-        return every(num_users, -(-num_users // most))
-
-    def switches(self, log_determinants: Float[Array, " H"], last: Float[Array, " H"]) -> Bool[Array, ""]:
-        return (log_determinants >= last + math.log(2.0)).any()

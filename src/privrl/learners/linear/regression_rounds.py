@@ -39,9 +39,8 @@ class Factorised(eqx.Module):
 
     def means(self, h: int, release: Release) -> Float[Array, "rows S A"]:
         """phi^T Lambda_h^-1 b for every row b of the regressions of step h."""
-        w = jnp.matmul(
-            release.value, self.inverse[h] / self.unit, precision="highest"
-        )  # [sahu A1:6-8] all rows at once
+        inverse = self.inverse[h] / self.unit
+        w = jnp.matmul(release.value, inverse, precision="highest")  # [sahu A1:6-8] all rows at once
         S, A, d = self.phi.shape
         return jnp.matmul(w, self.phi.reshape(-1, d).T, precision="highest").reshape(-1, S, A)
 

@@ -99,7 +99,7 @@ def weighted_pair_counts(
     def stage(n: Array, pi: Array, w: Array, left: Array) -> Array:
         return pair_counts(n[None], pi[None], w[..., None] * phi, left[None], variance)[0]
 
-    return jax.vmap(stage)(n, pi, weights, departures) * weights
+    return jax.vmap(stage)(n, pi, weights, departures) * weights  # [sahu A1:26] from counts
 
 
 def counted_states(
@@ -193,6 +193,14 @@ def relative_variance(at: Spectrum, M: Float[Array, "S d"], V: Float[Array, " S"
     mean, _ = at.next_mean(M, V)
     squares, _ = at.next_mean(M, (V - middle) ** 2)
     return 12.0 * (squares - (mean - middle) ** 2) / jnp.where(R > 0, R**2, 1.0)
+
+
+def variance_weights(
+    at: Spectrum, M: Float[Array, "S d"], V: Float[Array, " S"], smallest: Float[Array, ""]
+) -> Float[Array, "S A"]:
+    """The weights of one step, in units of the largest variance, from the smallest one to 1."""
+    relative = jnp.where(V.max() > V.min(), relative_variance(at, M, V), 1.0)  # [sahu A1:24] the variance alone
+    return smallest / jnp.clip(relative, smallest, 1.0)  # [sahu A1:25] in units of the largest variance
 
 
 def optimistic_mean(

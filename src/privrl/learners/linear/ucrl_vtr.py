@@ -21,7 +21,9 @@ noise this is the radius of Section 6.2 with ln K for the misprinted ln(1/K), wh
 users so far. (3) Gamma and the bound on ||xi_h|| are proved (`calibration="paper"`: the printed ones). With one-hot
 features Lambda has only the blocks (s,a), and only those are sent; with `calibration="paper"` all of it. (4) Users are
 grouped into public blocks whose lengths grow; the paper plans after every user (`every_user=True`). (5)
-`repair="floor"` raises small eigenvalues of Lambda to Gamma instead of shifting all of them by 2 Gamma.
+`repair="floor"` raises small eigenvalues of Lambda to Gamma instead of shifting all of them by 2 Gamma. (6) The server
+computes Q and V (lines 4 to 8) and sends the policy and V; in the paper it sends Sigma and theta^, and every client
+computes the same numbers. Clients clip what they are sent, so privacy does not depend on who computes.
 
 Under local privacy this does not learn on RiverSwim with 10,000 users at any epsilon up to 20, printed or tight: the
 noise of all messages, and with it the shift 2 Gamma, is larger than the Gram matrix. Use `UCBVI` there.
@@ -135,7 +137,7 @@ class UCRLVTR(AbstractOnlineLearner):
         del ask
         H, (_, S, A), moments = self.horizon, self.rewards.shape, self._moments()
         v, release = moments.ranges, released["moments"]
-        Lambda, u = moments.matrices(release.value)  # [liao-he-gu A1:18]
+        Lambda, u = moments.matrices(release.value)  # [liao-he-gu A1:18] after a block, not after every user
         std = jnp.asarray(release.noise.std)
         if self.stationary:
             Lambda, u = Lambda.sum(axis=0, keepdims=True), u.sum(axis=0, keepdims=True)
@@ -157,13 +159,13 @@ class UCRLVTR(AbstractOnlineLearner):
             beta = self.bonus * self._radius(lam, Gamma, xi, top, luck[g])
             PV = jnp.einsum("bpi,bi->bp", phi, theta[g]) + beta * width
             r = self.rewards[jnp.minimum(h, self.rewards.shape[0] - 1)]
-            Q = jnp.minimum(v[h], r + PV.reshape(S, A))  # [liao-he-gu A1:6]
+            Q = jnp.minimum(v[h], r + PV.reshape(S, A))  # [liao-he-gu A1:6] by the server; printed: by the client
             V = jnp.clip(Q.max(axis=-1), 0.0, v[h])  # [liao-he-gu A1:7] the lower clip is ours
             V = V.at[np.array(self.terminal, int)].set(0.0)
             return V, (V, Q)
 
         _, (V, Q) = jax.lax.scan(stage, jnp.zeros(S), jnp.arange(H), reverse=True)
-        return None, Plan(TabularPolicy.greedy(Q), V)  # [liao-he-gu A1:11]
+        return None, Plan(TabularPolicy.greedy(Q), V)  # [liao-he-gu A1:11] ties shared; policy and V are sent
 
     def _noise_bounds(self, std: Float[Array, ""], moments: MixtureMoments) -> tuple[Array, Array]:
         """Gamma, a bound on the spectral norm of the noise in each block of Lambda_h, and one on the norm of that in u.
@@ -202,7 +204,8 @@ class UCRLVTR(AbstractOnlineLearner):
             bias, spread = size * jnp.sqrt(lam + 3 * Gamma), jnp.ones(())  # [liao-he-gu Lemma B.1]
         else:
             bias, spread = size * (lam + 3 * Gamma) / jnp.sqrt(lam + Gamma), 1.0 + Gamma / (lam + Gamma)
-        return bias + top * jnp.sqrt(spread * luck) + xi / jnp.sqrt(lam + Gamma)  # [liao-he-gu Lemma B.1]
+        # [liao-he-gu Lemma B.1] used `bonus` times
+        return bias + top * jnp.sqrt(spread * luck) + xi / jnp.sqrt(lam + Gamma)
 
 
 def printed_scale(declared: Sequence[Declared], epsilon: float, delta: float) -> dict[str, float]:
@@ -214,5 +217,5 @@ def printed_scale(declared: Sequence[Declared], epsilon: float, delta: float) ->
     (moments,) = (d.statistic for d in declared)
     assert isinstance(moments, MixtureMoments)
     H, R = moments.ranges.shape[0], float(moments.ranges[0])
-    sigma = 4 * H * R**2 * math.sqrt(2 * math.log(2.5 * H / delta)) / epsilon  # [liao-he-gu A1:1]
+    sigma = 4 * H * R**2 * math.sqrt(2 * math.log(2.5 * H / delta)) / epsilon  # [liao-he-gu A1:1] R is H in the box
     return {declared[0].name: sigma}

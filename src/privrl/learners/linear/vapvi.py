@@ -122,11 +122,11 @@ class VAPVI(AbstractOfflineLearner):
             ridge = self.ridge + gram.noise.spectral_bound(self.failure / (2 * H))
             regression = (gram.value, ask("targets", targets).value, targets.midpoint, ridge)
             most = jnp.asarray(float(H - h))
-            Q = pessimistic_values(  # [qiao-wang A2:10-13]
+            Q = pessimistic_values(  # [qiao-wang A2:10-13] C is `bonus`; D/K is 0 unless given
                 self.features.table, *regression, self.bonus, most, self.lower_order
             )
             V = Q.max(axis=-1)
-            pi.append(TabularPolicy.greedy(Q[None]).probabilities[0])  # [qiao-wang A2:14]
+            pi.append(TabularPolicy.greedy(Q[None]).probabilities[0])  # [qiao-wang A2:14] ties shared
         return TabularPolicy(jnp.stack(pi[::-1]).reshape(H, S, A))
 
     @property

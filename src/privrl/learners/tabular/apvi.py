@@ -8,7 +8,8 @@
      7:     Q_h     = clip(Q_h, 0, H-h+1)
      8:     pi_h    = argmax_a Q_h,  V_h = max_a Q_h
 
-E is twice the bound on the largest noise, iota = ln(HSA/failure). Pairs with n > E are trusted.
+iota = ln(HSA/failure). Pairs with n > E are trusted. E is twice a bound on the largest noise, read off its law; the
+paper prints 4 sqrt(H ln(4 H S^2 A/failure)/rho), a union bound on the same maximum, which no setting here uses.
 
 Where `calibration="practical"` departs from the box (docs/design.md#apvi):
 
@@ -137,7 +138,8 @@ class APVI(AbstractOfflineLearner):
             sums = ask("rewards", RewardSums(*shape))
             least = jnp.asarray(sums.value - 2 * sums.noise.std).ravel()
             r = least.at[pairs].get(mode="fill", fill_value=0.0) / jnp.where(n > 2 * half, noisy, 1.0)
-        return _Model(pairs, P, n, jnp.clip(r, 0.0, 1.0), 2 * half, taken)
+        E = 2 * half  # [qiao-wang A1:2] from the noise's law; printed: 4 sqrt(H ln(4 H S^2 A/failure)/rho)
+        return _Model(pairs, P, n, jnp.clip(r, 0.0, 1.0), E, taken)
 
 
 class _Model(eqx.Module):
@@ -163,7 +165,7 @@ def _kernel(
 ) -> tuple[Float[Array, "K after"], Float[Array, " K"]]:
     counts = consistent_counts(transitions, visits, half)  # [qiao-wang eq. 3]
     n = counts.sum(axis=-1)
-    return counts / jnp.where(n > 0, n, 1.0)[:, None], n  # [qiao-wang eq. 5]
+    return counts / jnp.where(n > 0, n, 1.0)[:, None], n  # [qiao-wang eq. 5] no kernel where n <= E, whose Q is 0
 
 
 @eqx.filter_jit
@@ -189,7 +191,7 @@ def _backup(
     spread = jnp.maximum(square - mean**2, 0.0) if learner.pessimism == "bernstein" else R**2
     chance, noise = jnp.sqrt(spread * iota / left), E / n
     if paper:
-        Gamma = C1 * chance + C2 * S * H * iota * noise  # [qiao-wang A1:5]
+        Gamma = C1 * chance + C2 * S * H * iota * noise  # [qiao-wang A1:5] with our E, see A1:2
     else:  # [qiao-wang A1:5] without S H iota, see the module
         Gamma = C1 * (chance + R * iota / n) + C2 * R * noise
     Q = jnp.clip(Q - Gamma, 0.0, most)  # [qiao-wang A1:6-7]
@@ -198,7 +200,7 @@ def _backup(
     if not paper:  # [qiao-wang A1:8] untrusted actions do not tie, see the module
         eligible = jnp.zeros(S * A, bool).at[model.pairs].set(trusted, mode="drop").reshape(S, A)
         choice = jnp.where(eligible.any(axis=-1, keepdims=True), jnp.where(eligible, table, -1.0), model.taken)
-    pi = TabularPolicy.greedy(choice[None]).probabilities[0]  # [qiao-wang A1:8]
+    pi = TabularPolicy.greedy(choice[None]).probabilities[0]  # [qiao-wang A1:8] ties shared
     return (pi * table).sum(axis=-1), pi
 
 
