@@ -331,15 +331,27 @@ def test_set_back_before_anybody_arrived_again(store, clock):
 def test_one_id_one_ticket(store, clock):
     agent = live(store, clock)
     first = agent.begin_episode(12)
-    assert first == agent.begin_episode("12") == live(store, clock).begin_episode(np.int64(12)) == privrl.Ticket(0, 0)
+    assert first == agent.begin_episode("12") == live(store, clock).begin_episode(np.int64(12))
+    assert (first.number, first.plan) == (0, 0)
     assert privrl.Ticket.from_json(json.loads(json.dumps(first.to_json()))) == first
-    assert agent.begin_episode("012") == privrl.Ticket(1, 0)
+    assert agent.begin_episode("012").number == 1
     for nobody in (None, float("nan"), 1.5):
         with pytest.raises(ValueError, match="id"):
             agent.begin_episode(nobody)
 
 
-@pytest.mark.parametrize("forged", [privrl.Ticket(1, 0), privrl.Ticket(0, 1), privrl.Ticket(-1, 0), (0, 0), "0", None])
+@pytest.mark.parametrize(
+    "forged",
+    [
+        privrl.Ticket(1, 0, "0"),
+        privrl.Ticket(0, 0, "0"),
+        privrl.Ticket(0, 1, ""),
+        privrl.Ticket(-1, 0, ""),
+        (0, 0),
+        "0",
+        None,
+    ],
+)
 def test_what_is_no_ticket_is_refused(store, clock, forged):
     agent = live(store, clock)
     good = agent.begin_episode("anna")
@@ -388,7 +400,8 @@ def test_in_fixed_order_nobody_begins_before_their_plan_is_out(store):
     with pytest.raises(PairingError, match="End their episodes first"):
         agent.begin_episode("carl")
     agent.end_episode(anna, some(1))
-    assert agent.begin_episode("carl") == privrl.Ticket(2, 1)
+    carl = agent.begin_episode("carl")
+    assert (carl.number, carl.plan) == (2, 1)
 
 
 def test_after_a_purge_plans_and_certificate_are_still_there(store, clock):

@@ -1,5 +1,7 @@
 """Records and tickets from outside: nobody else's count depends on them, and nothing of them is quoted."""
 
+import shutil
+
 import jax
 import numpy as np
 import pytest
@@ -68,10 +70,26 @@ def test_a_ticket_is_one_key(number):
         agent.end_episode(tickets[1], record())
         before = counted(store, agent)
         with pytest.raises(ValueError, match="not counted"):
-            agent.end_episodes([(Ticket(number, 0), record())])
+            agent.end_episodes([(Ticket(number, 0, tickets[1].token), record())])
         with pytest.raises(ValueError, match="not a ticket"):
-            agent.act(Ticket(number, 0), 0, 0)
+            agent.act(Ticket(number, 0, tickets[1].token), 0, 0)
         np.testing.assert_array_equal(counted(store, agent), before)
+
+
+def test_a_ticket_of_a_copy_is_no_ticket(tmp_path):
+    """An older copy that is put back forgets who arrived since; a ticket from that time must not be a second place."""
+    with ReleaseStore(tmp_path / "s.db") as store:
+        agent = live(store, patience=10.0, clock=lambda: 0.0)
+    shutil.copy(tmp_path / "s.db", tmp_path / "older.db")
+    (tmp_path / "older.db").chmod(0o600)
+    with ReleaseStore(tmp_path / "s.db") as store:
+        anna = live(store, patience=10.0, clock=lambda: 0.0).begin_episode("anna")
+    with ReleaseStore(tmp_path / "older.db") as store:
+        agent = live(store, patience=10.0, clock=lambda: 0.0)
+        ben = agent.begin_episode("ben")
+        assert (ben.number, ben.plan) == (anna.number, anna.plan)
+        with pytest.raises(ValueError, match="not counted"):
+            agent.end_episodes([(anna, record())])
 
 
 def test_sums_that_could_overflow_are_refused_before_anybody_comes():

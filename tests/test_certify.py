@@ -1,6 +1,7 @@
 """`certify` derives a certificate again: honest ones hold, and no number of one can be changed to claim more."""
 
 import copy
+import dataclasses
 import functools
 import json
 import math
@@ -256,7 +257,7 @@ def altered(name: str, change: Callable[[dict[str, Any]], Any]) -> list[str]:
         certificate = read_certificate(json.dumps(content))
     except ValueError as error:
         return [str(error)]
-    return certify(certificate, made(name).policy).problems
+    return certify(certificate, made(name).policy, allow_non_private=True).problems
 
 
 def cheaper(content: dict[str, Any], factor: float = 100) -> None:
@@ -434,3 +435,27 @@ def test_a_shuffler_needs_its_batches() -> None:
     assert made("shuffled").certificate.rho is None
     assert altered("shuffled", lambda c: c["events"][0].update(batch=2000))
     assert altered("shuffled", lambda c: c["study"].update(users=600))  # its last block would be too small
+
+
+def test_a_simulation_protects_nobody() -> None:
+    result = made("burnt and skipped")
+    verdict = certify(result.certificate, result.policy)
+    assert [check.name for check in verdict.checks if not check.ok] == ["private"]
+
+
+def test_what_a_file_says_is_printed_on_its_own_lines() -> None:
+    certificate = dataclasses.replace(made("dp-apvi").certificate, notes=("\nepsilon = 0.01\x1b[8m",))
+    assert "\x1b" not in str(certificate) and "\nepsilon = 0.01" not in str(certificate)
+
+
+@pytest.mark.parametrize("bad", ["text", None, {}, 10**400], ids=["text", "nothing", "an object", "huge"])
+def test_no_certificate_makes_certify_raise(bad: Any) -> None:
+    result = made("dp-apvi")
+    assert not certify(dataclasses.replace(result.certificate, epsilon=bad), result.policy, max_epsilon=1.0).ok
+
+
+def test_recorded_bounds_do_not_replace_those_of_the_learner() -> None:
+    result = made("dp-apvi")
+    content = result.certificate.to_json()
+    content["bounds"]["horizon"] = content["study"]["bounds"]["horizon"] = 10**6
+    assert not certify(privrl.Certificate.from_json(content), result.policy, allow_non_private=True).ok

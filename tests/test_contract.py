@@ -10,7 +10,7 @@ from contract import BUDGET, check_offline, check_online, tiny_data, tiny_world
 import privrl
 from privrl.contracts.learner import AbstractOfflineLearner
 from privrl.envs.lq import LQScalar
-from privrl.learners import registry
+from privrl.learners.registry import registry
 from privrl.recipes.recipe import Problem
 from privrl.recipes.registry import recipes
 

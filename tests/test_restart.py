@@ -142,7 +142,7 @@ def test_a_person_inserted_on_top_moves_nobody_to_another_group(tmp_path):
     with ReleaseStore(tmp_path / "s.db") as store:
         with pytest.raises(StudyMismatchError, match="added, removed or changed"):
             split_fit(table(after), store)
-        key = store.fact("key of the groups", bytes)
+        key = store.secret("groups")
         coins = dict(zip(before, table(before).unit_coins(key, "groups"), strict=True))
         moved = dict(zip(after, table(after).unit_coins(key, "groups"), strict=True))
         assert coins == {name: moved[name] for name in before}  # and even then they would keep their groups

@@ -54,10 +54,10 @@ def _print(shown: dict[str, Any]) -> None:
         show_table("budget", ["pool", "limit", "spent", "left"], pools, numbers=3)
     if shown["releases"]:
         rows = [
-            [row["name"], row["pool"], row["status"], row["time"][:19], _shape(row["shape"]), f"{row['charge']:g}"]
+            [row["name"], row["pool"], row["status"], row["date"], _shape(row["shape"]), f"{row['charge']:g}"]
             for row in shown["releases"]
         ]
-        show_table("releases", ["name", "pool", "status", "time (UTC)", "shape", "charge"], rows, numbers=2)
+        show_table("releases", ["name", "pool", "status", "date (UTC)", "shape", "charge"], rows, numbers=2)
     handed_out = [["places", name, f"{number:,}"] for name, number in shown["queues"].items()]
     handed_out += [["numbers", name, f"{number:,}"] for name, number in shown["ranges"].items()]
     if handed_out:

@@ -14,10 +14,12 @@ people is fixed in advance. `docs/design.md` derives the joint differential priv
 """
 
 import abc
+import hmac
 import json
 import math
+import secrets
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -43,19 +45,21 @@ class Ticket:
     Attributes:
         number: how many people arrived before.
         plan: the number of the plan that was out then, on which this person acts for their whole stay.
+        token: random, so that nobody can guess another person's ticket, or use one of a copy of the store.
     """
 
     number: int
     plan: int
+    token: str = field(repr=False, compare=False)
 
-    def to_json(self) -> dict[str, int]:
+    def to_json(self) -> dict[str, Any]:
         """A JSON object."""
         return asdict(self)
 
     @classmethod
-    def from_json(cls, content: dict[str, int]) -> "Ticket":
+    def from_json(cls, content: dict[str, Any]) -> "Ticket":
         """The ticket that `to_json` wrote."""
-        return cls(int(content["number"]), int(content["plan"]))
+        return cls(int(content["number"]), int(content["plan"]), str(content["token"]))
 
 
 class AbstractArrivals(abc.ABC):
@@ -122,7 +126,8 @@ class AbstractArrivals(abc.ABC):
         def content(number: int) -> bytes:
             if self.closes(closed):
                 raise BehindError
-            return json.dumps({"plan": closed} | self._content(number, closed)).encode()
+            kept = {"plan": closed, "token": secrets.token_hex(16)} | self._content(number, closed)
+            return json.dumps(kept).encode()
 
         most = self.num_places
         try:
@@ -132,15 +137,18 @@ class AbstractArrivals(abc.ABC):
                 f"All {most} places are taken; the budget is spent on these people. Nothing was recorded. A new study "
                 "needs a new budget, and new people."
             ) from error
-        return Ticket(number, json.loads(kept)["plan"])
+        place = json.loads(kept)
+        return Ticket(number, place["plan"], place["token"])
 
     def issued(self, ticket: Ticket) -> bool:
         """Whether this is a ticket of this study. Its numbers are whole numbers and nothing that only equals them:
         a person's key is made of them."""
-        if type(ticket) is not Ticket or type(ticket.number) is not int or type(ticket.plan) is not int:
+        if type(ticket) is not Ticket or [type(x) for x in asdict(ticket).values()] != [int, int, str]:
             return False
         place = self._place(ticket.number) if 0 <= ticket.number < self.num_places else None
-        return place is not None and place["plan"] == ticket.plan
+        if place is None or place["plan"] != ticket.plan:
+            return False
+        return hmac.compare_digest(place["token"].encode(), ticket.token.encode())
 
     def check(self, ticket: Ticket) -> None:
         """Refuses what is not a ticket of this study."""

@@ -9,6 +9,7 @@ What only a signature binds: that these settings are those of the program that r
 """
 
 import datetime
+import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -26,11 +27,14 @@ from privrl.privacy.accounting.certificate import Certificate
 from privrl.privacy.accounting.certificate_check import Derived, cost_problems, derived_problems, release_problems, same
 from privrl.privacy.accounting.privatizer_settings import UnknownPrivatizerError, function_name, privatizer_of
 from privrl.privacy.accounting.signature import SignatureError
+from privrl.privacy.noise.sources import DEVICES, System
 from privrl.privacy.trust.shuffled import Batched
 from privrl.studies.result import policy_sha256
 
 _Answer = TypeVar("_Answer")
 _FUNCTIONS = {function_name(function): function for function in published}
+NOISE_SOURCES = (System.description, DEVICES)
+"""Where noise comes from that nobody can replay."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +105,7 @@ def certify(
     """
     signature = [] if public_key is None else [_signature(certificate, public_key)]
     authenticated = any(check.ok for check in signature)
-    private = certificate.notion != "none" and math.isfinite(certificate.epsilon)
+    exposed = _exposed(certificate)
     checks = [
         *signature,
         _check("policy", _policy_problems(certificate, policy)),
@@ -109,18 +113,32 @@ def certify(
         _guarded("releases", lambda: release_problems(certificate)),
         _guarded("settings", lambda: _settings_problems(certificate, authenticated)),
         _check("date", [] if _is_date(certificate.opened) else ["`opened` is not a date."]),
-        _check("private", [] if private or allow_non_private else ["This result is not private: it protects nobody."]),
+        _check("private", [] if allow_non_private else exposed),
     ]
-    if max_epsilon is not None:
-        over = f"epsilon is {certificate.epsilon:.6g}, above {max_epsilon:g}."
-        checks.append(_check("max-epsilon", [] if certificate.epsilon <= max_epsilon else [over]))
-    if max_delta is not None:
-        over = f"delta is {certificate.delta:.6g}, above {max_delta:g}."
-        checks.append(_check("max-delta", [] if certificate.delta <= max_delta else [over]))
+    for what, most, stated in (("epsilon", max_epsilon, certificate.epsilon), ("delta", max_delta, certificate.delta)):
+        if most is not None:
+            checks.append(_guarded(f"max-{what}", functools.partial(_above, what, stated, most)))
     for name, wanted, found in (("unit", unit, certificate.unit), ("adjacency", adjacency, certificate.adjacency)):
         if wanted is not None:
             checks.append(_check(name, [] if found == wanted else [f"`{name}` is {found!r}, and {wanted!r} is asked."]))
     return Verdict(tuple(checks), authenticated)
+
+
+def _above(name: str, found: float, most: float) -> list[str]:
+    return [] if 0.0 <= found <= most else [f"{name} is {found:.6g}, and at most {most:g} is asked."]
+
+
+def _exposed(certificate: Certificate) -> list[str]:
+    """Why a result protects nobody, if it does not: no guarantee, or noise that can be replayed."""
+    try:
+        finite = certificate.notion != "none" and math.isfinite(certificate.epsilon)
+    except (TypeError, OverflowError):
+        finite = False
+    if not finite:
+        return ["This result is not private: it protects nobody."]
+    if certificate.noise_source not in NOISE_SOURCES:
+        return ["Its noise was seeded, or came from somewhere unknown, so it can be replayed: it protects nobody."]
+    return []
 
 
 def _check(name: str, problems: list[str]) -> Check:
@@ -142,6 +160,8 @@ def _signature(certificate: Certificate, key: Ed25519PublicKey) -> Check:
         certificate.verify(key)
     except SignatureError as error:
         return Check("signature", False, str(error))
+    except (TypeError, ValueError):
+        return Check("signature", False, "The signature makes no sense.")
     return Check("signature", True)
 
 
@@ -168,7 +188,7 @@ def _settings_problems(certificate: Certificate, authenticated: bool) -> list[st
     try:
         learner = learner_of(study["learner"])
         privatizer = privatizer_of(study["privatizer"], _FUNCTIONS)
-        enforced = _plain({**_asked(learner, learner.bounds), **study["bounds"]})
+        enforced = _plain({**study["bounds"], **_asked(learner, learner.bounds)})
         declared = _asked(learner, lambda: _declared(learner, study["users"], privatizer.notion))
     except (NotOursError, UnknownPrivatizerError) as error:
         return [] if authenticated else [f"{error} It can only be believed with a signature: use `--public-key`."]

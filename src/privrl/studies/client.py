@@ -31,8 +31,9 @@ class Client:
     Arguments:
         learner, privatizer: the same as the server's.
         store: where this device keeps its report, a file or a `ReleaseStore` for one person. Real people need one.
-        cap: the largest sum of epsilon over all studies that this device ever reports to. It is written when the store
-            is made; give the same one afterwards.
+        cap: the largest sum of epsilon over all studies that this device ever reports to, by default that of one
+            study: whoever may invent studies could ask again and again. It is written when the store is made; give the
+            same one afterwards.
         key: seeded noise for simulations, which are remembered by this object alone; leave it out on real people.
 
     **Formal guarantee.** Per study (the random identifier in the broadcast) one report is drawn: reserved in the store,
@@ -49,7 +50,7 @@ class Client:
         privatizer: Local,
         *,
         store: ReleaseStore | str | os.PathLike[str] | None = None,
-        cap: float = math.inf,
+        cap: float | None = None,
         key: PRNGKeyArray | None = None,
     ) -> None:
         self._study, self._channels = local_study(learner, privatizer)
@@ -65,7 +66,8 @@ class Client:
         if store is None:
             store = ReleaseStore.in_memory()
         self._store = store if isinstance(store, ReleaseStore) else ReleaseStore(store)
-        self._store.open_study({"verb": "client"}, {_POOL: min(cap, sys.float_info.max)})
+        most = self._charge if cap is None else min(cap, sys.float_info.max)
+        self._store.open_study({"verb": "client"}, {_POOL: most})
 
     def report(self, trajectory: Trajectory, broadcast: Broadcast) -> Message:
         """The one message of this person to this study, the same every time.

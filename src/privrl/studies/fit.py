@@ -1,7 +1,5 @@
 """`fit`: a table of people in, a policy and its certificate out."""
 
-import os
-
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
@@ -160,7 +158,7 @@ def _open(
             "a budget."
         )
     study.open(store, "fit", study.ledger.limits())
-    digest = data.digest(store.fact("key of the data's digest", lambda: os.urandom(32)))
+    digest = data.digest(store.secret("digest of the data"))
     if store.fact("digest of the data", lambda: digest) != digest:
         raise StudyMismatchError(
             "The data are not those that this store's study began with: something was added, removed or changed. "

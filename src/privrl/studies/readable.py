@@ -16,9 +16,11 @@ def readable(record: Any, blank: Any) -> Any | None:
         leaves, form = jax.tree.flatten(record)
         arrays = [np.asarray(leaf) for leaf in leaves]
         same_parts = bool(form == jax.tree.structure(blank))  # type: ignore[operator]
-        if not same_parts or not all(map(_fits, arrays, jax.tree.leaves(blank))):
+        forms = jax.tree.leaves(blank)
+        if not same_parts or not all(map(_fits, arrays, forms)):
             return None
-        return jax.tree.unflatten(form, arrays)
+        wide = [array.astype(np.asarray(wanted).dtype) for array, wanted in zip(arrays, forms, strict=True)]
+        return jax.tree.unflatten(form, wide)
     except Exception:  # whatever the record does to those who look at it
         return None
 

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Int64, PRNGKeyArray
 
 from privrl.contracts.learner import AbstractOnlineLearner
+from privrl.privacy.noise.sources import DEVICES
 from privrl.privacy.store.errors import ConflictError, SumFullError
 from privrl.privacy.store.store import ReleaseStore
 from privrl.privacy.trust.privatizers import Local, PairingError
@@ -63,7 +64,6 @@ class Server:
                 )
         self._study.open(self._store, "server", {}, users=num_users)
         self._identity = self._store.fact("study", lambda: os.urandom(16))
-        self._secret = self._store.fact("key of tickets", lambda: os.urandom(32))
         self._plans = LocalPlans(learner, channels, self._reports, num_users, self._store, key)
         self._tickets: Iterator[int] = iter(())
 
@@ -128,7 +128,7 @@ class Server:
         users = self.num_reports
         for name, reports in self._reports.items():
             self._study.ledger.reconcile(name, min(1, users), reports.law)
-        certificate = self._study.certificate("on the users' devices", {"messages per user": 1})
+        certificate = self._study.certificate(DEVICES, {"messages per user": 1})
         return Result(self._plans[len(self._plans) - 1].policy, certificate, {"users": users, "episodes": users})
 
     def _next_ticket(self) -> int:
@@ -140,7 +140,7 @@ class Server:
 
     def _mac(self, ticket: int, plan: int) -> bytes:
         content = self._identity + struct.pack("<QI", ticket, plan)
-        return hmac.digest(self._secret, content, hashlib.sha256)[:16]
+        return hmac.digest(self._store.secret("tickets"), content, hashlib.sha256)[:16]
 
     def _units(self, message: Message) -> Int64[np.ndarray, " n"]:
         """What a message adds to the sums, refused unless a device could have sent it."""

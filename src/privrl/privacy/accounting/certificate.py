@@ -182,7 +182,7 @@ class Certificate:
         if self.result_sha256:
             lines.append(f"  result      SHA-256 {self.result_sha256}")
         lines.append(f"  signature   {'Ed25519, to be checked with a public key' if self.signature else 'none'}")
-        return "\n".join(lines)
+        return "\n".join(map(_printable, lines))
 
 
 def cost_of(events: Sequence[Event], delta: float, adjacency: Adjacency) -> dict[str, Any]:
@@ -206,6 +206,11 @@ def cost_of(events: Sequence[Event], delta: float, adjacency: Adjacency) -> dict
         "rho": rho,
         "accountant": accountant,
     }
+
+
+def _printable(line: str) -> str:
+    """A line of a file that anybody may have written: what would move the cursor, or start a line, is escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
 def _map(content: Any, change: Any) -> Any:

@@ -21,6 +21,9 @@ from jaxtyping import Array, Float, Float64, PRNGKeyArray
 
 from privrl.privacy.noise.words import Words
 
+DEVICES = "on the users' devices"
+"""Where noise comes from under local privacy, as the server sees it."""
+
 Label = tuple[str | int | np.integer, ...]
 KeyData = tuple[int, ...]
 

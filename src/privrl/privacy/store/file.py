@@ -72,6 +72,11 @@ class StoreFile:
             )
         return content
 
+    def move_head(self) -> None:
+        """Brings the head up to date before somebody else's event is handed on: its owner may have died before it."""
+        if self._head is not None:
+            self._move_head()
+
     def limits(self) -> dict[str, float]:
         """The largest sum of charges of each pool."""
         return dict(self.read("SELECT pool, allowed FROM pools ORDER BY pool"))
@@ -171,6 +176,11 @@ class StoreFile:
         except FileExistsError:
             if not os.path.isfile(path):
                 raise StoreError(f"`{path}` is not a file, so it is not a store of releases.") from None
+            if os.stat(path).st_nlink != 1:
+                raise StoreError(
+                    f"`{path}` has a second name (a hard link), under which another process would not see what this "
+                    "one spends. Make a copy of the file under one name of its own and remove the link."
+                ) from None
             for file in (path, self.lock_path, path + "-wal", path + "-shm"):
                 with contextlib.suppress(FileNotFoundError):
                     if os.stat(file).st_mode & 0o077:

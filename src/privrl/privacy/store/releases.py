@@ -37,12 +37,14 @@ class AbstractReleases(abc.ABC):
         check_amount("charge", charge)
         stored = self._stored(name, pool, charge, law)
         if stored is not None and stored[1] is not None:
+            self._file.move_head()
             return integers(*stored)
         with self._file.owner(name):
             stored = self._stored(name, pool, charge, law)
             if stored is None:
                 self._reserve(name, pool, charge, law)
             elif stored[1] is not None:
+                self._file.move_head()
                 return integers(*stored)
             elif self.after_crash == "burn":
                 raise BurntError(
@@ -68,7 +70,10 @@ class AbstractReleases(abc.ABC):
     def value(self, name: str) -> Int64[np.ndarray, "..."] | None:
         """The kept value of a release, or `None`."""
         found = self._file.one("SELECT shape, value FROM releases WHERE name = ? AND value IS NOT NULL", name)
-        return None if found is None else integers(*found)
+        if found is None:
+            return None
+        self._file.move_head()
+        return integers(*found)
 
     def law(self, name: str) -> bytes | None:
         """The law that a release was reserved with, whether or not it has a value; None if it is not reserved."""

@@ -100,6 +100,7 @@ _GUARDS = (
     ("UPDATE", "contributions", "1", "a contribution is not changed"),
     ("DELETE", "arrivals", _NO_PURGE, "only a purge removes digests"),
     ("UPDATE", "arrivals", "1", "an arrival is not changed"),
+    ("INSERT", "arrivals", "EXISTS (SELECT 1 FROM arrivals WHERE digest = NEW.digest)", "an id has one place"),
     ("DELETE", "places", "1", "a place is not deleted"),
     ("UPDATE", "places", "1", "a place is not changed"),
     (

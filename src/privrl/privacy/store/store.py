@@ -27,6 +27,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from privrl.privacy.identity import keyed_hash
 from privrl.privacy.store import view as _store_view
 from privrl.privacy.store.chain import Head
 from privrl.privacy.store.errors import StoreError, StudyMismatchError
@@ -131,6 +132,10 @@ class ReleaseStore(AbstractSums, AbstractQueues, AbstractReleases):
                     self._file.chain("fact", name)
                     found = (content,)
         return found[0]
+
+    def secret(self, purpose: str) -> bytes:
+        """32 secret bytes of this store for one purpose, the same for every process; gone with `purge`."""
+        return keyed_hash(self._file.digest_key(), "secret of a store")(purpose.encode())
 
     def known(self, name: str) -> bool:
         """Whether there is such a fact."""

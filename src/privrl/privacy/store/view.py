@@ -32,7 +32,7 @@ def shown(file: StoreFile) -> dict[str, Any]:
             status = "reserved" if name == at_work else "burnt"
         shape = None if shape is None else json.loads(shape)
         release = {"name": name, "pool": pool, "charge": charge, "status": status, "shape": shape}
-        releases.append(release | {"time": released or reserved})
+        releases.append(release | {"date": (released or reserved)[:10]})  # a time would tell how long a pass took
     return {
         "study": None if study is None else json.loads(study[0]),
         "limits": limits,

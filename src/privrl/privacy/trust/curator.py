@@ -334,8 +334,7 @@ class Curator:
         """A coin per person, by their id; simulated people, who have none, get theirs from the seed."""
         if isinstance(self._source, Seeded):
             return np.asarray(self._source.uniform(("groups",), (self._people.num_units,)))
-        fresh = functools.partial(os.urandom, 32)
-        key = fresh() if self._store is None else self._store.fact("key of the groups", fresh)
+        key = os.urandom(32) if self._store is None else self._store.secret("groups")
         return self._people.coins(key, "groups")
 
     def _sampled(
