@@ -89,20 +89,20 @@ def main(horizon: int = 3, seeds: int = 8) -> None:
     env = privrl.envs.SyntheticLinear(horizon=horizon)
     for name, learner, privatizer in agents(env):
         program = compiled_run(env, learner, privatizer, 10, seeds)
-        setting = _run._Setting.of(env, learner, privatizer, 10)
+        channels = Study.online(learner, privatizer, 10).channels()
 
         def plan(
-            memory: Any, memories: Any, key: jax.Array, learner: Any = learner, setting: Any = setting
+            memory: Any, memories: Any, key: jax.Array, learner: Any = learner, channels: Any = channels
         ) -> tuple[Any, Any]:
             keys = _run.SimulationKeys.of(key)
-            names = list(setting.channels)
+            names = list(channels)
 
             def white(statistic: str, i: int, shape: tuple[int, ...]) -> jax.Array:
                 return _run.standard_normal(keys.white(names.index(statistic), 0, i), shape)
 
-            return learner.plan(memory, {}, _run.asker(setting.channels, memories, white)[0], jnp.asarray(3))
+            return learner.plan(memory, {}, _run.asker(channels, memories, white)[0], jnp.asarray(3))
 
-        one = (learner.init(), {n: channel.init() for n, channel in setting.channels.items()})
+        one = (learner.init(), {n: channel.init() for n, channel in channels.items()})
         stacked = jax.tree.map(lambda x: jnp.stack([x] * seeds), one)
         keys = jax.random.split(jax.random.key(0), seeds)
         compiling: Any = eqx.filter_jit(jax.vmap(plan))
