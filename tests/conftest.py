@@ -10,11 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 os.environ["MPLBACKEND"] = "Agg"
-# Tests compile far more than they compute, so the compiler need not try hard.
+# Tests compile far more than they compute, so the compiler need not try hard: the older emitters of fused loops need
+# half the time and memory of the newer ones, and one core gains nothing from many small modules.
 os.environ["XLA_FLAGS"] = " ".join(
     [
         "--xla_backend_optimization_level=0",
         "--xla_llvm_disable_expensive_passes=true",
+        "--xla_cpu_use_fusion_emitters=false",
+        "--xla_cpu_parallel_codegen_split_count=1",
         "--xla_cpu_multi_thread_eigen=false",
         os.environ.get("XLA_FLAGS", ""),
     ]
