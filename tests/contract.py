@@ -103,7 +103,8 @@ def check_derived(certificate):
     """Every number follows from the recorded settings; those of a learner that is not privrl's own are not derived."""
     unbound = dataclasses.replace(certificate, result_sha256="")  # whatever the policy
     result = privrl.Result(TabularPolicy.uniform(1, 2, 2), unbound)
-    failed = [check for check in privrl.certify(result.certificate, result.policy, allow_non_private=True).checks if not check.ok]
+    verdict = privrl.certify(result.certificate, result.policy, allow_non_private=True)
+    failed = [check for check in verdict.checks if not check.ok]
     strange = not certificate.study["learner"]["class"].startswith("privrl.")
     assert [check.name for check in failed] == ["settings"] * strange, failed
 
