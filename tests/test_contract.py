@@ -10,6 +10,7 @@ from contract import BUDGET, check_offline, check_online, tiny_data, tiny_world
 import privrl
 from privrl.contracts.learner import AbstractOfflineLearner
 from privrl.envs.lq import LQScalar
+from privrl.learners.linear.lsvi_ucb_unweighted import PerEpisodeLSVIUCB
 from privrl.learners.registry import registry
 from privrl.recipes.recipe import Problem
 from privrl.recipes.registry import recipes
@@ -30,7 +31,13 @@ def quick(recipes):
 def test_every_registered_learner_has_a_recipe():
     finite, linear = tiny_world(), LQScalar()
     built = {type(recipe.build(linear if recipe.family == "control" else finite)) for recipe in recipes.values()}
-    assert built == set(registry)
+    assert built | {PerEpisodeLSVIUCB} == set(registry)  # that one is for comparison, and is held to the contract below
+
+
+@pytest.mark.slow
+def test_the_learner_for_comparison():
+    env = tiny_world()
+    check_online(PerEpisodeLSVIUCB(env.features, env.horizon, rewards=env.rewards), env, local=LOCAL)
 
 
 @pytest.mark.parametrize("recipe", quick(OFFLINE), ids=lambda r: r.name)

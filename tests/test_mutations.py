@@ -281,8 +281,8 @@ REDRAWN = (
     Mutation(
         "a kept release drawn again",
         "privacy/store/releases.py",
-        "if stored is not None and stored[1] is not None:\n            return integers(*stored)",
-        "if stored is not None and stored[1] is not None:\n            return draw()",
+        "            self._file.move_head()\n            return integers(*stored)\n        with",
+        "            self._file.move_head()\n            return draw()\n        with",
         "privacy/test_store.py",
     ),
     Mutation(
