@@ -459,3 +459,12 @@ def test_recorded_bounds_do_not_replace_those_of_the_learner() -> None:
     content = result.certificate.to_json()
     content["bounds"]["horizon"] = content["study"]["bounds"]["horizon"] = 10**6
     assert not certify(privrl.Certificate.from_json(content), result.policy, allow_non_private=True).ok
+
+
+@pytest.mark.parametrize("invented", [{"episodes per unit": 1.9}, {"dose": 3}])
+def test_bounds_of_no_verb_are_refused(invented: dict[str, Any]) -> None:
+    result = made("dp-apvi")
+    content = result.certificate.to_json()
+    content["bounds"] |= invented
+    content["study"]["bounds"] |= invented
+    assert not certify(privrl.Certificate.from_json(content), result.policy, allow_non_private=True).ok

@@ -125,3 +125,17 @@ def test_sampling_needs_one_record_per_person():
 def test_an_open_declaration_needs_its_statistic():
     with pytest.raises(ValueError, match="without a statistic"):
         ask(Crowd(), [Declared("x")])("x")
+
+
+def test_a_record_that_somebody_does_not_have_is_covered():
+    """Terms of norm 5 that are never more than 1 apart: with several records each, one may be there or not."""
+
+    class Far(Vector):
+        def l2(self, adjacency):
+            return 1.0 if adjacency == "replace-one" else 5.0
+
+    for records, expected in ((1, 1.0), (3, 15.0)):
+        curator = ask(Crowd(records), [Declared("far", Far())])
+        curator("far")
+        (law,) = curator._ledger.releases()[0]["laws"]
+        assert law["sensitivity"] == expected

@@ -192,6 +192,8 @@ def _settings_problems(certificate: Certificate, authenticated: bool) -> list[st
         declared = _asked(learner, lambda: _declared(learner, study["users"], privatizer.notion))
     except (NotOursError, UnknownPrivatizerError) as error:
         return [] if authenticated else [f"{error} It can only be believed with a signature: use `--public-key`."]
+    if not _verbs_bounds(study["bounds"]):
+        return ["The bounds that it records are not those of any verb."]
     privatizer.check(type(learner).__name__, declared)
     joint = study["users"] is not None and privatizer.notion == "central"
     follows = {
@@ -205,6 +207,12 @@ def _settings_problems(certificate: Certificate, authenticated: bool) -> list[st
         for name, value in follows.items()
         if not same(_plain(getattr(certificate, name)), value, 1e-9)
     ] + derived_problems(certificate, Derived(privatizer, declared, int(enforced.get("episodes per unit", 1))))
+
+
+def _verbs_bounds(bounds: Mapping[str, Any]) -> bool:
+    """Whether these are bounds that a verb adds to a learner's: how many records, or messages, a person has."""
+    known = {"episodes per unit", "messages per user"}
+    return set(bounds) <= known and all(type(bound) is int and bound >= 1 for bound in bounds.values())
 
 
 def _asked(learner: AbstractLearner, question: Callable[[], _Answer]) -> _Answer:

@@ -140,7 +140,12 @@ class Server:
 
     def _mac(self, ticket: int, plan: int) -> bytes:
         content = self._identity + struct.pack("<QI", ticket, plan)
-        return hmac.digest(self._store.secret("tickets"), content, hashlib.sha256)[:16]
+        return hmac.digest(self._secret, content, hashlib.sha256)[:16]
+
+    @functools.cached_property
+    def _secret(self) -> bytes:
+        """The key of tickets; a purged store has none, and hands out no more."""
+        return self._store.secret("tickets")
 
     def _units(self, message: Message) -> Int64[np.ndarray, " n"]:
         """What a message adds to the sums, refused unless a device could have sent it."""

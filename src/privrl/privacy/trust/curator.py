@@ -82,12 +82,13 @@ class _Contents:
 class Curator:
     """Answers a learner's questions about people with noise, and counts every answer.
 
-    **Formal guarantee.** A person owns at most `records_per_unit` kept records. Matching the records of two
-    neighbouring data sets one by one (missing ones contribute zero, which is within the bound of one term), their sums
-    differ by at most `records_per_unit` times the statistic's sensitivity. Noise of scale sensitivity / parameter is
-    drawn once per release, after the ledger has agreed and before anything is returned. Statistics may depend on
-    earlier releases: the parameter is fixed beforehand, so this is ordinary adaptive composition. Randomness from the
-    operating system makes exact noise on a lattice; a seed makes floating-point noise, which protects nobody.
+    **Formal guarantee.** A person owns at most `records_per_unit` kept records. Match the records of two neighbouring
+    data sets one by one; where a person may have several, one may be missing and contribute zero, so a term's own norm
+    counts too. Their sums then differ by at most `records_per_unit` times the statistic's sensitivity. Noise of scale
+    sensitivity / parameter is drawn once per release, after the ledger has agreed and before anything is returned.
+    Statistics may depend on earlier releases: the parameter is fixed beforehand, so this is ordinary adaptive
+    composition. Randomness from the operating system makes exact noise on a lattice; a seed makes floating-point noise,
+    which protects nobody.
 
     With a store, every release is reserved there before its noise is drawn and kept before it is returned. The lattice,
     hence the noise, is part of the reservation, so what was charged and what is drawn belong together. Asked again
@@ -320,7 +321,10 @@ class Curator:
         adjacency = self._ledger.adjacency
         if sampling < 1.0 and adjacency == "replace-one":
             return 2.0 * sensitivity_of(statistic, self._mechanism, "add-remove")
-        return sensitivity_of(statistic, self._mechanism, adjacency)
+        apart = sensitivity_of(statistic, self._mechanism, adjacency)
+        if self._people.records_per_unit > 1:  # two people may differ in a record that one of them does not have
+            return max(apart, sensitivity_of(statistic, self._mechanism, "add-remove"))
+        return apart
 
     def _people_of(self, group: str | None) -> AbstractPeople:
         """Everybody, or the people of a group; all groups are drawn at once, when the first of them is queried."""
