@@ -32,7 +32,7 @@ TINY = Figure(
     summary="Made up.",
     cells=CELLS,
     smoke=CELLS[:1],
-    panels=(Panel("made up", (Series("learner", CELLS, 0),), x="epsilon"),),
+    panels=(Panel("made up", (Series(CELLS, 0, "learner"),), x="epsilon"),),
     claims=(Claim("Less is more.", smaller(*CELLS)), Claim("Nobody knows.", untestable("Indeed."))),
 )
 

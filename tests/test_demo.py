@@ -8,7 +8,7 @@ from test_cli import call
 
 import privrl
 from privrl.reports.demo import DemoSize, save_study, sepsis_study
-from privrl.reports.study import Study
+from privrl.reports.study import DemoStudy
 
 SIZE = DemoSize(episodes=400, seeds=2, epsilon=1.5, horizon=4)
 
@@ -19,12 +19,12 @@ def world() -> privrl.envs.Env:
 
 
 @pytest.fixture(scope="module")
-def learned(world: privrl.envs.Env) -> tuple[Study, list[str]]:
+def learned(world: privrl.envs.Env) -> tuple[DemoStudy, list[str]]:
     steps: list[str] = []
     return sepsis_study(SIZE, seed=3, env=world, progress=steps.append), steps
 
 
-def test_study_has_every_comparison(learned: tuple[Study, list[str]], world: privrl.envs.Env) -> None:
+def test_study_has_every_comparison(learned: tuple[DemoStudy, list[str]], world: privrl.envs.Env) -> None:
     study, steps = learned
     assert len(steps) == SIZE.fits == 9
     assert sorted(study.private) == [0.5, 1.5, 4.5]
@@ -37,7 +37,7 @@ def test_study_has_every_comparison(learned: tuple[Study, list[str]], world: pri
 
 
 def test_repetitions_replay_and_the_kept_policy_has_real_noise(
-    learned: tuple[Study, list[str]], world: privrl.envs.Env
+    learned: tuple[DemoStudy, list[str]], world: privrl.envs.Env
 ) -> None:
     study, _ = learned
     again = sepsis_study(SIZE, seed=3, env=world)
@@ -47,7 +47,7 @@ def test_repetitions_replay_and_the_kept_policy_has_real_noise(
     assert study.result.certificate.unit == "stay"
 
 
-def test_saved_study_is_complete_and_certified(learned: tuple[Study, list[str]], tmp_path: Path) -> None:
+def test_saved_study_is_complete_and_certified(learned: tuple[DemoStudy, list[str]], tmp_path: Path) -> None:
     study, _ = learned
     folder = save_study(study, tmp_path / "demo")
     assert sorted(path.name for path in folder.iterdir()) == ["policy", "report.html", "values.json"]
@@ -65,9 +65,9 @@ def test_saved_study_is_complete_and_certified(learned: tuple[Study, list[str]],
 
 
 def test_a_report_that_cannot_be_written_leaves_nothing(
-    learned: tuple[Study, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    learned: tuple[DemoStudy, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(study: Study) -> str:
+    def broken(study: DemoStudy) -> str:
         raise RuntimeError("no ink")
 
     monkeypatch.setattr("privrl.reports.demo.study_page", broken)
@@ -77,11 +77,11 @@ def test_a_report_that_cannot_be_written_leaves_nothing(
 
 
 def test_command_ends_in_a_table_a_certificate_and_a_file_to_look_at(
-    learned: tuple[Study, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    learned: tuple[DemoStudy, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[DemoSize] = []
 
-    def prepared(size: DemoSize, *, seed: int, progress: object) -> Study:
+    def prepared(size: DemoSize, *, seed: int, progress: object) -> DemoStudy:
         sizes.append(size)
         return learned[0]
 

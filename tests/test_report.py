@@ -26,8 +26,8 @@ from privrl.privacy.accounting.gdp import gdp_epsilon
 from privrl.reports.page_markdown import markdown
 from privrl.reports.page_policy import policy_section
 from privrl.reports.page_result import result_page
-from privrl.reports.report import folder_page, kind_of, study_page
-from privrl.reports.study import Study
+from privrl.reports.report import content_of, folder_page, study_page
+from privrl.reports.study import DemoStudy
 from privrl.reports.words import guess_rate, in_words, shares
 from privrl.studies.result import Result
 
@@ -59,9 +59,9 @@ def gaussian(name: str, mu: float, times: int = 1, group: str | None = None) -> 
 
 
 @pytest.fixture
-def study() -> Study:
-    made = certificate(gaussian("visits", 0.4), gaussian("transitions", 0.8), unit="<stay>")
-    return Study(
+def study() -> DemoStudy:
+    made = certificate(gaussian("visits", 0.4), gaussian("transitions", 0.8), unit="<stay>", learner="APVI")
+    return DemoStudy(
         recipe="dp-apvi",
         episodes=1234,
         seed=5,
@@ -134,12 +134,12 @@ def stands_alone(text: str) -> Reader:
     return page
 
 
-def test_page_is_one_file_that_fetches_nothing(study: Study) -> None:
+def test_page_is_one_file_that_fetches_nothing(study: DemoStudy) -> None:
     page = stands_alone(study_page(study))
     assert page.seen.count("svg") == 2 and "img" not in page.seen
 
 
-def test_page_says_what_was_found(study: Study) -> None:
+def test_page_says_what_was_found(study: DemoStudy) -> None:
     page = Reader(study_page(study))
     words = " ".join(" ".join(page.words).split())
     assert "75.1" in words  # the value of the policy that was kept
@@ -149,7 +149,7 @@ def test_page_says_what_was_found(study: Study) -> None:
     assert str(study.result.certificate).splitlines()[1].split()[-1] in words
 
 
-def test_rows_measure_the_gap_from_doctors_to_optimal(study: Study) -> None:
+def test_rows_measure_the_gap_from_doctors_to_optimal(study: DemoStudy) -> None:
     gaps = {name: gap for name, _, gap in study.rows()}
     assert gaps["best possible"] == 1 and gaps["doctors"] == 0
     assert gaps["private, epsilon = 3"] == pytest.approx(0.5)
@@ -405,8 +405,9 @@ def test_a_verdict_can_show_only_pictures_of_its_own_folder(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("text", "html"),
     [
-        ("**a *b** c*", "<p><strong>a *b</strong> c*</p>"),
-        ("a *b* **c** 2*3*4", "<p>a <em>b</em> <strong>c</strong> 2*3*4</p>"),
+        ("**a *b* c**", "<p><strong>a <em>b</em> c</strong></p>"),
+        ("a *b* **c** 2 * 3 * 4", "<p>a <em>b</em> <strong>c</strong> 2 * 3 * 4</p>"),
+        ("![a *b*](c.png)", "[c.png: a *b*]"),
         ("a [link](b.md) and [two](https://c.d)", "<p>a link and two (https://c.d)</p>"),
         ("one `tick", "<p>one `tick</p>"),
         ("## A `b`\n# c", "<h2>A <code>b</code></h2>\n<h2>c</h2>"),
@@ -416,7 +417,7 @@ def test_a_verdict_can_show_only_pictures_of_its_own_folder(tmp_path: Path) -> N
     ],
 )
 def test_markdown_by_hand(text: str, html: str) -> None:
-    assert markdown(text, lambda address, description: "") == html
+    assert markdown(text, lambda address, description: f"[{address}: {description}]") == html
 
 
 TAGS = re.findall(r"\w+", "h2 h3 h4 h5 h6 p ul li pre code strong em div table thead tbody tr th td")
@@ -515,10 +516,10 @@ def test_a_file_that_is_not_json_is_refused(tmp_path: Path) -> None:
 
 
 def test_kinds_are_told_apart(tmp_path: Path) -> None:
-    assert kind_of(figure_folder(tmp_path)) == "figure"
-    assert kind_of(audit_folder(tmp_path, AUDITED)) == "audit"
-    assert kind_of(saved(tmp_path, certificate(gaussian("a", 1.0)))) == "result"
+    assert content_of(figure_folder(tmp_path)) == "figure"
+    assert content_of(audit_folder(tmp_path, AUDITED)) == "audit"
+    assert content_of(saved(tmp_path, certificate(gaussian("a", 1.0)))) == "result"
     with pytest.raises(ValueError, match="Did you mean .*audit` or .*one` or .*policy`"):
-        kind_of(tmp_path)
+        content_of(tmp_path)
     with pytest.raises(ValueError, match="There is no folder"):
-        kind_of(tmp_path / "nowhere")
+        content_of(tmp_path / "nowhere")

@@ -26,7 +26,7 @@ from privrl.figures.panels import Panel, Series, draw
 from privrl.figures.plots import _GAP, Line, LinesPanel, _inside, lines_figure, spread
 from privrl.figures.registry import figures, get
 from privrl.figures.rules import smaller
-from privrl.figures.verdict import Reference, compared, verdict_text
+from privrl.figures.verdict import Earlier, verdict_text
 from privrl.recipes.registry import get as get_recipe
 
 CALLS: list[str] = []
@@ -60,13 +60,13 @@ def figure(*cells: Cell, name: str = "tiny") -> Figure:
         summary="Made up.",
         cells=cells,
         smoke=cells[:1],
-        panels=(Panel("made up", tuple(Series(c.label, (c,), i) for i, c in enumerate(cells)), y="regret"),),
+        panels=(Panel("made up", tuple(Series((c,), i, c.label) for i, c in enumerate(cells)), y="regret"),),
         claims=(
-            Claim("a is smaller than b.", smaller(cells[0], cells[-2]), "reproduced", "a note"),
-            Claim("b is smaller than a.", smaller(cells[-2], cells[0]), "reproduced", "a note"),
+            Claim("a is smaller than b.", smaller(cells[0], cells[-2]), "reproduced"),
+            Claim("b is smaller than a.", smaller(cells[-2], cells[0]), "reproduced"),
             Claim("It is beautiful.", untestable("No run shows beauty.")),
         ),
-        references=(Reference(cells[0], 0.25, 0.05, "a note"), Reference(cells[0], 0.9, 0.01, "a note")),
+        earlier=Earlier("a note", ((cells[0], 0.25, 0.05), (cells[0], 0.9, 0.01))),
         notes=("There is no paper.",),
     )
 
@@ -297,13 +297,13 @@ def test_every_figure_judges_and_draws_its_own_cells(name: str) -> None:
     one = figures[name]
     results = {c: imagined(c) for c in one.cells}
     outcomes = tuple((claim, claim.rule(results)) for claim in one.claims)
-    comparisons = tuple(compared(reference, results) for reference in one.references)
+    comparisons = one.earlier.compared(results)
     code = {"privrl": "0"}
     text = verdict_text(one, results, outcomes, comparisons, smoke=False, seed=1, older=(), code=code)
     assert all(claim.text in text for claim in one.claims)
     drawn = draw(one.panels, results)
     shown = [text.get_text() for axes in drawn.axes for text in axes.texts]
-    assert {series.label for panel in one.panels for series in panel.series} <= set(shown)
+    assert {series.name for panel in one.panels for series in panel.series} <= set(shown)
     some = {c: imagined(c) for c in one.smoke}
     assert draw(one.panels, some).axes
 

@@ -11,7 +11,7 @@ from privrl.cli.options import JsonOption, fresh_seed
 from privrl.cli.output import complain, emit, progress, say, show_table
 from privrl.figures.numbers import written
 from privrl.reports.demo import DemoSize, check_demo_folder, save_study, sepsis_study
-from privrl.reports.study import Study
+from privrl.reports.study import DemoStudy
 
 
 def demo(
@@ -48,7 +48,7 @@ def demo(
         _show(study, out)
 
 
-def _show(study: Study, out: Path) -> None:
+def _show(study: DemoStudy, out: Path) -> None:
     rows = [(name, written(values), f"{100 * gap:.0f} %") for name, values, gap in study.rows()]
     title = f"Patients who survive ({study.episodes:,} stays, {study.seeds} repetitions, seed {study.seed})"
     show_table(title, ("policy", "survive", "gap closed"), rows, numbers=2)

@@ -2,6 +2,8 @@
 
 import contextlib
 import dataclasses
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,13 +14,11 @@ import typer
 import privrl
 from privrl.cli.options import (
     AdjacencyOption,
-    AfterCrash,
     DeltaOption,
     EnvArgOption,
     EnvSeedOption,
     EpsilonOption,
     JsonOption,
-    Neighbours,
     RhoOption,
     StoreHeadOption,
     env_of,
@@ -30,6 +30,7 @@ from privrl.cli.output import complain, emit, progress, say, show_table, waiting
 from privrl.envs.base import Env
 from privrl.figures.numbers import written
 from privrl.privacy.accounting.signature import read_private_key
+from privrl.privacy.store.releases import AfterCrash
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
 from privrl.recipes.recipe import Problem, Recipe
 from privrl.studies.result import Result, check_folder
@@ -39,6 +40,10 @@ _TABLE = "Columns and public bounds of a table"
 _WORLD = "Simulated world"
 _LARGE_DELTA = 1e-5
 _REQUIRED = ("unit", "step", "state", "action", "reward", "horizon", "num_states", "num_actions")
+_OPTIONAL = ("episode", "next_state", "terminated", "terminal", "rewards_at_end", "max_episodes_per_unit", "sort")
+_COLUMNS, _SIMULATED = _REQUIRED + _OPTIONAL, ("episodes", "seeds", "env_arg", "env_seed")
+_KEPT = ("store", "store_head")
+Opened = Callable[[], contextlib.AbstractContextManager[privrl.ReleaseStore | None]]
 
 
 def _column(name: str, text: str) -> Any:
@@ -50,12 +55,13 @@ def _bound(name: str, text: str) -> Any:
 
 
 def fit(
+    context: typer.Context,
     data: Annotated[str, typer.Argument(help="A Parquet file, a folder of them, or env:NAME for simulated people.")],
     recipe: Annotated[str, typer.Option("--recipe", help="What to learn with; see `privrl list recipes`.")],
     epsilon: EpsilonOption = None,
     delta: DeltaOption = None,
     rho: RhoOption = None,
-    adjacency: AdjacencyOption = Neighbours.replace_one,
+    adjacency: AdjacencyOption = "replace-one",
     unit: Annotated[str | None, _column("unit", "Whom privacy protects, for example patient_id.")] = None,
     episode: Annotated[str | None, _column("episode", "Which episode of the unit; without it a unit has one.")] = None,
     step: Annotated[str | None, _column("step", "The number of the step, 0, 1, ... or 1, 2, ...")] = None,
@@ -100,7 +106,7 @@ def fit(
     after_crash: Annotated[
         AfterCrash,
         typer.Option("--after-crash", help="What becomes of a release that a crash interrupted."),
-    ] = AfterCrash.burn,
+    ] = "burn",
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder for the policy and its certificate; required for a table.")
     ] = None,
@@ -117,29 +123,17 @@ def fit(
     elif sign is not None:
         raise ValueError("`--sign` signs what is saved; say where with `--out`.")
     key = None if sign is None else read_private_key(sign)
-    table = {
-        "unit": unit,
-        "step": step,
-        "state": state,
-        "action": action,
-        "reward": reward,
-        "episode": episode,
-        "next_state": next_state,
-        "terminated": terminated,
-        "horizon": horizon,
-        "num_states": num_states,
-        "num_actions": num_actions,
-        "terminal": tuple(terminal) if terminal else None,
-        "rewards_at_end": rewards_at_end or None,
-        "max_episodes_per_unit": max_episodes_per_unit,
-        "sort": sort or None,
-    }
-    world = {"episodes": episodes, "seeds": seeds, "env_arg": env_arg, "env_seed": env_seed}
-    if data.startswith("env:"):
-        _refuse({"store": store, "store_head": store_head}, "keeps the releases of real people; these are simulated")
-        result, content = _on_world(chosen, privatizer, data.removeprefix("env:"), table, world, seed)
+    table, world, kept = (_given(context, names) for names in (_COLUMNS, _SIMULATED, _KEPT))
+    name = data.removeprefix("env:")
+    if name != data:
+        _refuse(kept, "keeps the releases of real people; these are simulated")
+        result, content = _on_world(chosen, privatizer, name, table, world, seed)
     else:
-        result, content = _on_table(chosen, privatizer, data, table, world, seed, out, store, store_head, after_crash)
+        _check_table(chosen, table, world, kept, out)
+        opened: Opened = contextlib.nullcontext
+        if store is not None:
+            opened = partial(privrl.ReleaseStore, store, after_crash=after_crash, head=store_head)
+        result, content = _on_table(chosen, privatizer, data, table, seed, opened)
     if key is not None:
         result = result.signed(key)
     if out is not None:
@@ -176,46 +170,42 @@ def _warn_of_delta(delta: float, users: int | None) -> None:
         complain("Warning: `delta` is above one over the number of people; choose a smaller one.")
 
 
-def _on_table(
-    recipe: Recipe,
-    privatizer: AbstractPrivatizer,
-    data: str,
-    table: dict[str, Any],
-    world: dict[str, Any],
-    seed: int | None,
-    out: Path | None,
-    store: Path | None,
-    store_head: Path | None,
-    after_crash: AfterCrash,
-) -> tuple[Result, dict[str, Any]]:
+def _check_table(
+    recipe: Recipe, table: dict[str, Any], world: dict[str, Any], kept: dict[str, Any], out: Path | None
+) -> None:
+    """Refuses what does not go with a table, and a table of which too little is said."""
     if recipe.family == "functional":
         raise ValueError(
             f"`{recipe.name}` hides a reward function, not the people of a table. Use `env:interval-walk`."
         )
     _refuse(world, "only makes sense with simulated people, `privrl fit env:NAME`")
-    if store is None:
-        _refuse({"store_head": store_head}, "belongs to a store, and `--store` is missing")
-    missing = [_flag(name) for name in _REQUIRED if table[name] is None] + (["`--out`"] if out is None else [])
+    if "store" not in kept:
+        _refuse(kept, "belongs to a store, and `--store` is missing")
+    missing = [_flag(name) for name in _REQUIRED if name not in table] + (["`--out`"] if out is None else [])
     if missing:
         raise ValueError(f"A table needs {', '.join(missing)} too. See `privrl fit --help`.")
-    given = {name: value for name, value in table.items() if value is not None}
-    ends = given.pop("terminal", ()), given.pop("rewards_at_end", False)
-    episodes = privrl.data.read_parquet(data, seed=seed, **given)
+
+
+def _on_table(
+    recipe: Recipe,
+    privatizer: AbstractPrivatizer,
+    data: str,
+    table: dict[str, Any],
+    seed: int | None,
+    opened: Opened,
+) -> tuple[Result, dict[str, Any]]:
+    ends = tuple(table.pop("terminal", ())), table.pop("rewards_at_end", False)
+    episodes = privrl.data.read_parquet(data, seed=seed, **table)
     one_each = privatizer.adjacency == "replace-one" and episodes.max_episodes_per_unit == 1
     public = episodes.num_episodes if one_each else None
     learner = recipe.learner(
-        Problem.of_table(given["num_states"], given["num_actions"], given["horizon"], *ends, num_episodes=public)
+        Problem.of_table(table["num_states"], table["num_actions"], table["horizon"], *ends, num_episodes=public)
     )
     if seed is not None:
         complain("Warning: noise from a `--seed` can be replayed and protects nobody. Leave it out on real people.")
-    with waiting(f"learning with {recipe.name}"):
-        key = None if seed is None else jax.random.key(fresh_seed(seed))
-        with contextlib.ExitStack() as stack:
-            kept = None
-            if store is not None:
-                opened = privrl.ReleaseStore(store, after_crash=after_crash.value, head=store_head)
-                kept = stack.enter_context(opened)
-            result = privrl.fit(episodes, learner, privatizer, key=key, unit=given["unit"], store=kept)
+    key = None if seed is None else jax.random.key(fresh_seed(seed))
+    with waiting(f"learning with {recipe.name}"), opened() as store:
+        result = privrl.fit(episodes, learner, privatizer, key=key, unit=table["unit"], store=store)
     return dataclasses.replace(result, report={"recipe": recipe.name, **result.report}), {"seed": seed}
 
 
@@ -230,17 +220,18 @@ def _on_world(
     """Every seed has its own people and its own noise; the result of the first one is kept."""
     functional = recipe.family == "functional"
     if functional:
-        _refuse({"episodes": world["episodes"], "unit": table["unit"]}, "speaks of people; the secret is a function")
-    unit = table.pop("unit")
+        both = world | table
+        _refuse({k: both[k] for k in ("episodes", "unit") if k in both}, "speaks of people; the secret is a function")
+    unit = table.pop("unit", "user")
     _refuse(table, "describes a table; a simulated world has its own (see `--env-arg`)")
-    episodes = recipe.episodes if world["episodes"] is None else world["episodes"]
+    episodes = world.get("episodes", recipe.episodes)
     if episodes is None and not functional:
         raise ValueError("Say with `--episodes` how many people to simulate.")
-    seeds = 1 if world["seeds"] is None else world["seeds"]
+    seeds = world.get("seeds", 1)
     if seeds < 1 or (episodes is not None and episodes < 1):
         raise ValueError(f"`--episodes` is {episodes} and `--seeds` is {seeds}; both must be at least 1.")
     seed = fresh_seed(seed)
-    env = env_of(name, world["env_arg"], world["env_seed"])
+    env = env_of(name, world.get("env_arg"), world.get("env_seed"))
     learner = recipe.build(env, episodes if privatizer.adjacency == "replace-one" else None)
     assert isinstance(env, Env)
     kept: Result | None = None
@@ -254,7 +245,7 @@ def _on_world(
             else:
                 assert episodes is not None
                 people = sampled(env, episodes, data_key)
-                result = privrl.fit(people, learner, privatizer, key=noise_key, unit=unit or "user")
+                result = privrl.fit(people, learner, privatizer, key=noise_key, unit=unit)
             values.append(float(value_of(result.policy)))
             kept = kept or result
             advance("")
@@ -282,10 +273,15 @@ def _reward_function(env: Env) -> privrl.data.RewardFunction:
     return privrl.data.RewardFunction(env.arrival)
 
 
+def _given(context: typer.Context, names: Sequence[str]) -> dict[str, Any]:
+    """Those of the options that were given, by name."""
+    given = {name: context.params[name] for name in names}
+    return {name: value for name, value in given.items() if value is not False and value not in (None, (), [])}
+
+
 def _refuse(options: dict[str, Any], why: str) -> None:
-    given = [_flag(name) for name, value in options.items() if value not in (None, [])]
-    if given:
-        raise ValueError(f"{given[0]} {why}. Leave it out.")
+    if options:
+        raise ValueError(f"{_flag(next(iter(options)))} {why}. Leave it out.")
 
 
 def _flag(name: str) -> str:

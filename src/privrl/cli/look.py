@@ -1,14 +1,15 @@
-"""`privrl list`, `certify` and `cite`: what there is, whether a certificate adds up, and whom to thank."""
+"""`privrl list`, `certify` and `cite`: what there is, whether a certificate adds up, and what to cite."""
 
-from enum import StrEnum
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 import privrl
-from privrl.cli.options import JsonOption, Neighbours
+from privrl.cli.options import JsonOption
 from privrl.cli.output import complain, emit, say, show_table
+from privrl.contracts.statistic import Adjacency
 from privrl.envs.registry import names
 from privrl.figures.registry import figures
 from privrl.privacy.accounting.signature import read_public_key
@@ -16,33 +17,25 @@ from privrl.recipes.citations import citation, citation_keys
 from privrl.recipes.registry import recipes
 from privrl.studies.result import Result
 
-
-class Kind(StrEnum):
-    """What can be listed."""
-
-    recipes = "recipes"
-    envs = "envs"
-    figures = "figures"
+_LISTED: dict[str, Callable[[], list[dict[str, str]]]] = {
+    "recipes": lambda: [
+        {"name": r.name, "family": r.family, "trust": r.trust, "summary": r.summary} for r in recipes.values()
+    ],
+    "envs": lambda: [{"name": name, "summary": summary} for name, summary in names().items()],
+    "figures": lambda: [{"name": f.name, "paper": f.paper, "summary": f.summary} for f in figures.values()],
+}
 
 
 def list_(
-    what: Annotated[Kind, typer.Argument(help="recipes, envs or figures")],
+    what: Annotated[Literal["recipes", "envs", "figures"], typer.Argument(help="recipes, envs or figures")],
     json: JsonOption = False,
 ) -> None:
     """List what there is, with one line each."""
-    entries: list[dict[str, str]]
-    if what is Kind.recipes:
-        entries = [
-            {"name": r.name, "family": r.family, "trust": r.trust, "summary": r.summary} for r in recipes.values()
-        ]
-    elif what is Kind.envs:
-        entries = [{"name": name, "summary": summary} for name, summary in names().items()]
-    else:
-        entries = [{"name": f.name, "paper": f.paper, "summary": f.summary} for f in figures.values()]
+    entries = _LISTED[what]()
     if json:
-        emit({what.value: entries})
+        emit({what: entries})
     else:
-        show_table(what.value, list(entries[0]), [list(entry.values()) for entry in entries])
+        show_table(what, list(entries[0]), [list(entry.values()) for entry in entries])
 
 
 def certify(
@@ -54,7 +47,7 @@ def certify(
     max_delta: Annotated[float | None, typer.Option("--max-delta", help="The largest accepted delta.")] = None,
     unit: Annotated[str | None, typer.Option("--unit", help="The only accepted privacy unit.")] = None,
     adjacency: Annotated[
-        Neighbours | None, typer.Option("--adjacency", help="The only accepted neighbouring relation.")
+        Adjacency | None, typer.Option("--adjacency", help="The only accepted neighbouring relation.")
     ] = None,
     allow_non_private: Annotated[
         bool, typer.Option("--allow-non-private", help="Accept a result that protects nobody.")
@@ -80,7 +73,7 @@ def certify(
         max_epsilon=max_epsilon,
         max_delta=max_delta,
         unit=unit,
-        adjacency=None if adjacency is None else adjacency.value,
+        adjacency=adjacency,
         allow_non_private=allow_non_private,
     )
     content = certificate.to_json()

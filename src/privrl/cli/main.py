@@ -1,10 +1,4 @@
-"""The command line: `privrl demo`, `list`, `fit`, `run`, `audit`, `reproduce`, `report`, `certify`, `cite`,
-`bench` and `store`.
-
-Results go to standard output, and with `--json` they are exactly one JSON object; everything else goes to standard
-error. Exit codes: 0 fine, 2 bad input, 1 failure. On an error nothing is left behind. Tracebacks are not shown (set
-`PRIVRL_TRACEBACK=1` to see them), and local variables never are: they may hold people's records.
-"""
+"""The commands together, and what becomes of errors."""
 
 import os
 import sys
@@ -74,27 +68,11 @@ def _root(
     del show_version
 
 
-app.command()(demo)
-app.command("list")(list_)
-app.command()(fit)
-app.command()(run)
-app.command()(audit)
-app.command()(reproduce)
-app.command()(report)
-app.command()(certify)
-app.command()(cite)
-app.command()(bench)
+for _command in (demo, list_, fit, run, audit, reproduce, report, certify, cite, bench):
+    app.command(_command.__name__.rstrip("_"))(_command)
 app.add_typer(store)
 
-_BAD_INPUT = (
-    ValueError,
-    ImportError,
-    FileNotFoundError,
-    FileExistsError,
-    IsADirectoryError,
-    NotADirectoryError,
-    PermissionError,
-)
+_WRONG_FILE = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -103,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         typer.main.get_command(app).main(args=None if arguments is None else list(arguments), prog_name="privrl")
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else 0
-    except _BAD_INPUT as error:
+    except (ValueError, ImportError, *_WRONG_FILE) as error:
         _trace()
         complain(f"Error: {error}")
         return 2

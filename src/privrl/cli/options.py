@@ -3,13 +3,13 @@
 import math
 import secrets
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from privrl.cli.compilation import keep_compiled_programs
+from privrl.contracts.statistic import Adjacency
 from privrl.envs.base import Env
 from privrl.envs.lq import LQEnv
 from privrl.envs.registry import make
@@ -17,21 +17,6 @@ from privrl.privacy.accounting.budget import BudgetError
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
 from privrl.recipes.recipe import Family, Recipe
 from privrl.recipes.registry import get
-
-
-class AfterCrash(StrEnum):
-    """What becomes of a release that was reserved and never written down."""
-
-    burn = "burn"
-    redraw = "redraw"
-
-
-class Neighbours(StrEnum):
-    """The two neighbouring relations."""
-
-    replace_one = "replace-one"
-    add_remove = "add-remove"
-
 
 _BUDGET = "Privacy budget"
 _WORLD = "Simulated world"
@@ -49,7 +34,7 @@ RhoOption = Annotated[
     typer.Option("--rho", help="Zero-concentrated budget, instead of --epsilon and --delta.", rich_help_panel=_BUDGET),
 ]
 AdjacencyOption = Annotated[
-    Neighbours,
+    Adjacency,
     typer.Option("--adjacency", help="What may differ between neighbouring tables.", rich_help_panel=_BUDGET),
 ]
 EnvArgOption = Annotated[
@@ -78,19 +63,21 @@ def recipe_of(name: str, *families: Family) -> Recipe:
     """The recipe, if this command can run it; otherwise an error that names the command that can."""
     recipe = get(name)
     if recipe.family not in families:
-        right = (
-            f"learns while people take part: use `privrl run {name} --env ENV`"
-            if recipe.family in ("online", "control")
-            else f"is learnt from a simulated world: use `privrl fit env:ENV --recipe {name}`"
-            if recipe.family == "functional"
-            else f"learns from a table: use `privrl fit DATA --recipe {name}`"
-        )
-        raise ValueError(f"`{name}` {right}.")
+        raise ValueError(f"`{name}` {_RIGHT[recipe.family].format(name)}.")
     return recipe
 
 
+_ONLINE = "learns while people take part: use `privrl run {} --env ENV`"
+_RIGHT: dict[Family, str] = {
+    "online": _ONLINE,
+    "control": _ONLINE,
+    "functional": "is learnt from a simulated world: use `privrl fit env:ENV --recipe {}`",
+    "offline": "learns from a table: use `privrl fit DATA --recipe {}`",
+}
+
+
 def privatizer_of(
-    recipe: Recipe, epsilon: float | None, delta: float | None, rho: float | None, adjacency: Neighbours
+    recipe: Recipe, epsilon: float | None, delta: float | None, rho: float | None, adjacency: Adjacency
 ) -> AbstractPrivatizer:
     """The privatizer for the budget options; there is no default budget."""
     if recipe.trust != "none":
@@ -109,7 +96,7 @@ def privatizer_of(
                 f"`--delta` is {delta:g}; it must lie strictly between 0 and 1, well below one over the number of "
                 "people. Leave it out (with `--epsilon`) for pure differential privacy."
             )
-    return recipe.privatizer(epsilon=epsilon, delta=delta, rho=rho, adjacency=adjacency.value)
+    return recipe.privatizer(epsilon=epsilon, delta=delta, rho=rho, adjacency=adjacency)
 
 
 def env_of(name: str, arguments: Sequence[str] | None, seed: int | None) -> Env | LQEnv:
@@ -135,3 +122,11 @@ def fresh_seed(seed: int | None) -> int:
     if not 0 <= seed < 2**63:
         raise ValueError(f"`--seed` is {seed}; it must be at least 0 and below 2^63.")
     return seed
+
+
+def check_file(option: str, file: Path, endings: Sequence[str]) -> None:
+    """Refuses a file to write that has another ending, or no folder to be in."""
+    if file.suffix not in endings:
+        raise ValueError(f"`{option}` is `{file}`; its name must end in {', '.join(endings)}.")
+    if not file.absolute().parent.is_dir():
+        raise ValueError(f"`{option}` is `{file}`, but there is no folder `{file.parent}`. Make it first.")

@@ -1,17 +1,15 @@
 """`privrl report`: a saved result, a reproduced figure or an audit as one HTML file to look at and hand on."""
 
-import os
-import tempfile
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 import privrl
-from privrl.cli.options import JsonOption
+from privrl.cli.options import JsonOption, check_file
 from privrl.cli.output import complain, emit, say
 from privrl.reports.page import GENERATOR
-from privrl.reports.report import folder_page, kind_of
+from privrl.reports.report import content_of, folder_page
 from privrl.studies.result import Result
 
 
@@ -25,11 +23,10 @@ def report(
     json: JsonOption = False,
 ) -> None:
     """Write one HTML page about a saved result, a reproduced figure or an audit; it needs no network to be read."""
-    kind = kind_of(folder)
+    kind = content_of(folder)
     file = _file(folder, out)
     problems = _problems(folder) if kind == "result" else []
-    text = folder_page(folder, problems)
-    _write(file, text)
+    _write(file, folder_page(folder, problems))
     if json:
         emit({"folder": str(folder), "kind": kind, "report": str(file), "problems": problems})
     else:
@@ -53,30 +50,18 @@ def _file(folder: Path, out: Path | None) -> Path:
     """
     named = folder if folder.name not in ("", "..") else folder.resolve()
     file = named.with_name(f"{named.name}.html") if out is None else out
-    if file.suffix not in (".html", ".htm"):
-        raise ValueError(f"`--out` is `{file}`; its name must end in .html.")
-    if not file.absolute().parent.is_dir():
-        raise ValueError(f"`--out` is `{file}`, but there is no folder `{file.parent}`. Make it first.")
-    if file.exists() and f'name="generator" content="{GENERATOR}"' not in _beginning(file):
+    check_file("--out", file, (".html", ".htm"))
+    mark = f'name="generator" content="{GENERATOR}"'
+    if file.exists() and not (file.is_file() and mark in file.read_text(errors="replace")[:1_000]):
         raise ValueError(f"`{file}` exists and is not a report of privrl. Choose another name with `--out`.")
     return file
 
 
-def _beginning(file: Path) -> str:
-    if not file.is_file():
-        return ""
-    with file.open("rb") as opened:
-        return opened.read(1_000).decode(errors="replace")
-
-
 def _write(file: Path, text: str) -> None:
     """All or nothing: a reader never sees half a page."""
-    descriptor, scratch = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.absolute().parent)
+    scratch = file.with_name(f".{file.name}.part")
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
-            opened.write(text)
-        os.chmod(scratch, 0o644)
-        os.replace(scratch, file)
-    except BaseException:
-        os.unlink(scratch)
-        raise
+        scratch.write_text(text, encoding="utf-8")
+        scratch.replace(file)
+    finally:
+        scratch.unlink(missing_ok=True)

@@ -15,21 +15,19 @@ from privrl.cli.options import (
     EnvSeedOption,
     EpsilonOption,
     JsonOption,
-    Neighbours,
     RhoOption,
+    check_file,
     env_of,
     fresh_seed,
     privatizer_of,
     recipe_of,
 )
 from privrl.cli.output import emit, say, show_table, waiting
-from privrl.envs.base import Env
-from privrl.envs.lq import LQEnv
 from privrl.figures.numbers import written
 from privrl.figures.plots import regret_figure
 from privrl.studies.result import Run
 
-_PLOTS = (".png", ".svg", ".pdf")
+_NEVER_LEARN = ("zero", "uniform", "myopic")
 
 
 def run(
@@ -39,7 +37,7 @@ def run(
     epsilon: EpsilonOption = None,
     delta: DeltaOption = None,
     rho: RhoOption = None,
-    adjacency: AdjacencyOption = Neighbours.replace_one,
+    adjacency: AdjacencyOption = "replace-one",
     seeds: Annotated[int, typer.Option("--seeds", help="How many repetitions, run together.")] = 1,
     seed: Annotated[int | None, typer.Option("--seed", help="Replays a simulation; random unless given.")] = None,
     env_arg: EnvArgOption = None,
@@ -53,20 +51,16 @@ def run(
     chosen = recipe_of(recipe, "online", "control")
     privatizer = privatizer_of(chosen, epsilon, delta, rho, adjacency)
     if plot is not None:
-        _check_plot(plot)
+        check_file("--plot", plot, (".png", ".svg", ".pdf"))
     world = env_of(env, env_arg, env_seed)
     learner = chosen.build(world)
     seed = fresh_seed(seed)
+    key = jax.random.key(seed)
     with waiting(f"{chosen.name} on {world.name}: {episodes:,} people, {seeds} seeds"):
-        result = privrl.run(
-            world,
-            learner,
-            privatizer,
-            episodes=episodes,
-            seeds=seeds,
-            key=jax.random.key(seed),
-        )
+        result = privrl.run(world, learner, privatizer, episodes=episodes, seeds=seeds, key=key)
     certificate = result.certificate.to_json()
+    policies: dict[str, Any] = world.never_learning()
+    never_learn = {name: episodes * float(world.regret(policies[name])) for name in _NEVER_LEARN if name in policies}
     content = {
         "recipe": chosen.name,
         "env": world.name,
@@ -80,48 +74,23 @@ def run(
         "seed": seed,
         "regret": result.total_regret.tolist(),
         "curve": result.curve(),
-        "baselines": _baselines(world, episodes),
+        "baselines": never_learn | {"optimal_value": float(world.optimal_value)},
         "certificate": certificate,
         "seconds": result.seconds,
     }
     if plot is not None:
-        _plot(plot, content)
+        drawn = io.BytesIO()
+        figure = regret_figure(content["curve"], never_learn, f"{chosen.name} on {world.name}")
+        figure.savefig(drawn, format=plot.suffix[1:], dpi=200)
+        plot.write_bytes(drawn.getvalue())  # only once it is complete
     if json:
         emit(content)
     else:
-        _show(result, content, plot)
+        _show(result, content, never_learn, plot)
 
 
-def _baselines(env: Env | LQEnv, episodes: int) -> dict[str, float]:
-    """The total regret of policies that never learn, the first one as a measure, and the value of the best."""
-    if isinstance(env, LQEnv):
-        never_learn = {"zero": float(env.regret(env.zero_policy()))}
-    else:
-        myopic = float(env.regret(env.myopic_policy()))
-        never_learn = {"uniform": float(env.regret(env.uniform_policy())), "myopic": myopic}
-    return {name: episodes * each for name, each in never_learn.items()} | {"optimal_value": float(env.optimal_value)}
-
-
-def _never_learn(content: dict[str, Any]) -> dict[str, float]:
-    return {name: total for name, total in content["baselines"].items() if name != "optimal_value"}
-
-
-def _check_plot(plot: Path) -> None:
-    if plot.suffix not in _PLOTS:
-        raise ValueError(f"`--plot` is `{plot}`; its name must end in {', '.join(_PLOTS)}.")
-    if not plot.absolute().parent.is_dir():
-        raise ValueError(f"`--plot` is `{plot}`, but there is no folder `{plot.parent}`. Make it first.")
-
-
-def _plot(plot: Path, content: dict[str, Any]) -> None:
-    figure = regret_figure(content["curve"], _never_learn(content), f"{content['recipe']} on {content['env']}")
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format=plot.suffix[1:], dpi=200)
-    plot.write_bytes(drawn.getvalue())  # only once it is complete
-
-
-def _show(result: Run, content: dict[str, Any], plot: Path | None) -> None:
-    others = _never_learn(content)
+def _show(result: Run, content: dict[str, Any], others: dict[str, float], plot: Path | None) -> None:
+    """The total regret beside that of policies that never learn; the first of these is the measure."""
     measure = next(iter(others))
 
     def against(total: float) -> str:

@@ -28,6 +28,7 @@ class Env(eqx.Module):
         terminal: public set of states whose entry ends an episode; absorbing, without further reward.
         arrival: where the reward is paid on entering a state, that payment per state. The mean reward of (s, a) is then
             sum_s' P(s'|s,a) arrival(s'), and sampled rewards are the payments themselves.
+        constant: actions that are worth comparing with when they are always taken, by name.
     """
 
     mdp: TabularMDP
@@ -38,6 +39,7 @@ class Env(eqx.Module):
     seed: int = eqx.field(static=True, default=0)
     terminal: tuple[int, ...] = eqx.field(static=True, default=())
     arrival: Float[Array, " S"] | None = None
+    constant: tuple[tuple[str, int], ...] = eqx.field(static=True, default=())
 
     def __check_init__(self) -> None:
         if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(self)):
@@ -149,6 +151,17 @@ class Env(eqx.Module):
     def uniform_policy(self) -> TabularPolicy:
         """Every action alike."""
         return TabularPolicy.uniform(self.horizon, self.num_states, self.num_actions)
+
+    def never_learning(self) -> dict[str, TabularPolicy]:
+        """Policies that never learn, by name; the first knows nothing at all."""
+        nothing = jnp.zeros_like(self.behaviour)
+        return {
+            "uniform": self.uniform_policy(),
+            "myopic": self.myopic_policy(),
+            "behaviour": self.behaviour_policy(),
+            "mode": self.mode_policy(),
+            **{name: self._every_step(nothing.at[:, action].set(1.0)) for name, action in self.constant},
+        }
 
 
 def uniform_behaviour(num_states: int, num_actions: int) -> Float[Array, "S A"]:

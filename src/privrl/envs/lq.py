@@ -79,6 +79,10 @@ class LQEnv(eqx.Module):
         """Never does anything: what every learner here is compared with."""
         return LinearPolicy.zero(self.horizon, self.task.state_dim, self.task.input_dim)
 
+    def never_learning(self) -> dict[str, LinearPolicy]:
+        """Policies that never learn, by name; the first knows nothing at all."""
+        return {"zero": self.zero_policy()}
+
 
 def _world(
     name: str,

@@ -32,6 +32,7 @@ def _env(name: str, P: np.ndarray, r: np.ndarray, seed: int, *, horizon: int, **
         name=name,
         arguments=(("horizon", horizon), *arguments.items()),
         seed=seed,
+        constant=(("left", 0),),
     )
 
 

@@ -6,7 +6,6 @@ independent of each other, of their order and of how many processes share them.
 """
 
 import json
-import math
 import re
 import time
 import zlib
@@ -16,14 +15,12 @@ from typing import Any, Literal
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
 from privrl.envs.base import Env
 from privrl.envs.lq import LQEnv
 from privrl.envs.registry import make
-from privrl.mdp.types import TabularPolicy
 from privrl.recipes.registry import get
 from privrl.studies.fit import fit
 from privrl.studies.run import run
@@ -42,7 +39,8 @@ class Measured:
         at: after how many people (or samples) each column was measured.
         values: one row per repetition, exact in expectation over the world.
         yardstick: the same quantity for the policy that knows nothing (uniform; zero for linear systems).
-        levels: loss per person of policies that need no data, and `optimal`, the largest value.
+        levels: loss per person of policies that never learn, the first of which knows nothing, and `optimal`, the
+            largest value.
         certified: epsilon by exact accounting, infinity without privacy; None where nothing is certified.
     """
 
@@ -71,8 +69,12 @@ class Measured:
 
     def until(self, people: float) -> Float[np.ndarray, " seeds"]:
         """The values after that many people; between two measurements they are interpolated."""
-        at = np.concatenate([[0], self.at])
-        return np.array([np.interp(people, at, np.concatenate([[0.0], row])) for row in self.values])
+        return np.array([_interpolated(people, self.at, row) for row in self.values])
+
+
+def _interpolated(people: Any, at: Int[np.ndarray, " n"], total: Float[np.ndarray, " n"]) -> Any:
+    """A total that starts at 0, after so many people."""
+    return np.interp(people, np.concatenate([[0], at]), np.concatenate([[0.0], total]))
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,7 @@ class Cell:
     def tiny(self) -> "Cell":
         """The same at a size that shows only that it works: few people (as many everywhere, so that they compile once),
         two repetitions, three steps."""
-        short = self.how is by_recipe and not self.env.startswith(("lq-", "glucose"))
+        short = self.how is by_recipe and get(self.recipe).family != "control"
         world = dict(self.world) | ({"horizon": 3} if short else {})
         return replace(self, people=self.few, seeds=2, world=tuple(world.items()))
 
@@ -158,26 +160,23 @@ def by_recipe(cell: Cell, seed: int) -> Measured:
     recipe, env = get(cell.recipe), make(cell.env, seed=cell.env_seed, **dict(cell.world))
     learner = recipe.build(env)
     privatizer = recipe.privatizer(epsilon=cell.epsilon, delta=cell.delta, rho=cell.rho)
-    levels = _levels(env)
-    nothing = levels["zero" if isinstance(env, LQEnv) else "uniform"]
+    levels = {name: float(_loss(env, policy)) for name, policy in env.never_learning().items()}
+    nothing = next(iter(levels.values()))
+    levels["optimal"] = float(env.optimal_value)
     key = jax.random.key(seed)
     if recipe.family != "offline":
         simulated = run(env, learner, privatizer, episodes=cell.people, seeds=cell.seeds, key=key)
         at = _checkpoints(cell.people)
-        ends = np.concatenate([[0], simulated.block_ends])
         total = np.cumsum(simulated.block_regret * simulated.block_sizes, axis=1)
-        values = np.stack([np.interp(at, ends, np.concatenate([[0.0], row])) for row in total])  # exact inside blocks
+        values = np.stack([_interpolated(at, simulated.block_ends, row) for row in total])  # exact inside blocks
         certified = simulated.certificate.epsilon
         return Measured("regret", at, values, nothing * at, levels, certified, time.perf_counter() - started)
     losses = []
-    certified = math.inf
     for repetition in jax.random.split(key, cell.seeds):
         data_key, noise_key = jax.random.split(repetition)
         result = fit(sampled(env, cell.people, data_key), learner, privatizer, key=noise_key, unit="user")
         losses.append([float(_loss(env, result.policy))])
-        certified = result.certificate.epsilon
-    at = np.array([cell.people])
-    yardstick = np.array([nothing])
+    at, yardstick, certified = np.array([cell.people]), np.array([nothing]), result.certificate.epsilon
     seconds = time.perf_counter() - started
     return Measured("suboptimality", at, np.array(losses), yardstick, levels, certified, seconds)
 
@@ -189,22 +188,5 @@ def _checkpoints(people: int) -> Int[np.ndarray, " n"]:
 
 
 @eqx.filter_jit
-def _loss(env: Env, policy: TabularPolicy) -> Float[Array, ""]:
+def _loss(env: Env | LQEnv, policy: Any) -> Float[Array, ""]:
     return env.regret(policy)
-
-
-def _levels(env: Env | LQEnv) -> dict[str, float]:
-    """What one person loses under policies that never learn, and the value of the best policy."""
-    if isinstance(env, LQEnv):
-        return {"zero": float(env.regret(env.zero_policy())), "optimal": float(env.optimal_value)}
-    policies = {
-        "uniform": env.uniform_policy(),
-        "myopic": env.myopic_policy(),
-        "behaviour": env.behaviour_policy(),
-        "mode": env.mode_policy(),
-    }
-    if env.name.startswith("riverswim"):
-        left = jnp.zeros((env.horizon, env.num_states, env.num_actions)).at[:, :, 0].set(1.0)
-        policies["left"] = TabularPolicy(left)
-    losses = {name: float(_loss(env, policy)) for name, policy in policies.items()}
-    return {**losses, "optimal": float(env.optimal_value)}

@@ -1,20 +1,19 @@
 """Claims of a paper about a figure, and how they are judged from the runs.
 
-A rule (see `_rules`) looks at finished cells and returns an `Outcome`: the status, the number it rests on with its
+A rule (see `rules`) looks at finished cells and returns an `Outcome`: the status, the number it rests on with its
 standard error, and a sentence. Differences of means are judged by Welch's t test, one-sided at the level 1 %; a claim
 that cannot be told from chance is "not reproduced", and the sentence says so. Unless a rule says otherwise numbers are
 shares: the loss over that of the policy that knows nothing, 0 is optimal and 1 is knowing nothing.
 """
 
+import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
-
-import numpy as np
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Concatenate, Literal, ParamSpec
 
 from privrl.figures.cell import Cell, Measured
-from privrl.figures.numbers import mean_and_error
+from privrl.figures.numbers import Numbers, mean_and_error
 
 Status = Literal["reproduced", "not reproduced", "cannot be tested"]
 Results = Mapping[Cell, Measured]
@@ -33,6 +32,23 @@ class Outcome:
 
 
 Rule = Callable[[Results], Outcome]
+_About = ParamSpec("_About")
+
+
+def rule(judge: Callable[Concatenate[Results, _About], Outcome]) -> Callable[_About, Rule]:
+    """A judgement of results as a maker of rules: `smaller(a, b)` is given its results later."""
+
+    @functools.wraps(judge)
+    def about(*args: _About.args, **kwargs: _About.kwargs) -> Rule:
+        return lambda results: judge(results, *args, **kwargs)
+
+    return about
+
+
+def judged(holds: bool, text: str, number: float, error: float, limit: float = 0.0) -> Outcome:
+    """The outcome of a claim about a number, whose status changes at `limit`."""
+    margin = abs(number - limit) / error if error > 0 else math.inf
+    return Outcome("reproduced" if holds else "not reproduced", text, number, error, margin)
 
 
 @dataclass(frozen=True)
@@ -48,11 +64,11 @@ class Claim:
     where: str = ""
 
 
-def welch(a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndarray) -> tuple[float, float, float]:
+def welch(a: Numbers, b: Numbers) -> tuple[float, float, float]:
     """Mean of a minus mean of b, its standard error, and the p value of "a is not smaller than b"."""
     from scipy.special import stdtr
 
-    (mean_a, error_a), (mean_b, error_b) = mean_and_error(list(a)), mean_and_error(list(b))
+    (mean_a, error_a), (mean_b, error_b) = mean_and_error(a), mean_and_error(b)
     va, vb = (error_a or 0.0) ** 2, (error_b or 0.0) ** 2
     difference, error = mean_a - mean_b, math.sqrt(va + vb)
     if error == 0.0:
@@ -61,35 +77,27 @@ def welch(a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndarray) -> t
     return difference, error, float(stdtr(freedom, difference / error))
 
 
-def below(values: Sequence[float] | np.ndarray, limit: float) -> tuple[float, float, float]:
+def below(values: Numbers, limit: float) -> tuple[float, float, float]:
     """Mean, standard error, and the p value of "the mean is not below the limit"."""
-    mean, error = mean_and_error(list(values))
+    mean, error = mean_and_error(values)
     return mean, error or 0.0, welch(values, [limit])[2]
 
 
-def all_of(*rules: Rule) -> Rule:
+@rule
+def all_of(results: Results, *rules: Rule) -> Outcome:
     """Every rule must hold; the number is that of the first that fails, or of the last."""
-
-    def rule(results: Results) -> Outcome:
-        outcomes = [one(results) for one in rules]
-        failed = [outcome for outcome in outcomes if outcome.status != "reproduced"]
-        chosen = (failed or outcomes[-1:])[0]
-        text = " ".join(outcome.text for outcome in outcomes)
-        return Outcome(chosen.status, text, chosen.number, chosen.error, chosen.margin)
-
-    return rule
+    outcomes = [one(results) for one in rules]
+    failed = [outcome for outcome in outcomes if outcome.status != "reproduced"]
+    return replace((failed or outcomes[-1:])[0], text=" ".join(outcome.text for outcome in outcomes))
 
 
-def only_if(condition: Rule, rule: Rule, otherwise: str) -> Rule:
+@rule
+def only_if(results: Results, condition: Rule, rule: Rule, otherwise: str) -> Outcome:
     """`rule`, where `condition` came out; a claim about how fast something learns needs something that learns."""
-
-    def checked(results: Results) -> Outcome:
-        before = condition(results)
-        if before.status != "reproduced":
-            return Outcome("cannot be tested", f"{otherwise} {before.text}", before.number, before.error)
-        return rule(results)
-
-    return checked
+    before = condition(results)
+    if before.status != "reproduced":
+        return Outcome("cannot be tested", f"{otherwise} {before.text}", before.number, before.error)
+    return rule(results)
 
 
 def untestable(why: str) -> Rule:
@@ -104,9 +112,5 @@ def pm(mean: float, error: float | None) -> str:
     return f"{mean:.{digits}f}" if error is None else f"{mean:.{digits}f} ± {error:.{digits}f}"
 
 
-def named(cell: Cell, values: Sequence[float] | np.ndarray) -> str:
-    return f"{cell.label}: {pm(*mean_and_error(list(values)))}"
-
-
-def margin(number: float, limit: float, error: float) -> float:
-    return abs(number - limit) / error if error > 0 else math.inf
+def named(cell: Cell, values: Numbers) -> str:
+    return f"{cell.label}: {pm(*mean_and_error(values))}"

@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from privrl.figures import store as _store
 from privrl.figures.cell import Cell
 from privrl.figures.claims import Claim, Outcome
 from privrl.figures.panels import Panel, draw
-from privrl.figures.verdict import Comparison, Reference, compared, verdict_text
+from privrl.figures.verdict import NOTHING_EARLIER, Comparison, Earlier, verdict_text
 
 SEED = 20261117
 _ABOUT = "figure.json"
@@ -41,7 +41,7 @@ class Figure:
         smoke: those of the cells that a smoke run makes, at a tiny size.
         panels: the plot.
         claims: what the paper says, with the rule that judges it.
-        references: numbers that we have measured before.
+        earlier: what we have measured before; claims that do not say where we found them say the same.
         notes: where this differs from the paper's protocol, and why.
     """
 
@@ -53,7 +53,7 @@ class Figure:
     smoke: tuple[Cell, ...]
     panels: tuple[Panel, ...]
     claims: tuple[Claim, ...]
-    references: tuple[Reference, ...] = ()
+    earlier: Earlier = NOTHING_EARLIER
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -62,6 +62,8 @@ class Figure:
             raise ValueError(
                 f"Figure `{self.name}` has two cells of one name, or a smoke cell that is none of its own."
             )
+        claims = tuple(replace(claim, where=claim.where or self.earlier.where) for claim in self.claims)
+        object.__setattr__(self, "claims", claims)
 
 
 @dataclass(frozen=True)
@@ -180,7 +182,7 @@ def reproduce(
     files = {"runs": _store.merge(folder, [cell.slug for cell in wanted])}
     files |= _draw(figure, folder, results)
     outcomes = () if smoke else tuple((claim, claim.rule(results)) for claim in figure.claims)
-    comparisons = () if smoke else tuple(compared(reference, results) for reference in figure.references)
+    comparisons = () if smoke else figure.earlier.compared(results)
     text = verdict_text(figure, results, outcomes, comparisons, smoke=smoke, seed=seed, older=older, code=_store.code())
     files["verdict"] = folder / _VERDICT
     files["verdict"].write_text(text, encoding="utf-8")

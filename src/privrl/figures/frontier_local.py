@@ -5,15 +5,15 @@ from privrl.figures.claims import Claim, all_of
 from privrl.figures.figure import Figure
 from privrl.figures.panels import Panel, Series
 from privrl.figures.rules import ends_below, falling, learns, stays_above
-from privrl.figures.verdict import OURS, Reference
+from privrl.figures.verdict import OURS, Earlier
+from privrl.recipes.registry import get
 
 _EPSILONS = (0.5, 1.0, 2.0, 5.0)
-_GUIDE = "docs/guides/local.md"
 _SIZES = (3, 5)
 
 
 def _cell(recipe: str, states: int, epsilon: float | None = None, people: int = 10_000) -> Cell:
-    delta = 0.1 if recipe == "ldp-ucrl-vtr@paper" else None
+    delta = None if epsilon is None or get(recipe).pure else 0.1
     world = (("states", states),)
     return Cell(recipe, "riverswim", people=people, seeds=10, epsilon=epsilon, delta=delta, world=world)
 
@@ -35,10 +35,10 @@ FRONTIER = Figure(
         Panel(
             f"riverswim, {states} states, H = {2 * states}, 10,000 people",
             (
-                Series("LDP-UCRL-VTR as published", _PUBLISHED[states], 0),
-                Series("ours: ldp-ucbvi", _OURS[states], 3),
-                *((Series("the same, 100,000 people", _MANY, 4),) if states == 5 else ()),
-                Series("UCBVI, no privacy", (_PLAIN[states],), 6, flat=True),
+                Series(_PUBLISHED[states], 0),
+                Series(_OURS[states], 3),
+                *((Series(_MANY, 4, "the same, 100,000 people"),) if states == 5 else ()),
+                Series((_PLAIN[states],), 6, flat=True),
             ),
             x="epsilon",
             levels=("uniform", "left"),
@@ -48,39 +48,31 @@ FRONTIER = Figure(
         for states in _SIZES
     ),
     claims=(
-        Claim(
-            "`ldp-ucbvi` learns on 3 states at epsilon 1 with 10,000 people.",
-            learns(_SMALL[1]),
-            "reproduced",
-            _GUIDE,
-        ),
+        Claim("`ldp-ucbvi` learns on 3 states at epsilon 1 with 10,000 people.", learns(_SMALL[1]), "reproduced"),
         Claim(
             "It learns on 5 states at epsilon 5 with 10,000 people, and at epsilon 2 with 100,000.",
             all_of(learns(_LARGE[3]), learns(_MANY[1])),
             "reproduced",
-            _GUIDE,
         ),
         Claim(
             "Epsilon 1 on 5 states with 10,000 people is out of reach (more than half of the uniform policy's regret).",
             stays_above(_LARGE[1], 0.5),
             "reproduced",
-            _GUIDE,
         ),
-        Claim("More budget buys less regret.", all_of(falling(_SMALL), falling(_LARGE)), "reproduced", _GUIDE),
+        Claim("More budget buys less regret.", all_of(falling(_SMALL), falling(_LARGE)), "reproduced"),
         Claim(
             "LDP-UCRL-VTR as published does not get below a third of the uniform policy's regret.",
             all_of(*(stays_above(cell, 1 / 3) for s in _SIZES for cell in _PUBLISHED[s])),
             "reproduced",
-            _GUIDE,
         ),
         Claim(
             "Without privacy 10,000 people are plenty (less than a twentieth).",
             all_of(*(ends_below(_PLAIN[s], 0.05) for s in _SIZES)),
         ),
     ),
-    references=tuple(
-        Reference(cell, share, error, _GUIDE)
-        for cell, share, error in (
+    earlier=Earlier(
+        "docs/guides/local.md",
+        (
             (_SMALL[0], 0.354, 0.049),
             (_SMALL[1], 0.127, 0.040),
             (_SMALL[2], 0.021, 0.003),
@@ -90,7 +82,7 @@ FRONTIER = Figure(
             (_LARGE[3], 0.044, 0.008),
             (_MANY[0], 0.169, 0.030),
             (_MANY[1], 0.060, 0.019),
-        )
+        ),
     ),
     notes=(
         "`ldp-ucbvi` spends epsilon alone (delta = 0); LDP-UCRL-VTR is published with delta, here .1 as in its figure.",

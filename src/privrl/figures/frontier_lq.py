@@ -5,11 +5,10 @@ from privrl.figures.claims import Claim, all_of
 from privrl.figures.figure import Figure
 from privrl.figures.panels import Panel, Series
 from privrl.figures.rules import ends_below, falling, never_above, smaller, stays_above
-from privrl.figures.verdict import OURS, Reference
+from privrl.figures.verdict import OURS, Earlier
 
 _EPSILONS = (0.3, 1.0, 3.0, 10.0)
 _PEOPLE = 20_000
-_GUIDE = "docs/guides/control.md"
 _WORLDS = ("lq-scalar", "lq-2d")
 
 
@@ -35,10 +34,10 @@ FRONTIER = Figure(
         Panel(
             f"{env}, H = 5, {_PEOPLE:,} people, delta 1e-5",
             (
-                Series("OFU as published", _PUBLISHED[env], 0),
-                Series("OFU with tight noise", _OPTIMISTIC[env], 2),
-                Series("ours: private-lq", _CAUTIOUS[env], 3),
-                Series("cautious-lq, no privacy", (_PLAIN[env],), 6, flat=True),
+                Series(_PUBLISHED[env], 0),
+                Series(_OPTIMISTIC[env], 2),
+                Series(_CAUTIOUS[env], 3),
+                Series((_PLAIN[env],), 6, flat=True),
             ),
             x="epsilon",
             levels=("zero",),
@@ -52,50 +51,43 @@ FRONTIER = Figure(
             "`private-lq` loses at most 5 % of what doing nothing loses, at epsilon 1 with 20,000 people.",
             all_of(*(ends_below(_CAUTIOUS[env][1], 0.05) for env in _WORLDS)),
             "reproduced",
-            _GUIDE,
         ),
         Claim(
             "On the way it is never much worse than doing nothing (running average at most 1.1).",
             all_of(*(never_above(cell, 1.1) for cell in _EVERY)),
             "reproduced",
-            _GUIDE,
         ),
         Claim(
             "It is ahead of optimism with tight noise at epsilon 1 and 10.",
             all_of(*(smaller(a, b) for e in _WORLDS for a, b in zip(_CAUTIOUS[e][1::2], _OPTIMISTIC[e], strict=True))),
             "reproduced",
-            _GUIDE,
         ),
-        Claim("More budget buys less regret.", all_of(*(falling(_CAUTIOUS[e]) for e in _WORLDS)), "reproduced", _GUIDE),
+        Claim("More budget buys less regret.", all_of(*(falling(_CAUTIOUS[e]) for e in _WORLDS)), "reproduced"),
         Claim(
             "OFU as published is the zero controller at epsilon 1, for all 20,000 people.",
             all_of(*(stays_above(_PUBLISHED[env][0], 0.99) for env in _WORLDS)),
             "reproduced",
-            _GUIDE,
         ),
         Claim(
             "At epsilon 10 it starts to learn after thousands of people, and is far behind `private-lq`.",
             all_of(*(smaller(_CAUTIOUS[env][3], _PUBLISHED[env][1]) for env in _WORLDS)),
             "reproduced",
-            _GUIDE,
         ),
     ),
-    references=tuple(
-        Reference(cells[i], share, error, _GUIDE)
-        for cells, i, share, error in (
-            (_CAUTIOUS["lq-scalar"], 1, 0.023, 0.003),
-            (_CAUTIOUS["lq-scalar"], 3, 0.0081, 0.0004),
-            (_CAUTIOUS["lq-2d"], 1, 0.036, 0.002),
-            (_CAUTIOUS["lq-2d"], 3, 0.0094, 0.0003),
-            (_OPTIMISTIC["lq-scalar"], 0, 0.290, 0.023),
-            (_OPTIMISTIC["lq-scalar"], 1, 0.052, 0.003),
-            (_OPTIMISTIC["lq-2d"], 0, 0.341, 0.025),
-            (_OPTIMISTIC["lq-2d"], 1, 0.076, 0.004),
-        )
-    )
-    + tuple(
-        Reference(_PLAIN[env], share, error, _GUIDE)
-        for env, share, error in (("lq-scalar", 0.0077, 0.0004), ("lq-2d", 0.0076, 0.0002))
+    earlier=Earlier(
+        "docs/guides/control.md",
+        (
+            (_CAUTIOUS["lq-scalar"][1], 0.023, 0.003),
+            (_CAUTIOUS["lq-scalar"][3], 0.0081, 0.0004),
+            (_CAUTIOUS["lq-2d"][1], 0.036, 0.002),
+            (_CAUTIOUS["lq-2d"][3], 0.0094, 0.0003),
+            (_OPTIMISTIC["lq-scalar"][0], 0.290, 0.023),
+            (_OPTIMISTIC["lq-scalar"][1], 0.052, 0.003),
+            (_OPTIMISTIC["lq-2d"][0], 0.341, 0.025),
+            (_OPTIMISTIC["lq-2d"][1], 0.076, 0.004),
+            (_PLAIN["lq-scalar"], 0.0077, 0.0004),
+            (_PLAIN["lq-2d"], 0.0076, 0.0002),
+        ),
     ),
     notes=("With its constants optimism is the zero controller as long as the zero system is in the confidence set.",),
 )

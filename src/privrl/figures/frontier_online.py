@@ -5,12 +5,11 @@ from privrl.figures.claims import Claim, all_of
 from privrl.figures.figure import Figure
 from privrl.figures.panels import Panel, Series
 from privrl.figures.rules import beats, ends_below, falling, stays_above
-from privrl.figures.verdict import OURS, Reference
+from privrl.figures.verdict import OURS, Earlier
 
 _EPSILONS = (0.3, 1.0, 3.0, 10.0, 30.0)
 _PUBLISHED_EPSILONS = (1.0, 10.0, 30.0)
 _PEOPLE, _PUBLISHED_PEOPLE = 100_000, 1_000
-_GUIDE = "docs/guides/online.md"
 _WORLDS: dict[str, tuple[tuple[str, int | float | str], ...]] = {
     "riverswim": (("states", 6), ("horizon", 20), ("kind", "osband")),
     "synthetic-linear": (),
@@ -40,9 +39,9 @@ FRONTIER = Figure(
         Panel(
             f"{env}, H = 20, {_PEOPLE:,} people, delta 1e-5",
             (
-                Series(f"DP-LSVI-UCB++ as published ({_PUBLISHED_PEOPLE:,} people)", _PUBLISHED[env], 0),
-                Series("ours: dp-lsvi-ucb", _OURS[env], 3),
-                Series("LSVI-UCB, no privacy", (_PLAIN[env],), 6, flat=True),
+                Series(_PUBLISHED[env], 0, more=f" ({_PUBLISHED_PEOPLE:,} people)"),
+                Series(_OURS[env], 3),
+                Series((_PLAIN[env],), 6, flat=True),
             ),
             x="epsilon",
             levels=("uniform", "myopic"),
@@ -56,33 +55,32 @@ FRONTIER = Figure(
             "At epsilon 10 and 100,000 people `dp-lsvi-ucb` loses less than a tenth of what random actions lose.",
             all_of(ends_below(_RIVER[3], 0.1), ends_below(_LINEAR[3], 0.1)),
             "reproduced",
-            _GUIDE,
         ),
         Claim(
             "At epsilon 1 it still learns in both worlds (less than a third).",
             all_of(ends_below(_RIVER[1], 1 / 3), ends_below(_LINEAR[1], 1 / 3)),
             "reproduced",
-            _GUIDE,
         ),
-        Claim("More budget buys less regret.", all_of(falling(_RIVER), falling(_LINEAR)), "reproduced", _GUIDE),
+        Claim("More budget buys less regret.", all_of(falling(_RIVER), falling(_LINEAR)), "reproduced"),
         Claim(
             "On `synthetic-linear` it beats the myopic policy, which needs no data, at epsilon 1 and 10.",
             all_of(beats(_LINEAR[1], "myopic"), beats(_LINEAR[3], "myopic")),
             "reproduced",
-            _GUIDE,
         ),
         Claim(
             "DP-LSVI-UCB++ as published stays at the uniform policy on `synthetic-linear` up to epsilon 10.",
             all_of(*(stays_above(cell, 0.99) for cell in _PUBLISHED["synthetic-linear"][:2])),
             "reproduced",
-            _GUIDE,
         ),
     ),
-    references=(
-        Reference(_RIVER[3], 0.038, 0.002, _GUIDE),
-        Reference(_RIVER[1], 0.195, 0.007, _GUIDE),
-        Reference(_LINEAR[3], 0.0027, 0.0002, _GUIDE),
-        Reference(_LINEAR[1], 0.0082, 0.0003, _GUIDE),
+    earlier=Earlier(
+        "docs/guides/online.md",
+        (
+            (_RIVER[3], 0.038, 0.002),
+            (_RIVER[1], 0.195, 0.007),
+            (_LINEAR[3], 0.0027, 0.0002),
+            (_LINEAR[1], 0.0082, 0.0003),
+        ),
     ),
     notes=(
         f"The published algorithm releases everything after every person; it is run for {_PUBLISHED_PEOPLE:,} people, "

@@ -3,8 +3,12 @@
 import math
 from collections.abc import Sequence
 
+import numpy as np
 
-def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
+Numbers = Sequence[float] | np.ndarray
+
+
+def mean_and_error(values: Numbers) -> tuple[float, float | None]:
     """The mean over seeds and its standard error; one seed has no error."""
     n = len(values)
     mean = math.fsum(values) / n
@@ -13,7 +17,7 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
     return mean, math.sqrt(math.fsum((x - mean) ** 2 for x in values) / (n - 1) / n)
 
 
-def written(values: Sequence[float], digits: int = 4) -> str:
+def written(values: Numbers, digits: int = 4) -> str:
     """The mean with its standard error, for example "0.7432 ± 0.0011"."""
     mean, error = mean_and_error(values)
     return f"{mean:.{digits}f}" if error is None else f"{mean:.{digits}f} ± {error:.{digits}f}"

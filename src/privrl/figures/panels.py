@@ -1,7 +1,7 @@
 """From finished cells to a plot: which cells make a line, against what, in which unit."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -10,6 +10,7 @@ from jaxtyping import Float
 from privrl.figures.cell import Cell, Measured
 from privrl.figures.claims import Results
 from privrl.figures.plots import Line, LinesPanel, lines_figure
+from privrl.recipes.registry import get
 
 X = Literal["people", "epsilon", "rho"]
 Y = Literal["regret", "share", "suboptimality", "value"]
@@ -28,6 +29,7 @@ _NAMES = {
     "zero": "doing nothing",
     "optimal": "optimal",
 }
+_NOTHING = {"uniform": "the uniform policy", "zero": "doing nothing"}
 _XLABELS = {
     "people": "people",
     "epsilon": "epsilon (more privacy to the left)",
@@ -41,12 +43,18 @@ class Series:
 
     With `flat` the end of one cell is drawn as a level: a version that has no budget to vary.
     `look` numbers its colour, dashes and marker; the same look means the same method in every figure of a paper.
+    Unless a `label` is given, the line has the name that figures have for the recipe, followed by `more`.
     """
 
-    label: str
     cells: tuple[Cell, ...]
     look: int
+    label: str = ""
     flat: bool = False
+    more: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.label or get(self.cells[0].recipe).label + self.more
 
 
 @dataclass(frozen=True)
@@ -73,17 +81,14 @@ def draw(panels: Sequence[Panel], results: Results) -> Any:
 def _panel(panel: Panel, results: Results) -> LinesPanel:
     lines = [line for series in panel.series if (line := _line(panel, series, results)) is not None]
     spread = [x for line in lines for x in line.x]
-    left, right = min(spread), max(spread)
-    lines = [_across(line, left, right) if not line.x else line for line in lines]
-    for found in [m for series in panel.series for cell in series.cells if (m := results.get(cell)) is not None][:1]:
-        for name in panel.levels:
-            if name in found.levels:
-                lines.append(_level(panel, name, found, left, right))
-        nothing = "doing nothing" if "zero" in found.levels else "the uniform policy"
+    ends = (min(spread), max(spread))
+    lines = [line if line.x else replace(line, x=ends) for line in lines]  # a level goes from side to side
+    found = next(results[cell] for series in panel.series for cell in series.cells if cell in results)
+    lines += [_level(panel, name, found, *ends) for name in panel.levels if name in found.levels]
     return LinesPanel(
         title=panel.title,
         xlabel=panel.xlabel or _XLABELS[panel.x],
-        ylabel=panel.ylabel or _YLABELS[panel.y].format(nothing=nothing),
+        ylabel=panel.ylabel or _YLABELS[panel.y].format(nothing=_NOTHING[next(iter(found.levels))]),
         lines=tuple(lines),
         log_x=panel.log_x,
         log_y=panel.log_y,
@@ -97,19 +102,14 @@ def _line(panel: Panel, series: Series, results: Results) -> Line | None:
     if series.flat:
         end = _in_unit(panel.y, found[0][1])[:, -1]
         mean, error = end.mean(), _interval(end[:, None])[0]
-        return Line(series.label, (), (mean, mean), (error, error), series.look)
+        return Line(series.name, (), (mean, mean), (error, error), series.look)
     if len(series.cells) == 1 and found[0][1].at.size > 1:
         values, at = _in_unit(panel.y, found[0][1]), found[0][1].at
-        return Line(series.label, tuple(at.tolist()), tuple(values.mean(axis=0)), tuple(_interval(values)), series.look)
+        return Line(series.name, tuple(at.tolist()), tuple(values.mean(axis=0)), tuple(_interval(values)), series.look)
     x = tuple(float(getattr(cell, panel.x)) for cell, _ in found)
     ends = [_in_unit(panel.y, measured)[:, -1:] for _, measured in found]
     means, errors = (float(end.mean()) for end in ends), (float(_interval(end)[0]) for end in ends)
-    return Line(series.label, x, tuple(means), tuple(errors), series.look, markers=True)
-
-
-def _across(line: Line, left: float, right: float) -> Line:
-    """A level, drawn from side to side."""
-    return Line(line.label, (left, right), line.y, line.error, line.look)
+    return Line(series.name, x, tuple(means), tuple(errors), series.look, markers=True)
 
 
 def _level(panel: Panel, name: str, found: Measured, left: float, right: float) -> Line:
@@ -118,7 +118,7 @@ def _level(panel: Panel, name: str, found: Measured, left: float, right: float) 
     if panel.y == "regret":
         xs = np.geomspace(left, right, 50) if panel.log_x else np.array([left, right])
         return Line(_NAMES[name], tuple(xs.tolist()), tuple((each * xs).tolist()), None, None)
-    unit = found.levels["zero" if "zero" in found.levels else "uniform"]
+    unit = next(iter(found.levels.values()))  # of the policy that knows nothing
     height = {
         "share": each / unit,
         "suboptimality": each,

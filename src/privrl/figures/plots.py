@@ -6,10 +6,11 @@ when one is drawn.
 """
 
 import io
+import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from privrl.figures.numbers import mean_and_error
@@ -48,6 +49,15 @@ class Line:
     look: int | None
     markers: bool = False
 
+    @property
+    def band(self) -> list[tuple[float, float, float]]:
+        """The lower end of the band, the line and the upper end, point by point."""
+        return [(y - e, y, y + e) for y, e in zip(self.y, self.error or [0.0] * len(self.y), strict=True)]
+
+    @property
+    def colour(self) -> str:
+        return GREY if self.look is None else _LOOKS[self.look % len(_LOOKS)][0]
+
 
 @dataclass(frozen=True)
 class LinesPanel:
@@ -61,15 +71,19 @@ class LinesPanel:
     log_y: bool = False
 
 
-def new_figure(height: float, width: float = 4.0) -> tuple[Any, Any]:
+def _new_figure(height: float) -> tuple[Any, Any]:
     """A small figure: narrow enough that its text stays readable on a phone."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained")
-    axes = figure.add_subplot()
+    figure = Figure(figsize=(4.0, height), layout="constrained")
+    return figure, _open(figure.add_subplot())
+
+
+def _open(axes: Any) -> Any:
+    """Axes without a frame above and to the right."""
     axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(labelsize=9.5)
-    return figure, axes
+    axes.tick_params(labelsize=FONT)
+    return axes
 
 
 def to_svg(figure: Any, description: str) -> str:
@@ -89,19 +103,11 @@ def values_figure(
     private: Mapping[float, Sequence[float]], chosen: float, lines: Mapping[str, float], ylabel: str
 ) -> Any:
     """Value against epsilon, with standard errors, between labelled levels."""
-    figure, axes = new_figure(3.5)
+    figure, axes = _new_figure(3.5)
     epsilons = sorted(private)
     points = [mean_and_error(private[epsilon]) for epsilon in epsilons]
-    axes.errorbar(
-        epsilons,
-        [mean for mean, _ in points],
-        [2 * (error or 0.0) for _, error in points],
-        color=BLUE,
-        marker="o",
-        capsize=4,
-        linewidth=2,
-        zorder=3,
-    )
+    means, errors = [mean for mean, _ in points], [2 * (error or 0.0) for _, error in points]
+    axes.errorbar(epsilons, means, errors, color=BLUE, marker="o", capsize=4, linewidth=2, zorder=3)
     axes.plot([chosen], [mean_and_error(private[chosen])[0]], "o", ms=11, mfc="none", mec=BLUE, zorder=4)
     axes.set_xscale("log")
     axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
@@ -111,11 +117,11 @@ def values_figure(
     left, right = epsilons[0] / 1.6, epsilons[-1] * 1.6
     axes.set_xlim(left, right)
     levels = list(lines.values())
-    low, high = min([*levels, *(m for m, _ in points)]), max(levels)
+    low, high = min([*levels, *means]), max(levels)
     margin = 0.08 * (high - low or 1.0)
     axes.set_ylim(low - margin, high + margin)
     places = spread(levels, 0.08 * (high - low + 2 * margin))
-    for (name, level), place, (colour, dashes) in zip(lines.items(), places, _cycle(len(lines)), strict=True):
+    for (name, level), place, (colour, dashes) in zip(lines.items(), places, itertools.cycle(_LINES), strict=False):
         axes.axhline(level, color=colour, linestyle=dashes, linewidth=1.4, zorder=1)
         axes.annotate(
             f"{name} {level:.3f}",
@@ -132,7 +138,7 @@ def values_figure(
 
 def shares_figure(parts: Mapping[str, float]) -> Any:
     """How much of the budget each release was given, as bars."""
-    figure, axes = new_figure(0.7 + 0.42 * len(parts))
+    figure, axes = _new_figure(0.7 + 0.42 * len(parts))
     names = list(parts)[::-1]
     bars = axes.barh(names, [100 * parts[name] for name in names], color=BLUE, height=0.6)
     axes.bar_label(bars, fmt="%.0f %%", padding=4, fontsize=9)
@@ -142,21 +148,14 @@ def shares_figure(parts: Mapping[str, float]) -> Any:
     return figure
 
 
-def regret_figure(curve: Mapping[str, Sequence[Any]], reference: Mapping[str, float], title: str) -> Any:
+def regret_figure(curve: Mapping[str, Sequence[Any]], never_learn: Mapping[str, float], title: str) -> Any:
     """Cumulative regret with a band of two standard errors, and straight lines for policies that never learn."""
-    figure, axes = new_figure(3.4)
+    figure, axes = _new_figure(3.4)
     episodes, mean = curve["episodes"], curve["mean"]
-    error = [2 * (e or 0.0) for e in curve["se"]]
-    axes.fill_between(
-        episodes,
-        [m - e for m, e in zip(mean, error, strict=True)],
-        [m + e for m, e in zip(mean, error, strict=True)],
-        color=BLUE,
-        alpha=0.25,
-        linewidth=0,
-    )
+    ends = [(m - 2 * (e or 0.0), m + 2 * (e or 0.0)) for m, e in zip(mean, curve["se"], strict=True)]
+    axes.fill_between(episodes, *zip(*ends, strict=True), color=BLUE, alpha=0.25, linewidth=0)
     axes.plot(episodes, mean, color=BLUE, linewidth=2, label="learner")
-    for (name, total), (colour, dashes) in zip(reference.items(), _cycle(len(reference)), strict=True):
+    for (name, total), (colour, dashes) in zip(never_learn.items(), itertools.cycle(_LINES), strict=False):
         axes.plot([0, episodes[-1]], [0, total], color=colour, linestyle=dashes, linewidth=1.4, label=name)
     axes.set_xlabel("episodes")
     axes.set_ylabel("cumulative regret")
@@ -172,9 +171,7 @@ def lines_figure(panels: Sequence[LinesPanel]) -> Any:
     longest = max(len(line.label) for panel in panels for line in panel.lines)
     figure = Figure(figsize=((4.1 + 0.077 * longest) * len(panels), 3.7), layout="constrained")
     for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.tick_params(labelsize=FONT)
-        axes.set_title(panel.title, fontsize=FONT, loc="left")
+        _open(axes).set_title(panel.title, fontsize=FONT, loc="left")
         axes.set_xlabel(panel.xlabel, fontsize=FONT)
         axes.set_ylabel(panel.ylabel, fontsize=FONT)
         _set_scales(axes, panel)
@@ -187,20 +184,15 @@ def lines_figure(panels: Sequence[LinesPanel]) -> Any:
 def _set_scales(axes: Any, panel: LinesPanel) -> None:
     """Limits that hold every line, with a margin that is the same share of the axis on both kinds of scale."""
     xs = [x for line in panel.lines for x in line.x]
-    tops = [y + e for line in panel.lines for y, e in zip(line.y, line.error or [0.0] * len(line.y), strict=True)]
-    ys = [y for line in panel.lines for y in line.y]
+    bottoms, ys, tops = zip(*(point for line in panel.lines for point in line.band), strict=True)
     if panel.log_y:
         axes.set_yscale("log")
-        positive = [y for y in ys if y > 0]
-        low, high = min(positive), max(tops)
-        low = max(low, high * 1e-5)  # what is smaller is drawn at the bottom
+        high = max(tops)
+        low = max(min(y for y in ys if y > 0), high * 1e-5)  # what is smaller is drawn at the bottom
         room = (high / low) ** 0.06 if high > low else 2.0
         axes.set_ylim(low / room, high * room)
         _plain_ticks(axes.yaxis, math.log10(high / low))
     else:
-        bottoms = [
-            y - e for line in panel.lines for y, e in zip(line.y, line.error or [0.0] * len(line.y), strict=True)
-        ]
         low, high = min([*bottoms, 0.0] if min(ys) < 0.3 * max(ys) else bottoms), max(tops)
         room = 0.05 * (high - low or 1.0)
         axes.set_ylim(low if low == 0 else low - room, high + room)
@@ -233,13 +225,14 @@ def _plain_ticks(axis: Any, decades: float) -> None:
 
 
 def _draw_line(axes: Any, line: Line, floor: float) -> None:
-    y = [max(value, floor) for value in line.y] if axes.get_yscale() == "log" else list(line.y)
+    if axes.get_yscale() == "log":
+        line = replace(line, y=tuple(max(value, floor) for value in line.y))
+    y = line.y
     if line.look is None:
         axes.plot(line.x, y, color=GREY, linestyle=(0, (1, 2)), linewidth=1.3, zorder=1)
         return
     colour, dashes, marker = _LOOKS[line.look % len(_LOOKS)]
-    low = [max(value - error, floor) for value, error in zip(y, line.error or [0.0] * len(y), strict=True)]
-    high = [value + error for value, error in zip(y, line.error or [0.0] * len(y), strict=True)]
+    low, high = [max(bottom, floor) for bottom, _, _ in line.band], [top for _, _, top in line.band]
     if line.markers:
         bars = [[v - b for v, b in zip(y, low, strict=True)], [t - v for v, t in zip(y, high, strict=True)]]
         style = {"marker": marker, "markersize": 5, "capsize": 3, "elinewidth": 1.1}
@@ -252,19 +245,13 @@ def _draw_line(axes: Any, line: Line, floor: float) -> None:
 def _name_ends(axes: Any, panel: LinesPanel) -> None:
     """The name of every line beside its end, moved apart where ends are close, with a thin line from end to name."""
 
-    def share(value: float, limits: tuple[float, float], log: bool) -> float:
-        low, high = limits
-        if log:
-            return math.log(max(value, low) / low) / math.log(high / low)
-        return (value - low) / (high - low)
-
-    last = [max(range(len(line.x)), key=lambda i, line=line: line.x[i]) for line in panel.lines]  # type: ignore[misc]
-    xs = [share(line.x[i], axes.get_xlim(), panel.log_x) for line, i in zip(panel.lines, last, strict=True)]
-    ys = [share(line.y[i], axes.get_ylim(), panel.log_y) for line, i in zip(panel.lines, last, strict=True)]
-    for line, x, y, place in zip(panel.lines, xs, ys, _inside(spread(ys, _GAP), _GAP), strict=True):
-        colour = GREY if line.look is None else _LOOKS[line.look % len(_LOOKS)][0]
+    floor = axes.get_ylim()[0] if panel.log_y else -math.inf
+    last = [max(zip(line.x, line.y, strict=True), key=lambda point: point[0]) for line in panel.lines]
+    ends = (axes.transScale + axes.transLimits).transform([(x, max(y, floor)) for x, y in last]).tolist()
+    places = _inside(spread([y for _, y in ends], _GAP), _GAP)
+    for line, (x, y), place in zip(panel.lines, ends, places, strict=True):
         steps = ([x, 1.015, 1.045], [y, y, place])
-        axes.plot(*steps, color=colour, linewidth=0.9, transform=axes.transAxes, clip_on=False, zorder=1)
+        axes.plot(*steps, color=line.colour, linewidth=0.9, transform=axes.transAxes, clip_on=False, zorder=1)
         style = {"fontsize": FONT, "color": GREY if line.look is None else BLACK}
         axes.text(1.055, place, line.label, transform=axes.transAxes, va="center_baseline", **style)
 
@@ -293,7 +280,3 @@ def spread(levels: Sequence[float], gap: float) -> list[float]:
             clusters.append([(centre * count + before * others) / (count + others), count + others])
     places = [centre + gap * (k - (count - 1) / 2) for centre, count in clusters for k in range(int(count))]
     return [place for _, place in sorted(zip(order, places, strict=True))]
-
-
-def _cycle(count: int) -> list[tuple[str, Any]]:
-    return [_LINES[i % len(_LINES)] for i in range(count)]

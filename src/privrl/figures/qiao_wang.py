@@ -10,18 +10,21 @@ from privrl.figures.claims import Claim, all_of
 from privrl.figures.figure import Figure
 from privrl.figures.panels import Panel, Series
 from privrl.figures.rules import close, falling, mostly_smaller, smaller, vanishing_cost
-from privrl.figures.verdict import Reference
+from privrl.figures.verdict import Earlier
 
 _PEOPLE = (5, 30, 100, 300, 1_000)
 _BEYOND = (5_000, 20_000)
 _RHOS = (0.1, 1.0, 5.0, 25.0)
-_SPEC = "our first measurements, offline"
 _UNIFORM = 4.94  # what the uniform policy lost on the instance of the earlier measurement
-_OTHER_INSTANCE = "then on another instance of the world"
 
 
 def _cell(recipe: str, people: int, rho: float | None = None, instance: int = 0) -> Cell:
     return Cell(recipe, "synthetic-linear", people=people, seeds=10, rho=rho, env_seed=instance)
+
+
+def _earlier(*losses: tuple[Cell, float]) -> Earlier:
+    numbers = tuple((cell, loss / _UNIFORM, None) for cell, loss in losses)
+    return Earlier("our first measurements, offline", numbers, note="then on another instance of the world")
 
 
 def _table(recipe: str, rho: float | None = None, sizes: tuple[int, ...] = _PEOPLE + _BEYOND) -> tuple[Cell, ...]:
@@ -57,11 +60,11 @@ FIG1A = Figure(
         Panel(
             "synthetic-linear, H = 20, rho 1 (the paper's figure ends at 1,000)",
             (
-                Series("DP-VAPVI as published", _PUBLISHED, 0),
-                Series("ours: dp-vapvi", _PRACTICAL, 3),
-                Series("ours: dp-pevi", _PRIVATE_PEVI, 4),
-                Series("PEVI, no privacy", _PEVI, 5),
-                Series("VAPVI, no privacy", _VAPVI, 6),
+                Series(_PUBLISHED, 0),
+                Series(_PRACTICAL, 3),
+                Series(_PRIVATE_PEVI, 4),
+                Series(_PEVI, 5),
+                Series(_VAPVI, 6),
             ),
             y="suboptimality",
             levels=("uniform",),
@@ -71,52 +74,34 @@ FIG1A = Figure(
     ),
     claims=(
         Claim(
-            "DP-VAPVI performs worse than VAPVI (K = 1,000).",
-            smaller(_VAPVI[_LAST], _PUBLISHED[_LAST]),
-            "reproduced",
-            _SPEC,
+            "DP-VAPVI performs worse than VAPVI (K = 1,000).", smaller(_VAPVI[_LAST], _PUBLISHED[_LAST]), "reproduced"
         ),
-        Claim(
-            "It is only slightly worse (K = 1,000).",
-            close(_PUBLISHED[_LAST], _VAPVI[_LAST], 0.1),
-            "not reproduced",
-            _SPEC,
-        ),
+        Claim("It is only slightly worse (K = 1,000).", close(_PUBLISHED[_LAST], _VAPVI[_LAST], 0.1), "not reproduced"),
         Claim(
             "As the data set grows, its performance converges to that of VAPVI.",
             all_of(falling(_PUBLISHED[: _LAST + 1]), close(_PUBLISHED[_LAST], _VAPVI[_LAST], 0.02)),
             "not reproduced",
-            _SPEC,
         ),
         Claim(
             "The cost of privacy is of lower order in the number of episodes (100 to 1,000).",
             vanishing_cost((_PUBLISHED[2], _PUBLISHED[_LAST]), (_VAPVI[2], _VAPVI[_LAST])),
             "not reproduced",
-            _SPEC,
         ),
         Claim(
             "In most cases DP-VAPVI still outperforms PEVI, which has no privacy.",
             mostly_smaller(tuple(zip(_PUBLISHED[: _LAST + 1], _PEVI[: _LAST + 1], strict=True))),
             "not reproduced",
-            _SPEC,
         ),
         Claim(
             "(ours) Calibrated to the span of the value function, DP-VAPVI does converge, by K = 20,000.",
             close(_PRACTICAL[-1], _VAPVI[-1], 0.02),
             "reproduced",
-            _SPEC,
         ),
     ),
-    references=tuple(
-        Reference(cell, loss / _UNIFORM, None, _SPEC, "share", _OTHER_INSTANCE)
-        for cells, losses in (
-            (_PUBLISHED, {2: 4.79, 4: 3.69, 5: 3.12, 6: 2.93}),
-            (_PRACTICAL, {2: 4.48, 4: 1.49, 5: 0.24, 6: 0.02}),
-            (_VAPVI, {2: 0.26, 4: 0.01}),
-            (_PEVI, {2: 0.20, 4: 0.01}),
-        )
-        for i, loss in losses.items()
-        for cell in (cells[i],)
+    earlier=_earlier(
+        *zip((_PUBLISHED[i] for i in (2, 4, 5, 6)), (4.79, 3.69, 3.12, 2.93), strict=True),
+        *zip((_PRACTICAL[i] for i in (2, 4, 5, 6)), (4.48, 1.49, 0.24, 0.02), strict=True),
+        *zip((_VAPVI[2], _VAPVI[4], _PEVI[2], _PEVI[4]), (0.26, 0.01, 0.20, 0.01), strict=True),
     ),
     notes=_NOTES,
 )
@@ -133,10 +118,10 @@ FIG1B = Figure(
             "synthetic-linear (instance 1), H = 20",
             (
                 *(
-                    Series(f"DP-VAPVI as published, rho {rho:g}", cells, look)
+                    Series(cells, look, more=f", rho {rho:g}")
                     for look, (rho, cells) in zip((0, 1, 2, 5), _BUDGETS.items(), strict=True)
                 ),
-                Series("VAPVI, no privacy", _VAPVI_B, 6),
+                Series(_VAPVI_B, 6),
             ),
             y="suboptimality",
             log_x=True,
@@ -145,9 +130,9 @@ FIG1B = Figure(
         Panel(
             "the same at K = 1,000",
             (
-                Series("as published", tuple(cells[-1] for cells in _BUDGETS.values()), 0),
-                Series("ours: dp-vapvi", _OURS, 3),
-                Series("VAPVI", (_VAPVI_B[-1],), 6, flat=True),
+                Series(tuple(cells[-1] for cells in _BUDGETS.values()), 0, "as published"),
+                Series(_OURS, 3),
+                Series((_VAPVI_B[-1],), 6, "VAPVI", flat=True),
             ),
             x="rho",
             y="suboptimality",
@@ -164,19 +149,13 @@ FIG1B = Figure(
             "As the data set grows, DP-VAPVI converges to VAPVI, by K = 1,000 at the largest budget.",
             close(_BUDGETS[25.0][-1], _VAPVI_B[-1], 0.02),
             "not reproduced",
-            _SPEC,
         ),
         Claim(
             "At every budget it performs only slightly worse than VAPVI (K = 1,000).",
             all_of(*(close(cells[-1], _VAPVI_B[-1], 0.1) for cells in _BUDGETS.values())),
             "not reproduced",
-            _SPEC,
         ),
     ),
-    references=(
-        Reference(_BUDGETS[1.0][-1], 3.69 / _UNIFORM, None, _SPEC, "share", _OTHER_INSTANCE),
-        Reference(_OURS[1], 1.49 / _UNIFORM, None, _SPEC, "share", _OTHER_INSTANCE),
-        Reference(_OURS[3], 0.28 / _UNIFORM, None, _SPEC, "share", _OTHER_INSTANCE),
-    ),
+    earlier=_earlier((_BUDGETS[1.0][-1], 3.69), (_OURS[1], 1.49), (_OURS[3], 0.28)),
     notes=_NOTES,
 )

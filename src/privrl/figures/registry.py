@@ -1,7 +1,5 @@
 """Figures of the papers, and our own, each made by one command: data, plot, and a verdict per claim."""
 
-import difflib
-
 from privrl.figures import frontier_local as _frontier_local
 from privrl.figures import frontier_lq as _frontier_lq
 from privrl.figures import frontier_offline as _frontier_offline
@@ -11,6 +9,7 @@ from privrl.figures import qiao_wang as _qiao_wang
 from privrl.figures import sahu as _sahu
 from privrl.figures import wang_hegde as _wang_hegde
 from privrl.figures.figure import Figure
+from privrl.recipes.registry import named
 
 figures: dict[str, Figure] = {
     figure.name: figure
@@ -32,8 +31,4 @@ figures: dict[str, Figure] = {
 
 def get(name: str) -> Figure:
     """A figure by name; a clear error with close matches otherwise."""
-    if name not in figures:
-        close = difflib.get_close_matches(name, figures, n=3)
-        hint = f"Did you mean {' or '.join(f'`{c}`' for c in close)}? " if close else ""
-        raise ValueError(f"There is no figure `{name}`. {hint}There are: {', '.join(figures)}.")
-    return figures[name]
+    return named(name, figures, "figure")

@@ -9,7 +9,7 @@ from privrl.figures.claims import Claim, all_of
 from privrl.figures.figure import Figure
 from privrl.figures.panels import Panel, Series
 from privrl.figures.rules import close, falling, lower_order, smaller
-from privrl.figures.verdict import Reference
+from privrl.figures.verdict import Earlier
 
 _EPSILONS = (1.0, 10.0, 100.0, 1_000.0)
 _GUIDE = "docs/guides/online.md"
@@ -27,6 +27,7 @@ _PRACTICAL = _cell("dp-lsvi-ucb", 10.0)
 _PRACTICAL_WEIGHTED = _cell("dp-lsvi-ucb++", 10.0)
 _PLAIN = _cell("lsvi-ucb")
 _PLAIN_WEIGHTED = _cell("lsvi-ucb++")
+_ALGORITHMS = (_PUBLISHED, _NGO, _LUYO, _PRACTICAL, _PRACTICAL_WEIGHTED, _PLAIN, _PLAIN_WEIGHTED)
 _BUDGETS = tuple(_cell("dp-lsvi-ucb++@paper", epsilon) for epsilon in _EPSILONS)
 _OURS = tuple(_cell("dp-lsvi-ucb", epsilon) for epsilon in _EPSILONS)
 
@@ -44,20 +45,12 @@ FIG1A = Figure(
     paper="sahu",
     title="cumulative regret of private and non-private algorithms",
     summary="Regret of DP-LSVI-UCB++ and its rivals on the synthetic linear MDP, at one budget.",
-    cells=(_PUBLISHED, _NGO, _LUYO, _PRACTICAL, _PRACTICAL_WEIGHTED, _PLAIN, _PLAIN_WEIGHTED),
+    cells=_ALGORITHMS,
     smoke=(_PUBLISHED,),
     panels=(
         Panel(
             "synthetic-linear, H = 20, epsilon 10, delta 1e-5",
-            (
-                Series("DP-LSVI-UCB++ as published", (_PUBLISHED,), 0),
-                Series("Ngo et al.", (_NGO,), 1),
-                Series("Luyo et al.", (_LUYO,), 2),
-                Series("ours: dp-lsvi-ucb", (_PRACTICAL,), 3),
-                Series("ours: dp-lsvi-ucb++", (_PRACTICAL_WEIGHTED,), 4),
-                Series("LSVI-UCB, no privacy", (_PLAIN,), 5),
-                Series("LSVI-UCB++, no privacy", (_PLAIN_WEIGHTED,), 6),
-            ),
+            (*(Series((cell,), look) for look, cell in enumerate(_ALGORITHMS)),),
             y="regret",
             levels=("uniform", "myopic"),
             log_x=True,
@@ -69,44 +62,35 @@ FIG1A = Figure(
             "DP-LSVI-UCB++ performs better than the algorithm of Ngo et al.",
             smaller(_PUBLISHED, _NGO),
             "not reproduced",
-            _GUIDE,
         ),
         Claim(
             "DP-LSVI-UCB++ performs better than the algorithm of Luyo et al.",
             smaller(_PUBLISHED, _LUYO),
             "not reproduced",
-            _GUIDE,
         ),
         Claim(
             "DP-LSVI-UCB++, though private, performs better than LSVI-UCB without privacy.",
             smaller(_PUBLISHED, _PLAIN),
             "not reproduced",
-            _GUIDE,
         ),
         Claim(
             "There is almost no drop in utility compared to LSVI-UCB++ without privacy.",
             close(_PUBLISHED, _PLAIN_WEIGHTED, 0.1),
             "not reproduced",
-            _GUIDE,
         ),
         Claim(
             "The cost of privacy is of lower order in the number of episodes.",
             lower_order(_PUBLISHED, _PLAIN_WEIGHTED),
             "not reproduced",
-            _GUIDE,
         ),
     ),
-    references=tuple(
-        Reference(cell, total, None, _GUIDE, "total")
-        for cell, total in (
-            (_PUBLISHED, 5_232.0),
-            (_NGO, 4_379.0),
-            (_LUYO, 3_306.0),
-            (_PRACTICAL, 105.0),
-            (_PRACTICAL_WEIGHTED, 116.0),
-            (_PLAIN, 97.0),
-            (_PLAIN_WEIGHTED, 36.0),
-        )
+    earlier=Earlier(
+        _GUIDE,
+        tuple(
+            (cell, total, None)
+            for cell, total in zip(_ALGORITHMS, (5_232.0, 4_379.0, 3_306.0, 105.0, 116.0, 97.0, 36.0), strict=True)
+        ),
+        "total",
     ),
     notes=_NOTES,
 )
@@ -121,11 +105,7 @@ FIG1B = Figure(
     panels=(
         Panel(
             "synthetic-linear, H = 20, K = 1,000, delta 1e-5",
-            (
-                Series("DP-LSVI-UCB++ as published", _BUDGETS, 0),
-                Series("ours: dp-lsvi-ucb", _OURS, 3),
-                Series("LSVI-UCB++, no privacy", (_PLAIN_WEIGHTED,), 6, flat=True),
-            ),
+            (Series(_BUDGETS, 0), Series(_OURS, 3), Series((_PLAIN_WEIGHTED,), 6, flat=True)),
             x="epsilon",
             levels=("uniform", "myopic"),
             log_x=True,
@@ -145,13 +125,10 @@ FIG1B = Figure(
             "At each of the budgets there is almost no drop in utility.",
             all_of(*(close(cell, _PLAIN_WEIGHTED, 0.1) for cell in _BUDGETS)),
             "not reproduced",
-            _GUIDE,
         ),
     ),
-    references=(
-        Reference(_BUDGETS[1], 5_232.0, None, _GUIDE, "total"),
-        Reference(_OURS[1], 105.0, None, _GUIDE, "total"),
-        Reference(_PLAIN_WEIGHTED, 36.0, None, _GUIDE, "total"),
+    earlier=Earlier(
+        _GUIDE, ((_BUDGETS[1], 5_232.0, None), (_OURS[1], 105.0, None), (_PLAIN_WEIGHTED, 36.0, None)), "total"
     ),
     notes=_NOTES,
 )

@@ -23,7 +23,8 @@ from privrl.figures.cell import Cell, Measured
 CELLS = "cells"
 RUNS = "runs.parquet"
 _METADATA = b"privrl"
-_NO_EFFECT = ("experiments", "cli", "audit")
+_NO_EFFECT = ("figures", "reports", "cli", "audit")
+_SETTINGS = ("recipe", "env", "env_arguments", "env_seed", "people", "seeds", "epsilon", "delta", "rho")
 
 
 @dataclass(frozen=True)
@@ -54,23 +55,15 @@ def path_of(folder: Path, slug: str) -> Path:
 
 
 def write(folder: Path, slug: str, figure: str, cell: Cell, base: int, measured: Measured) -> None:
-    """Keeps a finished cell; the file appears complete or not at all."""
+    """Keeps a finished cell."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     seeds, points = measured.values.shape
     made = code()
+    settings = {**cell.settings, "env_arguments": json.dumps(dict(cell.world))}
     constant = {
         "figure": figure,
-        "recipe": cell.recipe,
-        "env": cell.env,
-        "env_arguments": json.dumps(dict(cell.world)),
-        "env_seed": cell.env_seed,
-        "people": cell.people,
-        "seeds": cell.seeds,
-        "epsilon": cell.epsilon,
-        "delta": cell.delta,
-        "rho": cell.rho,
+        **{name: settings[name] for name in _SETTINGS},
         "certified_epsilon": measured.certified,
         "seed": cell.seed(base),
         "measure": measured.measure,
@@ -85,15 +78,16 @@ def write(folder: Path, slug: str, figure: str, cell: Cell, base: int, measured:
     columns["yardstick"] = np.tile(measured.yardstick, seeds)
     types = {name: pa.float64() for name in ("epsilon", "delta", "rho", "certified_epsilon", "seconds")}
     table = pa.table({name: pa.array(column, types.get(name)) for name, column in columns.items()})
-    facts = {
-        "settings": cell.settings,
-        "seed": base,
-        "code": made,
-        "levels": dict(measured.levels),
-    }
-    table = table.replace_schema_metadata({_METADATA: json.dumps(facts).encode()})
+    facts = {"settings": cell.settings, "seed": base, "code": made, "levels": dict(measured.levels)}
     target = path_of(folder, slug)
     target.parent.mkdir(parents=True, exist_ok=True)
+    _write_whole(table.replace_schema_metadata({_METADATA: json.dumps(facts).encode()}), target)
+
+
+def _write_whole(table: Any, target: Path) -> None:
+    """The file appears complete or not at all."""
+    import pyarrow.parquet as pq
+
     scratch = target.with_suffix(f".{os.getpid()}.part")
     pq.write_table(table, scratch, compression="zstd")
     os.replace(scratch, target)
@@ -113,17 +107,10 @@ def read(folder: Path, slug: str) -> Kept | None:
     except (pa.ArrowInvalid, KeyError, TypeError, json.JSONDecodeError):
         return None  # somebody's else, or damaged: the cell is run again
     column = {name: table[name].to_numpy() for name in ("repetition", "at", "value", "yardstick")}
-    seeds = int(column["repetition"].max()) + 1
-    certified = table["certified_epsilon"][0].as_py()
-    measured = Measured(
-        measure=table["measure"][0].as_py(),
-        at=column["at"][: table.num_rows // seeds],
-        values=column["value"].reshape(seeds, -1),
-        yardstick=column["yardstick"][: table.num_rows // seeds],
-        levels=facts["levels"],
-        certified=certified,
-        seconds=table["seconds"][0].as_py(),
-    )
+    values = column["value"].reshape(int(column["repetition"].max()) + 1, -1)
+    at, yardstick = (column[name][: values.shape[1]] for name in ("at", "yardstick"))
+    measure, certified, seconds = (table[name][0].as_py() for name in ("measure", "certified_epsilon", "seconds"))
+    measured = Measured(measure, at, values, yardstick, facts["levels"], certified, seconds)
     return Kept(measured, facts["settings"], facts["seed"], facts["code"])
 
 
@@ -138,11 +125,8 @@ def merge(folder: Path, slugs: Sequence[str]) -> Path:
     import pyarrow.parquet as pq
 
     tables = [pq.read_table(path_of(folder, slug)).replace_schema_metadata(None) for slug in slugs]
-    target = folder / RUNS
-    scratch = target.with_suffix(".part")
-    pq.write_table(pa.concat_tables(tables), scratch, compression="zstd")
-    os.replace(scratch, target)
-    return target
+    _write_whole(pa.concat_tables(tables), folder / RUNS)
+    return folder / RUNS
 
 
 def number(value: float | None) -> float | str | None:

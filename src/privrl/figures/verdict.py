@@ -1,12 +1,13 @@
 """The verdict on a figure, as a page of text: every sentence with a number in it is computed from the runs."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from privrl.figures.cell import Cell
-from privrl.figures.claims import Claim, Outcome, Results, pm
+from privrl.figures.claims import Claim, Outcome, Results, Status, pm
 from privrl.figures.numbers import mean_and_error
 
 if TYPE_CHECKING:
@@ -18,36 +19,47 @@ OURS = "privrl"  # the "paper" of our own figures
 
 
 @dataclass(frozen=True)
-class Reference:
-    """A number that we have measured before, for one cell.
+class Earlier:
+    """What we have measured before: for some cells the number and its standard error, where that is known.
 
-    `unit` is "share" of what knowing nothing loses, "total" regret (or suboptimality), or "value" of the policy. `note`
-    says what was different then, if anything.
+    `where` it is written. `unit` is "share" of what knowing nothing loses, "total" regret (or suboptimality), or
+    "value" of the policy. `note` says what was different then, if anything.
     """
 
-    cell: Cell
-    value: float
-    error: float | None
-    where: str
+    where: str = ""
+    numbers: tuple[tuple[Cell, float, float | None], ...] = ()
     unit: Unit = "share"
     note: str = ""
+
+    def compared(self, results: Results) -> tuple["Comparison", ...]:
+        """Every earlier number beside today's."""
+        found = []
+        for cell, before, before_error in self.numbers:
+            now = results[cell]
+            value = now.levels["optimal"] - now.final
+            values = {"share": now.final_share, "total": now.final, "value": value}[self.unit]
+            mean, error = mean_and_error(values)
+            found.append(Comparison(self, cell, mean, error or 0.0, before, before_error))
+        return tuple(found)
 
 
 @dataclass(frozen=True)
 class Comparison:
     """A number of ours now and before. Without a standard error of the earlier number it is taken to be as large."""
 
-    reference: Reference
+    earlier: Earlier
+    cell: Cell
     mean: float
     error: float
+    before: float
+    before_error: float | None
 
     @property
     def distance(self) -> float:
         """The difference in standard errors."""
-        known = self.reference.error
-        error = math.hypot(self.error, self.error if known is None else known)
-        difference = self.mean - self.reference.value
-        if abs(difference) <= _rounding(self.reference.value):
+        error = math.hypot(self.error, self.error if self.before_error is None else self.before_error)
+        difference = self.mean - self.before
+        if abs(difference) <= _rounding(self.before):
             return 0.0
         return difference / error if error > 0 else math.copysign(math.inf, difference)
 
@@ -55,33 +67,24 @@ class Comparison:
     def words(self) -> str:
         if abs(self.distance) <= _NEAR:
             return "agrees"
-        better = (self.distance > 0) == (self.reference.unit == "value")
+        better = (self.distance > 0) == (self.earlier.unit == "value")
         far = "" if math.isinf(self.distance) else f" by {abs(self.distance):.1f} standard errors"
-        note = f"; {self.reference.note}" if self.reference.note else ""
+        note = f"; {self.earlier.note}" if self.earlier.note else ""
         return f"{'better' if better else 'worse'} now{far}{note}"
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "cell": self.reference.cell.label,
+            "cell": self.cell.label,
             "now": self.mean,
             "standard_error": self.error,
-            "before": self.reference.value,
-            "before_standard_error": self.reference.error,
-            "where": self.reference.where,
+            "before": self.before,
+            "before_standard_error": self.before_error,
+            "where": self.earlier.where,
             "comparison": self.words,
         }
 
 
-def compared(reference: Reference, results: Results) -> Comparison:
-    """The earlier number beside today's."""
-    found = results[reference.cell]
-    values = {
-        "share": found.final_share,
-        "total": found.final,
-        "value": found.levels["optimal"] - found.final,
-    }[reference.unit]
-    mean, error = mean_and_error(values.tolist())
-    return Comparison(reference, mean, error or 0.0)
+NOTHING_EARLIER = Earlier()
 
 
 def verdict_text(
@@ -102,41 +105,22 @@ def verdict_text(
         lines += ["**This is a smoke run**: tiny sizes that show that the figure can be made. Nothing is judged.", ""]
         lines += ["## Claims", "", *(f"- {claim.text} *Not judged.*" for claim in figure.claims), ""]
     else:
-        lines += _summary(outcomes) + _claims(outcomes) + _references(comparisons)
+        lines += _claims(outcomes) + _earlier(comparisons)
     lines += _runs(results)
     if older:
         lines += [f"**Made by other code than this**, and kept: {', '.join(older)}. `--fresh` runs them again.", ""]
     if figure.notes:
-        lines += [
-            "## Notes" if figure.paper == OURS else "## How this differs from the paper",
-            "",
-            *(f"- {note}" for note in figure.notes),
-            "",
-        ]
+        head = "## Notes" if figure.paper == OURS else "## How this differs from the paper"
+        lines += [head, "", *(f"- {note}" for note in figure.notes), ""]
     return "\n".join(lines)
 
 
-def _summary(outcomes: Sequence[tuple[Claim, Outcome]]) -> list[str]:
-    tally = {status: sum(o.status == status for _, o in outcomes) for status in _ORDER}
-    counted = ", ".join(f"{count} {status}" for status, count in tally.items() if count)
-    rows = [
-        f"| {i} | {claim.text} | **{outcome.status}** | {_number(outcome)} |"
-        for i, (claim, outcome) in enumerate(outcomes, 1)
-    ]
-    return [
-        f"Of {len(outcomes)} claims: {counted}.",
-        "",
-        "## Claims",
-        "",
-        *_table("# | claim | verdict | number", rows),
-    ]
-
-
-_ORDER = ("reproduced", "not reproduced", "cannot be tested")
-
-
 def _claims(outcomes: Sequence[tuple[Claim, Outcome]]) -> list[str]:
-    lines = []
+    tally = Counter(outcome.status for _, outcome in outcomes)
+    counted = ", ".join(f"{tally[status]} {status}" for status in get_args(Status) if tally[status])
+    lines = [f"Of {len(outcomes)} claims: {counted}.", "", "## Claims", ""]
+    rows = [(str(i), c.text, f"**{o.status}**", _number(o)) for i, (c, o) in enumerate(outcomes, 1)]
+    lines += _table("# | claim | verdict | number", rows)
     for i, (claim, outcome) in enumerate(outcomes, 1):
         lines += [f"**{i}. {outcome.status}.** {outcome.text} {agreement(claim, outcome)}".rstrip(), ""]
     return lines
@@ -151,34 +135,39 @@ def agreement(claim: Claim, outcome: Outcome) -> str:
     if outcome.margin is None:
         why = "The rule rests on no standard error, so chance cannot be weighed."
     elif outcome.margin < _NEAR:
-        why = (
-            f"The number is {outcome.margin:.1f} standard errors from where the verdict changes, so chance may decide."
-        )
+        away = f"{outcome.margin:.1f} standard errors from where the verdict changes"
+        why = f"The number is {away}, so chance may decide."
     else:
         why = "Chance does not explain it: the setting or the code differs from what was measured then."
     return f"**We had found the claim {claim.found}** ({claim.where}). {why}"
 
 
-def _references(comparisons: Sequence[Comparison]) -> list[str]:
+def _earlier(comparisons: Sequence[Comparison]) -> list[str]:
     if not comparisons:
         return []
     rows = [
-        f"| {c.reference.cell.label} | {_where(c.reference.cell)} | {pm(c.mean, c.error)} | "
-        f"{pm(c.reference.value, c.reference.error)} ({c.reference.where}, {c.reference.unit}) | {c.words} |"
+        (
+            c.cell.label,
+            _where(c.cell),
+            pm(c.mean, c.error),
+            f"{pm(c.before, c.before_error)} ({c.earlier.where}, {c.earlier.unit})",
+            c.words,
+        )
         for c in comparisons
     ]
-    head = "cell | world | now | before | comparison"
-    return ["## Beside what we measured before", "", *_table(head, rows)]
+    return ["## Beside what we measured before", "", *_table("cell | world | now | before | comparison", rows)]
 
 
 def _runs(results: Results) -> list[str]:
-    rows = []
+    """All runs, and what policies that never learn lose per person in every world."""
+    rows: list[tuple[str, ...]] = []
+    worlds: dict[tuple[str, str], str] = {}
     for cell, found in results.items():
         certified = "" if found.certified is None else f"{found.certified:.3g}"
-        total, share = (pm(*mean_and_error(v.tolist())) for v in (found.final, found.final_share))
-        seeds = len(found.values)
-        rows.append(f"| {cell.label} | {_where(cell)} | {certified} | {found.at[-1]:,} | {seeds} | {total} | {share} |")
-    head = "cell | world | exact epsilon | people | repetitions | loss | over knowing nothing"
+        total, share = (pm(*mean_and_error(v)) for v in (found.final, found.final_share))
+        rows.append((cell.label, _where(cell), certified, f"{found.at[-1]:,}", str(len(found.values)), total, share))
+        levels = ", ".join(f"{name} {level:.4g}" for name, level in found.levels.items())
+        worlds.setdefault((cell.env, levels), _where(cell))
     measures = ", ".join(sorted({found.measure for found in results.values()}))
     return [
         "## All runs",
@@ -186,22 +175,10 @@ def _runs(results: Results) -> list[str]:
         f"Loss is {measures} at the end, mean and standard error; every row is in `runs.parquet`, with the command "
         "that repeats it (where it is a recipe's).",
         "",
-        *_table(head, rows),
-        *_free(results),
-    ]
-
-
-def _free(results: Results) -> list[str]:
-    """What policies that never learn lose per person, in every world."""
-    worlds: dict[tuple[str, str], str] = {}
-    for cell, found in results.items():
-        levels = ", ".join(f"{name} {level:.4g}" for name, level in found.levels.items())
-        worlds.setdefault((cell.env, levels), _where(cell))
-    rows = [f"| {world} | {levels} |" for (_, levels), world in worlds.items()]
-    return [
+        *_table("cell | world | exact epsilon | people | repetitions | loss | over knowing nothing", rows),
         "Loss per person of policies that never learn, and the value of the best one:",
         "",
-        *_table("world | levels", rows),
+        *_table("world | levels", [(world, levels) for (_, levels), world in worlds.items()]),
     ]
 
 
@@ -211,9 +188,9 @@ def _where(cell: Cell) -> str:
     return f"{cell.env}{f' ({arguments})' if arguments else ''}{instance}"
 
 
-def _table(head: str, rows: Sequence[str]) -> list[str]:
+def _table(head: str, rows: Sequence[Sequence[str]]) -> list[str]:
     columns = head.count("|") + 1
-    return [f"| {head} |", "|" + "---|" * columns, *rows, ""]
+    return [f"| {head} |", "|" + "---|" * columns, *(f"| {' | '.join(row)} |" for row in rows), ""]
 
 
 def _number(outcome: Outcome) -> str:

@@ -16,9 +16,9 @@ from privrl.figures.claims import Claim, all_of, untestable
 from privrl.figures.figure import Figure
 from privrl.figures.panels import Panel, Series
 from privrl.figures.rules import close, ends_below, slower
+from privrl.figures.verdict import Earlier
 
 _SIGMAS = (0.0, 0.1, 0.2, 0.4, 0.8)
-_SPEC = "our first measurements, functional noise"
 _EVALUATIONS = 20
 
 
@@ -79,7 +79,7 @@ FIG1 = Figure(
     panels=tuple(
         Panel(
             title,
-            tuple(Series("no noise" if s == 0 else f"sigma {s:g}", (c,), 6 if s == 0 else i) for i, (s, c) in lines),
+            tuple(Series((c,), 6 if s == 0 else i, "no noise" if s == 0 else f"sigma {s:g}") for i, (s, c) in lines),
             y="value",
             xlabel="samples",
             ylabel="return of 50 steps",
@@ -107,16 +107,15 @@ FIG1 = Figure(
                 "is claimed for this algorithm, corrected as it is here."
             ),
             "cannot be tested",
-            _SPEC,
         ),
         Claim(
             "(ours) With one path for the whole run (J = 1) the network learns to cancel the noise: it ends as well as "
             "without.",
             all_of(*(close(cell, _PLAIN, 0.05) for cell in _ONE_PATH.values())),
             "reproduced",
-            _SPEC,
         ),
     ),
+    earlier=Earlier("our first measurements, functional noise"),
     notes=(
         "The paper's text gives neither batch, learning rate, discount, beta, T nor the network; ours are in "
         "`privrl.audit.known_bad`.",

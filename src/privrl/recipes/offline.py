@@ -9,11 +9,12 @@ from privrl.learners.linear.vapvi import VAPVI
 from privrl.learners.published import apvi_noise, vapvi_noise
 from privrl.learners.tabular.apvi import APVI
 from privrl.learners.tabular.tdfp import TDFP
-from privrl.recipes.recipe import Problem, Recipe
+from privrl.recipes.papers import papers
+from privrl.recipes.recipe import Algorithm, Problem, Recipe
 from privrl.statistics.counts import Counting
 
 
-def _apvi(problem: Problem, counting: Counting, **settings: Any) -> APVI:
+def _apvi(problem: Problem, counting: Counting = "pooled", **settings: Any) -> APVI:
     """Counts keep the step where the kernel depends on it."""
     return APVI(
         problem.num_states,
@@ -26,25 +27,9 @@ def _apvi(problem: Problem, counting: Counting, **settings: Any) -> APVI:
     )
 
 
-def _apvi_plain(problem: Problem) -> APVI:
-    return _apvi(problem, "pooled")
-
-
 def _apvi_practical(problem: Problem) -> APVI:
     """First visits, each episode's table clipped to norm 2: most touch far fewer cells than the horizon allows."""
     return _apvi(problem, "first-visit", contribution_norm=2.0 if problem.stationary else None)
-
-
-def _apvi_paper(problem: Problem) -> APVI:
-    return _apvi(problem, "per-stage", calibration="paper")
-
-
-def _vapvi(problem: Problem) -> VAPVI:
-    return VAPVI(problem.features, problem.horizon)
-
-
-def _vapvi_paper(problem: Problem) -> VAPVI:
-    return VAPVI(problem.features, problem.horizon, calibration="paper")
 
 
 def _tdfp(problem: Problem) -> TDFP:
@@ -52,69 +37,122 @@ def _tdfp(problem: Problem) -> TDFP:
     return TDFP(*sizes, problem.terminal, in_flight_rewards=not problem.rewards_at_end)
 
 
-def _fqi(problem: Problem) -> FQI:
-    return FQI(problem.num_states, problem.num_actions, problem.horizon)
-
-
-def _q_learning(problem: Problem) -> QLearning:
-    return QLearning(problem.features, problem.horizon, problem.num_episodes, terminal=problem.terminal)
-
-
-def _pevi(problem: Problem) -> PEVI:
-    return PEVI(problem.features, problem.horizon)
-
-
+_LEAST_SQUARES = {
+    "gram": "how often each direction of the features was seen",
+    "targets": "what followed each feature, under the values planned so far",
+}
+_VARIANCES = {
+    "spread": "how often each direction of the features was seen, to estimate variances",
+    "squares": "the squares of the values that followed each feature",
+    "values": "the values that followed each feature",
+}
+_GRADIENT = {"gradient": "in which direction the estimate should move"}
+_PEVI = Algorithm(
+    PEVI,
+    "offline",
+    "PEVI",
+    build=lambda problem: PEVI(problem.features, problem.horizon),
+    cites=(papers["jin-yang-wang"],),
+    releases=_LEAST_SQUARES,
+)
+_APVI = Algorithm(
+    APVI,
+    "offline",
+    "APVI",
+    build=_apvi,
+    cites=(papers["qiao-wang"],),
+    releases={
+        "visits": "how often each action was taken in each state",
+        "transitions": "which state came next",
+        "rewards": "the rewards that were paid",
+    },
+)
+_VAPVI = Algorithm(
+    VAPVI,
+    "offline",
+    "VAPVI",
+    build=lambda problem: VAPVI(problem.features, problem.horizon),
+    cites=(papers["qiao-wang"],),
+    releases=_VARIANCES | _LEAST_SQUARES,
+)
+_TDFP = Algorithm(
+    TDFP,
+    "offline",
+    "TDFP",
+    build=_tdfp,
+    cites=(papers["privrl"],),
+    releases={
+        "returns": "how well records ended that passed through each state",
+        "round": "how often each action was taken, how it ended, and how one value feature moved",
+    },
+)
+_FQI = Algorithm(
+    FQI,
+    "offline",
+    "FQI",
+    build=lambda problem: FQI(problem.num_states, problem.num_actions, problem.horizon),
+    cites=(papers["ernst-geurts-wehenkel"],),
+    releases={"episodes": "how many episodes there were"} | _GRADIENT,
+)
+_Q_LEARNING = Algorithm(
+    QLearning,
+    "offline",
+    "Q-learning",
+    build=lambda problem: QLearning(problem.features, problem.horizon, problem.num_episodes, terminal=problem.terminal),
+    cites=(papers["watkins-dayan"], papers["abadi-chu-goodfellow"]),
+    releases=_GRADIENT,
+)
 _SAMPLED_FROM = 50_000  # people of which a step of Q-learning draws 500
 
 OFFLINE = (
-    Recipe("pevi", "offline", "none", "pessimistic least-squares value iteration", _pevi),
-    Recipe("dp-pevi", "offline", "central", "PEVI, span-calibrated Gaussian noise", _pevi),
-    Recipe("apvi", "offline", "none", "pessimistic value iteration on counts", _apvi_plain),
+    Recipe("pevi", _PEVI, "none", "pessimistic least-squares value iteration"),
+    Recipe("dp-pevi", _PEVI, "central", "PEVI, span-calibrated Gaussian noise"),
+    Recipe("apvi", _APVI, "none", "pessimistic value iteration on counts"),
     Recipe(
         "dp-apvi",
-        "offline",
+        _APVI,
         "central",
         "APVI on noisy counts, clipped first visits where the world is stationary",
         _apvi_practical,
     ),
     Recipe(
         "dp-apvi@paper",
-        "offline",
+        _APVI,
         "central",
         "APVI per stage with the paper's noise and constants",
-        _apvi_paper,
+        lambda problem: _apvi(problem, "per-stage", calibration="paper"),
+        title="DP-APVI as published",
         published=apvi_noise,
         source="qiao-wang",
     ),
-    Recipe("vapvi", "offline", "none", "least-squares value iteration weighted by variances", _vapvi),
-    Recipe("dp-vapvi", "offline", "central", "VAPVI, span-calibrated Gaussian noise", _vapvi),
+    Recipe("vapvi", _VAPVI, "none", "least-squares value iteration weighted by variances"),
+    Recipe("dp-vapvi", _VAPVI, "central", "VAPVI, span-calibrated Gaussian noise"),
     Recipe(
         "dp-vapvi@paper",
-        "offline",
+        _VAPVI,
         "central",
         "VAPVI with the paper's noise; the certificate shows claimed and exact epsilon",
-        _vapvi_paper,
+        lambda problem: VAPVI(problem.features, problem.horizon, calibration="paper"),
+        title="DP-VAPVI as published",
         published=vapvi_noise,
         source="qiao-wang",
     ),
-    Recipe("tdfp", "offline", "none", "planning on endings and the moves of one value feature", _tdfp),
-    Recipe("dp-tdfp", "offline", "central", "TDFP, for many states and few people per state", _tdfp),
-    Recipe("fqi", "offline", "none", "fitted Q iteration by gradient steps on whole episodes", _fqi),
-    Recipe("dp-fqi", "offline", "central", "FQI with one clipped gradient per episode (DP-SGD)", _fqi),
+    Recipe("tdfp", _TDFP, "none", "planning on endings and the moves of one value feature"),
+    Recipe("dp-tdfp", _TDFP, "central", "TDFP, for many states and few people per state"),
+    Recipe("fqi", _FQI, "none", "fitted Q iteration by gradient steps on whole episodes"),
+    Recipe("dp-fqi", _FQI, "central", "FQI with one clipped gradient per episode (DP-SGD)"),
     Recipe(
         "q-learning",
-        "offline",
+        _Q_LEARNING,
         "none",
         "Q-learning by gradient steps on samples of whole episodes",
-        _q_learning,
         episodes=_SAMPLED_FROM,
     ),
     Recipe(
         "dp-sgd-q",
-        "offline",
+        _Q_LEARNING,
         "central",
         "Q-learning with one clipped gradient per sampled episode (DP-SGD)",
-        _q_learning,
         episodes=_SAMPLED_FROM,
     ),
 )

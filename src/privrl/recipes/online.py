@@ -11,12 +11,8 @@ from privrl.learners.linear.lsvi_ucb_plus_plus import LSVIUCBPlusPlus
 from privrl.learners.linear.ucrl_vtr import UCRLVTR
 from privrl.learners.published import lsvi_noise, ucrl_vtr_noise
 from privrl.learners.tabular.ucbvi import UCBVI
-from privrl.recipes.recipe import Problem, Recipe
-
-
-def _ucbvi_in_batches(problem: Problem) -> UCBVI:
-    """Blocks of at least 500: the smallest one bounds what a shuffler can hide."""
-    return _ucbvi(problem, first_block=500)
+from privrl.recipes.papers import papers
+from privrl.recipes.recipe import Algorithm, Problem, Recipe
 
 
 def _ucbvi(problem: Problem, **settings: Any) -> UCBVI:
@@ -28,37 +24,24 @@ def _ucbvi(problem: Problem, **settings: Any) -> UCBVI:
     return UCBVI(jnp.asarray(rewards), problem.horizon, stationary=problem.stationary, **settings)
 
 
-def _public(problem: Problem) -> dict[str, Any]:
-    """What is publicly known about rewards and endings."""
-    known = {"rewards": problem.rewards, "arrival_rewards": problem.arrival_rewards}
-    return {**known, "terminal": problem.terminal}
+def _ucbvi_in_batches(problem: Problem) -> UCBVI:
+    """Blocks of at least 500: the smallest one bounds what a shuffler can hide."""
+    return _ucbvi(problem, first_block=500)
 
 
-def _lsvi_ucb(problem: Problem) -> LSVIUCB:
-    return LSVIUCB(problem.features, problem.horizon, **_public(problem))
+def _lsvi_ucb(problem: Problem, **settings: Any) -> LSVIUCB:
+    """With what is publicly known about rewards and endings."""
+    settings |= {"rewards": problem.rewards, "arrival_rewards": problem.arrival_rewards, "terminal": problem.terminal}
+    return LSVIUCB(problem.features, problem.horizon, **settings)
 
 
 def _lsvi_ucb_weighted(problem: Problem) -> LSVIUCB:
     """With the variance weights of [sahu Algorithm 1, lines 24 to 26]."""
-    return LSVIUCB(
-        problem.features, problem.horizon, bonus=jnp.asarray(1.0), smallest_weight=jnp.asarray(0.5), **_public(problem)
-    )
+    return _lsvi_ucb(problem, bonus=jnp.asarray(1.0), smallest_weight=jnp.asarray(0.5))
 
 
 def _lsvi_ucb_plus_plus(problem: Problem) -> LSVIUCBPlusPlus:
     return LSVIUCBPlusPlus(problem.features, problem.horizon, rewards=problem.rewards, switching="always")
-
-
-def _lsvi_ucb_plus_plus_paper(problem: Problem) -> LSVIUCBPlusPlus:
-    return LSVIUCBPlusPlus.paper(problem.features, problem.horizon, rewards=problem.rewards)
-
-
-def _luyo_paper(problem: Problem) -> LuyoLSVIUCB:
-    return LuyoLSVIUCB(problem.features, problem.horizon, rewards=problem.rewards)
-
-
-def _ngo_paper(problem: Problem) -> NgoLSVIUCB:
-    return NgoLSVIUCB(problem.features, problem.horizon, rewards=problem.rewards)
 
 
 def _ucrl_vtr(problem: Problem, **settings: Any) -> UCRLVTR:
@@ -68,68 +51,130 @@ def _ucrl_vtr(problem: Problem, **settings: Any) -> UCRLVTR:
     return UCRLVTR(jnp.asarray(problem.rewards), problem.horizon, **settings)
 
 
-def _ucrl_vtr_paper(problem: Problem) -> UCRLVTR:
-    return _ucrl_vtr(problem, calibration="paper")
-
+_ROUNDS = {
+    "gram": "how often each direction of the features was seen",
+    "regressions": "what followed each feature, under the values planned so far",
+}
+_LSVI_UCB = Algorithm(
+    LSVIUCB,
+    "online",
+    "LSVI-UCB",
+    build=_lsvi_ucb,
+    cites=(papers["jin-yang-wang-jordan"],),
+    releases={
+        "moments": "what followed each feature",
+        "starts": "where people started",
+        "visits": "how often each state was visited",
+    },
+)
+_LSVI_UCB_PLUS_PLUS = Algorithm(
+    LSVIUCBPlusPlus,
+    "online",
+    "LSVI-UCB++",
+    build=_lsvi_ucb_plus_plus,
+    cites=(papers["sahu"], papers["he-zhao-zhou-gu"]),
+    releases=_ROUNDS,
+)
+_LUYO = Algorithm(
+    LuyoLSVIUCB,
+    "online",
+    "Luyo et al.",
+    build=lambda problem: LuyoLSVIUCB(problem.features, problem.horizon, rewards=problem.rewards),
+    cites=(papers["sahu"], papers["jin-yang-wang-jordan"], papers["luyo-garcelon-lazaric-pirotta"]),
+    releases=_ROUNDS,
+)
+_NGO = Algorithm(
+    NgoLSVIUCB,
+    "online",
+    "Ngo et al.",
+    build=lambda problem: NgoLSVIUCB(problem.features, problem.horizon, rewards=problem.rewards),
+    cites=(papers["sahu"], papers["jin-yang-wang-jordan"], papers["ngo-vietri-wu"]),
+    releases=_ROUNDS,
+)
+_UCBVI = Algorithm(
+    UCBVI,
+    "online",
+    "UCBVI",
+    build=_ucbvi,
+    cites=(papers["azar-osband-munos"],),
+    releases={"transitions": "which state came next"},
+)
+_UCRL_VTR = Algorithm(
+    UCRLVTR,
+    "online",
+    "UCRL-VTR",
+    build=_ucrl_vtr,
+    cites=(papers["liao-he-gu"],),
+    releases={"moments": "what followed each feature"},
+)
 
 ONLINE = (
-    Recipe("lsvi-ucb", "online", "none", "optimistic least squares on transition moments", _lsvi_ucb),
-    Recipe("dp-lsvi-ucb", "online", "central", "LSVI-UCB on continually released moments, joint privacy", _lsvi_ucb),
-    Recipe("lsvi-ucb++", "online", "none", "LSVI-UCB++, a plan after every episode", _lsvi_ucb_plus_plus),
+    Recipe("lsvi-ucb", _LSVI_UCB, "none", "optimistic least squares on transition moments"),
+    Recipe("dp-lsvi-ucb", _LSVI_UCB, "central", "LSVI-UCB on continually released moments, joint privacy"),
+    Recipe("lsvi-ucb++", _LSVI_UCB_PLUS_PLUS, "none", "LSVI-UCB++, a plan after every episode"),
     Recipe(
         "dp-lsvi-ucb++",
-        "online",
+        _LSVI_UCB,
         "central",
         "LSVI-UCB on continually released moments with the variance weights of LSVI-UCB++",
         _lsvi_ucb_weighted,
+        cites=(papers["sahu"],),
     ),
     Recipe(
         "dp-lsvi-ucb++@paper",
-        "online",
+        _LSVI_UCB_PLUS_PLUS,
         "central",
         "LSVI-UCB++ with the paper's noise made fresh: everything released after every user",
-        _lsvi_ucb_plus_plus_paper,
+        lambda problem: LSVIUCBPlusPlus.paper(problem.features, problem.horizon, rewards=problem.rewards),
+        title="DP-LSVI-UCB++ as published",
         published=lsvi_noise,
         source="sahu",
     ),
     Recipe(
         "dp-lsvi-ucb-luyo@paper",
-        "online",
+        _LUYO,
         "central",
         "private LSVI-UCB in static batches (Luyo et al. 2021), reconstructed; batches as for epsilon 1",
-        _luyo_paper,
+        title="Luyo et al.",
         published=lsvi_noise,
         source="luyo et al., reconstructed",
         continual="tree",
     ),
     Recipe(
         "dp-lsvi-ucb-ngo@paper",
-        "online",
+        _NGO,
         "central",
         "private LSVI-UCB in adaptive batches (Ngo et al. 2022), reconstructed",
-        _ngo_paper,
+        title="Ngo et al.",
         published=lsvi_noise,
         source="ngo et al., reconstructed",
         continual="tree",
     ),
-    Recipe("ucbvi", "online", "none", "optimistic value iteration on counts", _ucbvi),
-    Recipe("dp-ucbvi", "online", "central", "UCBVI on continually released counts, joint privacy", _ucbvi),
-    Recipe("ldp-ucbvi", "online", "local", "UCBVI on randomised responses, nobody is trusted", _ucbvi, pure=True),
+    Recipe("ucbvi", _UCBVI, "none", "optimistic value iteration on counts"),
+    Recipe("dp-ucbvi", _UCBVI, "central", "UCBVI on continually released counts, joint privacy"),
+    Recipe("ldp-ucbvi", _UCBVI, "local", "UCBVI on randomised responses, nobody is trusted", pure=True),
     Recipe(
         "shuffle-ucbvi",
-        "online",
+        _UCBVI,
         "shuffle",
         "UCBVI on answers that a trusted shuffler mixes, at least 500 people at a time",
         _ucbvi_in_batches,
     ),
-    Recipe("ucrl-vtr", "online", "none", "optimistic value-targeted regression in mixtures of kernels", _ucrl_vtr),
-    Recipe("ldp-ucrl-vtr", "online", "local", "UCRL-VTR with tight local noise; does not learn", _ucrl_vtr),
+    Recipe("ucrl-vtr", _UCRL_VTR, "none", "optimistic value-targeted regression in mixtures of kernels"),
+    Recipe(
+        "ldp-ucrl-vtr",
+        _UCRL_VTR,
+        "local",
+        "UCRL-VTR with tight local noise; does not learn",
+        title="LDP-UCRL-VTR, tight noise",
+    ),
     Recipe(
         "ldp-ucrl-vtr@paper",
-        "online",
+        _UCRL_VTR,
         "local",
         "UCRL-VTR with the printed local noise; does not learn",
-        _ucrl_vtr_paper,
+        lambda problem: _ucrl_vtr(problem, calibration="paper"),
+        title="LDP-UCRL-VTR as published",
         published=ucrl_vtr_noise,
         claims_epsilon=True,
         source="liao-he-gu",

@@ -5,7 +5,8 @@ noise and constants where these are private at all. The constants were chosen on
 data, and no certificate depends on them.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -94,10 +95,38 @@ class KnownWorld:
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """A named triple; `learner` builds the learner for a `Problem`, for an `LQTask` in the family "control", or for a
-    `KnownWorld` in the family "functional".
+class Algorithm:
+    """What is said about an algorithm, whoever is trusted: an entry stands beside the recipes that share it.
 
+    Arguments:
+        learner: its class, by which certificates name it.
+        family: what it learns from.
+        name: what figures call it.
+        build: the learner for a `Problem`, for an `LQTask` in the family "control", or for a `KnownWorld` in the family
+            "functional".
+        cites: the papers that it comes from, in BibTeX (`papers` has those that several algorithms share).
+        releases: what each of its releases is, in words for reports.
+    """
+
+    learner: type[AbstractLearner]
+    family: Family
+    name: str
+    build: Callable[[Any], AbstractLearner]
+    cites: tuple[str, ...]
+    releases: Mapping[str, str]
+
+    def said_of(self, names: Iterable[str]) -> dict[str, str]:
+        """What releases of these names are; those that a learner numbers (`round-1`, `round-2`) are said once."""
+        bare = dict.fromkeys(re.sub(r"-\d+$", "", name) for name in names)
+        return {name: self.releases[name] for name in bare if name in self.releases}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """An algorithm, who is trusted, and what is particular to this use of it.
+
+    `variant` builds the learner where this is another setting than the algorithm's own. `title` is the name in figures,
+    `cites` what to cite besides the algorithm's papers.
     `published` is the noise of the paper `source` where a recipe has it, which claims rho (epsilon and delta if it
     `claims_epsilon`), and `continual` how that paper releases running sums.
     A `pure` recipe spends epsilon alone, which is within every (epsilon, delta): a delta is welcome and not needed.
@@ -105,16 +134,32 @@ class Recipe:
     """
 
     name: str
-    family: Family
+    algorithm: Algorithm
     trust: Trust
     summary: str
-    learner: Callable[[Any], AbstractLearner]
+    variant: Callable[[Any], AbstractLearner] | None = None
+    title: str = ""
+    cites: tuple[str, ...] = ()
     pure: bool = False
     published: PublishedNoise | None = None
     claims_epsilon: bool = False
     source: str = ""
     continual: Literal["fresh", "tree"] = "fresh"
     episodes: int | None = None
+
+    @property
+    def family(self) -> Family:
+        return self.algorithm.family
+
+    @property
+    def label(self) -> str:
+        """What figures call it: its own title, the algorithm's name without privacy, or the recipe's as ours."""
+        plain = f"{self.algorithm.name}, no privacy" if self.trust == "none" else f"ours: {self.name}"
+        return self.title or plain
+
+    def learner(self, public: Any) -> AbstractLearner:
+        """The learner for what is public: a `Problem`, an `LQTask` or a `KnownWorld`, as the family wants it."""
+        return (self.variant or self.algorithm.build)(public)
 
     def build(self, env: Env | LQEnv, num_episodes: int | None = None) -> AbstractLearner:
         """The learner for an environment, from what is public about it (`num_episodes` where that is, too)."""

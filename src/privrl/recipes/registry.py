@@ -1,20 +1,30 @@
-"""All recipes by name."""
+"""All recipes by name, and all algorithms by the class of their learner."""
 
 import difflib
+from collections.abc import Mapping
+from typing import TypeVar
 
+from privrl.contracts.learner import AbstractLearner
 from privrl.recipes.control import CONTROL
 from privrl.recipes.functional import FUNCTIONAL
 from privrl.recipes.offline import OFFLINE
 from privrl.recipes.online import ONLINE
-from privrl.recipes.recipe import Recipe
+from privrl.recipes.recipe import Algorithm, Recipe
 
+T = TypeVar("T")
 recipes: dict[str, Recipe] = {recipe.name: recipe for recipe in (*OFFLINE, *FUNCTIONAL, *ONLINE, *CONTROL)}
+algorithms: dict[type[AbstractLearner], Algorithm] = {r.algorithm.learner: r.algorithm for r in recipes.values()}
 
 
 def get(name: str) -> Recipe:
     """A recipe by name; a clear error with close matches otherwise."""
-    if name not in recipes:
-        close = difflib.get_close_matches(name, recipes, n=3)
+    return named(name, recipes, "recipe")
+
+
+def named(name: str, known: Mapping[str, T], what: str) -> T:
+    """What has this name; an error with close matches and all names otherwise."""
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=3)
         hint = f"Did you mean {' or '.join(f'`{c}`' for c in close)}? " if close else ""
-        raise ValueError(f"There is no recipe `{name}`. {hint}There are: {', '.join(recipes)}.")
-    return recipes[name]
+        raise ValueError(f"There is no {what} `{name}`. {hint}There are: {', '.join(known)}.")
+    return known[name]

@@ -18,7 +18,7 @@ from privrl.envs.registry import make
 from privrl.recipes.recipe import Problem, Recipe
 from privrl.recipes.registry import get
 from privrl.reports.report import study_page
-from privrl.reports.study import Study
+from privrl.reports.study import DemoStudy
 from privrl.studies.fit import fit
 from privrl.studies.result import Result, check_folder, replacing
 from privrl.studies.simulated import baseline_values, sampled
@@ -67,7 +67,7 @@ def sepsis_study(
     seed: int,
     progress: Callable[[str], None] = lambda done: None,
     env: Env | None = None,
-) -> Study:
+) -> DemoStudy:
     """Learns with and without privacy and evaluates exactly.
 
     Arguments:
@@ -99,7 +99,7 @@ def sepsis_study(
             values[e].append(float(world.value(result.policy)))
             progress(f"repetition {s + 1}, epsilon {e:.3g}")
     assert kept is not None
-    return Study(
+    return DemoStudy(
         recipe=RECIPE,
         episodes=size.episodes,
         seed=seed,
@@ -124,7 +124,7 @@ def check_demo_folder(folder: str | Path) -> Path:
     return check_folder(folder, FILES)
 
 
-def save_study(study: Study, folder: str | Path) -> Path:
+def save_study(study: DemoStudy, folder: str | Path) -> Path:
     """Writes `report.html`, `values.json` and `policy/`, all or nothing; an earlier demo there is replaced."""
     with replacing(folder, FILES) as scratch:
         study.result.save(scratch / "policy")

@@ -29,14 +29,9 @@ def audit_page(folder: str | Path) -> str:
 def _audited(reports: Sequence[Mapping[str, Any]], plots: Sequence[Path]) -> str:
     verdicts = [_verdict(report) for report in reports]
     title = "A privacy claim, put to the test" if len(reports) == 1 else "Privacy claims, put to the test"
+    shown = ("epsilon_claimed", "epsilon_exact", "epsilon_lower")
     rows = [
-        (
-            f"`{report['recipe']}`",
-            _number(report["epsilon_claimed"]),
-            _number(report.get("epsilon_exact")),
-            _number(report["epsilon_lower"]),
-            verdict,
-        )
+        (f"`{report['recipe']}`", *(_number(report.get(name)) for name in shown), verdict)
         for report, verdict in zip(reports, verdicts, strict=True)
     ]
     marked = {i: "bad" for i, verdict in enumerate(verdicts) if verdict != _FINE}
@@ -44,7 +39,7 @@ def _audited(reports: Sequence[Mapping[str, Any]], plots: Sequence[Path]) -> str
     parts = [
         f"<h1>{escape(title)}</h1>",
         *_found(reports, verdicts),
-        *(picture(path, _described(path, "claimed epsilon against what the audit could show")) for path in plots),
+        *_pictures(plots, "claimed epsilon against what the audit could show"),
         "<h2>Epsilon, claimed and shown</h2>",
         table(columns, rows, caption="Epsilon of each recipe", numbers=(1, 2, 3), marked=marked),
         paragraph(_settings(reports), "small"),
@@ -69,26 +64,18 @@ def _audited(reports: Sequence[Mapping[str, Any]], plots: Sequence[Path]) -> str
 def _known_bad(cases: Sequence[Mapping[str, Any]], plots: Sequence[Path]) -> str:
     title = "Known mistakes, and whether the audit catches them"
     missed = {i: "bad" for i, case in enumerate(cases) if not case["caught"]}
-    if missed:
-        names = ", ".join(f"{cases[i]['name']}" for i in missed)
-        found = paragraph(f"NOT caught: {names}. An audit that misses a known mistake is not to be trusted.", "bad")
-    else:
-        found = paragraph(f"All {len(cases)} known mistakes were caught.", "key")
+    names = ", ".join(f"{cases[i]['name']}" for i in missed)
+    bad = paragraph(f"NOT caught: {names}. An audit that misses a known mistake is not to be trusted.", "bad")
+    good = paragraph(f"All {len(cases)} known mistakes were caught.", "key")
     rows = [
-        (
-            str(case["name"]),
-            _number(case["claimed"]),
-            _number(case["audited"]),
-            str(case.get("unit", "")),
-            "no" if i in missed else "yes",
-        )
-        for i, case in enumerate(cases)
+        (str(c["name"]), _number(c["claimed"]), _number(c["audited"]), str(c.get("unit", "")), _YES[bool(c["caught"])])
+        for c in cases
     ]
     explained = [(f"{case['name']}{_by(case)}", _explained(case)) for case in cases if case.get("flaw")]
     parts = [
         f"<h1>{escape(title)}</h1>",
-        found,
-        *(picture(path, _described(path, "what was claimed against what was audited, case by case")) for path in plots),
+        bad if missed else good,
+        *_pictures(plots, "what was claimed against what was audited, case by case"),
         "<h2>Claimed and audited</h2>",
         table(("case", "claimed", "audited", "unit", "caught"), rows, numbers=(1, 2), marked=missed),
         "<h2>What is wrong with each</h2>",
@@ -114,6 +101,7 @@ def _explained(case: Mapping[str, Any]) -> str:
     return " ".join(f"{text[:1].upper()}{text[1:]}." for text in said)
 
 
+_YES = {True: "yes", False: "no"}
 _BROKEN, _FALSE, _FINE = "BROKEN", "claim false", "not broken"
 
 
@@ -149,13 +137,8 @@ def _sensitivities(reports: Sequence[Mapping[str, Any]]) -> str:
     if not found:
         return ""
     rows = [
-        (
-            f"`{recipe}`, {entry['release']}",
-            str(entry["adjacency"]),
-            _number(entry["found"]),
-            _number(entry["declared"]),
-        )
-        for recipe, entry in found
+        (f"`{recipe}`, {e['release']}", str(e["adjacency"]), _number(e["found"]), _number(e["declared"]))
+        for recipe, e in found
     ]
     marked = {i: "bad" for i, (_, e) in enumerate(found) if float(e["found"]) > float(e["declared"]) * (1 + 1e-9)}
     columns = ("release", "neighbours", "found", "declared")
@@ -174,8 +157,8 @@ def _settings(reports: Sequence[Mapping[str, Any]]) -> str:
     return f"Each: {shared.pop()}" if len(shared) == 1 else " ".join(lines)
 
 
-def _described(path: Path, what: str) -> str:
-    return f"Plot {path.stem}: {what}. The table below has the numbers."
+def _pictures(plots: Sequence[Path], what: str) -> list[str]:
+    return [picture(path, f"Plot {path.stem}: {what}. The table below has the numbers.") for path in plots]
 
 
 def _number(value: Any) -> str:
@@ -195,14 +178,12 @@ def _checked(entries: Any, keys: Sequence[str]) -> list[Mapping[str, Any]]:
     """The entries, if they are objects with these keys."""
     if not isinstance(entries, list) or not entries or not all(isinstance(entry, Mapping) for entry in entries):
         raise ValueError(f"`{AUDIT}` holds no audits; it should be one object, a list of them, or `cases`.")
-    missing = sorted({key for entry in entries for key in keys if key not in entry})
-    if missing:
-        names = ", ".join(f"`{key}`" for key in missing)
-        raise ValueError(f"`{AUDIT}` lacks {names}; it is damaged or was not written by `privrl audit`.")
-    odd = sorted({key for entry in entries for key in _NUMBERS if not _is_number(entry.get(key))})
-    if odd:
-        names = ", ".join(f"`{key}`" for key in odd)
-        raise ValueError(f"In `{AUDIT}` {names} should be numbers; it is damaged or was not written by `privrl audit`.")
+    missing = {f"`{key}`" for entry in entries for key in keys if key not in entry}
+    odd = {f"`{key}`" for entry in entries for key in _NUMBERS if not _is_number(entry.get(key))}
+    for names, wrong in ((missing, "`{0}` lacks {1}"), (odd, "In `{0}` {1} should be numbers")):
+        if names:
+            what = wrong.format(AUDIT, ", ".join(sorted(names)))
+            raise ValueError(f"{what}; it is damaged or was not written by `privrl audit`.")
     return entries
 
 

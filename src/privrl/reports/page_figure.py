@@ -4,7 +4,7 @@ from html import escape
 from pathlib import Path
 
 from privrl.reports.page import code, page, paragraph, picture, pictures_in
-from privrl.reports.page_markdown import first_heading, markdown, without_first_heading
+from privrl.reports.page_markdown import markdown
 
 RUNS = "runs.parquet"
 VERDICT = "verdict.md"
@@ -14,29 +14,26 @@ def figure_page(folder: str | Path) -> str:
     """The page of a folder that `privrl reproduce` wrote: `verdict.md`, plots (.svg or .png), and `runs.parquet`."""
     folder = Path(folder)
     verdict = (folder / VERDICT).read_text(encoding="utf-8")
-    title = first_heading(verdict) or f"Figure {folder.absolute().name}"
+    heading, _, rest = verdict.partition("\n")
+    title = heading.lstrip("# ").strip() or f"Figure {folder.absolute().name}"
     shown: set[str] = set()
 
     def embedded(address: str, description: str) -> str:
-        path = _vector(folder / address)
+        path = folder / address
+        vector = path.with_suffix(".svg")
+        path = vector if vector.is_file() else path  # it stays sharp in print
         if path.parent.resolve() != folder.resolve() or path.suffix not in (".svg", ".png") or not path.is_file():
             return paragraph(f"(The picture `{address}` is not in this folder.)", "small")
         shown.add(path.stem)
         return picture(path, description or f"Plot {path.stem}")
 
-    words = markdown(without_first_heading(verdict), embedded)
+    words = markdown(rest, embedded)
     plots = [
         picture(path, f"Plot {path.stem} of: {title}. The verdict below says what it shows.")
         for path in pictures_in(folder)
         if path.stem not in shown
     ]
     return page(title, "\n".join([f"<h1>{escape(title)}</h1>", *plots, words, _source(folder)]))
-
-
-def _vector(path: Path) -> Path:
-    """The .svg of the same name, if there is one: it stays sharp in print."""
-    better = path.with_suffix(".svg")
-    return better if better.is_file() else path
 
 
 def _source(folder: Path) -> str:

@@ -1,7 +1,5 @@
 """A saved result as a page: what was learned, what it can reveal about one person, and what the budget was spent on."""
 
-import math
-import re
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -9,28 +7,11 @@ from typing import Any
 
 from privrl.figures.plots import shares_figure, to_svg
 from privrl.privacy.accounting.certificate import Certificate
+from privrl.recipes.registry import algorithms
 from privrl.reports.page import answers, code, drawing, listed, page, paragraph, table
 from privrl.reports.page_policy import policy_section
-from privrl.reports.words import guess_rate, in_words, shares
+from privrl.reports.words import in_hundred, in_words, is_private, shares
 from privrl.studies.result import Result
-
-_WHAT = {
-    "visits": "how often each action was taken in each state",
-    "transitions": "which state came next",
-    "rewards": "the rewards that were paid",
-    "returns": "how well records ended that passed through each state",
-    "round": "how often each action was taken, how it ended, and how one value feature moved",
-    "gram": "how often each direction of the features was seen",
-    "cross": "how inputs and states led to the next state",
-    "targets": "what followed each feature, under the values planned so far",
-    "moments": "what followed each feature",
-    "regressions": "what followed each feature, under the values planned so far",
-    "starts": "where people started",
-    "surprises": "how far people's systems were from what had been predicted",
-    "first states": "how large the first states were",
-    "gradient": "in which direction the estimate should move",
-    "episodes": "how many episodes there were",
-}
 
 
 def result_page(result: Result, folder: str | Path, problems: Sequence[str] = ()) -> str:
@@ -42,13 +23,12 @@ def result_page(result: Result, folder: str | Path, problems: Sequence[str] = ()
         problems: what is wrong with the certificate (as `privrl certify` finds it); shown first, if anything.
     """
     certificate = result.certificate
-    private = _is_private(certificate)
-    title = (
-        "A private policy: what it is, and what it reveals" if private else "A policy that was learned without privacy"
-    )
+    private, plain = "A private policy: what it is, and what it reveals", "A policy that was learned without privacy"
+    title = private if is_private(certificate) else plain
+    alarm = f"The certificate does NOT hold, so believe nothing on this page. {' '.join(problems)}"
     parts = [
         f"<h1>{escape(title)}</h1>",
-        *(paragraph(warning, "bad") for warning in _alarms(problems)),
+        *([paragraph(alarm, "bad")] if problems else []),
         paragraph(_summary(result), "key"),
         *(paragraph(warning, "warn") for warning in _warnings(certificate)),
         "<h2>What was learned</h2>",
@@ -73,7 +53,7 @@ def spending(certificate: Certificate) -> str:
     parts = shares(certificate)
     if not parts:
         return paragraph("There was no budget: this policy is not private.")
-    names = dict.fromkeys(re.sub(r"-\d+$", "", name) for name in parts)
+    said = next((a.said_of(parts) for kind, a in algorithms.items() if kind.__name__ == certificate.learner), {})
     figure = to_svg(shares_figure(parts), "Share of the privacy budget that each release was given")
     return (
         paragraph(
@@ -81,17 +61,8 @@ def spending(certificate: Certificate) -> str:
             "costs part of the budget."
         )
         + drawing(figure)
-        + listed([f"`{name}`: {_WHAT[name]}" for name in names if name in _WHAT])
+        + listed([f"`{name}`: {words}" for name, words in said.items()])
     )
-
-
-def in_hundred(certificate: Certificate) -> int:
-    """In how many of 100 cases the best attacker guesses right at most; rounded up, for it is a bound."""
-    return min(math.ceil(100 * guess_rate(certificate)), 100)
-
-
-def _is_private(certificate: Certificate) -> bool:
-    return certificate.notion != "none" and math.isfinite(certificate.epsilon)
 
 
 def _summary(result: Result) -> str:
@@ -100,7 +71,7 @@ def _summary(result: Result) -> str:
     who = f"`{recipe}` (the learner {certificate.learner})" if recipe else certificate.learner or "A learner"
     users = f"{sizes['users']:,} {certificate.unit}s" if isinstance(sizes.get("users"), int) else "people"
     learned = f"{who} learned this policy from {users}."
-    if not _is_private(certificate):
+    if not is_private(certificate):
         return f"{learned} Nobody is protected: it may reveal anything about anybody."
     slack = f", delta = {certificate.delta:.3g}" if certificate.delta > 0 else ""
     return (
@@ -110,24 +81,18 @@ def _summary(result: Result) -> str:
     )
 
 
-def _alarms(problems: Sequence[str]) -> list[str]:
-    return [f"The certificate does NOT hold, so believe nothing on this page. {' '.join(problems)}"] if problems else []
-
-
 def _warnings(certificate: Certificate) -> list[str]:
     found = []
     if "simulation" in certificate.noise_source:
         found.append(
             "The noise came from a seed and can be drawn again. This is a simulation: it protects nobody real."
         )
-    if certificate.claimed:
-        claimed = certificate.claimed
+    if claimed := certificate.claimed:
         found.append(
             f"This is noise as published. {claimed['source']} claims epsilon = {claimed['epsilon']:.4g} for it; exact "
             f"accounting gives {certificate.epsilon:.4g}."
         )
-    found.extend(certificate.notes)
-    return found
+    return [*found, *certificate.notes]
 
 
 _DISJOINT = "Releases about disjoint people cost the largest of them, so shares add up to more than 100 %."
@@ -181,20 +146,19 @@ def _written(value: Any) -> str:
     return str(value)
 
 
+def usage(folder: str, line: str) -> str:
+    """How to load a saved policy, use it in one line, and check its certificate."""
+    lines = ("import privrl", f"result = privrl.Result.load({folder!r})", line, "print(result.certificate)")
+    return code("\n".join(lines)) + code(f"$ privrl certify {folder}")
+
+
 def _use(folder: str) -> str:
-    lines = (
-        "import privrl",
-        f"result = privrl.Result.load({folder!r})",
-        "result.policy  # needs none of the records",
-        "print(result.certificate)",
-    )
     return (
         paragraph(
             f"The folder `{folder}`, of which this page was made, holds the policy and its certificate, nothing about "
             "any person. Where it lies:"
         )
-        + code("\n".join(lines))
-        + code(f"$ privrl certify {folder}")
+        + usage(folder, "result.policy  # needs none of the records")
         + paragraph(
             "The command derives every number of the certificate again from the recorded settings, and compares the "
             "policy with the one that it names. Anybody could write a file that passes: who answers for it is known "

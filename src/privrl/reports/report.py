@@ -14,27 +14,27 @@ from privrl.figures.plots import to_svg, values_figure
 from privrl.reports.page import answers, code, drawing, page, paragraph, table
 from privrl.reports.page_audit import AUDIT, audit_page
 from privrl.reports.page_figure import VERDICT, figure_page
-from privrl.reports.page_result import in_hundred, result_page, spending
-from privrl.reports.study import Study
-from privrl.reports.words import in_words
+from privrl.reports.page_result import result_page, spending, usage
+from privrl.reports.study import DemoStudy
+from privrl.reports.words import in_hundred, in_words
 from privrl.studies.result import Result
 
-Kind = Literal["result", "audit", "figure"]
+Content = Literal["result", "audit", "figure"]
 
-_KINDS: dict[str, Kind] = {"certificate.json": "result", AUDIT: "audit", VERDICT: "figure"}
+_CONTENTS: dict[str, Content] = {"certificate.json": "result", AUDIT: "audit", VERDICT: "figure"}
 
 
-def kind_of(folder: str | Path) -> Kind:
+def content_of(folder: str | Path) -> Content:
     """What a folder holds: a saved result, an audit or a reproduced figure; an error that says what to do otherwise."""
     folder = Path(folder)
     if not folder.is_dir():
         raise ValueError(f"There is no folder `{folder}`. Give one that `privrl fit --out` or `Result.save` wrote.")
-    for name, kind in _KINDS.items():
+    for name, content in _CONTENTS.items():
         if (folder / name).is_file():
-            return kind
-    inside = [path for path in sorted(folder.iterdir()) if any((path / name).is_file() for name in _KINDS)]
+            return content
+    inside = [path for path in sorted(folder.iterdir()) if any((path / name).is_file() for name in _CONTENTS)]
     meant = f" Did you mean {' or '.join(f'`{path}`' for path in inside[:5])}?" if inside else ""
-    raise ValueError(f"`{folder}` holds none of {', '.join(f'`{name}`' for name in _KINDS)}.{meant}")
+    raise ValueError(f"`{folder}` holds none of {', '.join(f'`{name}`' for name in _CONTENTS)}.{meant}")
 
 
 def folder_page(folder: str | Path, problems: Sequence[str] = ()) -> str:
@@ -44,13 +44,13 @@ def folder_page(folder: str | Path, problems: Sequence[str] = ()) -> str:
         folder: a saved result, an audit or a reproduced figure.
         problems: what is wrong with a result's certificate; shown before everything else.
     """
-    kind = kind_of(folder)
-    if kind == "result":
+    content = content_of(folder)
+    if content == "result":
         return result_page(Result.load(folder), folder, problems)
-    return audit_page(folder) if kind == "audit" else figure_page(folder)
+    return audit_page(folder) if content == "audit" else figure_page(folder)
 
 
-def study_page(study: Study) -> str:
+def study_page(study: DemoStudy) -> str:
     """The report of a demo study."""
     title = "A private treatment policy: what it is worth, and what it reveals"
     certificate = study.result.certificate
@@ -72,7 +72,7 @@ def study_page(study: Study) -> str:
     return page(title, "\n".join(parts))
 
 
-def _summary(study: Study) -> str:
+def _summary(study: DemoStudy) -> str:
     levels = study.baselines
     return (
         paragraph(
@@ -94,7 +94,7 @@ def _summary(study: Study) -> str:
     )
 
 
-def _values(study: Study) -> str:
+def _values(study: DemoStudy) -> str:
     lines = {
         "optimal": study.baselines["optimal"],
         "no privacy": sum(study.non_private) / len(study.non_private),
@@ -112,7 +112,7 @@ def _values(study: Study) -> str:
     )
 
 
-def _table(study: Study) -> str:
+def _table(study: DemoStudy) -> str:
     found = study.rows()
     rows = [(name, written(values), f"{100 * gap:.0f} %") for name, values, gap in found]
     chosen = {i: "chosen" for i, (name, _, _) in enumerate(found) if name == study.chosen_row}
@@ -124,19 +124,9 @@ def _table(study: Study) -> str:
     )
 
 
-def _use(study: Study) -> str:
-    lines: Sequence[str] = (
-        "import privrl",
-        'result = privrl.Result.load("policy")',
-        "result.policy.action(state=42, step=0)   # needs none of the stays",
-        "print(result.certificate)",
-    )
+def _use(study: DemoStudy) -> str:
     source = study.result.certificate.noise_source.split(",")[0]
-    return (
-        paragraph(
-            "The folder `policy` beside this file holds the policy and `certificate.json`, nothing about any stay. Its "
-            f"noise came from {source}, as it should for real people. In this folder:"
-        )
-        + code("\n".join(lines))
-        + code("$ privrl certify policy")
-    )
+    return paragraph(
+        "The folder `policy` beside this file holds the policy and `certificate.json`, nothing about any stay. Its "
+        f"noise came from {source}, as it should for real people. In this folder:"
+    ) + usage("policy", "result.policy.action(state=42, step=0)   # needs none of the stays")

@@ -9,7 +9,7 @@ from privrl.studies.result import Result
 
 
 @dataclass(frozen=True)
-class Study:
+class DemoStudy:
     """What the demo found: exact values of all policies, per repetition, and the policy to keep.
 
     Attributes:

@@ -21,19 +21,27 @@ def guess_rate(certificate: Certificate) -> float:
     return 1 - (1 - certificate.delta) / (math.exp(min(certificate.epsilon, 700.0)) + 1)
 
 
+def in_hundred(certificate: Certificate) -> int:
+    """In how many of 100 cases the best attacker guesses right at most; rounded up, for it is a bound."""
+    return min(math.ceil(100 * guess_rate(certificate)), 100)
+
+
+def is_private(certificate: Certificate) -> bool:
+    return certificate.notion != "none" and math.isfinite(certificate.epsilon)
+
+
 def shares(certificate: Certificate) -> dict[str, float]:
     """The part of the budget that each release was given: of mu^2 where all noise is Gaussian, of epsilon otherwise.
 
     Groups of releases about disjoint people cost the largest of them, so their parts can add up to more than 1.
     Without privacy there is no budget and the answer is empty.
     """
-    events = certificate.events
-    if certificate.notion == "none" or math.isinf(certificate.epsilon):
+    if not is_private(certificate):
         return {}
-    power = 2 if all(event.mechanism == "gaussian" for event in events) else 1
+    power = 2 if all(event.mechanism == "gaussian" for event in certificate.events) else 1
     costs: dict[str, float] = defaultdict(float)
     groups: dict[str | None, float] = defaultdict(float)
-    for event in events:
+    for event in certificate.events:
         costs[event.name] += event.times * event.parameter**power
         groups[event.group] += event.times * event.parameter**power
     everybody = groups.pop(None, 0.0)
@@ -43,7 +51,7 @@ def shares(certificate: Certificate) -> dict[str, float]:
 
 def in_words(certificate: Certificate) -> list[tuple[str, str]]:
     """Questions that people ask about a certificate, with their answers."""
-    if certificate.notion == "none" or math.isinf(certificate.epsilon):
+    if not is_private(certificate):
         return [("Is anybody protected?", "No. This result was made without privacy and may reveal anything.")]
     unit = certificate.unit
     return [
@@ -87,28 +95,24 @@ _HOW_MUCH = ("Very little", "Little", "Something", "Possibly much (a weak budget
 
 
 def _attack(certificate: Certificate) -> str:
-    rate = guess_rate(certificate)
+    how_much = _HOW_MUCH[bisect.bisect(_RATES, guess_rate(certificate))]
     return (
-        f"{_HOW_MUCH[bisect.bisect(_RATES, rate)]} about one {certificate.unit}. Imagine somebody who knows every "
+        f"{how_much} about one {certificate.unit}. Imagine somebody who knows every "
         "other record completely, sees all that was published, and has to guess which of two possible records was the "
         "real one. A coin is right in 50 of 100 cases; this person is right in at most "
-        f"{min(math.ceil(100 * rate), 100)}, whatever method they use."
+        f"{in_hundred(certificate)}, whatever method they use."
     )
 
 
 def _parameters(certificate: Certificate) -> str:
     factor = math.exp(min(certificate.epsilon, 700.0))
-    slack = f", but for a chance of {_one_in(certificate.delta)}" if certificate.delta > 0 else ""
+    slack = f", but for a chance of one in {round(1 / certificate.delta):,}" if certificate.delta > 0 else ""
     return (
         f"Epsilon is {certificate.epsilon:.3g}: any conclusion that somebody draws from the policy is at most "
         f"{factor:.3g} times as likely with this {certificate.unit}'s record as with any other record in its place"
         f"{slack}. That is the worst case over all conclusions; the answer above is what it comes to for a fair guess. "
         "Smaller is safer, and 0 would reveal nothing."
     )
-
-
-def _one_in(delta: float) -> str:
-    return f"one in {round(1 / delta):,}"
 
 
 def _records(certificate: Certificate) -> str:
