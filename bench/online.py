@@ -15,7 +15,9 @@ from bench.as_written import People, greedy, lsvi_ucb
 from bench.timing import Row, once, same, seconds
 from privrl.learners.linear.lsvi_ucb_unweighted import PerEpisodeLSVIUCB
 from privrl.mdp.types import Trajectory
-from privrl.studies.run import SimulationKeys, asker
+from privrl.studies.loop import Queries, State, planned, publish
+from privrl.studies.simulation import SimulationKeys
+from privrl.studies.study import Study
 
 EPISODES = 100
 
@@ -77,23 +79,17 @@ def _pick(p: np.ndarray, u: float) -> int:
     return int(np.argmax((p > 0) & (cumulative > u * cumulative[-1])))
 
 
-def planned(learner: PerEpisodeLSVIUCB, people: People) -> np.ndarray:
+def action_values(learner: PerEpisodeLSVIUCB, people: People) -> np.ndarray:
     """privrl's action values after these people, without noise: one plan of the learner itself."""
-    declared = learner.declare(1)
-    ledger = privrl.NonPrivate().calibrate(declared)
-    channels = {d.name: privrl.NonPrivate().channel(d, ledger) for d in declared}
+    channels = Study.online(learner, privrl.NonPrivate(), 1).channels()
     n, H = people.states.shape
     states, actions, rewards, next_states = (jnp.asarray(column) for column in people)
     records = Trajectory(states, actions, rewards, next_states, jnp.full(n, H))
-    memories = {
-        name: channel.publish(
-            channel.init(), channel.statistic.total(records, None), jnp.asarray(0), lambda i: jnp.zeros(())
-        )[0]
-        for name, channel in channels.items()
-    }
-    ask, _ = asker(channels, memories, lambda name, index, shape: jnp.zeros(shape))
-    memory, _ = learner.plan(learner.init(), {}, ask, jnp.asarray(n))
-    return np.asarray(memory.optimistic)
+    totals = {name: channel.statistic.total(records, None) for name, channel in channels.items()}
+    silent = {name: jnp.zeros(channel.statistic.shape) for name, channel in channels.items()}
+    state = publish(channels, State.first(learner, channels), totals, 0, lambda name: lambda i: silent[name])
+    queries = Queries(channels, state.kept, lambda name: lambda i: silent[name])
+    return np.asarray(planned(learner, state, jnp.asarray(n), queries)[0].memory.optimistic)
 
 
 def rows(env: Any = None, episodes: int = EPISODES, number: int = 20) -> Iterator[Row]:
@@ -113,7 +109,7 @@ def rows(env: Any = None, episodes: int = EPISODES, number: int = 20) -> Iterato
     Q, as_written = once(lambda: lsvi_ucb(people, *public))
     table, tabulated = once(lambda: lsvi_ucb(people, *public, tabulated=True))
     same(Q, table)
-    same(Q, planned(learner, people))
+    same(Q, action_values(learner, people))
     same(greedy(Q), together.policy.probabilities[0])
 
     many = seconds(lambda: run(number).total_regret, 3)

@@ -20,7 +20,9 @@ from bench.timing import seconds
 from privrl.contracts.learner import AbstractOnlineLearner
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
-from privrl.studies import run as _run
+from privrl.studies.loop import State
+from privrl.studies.run import simulate_seeds
+from privrl.studies.simulation import Simulation, SimulationKeys
 from privrl.studies.study import Study
 
 
@@ -43,11 +45,10 @@ def compiled_run(
 ) -> Any:
     """The program of `privrl.run` for these arguments; a later call of `run` finds it compiled."""
     study = Study.online(learner, privatizer, episodes)
-    stacked = _run._stacked([(learner, study.channels())])
-    keys = jax.random.split(jax.random.key(0), (1, seeds))
-    simulate: Any = _run._simulate_settings
+    keys = jax.random.split(jax.random.key(0), (1, seeds))[0]
+    simulate: Any = simulate_seeds
     noisy = privatizer.notion != "none"
-    return simulate.lower(env, *stacked, jnp.asarray(study.ends), 1, noisy, keys).compile().compiled
+    return simulate.lower(env, learner, study.channels(), jnp.asarray(study.ends), 1, noisy, keys).compile().compiled
 
 
 def episode_cost(program: Any, env: Any, seeds: int) -> Cost:
@@ -91,22 +92,14 @@ def main(horizon: int = 3, seeds: int = 8) -> None:
         program = compiled_run(env, learner, privatizer, 10, seeds)
         channels = Study.online(learner, privatizer, 10).channels()
 
-        def plan(
-            memory: Any, memories: Any, key: jax.Array, learner: Any = learner, channels: Any = channels
-        ) -> tuple[Any, Any]:
-            keys = _run.SimulationKeys.of(key)
-            names = list(channels)
+        def plan(state: State, key: jax.Array, env: Any = env, learner: Any = learner, channels: Any = channels) -> Any:
+            simulation = Simulation(env, learner, channels, SimulationKeys.of(key))
+            return simulation.plan(state, 0, jnp.asarray(3))[:2]
 
-            def white(statistic: str, i: int, shape: tuple[int, ...]) -> jax.Array:
-                return _run.standard_normal(keys.white(names.index(statistic), 0, i), shape)
-
-            return learner.plan(memory, {}, _run.asker(channels, memories, white)[0], jnp.asarray(3))
-
-        one = (learner.init(), {n: channel.init() for n, channel in channels.items()})
-        stacked = jax.tree.map(lambda x: jnp.stack([x] * seeds), one)
+        stacked = jax.tree.map(lambda x: jnp.stack([x] * seeds), State.first(learner, channels))
         keys = jax.random.split(jax.random.key(0), seeds)
         compiling: Any = eqx.filter_jit(jax.vmap(plan))
-        alone = Cost.of(compiling.lower(*stacked, keys).compile().compiled)
+        alone = Cost.of(compiling.lower(stacked, keys).compile().compiled)
         print(f"{name}: program {Cost.of(program)}, an episode {episode_cost(program, env, seeds)}, one plan {alone}")
 
 

@@ -20,7 +20,7 @@ from privrl.privacy.noise.lattice import Lattice
 from privrl.privacy.store.errors import BurntError, StoreError
 from privrl.privacy.trust.privatizers import PairingError
 from privrl.studies.certify import certify
-from privrl.studies.run import SimulationKeys
+from privrl.studies.simulation import SimulationKeys
 
 ENV = tiny_world(horizon=3)
 LEARNER = privrl.UCBVI(ENV.rewards, 3, first_block=5, growth=1.5)
@@ -57,7 +57,7 @@ def counted(store, agent):
     plans = agent._plans
     names = [name for (name,) in store._file.db.execute("SELECT name FROM sums")]
     total = sum(store.total(name) for name in names)
-    grids = [np.full(int(np.prod(s.shape, dtype=int)), s.lattice.granularity) for s in plans.streams.values()]
+    grids = [np.full(int(np.prod(s.shape, dtype=int)), s.lattice.granularity) for s in plans.channels.values()]
     return total * np.concatenate(grids)
 
 
@@ -156,7 +156,7 @@ def test_exact_releases_are_the_sums_plus_noise_of_the_declared_law(tmp_path):
         agent = live(store, privrl.Central(rho=1e7))
         people = [some(i) for i in range(USERS)]
         take_part(agent, people)
-        released = agent._plans._released["transitions"]
+        released = agent._plans._made[-1][0].released["transitions"]
         exact = terms(people).reshape(released.value.shape)
         np.testing.assert_allclose(released.value, exact, atol=8 * float(released.noise.std))
         assert float(released.noise.std) < 0.01
@@ -169,7 +169,7 @@ def test_the_certificate_has_the_law_of_the_noise_that_is_drawn(tmp_path, contin
     with privrl.ReleaseStore(tmp_path / "s.db") as store:
         agent = live(store, privrl.Central(epsilon=3.0, delta=1e-5, continual=continual))
         take_part(agent, [some(i) for i in range(6)])
-        streams = agent._plans.streams
+        streams = agent._plans.channels
         for release in agent.certificate.releases:
             lattice = streams[release["name"]].lattice
             made = {"sensitivity": lattice.sensitivity, "scale": lattice.scale, "times": 1}
@@ -224,7 +224,8 @@ def test_sums_are_continued_on_their_own_lattice_only(tmp_path, monkeypatch):
     """Units of another granularity in the same sum would break the sensitivity."""
     with privrl.ReleaseStore(tmp_path / "s.db") as store:
         live(store)
-        monkeypatch.setattr(privrl.privacy.continual.exact.ExactStream, "fingerprint", lambda self: b"another computer")
+        channel = privrl.privacy.trust.exact_channels.ExactChannel
+        monkeypatch.setattr(channel, "fingerprint", lambda self: b"another computer")
         with pytest.raises(ValueError, match="rounds the public numbers"):
             live(store)
 

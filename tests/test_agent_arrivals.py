@@ -59,13 +59,13 @@ def store(tmp_path):
 @pytest.fixture
 def blind(monkeypatch):
     """Releases that do not depend on the sums: two worlds are compared given that all releases agree."""
-    stream = privrl.privacy.continual.exact.ExactStream
-    noisy = stream.noisy_in_simulation
-    monkeypatch.setattr(stream, "noisy_in_simulation", lambda self, encoded, key: noisy(self, 0 * encoded, key))
+    channel = privrl.privacy.trust.exact_channels.ExactChannel
+    noisy = channel.noisy
+    monkeypatch.setattr(channel, "noisy", lambda self, encoded, key: noisy(self, 0 * encoded, key))
 
 
 def sums(store, agent):
-    """The exact sums of all streams, by block and plan: for tests only."""
+    """The exact sums of all statistics, by block and plan: for tests only."""
     found = {}
     for block in range(len(ENDS)):
         for plan in range(block + 1):
@@ -148,7 +148,7 @@ def play(path, script, clock, handles=1, key=None):
                 np.testing.assert_array_equal(
                     agent._plans[plan].policy.probabilities, agents[0]._plans[plan].policy.probabilities
                 )
-        lattices = {name: stream.lattice for name, stream in agents[0]._plans.streams.items()}
+        lattices = {name: stream.lattice for name, stream in agents[0]._plans.channels.items()}
         return (
             found,
             tickets,

@@ -68,12 +68,12 @@ def test_a_mixed_block_is_summed_as_its_learner_can_read_it(tmp_path, learner):
         assert agent._plans.closed == mixed + 1
         units = [agent._plans.units(record, ticket.plan) for ticket, record in zip(tickets, records, strict=True)]
         counting = units[first:last] if learner.one_plan_per_block else units[first : last + 1]
-        found = np.concatenate([agent._plans._total(name, mixed).ravel() for name in agent._plans.streams])
+        found = np.concatenate([total.ravel() for total in agent._plans._totals(mixed).values()])
         np.testing.assert_array_equal(found, np.sum(counting, axis=0))
         # The plan is that of the learner that knows which plan the block acted on, and how many of it did not.
-        (memory, _), (published, _) = agent._plans._made[mixed], agent._plans._made[0]
-        memory = learner.acted_on(memory, published, jnp.asarray(1))
-        released = dict(agent._plans._released)
+        (state, _), (first, _) = agent._plans._made[mixed], agent._plans._made[0]
+        memory = learner.acted_on(state.memory, first.memory, jnp.asarray(1))
+        released = dict(agent._plans._made[-1][0].released)
         _, expected = planned(learner, memory, released, int(ends[mixed]))
         for one, other in zip(jax.tree.leaves(agent._plans[-1]), jax.tree.leaves(expected), strict=True):
             np.testing.assert_allclose(one, other, atol=1e-9)
@@ -123,7 +123,7 @@ def test_a_belief_learns_from_answers_to_an_older_question():
         return planned(learner, read, exactly(learner, totals), memory.seen + people)
 
     second, _ = after(first, plan.policy, plan, 400, 1)
-    truth = LQ.system.parameters
+    truth = LQ.parameters
     errors = {}
     for name, acted in (("right", first), ("wrong", None)):
         third, _ = after(second, plan.policy, plan, 4000, 2, acted)  # a block that still acted on the first plan

@@ -193,7 +193,7 @@ def test_the_trajectory_is_not_in_the_message():
     None of them holds the states, actions, next states or rewards in a row, as integers or floats of usual widths.
     """
     broadcast = server().broadcast()
-    channel = privrl.Client(LEARNER, LOCAL, key=jax.random.key(5))._channels["transitions"]
+    channel = privrl.Client(LEARNER, LOCAL, key=jax.random.key(5))._reports["transitions"].channel
     rng = np.random.default_rng(0)
     sent: dict[int, set[bytes]] = {}
     for _ in range(60):

@@ -103,7 +103,7 @@ def test_without_noise_the_server_counts_exactly_what_it_asked():
             expected[(*target, after)] += 1
         server.absorb(answer(broadcast, i, local))
     assert 0 < expected.sum() < 20
-    np.testing.assert_allclose(server._plans._released["transitions"].value, expected, atol=1e-12)
+    np.testing.assert_allclose(server._plans._state.released["transitions"].value, expected, atol=1e-12)
 
 
 def test_a_message_counts_once_and_refusals_lose_nothing():
@@ -315,8 +315,8 @@ def test_a_server_that_plans_otherwise_is_refused(tmp_path, monkeypatch):
         serve(50, store=store)
         exact = privrl.studies.local_plans._next_plan
 
-        def rounded_otherwise(*arguments):
-            memory, plan = exact(*arguments)
+        def rounded_otherwise(*arguments, **keys):
+            memory, plan = exact(*arguments, **keys)
             probabilities = jnp.flip(plan.policy.probabilities, axis=-1)
             return memory, dataclasses.replace(
                 plan, policy=dataclasses.replace(plan.policy, probabilities=probabilities)

@@ -62,8 +62,8 @@ NOISE = (
     Mutation(
         "noise of a table halved",
         "privacy/trust/curator.py",
-        "scale = contents.sensitivity / parameter",
-        "scale = contents.sensitivity / parameter / 2",
+        "Floating(contents.sensitivity, parameter)",
+        "Floating(contents.sensitivity, 2 * parameter)",
         "privacy/test_curator.py",
     ),
     Mutation(
@@ -103,17 +103,17 @@ NOISE = (
     ),
     Mutation(
         "noise of a local message halved",
-        "privacy/trust/local_channels.py",
-        "contribution(record, question) + law.scaled(white)",
-        "contribution(record, question) + law.scaled(white) / 2",
+        "privacy/trust/vector_channels.py",
+        "contribution(record, question) + noise",
+        "contribution(record, question) + noise / 2",
         "privacy/test_channels.py",
     ),
     Mutation(
-        "noise of exact streams halved",
-        "privacy/continual/exact.py",
+        "noise of exact channels halved",
+        "privacy/trust/exact_channels.py",
         "factor=math.sqrt(",
         "factor=0.5 * math.sqrt(",
-        "privacy/test_exact_stream.py",
+        "privacy/test_exact_channels.py",
     ),
     Mutation(
         "lies half as frequent",
@@ -242,23 +242,23 @@ CONTRIBUTIONS = (
 KEYS = (
     Mutation(
         "one key for all blocks",
-        "studies/run.py",
+        "studies/simulation.py",
         "jax.random.fold_in(jax.random.fold_in(jax.random.fold_in(self.noise, number), t), i)",
         "jax.random.fold_in(jax.random.fold_in(self.noise, number), i)",
         "test_contract.py -k online and ucbvi",
     ),
     Mutation(
         "one key for all statistics",
-        "studies/run.py",
+        "studies/simulation.py",
         "jax.random.fold_in(jax.random.fold_in(jax.random.fold_in(self.noise, number), t), i)",
         "jax.random.fold_in(jax.random.fold_in(self.noise, t), i)",
         "test_contract.py -k online and lsvi",
     ),
     Mutation(
         "one key for everybody's reports",
-        "studies/run.py",
-        "own = jax.random.fold_in(own_key, index)",
-        "own = own_key",
+        "studies/simulation.py",
+        "jax.random.fold_in(jax.random.fold_in(self.reports, t), index)",
+        "jax.random.fold_in(self.reports, t)",
         "test_contract.py -k online and ucbvi",
     ),
     Mutation(
@@ -301,9 +301,9 @@ REDRAWN = (
     ),
     Mutation(
         "the noise of a real report left out",
-        "privacy/trust/reports.py",
-        "if self._lattice.noise else truth",
-        "if not self._lattice.noise else truth",
+        "privacy/trust/vector_channels.py",
+        "if self.lattice.noise else truth",
+        "if not self.lattice.noise else truth",
         "privacy/test_reports.py",
     ),
     Mutation(

@@ -41,7 +41,7 @@ from privrl.privacy.continual.mechanisms import every, geometric_schedule
 from privrl.privacy.functions.paths import mesh_points
 from privrl.privacy.noise.mechanisms import clip_by_norm
 from privrl.statistics.counts import TransitionCounts, VisitCounts
-from privrl.studies.run import SimulationKeys
+from privrl.studies.simulation import SimulationKeys
 
 H, S, A = 4, 3, 2
 

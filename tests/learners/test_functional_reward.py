@@ -54,6 +54,16 @@ def test_the_prior_gives_the_posterior_mean():
     np.testing.assert_array_equal(as_it_is, y)
 
 
+class Given:
+    """A curator whose release is known."""
+
+    def __init__(self, values, scale):
+        self.values, self.scale = values, scale
+
+    def secret(self, name, *, distance, beta):
+        return ReleasedFunction(self.values, beta, self.scale)
+
+
 def test_many_at_once_are_one_by_one():
     draws = mesh_path(jnp.asarray(np.random.default_rng(1).normal(size=(5, 17))), 17.0)
     values, scale = ENV.arrival[None] + 0.2 * draws, jnp.array([0.1, 0.2, 0.2, 0.3, 0.0])
@@ -62,7 +72,7 @@ def test_many_at_once_are_one_by_one():
         together = one.policies(values, scale).probabilities
         assert together.shape == (5, 12, 17, 2)
         for i in range(5):
-            alone = one.fit(lambda name, *, distance, beta, i=i: ReleasedFunction(values[i], beta, scale[i]))
+            alone = one.fit(Given(values[i], scale[i]))
             np.testing.assert_array_equal(together[i], alone.probabilities)
 
 

@@ -106,9 +106,9 @@ def test_a_vector_is_sent_with_the_noise_of_its_budget():
     budget = Local(epsilon=1.0, delta=1e-5)
     ledger = budget.calibrate((Declared("sums", Indicator(), access="running", times=6),))
     sent = budget.channel(Declared("sums", Indicator(), access="running", times=6), ledger)
-    white = jax.random.normal(jax.random.key(5), (N, 3))
+    keys = jax.random.split(jax.random.key(5), N)
     record = jnp.asarray(1)
-    reports = jax.vmap(lambda z: sent.report(record, None, jnp.zeros((), int), z))(white)
+    reports = jax.vmap(lambda key: sent.report(record, None, jnp.zeros((), int), key))(keys)
     scale = Indicator().l2("replace-one") / ledger.parameter("sums")
     z = (np.asarray(reports) - np.eye(3)[1]) / scale
     assert abs((z**2).sum() - z.size) < 4.5 * (2 * z.size) ** 0.5
@@ -126,8 +126,8 @@ def test_one_report_is_as_private_as_claimed():
     coins = (np.arange(600) + 0.5) / 600
     orders = np.array(list(itertools.permutations([0.2, 0.5, 0.8])))
     u = jnp.asarray([[coin, *order] for coin in coins for order in orders])
-    each = jax.vmap(jax.vmap(made.report, (None, None, None, 0)), (0, None, None, None))
-    answers = np.asarray(each(jnp.arange(3), None, jnp.asarray(0), u))
+    each = jax.vmap(jax.vmap(made.response.respond, (None, 0)), (0, None))
+    answers = np.asarray(each(jnp.arange(3), u))
     assert (answers.sum(axis=-1) == 1).all()
     law = answers.mean(axis=1)
     ratio = max(law[:, y].max() / law[:, y].min() for y in range(3))
@@ -139,7 +139,7 @@ def test_a_symbol_out_of_range_does_not_give_itself_away(symbol):
     made = channel(Local(epsilon=1.0))
     truthful, lying = jnp.array([0.99, 0.1, 0.2, 0.3]), jnp.array([0.0, 0.99, 0.2, 0.3])
     for white in (truthful, lying):
-        assert int(made.report(jnp.asarray(symbol), None, jnp.asarray(0), white).sum()) == 1
+        assert int(made.response.respond(made.symbol(jnp.asarray(symbol), None, jnp.asarray(0)), white).sum()) == 1
     sent = made.reports().randomised(made.reports().truth(jnp.asarray(symbol), None, 0), Words())
     assert sent.shape == (1,) and 0 <= sent[0] < 3
 

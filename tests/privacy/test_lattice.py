@@ -21,8 +21,6 @@ from privrl.privacy.noise.lattice import (
     _over_root_two,
     filled_by,
     lattice_for,
-    lattice_of_blocks,
-    lattice_total,
 )
 from privrl.privacy.noise.laws import GaussianNoise, LaplaceNoise, SymmetricNoise
 from privrl.privacy.noise.symmetric import mirrored
@@ -73,7 +71,7 @@ EDGE = st.sampled_from([1.0, -1.0, 1 / math.sqrt(6), 5e-324, 2.0**-1030, 1e308, 
 )
 def test_the_norm_in_whole_numbers_is_never_exceeded(record, kind, norm):
     grid = lattice(kind=kind, norm=norm)
-    units = lattice_total(Free(), jnp.asarray(record)[None], None, jnp.ones(1, bool), grid)
+    units = grid.total(Free(), jnp.asarray(record)[None], None, jnp.ones(1, bool))
     exact, limit = size(units, grid)
     assert exact <= limit
     largest = Fraction(norm) * (1 + Fraction(2) ** -41) / Fraction(grid.granularity)
@@ -89,7 +87,7 @@ def test_float_clipping_alone_would_exceed_it():
             size(np.sign(unit).astype(np.int64) * np.ceil(np.abs(unit) / grid.granularity).astype(np.int64), grid)[0]
             > grid.limit
         )
-        units = lattice_total(Free(), jnp.asarray(unit)[None], None, jnp.ones(1, bool), grid)
+        units = grid.total(Free(), jnp.asarray(unit)[None], None, jnp.ones(1, bool))
         assert size(units, grid)[0] <= grid.limit
         np.testing.assert_allclose(units * grid.granularity, unit, atol=2.0**-19)
     assert over > 1000
@@ -98,7 +96,7 @@ def test_float_clipping_alone_would_exceed_it():
 def test_vectors_on_the_bound_are_kept_whole():
     grid = lattice()
     for record in (np.eye(6)[2], -np.eye(6)[5], np.full(6, 0.25)):
-        units = lattice_total(Free(), jnp.asarray(record)[None], None, jnp.ones(1, bool), grid)
+        units = grid.total(Free(), jnp.asarray(record)[None], None, jnp.ones(1, bool))
         np.testing.assert_array_equal(units * grid.granularity, record)
 
 
@@ -107,8 +105,8 @@ def test_vectors_on_the_bound_are_kept_whole():
 def test_what_is_not_a_number_is_refused(bad, kind):
     records = jnp.zeros((3, 6)).at[1, 4].set(bad)
     with pytest.raises(LatticeError, match="not a number"):
-        lattice_total(Free(), records, None, jnp.ones(3, bool), lattice(kind=kind))
-    absent = lattice_total(Free(), records, None, jnp.array([True, False, True]), lattice(kind=kind))
+        lattice(kind=kind).total(Free(), records, None, jnp.ones(3, bool))
+    absent = lattice(kind=kind).total(Free(), records, None, jnp.array([True, False, True]))
     assert not absent.any()  # who does not take part is not looked at
 
 
@@ -155,8 +153,7 @@ def test_units_of_any_two_records_stay_within_the_sensitivity(name):
     grid = lattice_for_statistic(statistic)
     records = list(all_trajectories(3, 2, 2, rewards=(0.0, 0.37, 1.0), lengths=[3]))[::41]
     each = [
-        lattice_total(statistic, jax.tree.map(lambda x: jnp.asarray(x)[None], r), None, jnp.ones(1, bool), grid)
-        for r in records
+        grid.total(statistic, jax.tree.map(lambda x: jnp.asarray(x)[None], r), None, jnp.ones(1, bool)) for r in records
     ]
     each = [mirrored(units) if statistic.symmetric else units for units in each]
     flat = np.stack(each).reshape(len(each), -1).astype(object)
@@ -171,7 +168,7 @@ def test_the_sum_is_the_statistic_up_to_a_unit_per_record(name):
     statistic = statistics()[name]
     grid = lattice_for_statistic(statistic)
     records = hostile_trajectories(3, 2, 2, count=50)
-    units = lattice_total(statistic, records, None, jnp.ones(50, bool), grid)
+    units = grid.total(statistic, records, None, jnp.ones(50, bool))
     assert units.shape == statistic.units_shape
     whole = mirrored(units) if statistic.symmetric else units
     np.testing.assert_allclose(
@@ -187,14 +184,14 @@ def test_distinct_rows_give_the_very_sum_of_the_records(name):
     env = privrl.envs.RiverSwim(states=2, horizon=3)
     sampled = env.sample(env.behaviour_policy(), 400, jax.random.key(0))
     data = privrl.data.Episodes.of(sampled, num_states=2, num_actions=2)
-    one_by_one = lattice_total(statistic, jax.tree.map(jnp.asarray, sampled), None, jnp.ones(400, bool), grid)
-    np.testing.assert_array_equal(Records(data).units(statistic, None, grid), one_by_one)
+    one_by_one = grid.total(statistic, jax.tree.map(jnp.asarray, sampled), None, jnp.ones(400, bool))
+    np.testing.assert_array_equal(Records(data).total(statistic, None, grid), one_by_one)
 
 
 def test_blocks_are_repeated_and_bounded():
     grid = lattice()
     blocks = jnp.array([[0.5, 0.0], [3.0, 4.0], [0.25, 0.0]])
-    total = lattice_of_blocks(Free(shape=(2, 2)), jnp.array([1, 0, 1]), blocks, jnp.array([3, 2, 0]), grid)
+    total = grid.of_blocks(Free(shape=(2, 2)), jnp.array([1, 0, 1]), blocks, jnp.array([3, 2, 0]))
     np.testing.assert_allclose(total * grid.granularity, [[1.2, 1.6], [1.5, 0.0]], atol=3e-6)  # (3, 4) was clipped
 
 
@@ -271,5 +268,5 @@ def test_noise_that_cannot_be_drawn_is_refused_before_it_is_reserved():
 
 def test_whole_units_never_wrap():
     grid = Lattice(2.0**-55, 1.0, 1.0, 2**32, "l2")
-    units = lattice_total(Free(), jnp.ones((1, 6)), None, jnp.ones(1, bool), grid)
+    units = grid.total(Free(), jnp.ones((1, 6)), None, jnp.ones(1, bool))
     assert np.abs(units).max() <= 2**52

@@ -17,11 +17,11 @@ from privrl.contracts.release import Declared, Release
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.mdp.features import TableFeatures
 from privrl.mdp.types import TabularPolicy
-from privrl.privacy.continual.exact import ExactStream
-from privrl.privacy.noise.lattice import lattice_for, lattice_total
+from privrl.privacy.noise.lattice import lattice_for
 from privrl.privacy.noise.laws import SymmetricNoise
 from privrl.privacy.noise.symmetric import mirrored
 from privrl.privacy.noise.words import Words
+from privrl.privacy.trust.exact_channels import ExactChannel
 from privrl.privacy.trust.privatizers import Central, Local
 from privrl.statistics.moments import Gram
 
@@ -56,7 +56,7 @@ MATRIX = hnp.arrays(np.float64, (D, D), elements=ENTRIES)
 
 
 def units_of(record, grid):
-    return lattice_total(Lopsided(), jnp.asarray(record)[None], None, jnp.ones(1, bool), grid)
+    return grid.of_one(Lopsided(), jnp.asarray(record), None)
 
 
 @settings(max_examples=60)
@@ -148,15 +148,15 @@ def test_streams_keep_upper_triangles():
     declared = Declared("matrix", Lopsided(), access="running", times=4)
     ledger = privatizer.calibrate([declared])
     record = jnp.zeros((D, D))
-    stream = ExactStream(
+    stream = ExactChannel.of(
         privatizer.channel(declared, ledger), 4, ledger.parameter("matrix"), "replace-one", record, None
     )
-    blocks = np.stack([stream.units(jnp.asarray(np.triu(np.ones((D, D)) / 3)), None)] * 2)
-    assert blocks.shape == (2, 6) == (2, *stream.shape)
-    noisy = [stream.noisy(stream.encoded(blocks[: t + 1]), Words()) for t in range(2)]
-    release = stream.release(noisy)
+    blocks = (stream.term(jnp.asarray(np.triu(np.ones((D, D)) / 3)), None),) * 2
+    assert blocks[0].shape == (6,) == stream.shape
+    noisy = tuple(stream.noisy(stream.encoded(blocks[: t + 1]), Words()) for t in range(2))
+    release = stream.decoded(noisy)
     np.testing.assert_array_equal(np.asarray(release.value), np.asarray(release.value).T)
-    seeded = stream.noisy_in_simulation(stream.encoded(blocks), jax.random.key(0))
+    seeded = stream.noisy(stream.encoded(blocks), jax.random.key(0))
     assert seeded.shape == (6,)
 
 
@@ -179,4 +179,4 @@ def test_blocks_of_a_symmetric_statistic_are_whole_matrices():
             return jnp.arange(D), record
 
     with pytest.raises(ValueError, match="whole matrices"):
-        lattice_total(Rows(), jnp.zeros((1, D, D)), None, jnp.ones(1, bool), grid_of(Lopsided()))
+        grid_of(Lopsided()).of_one(Rows(), jnp.zeros((D, D)), None)

@@ -7,7 +7,6 @@ differences. Where noise is fresh this is no better than a guess; where it is dr
 everybody.
 """
 
-import functools
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -18,11 +17,14 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from privrl.contracts.learner import AbstractOnlineLearner
+from privrl.contracts.release import Release
 from privrl.envs.base import Env
 from privrl.mdp.types import Trajectory
 from privrl.privacy.trust.channels import AbstractChannel, AbstractCuratorChannel, RoundsChannel, RunningChannel
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
-from privrl.studies.run import asker
+from privrl.studies.loop import State
+from privrl.studies.simulation import Simulation, SimulationKeys
+from privrl.studies.study import Study
 
 
 @dataclass(frozen=True)
@@ -71,23 +73,16 @@ def published_differences(
     Both are in units of the noise of the difference. Answers to questions are subtracted where the question stayed
     the same.
     """
-    declared = learner.declare(users)
-    privatizer.check(type(learner).__name__, declared)
-    ledger = privatizer.calibrate(declared)
-    channels = {d.name: privatizer.channel(d, ledger) for d in declared}
+    channels = Study.online(learner, privatizer, users).channels()
     for name, channel in channels.items():
         if not isinstance(channel, AbstractCuratorChannel):
             raise PairingError(f"`{name}` leaves people with noise of their own; attack their reports instead.")
-    candidates = _first_steps(env)
-    carry: Any = (
-        learner.init(),
-        {name: channel.init() for name, channel in channels.items()},
-        {name: release for name, channel in channels.items() if (release := channel.empty()) is not None},
-    )
+    simulation = Simulation(env, learner, channels, SimulationKeys.of(key))
+    candidates, state = _first_steps(env), simulation.first()
     previous: Any = None
     differences, explained, first = [], [], []
     for t in range(users):
-        carry, (seen, plan, record) = _user(env, learner, channels, carry, jnp.asarray(t), key)
+        state, (seen, plan, record) = _user(simulation, state, jnp.asarray(t))
         if previous is not None:
             left, right = _compared(channels, candidates, previous[0], previous[1], seen)
             differences.append(np.asarray(left))
@@ -98,42 +93,16 @@ def published_differences(
 
 
 @eqx.filter_jit
-def _user(
-    env: Env,
-    learner: AbstractOnlineLearner,
-    channels: dict[str, AbstractChannel],
-    carry: Any,
-    t: Int[Array, ""],
-    key: PRNGKeyArray,
-) -> tuple[Any, Any]:
+def _user(simulation: Simulation, state: State, t: Int[Array, ""]) -> tuple[State, Any]:
     """One user: what was published before them, the plan that they acted on, and what they did."""
-    noise_key, people_key = jax.random.split(key)
-    plan_key = jax.random.fold_in(jax.random.fold_in(key, 2), t)
-    memory, memories, released = carry
-    asked: dict[tuple[str, int], Any] = {}
+    seen: dict[tuple[str, int], Any] = {(name, 0): (release, None) for name, release in state.released.items()}
 
-    def white(name: str, i: int, shape: tuple[int, ...]) -> Array:
-        channel_key = jax.random.fold_in(jax.random.fold_in(noise_key, list(channels).index(name)), t)
-        return jax.random.normal(jax.random.fold_in(channel_key, i), shape)
+    def listen(name: str, index: int, question: Any, release: Release) -> None:
+        seen[name, index] = (release, question)
 
-    ask, _ = asker(channels, memories, white)
-
-    def watch(name: str, index: int, question: Any) -> Any:
-        asked[name, index] = (ask(name, index, question), question)
-        return asked[name, index][0]
-
-    memory, plan = learner.next_plan(memory, released, watch, t, key=plan_key)
-    seen = {(name, 0): (release, None) for name, release in released.items()} | asked
-    record = env.rollout(plan.policy, jax.random.fold_in(people_key, t))
-    memories, released = dict(memories), dict(released)
-    for name, channel in channels.items():
-        term = channel.term(record, plan, t, people_key)
-        shape = channel.statistic.shape
-        fresh = functools.partial(white, name, shape=shape)
-        memories[name], release = channel.publish(memories[name], term, t, fresh)
-        if release is not None:
-            released[name] = release
-    return (memory, memories, released), (seen, plan, record)
+    state, plan, _ = simulation.plan(state, t, t, listen)
+    record, terms = simulation.person(plan, t, t)
+    return simulation.publish(state, terms, t), (seen, plan, record)
 
 
 @eqx.filter_jit

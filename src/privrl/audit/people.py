@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float64, Int64
 
 from privrl.contracts.statistic import AbstractStatistic
+from privrl.privacy.noise.arithmetic import AbstractArithmetic
 from privrl.privacy.noise.lattice import Lattice
 from privrl.privacy.trust.curator import AbstractPeople
 
@@ -26,17 +27,15 @@ class Remembered(AbstractPeople):
     def records_per_unit(self) -> int:
         return self._people.records_per_unit
 
-    def total(self, statistic: AbstractStatistic, included: Callable[[int], np.ndarray] | None) -> Array:
-        return self._people.total(statistic, included)
-
-    def units(
-        self, statistic: AbstractStatistic, included: Callable[[int], np.ndarray] | None, lattice: Lattice
-    ) -> Int64[np.ndarray, "..."]:
-        del included
+    def total(
+        self, statistic: AbstractStatistic, included: Callable[[int], np.ndarray] | None, arithmetic: AbstractArithmetic
+    ) -> Array | np.ndarray:
+        if not isinstance(arithmetic, Lattice):
+            return self._people.total(statistic, included, arithmetic)
         self.filled(statistic)  # keeps the statistic, so that no other one gets its number
-        key = (id(statistic), lattice)
+        key = (id(statistic), arithmetic)
         if key not in self._units:
-            self._units[key] = self._people.units(statistic, None, lattice)
+            self._units[key] = np.asarray(self._people.total(statistic, None, arithmetic))
         return self._units[key]
 
     def filled(self, statistic: AbstractStatistic) -> int:

@@ -1,6 +1,5 @@
 """What an online learner really publishes and asks, written down over a few blocks: the surface that is attacked."""
 
-import functools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,12 +13,12 @@ from privrl.audit.statistics import Asked
 from privrl.contracts.learner import AbstractOnlineLearner
 from privrl.contracts.release import Release
 from privrl.privacy.accounting.ledger import Ledger
-from privrl.privacy.noise.sources import standard_normal
 from privrl.privacy.trust.channels import AbstractChannel, RoundsChannel
-from privrl.privacy.trust.local_channels import SymbolChannel
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
 from privrl.privacy.trust.shuffled import Batched
-from privrl.studies.run import SimulationKeys, asker
+from privrl.studies.loop import State
+from privrl.studies.simulation import Simulation, SimulationKeys
+from privrl.studies.study import Study
 
 _USERS = (3, 6, 12, 25, 50, 100, 200, 400, 1000, 2000, 4000, 8000, 16000)
 
@@ -78,70 +77,37 @@ def short_run(learner: AbstractOnlineLearner, privatizer: AbstractPrivatizer) ->
 def record_run(
     env: Any, learner: AbstractOnlineLearner, privatizer: AbstractPrivatizer, key: PRNGKeyArray
 ) -> RunTranscript:
-    """Runs a few blocks, as `privrl.run` does, with two people each, and writes down plans and questions.
+    """Listens to a few blocks of a simulation with two people each, and writes down plans and questions.
 
     Two stand for the whole block: to whoever knows everybody else's record, only the one attacked matters.
     """
     ends = short_run(learner, privatizer)
-    declared = learner.declare(len(ends))
-    ledger = privatizer.calibrate(declared)
-    channels = {d.name: privatizer.channel(d, ledger) for d in declared}
+    study = Study.online(learner, privatizer, ends[-1])
+    simulation = Simulation(env, learner, study.channels(), SimulationKeys.of(key))
     plans: list[Any] = []
     questions: list[tuple[str, int, int, Any]] = []
-    carry = (
-        learner.init(),
-        {name: channel.init() for name, channel in channels.items()},
-        {name: release for name, c in channels.items() if (release := c.empty()) is not None},
-    )
+    state = simulation.first()
     for t in range(len(ends) + 1):
         seen = ends[t - 1] if t else 0
-        carry, plan, asked = _block(env, learner, channels, carry, jnp.asarray(t), jnp.asarray(seen), key)
+        state, plan, asked = _block(simulation, state, jnp.asarray(t), jnp.asarray(seen))
         plans.append(plan)
         questions.extend((name, t, index, question) for name, index, question in asked)
-    return RunTranscript(learner, privatizer, ledger, channels, ends, tuple(plans), tuple(questions))
+    channels = simulation.channels
+    return RunTranscript(learner, privatizer, study.ledger, channels, ends, tuple(plans), tuple(questions))
 
 
 @eqx.filter_jit
 def _block(
-    env: Any,
-    learner: AbstractOnlineLearner,
-    channels: dict[str, AbstractChannel],
-    carry: Any,
-    t: Int[Array, ""],
-    seen: Int[Array, ""],
-    key: PRNGKeyArray,
-) -> tuple[Any, Any, list[tuple[str, int, Any]]]:
+    simulation: Simulation, state: State, t: Int[Array, ""], seen: Int[Array, ""]
+) -> tuple[State, Any, list[tuple[str, int, Any]]]:
     """One plan, the questions it asked, and the releases about two people who acted on it."""
-    memory, memories, released = carry
-    keys = SimulationKeys.of(key)
     questions: list[tuple[str, int, Any]] = []
 
-    def white(name: str, i: int) -> Array:
-        return standard_normal(keys.white(list(channels).index(name), t, i), channels[name].statistic.shape)
-
-    ask, _ = asker(channels, memories, lambda name, i, shape: white(name, i))
-
-    def watch(name: str, index: int, question: Any) -> Release:
+    def listen(name: str, index: int, question: Any, release: Release) -> None:
+        del release
         questions.append((name, index, question))
-        return ask(name, index, question)
 
-    memory, plan = learner.next_plan(memory, released, watch, seen, key=keys.plan(t))
-    if any(isinstance(channel, SymbolChannel) for channel in channels.values()):
-        plan = eqx.tree_at(lambda p: p.policy, plan, plan.policy.realised(jax.random.fold_in(keys.ties, t)))
-    memories, released = dict(memories), dict(released)
-
-    def person(i: Int[Array, ""]) -> dict[str, Any]:
-        record = env.rollout(plan.policy, keys.person(t, i))
-        own = jax.random.fold_in(jax.random.fold_in(keys.reports, t), i)
-        return {
-            name: channel.term(record, plan, seen + i, jax.random.fold_in(own, c))
-            for c, (name, channel) in enumerate(channels.items())
-        }
-
-    totals = jax.tree.map(lambda term: term.sum(axis=0), jax.vmap(person)(jnp.arange(2)))
-    for name, channel in channels.items():
-        fresh = functools.partial(white, name)
-        memories[name], release = channel.publish(memories[name], totals[name], t, fresh)
-        if release is not None:
-            released[name] = release
-    return (memory, memories, released), plan, questions
+    state, plan, _ = simulation.plan(state, t, seen, listen)
+    terms = jax.vmap(lambda i: simulation.person(plan, t, i)[1])(seen + jnp.arange(2))
+    totals = jax.tree.map(lambda term: term.sum(axis=0), terms)
+    return simulation.publish(state, totals, t), plan, questions

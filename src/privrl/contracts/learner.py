@@ -8,7 +8,7 @@ write one file with one class and add one line to the registry in `learners/regi
 import abc
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import equinox as eqx
 import numpy as np
@@ -26,8 +26,30 @@ class Ask(Protocol):
         """One release of a declared name; pass the statistic where the declaration left it open."""
         ...
 
+    def secret(self, name: str, *, distance: float, beta: float) -> Any:
+        """Where the secret is a function: its one release, noisy enough for neighbours at `distance` in the space of
+        the kernel exp(-beta|x-y|)."""
+        ...
+
     def skip(self, name: str, to: tuple[str, ...]) -> None:
         """Gives up the next release of `name`; its share goes to the coming releases of `to`."""
+        ...
+
+
+Releases = Mapping[str, Release]
+"""The newest release of every streamed name."""
+
+
+@runtime_checkable
+class Query(Protocol):
+    """Whoever answers an online learner's queries about everybody so far."""
+
+    def __call__(self, name: str, index: int | Int[Array, ""], question: Any) -> Release:
+        """One release of a name that was declared with `access="rounds"`; `index` is new for each in one plan."""
+        ...
+
+    def scan(self, body: Callable[[Any, Any], Any], init: Any, length: int) -> Any:
+        """`init = body(init, i)` for i = length-1, ..., 0, compiled once; a query in `body` has the index i."""
         ...
 
 
@@ -56,13 +78,23 @@ class AbstractLearner(eqx.Module):
 
     horizon: eqx.AbstractVar[int]
 
+    @property
+    def neighbours(self) -> str:
+        """What two neighbouring secrets differ by, in words, where that is not a whole person."""
+        return ""
+
     @abc.abstractmethod
     def bounds(self) -> dict[str, Any]:
         """What the statistics enforce, and whether rewards are known or estimated, for the certificate."""
 
 
 class AbstractOfflineLearner(AbstractLearner):
-    """Learns a policy from a data set at rest, in rounds of questions to a curator."""
+    """Learns a policy from a data set at rest, in rounds of questions to a curator.
+
+    `learns_from` says what is secret: episodes of people, or one reward function.
+    """
+
+    learns_from: ClassVar[Literal["episodes", "reward function"]] = "episodes"
 
     @property
     @abc.abstractmethod
@@ -104,15 +136,15 @@ class AbstractOnlineLearner(AbstractLearner):
     def plan(
         self,
         memory: Any,
-        released: Mapping[str, Release],
-        ask: Callable[[str, int, Any], Release],
+        released: Releases,
+        ask: Query,
         num_seen: Int[Array, ""],
     ) -> tuple[Any, Plan]:
         """The plan for the next block.
 
         `released` holds the newest release of every streamed name (zeros before the first block). `ask(name, index,
         question)` makes a new release of a name declared with `access="rounds"`; `index` is a Python integer,
-        different for each release of one plan. `num_seen` is the public number of people so far.
+        different for each release of one plan. `ask.scan` runs a step of planning backwards, compiled once. `num_seen` is the public number of people so far.
 
         A learner that plans at random, such as posterior sampling, adds `*, key: PRNGKeyArray | None = None` and is
         given public randomness: a new key for every plan, drawn by whoever runs the study, independently of people and
@@ -148,8 +180,8 @@ class AbstractOnlineLearner(AbstractLearner):
     def next_plan(
         self,
         memory: Any,
-        released: Mapping[str, Release],
-        ask: Callable[[str, int, Any], Release],
+        released: Releases,
+        ask: Query,
         num_seen: Int[Array, ""],
         *,
         key: PRNGKeyArray | None = None,

@@ -1,7 +1,7 @@
 """One person's bounded contribution to a sum: what a learner may ask about people."""
 
 import abc
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
@@ -24,6 +24,9 @@ class AbstractStatistic(eqx.Module):
 
     shape: eqx.AbstractVar[tuple[int, ...]]
     symmetric: eqx.AbstractVar[bool]
+    per_person: ClassVar[bool] = False
+    """A record is one episode, or else all kept episodes of one person: an episode with a leading axis of the public
+    largest number, filled up with empty ones. The guarantee is then about persons, however many episodes they have."""
 
     @property
     def raw_shape(self) -> tuple[int, ...]:

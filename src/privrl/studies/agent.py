@@ -33,7 +33,7 @@ from privrl.studies.arrivals import AbstractArrivals, BehindError, FixedOrder, P
 from privrl.studies.live_plans import LivePlans
 from privrl.studies.readable import readable
 from privrl.studies.result import Result
-from privrl.studies.run import SimulationKeys
+from privrl.studies.simulation import SimulationKeys
 from privrl.studies.study import Study
 
 
@@ -181,11 +181,10 @@ class AbstractAgent(abc.ABC):
     def certificate(self) -> Certificate:
         """What everything released so far, and until the end, can reveal."""
         self._plans.catch_up()
-        for name, stream in self._plans.streams.items():
-            self._study.ledger.reconcile(name, self._plans.closed, stream.law)
+        made = {name: (self._plans.closed, channel.law) for name, channel in self._plans.channels.items()}
         source = System.description if self._key is None else Seeded.description
         notes = (self._arrivals.assumption, *self._store.notes())
-        return self._study.certificate(source, {"episodes per unit": 1}, notes=notes)
+        return self._study.certificate(source, {"episodes per unit": 1}, made=made, notes=notes)
 
     def result(self) -> Result:
         """The policy that is out now, the certificate, and how many tickets were handed out."""

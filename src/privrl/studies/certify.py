@@ -20,7 +20,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from privrl.contracts.learner import AbstractLearner, AbstractOfflineLearner, AbstractOnlineLearner
 from privrl.contracts.release import Declared
-from privrl.learners.functional.functional_reward import FunctionalReward
 from privrl.learners.published import published
 from privrl.learners.rebuilt import NotOursError, is_complete, learner_of
 from privrl.privacy.accounting.certificate import Certificate
@@ -200,7 +199,7 @@ def _settings_problems(certificate: Certificate, authenticated: bool) -> list[st
         "learner": type(learner).__name__,
         "notion": "joint" if joint else privatizer.notion,
         "bounds": enforced,
-        "neighbours": learner.neighbours if isinstance(learner, FunctionalReward) else "",
+        "neighbours": learner.neighbours,
     }
     return [
         f"`{name}` is not what the settings give."
@@ -227,7 +226,7 @@ def _asked(learner: AbstractLearner, question: Callable[[], _Answer]) -> _Answer
 
 def _declared(learner: AbstractLearner, users: int | None, notion: str) -> tuple[Declared, ...]:
     """What this learner declares for so many people; for one person's message where no number is fixed."""
-    if isinstance(learner, (AbstractOfflineLearner, FunctionalReward)):
+    if isinstance(learner, AbstractOfflineLearner):
         if users is not None:
             raise ValueError("a table has no schedule of people.")
         return learner.declare()

@@ -7,7 +7,6 @@ import sys
 import warnings
 from collections.abc import Callable
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int64, PRNGKeyArray
 
@@ -53,8 +52,9 @@ class Client:
         cap: float | None = None,
         key: PRNGKeyArray | None = None,
     ) -> None:
-        self._study, self._channels = local_study(learner, privatizer)
-        self._reports = {name: channel.reports() for name, channel in self._channels.items()}
+        self._study, channels = local_study(learner, privatizer)
+        self._reports = {name: channel.reports() for name, channel in channels.items()}
+        self._reported = 0
         self._source = System() if key is None else Seeded(key)
         if (store is None) == (key is None):
             raise ValueError(
@@ -87,9 +87,7 @@ class Client:
                     "This device has begun to report to this study and stopped before the report was kept. A second "
                     "draw would spend the budget again, so this person has no report in this study."
                 ) from error
-        for part, channel in self._channels.items():
-            real = isinstance(self._source, System)
-            self._study.ledger.reconcile(part, 1, self._reports[part].law if real else channel.law)
+        self._reported = 1
         return Message.from_bytes(_bytes(kept))
 
     def _readable(self, trajectory: Trajectory) -> Trajectory:
@@ -107,32 +105,26 @@ class Client:
 
     def _prepared(self, trajectory: Trajectory, broadcast: Broadcast) -> Callable[[], Message]:
         """What draws the message, from everything that has to be computed before it is reserved."""
-        plan, ticket, source = broadcast.plan, broadcast.ticket, self._source
+        ticket = broadcast.ticket
         header = broadcast.study, ticket, broadcast.number, broadcast.mac
-        if isinstance(source, Seeded):
-            simulated = tuple(self._simulated(name, source, trajectory, broadcast) for name in self._channels)
-            return lambda: Message(*header, simulated)
-        truths = {name: reports.truth(trajectory, plan, ticket) for name, reports in self._reports.items()}
+        truths = {name: reports.truth(trajectory, broadcast.plan, ticket) for name, reports in self._reports.items()}
+        # A simulation's randomness is decided by its key and the ticket alone, whatever the study is called.
+        label = (ticket,) if isinstance(self._source, Seeded) else (broadcast.study.hex(), ticket)
 
         def draw() -> Message:
-            words = {name: source.words((name, broadcast.study.hex(), ticket)) for name in truths}
-            parts = (self._reports[name].randomised(truth, words[name]) for name, truth in truths.items())
+            parts = (
+                self._reports[name].randomised(truth, self._source.randomness((name, *label)))
+                for name, truth in truths.items()
+            )
             return Message(*header, tuple(parts))
 
         return draw
 
-    def _simulated(self, name: str, source: Seeded, trajectory: Trajectory, broadcast: Broadcast) -> np.ndarray:
-        """A report whose randomness is decided by the key and the ticket."""
-        channel, label = self._channels[name], (name, broadcast.ticket)
-        kind, shape = channel.white
-        white = source.normal(label, shape) if kind == "normal" else source.uniform(label, shape)
-        report = channel.report(trajectory, broadcast.plan, jnp.asarray(broadcast.ticket), white)
-        return self._reports[name].of_simulation(report)
-
     @property
     def certificate(self) -> Certificate:
         """What the report to one study can reveal."""
-        return self._study.certificate(self._source.description, {"messages per user": 1})
+        made = {name: (self._reported, reports.law) for name, reports in self._reports.items()}
+        return self._study.certificate(self._source.description, {"messages per user": 1}, made=made)
 
     @property
     def _charge(self) -> float:

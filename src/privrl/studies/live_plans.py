@@ -7,6 +7,8 @@ learner (`one_plan_per_block`), and if it cannot, only those count who acted on 
 public fact about arrivals.
 """
 
+import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -17,15 +19,16 @@ import numpy as np
 from jaxtyping import Array, Int, Int64, PRNGKeyArray
 
 from privrl.contracts.learner import AbstractOnlineLearner, Plan
-from privrl.contracts.release import Release
-from privrl.privacy.continual.exact import ExactStream
 from privrl.privacy.noise.words import Words
 from privrl.privacy.store.errors import BurntError
 from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.trust.channels import AbstractCuratorChannel
+from privrl.privacy.trust.exact_channels import ExactChannel, Noisy
 from privrl.privacy.trust.privatizers import PairingError
 from privrl.studies.arrivals import AbstractArrivals
+from privrl.studies.loop import State, planned, publish
 from privrl.studies.public_key import public_key
-from privrl.studies.run import SimulationKeys
+from privrl.studies.simulation import SimulationKeys
 from privrl.studies.study import Study
 
 
@@ -41,7 +44,7 @@ class LivePlans:
 
     **Formal guarantee.** One person's record is in the sums of one block, with the statistic's own bound for whatever
     plan they acted on; a record that is missing adds nothing, which is at most as far from any record as another one is
-    (refused otherwise). So replacing a record moves the encoded sums of each stream by at most its sensitivity.
+    (refused otherwise). So replacing a record moves the encoded sums of each channel by at most its sensitivity.
     """
 
     def __init__(
@@ -54,23 +57,21 @@ class LivePlans:
         key: PRNGKeyArray | None,
     ) -> None:
         self._learner, self._arrivals, self._store, self._key = learner, arrivals, store, key
-        channels, blocks = study.channels(), len(learner.blocks(arrivals.num_places))
-        self._released = {n: release for n, channel in channels.items() if (release := channel.empty()) is not None}
+        blocks = len(learner.blocks(arrivals.num_places))
+        simulated = study.channels()
         seeded = None if key is None else SimulationKeys.of(key).plans
         self._sampled = public_key(store, "plans", seeded) if learner.plans_at_random else None
-        start, nobody = learner.init(), jnp.zeros((), int)
-        first = _next_plan(learner, start, start, nobody, dict(self._released), nobody, self._plan_key(0))
-        self._made = [first]  # memory and plan
+        start, nobody = State.first(learner, simulated), jnp.zeros((), int)
+        self._made = [_next_plan(learner, start._replace(kept={}), start.memory, nobody, nobody, self._plan_key(0))]
         form = (study.privatizer.adjacency, blank(self[0]), self[0])
-        self.streams = {
-            name: ExactStream(channel, blocks, study.ledger.parameter(name), *form)
-            for name, channel in channels.items()
-        }
-        _check_absence(self.streams)
-        for stream in self.streams.values():
-            stream.check_room(arrivals.num_places)
-        self._sums: dict[int, Int64[np.ndarray, " entries"]] = {}  # of closed blocks, exact: they never leave here
-        self._noisy: dict[str, list[Int64[np.ndarray, "..."]]] = {name: [] for name in self.streams}
+        self.channels: dict[str, ExactChannel] = {}
+        for name, channel in simulated.items():
+            assert isinstance(channel, AbstractCuratorChannel)
+            exact = ExactChannel.of(channel, blocks, study.ledger.parameter(name), *form)
+            exact.check_room(arrivals.num_places)
+            self.channels[name] = exact
+        _check_absence(self.channels)
+        self._kept: dict[str, Any] = {name: channel.init() for name, channel in self.channels.items()}  # secret
 
     def __getitem__(self, number: int) -> Plan:
         return self._made[number][1]
@@ -82,20 +83,20 @@ class LivePlans:
 
     def check_lattices(self) -> None:
         """Refuses a computer on which sums that were begun elsewhere would be rounded otherwise."""
-        for name, stream in self.streams.items():
-            if self._store.fact(f"lattice of {name}", stream.fingerprint) != stream.fingerprint():
+        for name, channel in self.channels.items():
+            if self._store.fact(f"lattice of {name}", channel.fingerprint) != channel.fingerprint():
                 raise ValueError(
                     f"This computer rounds the public numbers of `{name}` otherwise than the one that began this "
                     "store, so sums cannot be continued here. Nothing was counted. Go on where the study began."
                 )
 
     def limits(self, blocks: int) -> dict[str, float]:
-        """How often each stream may be released."""
-        return {_pool(name): float(blocks) for name in self.streams}
+        """How often each statistic may be released."""
+        return {_pool(name): float(blocks) for name in self.channels}
 
     def units(self, record: Any, plan: int) -> Int64[np.ndarray, " entries"]:
         """One person's terms of all statistics, end to end, as the plan that they acted on asks for them."""
-        return np.concatenate([stream.units(record, self[plan]).ravel() for stream in self.streams.values()])
+        return np.concatenate([channel.term(record, self[plan]).ravel() for channel in self.channels.values()])
 
     def catch_up(self) -> None:
         """Closes every block whose time has come, makes or reads its releases, and plans."""
@@ -104,50 +105,52 @@ class LivePlans:
             plans = self._arrivals.plans(block)
             for plan in plans:
                 self._store.seal(self._arrivals.sum_name(block, plan))
-            noisy = {name: self._release(name, block) for name in self.streams}
-            for name, stream in self.streams.items():
-                self._noisy[name].append(noisy[name])
-                self._released[name] = stream.release(self._noisy[name])
+            state = self._made[-1][0]._replace(kept=self._kept)
+            state = publish(self.channels, state, self._totals(block), block, functools.partial(self._noise, block))
+            self._kept = state.kept
             acted = _of_most(plans)
             others = jnp.asarray(self._arrivals.size(block) - plans[acted])
-            memory, published = self._made[-1][0], self._made[acted][0]
-            seen = jnp.asarray(self._arrivals.end(block))
-            known = (others, dict(self._released), seen, self._plan_key(block + 1))
-            self._made.append(_next_plan(self._learner, memory, published, *known))
+            published, seen = self._made[acted][0].memory, jnp.asarray(self._arrivals.end(block))
+            known = (published, others, seen, self._plan_key(block + 1))
+            self._made.append(_next_plan(self._learner, state._replace(kept={}), *known))
 
     def _plan_key(self, number: int) -> PRNGKeyArray | None:
         """Public randomness for one plan: the same in every process, and after a restart."""
         return None if self._sampled is None else jax.random.fold_in(self._sampled, number)
 
-    def _release(self, name: str, block: int) -> Int64[np.ndarray, "..."]:
-        """The noisy encoded sum after a closed block: drawn by whoever comes first, the same for everybody."""
-        number, stream = list(self.streams).index(name), self.streams[name]
+    def _noise(self, block: int, name: str) -> Noisy:
+        """Adds noise to an encoded sum after a closed block: drawn by whoever comes first, the same for everybody."""
+        channel = self.channels[name]
 
-        def draw() -> np.ndarray:
-            encoded = stream.encoded(np.stack([self._total(name, t) for t in range(block + 1)]))
-            if self._key is None:
-                return stream.noisy(encoded, Words())
-            return stream.noisy_in_simulation(encoded, SimulationKeys.of(self._key).white(number, block, 0))
+        def noisy(encoded: Callable[[], Int64[np.ndarray, "..."]]) -> Int64[np.ndarray, "..."]:
+            number = list(self.channels).index(name)
 
-        try:
-            return self._store.release(f"{name}/{block}", _pool(name), 1.0, draw, law=stream.lattice.to_bytes())
-        except BurntError as error:
-            raise BurntError(
-                f"Release {block} of `{name}` was burnt by a crash, and later ones build on it. Open the store with "
-                "`after_crash='redraw'`: nobody has seen the first draw, so drawing again is safe."
-            ) from error
+            def draw() -> Int64[np.ndarray, "..."]:
+                source = Words() if self._key is None else SimulationKeys.of(self._key).white(number, block, 0)
+                return channel.noisy(encoded(), source)
 
-    def _total(self, name: str, block: int) -> Int64[np.ndarray, "..."]:
-        """The exact sum of a closed block, of one statistic; whoever is missing has added nothing."""
-        sizes = {n: int(np.prod(stream.shape, dtype=int)) for n, stream in self.streams.items()}
-        if block not in self._sums:
-            plans = self._arrivals.plans(block)
-            chosen = [_of_most(plans)] if self._learner.one_plan_per_block else list(plans)
-            totals = [self._store.total(self._arrivals.sum_name(block, plan)) for plan in chosen]
-            added = [total for total in totals if total is not None]
-            self._sums[block] = sum(added, np.zeros(sum(sizes.values()), np.int64))
-        begin = sum(list(sizes.values())[: list(sizes).index(name)])
-        return self._sums[block][begin : begin + sizes[name]].reshape(self.streams[name].shape)
+            try:
+                return self._store.release(f"{name}/{block}", _pool(name), 1.0, draw, law=channel.lattice.to_bytes())
+            except BurntError as error:
+                raise BurntError(
+                    f"Release {block} of `{name}` was burnt by a crash, and later ones build on it. Open the store "
+                    "with `after_crash='redraw'`: nobody has seen the first draw, so drawing again is safe."
+                ) from error
+
+        return noisy
+
+    def _totals(self, block: int) -> dict[str, Int64[np.ndarray, "..."]]:
+        """The exact sums of a closed block; whoever is missing has added nothing."""
+        plans = self._arrivals.plans(block)
+        chosen = [_of_most(plans)] if self._learner.one_plan_per_block else list(plans)
+        totals = [self._store.total(self._arrivals.sum_name(block, plan)) for plan in chosen]
+        sizes = [math.prod(channel.shape) for channel in self.channels.values()]
+        added = sum((total for total in totals if total is not None), np.zeros(sum(sizes), np.int64))
+        parts = np.split(added, np.cumsum(sizes)[:-1])
+        return {
+            name: part.reshape(channel.shape)
+            for (name, channel), part in zip(self.channels.items(), parts, strict=True)
+        }
 
 
 def _pool(name: str) -> str:
@@ -159,9 +162,9 @@ def _of_most(plans: dict[int, int]) -> int:
     return max(plans, key=lambda plan: (plans[plan], plan))
 
 
-def _check_absence(streams: dict[str, ExactStream]) -> None:
-    for name, stream in streams.items():
-        bound = stream.statistic.l1 if stream.lattice.kind == "l1" else stream.statistic.l2
+def _check_absence(channels: dict[str, ExactChannel]) -> None:
+    for name, channel in channels.items():
+        bound = channel.statistic.l1 if channel.lattice.kind == "l1" else channel.statistic.l2
         if bound("add-remove") > bound("replace-one"):
             raise PairingError(
                 f"One person's term of `{name}` can be larger than the distance of two, so a record that is missing "
@@ -172,16 +175,11 @@ def _check_absence(streams: dict[str, ExactStream]) -> None:
 @eqx.filter_jit
 def _next_plan(
     learner: AbstractOnlineLearner,
-    memory: Any,
+    state: State,
     published: Any,
     others: Int[Array, ""],
-    released: dict[str, Release],
     seen: Int[Array, ""],
     key: PRNGKeyArray | None,
-) -> tuple[Any, Plan]:
+) -> tuple[State, Plan]:
     """The plan after a block that acted on the plan which came with `published`, but for `others` of its people."""
-    return learner.next_plan(learner.acted_on(memory, published, others), released, _no_question, seen, key=key)
-
-
-def _no_question(name: str, index: int, question: Any) -> Any:
-    raise PairingError(f"`{name}` cannot be asked for: `Agent` keeps sums only.")
+    return planned(learner, state._replace(memory=learner.acted_on(state.memory, published, others)), seen, key=key)

@@ -9,7 +9,7 @@ read with that plan's question.
 
 import functools
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,13 +17,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, Int64, PRNGKeyArray
+from jaxtyping import Int64, PRNGKeyArray
 
 from privrl.contracts.learner import AbstractOnlineLearner, Plan
 from privrl.privacy.store.store import ReleaseStore
-from privrl.privacy.trust.local_channels import AbstractLocalChannel, SymbolChannel
+from privrl.privacy.trust.local_channels import AbstractLocalChannel, AbstractReports
 from privrl.privacy.trust.privatizers import Local, PairingError
-from privrl.privacy.trust.reports import AbstractReports
+from privrl.privacy.trust.symbol_channels import SymbolReports
+from privrl.studies.loop import State, planned, publish
 from privrl.studies.public_key import public_key
 from privrl.studies.study import Study
 
@@ -59,19 +60,16 @@ class LocalPlans:
     def __init__(
         self,
         learner: AbstractOnlineLearner,
-        channels: Mapping[str, AbstractLocalChannel],
         reports: Mapping[str, AbstractReports],
         num_users: int,
         store: ReleaseStore,
         key: PRNGKeyArray | None,
     ) -> None:
-        self._learner, self._channels, self._reports, self._store = learner, channels, reports, store
+        self._learner, self._reports, self._store = learner, reports, store
         self._ends = [0, *(int(end) for end in learner.blocks(num_users))]
         self._ties = public_key(store, "ties", key)  # how ties are broken
         self._sampled = jax.random.fold_in(self._ties, _PLANS)  # what plans are sampled with
-        self._memories = {name: channel.init() for name, channel in channels.items()}
-        self._released = {name: channel.empty() for name, channel in channels.items()}
-        self._memory: Any = learner.init()
+        self._state = State.first(learner, reports)
         self._plans: list[Plan] = []
         self._add_plan()
         self.refresh()
@@ -125,24 +123,22 @@ class LocalPlans:
         return total.astype("<i8").tobytes()
 
     def _publish(self, units: Int64[np.ndarray, " n"]) -> None:
-        t, parts = jnp.asarray(self._block), self._split(units)
-        for name, channel in self._channels.items():
-            total = self._reports[name].totals(next(parts))
-            self._memories[name], self._released[name] = channel.publish(self._memories[name], total, t, _no_noise)
+        parts = np.split(units, np.cumsum([reports.length for reports in self._reports.values()])[:-1])
+        totals = dict(zip(self._reports, parts, strict=True))
+        self._state = publish(self._reports, self._state, totals, self._block, _no_noise)
         self._add_plan()
 
-    def _split(self, units: Int64[np.ndarray, " n"]) -> Iterator[Int64[np.ndarray, " m"]]:
-        ends = np.cumsum([self._reports[name].length for name in self._channels])
-        return iter(np.split(units, ends[:-1]))
-
     def _add_plan(self) -> None:
-        number, seen = len(self._plans), jnp.asarray(self._ends[len(self._plans)])
-        self._memory, plan = _next_plan(
-            self._learner, self._memory, self._released, seen, jax.random.fold_in(self._sampled, number)
+        number, kept = len(self._plans), self._state.kept
+        by_symbol = any(isinstance(reports, SymbolReports) for reports in self._reports.values())
+        state, plan = _next_plan(
+            self._learner,
+            self._state._replace(kept={}),
+            jnp.asarray(self._ends[number]),
+            key=jax.random.fold_in(self._sampled, number),
+            ties=jax.random.fold_in(self._ties, number) if by_symbol else None,
         )
-        if any(isinstance(channel, SymbolChannel) for channel in self._channels.values()):
-            # One deterministic policy, so that a report of states says which action was taken.
-            plan = Plan(plan.policy.realised(jax.random.fold_in(self._ties, number)), plan.question)
+        self._state = state._replace(kept=kept)
         digest = hashlib.sha256(b"".join(leaf.tobytes() for leaf in leaves_of(plan))).digest()
         if self._store.fact(f"digest of plan {number}", lambda: digest) != digest:
             raise PairingError(
@@ -175,23 +171,13 @@ def _plan_form(same: _Same, privatizer: Local) -> Plan:
     channels = local_study(same.learner, privatizer)[1]
 
     def first() -> Plan:
-        released = {name: channel.empty() for name, channel in channels.items()}
-        start, key = same.learner.init(), jax.random.key(0)
-        return same.learner.next_plan(start, released, _no_question, jnp.zeros((), int), key=key)[1]
+        return planned(same.learner, State.first(same.learner, channels), jnp.zeros((), int), key=jax.random.key(0))[1]
 
     return jax.eval_shape(first)
 
 
-@eqx.filter_jit
-def _next_plan(
-    learner: AbstractOnlineLearner, memory: Any, released: Any, seen: Int[Array, ""], key: PRNGKeyArray
-) -> tuple[Any, Plan]:
-    return learner.next_plan(memory, released, _no_question, seen, key=key)
+_next_plan = eqx.filter_jit(planned)
 
 
-def _no_question(name: str, index: int, question: Any) -> Any:
-    raise PairingError(f"`{name}` cannot be asked for: under local privacy nobody keeps raw data.")
-
-
-def _no_noise(index: int) -> Any:
-    raise PairingError("Local channels draw no noise on the server.")
+def _no_noise(name: str) -> Any:
+    del name  # devices have added it

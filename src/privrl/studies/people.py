@@ -1,47 +1,122 @@
-"""What a curator sums over: the episodes of a data set at rest, in bounded memory, or nobody's."""
+"""What a curator holds: the episodes of a data set at rest, summed in bounded memory, or one secret function."""
 
-from collections.abc import Callable, Iterator
+import abc
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float64, Int, Int64
+from jaxtyping import Array, Bool, Float, Float64, Int, Int64
 
+from privrl.contracts.learner import AbstractOfflineLearner
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.data.dataset import AbstractDataset
 from privrl.data.part import Part
+from privrl.data.reward_function import RewardFunction
 from privrl.data.transitions import Block
 from privrl.mdp.types import Trajectory, Transitions
-from privrl.privacy.noise.lattice import Lattice, filled_by, lattice_of_blocks, lattice_total
+from privrl.privacy.noise.arithmetic import AbstractArithmetic, Floating
+from privrl.privacy.noise.lattice import Lattice, filled_by
 from privrl.privacy.trust.curator import AbstractPeople
+from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
 from privrl.statistics.rows import AbstractRowStatistic
 
+_FUNCTION = "reward function"
+_NO_PERSON = "what is hidden is the reward function; people whose data shaped it are not protected by this certificate"
+_GROUPS = (
+    "people were split into groups by a pseudorandom function of their ids under a secret key: for a person replaced "
+    "by one of another id the guarantee of the split is computational"
+)
 _COINS = 2**16  # secret coins that are drawn at once, and
 _DRAWN = 1024  # drawn episodes that are summed at once: shapes that do not depend on how many were drawn
 
 
-class Nobody(AbstractPeople):
-    """No people at all: sums over them are zero."""
+class AbstractSecret(AbstractPeople):
+    """What a curator holds, with what a study needs to know about it."""
+
+    bounds: Mapping[str, Any]
+    """What the curator enforces on it, for the certificate."""
+
+    @property
+    @abc.abstractmethod
+    def counts(self) -> dict[str, int]:
+        """How much of it there is; public where the number of people is."""
+
+    @abc.abstractmethod
+    def unit(self, wanted: str | None, privatizer: AbstractPrivatizer) -> str:
+        """What one privacy unit is called; refuses what cannot be claimed of it."""
+
+    @abc.abstractmethod
+    def notes(self, groups: bool) -> tuple[str, ...]:
+        """What the certificate adds; `groups` says whether units were split by a keyed function of their ids."""
+
+    @abc.abstractmethod
+    def digest(self, key: bytes) -> bytes:
+        """A keyed digest, to notice another secret; it says nothing without the key."""
+
+
+class SecretFunction(AbstractSecret):
+    """One reward function, and nobody: sums over people are zero."""
 
     num_units = 0
     records_per_unit = 1
+    bounds: Mapping[str, Any] = MappingProxyType({})
 
-    def total(self, statistic: AbstractStatistic, included: Callable[[int], np.ndarray] | None) -> Array:
+    def __init__(self, data: RewardFunction) -> None:
+        self._data = data
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {"users": 0, "episodes": 0}
+
+    @classmethod
+    def of(cls, data: RewardFunction, learner: AbstractOfflineLearner) -> "SecretFunction":
+        """Refuses a function that the learner's world has no room for."""
+        places = learner.space[0]
+        if len(data.values) != places:
+            raise ValueError(
+                f"The reward function has {len(data.values)} mesh points and the learner's world has {places} places. "
+                "Let both agree."
+            )
+        return cls(data)
+
+    @property
+    def function(self) -> Float[Array, " n"]:
+        return jnp.asarray(self._data.values)
+
+    def unit(self, wanted: str | None, privatizer: AbstractPrivatizer) -> str:
+        if wanted not in (None, _FUNCTION):
+            raise ValueError(
+                f"`unit` is {wanted!r}; what is hidden here is which of two similar reward functions was used, and no "
+                "person. Leave `unit` out."
+            )
+        if privatizer.adjacency != "replace-one":
+            raise ValueError(
+                f"`adjacency` is {privatizer.adjacency!r}; a reward function can be replaced by a similar one, but not "
+                "removed. Use 'replace-one'."
+            )
+        return _FUNCTION
+
+    def notes(self, groups: bool) -> tuple[str, ...]:
+        del groups
+        return (_NO_PERSON,)
+
+    def digest(self, key: bytes) -> bytes:
+        return self._data.digest(key)
+
+    def total(
+        self, statistic: AbstractStatistic, included: Callable[[int], np.ndarray] | None, arithmetic: AbstractArithmetic
+    ) -> Array | np.ndarray:
         del included
-        return jnp.zeros(statistic.raw_shape)
-
-    def units(
-        self, statistic: AbstractStatistic, included: Callable[[int], np.ndarray] | None, lattice: Lattice
-    ) -> Int64[np.ndarray, "..."]:
-        del included, lattice
-        return np.zeros(statistic.units_shape, np.int64)
+        return arithmetic.zeros(statistic)
 
     def filled(self, statistic: AbstractStatistic) -> int:
         return 1
 
-    def part(self, chosen: Bool[np.ndarray, " U"]) -> "Nobody":
+    def part(self, chosen: Bool[np.ndarray, " U"]) -> "SecretFunction":
         return self
 
     def coins(self, key: bytes, purpose: str) -> Float64[np.ndarray, " U"]:
@@ -49,23 +124,52 @@ class Nobody(AbstractPeople):
         return np.zeros(0)
 
 
-class Records(AbstractPeople):
+class Records(AbstractSecret):
     """The curator's view of a data set: exact sums over kept episodes, in bounded memory."""
 
     def __init__(self, data: AbstractDataset) -> None:
         self._data = data
+
+    @classmethod
+    def of(cls, data: AbstractDataset, learner: AbstractOfflineLearner) -> "Records":
+        """Refuses data that do not fit the learner."""
+        if data.horizon != learner.horizon:
+            raise ValueError(
+                f"The data have `horizon`={data.horizon} and the learner has `horizon`={learner.horizon}. Let both "
+                "agree."
+            )
+        if data.reward_range[0] < 0.0 or data.reward_range[1] > 1.0:
+            raise ValueError(
+                f"`reward_range` of the data is {data.reward_range}; learners need rewards in [0, 1]. Rescale the "
+                "rewards with public constants before reading the table."
+            )
+        return cls(data.bounded(*learner.space))
 
     @property
     def num_units(self) -> int:
         return self._data.num_units
 
     @property
-    def num_episodes(self) -> int:
-        return self._data.num_episodes
-
-    @property
     def records_per_unit(self) -> int:
         return self._data.max_episodes_per_unit
+
+    @property
+    def bounds(self) -> Mapping[str, Any]:  # type: ignore[override]
+        return {"episodes per unit": self.records_per_unit}
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {"users": self.num_units, "episodes": self._data.num_episodes}
+
+    def unit(self, wanted: str | None, privatizer: AbstractPrivatizer) -> str:
+        del privatizer
+        return wanted or "unit"
+
+    def notes(self, groups: bool) -> tuple[str, ...]:
+        return (_GROUPS,) if groups else ()
+
+    def digest(self, key: bytes) -> bytes:
+        return self._data.digest(key)
 
     def part(self, chosen: Bool[np.ndarray, " U"]) -> "Records":
         return Records(Part(self._data, chosen))
@@ -73,52 +177,84 @@ class Records(AbstractPeople):
     def coins(self, key: bytes, purpose: str) -> Float64[np.ndarray, " U"]:
         return self._data.unit_coins(key, purpose)
 
-    def total(self, statistic: AbstractStatistic, included: Callable[[int], np.ndarray] | None) -> Array:
-        if isinstance(statistic, AbstractRowStatistic) and statistic.plain and included is None:
-            return _shaped(statistic, _of_rows(statistic, self._rows(statistic)))
-        _refuse_unless_empty_is_zero(statistic, self._data.horizon)
-        summed = jnp.zeros(statistic.raw_shape)
-        for batch in self._batches(included):  # the sum is used only if the whole pass was faultless
-            summed = summed + _shaped(statistic, _of_batch(statistic, jax.tree.map(_wide, batch)))
-        return summed
-
-    def units(
-        self, statistic: AbstractStatistic, included: Callable[[int], np.ndarray] | None, lattice: Lattice
-    ) -> Int64[np.ndarray, "..."]:
-        contribution = jax.eval_shape(statistic.contribution, Trajectory.empty(self._data.horizon), None)
-        _check_shape(statistic, contribution.shape)
-        _refuse_unless_empty_is_zero(statistic, self._data.horizon)
-        if isinstance(statistic, AbstractRowStatistic) and statistic.row_by_row and included is None:
-            rows = self._rows(statistic)
-            once = eqx.tree_at(
-                lambda r: (r.count, r.reward), rows, ((rows.count > 0) * 1.0, jnp.zeros_like(rows.reward))
-            )
-            slots, blocks = _terms(statistic, once)
-            lattice.check_room(int(rows.count.sum()))
-            return lattice_of_blocks(statistic, slots, blocks, jnp.rint(rows.count).astype(int), lattice)
-        summed, records = np.zeros(statistic.units_shape, np.int64), 0
-        for batch in self._batches(included):
-            taking_part = jnp.asarray(np.asarray(batch.length) > 0)
-            summed += lattice_total(statistic, jax.tree.map(_wide, batch), None, taking_part, lattice)
+    def total(
+        self, statistic: AbstractStatistic, included: Callable[[int], np.ndarray] | None, arithmetic: AbstractArithmetic
+    ) -> Array | np.ndarray:
+        blank = self._blank(statistic)
+        _check_shape(statistic, jax.eval_shape(statistic.contribution, blank, None).shape)
+        if isinstance(statistic, AbstractRowStatistic) and included is None:
+            if statistic.plain and isinstance(arithmetic, Floating):
+                return _of_rows(statistic, self._rows(statistic))
+            if statistic.row_by_row and isinstance(arithmetic, Lattice):
+                return _units_of_rows(statistic, self._rows(statistic), arithmetic)
+        _refuse_unless_empty_is_zero(statistic, blank)
+        summed, records = arithmetic.zeros(statistic), 0
+        for batch in self._batches(statistic, included):  # the sum is used only if the whole pass was faultless
+            lengths = np.asarray(batch.length).reshape(len(batch.length), -1)
+            taking_part = jnp.asarray((lengths > 0).any(axis=1))
+            summed = summed + arithmetic.total(statistic, jax.tree.map(_wide, batch), None, taking_part)
             records += len(taking_part)
-        lattice.check_room(records)
+        arithmetic.check_room(records)
         return summed
 
     def filled(self, statistic: AbstractStatistic) -> int:
-        return filled_by(statistic, Trajectory.empty(self._data.horizon), None)
+        return filled_by(statistic, self._blank(statistic), None)
 
-    def _batches(self, included: Callable[[int], np.ndarray] | None) -> Iterator[Trajectory]:
-        """All episodes in batches of one shape, filled up with empty ones; or only those that `included` marks."""
-        if included is None:
+    def _blank(self, statistic: AbstractStatistic) -> Trajectory:
+        """An empty record: of an episode, or of a person."""
+        empty, episodes = Trajectory.empty(self._data.horizon), self._data.max_episodes_per_unit
+        return jax.tree.map(lambda x: jnp.stack([x] * episodes), empty) if statistic.per_person else empty
+
+    def _batches(
+        self, statistic: AbstractStatistic, included: Callable[[int], np.ndarray] | None
+    ) -> Iterator[Trajectory]:
+        """All records in batches of one shape, filled up with empty ones; or only those that `included` marks."""
+        if included is None and not statistic.per_person:
             yield from self._data.batches(check_first=False)
             return
         coins = np.zeros(0, bool)
         for block in self._data.blocks():
-            while len(coins) < len(block.lengths):
-                coins = np.concatenate([coins, included(_COINS)])
-            drawn, coins = np.flatnonzero(coins[: len(block.lengths)]), coins[len(block.lengths) :]
-            for first in range(0, len(drawn), _DRAWN):
-                yield _padded(block, drawn[first : first + _DRAWN], self._data.horizon)
+            records = _by_person(block) if statistic.per_person else np.arange(len(block.lengths) + 1)
+            drawn = np.arange(len(records) - 1)
+            if included is not None:
+                while len(coins) < len(drawn):
+                    coins = np.concatenate([coins, included(_COINS)])
+                marked, coins = coins[: len(drawn)], coins[len(drawn) :]
+                drawn = drawn[marked]
+            size = max(1, _DRAWN // self._data.max_episodes_per_unit) if statistic.per_person else _DRAWN
+            for first in range(0, len(drawn), size):
+                yield self._padded(block, records, drawn[first : first + size], size, statistic.per_person)
+
+    def _padded(
+        self,
+        block: Block,
+        records: Int[np.ndarray, " R+1"],
+        drawn: Int[np.ndarray, " n"],
+        size: int,
+        per_person: bool,
+    ) -> Trajectory:
+        """Some records of a block, of which record r has episodes `records[r]` to `records[r + 1]`, padded to the
+        horizon, and filled up with empty ones to a batch of `size`."""
+        width, horizon = self._data.max_episodes_per_unit if per_person else 1, self._data.horizon
+        begin, end = records[drawn], records[drawn + 1]
+        place = np.arange(width)
+        chosen = np.zeros((size, width), np.int64)
+        chosen[: len(drawn)] = begin[:, None] + place
+        held = np.zeros((size, width), bool)
+        held[: len(drawn)] = chosen[: len(drawn)] < end[:, None]
+        chosen = np.where(held, chosen, 0)
+        lengths = np.where(held, block.lengths[chosen], 0).astype(np.int32)
+        starts = (np.cumsum(block.lengths) - block.lengths)[chosen]
+        taken = np.arange(horizon) < lengths[..., None]
+        rows = np.where(taken, starts[..., None] + np.arange(horizon), 0)
+        batch = Trajectory(
+            states=np.where(taken, block.states[rows], 0),
+            actions=np.where(taken, block.actions[rows], 0),
+            rewards=np.where(taken, block.rewards[rows], 0.0),
+            next_states=np.where(taken, block.next_states[rows], -1),
+            length=lengths,
+        )
+        return batch if per_person else jax.tree.map(lambda x: x[:, 0], batch)
 
     def _rows(self, statistic: AbstractRowStatistic) -> Transitions:
         """The distinct transitions; only those of its step for a statistic of one step, in arrays of one size."""
@@ -131,9 +267,14 @@ class Records(AbstractPeople):
         return jax.tree.map(lambda x: _wide(np.pad(x[first:last], (0, size - (last - first)))), rows)
 
 
-def _shaped(statistic: AbstractStatistic, total: Array) -> Array:
-    _check_shape(statistic, total.shape)
-    return total
+def secret_of(data: AbstractDataset | RewardFunction, learner: AbstractOfflineLearner) -> AbstractSecret:
+    """What the curator holds, checked against what the learner learns from."""
+    if (learner.learns_from == "reward function") != isinstance(data, RewardFunction):
+        raise PairingError(
+            f"`{type(data).__name__}` and `{type(learner).__name__}` do not go together. A `RewardFunction` is learnt "
+            "from by `FunctionalReward`; people's episodes by an offline learner such as `QLearning`."
+        )
+    return SecretFunction.of(data, learner) if isinstance(data, RewardFunction) else Records.of(data, learner)
 
 
 def _check_shape(statistic: AbstractStatistic, shape: tuple[int, ...]) -> None:
@@ -144,15 +285,20 @@ def _check_shape(statistic: AbstractStatistic, shape: tuple[int, ...]) -> None:
         )
 
 
-def _refuse_unless_empty_is_zero(statistic: AbstractStatistic, horizon: int) -> None:
+def _refuse_unless_empty_is_zero(statistic: AbstractStatistic, blank: Trajectory) -> None:
     """Batches are filled up with empty records, so these must contribute nothing (rows of count 0 never do)."""
     if isinstance(statistic, AbstractRowStatistic):
         return
-    if bool(jnp.any(_of_one(statistic, Trajectory.empty(horizon)) != 0)):
+    if bool(jnp.any(_of_one(statistic, blank) != 0)):
         raise ValueError(
             f"`{type(statistic).__name__}` contributes something for an empty record (`length` 0), which must "
             "contribute zero. Nothing was released."
         )
+
+
+def _by_person(block: Block) -> Int[np.ndarray, " P+1"]:
+    """Where the episodes of each person begin, who are next to each other and whole in a block, and the end."""
+    return np.append(np.flatnonzero(np.diff(block.unit, prepend=-1)), len(block.unit))
 
 
 def _wide(x: np.ndarray) -> Array:
@@ -175,23 +321,8 @@ def _of_one(statistic: AbstractStatistic, record: Trajectory) -> Array:
     return statistic.contribution(record, None)
 
 
-@eqx.filter_jit
-def _of_batch(statistic: AbstractStatistic, batch: Trajectory) -> Array:
-    return statistic.total(batch, None)
-
-
-def _padded(block: Block, episodes: Int[np.ndarray, " n"], horizon: int) -> Trajectory:
-    """Some episodes of a block, padded to the horizon, and filled up with empty ones to a batch of `_DRAWN`."""
-    lengths = np.zeros(_DRAWN, np.int32)
-    lengths[: len(episodes)] = block.lengths[episodes]
-    starts = np.zeros(_DRAWN, np.int64)
-    starts[: len(episodes)] = (np.cumsum(block.lengths) - block.lengths)[episodes]
-    taken = np.arange(horizon) < lengths[:, None]
-    rows = np.where(taken, starts[:, None] + np.arange(horizon), 0)
-    return Trajectory(
-        states=np.where(taken, block.states[rows], 0),
-        actions=np.where(taken, block.actions[rows], 0),
-        rewards=np.where(taken, block.rewards[rows], 0.0),
-        next_states=np.where(taken, block.next_states[rows], -1),
-        length=lengths,
-    )
+def _units_of_rows(statistic: AbstractRowStatistic, rows: Transitions, lattice: Lattice) -> Int64[np.ndarray, "..."]:
+    """The exact sum of a statistic that adds one block for every row, from the distinct rows and their counts."""
+    once = eqx.tree_at(lambda r: (r.count, r.reward), rows, ((rows.count > 0) * 1.0, jnp.zeros_like(rows.reward)))
+    lattice.check_room(int(rows.count.sum()))
+    return lattice.of_blocks(statistic, *_terms(statistic, once), jnp.rint(rows.count).astype(int))

@@ -54,7 +54,7 @@ class Server:
     ) -> None:
         self._study, channels = local_study(learner, privatizer)
         self._store = ReleaseStore.in_memory() if store is None else store
-        self._channels, self._num_users = channels, num_users
+        self._num_users = num_users
         self._reports = {name: channel.reports() for name, channel in channels.items()}
         for name, reports in self._reports.items():
             if num_users * reports.largest >= 2**63:
@@ -64,7 +64,7 @@ class Server:
                 )
         self._study.open(self._store, "server", {}, users=num_users)
         self._identity = self._store.fact("study", lambda: os.urandom(16))
-        self._plans = LocalPlans(learner, channels, self._reports, num_users, self._store, key)
+        self._plans = LocalPlans(learner, self._reports, num_users, self._store, key)
         self._tickets: Iterator[int] = iter(())
 
     @property
@@ -126,9 +126,8 @@ class Server:
     def result(self) -> Result:
         """The current policy and the certificate of one user's report."""
         users = self.num_reports
-        for name, reports in self._reports.items():
-            self._study.ledger.reconcile(name, min(1, users), reports.law)
-        certificate = self._study.certificate(DEVICES, {"messages per user": 1})
+        made = {name: (min(1, users), reports.law) for name, reports in self._reports.items()}
+        certificate = self._study.certificate(DEVICES, {"messages per user": 1}, made=made)
         return Result(self._plans[len(self._plans) - 1].policy, certificate, {"users": users, "episodes": users})
 
     def _next_ticket(self) -> int:

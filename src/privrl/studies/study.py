@@ -14,7 +14,6 @@ from jaxtyping import Int, PRNGKeyArray
 
 from privrl.contracts.learner import AbstractLearner, AbstractOfflineLearner, AbstractOnlineLearner
 from privrl.contracts.release import Declared
-from privrl.learners.functional.functional_reward import FunctionalReward
 from privrl.learners.settings import known_settings, settings_of
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.privacy.accounting.ledger import Ledger
@@ -56,9 +55,7 @@ class Study:
         return type(self.learner).__name__
 
     @classmethod
-    def offline(
-        cls, learner: AbstractOfflineLearner | FunctionalReward, privatizer: AbstractPrivatizer, unit: str
-    ) -> "Study":
+    def offline(cls, learner: AbstractOfflineLearner, privatizer: AbstractPrivatizer, unit: str) -> "Study":
         """Of a data set at rest."""
         return cls(learner, privatizer, learner.declare(), unit)
 
@@ -135,11 +132,18 @@ class Study:
         noise_source: str,
         bounds: Mapping[str, Any],
         *,
-        neighbours: str = "",
+        made: Mapping[str, tuple[int, tuple[float, float] | None]] | None = None,
         notes: Sequence[str] = (),
     ) -> Certificate:
         """What everything declared can reveal. Read through the billboard lemma, a curator's releases to people who
-        take part one after another are joint differential privacy."""
+        take part one after another are joint differential privacy.
+
+        Arguments:
+            made: for every streamed statistic, how many releases were made so far, and the law of their noise. (A
+                curator of a data set at rest writes its releases into the ledger one by one.)
+        """
+        for name, (count, law) in (made or {}).items():
+            self.ledger.reconcile(name, count, law)
         joint = self.ends is not None and self.privatizer.notion == "central"
         study = {
             "learner": known_settings(self.learner),
@@ -154,7 +158,7 @@ class Study:
             bounds={**self.learner.bounds(), **bounds},
             noise_source=noise_source,
             notion="joint" if joint else None,
-            neighbours=neighbours,
+            neighbours=self.learner.neighbours,
             notes=tuple(notes),
             study=study,
             opened=self.opened,

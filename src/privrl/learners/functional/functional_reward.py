@@ -19,34 +19,25 @@ The prior says how smooth rewards are: level free, deviations of size `prior_spr
 hidden are mostly noise. Both are public and have no part in the guarantee.
 """
 
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from privrl.contracts.learner import AbstractLearner
+from privrl.contracts.learner import AbstractOfflineLearner, Ask
 from privrl.contracts.release import Declared
 from privrl.mdp.planning import optimal_values
 from privrl.mdp.types import TabularMDP, TabularPolicy
 from privrl.privacy.functions.paths import mesh_points
-from privrl.privacy.functions.released import ReleasedFunction, best_beta, tent_distance
+from privrl.privacy.functions.released import best_beta, tent_distance
 
 _LEVEL = 1.0  # prior deviation of the level: as large as rewards can be
 _JITTER = 1e-9  # so that the smooth prior can be inverted; far below any reward that matters
 
 
-@runtime_checkable
-class AskFunction(Protocol):
-    """The curator of a secret function, as its learner sees it."""
-
-    def __call__(self, name: str, *, distance: float, beta: float) -> ReleasedFunction:
-        """The declared release, noisy enough for neighbours at `distance` in the space of exp(-beta|x-y|)."""
-        ...
-
-
-class FunctionalReward(AbstractLearner):
+class FunctionalReward(AbstractOfflineLearner):
     """Plans (or learns) on a reward function that was released once with functional noise.
 
     Arguments:
@@ -73,6 +64,8 @@ class FunctionalReward(AbstractLearner):
     discount: float = eqx.field(static=True, default=0.9)
     sweeps: int = eqx.field(static=True, default=200)
     learning_rate: float = eqx.field(static=True, default=0.5)
+
+    learns_from: ClassVar[Literal["episodes", "reward function"]] = "reward function"
 
     def __check_init__(self) -> None:
         S = self.transition.shape[0]
@@ -103,6 +96,10 @@ class FunctionalReward(AbstractLearner):
         """Delta: how far apart neighbours are at most, the norm of a tent."""
         return tent_distance(self.height, self.half_width, self.kernel_beta)
 
+    @property
+    def space(self) -> tuple[int, int]:
+        return self.transition.shape[0], self.transition.shape[1]
+
     def bounds(self) -> dict[str, Any]:
         return {
             "horizon": self.horizon,
@@ -113,7 +110,6 @@ class FunctionalReward(AbstractLearner):
 
     @property
     def neighbours(self) -> str:
-        """What two reward functions may differ by, in words."""
         return (
             f"two reward functions whose difference has norm at most {self.distance:.4g} in the space of the kernel "
             f"exp(-{self.kernel_beta:.4g}|x-y|); for example a tent of height {self.height:g} and half-width "
@@ -121,12 +117,10 @@ class FunctionalReward(AbstractLearner):
         )
 
     def declare(self) -> tuple[Declared, ...]:
-        """One release."""
         return (Declared("reward function"),)
 
-    def fit(self, ask: AskFunction) -> TabularPolicy:
-        """The policy, from the released function alone."""
-        released = ask("reward function", distance=self.distance, beta=self.kernel_beta)
+    def fit(self, ask: Ask) -> TabularPolicy:
+        released = ask.secret("reward function", distance=self.distance, beta=self.kernel_beta)
         policies = self.policies(released.values[None], released.scale[None])
         return TabularPolicy(policies.probabilities[0])
 

@@ -30,9 +30,11 @@ from jaxtyping import Array, Bool, Float, Int, Int64, Shaped
 from privrl.contracts.noise import AbstractNoise
 from privrl.contracts.release import Release
 from privrl.contracts.statistic import AbstractStatistic
+from privrl.privacy.noise.arithmetic import AbstractArithmetic
 from privrl.privacy.noise.discrete import discrete_gaussian, discrete_laplace
-from privrl.privacy.noise.laws import GaussianNoise, LaplaceNoise, SymmetricNoise
+from privrl.privacy.noise.laws import LaplaceNoise, SymmetricNoise
 from privrl.privacy.noise.mechanisms import clip_by_norm
+from privrl.privacy.noise.sources import Randomness, white_noise
 from privrl.privacy.noise.symmetric import doubled, mirrored, on_diagonal, packed
 from privrl.privacy.noise.words import Words
 
@@ -51,8 +53,8 @@ class LatticeError(ValueError):
 
 
 @dataclass(frozen=True)
-class Lattice:
-    """The public grid of one release, and the noise on it.
+class Lattice(AbstractArithmetic):
+    """The public grid of one release, and the noise on it: exact arithmetic, for real people.
 
     Attributes:
         granularity: g, a power of 2.
@@ -97,24 +99,52 @@ class Lattice:
                 f"{self.granularity:.3g}). Nothing was released. Lower the budget of this release, or split the table."
             )
 
-    def noisy(self, law: AbstractNoise, total: Int64[np.ndarray, "..."], words: Words) -> Int64[np.ndarray, "..."]:
-        """The sum with discrete noise of the law's kind, one draw for each number; whole numbers in and out."""
+    def zeros(self, statistic: AbstractStatistic) -> Int64[np.ndarray, "..."]:
+        return np.zeros(statistic.units_shape, np.int64)
+
+    def total(
+        self, statistic: AbstractStatistic, records: Any, question: Any, taking_part: Bool[Array, " B"]
+    ) -> Int64[np.ndarray, "..."]:
+        return _checked(*_summed(statistic, records, question, taking_part, _Bounds.of(self)))
+
+    def of_one(self, statistic: AbstractStatistic, record: Any, question: Any) -> Int64[np.ndarray, "..."]:
+        """One record's contribution."""
+        alone = jax.tree.map(lambda x: jnp.asarray(x)[None], record)
+        return self.total(statistic, alone, question, jnp.ones(1, bool))
+
+    def of_blocks(
+        self,
+        statistic: AbstractStatistic,
+        slots: Int[Array, " N"],
+        blocks: Float[Array, "N *block"],
+        counts: Int[Array, " N"],
+    ) -> Int64[np.ndarray, "..."]:
+        """The exact sum of blocks that `counts` records contribute each, one block per record."""
+        return _checked(*_summed_blocks(statistic, slots, blocks, counts, _Bounds.of(self)))
+
+    def noisy(
+        self, law: AbstractNoise, total: Int64[np.ndarray, "..."], randomness: Randomness
+    ) -> Int64[np.ndarray, "..."]:
+        """The sum with discrete noise of the law's kind, one draw for each number; whole numbers in and out.
+
+        From the key of a simulation: floating-point noise, rounded to the lattice. It protects nobody.
+        """
+        if not isinstance(randomness, Words):
+            noise = law.scaled(white_noise(law.white, randomness, law.shape))
+            entries = packed(noise) if isinstance(law, SymmetricNoise) else noise
+            return total + np.rint(np.asarray(entries) / self.granularity).astype(np.int64)
         if isinstance(law, LaplaceNoise):
-            return np.asarray(total + discrete_laplace(words, self.noise, total.shape))
+            return np.asarray(total + discrete_laplace(randomness, self.noise, total.shape))
         if not isinstance(law, SymmetricNoise):
-            return np.asarray(total + discrete_gaussian(words, self.noise, total.shape))
+            return np.asarray(total + discrete_gaussian(randomness, self.noise, total.shape))
         diagonal, drawn = on_diagonal(total), np.empty_like(total)
-        drawn[~diagonal] = discrete_gaussian(words, _over_root_two(self.noise), (int((~diagonal).sum()),))
-        drawn[diagonal] = discrete_gaussian(words, self.noise, (law.dim,))
+        drawn[~diagonal] = discrete_gaussian(randomness, _over_root_two(self.noise), (int((~diagonal).sum()),))
+        drawn[diagonal] = discrete_gaussian(randomness, self.noise, (law.dim,))
         return total + drawn
 
-    def release(self, law: AbstractNoise, units: Int64[np.ndarray, "..."]) -> Release:
+    def release(self, law: AbstractNoise, noisy: Int64[np.ndarray, "..."]) -> Release:
         """Noisy units as a release; reading them as floating-point numbers, and mirroring them, is post-processing."""
-        value = self.value(law, units)
-        if isinstance(law, SymmetricNoise):
-            return Release(value, SymmetricNoise(self.scale, law.dim))
-        kind = LaplaceNoise if isinstance(law, LaplaceNoise) else GaussianNoise
-        return Release(value, kind(self.scale, law.shape))
+        return Release(self.value(law, noisy), law)
 
     def value(self, law: AbstractNoise, units: Shaped[np.ndarray, "..."]) -> Float[Array, "..."]:
         """Units as floating-point numbers in the shape of the law: an upper triangle becomes the whole matrix."""
@@ -179,24 +209,6 @@ def filled_by(statistic: AbstractStatistic, record: Any, question: Any) -> int:
     """The largest number of entries of the sum that two records of this form can fill."""
     _, blocks = jax.eval_shape(statistic.parts, record, question)
     return min(math.prod(statistic.raw_shape), 2 * math.prod(blocks.shape))
-
-
-def lattice_total(
-    statistic: AbstractStatistic, records: Any, question: Any, taking_part: Bool[Array, " B"], lattice: Lattice
-) -> Int64[np.ndarray, "..."]:
-    """The exact sum, in units, of the contributions of the records that take part."""
-    return _checked(*_summed(statistic, records, question, taking_part, _Bounds.of(lattice)))
-
-
-def lattice_of_blocks(
-    statistic: AbstractStatistic,
-    slots: Int[Array, " N"],
-    blocks: Float[Array, "N *block"],
-    counts: Int[Array, " N"],
-    lattice: Lattice,
-) -> Int64[np.ndarray, "..."]:
-    """The exact sum of blocks that `counts` records contribute each, one block per record."""
-    return _checked(*_summed_blocks(statistic, slots, blocks, counts, _Bounds.of(lattice)))
 
 
 def _checked(total: Array, finite: Array) -> Int64[np.ndarray, "..."]:

@@ -19,6 +19,7 @@ import numpy as np
 from jax.experimental.xla_metadata import set_xla_metadata
 from jaxtyping import Array, Float, Float64, PRNGKeyArray
 
+from privrl.contracts.noise import White
 from privrl.privacy.noise.words import Words
 
 DEVICES = "on the users' devices"
@@ -26,6 +27,9 @@ DEVICES = "on the users' devices"
 
 Label = tuple[str | int | np.integer, ...]
 KeyData = tuple[int, ...]
+
+Randomness = Words | PRNGKeyArray
+"""Cryptographic words, or the key of a simulation."""
 
 _recording: list[KeyData] | None = None
 _numbers = itertools.count()
@@ -51,6 +55,11 @@ def uniform(key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "..."]:
     """Independent uniform entries in [0, 1) from a key that is used for nothing else."""
     _record(key)
     return jax.random.uniform(key, shape, jnp.float64)
+
+
+def white_noise(kind: White, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "..."]:
+    """Standard white noise of a law's kind."""
+    return standard_laplace(key, shape) if kind == "laplace" else standard_normal(key, shape)
 
 
 @contextlib.contextmanager
@@ -94,6 +103,10 @@ class AbstractSource(abc.ABC):
         self._drawn: set[bytes] = set()
 
     @abc.abstractmethod
+    def randomness(self, label: Label) -> "Randomness":
+        """What the noise of one release is drawn from."""
+
+    @abc.abstractmethod
     def uniform(self, label: Label, shape: tuple[int, ...]) -> Float[Array | np.ndarray, "..."]:
         """Independent uniform entries in [0, 1)."""
 
@@ -118,18 +131,10 @@ class Seeded(AbstractSource):
         super().__init__()
         self._key = key
 
-    def normal(self, label: Label, shape: tuple[int, ...]) -> Float[Array, "..."]:
-        """Independent N(0, 1) entries."""
-        return standard_normal(self.key(label), shape)
-
-    def laplace(self, label: Label, shape: tuple[int, ...]) -> Float[Array, "..."]:
-        """Independent entries of density exp(-|x|)/2."""
-        return standard_laplace(self.key(label), shape)
-
     def uniform(self, label: Label, shape: tuple[int, ...]) -> Float[Array, "..."]:
-        return uniform(self.key(label), shape)
+        return uniform(self.randomness(label), shape)
 
-    def key(self, label: Label) -> PRNGKeyArray:
+    def randomness(self, label: Label) -> PRNGKeyArray:
         """The label's own key."""
         key = self._key
         for word in np.frombuffer(self._claim(label), "<u4"):
@@ -145,13 +150,13 @@ class System(AbstractSource):
 
     description: ClassVar[str] = "cryptographic randomness from the operating system, whole numbers on a lattice"
 
-    def words(self, label: Label) -> Words:
+    def randomness(self, label: Label) -> Words:
         """Random words for one release."""
         self._claim(label)
         return Words()
 
     def uniform(self, label: Label, shape: tuple[int, ...]) -> Float64[np.ndarray, "..."]:
-        return coins(self.words(label), shape)
+        return coins(self.randomness(label), shape)
 
 
 def coins(words: Words, shape: tuple[int, ...]) -> Float64[np.ndarray, "..."]:

@@ -1,7 +1,8 @@
 """The way of one statistic from people to the learner, step by public step; usable inside compiled loops.
 
 A channel says what leaves one person (`term`), how the terms of a block of people become a release (`publish`), and how
-to start. The exact term goes to a trusted curator who adds noise, or the term is already noisy
+to start. These here compute in floating point, with seeded noise; `exact_channels.py` has the same interface in whole
+numbers. The exact term goes to a trusted curator who adds noise, or the term is already noisy
 when it leaves the person. White noise comes from the caller through `fresh(i)`, which must be new for
 every step and every i, so noise is drawn once and a channel never holds a key.
 """
@@ -9,13 +10,13 @@ every step and every i, so noise is drawn once and a channel never holds a key.
 import abc
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int
 
-from privrl.contracts.noise import AbstractNoise
+from privrl.contracts.noise import AbstractNoise, White
 from privrl.contracts.release import Release
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.privacy.continual.mechanisms import AbstractContinual
@@ -24,6 +25,7 @@ from privrl.privacy.noise.mechanisms import add_noise
 
 WhiteNoise = Callable[[int], Array]
 NoiseKind = Literal["gaussian", "laplace"]
+Number = int | Int[Array, ""]
 
 
 def law_of(statistic: AbstractStatistic, mechanism: NoiseKind, scale: Float[Array, ""] | float) -> AbstractNoise:
@@ -64,12 +66,16 @@ class AbstractChannel(eqx.Module):
         """The memory before anybody took part."""
 
     @abc.abstractmethod
-    def term(self, record: Any, question: Any, index: Int[Array, ""], key: PRNGKeyArray) -> Any:
+    def term(self, record: Any, question: Any, index: Number, key: Any) -> Any:
         """What leaves person number `index`; terms add up."""
 
     @abc.abstractmethod
-    def publish(self, memory: Any, total: Any, t: Int[Array, ""], fresh: WhiteNoise) -> tuple[Any, Release | None]:
-        """Takes in the summed terms of block `t` and makes the release at its end, if it makes one."""
+    def publish(self, memory: Any, total: Any, t: Number, fresh: Any) -> tuple[Any, Release | None]:
+        """Takes in the summed terms of block `t` and makes the release at its end, if it makes one.
+
+        `fresh` is new noise: a function of i that draws white noise, or, in exact arithmetic, one that adds noise to
+        whole numbers.
+        """
 
     @abc.abstractmethod
     def empty(self) -> Release | None:
@@ -81,12 +87,18 @@ class AbstractCuratorChannel(AbstractChannel):
 
     sensitivity: eqx.AbstractVar[Float[Array, ""]]
     scale: eqx.AbstractVar[Float[Array, ""]]
+    mechanism: eqx.AbstractVar[NoiseKind]
+
+    @property
+    def white(self) -> White:
+        """The kind of white noise that it is given."""
+        return "laplace" if self.mechanism == "laplace" else "normal"
 
     @property
     def law(self) -> tuple[float, float]:
         return float(self.sensitivity), float(self.scale)
 
-    def term(self, record: Any, question: Any, index: Int[Array, ""], key: PRNGKeyArray) -> Array:
+    def term(self, record: Any, question: Any, index: Number, key: Any) -> Array:
         del index, key
         return self.statistic.contribution(record, question)
 
@@ -102,11 +114,12 @@ class RunningChannel(AbstractCuratorChannel):
     continual: AbstractContinual
     sensitivity: Float[Array, ""]
     scale: Float[Array, ""]
+    mechanism: ClassVar[NoiseKind] = "gaussian"
 
     def init(self) -> Any:
         return jnp.zeros(self.statistic.shape), self.continual.init(self.statistic.shape)
 
-    def publish(self, memory: Any, total: Array, t: Int[Array, ""], fresh: WhiteNoise) -> tuple[Any, Release]:
+    def publish(self, memory: Any, total: Array, t: Number, fresh: WhiteNoise) -> tuple[Any, Release]:
         running, inner = memory
         running = running + total
         inner, white = self.continual.step(inner, fresh, t)
@@ -129,7 +142,7 @@ class BlockChannel(AbstractCuratorChannel):
     def init(self) -> Any:
         return ()
 
-    def publish(self, memory: Any, total: Array, t: Int[Array, ""], fresh: WhiteNoise) -> tuple[Any, Release]:
+    def publish(self, memory: Any, total: Array, t: Number, fresh: WhiteNoise) -> tuple[Any, Release]:
         del t
         law = law_of(self.statistic, self.mechanism, self.scale)
         return memory, add_noise(total, law, fresh(0))
@@ -149,7 +162,7 @@ class RoundsChannel(AbstractCuratorChannel):
     def init(self) -> Any:
         return jnp.zeros(self.statistic.raw_shape)
 
-    def publish(self, memory: Any, total: Array, t: Int[Array, ""], fresh: WhiteNoise) -> tuple[Any, None]:
+    def publish(self, memory: Any, total: Array, t: Number, fresh: WhiteNoise) -> tuple[Any, None]:
         del t, fresh
         return memory + total, None
 

@@ -5,10 +5,11 @@ import functools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Float64, Int64
+from jaxtyping import Array, Bool, Float, Float64
 
 from privrl.contracts.noise import AbstractNoise
 from privrl.contracts.release import Release
@@ -16,11 +17,10 @@ from privrl.contracts.statistic import AbstractStatistic
 from privrl.privacy.accounting.ledger import Ledger, OverspentError
 from privrl.privacy.functions.features import Features, ReleasedLinearFunction
 from privrl.privacy.functions.released import ReleasedFunction, whitened
+from privrl.privacy.noise.arithmetic import AbstractArithmetic, Floating
 from privrl.privacy.noise.lattice import Lattice, LatticeError, lattice_for
 from privrl.privacy.noise.laws import GaussianNoise
-from privrl.privacy.noise.mechanisms import add_noise
 from privrl.privacy.noise.sources import AbstractSource, Seeded, System
-from privrl.privacy.noise.words import Words
 from privrl.privacy.store.errors import BurntError
 from privrl.privacy.store.store import ReleaseStore
 from privrl.privacy.trust.channels import NoiseKind, law_of, sensitivity_of
@@ -40,14 +40,15 @@ class AbstractPeople(abc.ABC):
         """The public bound on how many records of one person are summed."""
 
     @abc.abstractmethod
-    def total(self, statistic: AbstractStatistic, included: Callable[[int], np.ndarray] | None) -> Array:
+    def total(
+        self, statistic: AbstractStatistic, included: Callable[[int], np.ndarray] | None, arithmetic: AbstractArithmetic
+    ) -> Array | np.ndarray:
         """The sum of the statistic over all kept records, or over those that `included(n)` marks, n at a time."""
 
-    @abc.abstractmethod
-    def units(
-        self, statistic: AbstractStatistic, included: Callable[[int], np.ndarray] | None, lattice: Lattice
-    ) -> Int64[np.ndarray, "..."]:
-        """The same sum exactly, in units of a lattice."""
+    @property
+    def function(self) -> Float[Array, "*m n"]:
+        """The values of the secret function at its mesh points, where the secret is one and no person's record."""
+        raise ValueError("These are people's records, and no secret function. Nothing was released.")
 
     @abc.abstractmethod
     def filled(self, statistic: AbstractStatistic) -> int:
@@ -70,19 +71,21 @@ class _Contents:
         sensitivity: how far one person can move it.
         law: its noise, for a scale.
         lattice: the grid of an exact release, for a parameter.
-        content: the exact value of release number so and so; in whole units where a lattice is given.
+        content: the exact value of release number so and so, in the given arithmetic.
     """
 
     sensitivity: float
     law: Callable[[float], AbstractNoise]
     lattice: Callable[[float], Lattice]
-    content: Callable[[int, Lattice | None], Array | np.ndarray]
+    content: Callable[[int, AbstractArithmetic], Array | np.ndarray]
 
 
 class Curator:
     """Answers a learner's questions about people with noise, and counts every answer.
 
-    **Formal guarantee.** A person owns at most `records_per_unit` kept records. Match the records of two neighbouring
+    **Formal guarantee.** Where a statistic is of all records of a person together (`per_person`), one person replaced
+    moves the sum by its sensitivity. Otherwise a person owns at most `records_per_unit` kept records. Match the records
+    of two neighbouring
     data sets one by one; where a person may have several, one may be missing and contribute zero, so a term's own norm
     counts too. Their sums then differ by at most `records_per_unit` times the statistic's sensitivity. Noise of scale
     sensitivity / parameter is drawn once per release, after the ledger has agreed and before anything is returned.
@@ -129,8 +132,8 @@ class Curator:
         chosen = declared.statistic if statistic is None else statistic
         if chosen is None:
             raise ValueError(f"Release `{name}` was declared without a statistic; pass the one to release.")
-        sensitivity = self._sensitivity(chosen, declared.sampling)
-        records = self._people.records_per_unit
+        records = 1 if chosen.per_person else self._people.records_per_unit
+        sensitivity = self._sensitivity(chosen, declared.sampling, records)
 
         def lattice(parameter: float) -> Lattice:
             return lattice_for(
@@ -142,10 +145,10 @@ class Curator:
                 records=records,
             )
 
-        def summed(number: int, lattice: Lattice | None) -> Array | np.ndarray:
+        def summed(number: int, arithmetic: AbstractArithmetic) -> Array | np.ndarray:
             people = self._people_of(declared.group)
-            included = self._sampled(people, name, number, declared.sampling)
-            return people.total(chosen, included) if lattice is None else people.units(chosen, included, lattice)
+            included = self._sampled(people, name, number, declared.sampling, records)
+            return people.total(chosen, included, arithmetic)
 
         law = functools.partial(law_of, chosen, self._mechanism)
         return self._release(name, _Contents(records * sensitivity, law, lattice, summed))
@@ -181,8 +184,8 @@ class Curator:
         def lattice(parameter: float) -> Lattice:
             return lattice_for(parameter=parameter, sensitivity=distance, norm=bound, filled=value.size, kind="l2")
 
-        def content(number: int, lattice: Lattice | None) -> Array | np.ndarray:
-            if lattice is None:
+        def content(number: int, lattice: AbstractArithmetic) -> Array | np.ndarray:
+            if not isinstance(lattice, Lattice):
                 return value
             if not bound / lattice.granularity + 40.0 * lattice.noise < 2.0**62:
                 raise LatticeError(
@@ -209,6 +212,10 @@ class Curator:
         white, apart, largest = whitened(values, distance=distance, beta=beta, bound=bound)
         return ReleasedFunction.of(self.vector(name, white, distance=apart, bound=largest), beta)
 
+    def secret(self, name: str, *, distance: float, beta: float) -> ReleasedFunction:
+        """Releases the secret function, whose values lie in [0, 1]."""
+        return self.function(name, self._people.function, distance=distance, beta=beta, bound=1.0)
+
     def features(
         self, name: str, weights: Float[Array, "*m d"], features: Features, *, distance: float, bound: float
     ) -> ReleasedLinearFunction:
@@ -221,55 +228,42 @@ class Curator:
         assert isinstance(release.noise, GaussianNoise)
         return ReleasedLinearFunction(release.value, release.noise.scale, features)
 
-    def _release(self, name: str, contents: "_Contents") -> Release:
-        """One release, whatever it is made of: counted, recorded, and only then looked at and drawn."""
-        parameter = self._ledger.spend(name)
-        number = self._next(name)
-        if isinstance(self._source, System) and parameter < np.inf:
-            kept = self._exactly(name, number, parameter, contents)
-            return self._again(name, contents) if kept is None else kept
-        scale = contents.sensitivity / parameter
-        law = contents.law(scale)
-        self._ledger.record(name, contents.sensitivity, scale)
-        exact = jnp.asarray(contents.content(number, None))
-        if parameter == np.inf:
-            return Release(exact, law)
-        assert isinstance(self._source, Seeded)
-        draw = self._source.normal if law.white == "normal" else self._source.laplace
-        return add_noise(exact, law, draw((name, number), law.shape))
-
-    def _exactly(self, name: str, number: int, parameter: float, contents: "_Contents") -> Release | None:
-        """The release on a lattice, read from the store if it is there; `None` if it was lost in a crash."""
+    def _release(self, name: str, contents: _Contents) -> Release:
+        """One release, whatever it is made of: counted, and only then looked at, drawn and recorded."""
+        parameter, number = self._ledger.spend(name), self._next(name)
         label = f"{name}/{number}"
-        lattice = contents.lattice(parameter)
-        if self._store is not None:
-            lattice = self._reserved(label, lattice, parameter)
-        assert isinstance(self._source, System)
-        noisy = functools.partial(self._noisy, contents, number, lattice, self._source.words((name, number)))
-        lost = False
+        exact = isinstance(self._source, System) and parameter < np.inf
+        arithmetic: AbstractArithmetic = Floating(contents.sensitivity, parameter)
+        if exact:
+            arithmetic = self._reserved(label, contents.lattice(parameter), parameter)
+
+        def prepared() -> Callable[[], Array | np.ndarray]:
+            """Looks at the people now, and draws the noise when it is called."""
+            total = contents.content(number, arithmetic)
+            if parameter == np.inf:
+                return lambda: total
+            law, randomness = contents.law(arithmetic.scale), self._source.randomness((name, number))
+            return lambda: arithmetic.noisy(law, total, randomness)
+
+        noisy: Array | np.ndarray | None = None
         if self._store is None:
-            units = noisy()()
-        elif self._given_up(label):
-            lost = True
-        else:
+            noisy = prepared()()
+        elif not self._given_up(label):
+            assert isinstance(arithmetic, Lattice)
             # The pass over the people comes before the reservation: a faulty table must not cost anything.
-            draw = _kept if self._store.value(label) is not None else noisy()
+            draw: Callable[[], Any] = _kept if self._store.value(label) is not None else prepared()
             charge = self._ledger.pool(name), self._ledger.charge(name, parameter)
-            units = self._store.release(label, *charge, draw, law=lattice.to_bytes())
-            lattice = self._reserved(label, lattice, parameter)  # another process may have been quicker
-        self._ledger.record(name, lattice.sensitivity, lattice.scale)
-        return None if lost else lattice.release(contents.law(lattice.scale), units)
+            noisy = self._store.release(label, *charge, draw, law=arithmetic.to_bytes())
+            arithmetic = self._reserved(label, arithmetic, parameter)  # another process may have been quicker
+        self._ledger.record(name, arithmetic.sensitivity, arithmetic.scale)
+        if noisy is None:
+            return self._again(name, contents)
+        return arithmetic.release(contents.law(arithmetic.scale), noisy)
 
     def _given_up(self, label: str) -> bool:
         """Whether a release was lost in a crash and is paid for once more; once so, always so, whoever asks."""
         assert self._store is not None
         return self._store.burnt(label) and (self._store.after_crash == "burn" or self._store.known(_lost(label)))
-
-    @staticmethod
-    def _noisy(contents: "_Contents", number: int, lattice: Lattice, words: Words) -> Callable[[], np.ndarray]:
-        """Looks at the people now, and draws the noise when it is called."""
-        total = np.asarray(contents.content(number, lattice))
-        return lambda: lattice.noisy(contents.law(lattice.scale), total, words)
 
     def _reserved(self, label: str, lattice: Lattice, parameter: float) -> Lattice:
         """The lattice that was reserved with this release, or this one if there is no reservation yet.
@@ -277,8 +271,7 @@ class Curator:
         Another computer may round public numbers otherwise, so a reservation's own lattice is used, but only if its
         noise is enough for the present parameter.
         """
-        assert self._store is not None
-        reserved = self._store.law(label)
+        reserved = None if self._store is None else self._store.law(label)
         if reserved is None:
             return lattice
         kept = Lattice.from_bytes(reserved)
@@ -289,7 +282,7 @@ class Curator:
             )
         return kept
 
-    def _again(self, name: str, contents: "_Contents") -> Release:
+    def _again(self, name: str, contents: _Contents) -> Release:
         """Another attempt at a release that a crash has burnt, from what is left of the budget."""
         try:
             self._ledger.burn(name)
@@ -312,8 +305,8 @@ class Curator:
         self._asked[name] = self._asked.get(name, -1) + 1
         return self._asked[name]
 
-    def _sensitivity(self, statistic: AbstractStatistic, sampling: float) -> float:
-        """What one record can move the released sum by.
+    def _sensitivity(self, statistic: AbstractStatistic, sampling: float, records: int) -> float:
+        """What one of a person's `records` can move the released sum by.
 
         Under Poisson sampling and replacement the two worlds differ by a term against *nothing* as well: a person who
         is not drawn contributes zero, so the noise must cover twice the norm of one term, not the distance of two.
@@ -322,7 +315,7 @@ class Curator:
         if sampling < 1.0 and adjacency == "replace-one":
             return 2.0 * sensitivity_of(statistic, self._mechanism, "add-remove")
         apart = sensitivity_of(statistic, self._mechanism, adjacency)
-        if self._people.records_per_unit > 1:  # two people may differ in a record that one of them does not have
+        if records > 1:  # two people may differ in a record that one of them does not have
             return max(apart, sensitivity_of(statistic, self._mechanism, "add-remove"))
         return apart
 
@@ -342,15 +335,15 @@ class Curator:
         return self._people.coins(key, "groups")
 
     def _sampled(
-        self, people: AbstractPeople, name: str, number: int, sampling: float
+        self, people: AbstractPeople, name: str, number: int, sampling: float, records: int
     ) -> Callable[[int], np.ndarray] | None:
         """A secret independent coin per person for Poisson sampling; none where everybody takes part."""
         if sampling == 1.0:
             return None
-        if people.records_per_unit > 1:
+        if records > 1:
             raise ValueError(
                 f"Release `{name}` samples people, which needs one record per person; this data set keeps up to "
-                f"{people.records_per_unit}. Keep one record each."
+                f"{records}. Keep one record each."
             )
         batches = iter(range(people.num_units + 1))
         threshold = np.floor(sampling * 2.0**52) * 2.0**-52  # coins are midpoints of 2^-52: nobody is drawn more often

@@ -1,19 +1,24 @@
-"""The ways of statistics under local privacy: what leaves a person is already noisy, and the server only adds up."""
+"""The ways of statistics under local privacy: what leaves a person is already noisy, and the server only adds up.
+
+Like a curator's channels they exist in two arithmetics: `AbstractLocalChannel` in floating point, inside compiled
+simulations; `AbstractReports` in whole numbers, as real devices send and a server adds up. Sums of integers depend
+neither on the order of reports nor on who counted them. A report out of its public range is refused: no honest device
+sends one, and a single huge number would drown all others.
+"""
 
 import abc
-from typing import Any, Literal
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+import numpy as np
+from jaxtyping import Array, Int64, PRNGKeyArray
 
 from privrl.contracts.release import Release
-from privrl.contracts.statistic import AbstractCategorical, AbstractStatistic
-from privrl.privacy.noise.sources import standard_normal, uniform
-from privrl.privacy.noise.subset import SubsetSelection
-from privrl.privacy.trust.channels import AbstractChannel, WhiteNoise, law_of
-from privrl.privacy.trust.reports import AbstractReports, SymbolReports, VectorReports, clipped_symbol
+from privrl.contracts.statistic import AbstractStatistic
+from privrl.privacy.noise.sources import Randomness
+from privrl.privacy.trust.channels import AbstractChannel, Number
 
 
 class AbstractLocalChannel(AbstractChannel):
@@ -24,38 +29,29 @@ class AbstractLocalChannel(AbstractChannel):
 
     running: eqx.AbstractVar[bool]
 
-    @property
     @abc.abstractmethod
-    def white(self) -> tuple[Literal["normal", "uniform"], tuple[int, ...]]:
-        """The kind and shape of the randomness that one report takes."""
+    def report(self, record: Any, question: Any, index: Number, key: PRNGKeyArray) -> Array:
+        """The one report of person number `index`."""
 
     @abc.abstractmethod
-    def report(self, record: Any, question: Any, index: Int[Array, ""], white: Array) -> Array:
-        """The one report of person number `index`, in floating point: for simulations."""
-
-    @abc.abstractmethod
-    def reports(self) -> AbstractReports:
-        """Reports as they are sent by real devices and added up by a server, in whole numbers."""
-
-    @abc.abstractmethod
-    def decode(self, report: Array, question: Any, index: Int[Array, ""]) -> tuple[Array, Array]:
+    def decode(self, report: Array, question: Any, index: Number) -> tuple[Array, Array]:
         """What the report adds to the sum, and which entries it speaks of."""
 
     @abc.abstractmethod
     def released(self, value: Array, reports: Array) -> Release:
         """The release that a sum of reports makes: an unbiased estimate of the sum of the people's terms."""
 
+    @abc.abstractmethod
+    def reports(self) -> "AbstractReports":
+        """The same channel in whole numbers."""
+
     def init(self) -> Any:
         return jnp.zeros(self.statistic.shape), jnp.zeros(self.statistic.shape)
 
-    def term(self, record: Any, question: Any, index: Int[Array, ""], key: PRNGKeyArray) -> tuple[Array, Array]:
-        kind, shape = self.white
-        white = standard_normal(key, shape) if kind == "normal" else uniform(key, shape)
-        return self.decode(self.report(record, question, index, white), question, index)
+    def term(self, record: Any, question: Any, index: Number, key: PRNGKeyArray) -> tuple[Array, Array]:
+        return self.decode(self.report(record, question, index, key), question, index)
 
-    def publish(
-        self, memory: Any, total: tuple[Array, Array], t: Int[Array, ""], fresh: WhiteNoise
-    ) -> tuple[Any, Release]:
+    def publish(self, memory: Any, total: tuple[Array, Array], t: Number, fresh: Any) -> tuple[Any, Release]:
         del t, fresh
         summed = jax.tree.map(jnp.add, memory, total)
         return (summed if self.running else memory), self.released(*summed)
@@ -64,75 +60,62 @@ class AbstractLocalChannel(AbstractChannel):
         return self.released(*self.init())
 
 
-class SymbolChannel(AbstractLocalChannel):
-    """Each person answers the public question with a random set of symbols that probably holds the true one.
+class AbstractReports(AbstractChannel):
+    """The reports of one statistic in whole numbers, outside compiled code; `channel` is the same in floating point."""
 
-    What is summed are hits, 1 for each symbol in a set: whole numbers, so sums do not depend on their order. They are
-    debiased when they are released.
-
-    **Formal guarantee.** What leaves the person is the true symbol after subset selection: epsilon-locally private,
-    whatever their record. A symbol out of range would give itself away, so it is brought back into range first.
-    Everything after (`decode`, sums) is post-processing.
-    """
-
-    statistic: AbstractCategorical
-    response: SubsetSelection
-    running: bool = eqx.field(static=True)
+    channel: eqx.AbstractVar[AbstractLocalChannel]
 
     @property
-    def law(self) -> None:
-        return None
+    def statistic(self) -> AbstractStatistic:
+        return self.channel.statistic
 
     @property
-    def white(self) -> tuple[Literal["normal", "uniform"], tuple[int, ...]]:
-        return "uniform", (self.statistic.num_symbols + 1,)
-
-    def report(self, record: Any, question: Any, index: Int[Array, ""], white: Array) -> Bool[Array, " k"]:
-        return self.response.respond(clipped_symbol(self.statistic, record, question, index), white)
-
-    def reports(self) -> SymbolReports:
-        return SymbolReports(self.statistic, self.response)
-
-    def decode(self, report: Bool[Array, " k"], question: Any, index: Int[Array, ""]) -> tuple[Array, Array]:
-        hits = self.statistic.tally(report.astype(float), question, index)
-        return hits, self.statistic.tally(jnp.ones(self.statistic.num_symbols), question, index)
-
-    def released(self, value: Array, reports: Array) -> Release:
-        estimate = self.response.debias(value, reports)
-        return Release(estimate, self.response.noise(estimate, reports))
-
-
-class VectorChannel(AbstractLocalChannel):
-    """Each person sends their whole term with Gaussian noise of their own.
-
-    **Formal guarantee.** Two records give terms at most the replace-one sensitivity apart, so with `scale` >=
-    sensitivity / mu each message is mu-GDP, hence locally private, on its own.
-    """
-
-    statistic: AbstractStatistic
-    sensitivity: Float[Array, ""]
-    scale: Float[Array, ""]
-    running: bool = eqx.field(static=True)
+    @abc.abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a report as it is sent."""
 
     @property
-    def law(self) -> tuple[float, float]:
-        return float(self.sensitivity), float(self.scale)
+    @abc.abstractmethod
+    def length(self) -> int:
+        """How many whole numbers a report adds to the sums."""
 
     @property
-    def white(self) -> tuple[Literal["normal", "uniform"], tuple[int, ...]]:
-        return "normal", self.statistic.shape
+    @abc.abstractmethod
+    def largest(self) -> int:
+        """No report changes a number of the sums by more than this."""
 
-    def report(self, record: Any, question: Any, index: Int[Array, ""], white: Array) -> Array:
-        del index
-        law = law_of(self.statistic, "gaussian", self.scale)
-        return self.statistic.contribution(record, question) + law.scaled(white)
+    @abc.abstractmethod
+    def truth(self, record: Any, question: Any, index: int) -> Int64[np.ndarray, "..."]:
+        """What person number `index` would say, bounded, without noise. It never leaves the person."""
 
-    def reports(self) -> VectorReports:
-        return VectorReports(self.statistic, float(self.sensitivity), float(self.scale))
+    @abc.abstractmethod
+    def randomised(self, truth: Int64[np.ndarray, "..."], randomness: Randomness) -> Int64[np.ndarray, "..."]:
+        """The report, with exact noise from cryptographic words; from the key of a simulation it protects nobody."""
 
-    def decode(self, report: Array, question: Any, index: Int[Array, ""]) -> tuple[Array, Array]:
-        del question, index
-        return report, jnp.ones(self.statistic.shape)
+    @abc.abstractmethod
+    def check(self, report: np.ndarray) -> None:
+        """Refuses, with `ValueError`, what no honest device sends."""
 
-    def released(self, value: Array, reports: Array) -> Release:
-        return Release(value, law_of(self.statistic, "gaussian", self.scale * jnp.sqrt(reports.max())))
+    @abc.abstractmethod
+    def units(self, report: Int64[np.ndarray, "..."], question: Any, index: int) -> Int64[np.ndarray, " length"]:
+        """What a checked report adds to the sums."""
+
+    @abc.abstractmethod
+    def totals(self, units: Int64[np.ndarray, " length"]) -> tuple[Array, Array]:
+        """The sums as a release reads them: of what reports say, and how many of them speak of each entry."""
+
+    def init(self) -> Int64[np.ndarray, " length"]:
+        return np.zeros(self.length, np.int64)
+
+    def term(self, record: Any, question: Any, index: Any, key: Randomness) -> Int64[np.ndarray, " length"]:
+        return self.units(self.randomised(self.truth(record, question, index), key), question, index)
+
+    def publish(
+        self, memory: Any, total: Int64[np.ndarray, " length"], t: Any, fresh: Any
+    ) -> tuple[Int64[np.ndarray, " length"], Release]:
+        del t, fresh
+        summed = memory + total
+        return (summed if self.channel.running else memory), self.channel.released(*self.totals(summed))
+
+    def empty(self) -> Release:
+        return self.channel.empty()

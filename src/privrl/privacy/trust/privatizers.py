@@ -30,7 +30,9 @@ from privrl.privacy.trust.channels import (
     RunningChannel,
     sensitivity_of,
 )
-from privrl.privacy.trust.local_channels import AbstractLocalChannel, SymbolChannel, VectorChannel
+from privrl.privacy.trust.local_channels import AbstractLocalChannel
+from privrl.privacy.trust.symbol_channels import SymbolChannel
+from privrl.privacy.trust.vector_channels import VectorChannel
 
 Continual = Literal["square-root", "honaker", "tree", "fresh"]
 _CONTINUAL: dict[str, type[AbstractContinual]] = {

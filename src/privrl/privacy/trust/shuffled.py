@@ -18,8 +18,9 @@ from privrl.privacy.accounting.ledger import Ledger
 from privrl.privacy.accounting.shuffling import local_epsilon_for
 from privrl.privacy.noise.subset import SubsetSelection
 from privrl.privacy.trust.channels import NoiseKind
-from privrl.privacy.trust.local_channels import AbstractLocalChannel, SymbolChannel
+from privrl.privacy.trust.local_channels import AbstractLocalChannel
 from privrl.privacy.trust.privatizers import AbstractBudgeted, PairingError
+from privrl.privacy.trust.symbol_channels import SymbolChannel
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,88 @@
+"""The two arithmetics of a release behind one interface: floating point for simulations, whole numbers for people.
+
+Whoever makes a release adds up contributions (`total`), adds noise (`noisy`) and reads the result (`release`), and need
+not know which of the two it is. `Floating` is here; `Lattice` is in `lattice.py`.
+"""
+
+import abc
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from privrl.contracts.noise import AbstractNoise
+from privrl.contracts.release import Release
+from privrl.contracts.statistic import AbstractStatistic
+from privrl.privacy.noise.sources import white_noise
+
+
+class AbstractArithmetic(abc.ABC):
+    """How one release is computed: what its sums consist of, and where its noise comes from."""
+
+    sensitivity: float
+    """How far one person can move the sum, the arithmetic's own rounding included."""
+
+    @property
+    @abc.abstractmethod
+    def scale(self) -> float:
+        """The scale of the noise."""
+
+    @abc.abstractmethod
+    def zeros(self, statistic: AbstractStatistic) -> Any:
+        """The sum over nobody."""
+
+    @abc.abstractmethod
+    def total(self, statistic: AbstractStatistic, records: Any, question: Any, taking_part: Bool[Array, " B"]) -> Any:
+        """The sum of the contributions of the records of a batch that take part; the others are empty records."""
+
+    @abc.abstractmethod
+    def check_room(self, records: int) -> None:
+        """Refuses sums over so many records that could not be represented."""
+
+    @abc.abstractmethod
+    def noisy(self, law: AbstractNoise, total: Any, randomness: Any) -> Any:
+        """The sum with new noise of the law, whose scale is `scale`."""
+
+    @abc.abstractmethod
+    def release(self, law: AbstractNoise, noisy: Any) -> Release:
+        """A noisy sum, or one that needs no noise, as a learner sees it."""
+
+
+@dataclass(frozen=True)
+class Floating(AbstractArithmetic):
+    """Floating-point sums with seeded noise: for simulations, and without noise where no privacy is claimed.
+
+    Which floats can come out depends on the sum, so this noise protects nobody, whatever its scale.
+    """
+
+    sensitivity: float
+    parameter: float
+
+    @property
+    def scale(self) -> float:
+        return self.sensitivity / self.parameter
+
+    def zeros(self, statistic: AbstractStatistic) -> Float[Array, "..."]:
+        return jnp.zeros(statistic.raw_shape)
+
+    def total(
+        self, statistic: AbstractStatistic, records: Any, question: Any, taking_part: Bool[Array, " B"]
+    ) -> Float[Array, "..."]:
+        del taking_part  # the others are empty, and contribute nothing
+        return _summed(statistic, records, question)
+
+    def check_room(self, records: int) -> None:
+        del records  # floats round, and never leave their range in sums of bounded terms
+
+    def noisy(self, law: AbstractNoise, total: Float[Array, "..."], randomness: PRNGKeyArray) -> Float[Array, "..."]:
+        return total + law.scaled(white_noise(law.white, randomness, law.shape))
+
+    def release(self, law: AbstractNoise, noisy: Float[Array, "..."]) -> Release:
+        return Release(jnp.asarray(noisy), law)
+
+
+@eqx.filter_jit
+def _summed(statistic: AbstractStatistic, records: Any, question: Any) -> Float[Array, "..."]:
+    return statistic.total(records, question)

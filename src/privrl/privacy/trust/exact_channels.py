@@ -1,0 +1,135 @@
+"""A curator's channels in exact arithmetic, for real people: whole numbers, encoded, with noise that is drawn once.
+
+Running sums are released through the encoder of their continual mechanism: with A the prefix sums and B what the
+mechanism does to white noise, B^-1 A of the blocks' sums is released with independent noise, and B is applied
+afterwards, which is post-processing. Sums of blocks are their own encoding.
+"""
+
+import hashlib
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from jaxtyping import Array, Float64, Int, Int64
+
+from privrl.contracts.release import Release
+from privrl.contracts.statistic import AbstractStatistic, Adjacency
+from privrl.privacy.noise.lattice import Lattice, filled_by, lattice_for
+from privrl.privacy.trust.channels import (
+    AbstractChannel,
+    AbstractCuratorChannel,
+    NoiseKind,
+    RunningChannel,
+    law_of,
+    sensitivity_of,
+)
+
+_ENCODER_BITS = 30
+
+Noisy = Callable[[Callable[[], Int64[np.ndarray, "..."]]], Int64[np.ndarray, "..."]]
+"""Computes an encoded sum and adds exact noise to it, once, and keeps the result; later it only reads it."""
+
+
+class ExactChannel(AbstractChannel):
+    """The exact side of a curator's channel, outside compiled code: the same interface in whole numbers.
+
+    Its memory are the exact sums of all blocks so far, and their noisy encodings.
+
+    **Formal guarantee.** A person is in one block. The encoder's entries are multiples of 2^-30 and its columns have
+    norm at most `factor`; encoded sums are rounded to whole numbers once per step. The lattice's noise covers the
+    encoded difference of two people and that rounding (`lattice_for`), so the sequence of noisy encodings is mu-GDP.
+    """
+
+    statistic: AbstractStatistic
+    lattice: Lattice
+    mechanism: NoiseKind
+    encoder: Int64[np.ndarray, "steps steps"]
+    decoder: Float64[np.ndarray, "steps steps"]
+
+    @classmethod
+    def of(
+        cls,
+        channel: AbstractCuratorChannel,
+        times: int,
+        parameter: float,
+        adjacency: Adjacency,
+        record: Any,
+        question: Any,
+    ) -> "ExactChannel":
+        """The exact side of running sums, or of sums of blocks.
+
+        Arguments:
+            times: the number of blocks.
+            parameter: mu of the whole stream (epsilon for Laplace noise).
+            record, question: what records and questions look like.
+        """
+        statistic, mechanism, running = channel.statistic, channel.mechanism, isinstance(channel, RunningChannel)
+        decoder = channel.continual.matrix() if isinstance(channel, RunningChannel) else np.eye(times)
+        sums = np.tril(np.ones((times, times))) if running else np.eye(times)
+        encoder = np.rint(np.linalg.solve(decoder, sums) * 2.0**_ENCODER_BITS).astype(np.int64)
+        lattice = lattice_for(
+            parameter=parameter,
+            sensitivity=sensitivity_of(statistic, mechanism, adjacency),
+            norm=sensitivity_of(statistic, mechanism, "add-remove"),
+            filled=filled_by(statistic, record, question),
+            kind="l1" if mechanism == "laplace" else "l2",
+            factor=math.sqrt(float((encoder.astype(float) ** 2).sum(axis=0).max())) / 2.0**_ENCODER_BITS,
+            steps=times if running else 0,
+        )
+        return cls(statistic, lattice, mechanism, encoder, decoder)
+
+    @property
+    def law(self) -> tuple[float, float]:
+        return self.lattice.sensitivity, self.lattice.scale
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a term."""
+        return self.statistic.units_shape
+
+    def fingerprint(self) -> bytes:
+        """What must be the same wherever sums of this channel are continued: the lattice and the encoder."""
+        return self.lattice.to_bytes() + hashlib.blake2b(self.encoder.tobytes(), digest_size=16).digest()
+
+    def init(self) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
+        return (), ()
+
+    def term(self, record: Any, question: Any, index: Any = 0, key: Any = None) -> Int64[np.ndarray, "..."]:
+        del index, key
+        return self.lattice.of_one(self.statistic, record, question)
+
+    def noisy(self, encoded: Int64[np.ndarray, "..."], randomness: Any) -> Int64[np.ndarray, "..."]:
+        """An encoded sum with new noise."""
+        return self.lattice.noisy(law_of(self.statistic, self.mechanism, self.lattice.scale), encoded, randomness)
+
+    def publish(
+        self, memory: Any, total: Int64[np.ndarray, "..."], t: int | Int[Array, ""], fresh: Noisy
+    ) -> tuple[Any, Release]:
+        del t
+        sums, noisy = (*memory[0], total), memory[1]
+        noisy = (*noisy, fresh(lambda: self.encoded(sums)))
+        return (sums, noisy), self.decoded(noisy)
+
+    def encoded(self, blocks: tuple[Int64[np.ndarray, "..."], ...]) -> Int64[np.ndarray, "..."]:
+        """The exact sum that is released after the last of these blocks, before noise."""
+        weights = self.encoder[len(blocks) - 1, : len(blocks)]
+        exact = sum(int(w) * x.astype(object) for w, x in zip(weights, blocks, strict=True) if w)  # any size of integer
+        rounded = (np.asarray(exact, object) + (1 << _ENCODER_BITS - 1)) >> _ENCODER_BITS
+        return rounded.astype(np.int64)
+
+    def decoded(self, noisy: tuple[Int64[np.ndarray, "..."], ...]) -> Release:
+        """What the learner sees after the last of these noisy encoded sums."""
+        weights = self.decoder[len(noisy) - 1]
+        value = np.tensordot(weights[: len(noisy)], np.stack(noisy), axes=1)
+        law = law_of(self.statistic, self.mechanism, self.lattice.scale * math.sqrt(float((weights**2).sum())))
+        return Release(self.lattice.value(law, value), law)
+
+    def empty(self) -> Release:
+        nothing = law_of(self.statistic, self.mechanism, 0.0)
+        return Release(self.lattice.value(nothing, self.lattice.zeros(self.statistic)), nothing)
+
+    def check_room(self, records: int) -> None:
+        """Refuses, before anybody takes part, a stream whose sums over so many records could leave 64 bits."""
+        weight = float(np.abs(self.encoder.astype(float)).sum(axis=1).max()) / 2.0**_ENCODER_BITS
+        self.lattice.check_room(math.ceil(records * max(weight, 1.0)))

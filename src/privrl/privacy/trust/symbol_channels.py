@@ -1,0 +1,122 @@
+"""Local privacy by symbols: each person answers with a random set of symbols that probably holds the true one."""
+
+import math
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Int64, PRNGKeyArray
+
+from privrl.contracts.release import Release
+from privrl.contracts.statistic import AbstractCategorical
+from privrl.privacy.noise.discrete import select
+from privrl.privacy.noise.sources import Randomness, uniform
+from privrl.privacy.noise.subset import SubsetSelection
+from privrl.privacy.noise.words import Words
+from privrl.privacy.trust.channels import Number
+from privrl.privacy.trust.local_channels import AbstractLocalChannel, AbstractReports
+
+
+class SymbolChannel(AbstractLocalChannel):
+    """Each person answers the public question with a random set of symbols that probably holds the true one.
+
+    What is summed are hits, 1 for each symbol in a set: whole numbers, so sums do not depend on their order. They are
+    debiased when they are released.
+
+    **Formal guarantee.** What leaves the person is the true symbol after subset selection: epsilon-locally private,
+    whatever their record. A symbol out of range would give itself away, so it is brought back into range first.
+    Everything after (`decode`, sums) is post-processing.
+    """
+
+    statistic: AbstractCategorical
+    response: SubsetSelection
+    running: bool = eqx.field(static=True)
+
+    @property
+    def law(self) -> None:
+        return None
+
+    def report(self, record: Any, question: Any, index: Number, key: PRNGKeyArray) -> Bool[Array, " k"]:
+        return self.response.respond(self.symbol(record, question, index), self.coins(key))
+
+    def symbol(self, record: Any, question: Any, index: Number) -> Int[Array, ""]:
+        """A person's true symbol, brought back into range."""
+        return jnp.clip(self.statistic.symbol(record, question, jnp.asarray(index)), 0, self.statistic.num_symbols - 1)
+
+    def coins(self, key: PRNGKeyArray) -> Float[Array, " k+1"]:
+        """The randomness that one report takes."""
+        return uniform(key, (self.statistic.num_symbols + 1,))
+
+    def decode(self, report: Bool[Array, " k"], question: Any, index: Number) -> tuple[Array, Array]:
+        number, everything = jnp.asarray(index), jnp.ones(self.statistic.num_symbols)
+        hits = self.statistic.tally(report.astype(float), question, number)
+        return hits, self.statistic.tally(everything, question, number)
+
+    def released(self, value: Array, reports: Array) -> Release:
+        estimate = self.response.debias(value, reports)
+        return Release(estimate, self.response.noise(estimate, reports))
+
+    def reports(self) -> "SymbolReports":
+        return SymbolReports(self)
+
+
+class SymbolReports(AbstractReports):
+    """Sets of symbols, sorted. Added up are hits, and how often each entry was queried."""
+
+    channel: SymbolChannel
+
+    @property
+    def law(self) -> None:
+        return None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (int(self.channel.response.size),)
+
+    @property
+    def length(self) -> int:
+        return 2 * math.prod(self.statistic.shape)
+
+    @property
+    def largest(self) -> int:
+        return self.channel.statistic.num_symbols
+
+    def truth(self, record: Any, question: Any, index: int) -> Int64[np.ndarray, ""]:
+        return np.asarray(_symbol(self.channel, record, question, jnp.asarray(index)), np.int64)
+
+    def randomised(self, truth: Int64[np.ndarray, ""], randomness: Randomness) -> Int64[np.ndarray, " size"]:
+        response = self.channel.response
+        if isinstance(randomness, Words):
+            return select(randomness, int(truth), self.largest, int(response.size), float(response.epsilon))
+        held = response.respond(jnp.asarray(truth), self.channel.coins(randomness))
+        return np.flatnonzero(np.asarray(held)).astype(np.int64)
+
+    def check(self, report: np.ndarray) -> None:
+        if (
+            report.shape != self.shape
+            or report.dtype != np.int64
+            or not ((report >= 0) & (report < self.largest)).all()
+            or not (report[1:] > report[:-1]).all()
+        ):
+            raise ValueError(f"A report is {self.shape[0]} symbols, different integers in [0, {self.largest}), sorted.")
+
+    def units(self, report: Int64[np.ndarray, " size"], question: Any, index: int) -> Int64[np.ndarray, " length"]:
+        held = np.zeros(self.largest, bool)
+        held[report] = True
+        return np.asarray(_decoded(self.channel, held, question, np.asarray(index)))
+
+    def totals(self, units: Int64[np.ndarray, " length"]) -> tuple[Array, Array]:
+        hits, asked = units.astype(np.float64).reshape(2, *self.statistic.shape)
+        return jnp.asarray(hits), jnp.asarray(asked)
+
+
+_symbol = eqx.filter_jit(SymbolChannel.symbol)
+
+
+@eqx.filter_jit
+def _decoded(
+    channel: SymbolChannel, held: Bool[np.ndarray, " k"], question: Any, index: Int[np.ndarray, ""]
+) -> Int64[Array, " length"]:
+    hits, asked = channel.decode(jnp.asarray(held), question, jnp.asarray(index))
+    return jnp.concatenate([hits.reshape(-1), asked.reshape(-1)]).astype(jnp.int64)

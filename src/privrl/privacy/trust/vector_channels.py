@@ -1,0 +1,115 @@
+"""Local privacy by vectors: each person sends their whole term with Gaussian noise of their own."""
+
+import math
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int64, PRNGKeyArray
+
+from privrl.contracts.noise import AbstractNoise
+from privrl.contracts.release import Release
+from privrl.contracts.statistic import AbstractStatistic
+from privrl.privacy.noise.lattice import Lattice, lattice_for
+from privrl.privacy.noise.sources import Randomness, standard_normal
+from privrl.privacy.trust.channels import Number, law_of, sensitivity_of
+from privrl.privacy.trust.local_channels import AbstractLocalChannel, AbstractReports
+
+_SCALES = 40  # Gaussian noise stays within so many scales but for a probability of exp(-800)
+
+
+class VectorChannel(AbstractLocalChannel):
+    """Each person sends their whole term with Gaussian noise of their own.
+
+    **Formal guarantee.** Two records give terms at most the replace-one sensitivity apart, so with `scale` >=
+    sensitivity / mu each message is mu-GDP, hence locally private, on its own.
+    """
+
+    statistic: AbstractStatistic
+    sensitivity: Float[Array, ""]
+    scale: Float[Array, ""]
+    running: bool = eqx.field(static=True)
+
+    @property
+    def law(self) -> tuple[float, float]:
+        return float(self.sensitivity), float(self.scale)
+
+    def report(self, record: Any, question: Any, index: Number, key: PRNGKeyArray) -> Array:
+        del index
+        noise = law_of(self.statistic, "gaussian", self.scale).scaled(standard_normal(key, self.statistic.shape))
+        return self.statistic.contribution(record, question) + noise
+
+    def decode(self, report: Array, question: Any, index: Number) -> tuple[Array, Array]:
+        del question, index
+        return report, jnp.ones(self.statistic.shape)
+
+    def released(self, value: Array, reports: Array) -> Release:
+        return Release(value, law_of(self.statistic, "gaussian", self.scale * jnp.sqrt(reports.max())))
+
+    def reports(self) -> "VectorReports":
+        sensitivity, scale = self.law
+        norm, filled = sensitivity_of(self.statistic, "gaussian", "add-remove"), math.prod(self.statistic.raw_shape)
+        # Without noise (infinite epsilon) any fine lattice will do; that of parameter 1 is used, and no noise drawn.
+        parameter = sensitivity / scale if scale else 1.0
+        lattice = lattice_for(parameter=parameter, sensitivity=sensitivity, norm=norm, filled=filled, kind="l2")
+        if not scale:
+            lattice = Lattice(lattice.granularity, norm, lattice.sensitivity, 0, "l2")
+        return VectorReports(self, lattice)
+
+
+class VectorReports(AbstractReports):
+    """Whole terms with Gaussian noise, in units of a public lattice; of a symmetric matrix the upper triangle.
+
+    **Formal guarantee.** The lattice is that of `lattice_for` for records that fill every entry, so a report costs at
+    most the parameter sensitivity / scale (mu of Gaussian noise). It is brought into the range before it is sent,
+    which is post-processing.
+    """
+
+    channel: VectorChannel
+    lattice: Lattice
+
+    @property
+    def law(self) -> tuple[float, float]:
+        return self.lattice.sensitivity, self.lattice.scale
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.statistic.units_shape
+
+    @property
+    def length(self) -> int:
+        return math.prod(self.shape) + 1
+
+    @property
+    def largest(self) -> int:
+        return math.isqrt(self.lattice.limit) + _SCALES * self.lattice.noise
+
+    @property
+    def _noise(self) -> AbstractNoise:
+        return law_of(self.statistic, "gaussian", self.lattice.scale)
+
+    def truth(self, record: Any, question: Any, index: int) -> Int64[np.ndarray, "..."]:
+        del index
+        return self.lattice.of_one(self.statistic, record, question)
+
+    def randomised(self, truth: Int64[np.ndarray, "..."], randomness: Randomness) -> Int64[np.ndarray, "..."]:
+        noisy = self.lattice.noisy(self._noise, truth, randomness) if self.lattice.noise else truth
+        return np.clip(noisy, -self.largest, self.largest)
+
+    def check(self, report: np.ndarray) -> None:
+        if report.shape != self.shape or report.dtype != np.int64 or not self._within(report):
+            raise ValueError(
+                f"A report is an array of shape {self.shape} of integers from {-self.largest} to {self.largest}."
+            )
+
+    def _within(self, report: Int64[np.ndarray, "..."]) -> bool:
+        return bool(((report >= -self.largest) & (report <= self.largest)).all())
+
+    def units(self, report: Int64[np.ndarray, "..."], question: Any, index: int) -> Int64[np.ndarray, " length"]:
+        del question, index
+        return np.append(report.reshape(-1), 1)
+
+    def totals(self, units: Int64[np.ndarray, " length"]) -> tuple[Array, Array]:
+        value = self.lattice.value(self._noise, units[:-1].reshape(self.shape))
+        return value, jnp.full(self.statistic.shape, float(units[-1]))

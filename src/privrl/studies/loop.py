@@ -1,0 +1,139 @@
+"""The loop of an online study: plan, let people act, sum what they leave behind, release, plan again.
+
+It is written here once. A simulation (`simulation.py`) compiles it, an agent (`live_plans.py`) and a server
+(`local_plans.py`) go through it block by block, and the audit listens to it. They differ in who acts, and in the
+arithmetic of the channels: floating point with seeded noise, or whole numbers with exact noise that a store keeps.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+from jaxtyping import Array, Int, PRNGKeyArray
+
+from privrl.contracts.learner import AbstractOnlineLearner, Plan
+from privrl.contracts.release import Release
+from privrl.privacy.trust.channels import AbstractChannel, Number, RoundsChannel
+from privrl.privacy.trust.privatizers import PairingError
+
+Noise = Callable[[str], Callable[..., Any]]
+"""For a statistic's name, the new noise of this block, as its channel's arithmetic takes it."""
+Listener = Callable[[str, int, Any, Release], None]
+"""Hears every query: its name, index and question, and the release that answers it."""
+
+
+class State(NamedTuple):
+    """Where a study is between two blocks: the learner's memory, what each channel keeps, and the newest releases."""
+
+    memory: Any
+    kept: dict[str, Any]
+    released: dict[str, Release]
+
+    @classmethod
+    def first(cls, learner: AbstractOnlineLearner, channels: Mapping[str, AbstractChannel]) -> "State":
+        """Before anybody took part."""
+        kept = {name: channel.init() for name, channel in channels.items()}
+        empty = {name: release for name, channel in channels.items() if (release := channel.empty()) is not None}
+        return cls(learner.init(), kept, empty)
+
+
+class Queries:
+    """What a plan may query: new releases about everybody so far, each with noise of its own.
+
+    Arguments:
+        channels, kept: of all statistics; only those of `access="rounds"` answer.
+        noise: new white noise for each release.
+        listen: is told every query. Then `scan` is a loop in Python, whose queries can be told apart.
+
+    `counts` says how many releases a plan has made; it is right inside `jit` too.
+    """
+
+    def __init__(
+        self,
+        channels: Mapping[str, AbstractChannel],
+        kept: Mapping[str, Any],
+        noise: Noise,
+        listen: Listener | None = None,
+    ) -> None:
+        self._channels, self._kept, self._noise, self._listen = channels, kept, noise, listen
+        self._asked: set[tuple[str, int]] = set()
+        self._step: Array | None = None  # the index of a compiled scan, and
+        self._length = 1  # how often its body is run
+        self.counts = {name: 0 for name, channel in channels.items() if isinstance(channel, RoundsChannel)}
+
+    def __call__(self, name: str, index: Number, question: Any) -> Release:
+        channel = self._channels.get(name)
+        if not isinstance(channel, RoundsChannel):
+            raise PairingError(f"`{name}` was not declared with `access='rounds'`, so it cannot be asked for.")
+        new = (name, -1 if isinstance(index, Array) else index)
+        if (index is not self._step if self._step is not None else not isinstance(index, int)) or new in self._asked:
+            raise ValueError(
+                f"`index` of a release of `{name}` must be a new Python integer in each plan, or the step inside "
+                "`scan`, once."
+            )
+        self._asked.add(new)
+        self.counts[name] += self._length
+        noise = self._noise(name)
+        release = channel.ask(self._kept[name], question, lambda i: noise(index))
+        if self._listen is not None:
+            assert isinstance(index, int)
+            self._listen(name, index, question, release)
+        return release
+
+    def scan(self, body: Callable[[Any, Number], Any], init: Any, length: int) -> Any:
+        """`init = body(init, i)` for i = length-1, ..., 0, compiled once; a query in `body` has the index i."""
+        if self._listen is not None or length == 1:
+            for i in reversed(range(length)):
+                init = body(init, i)
+            return init
+
+        def step(carry: Any, i: Int[Array, ""]) -> tuple[Any, None]:
+            self._step, self._length = i, length
+            try:
+                return body(carry, i), None
+            finally:
+                self._step, self._length = None, 1
+
+        steps = jax.numpy.arange(length)
+        unrolled = length if jax.default_backend() == "gpu" else 1  # starting a program costs more than running it
+        return jax.lax.scan(step, init, steps, reverse=True, unroll=unrolled)[0]
+
+
+def planned(
+    learner: AbstractOnlineLearner,
+    state: State,
+    seen: Int[Array, ""],
+    queries: Queries | None = None,
+    *,
+    key: PRNGKeyArray | None = None,
+    ties: PRNGKeyArray | None = None,
+) -> tuple[State, Plan]:
+    """The plan for the next block, from what was released about the `seen` people so far.
+
+    Arguments:
+        queries: answers new queries; without it nobody keeps what could answer them.
+        key: public randomness for learners that plan at random.
+        ties: where people answer with symbols, they are shown one deterministic policy, so that a report of states
+            says which action was taken; this public key decides between equally good actions.
+    """
+    answers = Queries({}, {}, _no_noise) if queries is None else queries
+    memory, made = learner.next_plan(state.memory, state.released, answers, seen, key=key)
+    if ties is not None:
+        made = Plan(made.policy.realised(ties), made.question)
+    return state._replace(memory=memory), made
+
+
+def publish(
+    channels: Mapping[str, AbstractChannel], state: State, totals: Mapping[str, Any], t: Number, noise: Noise
+) -> State:
+    """The releases at the end of block `t`, whose people left these sums behind."""
+    kept, released = dict(state.kept), dict(state.released)
+    for name, channel in channels.items():
+        kept[name], release = channel.publish(kept[name], totals[name], t, noise(name))
+        if release is not None:
+            released[name] = release
+    return State(state.memory, kept, released)
+
+
+def _no_noise(name: str) -> Any:
+    raise PairingError(f"No noise is drawn for `{name}` here.")
