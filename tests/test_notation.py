@@ -12,19 +12,15 @@ WORDS, LETTERS = PAGE.split("## Words")[1].split("## Letters")
 
 # Names that still have two meanings, by module: for a shorter list, rename one of each.
 ALLOWED = {
-    "AfterCrash": {"cli/options.py", "privacy/store/releases.py"},  # choices of the command line and of the store
-    "Kind": {"cli/look.py", "envs/riverswim.py", "reports/report.py"},
     "Planned": {
         "learners/linear/lsvi_ucb_plus_plus.py",
         "learners/linear/lsvi_ucb_unweighted.py",
         "learners/tabular/advantages.py",
     },
-    "Reference": {"figures/verdict.py", "recipes/citations.py"},
-    "Study": {"reports/study.py", "studies/study.py"},
     "Sums": {"learners/control/ofu_lq.py", "learners/tabular/advantages.py"},
     "Table": {"audit/sequences.py", "data/table.py", "envs/gymnasium.py", "learners/gradient/approximators.py"},
 }
-STILL_USED_IN = ("envs", "figures", "learners")  # packages whose files have words of the list of those to avoid
+STILL_USED_IN = ("envs", "learners")  # packages whose files have words of the list of those to avoid
 
 
 def names(module: Path) -> set[str]:

@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -145,6 +145,16 @@ def test_recipes_worlds_figures_and_cases_in_the_pages_exist() -> None:
     assert missing(r"--env ([\w:-]+)", set(names())) == []
     assert missing(r"privrl reproduce ([\w-]+)", set(figures)) == []
     assert missing(r"case `([\w-]+)`", {case.name for case in CASES}) == []
+
+
+def test_the_page_about_recipes_names_all_of_them_and_says_who_is_trusted() -> None:
+    from privrl.recipes.registry import recipes
+
+    page = SimpleNamespace(file=SimpleNamespace(src_path="recipes.md"))
+    shown = script("recipe_table").on_page_markdown((DOCS / "recipes.md").read_text(), page=page)
+    listed = shown.partition("## All recipes")[2]
+    assert [name for name in recipes if f"| `{name}` | {recipes[name].summary} |" not in listed] == []
+    assert "| `dp-pevi` | PEVI, span-calibrated Gaussian noise | whoever runs it | jin-yang-wang, " in listed
 
 
 def test_every_known_bad_case_is_on_the_page_about_the_papers() -> None:

@@ -261,7 +261,7 @@ def test_a_panel_shows_all_lines_and_their_names(log: bool) -> None:
         Line("two", (1.0, 10.0), (0.0, 1e-9), (0.0, 0.0), 1),
         Line("level", (1.0, 10.0), (1.0, 1.0), None, None),
     )
-    drawn = lines_figure([LinesPanel("title", "x", "y", lines, log_x=log, log_y=log)])
+    drawn = lines_figure([LinesPanel("title", "x", "y", lines, log="xy" if log else "")])
     axes = drawn.axes[0]
     assert [text.get_text() for text in axes.texts] == ["one", "two", "level"]
     low, high = axes.get_ylim()

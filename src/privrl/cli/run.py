@@ -1,6 +1,5 @@
 """`privrl run`: people who arrive one after another in a simulated world, exactly evaluated."""
 
-import io
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,7 +23,7 @@ from privrl.cli.options import (
 )
 from privrl.cli.output import emit, say, show_table, waiting
 from privrl.figures.numbers import written
-from privrl.figures.plots import regret_figure
+from privrl.figures.plots import file_of, regret_figure
 from privrl.studies.result import Run
 
 _NEVER_LEARN = ("zero", "uniform", "myopic")
@@ -79,10 +78,8 @@ def run(
         "seconds": result.seconds,
     }
     if plot is not None:
-        drawn = io.BytesIO()
         figure = regret_figure(content["curve"], never_learn, f"{chosen.name} on {world.name}")
-        figure.savefig(drawn, format=plot.suffix[1:], dpi=200)
-        plot.write_bytes(drawn.getvalue())  # only once it is complete
+        plot.write_bytes(file_of(figure, plot.suffix[1:]))  # only once it is complete
     if json:
         emit(content)
     else:

@@ -5,7 +5,6 @@ then it draws the plot and writes the verdict, both from the finished cells alon
 """
 
 import contextlib
-import io
 import json
 import multiprocessing
 import os
@@ -22,6 +21,7 @@ from privrl.figures import store as _store
 from privrl.figures.cell import Cell
 from privrl.figures.claims import Claim, Outcome
 from privrl.figures.panels import Panel, draw
+from privrl.figures.plots import file_of
 from privrl.figures.verdict import NOTHING_EARLIER, Comparison, Earlier, verdict_text
 
 SEED = 20261117
@@ -239,16 +239,14 @@ def _quick_compiler() -> Iterator[None]:
 def _single_threads() -> Iterator[None]:
     """Child processes use one thread each: as many of them as there are cores is then what the machine can do."""
     flags = {"OMP_NUM_THREADS": "1", "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {_ONE_THREAD}".strip()}
-    before = {name: os.environ.get(name) for name in flags}
+    before = dict(os.environ)
     os.environ.update(flags)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name)
-            else:
-                os.environ[name] = value
+        for name in flags.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
 
 
 _ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
@@ -256,10 +254,7 @@ _ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1
 
 def _draw(figure: Figure, folder: Path, results: dict[Cell, Any]) -> dict[str, Path]:
     drawn = draw(figure.panels, results)
-    files = {}
-    for kind in ("svg", "png"):
-        content = io.BytesIO()
-        drawn.savefig(content, format=kind, dpi=200, metadata={"Date": None} if kind == "svg" else None)
-        files[kind] = folder / f"{figure.name}.{kind}"
-        files[kind].write_bytes(content.getvalue())
+    files = {kind: folder / f"{figure.name}.{kind}" for kind in ("svg", "png")}
+    for kind, file in files.items():
+        file.write_bytes(file_of(drawn, kind))
     return files

@@ -42,8 +42,6 @@ FRONTIER = Figure(
             ),
             x="epsilon",
             levels=("uniform", "left"),
-            log_x=True,
-            log_y=True,
         )
         for states in _SIZES
     ),

@@ -41,8 +41,6 @@ FRONTIER = Figure(
             ),
             x="epsilon",
             levels=("zero",),
-            log_x=True,
-            log_y=True,
         )
         for env in _WORLDS
     ),

@@ -46,7 +46,7 @@ FRONTIER = Figure(
             y="value",
             ylabel="share of patients who survive",
             levels=("optimal", "mode", "behaviour", "uniform"),
-            log_x=True,
+            log="x",
         )
         for n in _SIZES
     ),

@@ -45,8 +45,6 @@ FRONTIER = Figure(
             ),
             x="epsilon",
             levels=("uniform", "myopic"),
-            log_x=True,
-            log_y=True,
         )
         for env in _WORLDS
     ),

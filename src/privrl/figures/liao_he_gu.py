@@ -46,6 +46,7 @@ def _figure(name: str, env: str, kind: str, before: dict[str, tuple[float, float
                 ),
                 y="regret",
                 levels=("uniform", "left"),
+                log="",
             ),
         ),
         claims=(

@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from privrl.figures.cell import Cell, Measured
 from privrl.figures.claims import Results
-from privrl.figures.plots import Line, LinesPanel, lines_figure
+from privrl.figures.plots import Line, LinesPanel, Log, lines_figure
 from privrl.recipes.registry import get
 
 X = Literal["people", "epsilon", "rho"]
@@ -59,7 +59,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes. `levels` names the data-free policies that are drawn for comparison."""
+    """One pair of axes, logarithmic where `log` says so; `levels` names the policies that are drawn for comparison."""
 
     title: str
     series: tuple[Series, ...]
@@ -68,8 +68,7 @@ class Panel:
     xlabel: str = ""
     ylabel: str = ""
     levels: tuple[str, ...] = ("uniform",)
-    log_x: bool = False
-    log_y: bool = False
+    log: Log = "xy"
 
 
 def draw(panels: Sequence[Panel], results: Results) -> Any:
@@ -90,8 +89,7 @@ def _panel(panel: Panel, results: Results) -> LinesPanel:
         xlabel=panel.xlabel or _XLABELS[panel.x],
         ylabel=panel.ylabel or _YLABELS[panel.y].format(nothing=_NOTHING[next(iter(found.levels))]),
         lines=tuple(lines),
-        log_x=panel.log_x,
-        log_y=panel.log_y,
+        log=panel.log,
     )
 
 
@@ -116,7 +114,7 @@ def _level(panel: Panel, name: str, found: Measured, left: float, right: float) 
     """A policy that never learns: level in most units, a straight line from 0 in cumulative regret."""
     each = found.levels[name]
     if panel.y == "regret":
-        xs = np.geomspace(left, right, 50) if panel.log_x else np.array([left, right])
+        xs = np.geomspace(left, right, 50) if "x" in panel.log else np.array([left, right])
         return Line(_NAMES[name], tuple(xs.tolist()), tuple((each * xs).tolist()), None, None)
     unit = next(iter(found.levels.values()))  # of the policy that knows nothing
     height = {

@@ -11,13 +11,14 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from privrl.figures.numbers import mean_and_error
 
 BLACK, BLUE, ORANGE, GREEN, VERMILLION, PURPLE = "#000000", "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7"
 SKY, GREY = "#56B4E9", "#6E6E6E"
 FONT = 9.5
+Log = Literal["", "x", "y", "xy"]  # the axes that are logarithmic
 _GAP = 0.068  # between two names at the ends of lines, as a share of the height
 _LINES: tuple[tuple[str, Any], ...] = (
     (GREEN, "-"),
@@ -67,8 +68,7 @@ class LinesPanel:
     xlabel: str
     ylabel: str
     lines: tuple[Line, ...]
-    log_x: bool = False
-    log_y: bool = False
+    log: Log = ""
 
 
 def _new_figure(height: float) -> tuple[Any, Any]:
@@ -84,6 +84,13 @@ def _open(axes: Any) -> Any:
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=FONT)
     return axes
+
+
+def file_of(figure: Any, kind: str) -> bytes:
+    """The content of a file of this kind (svg, png or pdf); two files of the same figure are the same."""
+    content = io.BytesIO()
+    figure.savefig(content, format=kind, dpi=200, metadata={"Date": None} if kind == "svg" else None)
+    return content.getvalue()
 
 
 def to_svg(figure: Any, description: str) -> str:
@@ -185,7 +192,7 @@ def _set_scales(axes: Any, panel: LinesPanel) -> None:
     """Limits that hold every line, with a margin that is the same share of the axis on both kinds of scale."""
     xs = [x for line in panel.lines for x in line.x]
     bottoms, ys, tops = zip(*(point for line in panel.lines for point in line.band), strict=True)
-    if panel.log_y:
+    if "y" in panel.log:
         axes.set_yscale("log")
         high = max(tops)
         low = max(min(y for y in ys if y > 0), high * 1e-5)  # what is smaller is drawn at the bottom
@@ -200,7 +207,7 @@ def _set_scales(axes: Any, panel: LinesPanel) -> None:
     if left == right:  # a single point
         left, right = left / 2, right * 2
     marked = sorted({x for line in panel.lines if line.markers for x in line.x})
-    if panel.log_x:
+    if "x" in panel.log:
         axes.set_xscale("log")
         if marked:
             axes.set_xticks(marked, [f"{x:,g}" if x < 1e4 else f"{x:,.0f}" for x in marked])
@@ -245,7 +252,7 @@ def _draw_line(axes: Any, line: Line, floor: float) -> None:
 def _name_ends(axes: Any, panel: LinesPanel) -> None:
     """The name of every line beside its end, moved apart where ends are close, with a thin line from end to name."""
 
-    floor = axes.get_ylim()[0] if panel.log_y else -math.inf
+    floor = axes.get_ylim()[0] if "y" in panel.log else -math.inf
     last = [max(zip(line.x, line.y, strict=True), key=lambda point: point[0]) for line in panel.lines]
     ends = (axes.transScale + axes.transLimits).transform([(x, max(y, floor)) for x, y in last]).tolist()
     places = _inside(spread([y for _, y in ends], _GAP), _GAP)

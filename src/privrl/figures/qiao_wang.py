@@ -68,8 +68,6 @@ FIG1A = Figure(
             ),
             y="suboptimality",
             levels=("uniform",),
-            log_x=True,
-            log_y=True,
         ),
     ),
     claims=(
@@ -124,8 +122,6 @@ FIG1B = Figure(
                 Series(_VAPVI_B, 6),
             ),
             y="suboptimality",
-            log_x=True,
-            log_y=True,
         ),
         Panel(
             "the same at K = 1,000",
@@ -136,8 +132,6 @@ FIG1B = Figure(
             ),
             x="rho",
             y="suboptimality",
-            log_x=True,
-            log_y=True,
         ),
     ),
     claims=(

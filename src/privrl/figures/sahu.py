@@ -53,8 +53,6 @@ FIG1A = Figure(
             (*(Series((cell,), look) for look, cell in enumerate(_ALGORITHMS)),),
             y="regret",
             levels=("uniform", "myopic"),
-            log_x=True,
-            log_y=True,
         ),
     ),
     claims=(
@@ -108,8 +106,6 @@ FIG1B = Figure(
             (Series(_BUDGETS, 0), Series(_OURS, 3), Series((_PLAIN_WEIGHTED,), 6, flat=True)),
             x="epsilon",
             levels=("uniform", "myopic"),
-            log_x=True,
-            log_y=True,
         ),
     ),
     claims=(

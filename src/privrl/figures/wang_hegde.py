@@ -84,6 +84,7 @@ FIG1 = Figure(
             xlabel="samples",
             ylabel="return of 50 steps",
             levels=("uniform", "optimal"),
+            log="",
         )
         for title, lines in (
             ("a new path in every batch (J = T/B)", list(enumerate(_FRESH.items()))),

@@ -1,38 +1,26 @@
-"""privrl's own learners, one line each."""
+"""privrl's own learners: every class that can be built of the packages beside this file."""
 
+import inspect
+from collections.abc import Iterator
+from importlib import import_module
+from pkgutil import iter_modules
+from types import ModuleType
+
+import privrl.learners as _learners
 from privrl.contracts.learner import AbstractLearner
-from privrl.learners.control.cautious_lq import CautiousLQ
-from privrl.learners.control.ofu_lq import OFULQ
-from privrl.learners.functional.functional_reward import FunctionalReward
-from privrl.learners.gradient.fqi import FQI
-from privrl.learners.gradient.q_learning import QLearning
-from privrl.learners.linear.lsvi_ucb import LSVIUCB
-from privrl.learners.linear.lsvi_ucb_luyo import LuyoLSVIUCB
-from privrl.learners.linear.lsvi_ucb_ngo import NgoLSVIUCB
-from privrl.learners.linear.lsvi_ucb_plus_plus import LSVIUCBPlusPlus
-from privrl.learners.linear.lsvi_ucb_unweighted import PerEpisodeLSVIUCB
-from privrl.learners.linear.pevi import PEVI
-from privrl.learners.linear.ucrl_vtr import UCRLVTR
-from privrl.learners.linear.vapvi import VAPVI
-from privrl.learners.tabular.apvi import APVI
-from privrl.learners.tabular.tdfp import TDFP
-from privrl.learners.tabular.ucbvi import UCBVI
 
-registry: tuple[type[AbstractLearner], ...] = (
-    PEVI,
-    VAPVI,
-    APVI,
-    TDFP,
-    FQI,
-    QLearning,
-    FunctionalReward,
-    UCBVI,
-    UCRLVTR,
-    LSVIUCB,
-    LSVIUCBPlusPlus,
-    PerEpisodeLSVIUCB,
-    LuyoLSVIUCB,
-    NgoLSVIUCB,
-    CautiousLQ,
-    OFULQ,
+
+def _modules() -> Iterator[ModuleType]:
+    for package in iter_modules(_learners.__path__, f"{_learners.__name__}."):
+        if package.ispkg:
+            inside = iter_modules(import_module(package.name).__path__, f"{package.name}.")
+            yield from (import_module(module.name) for module in inside)
+
+
+registry: tuple[type[AbstractLearner], ...] = tuple(
+    defined
+    for module in _modules()
+    for defined in vars(module).values()
+    if inspect.isclass(defined) and defined.__module__ == module.__name__
+    if issubclass(defined, AbstractLearner) and not inspect.isabstract(defined)
 )

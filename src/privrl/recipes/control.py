@@ -11,7 +11,7 @@ from privrl.recipes.recipe import Algorithm, Recipe
 _CAUTIOUS = Algorithm(
     CautiousLQ,
     "control",
-    "cautious-lq",
+    name="cautious-lq",
     build=CautiousLQ,
     cites=(papers["chowdhury-zhou-shroff"],),
     releases={
@@ -22,7 +22,7 @@ _CAUTIOUS = Algorithm(
 _OFU = Algorithm(
     OFULQ,
     "control",
-    "OFU",
+    name="OFU",
     build=OFULQ,
     cites=(papers["chowdhury-zhou-shroff"],),
     releases={

@@ -13,7 +13,7 @@ def _functional_reward(world: KnownWorld) -> FunctionalReward:
 _FUNCTIONAL_REWARD = Algorithm(
     FunctionalReward,
     "functional",
-    "functional reward",
+    name="functional reward",
     build=_functional_reward,
     cites=(papers["wang-hegde"], papers["hall-rinaldo-wasserman"]),
     releases={"reward function": "what is paid for arriving at each place"},

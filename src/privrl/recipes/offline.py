@@ -50,7 +50,6 @@ _GRADIENT = {"gradient": "in which direction the estimate should move"}
 _PEVI = Algorithm(
     PEVI,
     "offline",
-    "PEVI",
     build=lambda problem: PEVI(problem.features, problem.horizon),
     cites=(papers["jin-yang-wang"],),
     releases=_LEAST_SQUARES,
@@ -58,7 +57,6 @@ _PEVI = Algorithm(
 _APVI = Algorithm(
     APVI,
     "offline",
-    "APVI",
     build=_apvi,
     cites=(papers["qiao-wang"],),
     releases={
@@ -70,7 +68,6 @@ _APVI = Algorithm(
 _VAPVI = Algorithm(
     VAPVI,
     "offline",
-    "VAPVI",
     build=lambda problem: VAPVI(problem.features, problem.horizon),
     cites=(papers["qiao-wang"],),
     releases=_VARIANCES | _LEAST_SQUARES,
@@ -78,7 +75,6 @@ _VAPVI = Algorithm(
 _TDFP = Algorithm(
     TDFP,
     "offline",
-    "TDFP",
     build=_tdfp,
     cites=(papers["privrl"],),
     releases={
@@ -89,7 +85,6 @@ _TDFP = Algorithm(
 _FQI = Algorithm(
     FQI,
     "offline",
-    "FQI",
     build=lambda problem: FQI(problem.num_states, problem.num_actions, problem.horizon),
     cites=(papers["ernst-geurts-wehenkel"],),
     releases={"episodes": "how many episodes there were"} | _GRADIENT,
@@ -97,7 +92,7 @@ _FQI = Algorithm(
 _Q_LEARNING = Algorithm(
     QLearning,
     "offline",
-    "Q-learning",
+    name="Q-learning",
     build=lambda problem: QLearning(problem.features, problem.horizon, problem.num_episodes, terminal=problem.terminal),
     cites=(papers["watkins-dayan"], papers["abadi-chu-goodfellow"]),
     releases=_GRADIENT,

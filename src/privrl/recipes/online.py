@@ -58,7 +58,7 @@ _ROUNDS = {
 _LSVI_UCB = Algorithm(
     LSVIUCB,
     "online",
-    "LSVI-UCB",
+    name="LSVI-UCB",
     build=_lsvi_ucb,
     cites=(papers["jin-yang-wang-jordan"],),
     releases={
@@ -70,7 +70,7 @@ _LSVI_UCB = Algorithm(
 _LSVI_UCB_PLUS_PLUS = Algorithm(
     LSVIUCBPlusPlus,
     "online",
-    "LSVI-UCB++",
+    name="LSVI-UCB++",
     build=_lsvi_ucb_plus_plus,
     cites=(papers["sahu"], papers["he-zhao-zhou-gu"]),
     releases=_ROUNDS,
@@ -78,7 +78,7 @@ _LSVI_UCB_PLUS_PLUS = Algorithm(
 _LUYO = Algorithm(
     LuyoLSVIUCB,
     "online",
-    "Luyo et al.",
+    name="Luyo et al.",
     build=lambda problem: LuyoLSVIUCB(problem.features, problem.horizon, rewards=problem.rewards),
     cites=(papers["sahu"], papers["jin-yang-wang-jordan"], papers["luyo-garcelon-lazaric-pirotta"]),
     releases=_ROUNDS,
@@ -86,7 +86,7 @@ _LUYO = Algorithm(
 _NGO = Algorithm(
     NgoLSVIUCB,
     "online",
-    "Ngo et al.",
+    name="Ngo et al.",
     build=lambda problem: NgoLSVIUCB(problem.features, problem.horizon, rewards=problem.rewards),
     cites=(papers["sahu"], papers["jin-yang-wang-jordan"], papers["ngo-vietri-wu"]),
     releases=_ROUNDS,
@@ -94,7 +94,6 @@ _NGO = Algorithm(
 _UCBVI = Algorithm(
     UCBVI,
     "online",
-    "UCBVI",
     build=_ucbvi,
     cites=(papers["azar-osband-munos"],),
     releases={"transitions": "which state came next"},
@@ -102,7 +101,7 @@ _UCBVI = Algorithm(
 _UCRL_VTR = Algorithm(
     UCRLVTR,
     "online",
-    "UCRL-VTR",
+    name="UCRL-VTR",
     build=_ucrl_vtr,
     cites=(papers["liao-he-gu"],),
     releases={"moments": "what followed each feature"},

@@ -101,19 +101,19 @@ class Algorithm:
     Arguments:
         learner: its class, by which certificates name it.
         family: what it learns from.
-        name: what figures call it.
         build: the learner for a `Problem`, for an `LQTask` in the family "control", or for a `KnownWorld` in the family
             "functional".
         cites: the papers that it comes from, in BibTeX (`papers` has those that several algorithms share).
         releases: what each of its releases is, in words for reports.
+        name: what figures call it, if that is not the name of the class.
     """
 
     learner: type[AbstractLearner]
     family: Family
-    name: str
     build: Callable[[Any], AbstractLearner]
     cites: tuple[str, ...]
     releases: Mapping[str, str]
+    name: str = ""
 
     def said_of(self, names: Iterable[str]) -> dict[str, str]:
         """What releases of these names are; those that a learner numbers (`round-1`, `round-2`) are said once."""
@@ -154,12 +154,13 @@ class Recipe:
     @property
     def label(self) -> str:
         """What figures call it: its own title, the algorithm's name without privacy, or the recipe's as ours."""
-        plain = f"{self.algorithm.name}, no privacy" if self.trust == "none" else f"ours: {self.name}"
-        return self.title or plain
+        algorithm = self.algorithm.name or self.algorithm.learner.__name__
+        return self.title or (f"{algorithm}, no privacy" if self.trust == "none" else f"ours: {self.name}")
 
-    def learner(self, public: Any) -> AbstractLearner:
-        """The learner for what is public: a `Problem`, an `LQTask` or a `KnownWorld`, as the family wants it."""
-        return (self.variant or self.algorithm.build)(public)
+    @property
+    def learner(self) -> Callable[[Any], AbstractLearner]:
+        """Builds the learner for what is public: a `Problem`, an `LQTask` or a `KnownWorld`, as the family wants it."""
+        return self.variant or self.algorithm.build
 
     def build(self, env: Env | LQEnv, num_episodes: int | None = None) -> AbstractLearner:
         """The learner for an environment, from what is public about it (`num_episodes` where that is, too)."""

@@ -11,46 +11,7 @@ from pathlib import Path
 
 GENERATOR = "privrl"
 
-_STYLE = """
-:root { color-scheme: light dark; --ink: #1a1a1a; --soft: #444; --paper: #fff; --line: #ddd; --code: #f5f5f5;
-        --key: #eef4f9; --warn: #fdf3e4; --bad: #fbe9e4; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e8e8e8; --soft: #b8b8b8; --paper: #16181b; --line: #3a3f45; --code: #22262b;
-          --key: #16293a; --warn: #3a2c12; --bad: #43200f; }
-}
-body { font: 17px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; color: var(--ink);
-       background: var(--paper); max-width: 42rem; margin: 0 auto; padding: 1rem; overflow-wrap: break-word; }
-h1 { font-size: 1.5rem; line-height: 1.25; } h2 { font-size: 1.2rem; margin-top: 2.2rem; }
-h3 { font-size: 1.02rem; margin-top: 1.6rem; }
-p.key, p.warn, p.bad { border-left: 5px solid #0072B2; background: var(--key); padding: .7rem 1rem; }
-p.warn { border-color: #E69F00; background: var(--warn); } p.bad { border-color: #D55E00; background: var(--bad); }
-.wide { overflow-x: auto; margin: 1rem 0; }
-table { border-collapse: collapse; width: 100%; font-size: .92rem; }
-caption { text-align: left; color: var(--soft); font-size: .88rem; padding-bottom: .3rem; }
-th, td { text-align: left; padding: .4rem; border-bottom: 1px solid var(--line); vertical-align: top;
-         overflow-wrap: normal; }
-th:first-child, td:first-child { padding-left: 0; } th:last-child, td:last-child { padding-right: 0; }
-tbody th { font-weight: 400; }
-td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
-td.number { white-space: nowrap; }
-tr.chosen td, tr.chosen th { font-weight: 600; background: var(--key); }
-tr.bad td, tr.bad th { font-weight: 600; background: var(--bad); }
-svg, img { width: 100%; height: auto; max-width: 36rem; display: block; margin: 0 auto; background: #fff; }
-img.large { max-width: 100%; width: auto; }
-figure { margin: 1rem 0; } figcaption, .small { font-size: .88rem; color: var(--soft); }
-dt { font-weight: 600; margin-top: 1rem; } dd { margin: .2rem 0 0 0; }
-code { font-size: .9em; } p code, li code { overflow-wrap: anywhere; }
-pre { white-space: pre-wrap; overflow-wrap: anywhere; background: var(--code); padding: .7rem;
-      font-size: .8rem; line-height: 1.4; }
-@media (max-width: 480px) { table { font-size: .84rem; } th, td { padding: .35rem .28rem; } }
-@media print {
-  :root { color-scheme: light; --ink: #000; --soft: #333; --paper: #fff; --line: #bbb; --code: #f5f5f5;
-          --key: #fff; --warn: #fff; --bad: #fff; }
-  body { font-size: 10.5pt; max-width: none; padding: 0; } h1, h2, h3 { break-after: avoid; }
-  figure, tr, dt, p { break-inside: avoid; } dt { break-after: avoid; } .wide { overflow: visible; }
-  svg, img { max-width: 13cm; }
-}
-"""
+_STYLE = "\n" + Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 
 # No network at all; styles and pictures are in the file itself.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -137,20 +98,16 @@ def _attribute(name: str, value: str) -> str:
     return f' {name}="{escape(value)}"' if value else ""
 
 
-def drawing(svg: str, caption: str = "") -> str:
-    """An `<svg>` element that `to_svg` made."""
+def drawing(content: str, caption: str = "") -> str:
+    """An `<svg>` element that `to_svg` made, or another picture."""
     below = f"<figcaption>{with_code(caption)}</figcaption>" if caption else ""
-    return f"<figure>{svg}{below}</figure>"
+    return f"<figure>{content}{below}</figure>"
 
 
-def picture(path: Path, description: str, caption: str = "") -> str:
+def picture(path: Path, description: str) -> str:
     """A .svg or .png file, carried inside the page as an image: nothing in it can run or reach out."""
-    content = base64.b64encode(path.read_bytes()).decode()
-    below = f"<figcaption>{with_code(caption)}</figcaption>" if caption else ""
-    return (
-        f'<figure><img class="large" alt="{escape(description)}" '
-        f'src="data:{_PICTURES[path.suffix]};base64,{content}">{below}</figure>'
-    )
+    source = f"data:{_PICTURES[path.suffix]};base64,{base64.b64encode(path.read_bytes()).decode()}"
+    return drawing(f'<img class="large" alt="{escape(description)}" src="{source}">')
 
 
 def pictures_in(folder: Path) -> list[Path]:

@@ -1,0 +1,47 @@
+"""A recipe's entry carries what is said about it: papers, words for reports, and its name in figures."""
+
+import inspect
+import re
+
+import pytest
+
+from privrl.envs.interval_walk import IntervalWalk
+from privrl.envs.lq import LQScalar
+from privrl.envs.riverswim import RiverSwim
+from privrl.recipes.papers import key_of, papers
+from privrl.recipes.registry import algorithms, recipes
+
+
+@pytest.mark.parametrize("kind", algorithms, ids=lambda kind: kind.__name__)
+def test_an_algorithm_cites_every_paper_that_its_file_names(kind: type) -> None:
+    """Tags such as `[qiao-wang A1:4]`, and the class by which certificates and reports find the entry."""
+    tags = set(re.findall(r"\[([a-z-]+)[\] ]", inspect.getsource(inspect.getmodule(kind)))) & set(papers)
+    assert tags <= {key_of(entry) for entry in algorithms[kind].cites}
+
+
+@pytest.mark.parametrize("name", recipes)
+def test_a_recipe_builds_its_algorithm_and_has_words_for_every_release(name: str) -> None:
+    recipe = recipes[name]
+    env = {"control": LQScalar, "functional": IntervalWalk}.get(recipe.family, lambda: RiverSwim(states=3))()
+    learner = recipe.build(env, 1_000)
+    online = recipe.family in ("online", "control")
+    declared = [release.name for release in (learner.declare(2) if online else learner.declare())]
+    assert type(learner) is recipe.algorithm.learner
+    assert {re.sub(r"-\d+$", "", release) for release in declared} == set(recipe.algorithm.said_of(declared))
+
+
+def test_names_in_figures_tell_recipes_apart() -> None:
+    labels = [recipe.label for recipe in recipes.values()]
+    assert len(set(labels)) == len(labels)
+    assert [recipes[name].label for name in ("apvi", "dp-apvi", "dp-apvi@paper", "lsvi-ucb++")] == [
+        "APVI, no privacy",
+        "ours: dp-apvi",
+        "DP-APVI as published",
+        "LSVI-UCB++, no privacy",
+    ]
+
+
+def test_papers_are_bibtex_with_a_key_each() -> None:
+    assert len(papers) > 20
+    for key, entry in papers.items():
+        assert re.match(rf"@\w+{{{key},\n(  \w+ += {{.+}},\n)+}}$", entry)
