@@ -74,8 +74,8 @@ def test_known_bad_cases_are_shown(
     assert code == 0 and shown["caught"] and shown["name"] == "reused-key"
     assert shown["audited"] > shown["claimed"] == 1
     assert main(["report", str(tmp_path / "bad")]) == 0
-    assert case.corrected is not None
-    monkeypatch.setattr(known_bad, "CASES", (dataclasses.replace(case, attack=case.corrected),))
+    right = dataclasses.replace(case, run=lambda key, trials, flawed: case.run(key, trials, flawed=not flawed))
+    monkeypatch.setattr(known_bad, "CASES", (right,))
     code, printed = output(capsys, "--known-bad", "--seed", "1")
     assert code == 1 and "NO" in printed  # an attack that finds nothing is no proof that audits can fail
 

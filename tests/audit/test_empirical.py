@@ -13,16 +13,17 @@ from scipy.stats import laplace, multivariate_normal, norm
 
 import privrl
 from privrl.audit.attacks import likelihood_ratio
+from privrl.audit.bounds import bound_of
 from privrl.audit.channel_attack import ChannelAttack
 from privrl.audit.curator_attack import _Person
-from privrl.audit.empirical import bound_of, lower_bound
+from privrl.audit.empirical import lower_bound
 from privrl.audit.local_attacks import ShuffleAttack, log_probability
 from privrl.audit.recorded_run import RunTranscript
 from privrl.audit.records import picked, pool
 from privrl.audit.report import plot
 from privrl.audit.worlds import tiny_world
 from privrl.contracts.release import Release
-from privrl.learners.gradient.approximators import Table
+from privrl.learners.gradient.approximators import TabularQ
 from privrl.learners.gradient.q_learning import QLearning
 from privrl.learners.linear.vapvi import VAPVI
 from privrl.mdp.features import OneHotFeatures
@@ -31,7 +32,7 @@ from privrl.privacy.noise.laws import GaussianNoise, LaplaceNoise, SymmetricNois
 from privrl.privacy.noise.sources import Seeded
 from privrl.privacy.noise.subset import SubsetSelection
 from privrl.privacy.trust.curator import Curator
-from privrl.privacy.trust.local_channels import SymbolChannel
+from privrl.privacy.trust.symbol_channels import SymbolChannel
 from privrl.recipes.recipe import Recipe
 from privrl.recipes.registry import recipes
 from privrl.statistics.counts import TransitionCounts
@@ -248,7 +249,7 @@ def test_streams_are_scored_by_the_whole_sequence(continual):
 
 def _values_of_one_run(channel, term, key, blocks):
     """The releases of `_channel_scores`, made once more."""
-    from privrl.studies.run import SimulationKeys
+    from privrl.studies.simulation import SimulationKeys
 
     keys, memory, values = SimulationKeys.of(key), channel.init(), []
     shape = channel.statistic.shape
@@ -305,7 +306,7 @@ def test_the_shipped_coins_of_poisson_sampling_are_fair():
     """The audit draws them itself; the curator's own come up as often as declared (|z| < 4.5)."""
 
     class Crowd(_Person):
-        def total(self, statistic, included):
+        def total(self, statistic, included, arithmetic):
             self.drawn = included(200_000)
             return jnp.zeros(statistic.shape)
 
@@ -314,7 +315,7 @@ def test_the_shipped_coins_of_poisson_sampling_are_fair():
     ledger, crowd = private.calibrate(learner.declare()), Crowd()
     curator = Curator(crowd, ledger, Seeded(jax.random.key(0)), "gaussian")
     settings = {"horizon": 2, "norm": 1.0, "discount": 0.9, "terminal": ()}
-    release = curator("gradient", Table(2, 2).gradient(jnp.zeros((2, 2)), jnp.zeros((2, 2)), **settings))
+    release = curator("gradient", TabularQ(2, 2).gradient(jnp.zeros((2, 2)), **settings))
     assert abs(crowd.drawn.mean() - 0.03) < 4.5 * math.sqrt(0.03 * 0.97 / 200_000)
     # Twice the norm of a gradient: a person who is not drawn adds nothing, and one who is may add either sign.
     assert float(release.noise.scale) == pytest.approx(2.0 / ledger.parameter("gradient"))

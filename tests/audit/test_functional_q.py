@@ -196,7 +196,7 @@ def test_the_batch_is_caught():
 
 
 def test_memory_is_caught():
-    found = attacks.memory_attack(jax.random.key(1), 400, carry_released=False, steps=200)
+    found = attacks.functional_noise_memory.run(jax.random.key(1), 400, flawed=True, steps=200)
     assert found.caught and found.claimed == 1.0 and found.audited > 2.0
 
 
@@ -220,7 +220,8 @@ def test_caught_every_time(case: Case):
 @pytest.mark.slow
 def test_memory_leaks_more_with_every_update():
     few, more, many = (
-        attacks.memory_attack(jax.random.key(0), 4_000, carry_released=False, steps=steps) for steps in (12, 50, 400)
+        attacks.functional_noise_memory.run(jax.random.key(0), 4_000, flawed=True, steps=steps)
+        for steps in (12, 50, 400)
     )
     assert few.audited < more.audited < many.audited
     assert not few.caught and many.audited >= 5.0

@@ -10,12 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from privrl.audit.known_bad.case import Audited, Case
+from privrl.audit.known_bad.case import Audited, Case, by_counting, distance, epsilon_by_distance, rho_by_distance
 from privrl.audit.known_bad.cases import CASES, show
-from privrl.audit.known_bad.local_messages import _values
-from privrl.audit.known_bad.noise_reuse import CASES as NOISE_REUSE
+from privrl.audit.known_bad.contributions import _values
+from privrl.audit.known_bad.noise import CASES as NOISE
 from privrl.audit.known_bad.printed_lq import _people, _printed_scales, _right_scales
-from privrl.audit.known_bad.two_worlds import by_counting, distance, epsilon_by_distance, rho_by_distance
 from privrl.privacy.accounting.gdp import gdp_epsilon
 from privrl.statistics.lq_moments import LQCross, LQGram
 
@@ -162,10 +161,12 @@ def test_counting_of_worlds_told_apart_without_fail() -> None:
 
 
 def test_counting_is_held_out() -> None:
-    """A threshold that was lucky on the first half proves nothing: the other half is the same in both worlds."""
+    """A threshold that is good on one half by chance proves nothing: the other half is the same in both worlds."""
     rng = np.random.default_rng(2)
-    luck = np.concatenate([np.stack([np.zeros(500), np.ones(500)]), np.repeat(rng.normal(size=(1, 500)), 2, 0)], axis=1)
-    assert by_counting(luck).audited == 0.0
+    scores = np.concatenate(
+        [np.stack([np.zeros(500), np.ones(500)]), np.repeat(rng.normal(size=(1, 500)), 2, 0)], axis=1
+    )
+    assert by_counting(scores).audited == 0.0
 
 
 def test_cases_say_what_they_are() -> None:
@@ -177,7 +178,7 @@ def test_cases_say_what_they_are() -> None:
 
 def test_show_is_ready_for_json() -> None:
     told: list[str] = []
-    shown = show(NOISE_REUSE[:1], jax.random.key(6), told.append)
+    shown = show(NOISE[:1], jax.random.key(6), told.append)
     assert told == ["noise-drawn-once"]
     (case,) = json.loads(json.dumps({"cases": shown}, allow_nan=False))["cases"]
     assert case["caught"] is True and case["audited"] >= 0.99 and case["claimed"] == 0.005

@@ -12,6 +12,7 @@ from privrl.data.part import Part
 from privrl.learners.linear.vapvi import VAPVI
 from privrl.learners.tabular.apvi import APVI
 from privrl.mdp.features import OneHotFeatures
+from privrl.privacy.noise.arithmetic import Floating
 from privrl.privacy.noise.laws import GaussianNoise
 from privrl.privacy.trust.privatizers import PairingError
 from privrl.statistics.counts import TransitionCounts
@@ -71,13 +72,15 @@ def test_sums_with_canaries_are_sums_of_people_and_canaries():
     both = WithCanaries(people, canaries, coins)
     statistic = TransitionCounts(S, A, H, "first-visit")
     added = np.asarray(jax.vmap(statistic.contribution, in_axes=(0, None))(canaries, None))[coins].sum(axis=0)
-    total = np.asarray(_Records(both).total(statistic, None))
-    np.testing.assert_allclose(total, np.asarray(_Records(people).total(statistic, None)) + added, atol=1e-12)
+    total = np.asarray(_Records(both).total(statistic, None, Floating(0.0, 0.0)))
+    np.testing.assert_allclose(
+        total, np.asarray(_Records(people).total(statistic, None, Floating(0.0, 0.0))) + added, atol=1e-12
+    )
     assert (both.num_units, both.num_episodes) == (330, 300 + coins.sum())
     assert 0 < coins.sum() < 30
     chosen = np.zeros(330, bool)
     chosen[300:] = True
-    alone = np.asarray(_Records(Part(both, chosen)).total(statistic, None))
+    alone = np.asarray(_Records(Part(both, chosen)).total(statistic, None, Floating(0.0, 0.0)))
     np.testing.assert_allclose(alone, added, atol=1e-12)
 
 

@@ -1,5 +1,6 @@
 """Attacks on the protocol: they find what is planted, leave the shipped code alone, and every recipe goes through."""
 
+import dataclasses
 import json
 
 import jax
@@ -129,12 +130,11 @@ def test_what_a_learner_is_given_has_no_people_in_it():
 
     env = tiny_world(3)
     learner = get("dp-apvi").build(env)
-    looking = Looks(**{name: getattr(learner, name) for name in learner.__dataclass_fields__})
-    curator = _sequences.sequence(tiny_data(env, 50), looking, Central(epsilon=1.0, delta=1e-5))
-    assert curator.log
+    looking = Looks(**{field.name: getattr(learner, field.name) for field in dataclasses.fields(learner)})
+    assert _sequences.sequence(tiny_data(env, 50), looking, Central(epsilon=1.0, delta=1e-5))
 
 
-PUBLIC = {"skip", "vector", "function", "features", "noise_source", "answers", "log"}
+PUBLIC = {"skip", "vector", "function", "features", "noise_source", "secret", "steps"}
 
 
 def test_crash_points_are_every_kind_of_point():
@@ -208,4 +208,4 @@ def test_every_attack_has_a_known_bad_twin():
         "order-of-releases": {"blocks-by-head-count", "releases-skipped-by-exact-data"},
     }
     assert set(twins) == NAMES
-    assert set().union(*twins.values()) <= {case.name for case in CASES if case.corrected is not None}
+    assert set().union(*twins.values()) <= {case.name for case in CASES}

@@ -11,7 +11,7 @@ asks these questions whatever it is answered: the accounting promises as much fo
 
 import abc
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import equinox as eqx
@@ -29,10 +29,15 @@ _AT_ONCE = 8192
 class AbstractAttack(abc.ABC):
     """One mechanism in two worlds."""
 
-    @property
     @abc.abstractmethod
+    def distances(self) -> Iterable[float] | None:
+        """The distance of the two worlds in each release, in units of its Gaussian noise; `None` for other noise."""
+
+    @property
     def mu(self) -> float | None:
-        """The distance of the two worlds in units of Gaussian noise; `None` where there is other randomness in it."""
+        """The distance of the two worlds in all releases together, likewise."""
+        distances = self.distances()
+        return None if distances is None else math.hypot(*distances)
 
     @abc.abstractmethod
     def run(self, world: int) -> Callable[[Any], Array]:
@@ -50,6 +55,11 @@ class AbstractAttack(abc.ABC):
                 some = np.asarray(run(keys))
                 scores[world, start : start + size] = some[: trials - start]
         return scores
+
+
+def weight(scale: float) -> float:
+    """What one unit amounts to, in units of noise of this scale."""
+    return 1.0 / scale if scale > 0 else math.inf
 
 
 @eqx.filter_jit

@@ -6,6 +6,7 @@ false; an attack that does worse proves nothing. So every number here is a lower
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from jaxtyping import Float
@@ -56,8 +57,8 @@ def mu_lower(false_positives: int, true_positives: int, trials: int, confidence:
     **Formal guarantee.** Under mu-Gaussian differential privacy no test has P1(S) > Phi(Phi^-1(P0(S)) + mu). With the
     bounds a, b of `rate_bounds`, mu >= Phi^-1(b) - Phi^-1(a) with probability `confidence`. For a claim that *is*
     mu-GDP (Gaussian releases seen by everybody) `gdp_epsilon(mu, delta)` is then a lower bound on its epsilon at any
-    delta, far tighter than `epsilon_lower` at small ones: a test in the middle, where errors are frequent, speaks of
-    the tails. It says nothing about mechanisms that are not Gaussian.
+    delta, far tighter than `epsilon_lower` at small ones: a test in the middle, where errors are frequent, bounds
+    the tails too. It says nothing about mechanisms that are not Gaussian.
     """
     from scipy.special import ndtri
 
@@ -70,6 +71,28 @@ def gdp_epsilon_lower(
 ) -> float:
     """The epsilon at `delta` of `mu_lower`: what the test refutes among claims of Gaussian differential privacy."""
     return gdp_epsilon(mu_lower(false_positives, true_positives, trials, confidence), delta)
+
+
+def bound_of(
+    scores: Float[np.ndarray, "2 n"], delta: float, confidence: float, *, gaussian: bool, thresholds: int = 400
+) -> float:
+    """The epsilon that guessing the world by a threshold of the score refutes, `gaussian` by `gdp_epsilon_lower`.
+
+    `scores[w]` are those of world w, larger where world 1 is likelier. The threshold is chosen on one half of the runs,
+    and right and wrong guesses are counted on the other.
+    """
+    bound: Callable[..., float] = gdp_epsilon_lower if gaussian else epsilon_lower
+    half = scores.shape[1] // 2
+
+    def value(part: Float[np.ndarray, "2 n"], threshold: float) -> float:
+        wrong, right = (part > threshold).sum(axis=1)
+        return bound(int(wrong), int(right), part.shape[1], delta, confidence)
+
+    chosen, counted = scores[:, :half], scores[:, half:]
+    seen = np.unique(np.quantile(chosen, np.linspace(0.0, 1.0, min(thresholds, half)), axis=1))
+    # Midpoints too: worlds that are told apart without fail are cut in the middle of the gap.
+    candidates = np.concatenate([seen, (seen[1:] + seen[:-1]) / 2])
+    return value(counted, max(candidates.tolist(), key=lambda threshold: value(chosen, threshold)))
 
 
 def one_run_epsilon(guesses: int, correct: int, canaries: int, delta: float, confidence: float = 0.95) -> float:

@@ -1,7 +1,6 @@
 """The attack on what an online learner publishes: streams, blocks, and answers to questions about those who left."""
 
 import functools
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,16 +9,16 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
-from privrl.audit.attacks import AbstractAttack, likelihood_ratio
+from privrl.audit.attacks import AbstractAttack, likelihood_ratio, weight
 from privrl.audit.recorded_run import RunTranscript
-from privrl.audit.records import wide
+from privrl.audit.records import picked, wide
 from privrl.audit.statistics import Asked
 from privrl.contracts.release import Release
 from privrl.privacy.noise.sources import standard_normal
 from privrl.privacy.trust.channels import BlockChannel, RoundsChannel, RunningChannel
-from privrl.studies.run import SimulationKeys
+from privrl.studies.simulation import SimulationKeys
 
 
 @dataclass(frozen=True)
@@ -33,81 +32,66 @@ class ChannelAttack(AbstractAttack):
     block: int
     records: Any
 
-    @property
-    def mu(self) -> float | None:
-        if any(event.mechanism != "gaussian" for event in self.transcript.ledger.events()):
-            return None
-        total = 0.0
-        for step in self.transcript.asked(self.block):
-            zero, one = step.answers(self.records)
-            total += float(((one - zero) ** 2).sum()) * channel_weight(self.transcript, step, self.block) ** 2
-        return math.sqrt(total)
+    def distances(self) -> list[float] | None:
+        return distances_in_run(self.transcript, self.block, self.records)
 
     def run(self, world: int) -> Callable[[Any], Array]:
-        transcript, block = self.transcript, self.block
-        fixed = (transcript.channels, transcript.asked(block), wide(self.records), block, len(transcript.ends))
-        return lambda keys: _channel_scores(*fixed, jnp.asarray(world), keys)
+        asked = self.transcript.asked(self.block)
+        pairs = tuple(jnp.asarray(step.answers(self.records)) for step in asked)
+        fixed = (self.transcript.channels, asked, pairs, self.block, len(self.transcript.ends))
+        return lambda keys: _channel_scores(*fixed, wide(picked(self.records, world)), keys)
 
 
 @eqx.filter_jit
 def _channel_scores(
     channels: dict[str, Any],
     asked: tuple[Asked, ...],
-    records: Any,
+    pairs: tuple[Float[Array, "2 D"], ...],
     block: int,
     blocks: int,
-    world: Int[Array, ""],
+    record: Any,
     keys: Any,
 ) -> Float[Array, " n"]:
-    own_record = jax.tree.map(lambda leaf: leaf[world], records)
+    def score(step: Asked, pair: Float[Array, "2 D"], key: PRNGKeyArray) -> Array:
+        channel, number = channels[step.name], list(channels).index(step.name)
 
-    def answers(step: Asked) -> Array:
-        def answer(record: Any) -> Array:
-            return step.statistic.answer(step.statistic.contribution(record, step.published), step.question)
+        def white(t: int, i: int) -> Array:
+            return standard_normal(SimulationKeys.of(key).white(number, t, i), step.shape)
 
-        return jax.vmap(answer)(records)
+        term = channel.term(record, step.published, jnp.zeros((), int), key)
+        if isinstance(channel, RoundsChannel):
+            release = channel.ask(term, step.question, lambda i: white(step.block, step.index))
+            return likelihood_ratio(release, *pair)
+        memory, releases = channel.init(), []
+        for t in range(blocks):
+            total = term if t == block else jnp.zeros(step.shape)
+            memory, release = channel.publish(memory, total, jnp.asarray(t), functools.partial(white, t))
+            releases.append(release)
+        if isinstance(channel, BlockChannel):
+            return likelihood_ratio(releases[block], *pair)
+        return _stream_ratio(channel, releases, block, *pair)
 
     def one(key: PRNGKeyArray) -> Array:
-        keys, score = SimulationKeys.of(key), jnp.zeros(())
-        for step in asked:
-            channel, shape = channels[step.name], step.statistic.shape
-            number = list(channels).index(step.name)
-
-            def white(t: int, i: int, number: int = number, shape: tuple[int, ...] = shape) -> Array:
-                return standard_normal(keys.white(number, t, i), shape)
-
-            term = channel.term(own_record, step.published, jnp.zeros((), int), key)
-            if isinstance(channel, RoundsChannel):
-                fixed = white(step.block, step.index)
-                release = channel.ask(term, step.question, functools.partial(_same, fixed))
-                score = score + likelihood_ratio(release, *answers(step))
-                continue
-            memory, releases = channel.init(), []
-            for t in range(blocks):
-                total = term if t == block else jnp.zeros(shape)
-                memory, release = channel.publish(memory, total, jnp.asarray(t), functools.partial(white, t))
-                releases.append(release)
-            if isinstance(channel, BlockChannel):
-                score = score + likelihood_ratio(releases[block], *answers(step))
-            else:
-                score = score + _stream_ratio(channel, releases, block, *answers(step))
-        return score
+        return jnp.stack([score(step, pair, key) for step, pair in zip(asked, pairs, strict=True)]).sum()
 
     return jax.vmap(one)(keys)
 
 
-def _same(white: Array, i: int) -> Array:
-    """The one draw of a release that has one."""
-    del i
-    return white
+def distances_in_run(transcript: RunTranscript, block: int, records: Any) -> list[float] | None:
+    """The distance of two people of one block in each release, in units of its noise, if all of it is Gaussian."""
+    if any(event.mechanism != "gaussian" for event in transcript.ledger.events()):
+        return None
+    return [
+        float(np.linalg.norm(np.diff(step.answers(records), axis=0))) * channel_weight(transcript, step, block)
+        for step in transcript.asked(block)
+    ]
 
 
 def channel_weight(transcript: RunTranscript, step: Asked, block: int) -> float:
     """What one unit of a person's answer amounts to, in units of the noise of all releases of a channel."""
     channel = transcript.channels[step.name]
-    scale = float(channel.scale)  # type: ignore[attr-defined]
     gain = _decoded(channel, block)[1] if isinstance(channel, RunningChannel) else 1.0
-    return gain / scale if scale > 0 else math.inf
+    return gain * weight(float(channel.scale))  # type: ignore[attr-defined]
 
 
 def _decoded(channel: RunningChannel, block: int) -> tuple[Float[np.ndarray, " B"], float]:
@@ -127,7 +111,7 @@ def _stream_ratio(
 ) -> Float[Array, ""]:
     """The log-likelihood ratio of a whole stream."""
     weights, gain = _decoded(channel, block)
-    y = jnp.tensordot(weights, jnp.stack([release.value for release in releases]), axes=1)
+    y = jnp.tensordot(weights, jnp.stack([release.value.ravel() for release in releases]), axes=1)
     distance = jnp.maximum(((one - zero) ** 2).sum(), 1e-300)
     variance = jnp.where(channel.scale > 0, channel.scale**2, distance * gain**2)
     return jnp.vdot(y - gain**2 * (one + zero) / 2, one - zero) / variance

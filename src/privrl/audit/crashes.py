@@ -7,27 +7,25 @@ that are accounted for as disjoint; and a table or learner that is not the one t
 killed anywhere and started again, must release what they would have released undisturbed.
 """
 
+import collections
 import contextlib
 import dataclasses
+import itertools
 import math
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from privrl.audit.findings import Finding
 from privrl.audit.recorded_fit import FitTranscript, Skipped
-from privrl.audit.records import picked, wide
-from privrl.audit.statistics import Asked
+from privrl.audit.records import bytes_of, picked, wide
 from privrl.data.dataset import AbstractDataset
 from privrl.data.reward_function import RewardFunction
 from privrl.learners.settings import settings_of
 from privrl.privacy.accounting.events import Event
-from privrl.privacy.accounting.ledger import Ledger
 from privrl.privacy.noise.lattice import Lattice
 from privrl.privacy.noise.sources import System
 from privrl.privacy.store.errors import StoreError, StudyMismatchError
@@ -36,6 +34,7 @@ from privrl.privacy.trust.curator import AbstractPeople, Curator
 from privrl.studies.fit import fit
 
 CRASHES = "crashes"
+Data = AbstractDataset | RewardFunction
 _POINTS = 10
 
 
@@ -92,27 +91,14 @@ class Attempt:
 
     def run(self, store: ReleaseStore) -> None:
         """Puts the recorded questions to the curator, in order."""
-        ledger = self.ledger()
+        ledger = self.fit.ledger()
         store.open_study({"recorded": True}, ledger.limits())
         curator = self.curator(self.people, ledger, System(), self.fit.privatizer.mechanism_of_rounds, store)
         for step in self.fit.steps:
-            if isinstance(step, Skipped):
-                if self.skips:
-                    curator.skip(step.name, step.to)
-            elif isinstance(step, Asked):
-                fixed = ledger.declared(step.name).statistic is not None
-                curator(step.name, None if fixed else step.statistic)
-            else:
-                value = jnp.asarray(step.neighbours()[0])
-                settings = {"distance": step.distance, "bound": step.bound}
-                if step.beta is None:
-                    curator.vector(step.name, value, **settings)
-                else:
-                    curator.function(step.name, value, beta=step.beta, **settings)
-
-    def ledger(self) -> Ledger:
-        """As it was calibrated."""
-        return Ledger(self.fit.learner.declare(), self.fit.events, self.fit.privatizer.adjacency)
+            if not isinstance(step, Skipped):
+                step.released_by(curator)
+            elif self.skips:
+                curator.skip(step.name, step.to)
 
 
 def spent(store: ReleaseStore, events: Sequence[Event]) -> dict[str, float]:
@@ -166,11 +152,17 @@ def passed_by(attempt: Attempt) -> list[str]:
 
 
 def of_fit(
-    first: Attempt, again: Sequence[tuple[str, Attempt]], rng: np.random.Generator, groups: list[list[set[str]]]
+    first: Attempt,
+    again: Sequence[tuple[str, Attempt]],
+    rng: np.random.Generator,
+    groups: list[list[set[str]]],
+    data: Data,
+    others: Sequence[tuple[str, Data]],
 ) -> Finding:
     """Kills the first attempt at chosen points and starts another one on the same store, the world changed or not.
 
-    `groups` are the lists that `Listening` people of the attempts write into.
+    `groups` are the lists that `Listening` people of the attempts write into. Then kills `fit` of `data` after its
+    first reservation, and starts it again with the `others`, or with another learner.
     """
     found: list[str] = []
     points = crash_points(passed_by(first), rng)
@@ -183,29 +175,13 @@ def of_fit(
         found += [f"{where}: {name} costs {x:.4f} of the certificate" for name, x in used.items() if x > 1 + 1e-9]
         if both := in_two_groups(groups):
             found.append(f"{where}: {both} people are in more than one group")
-    return Finding(CRASHES, len(points), tuple(found))
-
-
-def in_two_groups(attempts: Sequence[Sequence[set[str]]]) -> int:
-    """How many ids are in different groups of two attempts (each attempt lists its groups in the same order)."""
-    homes: dict[str, set[int]] = {}
-    for groups in attempts:
-        for number, members in enumerate(groups):
-            for one in members:
-                homes.setdefault(one, set()).add(number)
-    return sum(len(numbers) > 1 for numbers in homes.values())
-
-
-def refusals(
-    data: AbstractDataset | RewardFunction, others: Sequence[tuple[str, Any]], learner: Any, privatizer: Any
-) -> Finding:
-    """`fit` killed after its first reservation, and started again with another table or another learner."""
-    found: list[str] = []
-    attempts = [*others, *((f"another `{name}`", (data, other)) for name, other in changed_settings(learner))]
+    learner, privatizer = first.fit.learner, first.fit.privatizer
+    attempts = [(what, table, learner) for what, table in others]
+    attempts += [(f"another `{name}`", data, other) for name, other in changed_settings(learner)]
     with scratch() as path:
         with contextlib.suppress(CrashError), MortalStore(path, "reserve:committed") as mortal:
             fit(data, learner, privatizer, store=mortal)
-        for what, (table, other) in attempts:
+        for what, table, other in attempts:
             with ReleaseStore(path) as restarted:
                 before = restarted.shown()["releases"]
                 try:
@@ -214,7 +190,13 @@ def refusals(
                 except StudyMismatchError:
                     if restarted.shown()["releases"] != before:
                         found.append(f"with {what} something was reserved before it was refused")
-    return Finding(CRASHES, len(attempts), tuple(found))
+    return Finding(CRASHES, len(points) + len(attempts), tuple(found))
+
+
+def in_two_groups(attempts: Sequence[Sequence[set[str]]]) -> int:
+    """How many ids are in different groups of two attempts (each attempt lists its groups in the same order)."""
+    by_group = (set().union(*same) for same in itertools.zip_longest(*attempts, fillvalue=set()))
+    return sum(number > 1 for number in collections.Counter(itertools.chain(*by_group)).values())
 
 
 def changed_settings(learner: Any, most: int = 2) -> list[tuple[str, Any]]:
@@ -237,16 +219,16 @@ def changed_settings(learner: Any, most: int = 2) -> list[tuple[str, Any]]:
 def of_agent(make: Callable[[ReleaseStore], Any], records: Any, people: int, rng: np.random.Generator) -> Finding:
     """An agent on a store, killed at chosen points and started again by somebody who sends everything once more."""
 
-    def drive(store: ReleaseStore) -> list[bytes]:
+    def drive(store: ReleaseStore) -> bytes:
         agent = make(store)
         for i in range(people):
             ticket = agent.begin_episode(f"person {i}")
-            agent.end_episode(ticket, jax.tree.map(lambda x: x[0], wide(picked(records, np.array([i])))))
-        return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(agent.policy)]
+            agent.end_episode(ticket, wide(picked(records, i)))
+        return bytes_of(agent.policy)
 
     def released(store: ReleaseStore) -> list[tuple[Any, ...]]:
         rows = store.shown()["releases"]
-        return [(row["name"], store.law(row["name"]), _bytes(store.value(row["name"]))) for row in rows]
+        return [(row["name"], store.law(row["name"]), bytes_of(store.value(row["name"]))) for row in rows]
 
     with scratch() as path, MortalStore(path, after_crash="redraw") as store:
         policy, whole = drive(store), released(store)
@@ -260,7 +242,3 @@ def of_agent(make: Callable[[ReleaseStore], Any], records: Any, people: int, rng
                 if drive(restarted) != policy or released(restarted) != whole:
                     found.append(f"an agent killed at {point} ({passage}) goes on to release something else")
     return Finding(CRASHES, len(points), tuple(found))
-
-
-def _bytes(value: np.ndarray | None) -> bytes:
-    return b"" if value is None else value.tobytes()

@@ -1,7 +1,14 @@
 """What an attack on the protocol found: on how releases are made, not on how much noise is in them."""
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
+
+
+def json_of(report: Any, **more: Any) -> dict[str, Any]:
+    """The fields of a dataclass and more, as a JSON object; what is not finite is written as the string "inf"."""
+    content = asdict(report) | more
+    return {k: "inf" if isinstance(v, float) and not math.isfinite(v) else v for k, v in content.items()}
 
 
 @dataclass(frozen=True)
@@ -20,7 +27,7 @@ class Finding:
         return bool(self.found)
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self) | {"found": list(self.found), "broken": self.broken}
+        return json_of(self, found=list(self.found), broken=self.broken)
 
     def __str__(self) -> str:
         lines = [f"{self.attack}: {'BROKEN' if self.broken else 'nothing found'} ({self.tried:,} comparisons)"]

@@ -1,6 +1,5 @@
 """Attacks where nobody is trusted: on what one person sends, and on what a shuffler passes on."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,12 +11,13 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from privrl.audit.attacks import AbstractAttack, likelihood_ratio
+from privrl.audit.channel_attack import distances_in_run
 from privrl.audit.recorded_run import RunTranscript
 from privrl.audit.records import wide
 from privrl.contracts.release import Release
-from privrl.privacy.noise.sources import standard_normal, uniform
+from privrl.privacy.noise.sources import uniform
 from privrl.privacy.trust.channels import law_of
-from privrl.privacy.trust.local_channels import AbstractLocalChannel, SymbolChannel
+from privrl.privacy.trust.symbol_channels import SymbolChannel
 
 _QUESTIONS = 64  # so many numbers of people are tried: who has which number is public and decides what they are asked
 
@@ -43,16 +43,8 @@ class ReportAttack(AbstractAttack):
     records: Any
     index: int
 
-    @property
-    def mu(self) -> float | None:
-        if any(event.mechanism != "gaussian" for event in self.transcript.ledger.events()):
-            return None
-        total = 0.0
-        for step in self.transcript.asked(0):
-            zero, one = step.answers(self.records)
-            scale = float(self.transcript.channels[step.name].scale)  # type: ignore[attr-defined]
-            total += float(((one - zero) ** 2).sum()) / scale**2 if scale else math.inf
-        return math.sqrt(total)
+    def distances(self) -> list[float] | None:
+        return distances_in_run(self.transcript, 0, self.records)
 
     def run(self, world: int) -> Callable[[Any], Array]:
         fixed = (self.transcript.channels, self.transcript.plans[0], wide(self.records), jnp.asarray(self.index))
@@ -68,9 +60,9 @@ def _report_scores(
     def one(key: PRNGKeyArray) -> Array:
         score = jnp.zeros(())
         for number, channel in enumerate(channels.values()):
-            report = channel.report(record, plan, index, _white(channel, jax.random.fold_in(key, number)))
+            report = channel.report(record, plan, index, jax.random.fold_in(key, number))
             if isinstance(channel, SymbolChannel):
-                zero, truth = jax.vmap(lambda x, c=channel: _symbol(c, x, plan, index))(records)
+                zero, truth = jax.vmap(lambda x, c=channel: c.symbol(x, plan, index))(records)
                 score = score + log_probability(channel, report, truth) - log_probability(channel, report, zero)
             else:
                 answers = jax.vmap(lambda x, c=channel: c.statistic.contribution(x, plan))(records)
@@ -93,8 +85,7 @@ class ShuffleAttack(AbstractAttack):
     channel: SymbolChannel
     symbols: Int[np.ndarray, "3 n"]
 
-    @property
-    def mu(self) -> None:
+    def distances(self) -> None:
         return None
 
     def run(self, world: int) -> Callable[[Any], Array]:
@@ -119,34 +110,22 @@ def _shuffled_scores(
     return jax.lax.map(one, keys, batch_size=64)
 
 
-def most_telling(channel: SymbolChannel, plan: Any, records: Any, batch: int) -> Int[np.ndarray, "3 n"]:
+def farthest_batch(channel: SymbolChannel, plan: Any, records: Any, batch: int) -> Int[np.ndarray, "3 n"]:
     """True answers of two records that differ in as many questions of a batch as possible, and of a third."""
-    index = jnp.arange(batch)
-    all_answers = np.asarray(_symbols(channel, plan, wide(records), index))
-    rows = np.unique(all_answers, axis=0)[:400]
+    rows = np.unique(_symbols(channel, plan, wide(records), jnp.arange(batch)), axis=0)[:400]
     differ = (rows[:, None] != rows[None]).mean(axis=2)
     i, j = np.unravel_index(int(differ.argmax()), differ.shape)
     others = rows[int(np.argmax(np.minimum(differ[i], differ[j])))]
     return np.stack([rows[i], rows[j], others])
 
 
-def telling_pair(channel: SymbolChannel, plan: Any, records: Any) -> tuple[int, int, int]:
-    """Two records, and the number of a person, to whom they would make a difference."""
+def farthest_report(channel: SymbolChannel, plan: Any, records: Any) -> tuple[int, int, int]:
+    """Two records that answer differently, and the number of the person who is asked."""
     answers = np.asarray(_symbols(channel, plan, wide(records), jnp.arange(_QUESTIONS)))
-    spread = answers.max(axis=0) - answers.min(axis=0)
-    index = int(spread.argmax())
+    index = int(np.ptp(answers, axis=0).argmax())
     return int(answers[:, index].argmin()), int(answers[:, index].argmax()), index
 
 
 @eqx.filter_jit
 def _symbols(channel: SymbolChannel, plan: Any, records: Any, index: Int[Array, " n"]) -> Int[Array, "N n"]:
-    return jax.vmap(lambda x: jax.vmap(lambda i: _symbol(channel, x, plan, i))(index))(records)
-
-
-def _symbol(channel: SymbolChannel, record: Any, plan: Any, index: Int[Array, ""]) -> Int[Array, ""]:
-    return jnp.clip(channel.statistic.symbol(record, plan, index), 0, channel.statistic.num_symbols - 1)
-
-
-def _white(channel: AbstractLocalChannel, key: PRNGKeyArray) -> Array:
-    kind, shape = channel.white
-    return standard_normal(key, shape) if kind == "normal" else uniform(key, shape)
+    return jax.vmap(lambda x: jax.vmap(lambda i: channel.symbol(x, plan, i))(index))(records)

@@ -1,16 +1,15 @@
-"""A one-run audit: canaries go into somebody's own table by the toss of coins, and one fit must not tell who went in.
+"""A one-run audit, where thousands of fits are too many: canaries in somebody's own table.
 
-Where thousands of fits are too many, one can do: of m invented people, each is put into the table or left out by a fair
-coin of their own; after one fit, the coins are guessed from everything that was released. How many guesses are right
-bounds epsilon from below (`one_run_epsilon`, which has the proof).
+Each of m invented people is put into the table or left out by a fair coin of their own; after one fit, the coins are
+guessed from everything that was released. How many guesses are right bounds epsilon from below (`one_run_epsilon`,
+which has the proof).
 
 **The audited fit is a test.** The canaries are extreme on purpose and spoil what is learnt, so do not publish its
 policy. It reads real people's records: if anything of it leaves the room, it costs them a budget like any other fit.
 """
 
-import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 import jax
@@ -18,7 +17,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
 from privrl.audit.bounds import one_run_epsilon
-from privrl.audit.recorded_fit import FitTranscript, record_fit, scale_of
+from privrl.audit.findings import json_of
+from privrl.audit.recorded_fit import FitTranscript, record_fit
 from privrl.audit.statistics import Asked
 from privrl.contracts.learner import AbstractLearner, AbstractOfflineLearner
 from privrl.data.dataset import AbstractDataset, Summary
@@ -27,6 +27,7 @@ from privrl.data.schema import Bounds
 from privrl.data.transitions import Block
 from privrl.mdp.types import Trajectory
 from privrl.privacy.accounting.composition import epsilon_of
+from privrl.privacy.noise.arithmetic import Floating
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
 from privrl.studies.people import Records as _Records
 
@@ -49,7 +50,6 @@ class OneRunReport:
     correct: int
     confidence: float
     relation: str
-    notes: tuple[str, ...] = field(default=())
 
     @property
     def broken(self) -> bool:
@@ -58,8 +58,7 @@ class OneRunReport:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; infinities are written as the string "inf"."""
-        content = asdict(self) | {"broken": self.broken, "trials": 1}
-        return {k: "inf" if isinstance(v, float) and math.isinf(v) else v for k, v in content.items()}
+        return json_of(self, broken=self.broken, trials=1)
 
     def __str__(self) -> str:
         return (
@@ -102,18 +101,14 @@ def one_run(
             f"`{type(learner).__name__}` does not learn from a table of people, so there is nothing to put canaries "
             "into. Use an offline learner such as `APVI`, or `lower_bound` for a recipe."
         )
-    if data.horizon != learner.horizon:
-        raise ValueError(
-            f"The data have `horizon`={data.horizon} and the learner has `horizon`={learner.horizon}. Let both agree."
-        )
-    if canaries < 1:
-        raise ValueError(f"`canaries` is {canaries}; invent at least one.")
     guesses = max(1, canaries // 2) if guesses is None else guesses
     if not 1 <= guesses <= canaries:
-        raise ValueError(f"`guesses` is {guesses}; guess between 1 and all {canaries} canaries.")
+        raise ValueError(
+            f"`guesses` is {guesses} of {canaries} `canaries`; guess at least 1, and at most all canaries."
+        )
     bounded = data.bounded(*learner.space)
-    noise_key, seed = (None, None) if key is None else (jax.random.split(key)[0], _words(jax.random.split(key)[1]))
-    rng = np.random.default_rng(seed)
+    noise_key, seed_key = (None, None) if key is None else jax.random.split(key)
+    rng = np.random.default_rng(None if seed_key is None else np.asarray(jax.random.key_data(seed_key)))
     invented = _invented(bounded.bounds, canaries, rng)
     coins = rng.random(canaries) < 0.5
     transcript = record_fit(WithCanaries(bounded, invented, coins), learner, privatizer, noise_key)
@@ -153,14 +148,9 @@ class WithCanaries(AbstractDataset):
         return self.whole.bounds
 
     def check(self) -> Summary:
-        whole = self.whole.check()
-        lengths = np.asarray(self.canaries.length)[self.coins]
-        return Summary(
-            whole.num_units + len(self.coins),
-            whole.num_episodes + len(lengths),
-            whole.num_left_out,
-            whole.num_rows + int(lengths.sum()),
-        )
+        whole, lengths = self.whole.check(), np.asarray(self.canaries.length)[self.coins]
+        units, episodes = whole.num_units + len(self.coins), whole.num_episodes + len(lengths)
+        return Summary(units, episodes, whole.num_left_out, whole.num_rows + int(lengths.sum()))
 
     def blocks(self) -> Iterator[Block]:
         yield from self.whole.blocks()
@@ -220,12 +210,8 @@ def _estimated(transcript: FitTranscript, people: AbstractDataset, canaries: Tra
         d = declared[step.name]
         share = d.sampling * (1.0 / len(groups) if d.group is not None else 1.0)
         X = share * step.answers(canaries)
-        left = np.asarray(step.release.value - share * known.total(step.statistic, None)).ravel()
-        variance = max(scale_of(step.release.noise) ** 2, 1e-9 * float((X**2).sum(axis=1).max(initial=1e-9)))
+        left = np.asarray(step.release.value - share * known.total(step.statistic, None, Floating(0.0, 0.0))).ravel()
+        variance = max(step.scale**2, 1e-9 * float((X**2).sum(axis=1).max(initial=1e-9)))
         precision += X @ X.T / variance
         signal += X @ left / variance
     return np.linalg.solve(precision, signal)
-
-
-def _words(key: PRNGKeyArray) -> Any:
-    return np.asarray(jax.random.key_data(key))

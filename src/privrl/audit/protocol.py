@@ -1,8 +1,8 @@
 """Attacks on the protocol of a recipe: relations, lengths of stay, crashes, and the order of releases.
 
-Noise can be as large as it should and a release private all the same only if nothing else speaks: not a combination of
-released numbers without noise, not the block somebody's data end up in, not what a restart does, not how often
-something is released. These attacks run the shipped code, and compare; they need no trials.
+Noise of the right size is not enough if anything else depends on people: a combination of released numbers without
+noise, the block that somebody's data end up in, what a restart does, how often something is released. These attacks run
+the shipped code, and compare; they need no trials.
 """
 
 import dataclasses
@@ -19,27 +19,25 @@ from privrl.audit import sequences as _sequences
 from privrl.audit import stays as _stays
 from privrl.audit.findings import Finding
 from privrl.audit.people import Listening
-from privrl.audit.recorded_fit import record_fit
+from privrl.audit.recorded_fit import FitTranscript, record_fit
 from privrl.audit.recorded_run import RunTranscript, record_run
 from privrl.audit.records import joined, pool
-from privrl.audit.worlds import data_of, world_of
+from privrl.audit.worlds import data_of, prepared
 from privrl.contracts.learner import AbstractOfflineLearner, AbstractOnlineLearner
 from privrl.data.episodes import Episodes
 from privrl.data.reward_function import RewardFunction
 from privrl.envs.base import Env
 from privrl.envs.lq import LQEnv
-from privrl.learners.functional.functional_reward import FunctionalReward
 from privrl.mdp.types import Trajectory
 from privrl.privacy.store.store import ReleaseStore
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, Central
 from privrl.recipes.recipe import Recipe
-from privrl.recipes.registry import get
 from privrl.studies.agent import Agent, Controller
-from privrl.studies.people import Nobody, Records
+from privrl.studies.people import Records, SecretFunction
 
 _PEOPLE = 120
 _STEPS = 24  # questions that are put again after every crash
-_LARGEST_RUN = 200  # people whom an agent is driven through
+_LARGEST_RUN = 200  # people in the runs of agents
 
 
 def protocol_attacks(
@@ -56,29 +54,19 @@ def protocol_attacks(
     Returns:
         one finding for each attack that applies. A recipe without privacy has none: it hides nothing.
     """
-    recipe = get(recipe) if isinstance(recipe, str) else recipe
+    recipe, privatizer, world, learner = prepared(recipe, epsilon, delta, rho, env)
     if recipe.trust == "none":
         return ()
-    if (epsilon, delta, rho) == (None, None, None):
-        epsilon, delta = 1.0, 1e-5
-    privatizer = recipe.privatizer(epsilon=epsilon, delta=delta, rho=rho)
-    world, learner = world_of(recipe, env)
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     records = pool(world, rng, limit=400)
     if isinstance(learner, AbstractOnlineLearner):
         run = record_run(world, learner, privatizer, key)
-        found = (
-            _relations.of_run(run, records, rng),
-            _sequences.of_run(run, world, learner, privatizer),
-            *_agents(run, world, learner, privatizer, key, rng),
-        )
+        found = (_relations.of_run(run, records, rng), _sequences.of_run(run, world), *_agents(run, world, key, rng))
         return tuple(finding for finding in found if finding.tried)  # an answer at random has no noise to cancel
-    assert isinstance(world, Env)
+    assert isinstance(world, Env) and isinstance(learner, AbstractOfflineLearner)
     data = data_of(world, learner, _PEOPLE, key)
-    if isinstance(learner, FunctionalReward):
-        assert isinstance(data, RewardFunction)
-        return _function(data, learner, privatizer, key, rng)
-    assert isinstance(learner, AbstractOfflineLearner) and isinstance(data, Episodes)
+    if isinstance(data, RewardFunction):
+        return _function(data, record_fit(data, learner, privatizer, key), rng)
     return _tables(world, learner, privatizer, records, key, rng)
 
 
@@ -110,43 +98,23 @@ def _tables(
     first, same, other = (_crashes.Attempt(asked, one) for one in listening)
     again = [("started again", same), ("one person inserted on top", other)]
     again.append(("nothing skipped", dataclasses.replace(same, skips=False)))
-    replaced = table(_sequences.neighbour(people, records, "replaced", rng))
-    tables = [("one person more", (more, learner)), ("one person replaced", (replaced, learner))]
-    crashes = _joined(_crashes.of_fit(first, again, rng, groups), _crashes.refusals(data, tables, learner, privatizer))
-    return (
-        _relations.of_fit(fit, Records(data), rng),
-        _sequences.of_fit(people, table, records, learner, privatizer, rng),
-        crashes,
-    )
+    replaced = table(_sequences.replaced(people, records, rng))
+    tables = [("one person more", more), ("one person replaced", replaced)]
+    crashes = _crashes.of_fit(first, again, rng, groups, data, tables)
+    return (_relations.of_fit(fit, Records(data), rng), _sequences.of_fit(fit, people, table, records, rng), crashes)
 
 
-def _function(
-    data: RewardFunction,
-    learner: FunctionalReward,
-    privatizer: AbstractPrivatizer,
-    key: PRNGKeyArray,
-    rng: np.random.Generator,
-) -> tuple[Finding, ...]:
+def _function(data: RewardFunction, fit: FitTranscript, rng: np.random.Generator) -> tuple[Finding, ...]:
     """Those on a secret function that have a meaning without people."""
-    fit = record_fit(data, learner, privatizer, key)
-    once = _crashes.Attempt(fit, Nobody())
+    once = _crashes.Attempt(fit, SecretFunction(data))
     other = RewardFunction(np.full_like(np.asarray(data.values), 0.25))
-    crashes = _joined(
-        _crashes.of_fit(once, [("started again", once)], rng, []),
-        _crashes.refusals(data, [("another function", (other, learner))], learner, privatizer),
-    )
-    return _relations.of_fit(fit, Nobody(), rng), crashes
+    crashes = _crashes.of_fit(once, [("started again", once)], rng, [], data, [("another function", other)])
+    return _relations.of_fit(fit, SecretFunction(data), rng), crashes
 
 
-def _agents(
-    run: RunTranscript,
-    world: Env | LQEnv,
-    learner: AbstractOnlineLearner,
-    privatizer: AbstractPrivatizer,
-    key: PRNGKeyArray,
-    rng: np.random.Generator,
-) -> tuple[Finding, ...]:
+def _agents(run: RunTranscript, world: Env | LQEnv, key: PRNGKeyArray, rng: np.random.Generator) -> tuple[Finding, ...]:
     """Those on agents, for learners that one can be made of."""
+    learner, privatizer = run.learner, run.privatizer
     rounds = any(declared.access == "rounds" for declared in learner.declare(len(run.ends)))
     runs = (tuple(int(end) for end in learner.blocks(people)) for people in range(2, _LARGEST_RUN))
     ends = next((ends for ends in runs if len(ends) >= 3), None)
@@ -166,7 +134,3 @@ def _agents(
     records = jax.tree.map(np.asarray, jax.jit(jax.vmap(world.rollout, in_axes=(None, 0)))(policy, keys))
     stays, _ = _stays.length_of_stay(live, records, ends)
     return stays, _crashes.of_agent(ordered, records, people, rng)
-
-
-def _joined(one: Finding, other: Finding) -> Finding:
-    return Finding(one.attack, one.tried + other.tried, (*one.found, *other.found))

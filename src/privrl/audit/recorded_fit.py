@@ -4,6 +4,9 @@ Nothing is known about any learner in particular. Its declarations, and what it 
 person; a recorder in the place of the shipped curator, which it extends, keeps them.
 """
 
+import contextlib
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,22 +14,21 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from privrl.audit.statistics import Asked
+from privrl.audit.statistics import Asked, scale_of
 from privrl.contracts.learner import AbstractOfflineLearner
-from privrl.contracts.noise import AbstractNoise
 from privrl.contracts.release import Release
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.data.dataset import AbstractDataset
 from privrl.data.reward_function import RewardFunction
-from privrl.learners.functional.functional_reward import FunctionalReward
 from privrl.privacy.accounting.events import Event
 from privrl.privacy.accounting.ledger import Ledger
-from privrl.privacy.functions.released import ReleasedFunction, rkhs_norm
+from privrl.privacy.functions.paths import whiten
+from privrl.privacy.functions.released import ReleasedFunction
 from privrl.privacy.noise.sources import Seeded, System
 from privrl.privacy.trust.curator import Curator
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
-from privrl.studies.people import Nobody as _Nobody
-from privrl.studies.people import Records as _Records
+from privrl.studies.people import secret_of
+from privrl.studies.study import Study
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,9 @@ class Given:
     scale: float
     beta: float | None = None
 
-    def neighbours(self) -> Float[np.ndarray, "2 ..."]:
+    def answers(self, records: Any = None) -> Float[np.ndarray, "2 ..."]:
         """Two values exactly `distance` apart: one entry, or a section of the kernel, whose norm is its height."""
+        del records
         change = np.zeros(self.shape)
         if self.beta is None:
             change.flat[0] = 1.0
@@ -54,10 +57,17 @@ class Given:
         half = min(self.distance / 2, self.bound) * (1 - 1e-12)
         return np.stack([-half * change, half * change])
 
-    def apart(self, pair: Float[np.ndarray, "2 ..."]) -> float:
-        """The distance of two such values."""
-        change = jnp.asarray(pair[1] - pair[0])
-        return float(jnp.linalg.norm(change.ravel()) if self.beta is None else rkhs_norm(change, self.beta))
+    def released_by(self, curator: Curator, value: Array | None = None) -> Release:
+        """The release of a value, or of the first of the two; of functions, the white numbers that were drawn."""
+        value = jnp.asarray(self.answers()[0]) if value is None else value
+        if self.beta is None:
+            return curator.vector(self.name, value, distance=self.distance, bound=self.bound)
+        function = curator.function(self.name, value, distance=self.distance, beta=self.beta, bound=self.bound)
+        return Release(whiten(function.values, self.beta), function.noise)
+
+    def white(self, values: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+        """Values as the noise is drawn: entry by entry, or the increments of functions."""
+        return values if self.beta is None else np.asarray(whiten(jnp.asarray(values), self.beta))
 
 
 @dataclass(frozen=True)
@@ -68,19 +78,30 @@ class Skipped:
     to: tuple[str, ...]
 
 
-class RecordingCurator(Curator):
-    """The shipped curator, with everything that is asked of it written down."""
+class EnoughError(Exception):
+    """So many releases were recorded; what comes later is of the same kinds."""
 
-    def __init__(self, people: Any, ledger: Ledger, source: Any, mechanism: Any) -> None:
-        super().__init__(people, ledger, source, mechanism)
+
+class RecordingCurator(Curator):
+    """The shipped curator, with everything that is asked of it written down.
+
+    Its answers are replaced by those of a `script`, as long as that lasts; after `most` of them the fit ends.
+    """
+
+    def __init__(self, *arguments: Any, script: Sequence[Release] = (), most: float = math.inf) -> None:
+        super().__init__(*arguments)
+        self._script, self._left = iter(script), most
         self.steps: list[Asked | Given | Skipped] = []
 
     def __call__(self, name: str, statistic: AbstractStatistic | None = None) -> Release:
+        if self._left == 0:
+            raise EnoughError
+        self._left -= 1
         release = super().__call__(name, statistic)
         asked = self._ledger.declared(name).statistic if statistic is None else statistic
         assert asked is not None
         self.steps.append(Asked(name, asked, release=release))
-        return release
+        return next(self._script, release)
 
     def vector(self, name: str, value: Array, *, distance: float, bound: float) -> Release:
         release = super().vector(name, value, distance=distance, bound=bound)
@@ -102,7 +123,7 @@ class RecordingCurator(Curator):
 class FitTranscript:
     """All that a learner asked of a curator in one fit, in order, with the events that were calibrated for it."""
 
-    learner: AbstractOfflineLearner | FunctionalReward
+    learner: AbstractOfflineLearner
     privatizer: AbstractPrivatizer
     events: tuple[Event, ...]
     steps: tuple[Asked | Given | Skipped, ...]
@@ -111,34 +132,27 @@ class FitTranscript:
     def asked(self) -> tuple[Asked, ...]:
         return tuple(step for step in self.steps if isinstance(step, Asked))
 
+    def ledger(self) -> Ledger:
+        """As it was calibrated."""
+        return Ledger(self.learner.declare(), self.events, self.privatizer.adjacency)
+
+    def concerns(self, step: Asked | Given, group: str | None) -> bool:
+        """Whether a release sums over the people of a group."""
+        return next(d for d in self.learner.declare() if d.name == step.name).group in (None, group)
+
 
 def record_fit(
     data: AbstractDataset | RewardFunction,
-    learner: AbstractOfflineLearner | FunctionalReward,
+    learner: AbstractOfflineLearner,
     privatizer: AbstractPrivatizer,
-    key: PRNGKeyArray | None,
+    key: PRNGKeyArray | None = None,
+    **settings: Any,
 ) -> FitTranscript:
-    """Fits once, as `privrl.fit` does, and writes down every question."""
-    declared = learner.declare()
-    privatizer.check(type(learner).__name__, declared)
-    ledger = privatizer.calibrate(declared)
-    events = ledger.events()
-    source = System() if key is None else Seeded(key)
-    if isinstance(data, RewardFunction):
-        assert isinstance(learner, FunctionalReward)
-        curator = RecordingCurator(_Nobody(), ledger, source, privatizer.mechanism_of_rounds)
-        values = jnp.asarray(data.values)
-        learner.fit(
-            lambda name, *, distance, beta: curator.function(name, values, distance=distance, beta=beta, bound=1.0)
-        )
-    else:
-        assert isinstance(learner, AbstractOfflineLearner)
-        people = _Records(data.bounded(*learner.space))
-        curator = RecordingCurator(people, ledger, source, privatizer.mechanism_of_rounds)
+    """Fits once, as `privrl.fit` does, and writes down every question; `settings` are those of `RecordingCurator`."""
+    secret = secret_of(data, learner)
+    study = Study.offline(learner, privatizer, secret.unit(None, privatizer))
+    events, source = study.ledger.events(), System() if key is None else Seeded(key)
+    curator = RecordingCurator(secret, study.ledger, source, privatizer.mechanism_of_rounds, **settings)
+    with contextlib.suppress(EnoughError):
         learner.fit(curator)
     return FitTranscript(learner, privatizer, events, tuple(curator.steps))
-
-
-def scale_of(noise: AbstractNoise) -> float:
-    """The scale of a law of noise that has one."""
-    return float(noise.scale)  # type: ignore[attr-defined]

@@ -30,7 +30,7 @@ def joined(*parts: Any) -> Any:
     return jax.tree.map(lambda *leaves: np.concatenate([np.asarray(leaf) for leaf in leaves]), *parts)
 
 
-def picked(records: Any, index: int | np.ndarray) -> Any:
+def picked(records: Any, index: int | slice | np.ndarray) -> Any:
     """One record, or some of them."""
     return jax.tree.map(lambda leaf: np.asarray(leaf)[index], records)
 
@@ -56,6 +56,16 @@ def mutated(records: Any, rng: np.random.Generator) -> Any:
 
     with np.errstate(over="ignore", invalid="ignore"):
         return jax.tree.map(change, records)
+
+
+def wide(records: Any) -> Any:
+    """The same records in 64 bits, as all arithmetic here is."""
+    return jax.tree.map(lambda x: np.asarray(x, np.float64 if np.asarray(x).dtype.kind == "f" else np.int64), records)
+
+
+def bytes_of(content: Any) -> bytes:
+    """All numbers of a record, a policy or a sum; none of nothing."""
+    return b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(content))
 
 
 def _count(horizon: int, num_states: int, num_actions: int) -> int:
@@ -95,8 +105,3 @@ def _linear(env: LQEnv, rng: np.random.Generator, count: int = 300) -> Any:
     records = jax.tree.map(np.asarray, jax.jit(jax.vmap(env.rollout, in_axes=(None, 0)))(env.zero_policy(), keys))
     sizes = (env.horizon, records.states.shape[-1], records.inputs.shape[-1])
     return joined(records, mutated(records, rng), adversarial_lq_records(*sizes, seed=int(rng.integers(2**31))))
-
-
-def wide(records: Any) -> Any:
-    """The same records in 64 bits, as all arithmetic here is."""
-    return jax.tree.map(lambda x: np.asarray(x, np.float64 if np.asarray(x).dtype.kind == "f" else np.int64), records)

@@ -2,14 +2,12 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from privrl.audit.findings import Finding
+from privrl.audit.findings import Finding, json_of
 from privrl.audit.sensitivity import Sensitivity
-
-Bound = Literal["Gaussian DP", "Clopper-Pearson"]
 
 
 @dataclass(frozen=True)
@@ -45,14 +43,14 @@ class AuditReport:
     delta: float
     trials: int
     confidence: float
-    bound: Bound
+    bound: Literal["Gaussian DP", "Clopper-Pearson"]
     mu: float | None = None
     mu_exact: float | None = None
     loss_mean: float = 0.0
     loss_variance: float = 0.0
     sensitivities: tuple[Sensitivity, ...] = ()
     attacks: tuple[Finding, ...] = ()
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
     seconds: float = 0.0
 
     @property
@@ -68,12 +66,8 @@ class AuditReport:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; infinities are written as the string "inf"."""
-        content = asdict(self) | {
-            "sensitivities": [s.to_json() for s in self.sensitivities],
-            "attacks": [finding.to_json() for finding in self.attacks],
-            "broken": self.broken,
-        }
-        return {k: "inf" if isinstance(v, float) and math.isinf(v) else v for k, v in content.items()}
+        parts = {name: [part.to_json() for part in getattr(self, name)] for name in ("sensitivities", "attacks")}
+        return json_of(self, broken=self.broken, **parts)
 
     def __str__(self) -> str:
         verdict = "BROKEN" if self.broken else "not broken"

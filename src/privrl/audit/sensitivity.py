@@ -6,14 +6,14 @@ written, and on the lattice, in the whole numbers that noise is added to.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
-import jax
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 
+from privrl.audit.findings import json_of
 from privrl.audit.records import joined, mutated, picked, wide
 from privrl.audit.statistics import CHUNK, Asked
 from privrl.contracts.statistic import AbstractStatistic, Adjacency
@@ -51,8 +51,7 @@ class Sensitivity:
         return not self.ratio <= 1.0 + _TOLERANCE[self.arithmetic]
 
     def to_json(self) -> dict[str, Any]:
-        found = self.found if math.isfinite(self.found) else "inf"
-        return asdict(self) | {"found": found, "ratio": self.ratio if math.isfinite(self.ratio) else "inf"}
+        return json_of(self, ratio=self.ratio)
 
 
 def sensitivities(
@@ -96,65 +95,59 @@ def search(
     for one in _some_of_each(asked):
         X = one.answers(records)
         i, j, _ = farthest(X)
-        pair = climbed(one.answers, joined(*(picked(records, np.array([k])) for k in (i, j))), rng, rounds)
+        pair = climbed(one.answers, picked(records, np.array([i, j])), rng, rounds)
         X = np.concatenate([X, one.answers(pair)])
-        everybody = joined(pair, records)
+        everybody = joined(pair, records) if lattice and one.on_lattice else None
         for norm in norms:
-            if _declared(one, norm, "add-remove") is None:
-                continue
-            new = _in_floats(one, norm, X) + (_on_lattice(one, norm, everybody) if lattice and one.on_lattice else ())
-            for s in new:
+            for s in _moved(one, norm, X, everybody):
                 key = (s.release, s.statistic, s.adjacency, s.norm, s.arithmetic)
                 if key not in found or not s.ratio <= found[key].ratio:
                     found[key] = s
     return tuple(found.values())
 
 
-def _in_floats(one: Asked, norm: Norm, X: Float[np.ndarray, "N D"]) -> tuple[Sensitivity, ...]:
-    sizes: dict[Adjacency, float] = {"replace-one": _diameter(X, norm), "add-remove": _radius(X, norm)}
-    kind = type(one.statistic).__name__
-    return tuple(
-        Sensitivity(one.name, kind, adjacency, norm, size, _declared(one, norm, adjacency) or 0.0)
-        for adjacency, size in sizes.items()
-    )
-
-
-def _on_lattice(one: Asked, norm: Norm, records: Any) -> tuple[Sensitivity, ...]:
-    """The same in whole numbers, on the lattices that a release under either relation would have."""
-    blank = jax.tree.map(lambda x: x[0], wide(picked(records, np.arange(1))))
-    filled = filled_by(one.statistic, blank, one.published)
-    found = []
+def _moved(one: Asked, norm: Norm, X: Float[np.ndarray, "N D"], records: Any) -> Iterator[Sensitivity]:
+    """How far two answers are apart, and how large one is: in floats, and for `records` in the whole numbers of the
+    lattice that a release would have. Nothing where the statistic has no bound in this norm."""
+    norm_of_one, kind = _declared(one, norm, "add-remove"), type(one.statistic).__name__
     for adjacency in ("replace-one", "add-remove"):
-        sensitivity = _declared(one, norm, adjacency)
-        claimed = _declared(one, norm, "add-remove")
-        assert sensitivity is not None and claimed is not None
-        lattice = lattice_for(parameter=1.0, sensitivity=sensitivity, norm=claimed, filled=filled, kind=norm)
-        largest = math.sqrt(lattice.limit) if norm == "l2" else float(lattice.limit)
-        declared = lattice.sensitivity if adjacency == "replace-one" else largest * lattice.granularity
+        declared = _declared(one, norm, adjacency)
+        if declared is None or norm_of_one is None:
+            return
+        yield Sensitivity(one.name, kind, adjacency, norm, _largest(X, norm, adjacency), declared)
+        if records is None:
+            continue
+        filled = filled_by(one.statistic, wide(picked(records, 0)), one.published)
+        lattice = lattice_for(parameter=1.0, sensitivity=declared, norm=norm_of_one, filled=filled, kind=norm)
+        limit = lattice.granularity * (math.sqrt(lattice.limit) if norm == "l2" else float(lattice.limit))
         try:
-            units = one.units(records, lattice)
-            apart = _apart(units, norm) if adjacency == "replace-one" else max(_exact(n, norm) for n in units)
+            found = lattice.granularity * _largest(one.units(records, lattice), norm, adjacency)
         except LatticeError:
-            apart = math.inf
-        kind = type(one.statistic).__name__
-        size = apart * lattice.granularity
-        found.append(Sensitivity(one.name, kind, adjacency, norm, size, declared, "lattice"))
-    return tuple(found)
+            found = math.inf
+        covered = lattice.sensitivity if adjacency == "replace-one" else limit
+        yield Sensitivity(one.name, kind, adjacency, norm, found, covered, "lattice")
 
 
-def _apart(units: Int[np.ndarray, "N D"], norm: Norm) -> float:
-    """The largest distance of two rows of whole numbers, exactly for the two that are furthest apart."""
-    X = units.astype(float)
+def _largest(X: Shaped[np.ndarray, "N D"], norm: Norm, adjacency: Adjacency) -> float:
+    """The largest distance of two rows, or norm of one; of whole numbers exactly."""
+    if not np.isfinite(X).all():
+        return math.inf
+    if adjacency == "add-remove":
+        return max(_norm(row, norm) for row in X)
+    if norm == "l2":
+        i, j, _ = farthest(X.astype(float))
+        return _norm(X[i] - X[j], norm)
+    rows = np.unique(X, axis=0)
+    rows = rows[np.argsort(-np.abs(rows).sum(axis=1))[:800]]  # the largest reach furthest
+    return max(float(np.abs(rows - row[None]).sum(axis=1).max()) for row in rows)
+
+
+def _norm(row: Shaped[np.ndarray, " D"], norm: Norm) -> float:
     if norm == "l1":
-        return _diameter(X, "l1")
-    i, j, _ = farthest(X)
-    return _exact(units[i] - units[j], norm)
-
-
-def _exact(units: Int[np.ndarray, " D"], norm: Norm) -> float:
-    if norm == "l1":
-        return float(np.abs(units).sum())
-    return math.sqrt(sum(n * n for n in units[units != 0].tolist()))  # Python's integers have no largest
+        return float(np.abs(row).sum())
+    if row.dtype.kind == "i":
+        return math.sqrt(sum(n * n for n in row[row != 0].tolist()))  # Python's integers have no largest
+    return float(np.linalg.norm(row))
 
 
 def climbed(
@@ -163,10 +156,10 @@ def climbed(
     """Two stacked records at least as far apart as the given two, after `rounds` of random changes to both."""
     half = CHUNK // 2
     for _ in range(rounds):
-        crowd = joined(*(picked(pair, np.full(half, side)) for side in (0, 1)))
-        changed = mutated(crowd, rng)
-        for side in (0, half):  # the two as they are stay in the running
-            changed = jax.tree.map(lambda new, old, at=side: _with(new, at, old[at]), changed, crowd)
+        changed = mutated(picked(pair, np.repeat([0, 1], half)), rng)
+        rest = (picked(changed, slice(side + 1, side + half)) for side in (0, half))
+        first, second = (picked(pair, slice(side, side + 1)) for side in (0, 1))  # stay in the running as they are
+        changed = joined(first, next(rest), second, next(rest))
         X = answers(changed)
         left, right = X[:half], X[half:]
         if not np.isfinite(X).all():
@@ -197,22 +190,6 @@ def _squared(left: Float[np.ndarray, "N D"], right: Float[np.ndarray, "M D"]) ->
     return (left**2).sum(1)[:, None] + (right**2).sum(1)[None, :] - 2.0 * left @ right.T
 
 
-def _diameter(X: Float[np.ndarray, "N D"], norm: Norm) -> float:
-    if not np.isfinite(X).all():
-        return math.inf
-    if norm == "l2":
-        return farthest(X)[2]
-    rows = np.unique(X, axis=0)
-    rows = rows[np.argsort(-np.abs(rows).sum(axis=1))[:800]]  # the largest reach furthest
-    return max(float(np.abs(rows - row[None]).sum(axis=1).max()) for row in rows)
-
-
-def _radius(X: Float[np.ndarray, "N D"], norm: Norm) -> float:
-    if not np.isfinite(X).all():
-        return math.inf
-    return float(np.linalg.norm(X, axis=1).max() if norm == "l2" else np.abs(X).sum(axis=1).max())
-
-
 def _declared(asked: Asked, norm: Norm, adjacency: Adjacency) -> float | None:
     """The declared bound; `None` where the statistic has none in L1 norm."""
     if norm == "l2":
@@ -230,9 +207,3 @@ def _some_of_each(asked: Sequence[Asked]) -> list[Asked]:
         spots: Int[np.ndarray, " k"] = np.unique(np.linspace(0, len(alike) - 1, min(_ALIKE, len(alike))).astype(int))
         chosen.extend(alike[i] for i in spots)
     return chosen
-
-
-def _with(leaf: np.ndarray, at: int, value: Any) -> np.ndarray:
-    leaf = np.array(leaf)
-    leaf[at] = value
-    return leaf

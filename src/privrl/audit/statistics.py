@@ -7,13 +7,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int64
+from jaxtyping import Array, Bool, Float, Int64, Shaped
 
 from privrl.audit.records import picked, wide
+from privrl.contracts.noise import AbstractNoise
 from privrl.contracts.release import Release
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.privacy.noise.lattice import Lattice, LatticeError, _Bounds, _summed
 from privrl.privacy.noise.symmetric import doubled
+from privrl.privacy.trust.curator import Curator
 
 CHUNK = 512
 
@@ -28,6 +30,25 @@ class Asked(eqx.Module):
     block: int = eqx.field(static=True, default=0)
     index: int = eqx.field(static=True, default=0)
     release: Release | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.statistic.shape
+
+    @property
+    def scale(self) -> float:
+        """That of the noise in its release."""
+        assert self.release is not None
+        return scale_of(self.release.noise)
+
+    def released_by(self, curator: Curator, value: Array | None = None) -> Release:
+        """Asked again, of the curator's own people."""
+        del value
+        return curator(self.name, self.statistic)
+
+    def white(self, values: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "..."]:
+        """Values as the noise is drawn: entry by entry."""
+        return values
 
     def answers(self, records: Any) -> Float[np.ndarray, "N D"]:
         """The answer that each of these stacked records alone would give."""
@@ -49,6 +70,11 @@ class Asked(eqx.Module):
         if not finite.all():
             raise LatticeError(f"A contribution to `{self.name}` is infinite or not a number.")
         return units
+
+
+def scale_of(noise: AbstractNoise) -> float:
+    """The scale of a law of noise that has one."""
+    return float(noise.scale)  # type: ignore[attr-defined]
 
 
 def _count(records: Any) -> int:

@@ -28,6 +28,7 @@ import math
 from dataclasses import dataclass
 
 from privrl.privacy.accounting.gdp import gdp_mu
+from privrl.statistics.settings import check_positive
 
 REASONS = (
     "(a) What is carried to the next update is Q, not the released Q + g: the updates differ by all that went before, "
@@ -50,14 +51,9 @@ _BOUND_ON_PATH = 51.7  # 5 * 10.34, for the largest sigma
 class Theorem4:
     """The conditions of Theorem 4 for one setting, and what they are worth.
 
-    Arguments:
-        sigma: the noise level asked about, or the smallest that the theorem allows.
-        smallest_sigma: by the printed statement. `smallest_sigma_of_proof`: by the last line of the proof.
-            `smallest_sigma_repaired`: with (b) and (d) put right and exact accounting; no sigma repairs (a) and (c).
-        k: as given, or the smallest for which the extra delta is at most delta.
-        total_delta: delta + J exp(-(k r_0 - 51.7 sqrt(beta))^2/2).
-        reward_influence: a bound on how far the rewards, all of them in all updates, can move Q at any point, in units
-            of the largest reward; compare with sigma.
+    `smallest_sigma` is that of the printed statement, `..._of_proof` of the last line of the proof, and `..._repaired`
+    with (b) and (d) put right and exact accounting; no sigma repairs (a) and (c). `reward_influence` bounds how far the
+    rewards, all of them in all updates, can move Q at any point, in units of the largest reward; compare with sigma.
     """
 
     epsilon: float
@@ -121,8 +117,8 @@ def theorem_4(
     Without `k`, takes the smallest at which the extra delta is at most `delta`: C grows with k, so no other k needs
     less noise at that total. Without `sigma`, takes the smallest that the printed statement allows.
     """
-    _positive(epsilon=epsilon, samples=samples, batch=batch, refreshes=refreshes, learning_rate=learning_rate)
-    _positive(lipschitz=lipschitz, beta=beta, largest_reward=largest_reward)
+    check_positive(epsilon=epsilon, samples=samples, batch=batch, refreshes=refreshes, learning_rate=learning_rate)
+    check_positive(lipschitz=lipschitz, beta=beta, largest_reward=largest_reward)
     if not 0 < delta < 1:
         raise ValueError(f"`delta` is {delta}; it must lie in (0, 1).")
     if batch > samples:
@@ -136,7 +132,7 @@ def theorem_4(
     terms = n * math.log(math.e + epsilon / delta)
     smallest = math.sqrt(2 * terms) * C / epsilon
     sigma = smallest if sigma is None else sigma
-    _positive(sigma=sigma)
+    check_positive(sigma=sigma)
     return Theorem4(
         epsilon=epsilon,
         delta=delta,
@@ -161,9 +157,3 @@ def reward_influence(total_rate: float) -> float:
     small. Every |∇Q(x)ᵀ∇Q(y)| is at most L^2, which is how the paper's proof uses L.
     """
     return math.expm1(2 * total_rate) / 2 if 2 * total_rate < 700.0 else math.inf
-
-
-def _positive(**arguments: float) -> None:
-    for name, value in arguments.items():
-        if not 0 < value < math.inf:
-            raise ValueError(f"`{name}` is {value}; it must be positive and finite.")

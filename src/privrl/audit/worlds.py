@@ -5,16 +5,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from privrl.contracts.learner import AbstractLearner
+from privrl.contracts.learner import AbstractLearner, AbstractOfflineLearner
 from privrl.data.episodes import Episodes
 from privrl.data.reward_function import RewardFunction
 from privrl.envs.base import Env
 from privrl.envs.interval_walk import IntervalWalk
 from privrl.envs.lq import LQ2D, LQEnv
-from privrl.learners.functional.functional_reward import FunctionalReward
 from privrl.mdp.features import OneHotFeatures
 from privrl.mdp.types import TabularMDP
+from privrl.privacy.trust.privatizers import AbstractPrivatizer
 from privrl.recipes.recipe import Recipe
+from privrl.recipes.registry import get
 
 
 def tiny_world(horizon: int = 3, num_states: int = 3, num_actions: int = 2, seed: int = 0) -> Env:
@@ -28,6 +29,21 @@ def tiny_world(horizon: int = 3, num_states: int = 3, num_actions: int = 2, seed
     )
     behaviour = jnp.full((num_states, num_actions), 1 / num_actions)
     return Env(mdp, OneHotFeatures(num_states, num_actions), behaviour, "tiny")
+
+
+def prepared(
+    recipe: str | Recipe, epsilon: float | None, delta: float | None, rho: float | None, env: Env | LQEnv | None
+) -> tuple[Recipe, AbstractPrivatizer, Env | LQEnv, AbstractLearner]:
+    """A recipe, its privatizer (with epsilon = 1 and delta = 1e-5 unless given), a small world and the learner in it.
+
+    A recipe without privacy takes no budget.
+    """
+    recipe = get(recipe) if isinstance(recipe, str) else recipe
+    if (epsilon, delta, rho) == (None, None, None):
+        epsilon, delta = 1.0, 1e-5
+    private = recipe.trust != "none"
+    privatizer = recipe.privatizer(epsilon=epsilon, delta=delta, rho=rho) if private else recipe.privatizer()
+    return recipe, privatizer, *world_of(recipe, env)
 
 
 _WORLDS = (tiny_world, lambda: LQ2D(horizon=2), lambda: IntervalWalk(depth=3, horizon=3, knots=3))
@@ -50,9 +66,9 @@ def world_of(recipe: Recipe, env: Env | LQEnv | None = None) -> tuple[Env | LQEn
     )
 
 
-def data_of(env: Env, learner: AbstractLearner, episodes: int, key: PRNGKeyArray) -> Episodes | RewardFunction:
+def data_of(env: Env, learner: AbstractOfflineLearner, episodes: int, key: PRNGKeyArray) -> Episodes | RewardFunction:
     """What the learner learns from: people who acted on the behaviour policy, or a secret reward function."""
-    if isinstance(learner, FunctionalReward):
+    if learner.learns_from == "reward function":
         return RewardFunction(np.full(env.num_states, 0.5))
     sampled = jax.tree.map(np.asarray, env.sample(env.behaviour_policy(), episodes, key))
     return Episodes.of(sampled, num_states=env.num_states, num_actions=env.num_actions)

@@ -1,42 +1,89 @@
-"""More of one person in a sum than the noise was made for: every visit, or every transition."""
+"""More of one person in a release than the noise was made for: a value that is not clipped from below, every visit, or
+every transition."""
 
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from privrl.audit.known_bad.case import Audited, Case
-from privrl.audit.known_bad.two_worlds import DELTA, EPSILON, by_counting, in_both_worlds
+from privrl.audit.known_bad.case import DELTA, EPSILON, Audited, by_counting, case, in_both_worlds, in_gaussian_noise
 from privrl.mdp.types import Trajectory
 from privrl.privacy.accounting.gdp import gdp_mu
 from privrl.privacy.noise.laws import GaussianNoise
 from privrl.privacy.noise.sources import standard_normal
-from privrl.statistics.counts import Counting, VisitCounts
+from privrl.statistics.counts import VisitCounts
 
+_VALUE_STATES, _VALUE_ACTIONS, _VALUE_HORIZON = 2, 2, 3
+_DIM = _VALUE_STATES * _VALUE_ACTIONS * _VALUE_STATES
 _STATES, _ACTIONS, _HORIZON = 12, 2, 20
 _STEPS, _CLIP, _RATE, _PEOPLE = 20, 0.3, 100.0, 10_000
 
 
-def _stay_put(key: PRNGKeyArray, trials: int, *, counting: Counting) -> Audited:
-    """A person who spends the whole episode in state 0, or in state 1, under noise for first visits."""
-    counts = VisitCounts(_STATES, _ACTIONS, _HORIZON, counting)
-    paid_for = VisitCounts(_STATES, _ACTIONS, _HORIZON, "first-visit").l2("replace-one")
-    law = GaussianNoise(paid_for / gdp_mu(EPSILON, DELTA), counts.shape)
+def _features(V: Float[Array, " S"]) -> Float[Array, "S A d"]:
+    """φ_V(s, a) = sum_s' φ(s'|s, a) V(s') of the one-hot features φ(s'|s, a) = e_(s, a, s')."""
+    pairs = jnp.eye(_VALUE_STATES * _VALUE_ACTIONS).reshape(_VALUE_STATES, _VALUE_ACTIONS, -1)
+    return jnp.einsum("sai,x->saix", pairs, V).reshape(_VALUE_STATES, _VALUE_ACTIONS, _DIM)
 
+
+@functools.partial(jax.jit, static_argnames="lowest")
+def _values(theta: Float[Array, "H d"], *, lowest: float) -> Float[Array, "H S"]:
+    """V_1, ..., V_H that a client works out from what it was sent; the last step pays 1, the bonus is sent as 0."""
+    V, all_values = jnp.zeros(_VALUE_STATES), []
+    for h in reversed(range(_VALUE_HORIZON)):
+        r = float(h == _VALUE_HORIZON - 1)
+        Q = jnp.minimum(_VALUE_HORIZON - h, r + _features(V) @ theta[h])  # [liao-he-gu A1:6]
+        V = jnp.maximum(Q.max(axis=-1), lowest)  # [liao-he-gu A1:7] without a lower clip, as printed: known bad
+        all_values.append(V)
+    return jnp.stack(all_values[::-1])
+
+
+@case(
+    paper="liao-he-gu A1:6-7",
+    trials=4_000,
+    flaw="a client clips V from above only, and nobody trusts the server that sends θ",
+    proof="V = max ⟨θ, φ⟩ is as negative as the server likes, the message grows with V², the noise is for V <= H",
+)
+def values_without_a_lower_clip(key: PRNGKeyArray, trials: int, *, flawed: bool) -> Audited:
+    """The server sends θ of its own choice; the person is in state 0 or in state 1 at the first step.
+
+    Only the matrix of the first step is looked at: φ_V φ_Vᵀ with V = V_2, plus noise on and above the diagonal.
+    """
+    sigma = 4 * _VALUE_HORIZON**3 * math.sqrt(2 * math.log(2.5 * _VALUE_HORIZON / DELTA)) / EPSILON  # [liao-he-gu A1:1]
+    theta = jnp.zeros((_VALUE_HORIZON, _DIM)).at[1].set(-1e3)
+    phi = _features(_values(theta, lowest=-math.inf if flawed else 0.0)[1])[:, 0]
+    upper = np.triu_indices(_DIM)
+    terms = jnp.einsum("si,sj->sij", phi, phi)[:, upper[0], upper[1]]
+    return by_counting(in_gaussian_noise(terms, GaussianNoise(sigma, (len(upper[0]),)), key, trials))
+
+
+@case(
+    paper="practice",
+    trials=20_000,
+    flaw="counts pool every visit of an episode, and the noise is for its first visits",
+    proof="staying in one cell for H steps adds H to it: √2·H, where √(2H) was paid for",
+)
+def every_visit_for_first_visits(key: PRNGKeyArray, trials: int, *, flawed: bool) -> Audited:
+    """A person who spends the whole episode in state 0, or in state 1, under noise for first visits."""
+    counts = VisitCounts(_STATES, _ACTIONS, _HORIZON, "pooled" if flawed else "first-visit")
+    paid_for = VisitCounts(_STATES, _ACTIONS, _HORIZON, "first-visit").l2("replace-one")
     stays = jnp.broadcast_to(jnp.arange(2)[:, None], (2, _HORIZON))
     nothing = jnp.zeros_like(stays)
     people = Trajectory(stays, nothing, nothing.astype(float), stays, jnp.full(2, _HORIZON))
     tables = jax.jit(jax.vmap(lambda person: counts.contribution(person, None)))(people)
-
-    def log_ratio(key: PRNGKeyArray, world: Int[Array, ""]) -> Float[Array, ""]:
-        released = tables[world] + law.scaled(standard_normal(key, law.shape))
-        return jnp.vdot(released, tables[1] - tables[0]) / law.scale**2
-
-    return by_counting(in_both_worlds(log_ratio, key, trials))
+    law = GaussianNoise(paid_for / gdp_mu(EPSILON, DELTA), counts.shape)
+    return by_counting(in_gaussian_noise(tables, law, key, trials))
 
 
-def _stay_of_twenty_steps(key: PRNGKeyArray, trials: int, *, per_stay: bool) -> Audited:
+@case(
+    paper="practice",
+    trials=4_000,
+    flaw="DP-SGD clips the gradient of each transition, and the certificate speaks of stays",
+    proof="20 transitions of one stay pull the same way: 20 times the change paid for, ε = 36 and not 1",
+)
+def one_transition_as_the_unit(key: PRNGKeyArray, trials: int, *, flawed: bool) -> Audited:
     """20 noisy gradient steps; a stay takes one action 20 times, which is paid 0 (world 0) or 1 (world 1) each time.
 
     Q of that cell is public and starts at one half, so the two stays pull it in opposite directions. The attacker adds
@@ -44,14 +91,14 @@ def _stay_of_twenty_steps(key: PRNGKeyArray, trials: int, *, per_stay: bool) -> 
     """
     law = GaussianNoise(2 * _CLIP * _STEPS**0.5 / gdp_mu(EPSILON, DELTA), ())
 
-    def gradient(Q: Float[Array, ""], reward: Float[Array, ""]) -> Float[Array, ""]:
-        if per_stay:
-            return jnp.clip(_HORIZON * (Q - reward), -_CLIP, _CLIP)
-        return _HORIZON * jnp.clip(Q - reward, -_CLIP, _CLIP)  # the flaw: each transition is clipped, not the stay
+    def gradient(Q: Float[Array, ""], reward: float) -> Float[Array, ""]:
+        if flawed:  # each transition is clipped, not the stay
+            return _HORIZON * jnp.clip(Q - reward, -_CLIP, _CLIP)
+        return jnp.clip(_HORIZON * (Q - reward), -_CLIP, _CLIP)
 
     def log_ratio(key: PRNGKeyArray, world: Int[Array, ""]) -> Float[Array, ""]:
         def step(Q: Float[Array, ""], key: PRNGKeyArray) -> tuple[Float[Array, ""], Float[Array, ""]]:
-            zero, one = gradient(Q, jnp.array(0.0)), gradient(Q, jnp.array(1.0))
+            zero, one = gradient(Q, 0.0), gradient(Q, 1.0)
             released = jnp.where(world == 0, zero, one) + law.scaled(standard_normal(key, ()))
             likelier = ((released - zero) ** 2 - (released - one) ** 2) / (2 * law.scale**2)
             return Q - _RATE / _PEOPLE * released, likelier
@@ -61,23 +108,4 @@ def _stay_of_twenty_steps(key: PRNGKeyArray, trials: int, *, per_stay: bool) -> 
     return by_counting(in_both_worlds(log_ratio, key, trials), detail=f"a stay of {_HORIZON} steps")
 
 
-CASES = (
-    Case(
-        name="every-visit-for-first-visits",
-        paper="practice",
-        flaw="counts pool every visit of an episode, and the noise is for its first visits",
-        proof="staying in one cell for H steps adds H to it: √2·H, where √(2H) was paid for",
-        attack=functools.partial(_stay_put, counting="pooled"),
-        trials=20_000,
-        corrected=functools.partial(_stay_put, counting="first-visit"),
-    ),
-    Case(
-        name="one-transition-as-the-unit",
-        paper="practice",
-        flaw="DP-SGD clips the gradient of each transition, and the certificate speaks of stays",
-        proof="20 transitions of one stay pull the same way: 20 times the change paid for, ε = 36 and not 1",
-        attack=functools.partial(_stay_of_twenty_steps, per_stay=False),
-        trials=4_000,
-        corrected=functools.partial(_stay_of_twenty_steps, per_stay=True),
-    ),
-)
+CASES = (values_without_a_lower_clip, every_visit_for_first_visits, one_transition_as_the_unit)

@@ -17,7 +17,6 @@ sensitivity and n-fold composition (`gdp_mu`), where the theorem has an approxim
 its own noise, and no attack looks at anything but releases.
 """
 
-import functools
 import math
 
 import jax
@@ -25,9 +24,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from privrl.audit.known_bad.case import Audited, Case
-from privrl.audit.known_bad.functional_q import LARGEST_REWARD, LONGEST_MOVE, STEPS, Settings, descent, tents, walk
-from privrl.audit.known_bad.two_worlds import DELTA, EPSILON, by_counting, in_both_worlds
+from privrl.audit.known_bad.case import DELTA, EPSILON, Audited, by_counting, case, in_both_worlds
+from privrl.audit.known_bad.functional_q import (
+    LARGEST_REWARD,
+    LONGEST_MOVE,
+    STEPS,
+    Batch,
+    Settings,
+    descent,
+    tents,
+    walk,
+)
 from privrl.envs.interval_walk import IntervalWalk
 from privrl.privacy.accounting.gdp import gdp_mu
 from privrl.privacy.functions.paths import mesh_path, whiten
@@ -62,7 +69,7 @@ def _extreme(world: Int[Array, ""], settings: Settings) -> Float[Array, " B"]:
 
 def _greedy_batch(
     key: PRNGKeyArray, F: Float[Array, "2 n"], s: Float[Array, ""], settings: Settings, number: Int[Array, ""]
-) -> tuple[Float[Array, ""], tuple[Float[Array, " B"], Int[Array, " B"], Float[Array, " B"]]]:
+) -> tuple[Float[Array, ""], Batch]:
     B = settings.batch
     u = jax.random.uniform(key, (B + 1 + B // STEPS,))
     return walk(F, s, LONGEST_MOVE * u[:B], u[B:], number * B)
@@ -78,12 +85,19 @@ def level(F: Float[Array, "*m 2 n"], beta: float) -> Float[Array, "*m"]:
     return (whiten(F, beta) * whitened_one).sum(axis=(-2, -1))
 
 
-def batch_attack(key: PRNGKeyArray, trials: int, *, shared: bool, settings: Settings = _ONE_UPDATE) -> Audited:
-    """One update, one release Q_1 + g_1: does its level betray whether all rewards were r_0 or -r_0?
+@case(
+    paper="wang-hegde A1:21, Theorem 4",
+    trials=4_000,
+    flaw="noise for one changed reward per batch, 1/B of the update, where the secret is the whole reward function",
+    proof="‖ΔQ‖ = ‖(α/B) Σₜ Δr(sₜ) κ(sₜ,·)‖ has B terms that all change: B times the 2αr₀/B of the proof",
+)
+def functional_noise_batch(key: PRNGKeyArray, trials: int, *, flawed: bool) -> Audited:
+    """One update, one release Q_1 + g_1: does its level show whether all rewards were r_0 or -r_0?
 
-    Noise for the sensitivity of one reward in the batch (`shared`, as printed), or of all of them.
+    Noise for the sensitivity of one reward in the batch, as printed, or of all of them.
     """
-    scale = noise_for(largest_move(settings) / (settings.batch if shared else 1), 1)  # [wang-hegde Theorem 4] known bad
+    settings = _ONE_UPDATE
+    scale = noise_for(largest_move(settings) / (settings.batch if flawed else 1), 1)  # [wang-hegde Theorem 4] known bad
 
     def score(key: PRNGKeyArray, world: Int[Array, ""]) -> Float[Array, ""]:
         before, after, of_start, of_batch = jax.random.split(key, 4)
@@ -95,20 +109,20 @@ def batch_attack(key: PRNGKeyArray, trials: int, *, shared: bool, settings: Sett
     return by_counting(in_both_worlds(score, key, trials), detail=f"one update from {settings.batch} transitions")
 
 
-def memory_attack(
-    key: PRNGKeyArray,
-    trials: int,
-    *,
-    carry_released: bool,
-    steps: int = _STEPS_OF_MEMORY,
-    settings: Settings = _MEMORY,
-) -> Audited:
+@case(
+    paper="wang-hegde A1:21, Theorem 4",
+    trials=4_000,
+    flaw="Q is carried to the next update without the noise that it was released with, so updates do not compose",
+    proof="Qⱼ - Qⱼ' is the sum of j changes, under noise for one: μ² = Σⱼ (jΔ/σ)², not nΔ²/σ²",
+)
+def functional_noise_memory(key: PRNGKeyArray, trials: int, *, flawed: bool, steps: int = _STEPS_OF_MEMORY) -> Audited:
     """`steps` releases Q_j + g_j, each with noise for all of its own update and for their composition.
 
-    As printed the next update starts from Q_j; with `carry_released` from Q_j + g_j, which is the order in which the
-    composition would hold. The drift of the rewards adds up in Q_j and the noise does not, so later releases tell more:
-    the score is sum_j j level(z_j).
+    As printed the next update starts from Q_j; put right, from Q_j + g_j, which is the order in which the composition
+    would hold. The drift of the rewards adds up in Q_j and the noise does not, so later releases reveal more: the score
+    is sum_j j level(z_j).
     """
+    settings = _MEMORY
     scale = noise_for(largest_move(settings), steps)
     phi = tents(settings)
 
@@ -119,7 +133,7 @@ def memory_attack(
             (Q, F, s), (j, key) = carry, x
             of_path, of_batch = jax.random.split(key)
             s, batch = _greedy_batch(of_batch, F, s, settings, j)
-            start = F if carry_released else Q  # [wang-hegde A1:21] Q is carried on, Q + g is released; known bad
+            start = Q if flawed else F  # [wang-hegde A1:21] Q is carried on, Q + g is released; known bad
             Q = start + descent(F, batch, _extreme(world, settings), settings) @ phi.T
             F = Q + _path(of_path, scale, settings)
             return (Q, F, s), (j + 1.0) * level(F, settings.beta)
@@ -185,44 +199,22 @@ def released_with_one_path(
     return (Q if in_rewards else Q + g), g
 
 
-def one_path_attack(key: PRNGKeyArray, trials: int, *, in_rewards: bool) -> Audited:
+@case(
+    paper="wang-hegde A1:5-7",
+    trials=2_000,
+    flaw="with J = 1 the same path is in every target, and Q learns to cancel it",
+    proof="F = Q + g obeys Q-learning without noise, so F → Q* whatever g is: nothing is hidden",
+)
+def functional_noise_one_path(key: PRNGKeyArray, trials: int, *, flawed: bool) -> Audited:
     """Is the released function nearer to Q* of one reward function or of the other?"""
-    optimal, scale = optimal_functions(), one_path_scale(in_rewards)
+    optimal, scale = optimal_functions(), one_path_scale(not flawed)
 
     def score(key: PRNGKeyArray, world: Int[Array, ""]) -> Float[Array, ""]:
-        F, _ = released_with_one_path(key, world, scale, in_rewards=in_rewards)
+        F, _ = released_with_one_path(key, world, scale, in_rewards=not flawed)
         return ((F - optimal[0]) ** 2).sum() - ((F - optimal[1]) ** 2).sum()
 
     scores = in_both_worlds(score, key, trials)
     return by_counting(scores, detail=f"{_UPDATES_OF_TABLE} updates; the bound is what so many runs can show at most")
 
 
-CASES = (
-    Case(
-        name="functional-noise-batch",
-        paper="wang-hegde A1:21, Theorem 4",
-        flaw="noise for one changed reward per batch, 1/B of the update, where the secret is the whole reward function",
-        proof="‖ΔQ‖ = ‖(α/B) Σₜ Δr(sₜ) κ(sₜ,·)‖ has B terms that all change: B times the 2αr₀/B of the proof",
-        attack=functools.partial(batch_attack, shared=True),
-        trials=4_000,
-        corrected=functools.partial(batch_attack, shared=False),
-    ),
-    Case(
-        name="functional-noise-memory",
-        paper="wang-hegde A1:21, Theorem 4",
-        flaw="Q is carried to the next update without the noise that it was released with, so updates do not compose",
-        proof="Qⱼ - Qⱼ' is the sum of j changes, under noise for one: μ² = Σⱼ (jΔ/σ)², not nΔ²/σ²",
-        attack=functools.partial(memory_attack, carry_released=False),
-        trials=4_000,
-        corrected=functools.partial(memory_attack, carry_released=True),
-    ),
-    Case(
-        name="functional-noise-one-path",
-        paper="wang-hegde A1:5-7",
-        flaw="with J = 1 the same path is in every target, and Q learns to cancel it",
-        proof="F = Q + g obeys Q-learning without noise, so F → Q* whatever g is: nothing is hidden",
-        attack=functools.partial(one_path_attack, in_rewards=False),
-        trials=2_000,
-        corrected=functools.partial(one_path_attack, in_rewards=True),
-    ),
-)
+CASES = (functional_noise_batch, functional_noise_memory, functional_noise_one_path)

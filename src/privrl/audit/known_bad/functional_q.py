@@ -1,8 +1,8 @@
 """Q-learning with functional noise (wang-hegde, Algorithm 1), its formulas corrected. **It is not private.**
 
-It is here to draw the paper's Figure 1 as a result about *learning*, and as the target of the attacks beside it. For J
-times in a run a fresh path g_a of the Gaussian process with covariance sigma^2 exp(-beta |x - y|) is drawn for each
-action a, and everything is done with F = Q + g in the place of Q:
+It draws the paper's Figure 1 as a result about *learning*, and is the target of `functional_attacks`. J times in a run
+a fresh path g_a of the Gaussian process with covariance sigma^2 exp(-beta |x - y|) is drawn for each action a, and
+everything is done with F = Q + g in the place of Q:
 
     for batch j = 0 .. T/B - 1
         if j = 0 mod T/(JB): draw g                                                      [A1:5-7]
@@ -13,8 +13,7 @@ action a, and everything is done with F = Q + g in the place of Q:
 
 Corrected: the law of the path (lines 14-15 have the two weights the wrong way round and a negative variance), its
 variance sigma^2 d and not sigma d (16), t = jB + b and not jT/B + b (9), both noises inside the maximum (18), the noise
-of the action that was taken (19), descent and not ascent (21). What remains wrong is the idea: see
-`_functional_attacks`.
+of the action that was taken (19), descent and not ascent (21). What remains wrong is the idea.
 
 The paper does not print B, α, γ, β, T or its network; `Settings` has ours. Q_a is piecewise linear between equally
 spaced knots, which is a network with one hidden layer of ReLU units whose first layer stands still. Line 10 never
@@ -39,6 +38,7 @@ from privrl.privacy.functions.paths import mesh_path
 STEPS = 50
 LONGEST_MOVE = 0.25
 LARGEST_REWARD = 0.5
+Batch = tuple[Float[Array, " B"], Int[Array, " B"], Float[Array, " B"]]  # states, actions and next states
 
 
 @dataclass(frozen=True)
@@ -112,13 +112,8 @@ def train(
     keys = jax.random.split(key, every.size)
     kept, released = _trained(keys, jnp.asarray(scale), jnp.asarray(every), settings, evaluations)
     samples = jnp.arange(1, evaluations + 1) * (settings.samples // evaluations)
-    by_lane = shape + (evaluations,)
-    return Curves(
-        samples=samples,
-        released=greedy_return(released).reshape(by_lane),
-        kept=greedy_return(kept).reshape(by_lane),
-        functions=released[:, -1].reshape(shape + released.shape[2:]),
-    )
+    of_released, of_kept = (greedy_return(F).reshape(shape + (evaluations,)) for F in (released, kept))
+    return Curves(samples, of_released, of_kept, released[:, -1].reshape(shape + released.shape[2:]))
 
 
 @jax.jit
@@ -150,7 +145,7 @@ def walk(
     moves: Float[Array, " B"],
     starts: Float[Array, " e"],
     first_step: Int[Array, ""],
-) -> tuple[Float[Array, ""], tuple[Float[Array, " B"], Int[Array, " B"], Float[Array, " B"]]]:
+) -> tuple[Float[Array, ""], Batch]:
     """B steps of acting greedily on F: the state afterwards, and the states, actions and next states on the way.
 
     The first step is number `first_step` of the run; after every 50th the walk goes on from the next of `starts`.
@@ -170,12 +165,9 @@ def walk(
 
 
 def descent(
-    F: Float[Array, "2 n"],
-    batch: tuple[Float[Array, " B"], Int[Array, " B"], Float[Array, " B"]],
-    rewards: Float[Array, " B"],
-    settings: Settings,
+    F: Float[Array, "2 n"], batch: Batch, rewards: Float[Array, " B"], settings: Settings
 ) -> Float[Array, "2 k"]:
-    """What one step of gradient descent adds to theta, after a batch of `(states, actions, next states)`."""
+    """What one step of gradient descent adds to theta, after a batch."""
     states, actions, after = batch
     phi, last = tents(settings), F.shape[1] - 1
     here, there = (jnp.round(x * last).astype(int) for x in (states, after))

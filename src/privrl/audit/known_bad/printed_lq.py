@@ -5,7 +5,6 @@ The system of both cases satisfies the paper's Assumption 1: A = .7 I, B = 0.1 e
 state, x_{h+1} = .99 x_h. The control played is u = 0, as it is for tens of thousands of people (see the guide).
 """
 
-import functools
 import math
 
 import jax
@@ -13,8 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from privrl.audit.known_bad.case import Audited, Case
-from privrl.audit.known_bad.two_worlds import DELTA, EPSILON, by_counting, epsilon_by_distance, in_both_worlds
+from privrl.audit.known_bad.case import DELTA, EPSILON, Audited, by_counting, case, epsilon_by_distance, in_both_worlds
 from privrl.mdp.lq import LQTrajectory
 from privrl.privacy.accounting.gdp import gdp_mu
 from privrl.privacy.noise.laws import GaussianNoise
@@ -50,9 +48,15 @@ def _right_scales(epsilon: float) -> tuple[float, float]:
     return unit * LQGram(*_SIZES).l2("replace-one"), unit * LQCross(*_SIZES).l2("replace-one")
 
 
-def _watch_the_counters(key: PRNGKeyArray, trials: int, *, printed: bool) -> Audited:
+@case(
+    paper="chowdhury-zhou-shroff IV-A",
+    trials=4_000,
+    flaw="σ² = 8mΔ² ln(2/δ)/ε² solves half of ρ + 2√(ρ ln(2/δ)) = ε/2, with a Δ for adding a person",
+    proof="at ε = 100 the dropped ρ is larger than what was kept, and ‖zzᵀ - z′z′ᵀ‖ reaches √2 and not 1",
+)
+def printed_noise_at_epsilon_100(key: PRNGKeyArray, trials: int, *, flawed: bool) -> Audited:
     """The noisy partial sums that one person is in, of both counters: their state keeps the direction e₁ or e₂."""
-    scales = (_printed_scales if printed else _right_scales)(_LARGE_EPSILON)
+    scales = (_printed_scales if flawed else _right_scales)(_LARGE_EPSILON)
     terms = _terms(LQGram(*_SIZES)), _terms(LQCross(*_SIZES))
 
     def log_ratio(key: PRNGKeyArray, world: Int[Array, ""]) -> Float[Array, ""]:
@@ -66,7 +70,13 @@ def _watch_the_counters(key: PRNGKeyArray, trials: int, *, printed: bool) -> Aud
     return epsilon_by_distance(in_both_worlds(log_ratio, key, trials), _LARGE_EPSILON, f"{_PEOPLE} people")
 
 
-def _read_the_radius(key: PRNGKeyArray, trials: int, *, raw: bool) -> Audited:
+@case(
+    paper="chowdhury-zhou-shroff L1",
+    trials=4_000,
+    flaw="the confidence radius β_k uses ln det of the sum without noise, and the policy is made with it",
+    proof="β_k is a fixed function of raw data (the optimistic Θ lies at that distance): two sums, two radii",
+)
+def radius_from_the_raw_gram(key: PRNGKeyArray, trials: int, *, flawed: bool) -> Audited:
     """The confidence radius after 20 people; the last of them kept the direction e₁ or e₂."""
     p, scale = 3, _right_scales(EPSILON)[0]
     others = jnp.diag(jnp.array([20.0, 40.0, 0.0]))
@@ -76,7 +86,7 @@ def _read_the_radius(key: PRNGKeyArray, trials: int, *, raw: bool) -> Audited:
     floor = 20 * scale  # so large that the noisy matrix stays positive definite
 
     def radius(key: PRNGKeyArray, world: Int[Array, ""]) -> Float[Array, ""]:
-        gram = grams[world] if raw else grams[world] + law.scaled(standard_normal(key, law.shape))
+        gram = grams[world] if flawed else grams[world] + law.scaled(standard_normal(key, law.shape))
         G = from_upper(gram, p)  # [chowdhury-zhou-shroff L1] the raw sum, as printed: known bad
         _, logdet = jnp.linalg.slogdet(jnp.eye(p) + G / floor)
         return -_NOISE * jnp.sqrt(2 * math.log(2 / 0.05) + 2 * logdet)
@@ -84,23 +94,4 @@ def _read_the_radius(key: PRNGKeyArray, trials: int, *, raw: bool) -> Audited:
     return by_counting(in_both_worlds(radius, key, trials))
 
 
-CASES = (
-    Case(
-        name="printed-noise-at-epsilon-100",
-        paper="chowdhury-zhou-shroff IV-A",
-        flaw="σ² = 8mΔ² ln(2/δ)/ε² solves half of ρ + 2√(ρ ln(2/δ)) = ε/2, with a Δ for adding a person",
-        proof="at ε = 100 the dropped ρ is larger than what was kept, and ‖zzᵀ - z′z′ᵀ‖ reaches √2 and not 1",
-        attack=functools.partial(_watch_the_counters, printed=True),
-        trials=4_000,
-        corrected=functools.partial(_watch_the_counters, printed=False),
-    ),
-    Case(
-        name="radius-from-the-raw-gram",
-        paper="chowdhury-zhou-shroff L1",
-        flaw="the confidence radius β_k uses ln det of the sum without noise, and the policy is made with it",
-        proof="β_k is a fixed function of raw data (the optimistic Θ lies at that distance): two sums, two radii",
-        attack=functools.partial(_read_the_radius, raw=True),
-        trials=4_000,
-        corrected=functools.partial(_read_the_radius, raw=False),
-    ),
-)
+CASES = (printed_noise_at_epsilon_100, radius_from_the_raw_gram)

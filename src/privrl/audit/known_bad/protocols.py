@@ -1,6 +1,5 @@
 """Blocks and sequences that depend on people: in which order they end, how many there are, what a learner peeks at."""
 
-import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -10,8 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from privrl.audit.known_bad.case import Audited, Case
-from privrl.audit.known_bad.two_worlds import DELTA, by_counting
+from privrl.audit.known_bad.case import DELTA, Audited, by_counting, case
 from privrl.audit.sequences import compared, sequence
 from privrl.audit.stays import PATIENCE, length_of_stay
 from privrl.audit.worlds import tiny_world
@@ -20,6 +18,7 @@ from privrl.contracts.release import Declared
 from privrl.data.episodes import Episodes
 from privrl.mdp.types import TabularPolicy, Trajectory
 from privrl.privacy.accounting.gdp import gdp_epsilon
+from privrl.privacy.noise.arithmetic import Floating
 from privrl.privacy.store.store import ReleaseStore
 from privrl.privacy.trust.privatizers import Central, PairingError
 from privrl.recipes.registry import get
@@ -31,6 +30,48 @@ from privrl.studies.study import Study
 
 _HALF = 0.5
 _S, _A, _H = 3, 2, 3
+VISITS = VisitCounts(_S, _A, _H)
+
+
+class ThreeReleases(AbstractOfflineLearner):
+    """Three releases about everybody, or two about halves of them (`groups`).
+
+    Gives up the second release where there is nobody in the first state: of the people, where it `peeks`, or of what
+    was released.
+    """
+
+    peeks: bool = eqx.field(static=True, default=False)
+    groups: bool = eqx.field(static=True, default=False)
+    horizon: int = eqx.field(static=True, default=_H)
+
+    @property
+    def space(self) -> tuple[int, int]:
+        return _S, _A
+
+    def bounds(self) -> dict[str, Any]:
+        return {}
+
+    def declare(self) -> tuple[Declared, ...]:
+        if self.groups:
+            return tuple(Declared(name, VISITS, group=name) for name in ("first half", "second half"))
+        return tuple(Declared(name, VISITS) for name in ("first", "second", "third"))
+
+    def fit(self, ask: Ask) -> TabularPolicy:
+        seen = ask("first").value
+        if self.peeks:  # past the interface: nothing that is passed to a learner has people in it
+            seen = ask._people.total(VISITS, None, Floating(0.0, 0.0))  # type: ignore[attr-defined]
+        if float(jnp.sum(seen[:, 0])) > 0.5:
+            ask("second")
+        else:
+            ask.skip("second", to=("third",))
+        ask("third")
+        return TabularPolicy(jnp.full((_H, _S, _A), 1 / _A))
+
+
+def _online() -> AbstractOnlineLearner:
+    learner = get("dp-ucbvi").build(tiny_world(_H, _S, _A))
+    assert isinstance(learner, AbstractOnlineLearner)
+    return learner
 
 
 class _ByEndings(FixedOrder):
@@ -66,11 +107,16 @@ class _AgentByEndings(Agent):
         self._plans.catch_up()
 
 
-def _stays_longer(key: PRNGKeyArray, trials: int, *, by_endings: bool) -> Audited:
+@case(
+    paper="practice",
+    trials=1,
+    flaw="people enter blocks in the order in which they end, and when they end is part of their record",
+    proof="one who stays longer moves everybody in between to another block: many terms change, not one",
+)
+def blocks_by_order_of_ending(key: PRNGKeyArray, trials: int, *, flawed: bool) -> Audited:
     """People who take turns in two corners; the second of them ends at once, or last of all."""
     del trials
-    learner = get("dp-ucbvi").build(tiny_world(_H, _S, _A))
-    assert isinstance(learner, AbstractOnlineLearner)
+    learner = _online()
     private = Central(epsilon=_HALF, delta=DELTA)
     users = next(k for k in range(4, 200) if len(learner.blocks(k)) >= 3)
     ends = tuple(int(end) for end in learner.blocks(users))
@@ -79,76 +125,50 @@ def _stays_longer(key: PRNGKeyArray, trials: int, *, by_endings: bool) -> Audite
     records = Trajectory(corner, action, np.zeros((users, _H)), corner, np.full(users, _H))
 
     def make(store: ReleaseStore, clock: Callable[[], float]) -> Agent:
-        if by_endings:
+        if flawed:
             return _AgentByEndings(learner, private, users, store, key)
         return Agent(learner, private, num_users=users, store=store, patience=PATIENCE, clock=clock, key=key)
 
     finding, moved = length_of_stay(make, records, ends)
-    (stream,) = _streams_of(make)
-    noise = stream.lattice.noise
+    with ReleaseStore.in_memory() as store:
+        (channel,) = make(store, lambda: 0.0)._plans.channels.values()
     change = sum(float(((one - other).astype(float) ** 2).sum()) for one, other in moved.values())
-    audited = gdp_epsilon(math.sqrt(change) / noise, DELTA)
+    audited = gdp_epsilon(math.sqrt(change) / channel.lattice.noise, DELTA)
     detail = finding.found[0] if finding.found else "one person's own term moved"
     return Audited(_HALF, audited, "epsilon", finding.broken or audited > _HALF, detail)
 
 
-def _streams_of(make: Callable[[ReleaseStore, Callable[[], float]], Agent]) -> Any:
-    """The exact streams of an agent."""
-    with ReleaseStore.in_memory() as store:
-        return tuple(make(store, lambda: 0.0)._plans.streams.values())
-
-
-def _one_person_less(key: PRNGKeyArray, trials: int, *, refused: bool) -> Audited:
+@case(
+    paper="practice",
+    trials=4_000,
+    flaw="blocks fill by head count, and the certificate speaks of removing a person",
+    proof="without one person a block is not filled, and a release is not made: the worlds are told apart",
+)
+def blocks_by_head_count(key: PRNGKeyArray, trials: int, *, flawed: bool) -> Audited:
     """The number of releases that a run of K people makes, and one of K - 1, for `add-remove`."""
     del key
-    learner = get("dp-ucbvi").build(tiny_world(_H, _S, _A))
-    assert isinstance(learner, AbstractOnlineLearner)
+    learner = _online()
     users = next(k for k in range(4, 200) if len(learner.blocks(k)) > len(learner.blocks(k - 1)))
     removing = Central(epsilon=0.1, delta=DELTA, adjacency="add-remove")
     counts = []
     for people in (users, users - 1):
-        if refused:  # the shipped study: nothing is released at all
-            try:
+        try:
+            if not flawed:
                 Study.online(learner, removing, people)
-                counts.append(len(learner.blocks(people)))
-            except PairingError:
-                counts.append(0)
-        else:
             counts.append(len(learner.blocks(people)))
+        except PairingError:  # the shipped study: nothing is released at all
+            counts.append(0)
     scores = np.repeat(np.array(counts, float)[::-1, None], trials, axis=1)
     return by_counting(scores, 0.1, f"{counts[0]} releases, and {counts[1]} with one person less")
 
 
-class _Peeks(AbstractOfflineLearner):
-    """Gives up its second release where there is nobody in the first state: of the people, or of what was released."""
-
-    peeks: bool = eqx.field(static=True)
-    horizon: int = eqx.field(static=True, default=_H)
-
-    @property
-    def space(self) -> tuple[int, int]:
-        return _S, _A
-
-    def bounds(self) -> dict[str, Any]:
-        return {}
-
-    def declare(self) -> tuple[Declared, ...]:
-        visits = VisitCounts(_S, _A, _H)
-        return tuple(Declared(name, visits) for name in ("first", "second", "third"))
-
-    def fit(self, ask: Ask) -> TabularPolicy:
-        seen = ask("first").value
-        if self.peeks:  # past the interface: nothing that is passed to a learner has people in it
-            seen = ask._people.total(VisitCounts(_S, _A, _H), None)  # type: ignore[attr-defined]
-        if float(jnp.sum(seen[:, 0])) > 0.5:
-            ask("second")
-        else:
-            ask.skip("second", to=("third",))
-        ask("third")
-        return TabularPolicy(jnp.full((_H, _S, _A), 1 / _A))
-
-
-def _peek(key: PRNGKeyArray, trials: int, *, peeks: bool) -> Audited:
+@case(
+    paper="practice",
+    trials=4_000,
+    flaw="a program looks at the data themselves to decide whether a release is needed",
+    proof="that a release is missing says exactly what was looked at; no noise is in it",
+)
+def releases_skipped_by_exact_data(key: PRNGKeyArray, trials: int, *, flawed: bool) -> Audited:
     """The one person in the first state is there, or is somewhere else."""
     del key
     worlds = []
@@ -157,40 +177,11 @@ def _peek(key: PRNGKeyArray, trials: int, *, peeks: bool) -> Audited:
         states[0] = state
         rows = Trajectory(states, np.zeros_like(states), np.zeros(states.shape), states, np.full(20, _H))
         worlds.append(Episodes.of(rows, num_states=_S, num_actions=_A))
-    learner, private = _Peeks(peeks=peeks), Central(epsilon=1.0, delta=DELTA)
+    learner, private = ThreeReleases(peeks=flawed), Central(epsilon=1.0, delta=DELTA)
     one = sequence(worlds[0], learner, private)
-    other = sequence(worlds[1], learner, private, one.answers)
-    found = compared(one.log, other.log, "replaced")
+    found = compared(one, sequence(worlds[1], learner, private, one), "replaced")
     scores = np.repeat(np.array([[0.0], [float(bool(found))]]), trials, axis=1)
     return by_counting(scores, 1.0, "".join(found) or "the same releases in the same order")
 
 
-CASES = (
-    Case(
-        name="blocks-by-order-of-ending",
-        paper="practice",
-        flaw="people enter blocks in the order in which they end, and when they end is part of their record",
-        proof="one who stays longer moves everybody in between to another block: many terms change, not one",
-        attack=functools.partial(_stays_longer, by_endings=True),
-        trials=1,
-        corrected=functools.partial(_stays_longer, by_endings=False),
-    ),
-    Case(
-        name="blocks-by-head-count",
-        paper="practice",
-        flaw="blocks fill by head count, and the certificate speaks of removing a person",
-        proof="without one person a block is not filled, and a release is not made: the worlds are told apart",
-        attack=functools.partial(_one_person_less, refused=False),
-        trials=4_000,
-        corrected=functools.partial(_one_person_less, refused=True),
-    ),
-    Case(
-        name="releases-skipped-by-exact-data",
-        paper="practice",
-        flaw="a program looks at the data themselves to decide whether a release is needed",
-        proof="that a release is missing says exactly what was looked at; no noise is in it",
-        attack=functools.partial(_peek, peeks=True),
-        trials=4_000,
-        corrected=functools.partial(_peek, peeks=False),
-    ),
-)
+CASES = (blocks_by_order_of_ending, blocks_by_head_count, releases_skipped_by_exact_data)

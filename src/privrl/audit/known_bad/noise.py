@@ -1,23 +1,41 @@
-"""Noise that is drawn too seldom, or too often: once for many releases, or again for every read."""
+"""Noise that is drawn too seldom (once for many releases), too often (again for every read), or for a smaller change
+than one person can make."""
 
 import functools
 import math
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from privrl.audit.known_bad.case import Audited, Case
-from privrl.audit.known_bad.two_worlds import DELTA, EPSILON, by_counting, in_both_worlds
+from privrl.audit.known_bad.case import (
+    DELTA,
+    EPSILON,
+    Audited,
+    by_counting,
+    case,
+    in_both_worlds,
+    in_gaussian_noise,
+    rho_by_distance,
+)
 from privrl.envs.synthetic import SyntheticLinear
 from privrl.privacy.accounting.gdp import gdp_mu, zcdp_rho
 from privrl.privacy.noise.laws import GaussianNoise, SymmetricNoise
 from privrl.privacy.noise.sources import standard_normal
 
 _HORIZON, _READS = 20, 100
+_RHO_0 = 0.5
+_PRINTED = 1 / (4 * _RHO_0)  # [qiao-wang A2:2] and [sahu A1:1], under replacement: known bad
 
 
-def _find_everybody(key: PRNGKeyArray, trials: int, *, fresh: bool) -> Audited:
+@case(
+    paper="sahu A1:1,26",
+    trials=1_000,
+    flaw="one noise matrix is drawn, and the same one is added again for every user",
+    proof="Λ(k+1) - Λ(k) = w φφᵀ + K₁ with one K₁ for all: whoever knows their own term knows everybody's",
+)
+def noise_drawn_once(key: PRNGKeyArray, trials: int, *, flawed: bool) -> Audited:
     """One run with `trials` people: the attacker is the first of them, and names the (s, a) of every other one.
 
     The attacker's own term is known to them, so the first difference gives away K_1, and every later difference minus
@@ -26,19 +44,19 @@ def _find_everybody(key: PRNGKeyArray, trials: int, *, fresh: bool) -> Audited:
     """
     table = SyntheticLinear().features.table
     features = table.reshape(-1, table.shape[-1])
-    right = int(_named_rightly(features, key, trials, fresh))
+    right = int(_named_rightly(features, key, trials, flawed))
     rate = right / (trials - 1)
     return Audited(1 / len(features), rate, "success rate", rate >= 0.99, f"{right} of {trials - 1} people named")
 
 
 @functools.partial(jax.jit, static_argnums=(2, 3))
-def _named_rightly(features: Float[Array, "F d"], key: PRNGKeyArray, trials: int, fresh: bool) -> Int[Array, ""]:
+def _named_rightly(features: Float[Array, "F d"], key: PRNGKeyArray, trials: int, flawed: bool) -> Int[Array, ""]:
     of_pairs, of_weights, of_noise = jax.random.split(key, 3)
     pairs = jax.random.randint(of_pairs, (trials,), 0, len(features))
     weights = 1 / (_HORIZON * jax.random.uniform(of_weights, (trials,), minval=1.0, maxval=2.0))
     terms = jnp.einsum("k,ki,kj->kij", weights, features[pairs], features[pairs])
     rho_0 = zcdp_rho(EPSILON, DELTA) / (4 * _HORIZON * trials)  # [sahu A1:1]
-    published = _fresh(terms, rho_0, of_noise) if fresh else _printed(terms, rho_0, of_noise)
+    published = (_printed if flawed else _fresh)(terms, rho_0, of_noise)
     differences = jnp.diff(published, axis=0, prepend=0.0)
     noise = differences[0] - terms[0]
     _, vectors = jnp.linalg.eigh(differences[1:] - noise[None])
@@ -59,14 +77,20 @@ def _fresh(terms: Float[Array, "K d d"], rho_0: float, key: PRNGKeyArray) -> Flo
     return jnp.cumsum(terms, axis=0) + jax.vmap(law.scaled)(standard_normal(key, terms.shape))
 
 
-def _subtract_steps(key: PRNGKeyArray, trials: int, *, fresh: bool) -> Audited:
+@case(
+    paper="practice",
+    trials=4_000,
+    flaw="the statistics of two steps get the same noise (one key, or one draw before the loop)",
+    proof="(x + z) - (y + z) = x - y: the difference of the releases has no noise at all",
+)
+def reused_key(key: PRNGKeyArray, trials: int, *, flawed: bool) -> Audited:
     """The Gram matrices of two steps; the person's feature is e_1 or e_2 at the first, and e_3 at the second."""
     e = jnp.eye(3)
     # Sensitivity sqrt 2, and two releases share the budget.
     law = SymmetricNoise(math.sqrt(2) * math.sqrt(2) / gdp_mu(EPSILON, DELTA), 3)
 
     def difference(key: PRNGKeyArray, world: Int[Array, ""]) -> Float[Array, ""]:
-        first, second = jax.random.split(key) if fresh else (key, key)
+        first, second = (key, key) if flawed else jax.random.split(key)
         at_first = jnp.outer(e[world], e[world]) + law.scaled(standard_normal(first, law.shape))
         # The one draw of the box serves every step of its loop, though the text says independent noise.
         again = law.scaled(standard_normal(second, law.shape))  # [qiao-wang A2:2,4] as printed: known bad
@@ -76,45 +100,56 @@ def _subtract_steps(key: PRNGKeyArray, trials: int, *, fresh: bool) -> Audited:
     return by_counting(in_both_worlds(difference, key, trials))
 
 
-def _average_reads(key: PRNGKeyArray, trials: int, *, fresh: bool) -> Audited:
+@case(
+    paper="practice",
+    trials=4_000,
+    flaw="noise is drawn again each time the value is read (or the program is restarted)",
+    proof="the mean of n reads has noise σ/√n, so μ grows as √n without bound",
+)
+def redrawn_on_every_read(key: PRNGKeyArray, trials: int, *, flawed: bool) -> Audited:
     """A histogram that is read 100 times; the person is in its first or in its second cell."""
     cells = jnp.eye(4)
     law = GaussianNoise(math.sqrt(2) / gdp_mu(EPSILON, DELTA), (4,))
 
     def average(key: PRNGKeyArray, world: Int[Array, ""]) -> Float[Array, ""]:
-        keys = jax.random.split(key, _READS) if fresh else jnp.broadcast_to(key, (_READS,))
+        keys = jax.random.split(key, _READS) if flawed else jnp.broadcast_to(key, (_READS,))
         reads = jax.vmap(lambda key: cells[world] + law.scaled(standard_normal(key, (4,))))(keys)
         return reads.mean(axis=0) @ (cells[1] - cells[0])
 
     return by_counting(in_both_worlds(average, key, trials), detail=f"{_READS} reads")
 
 
-CASES = (
-    Case(
-        name="noise-drawn-once",
-        paper="sahu A1:1,26",
-        flaw="one noise matrix is drawn, and the same one is added again for every user",
-        proof="Λ(k+1) - Λ(k) = w φφᵀ + K₁ with one K₁ for all: whoever knows their own term knows everybody's",
-        attack=functools.partial(_find_everybody, fresh=False),
-        trials=1_000,
-        corrected=functools.partial(_find_everybody, fresh=True),
-    ),
-    Case(
-        name="reused-key",
-        paper="practice",
-        flaw="the statistics of two steps get the same noise (one key, or one draw before the loop)",
-        proof="(x + z) - (y + z) = x - y: the difference of the releases has no noise at all",
-        attack=functools.partial(_subtract_steps, fresh=False),
-        trials=4_000,
-        corrected=functools.partial(_subtract_steps, fresh=True),
-    ),
-    Case(
-        name="redrawn-on-every-read",
-        paper="practice",
-        flaw="noise is drawn again each time the value is read (or the program is restarted)",
-        proof="the mean of n reads has noise σ/√n, so μ grows as √n without bound",
-        attack=functools.partial(_average_reads, fresh=True),
-        trials=4_000,
-        corrected=functools.partial(_average_reads, fresh=False),
-    ),
+def _grams(features: Float[Array, "2 d"]) -> Float[Array, "2 d d"]:
+    """What the person adds to a Gram matrix in world 0 and in world 1."""
+    return features[:, :, None] * features[:, None, :]
+
+
+@case(
+    paper="sahu A1:1; qiao-wang A2:2",
+    trials=100_000,
+    flaw="Gram noise of variance 1/(4ρ₀) is enough for adding a person, and claimed for replacing one",
+    proof="‖φφᵀ - ψψᵀ‖² = 2 for orthogonal unit features, not 1: ρ = 2ρ₀",
 )
+def gram_noise_for_adding(key: PRNGKeyArray, trials: int, *, flawed: bool) -> Audited:
+    """Two orthogonal unit features, which both papers allow, under (Z + Zᵀ)/√2 with Z of the printed variance."""
+    law = SymmetricNoise(math.sqrt(2 * (_PRINTED if flawed else 1 / (2 * _RHO_0))), 2)
+    return rho_by_distance(in_gaussian_noise(_grams(jnp.eye(2)), law, key, trials), _RHO_0, "one Gram matrix")
+
+
+@case(
+    paper="qiao-wang Appendix G",
+    trials=20_000,
+    flaw="features are assumed to have norm 1, those of the simulation have up to √7, and nothing clips them",
+    proof="a Gram term grows with the square of the norm: its change is up to 7 times the one paid for",
+)
+def features_of_norm_sqrt_7(key: PRNGKeyArray, trials: int, *, flawed: bool) -> Audited:
+    """The two features of the papers' own simulation that are furthest apart, under noise for norm 1."""
+    raw = np.asarray(SyntheticLinear().features.table).reshape(200, -1) * math.sqrt(7)
+    squares = (raw**2).sum(axis=1)
+    apart = squares[:, None] ** 2 + squares[None, :] ** 2 - 2 * (raw @ raw.T) ** 2
+    pair = raw[list(np.unravel_index(apart.argmax(), apart.shape))] / (1.0 if flawed else math.sqrt(7))
+    law = SymmetricNoise(math.sqrt(2) / gdp_mu(EPSILON, DELTA), raw.shape[1])
+    return by_counting(in_gaussian_noise(_grams(jnp.asarray(pair)), law, key, trials))
+
+
+CASES = (noise_drawn_once, reused_key, redrawn_on_every_read, gram_noise_for_adding, features_of_norm_sqrt_7)
