@@ -6,12 +6,17 @@ import jax
 import numpy as np
 import pytest
 from contract import tiny_world
+from scipy import stats
 
 import privrl
+from privrl.contracts.release import Declared
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.accounting.ledger import Ledger
 from privrl.recipes.recipe import Problem
 from privrl.recipes.registry import get
+from privrl.statistics.regressions import StateVisits
+from privrl.studies.loop import State
+from privrl.studies.simulation import Simulation, SimulationKeys
 
 
 def share_of_uniform(env, result):
@@ -54,6 +59,18 @@ def test_flows_and_rollouts_give_the_same_regret_on_average():
     error = math.hypot(*(t.std(ddof=1) / math.sqrt(len(t)) for t in totals))
     assert abs(totals[0].mean() - totals[1].mean()) < 4.5 * error
     assert error < 0.1 * totals[0].mean()
+
+
+def test_simulated_laplace_noise_is_laplace():
+    """Before, Laplace channels were given normal white noise in simulations: Kolmogorov-Smirnov at 1e-6."""
+    private = privrl.Central(epsilon=1.0, mechanism="laplace")
+    declared = Declared("visits", StateVisits(100, 100), access="blocks", times=1)
+    channels = {"visits": private.channel(declared, private.calibrate([declared]))}
+    simulation = Simulation(None, None, channels, SimulationKeys.of(jax.random.key(0)))
+    state = State({}, {"visits": ()}, {})
+    released = simulation.publish(state, {"visits": np.zeros((100, 100))}, 0).released["visits"]
+    drawn = np.asarray(released.value / released.noise.scale).ravel()
+    assert stats.kstest(drawn, "laplace").pvalue > 1e-6 > stats.kstest(drawn / drawn.std(), "norm").pvalue
 
 
 def test_seeds_differ_and_keys_repeat():

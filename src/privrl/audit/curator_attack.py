@@ -1,5 +1,6 @@
 """The attack on a curator: answers about a data set at rest, in rounds."""
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -74,7 +75,8 @@ class CuratorAttack(AbstractAttack):
 
     def run(self, world: int) -> Callable[[Any], Array]:
         transcript, groups = self.transcript, self.transcript.ledger().groups
-        coin = (groups.index(self.group) + 0.5) / len(groups) if self.group is not None else 0.5
+        before = list(itertools.takewhile(lambda group: group != self.group, groups))
+        coin = 0.5 if self.group is None else sum(groups[g] for g in before) + groups[self.group] / 2
 
         def one(key: PRNGKeyArray) -> Array:
             ledger, person = transcript.ledger(), _Person()

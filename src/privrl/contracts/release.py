@@ -25,6 +25,7 @@ class Declared:
         times: the largest number of releases under this name.
         weight: share of the budget, relative to the other declarations (all `times` releases together).
         group: declarations of different groups touch disjoint people, split without looking at their data.
+        group_share: the probability with which a person is in that group; groups without one share the rest equally.
         sampling: each release sees each person with this probability, independently (Poisson sampling).
     """
 
@@ -35,6 +36,7 @@ class Declared:
     weight: float = 1.0
     group: str | None = None
     sampling: float = 1.0
+    group_share: float | None = None
 
     @property
     def touches(self) -> int:
@@ -48,6 +50,8 @@ class Declared:
             raise ValueError(f"`weight` of release `{self.name}` is {self.weight}; a share must be positive.")
         if not 0 < self.sampling <= 1:
             raise ValueError(f"`sampling` of release `{self.name}` is {self.sampling}; it must lie in (0, 1].")
+        if self.group_share is not None and not (self.group is not None and 0 < self.group_share < 1):
+            raise ValueError(f"`group_share` of release `{self.name}` is {self.group_share}; a group's lies in (0, 1).")
         if self.access != "rounds" and self.statistic is None:
             raise ValueError(f"Release `{self.name}` is streamed, so its `statistic` must be declared with it.")
 

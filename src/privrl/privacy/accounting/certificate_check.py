@@ -202,7 +202,7 @@ def _sensitivities(derived: Derived, declared: Declared) -> Iterator[float]:
     except (TypeError, ValueError, AttributeError):
         return
     if law is not None:
-        yield law[0] * derived.records
+        yield law[0] * (1 if declared.statistic.per_person else derived.records)
         if isinstance(channel, RunningChannel):  # in whole numbers the factor is that of the encoder
             matrix = channel.continual.matrix()
             encoder = np.linalg.solve(matrix, np.tril(np.ones_like(matrix)))

@@ -56,10 +56,20 @@ class Ledger:
         return self._line(name).declared
 
     @property
-    def groups(self) -> tuple[str, ...]:
-        """The groups of disjoint people that were declared, in order."""
-        named = (line.declared.group for line in self._lines.values())
-        return tuple(dict.fromkeys(group for group in named if group is not None))
+    def groups(self) -> dict[str, float]:
+        """The groups of disjoint people that were declared, in order, and the probability of being in each."""
+        given: dict[str, float | None] = {}
+        for line in self._lines.values():
+            group, share = line.declared.group, line.declared.group_share
+            if group is not None:
+                if share is not None and given.get(group) not in (None, share):
+                    raise ValueError(f"Group `{group}` was declared with shares {given[group]} and {share}. Give one.")
+                given[group] = share if share is not None else given.get(group)
+        rest = 1.0 - sum(share for share in given.values() if share is not None)
+        open_groups = sum(share is None for share in given.values())
+        if given and (rest <= 0 if open_groups else abs(rest) > 1e-9):
+            raise ValueError(f"The shares of the groups {list(given)} do not add up to 1.")
+        return {group: rest / open_groups if share is None else share for group, share in given.items()}
 
     def parameter(self, name: str) -> float:
         """The calibrated parameter of a streamed name: mu for Gaussian noise, epsilon for the others."""

@@ -323,7 +323,8 @@ class Curator:
         """Everybody, or the people of a group; all groups are drawn at once, when the first of them is queried."""
         if group not in self._parts:
             groups = self._ledger.groups
-            drawn = np.minimum((self._group_coins() * len(groups)).astype(np.int32), len(groups) - 1)
+            edges = np.cumsum(list(groups.values()))[:-1]
+            drawn = np.searchsorted(edges, self._group_coins(), side="right")
             self._parts |= {name: self._people.part(drawn == i) for i, name in enumerate(groups)}
         return self._parts[group]
 
