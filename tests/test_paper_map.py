@@ -23,13 +23,18 @@ def test_paper_map_is_up_to_date():
 def test_every_paper_is_in_the_order_of_its_lines_without_an_empty_cell():
     module = generator()
     sections = re.split(r"^## ", module.paper_map(), flags=re.MULTILINE)[1:]
-    assert len(sections) == len(module.KEYS)
+    assert [section.split()[0] for section in sections][: len(module.KEYS)] == list(module.KEYS)
     for section in sections:
         rows = [re.split(r" (?<!\\)\| ", row[2:-2]) for row in section.splitlines()[4:] if row]
         assert all(len(row) == 4 for row in rows)
         assert [row for row in rows if not all(re.search(r"\w", cell) for cell in row)] == []
         lines = [[int(n) for n in re.findall(r"\d+", place)][:2] for place, *_ in rows if re.match(r"A\d", place)]
         assert lines == sorted(lines)
+
+
+def test_a_new_paper_needs_no_list(tmp_path):
+    (tmp_path / "x.py").write_text("y = 2  # [doe-roe A1:1]\nz = x[a:b]  # a list [of words]\n")
+    assert generator().rows_of(tmp_path / "x.py") == [("doe-roe", "A1:1", "y = 2", "as printed")]
 
 
 def test_a_lone_comment_is_about_the_line_below(tmp_path):

@@ -1,4 +1,7 @@
-"""privrl's own learners: every class that can be built of the packages beside this file."""
+"""privrl's own learners: every finished class of the packages beside this file.
+
+A class is finished or an interface, and the interfaces are those that others are built on.
+"""
 
 import inspect
 from collections.abc import Iterator
@@ -17,10 +20,10 @@ def _modules() -> Iterator[ModuleType]:
             yield from (import_module(module.name) for module in inside)
 
 
-registry: tuple[type[AbstractLearner], ...] = tuple(
+_defined = [
     defined
-    for module in _modules()
+    for module in list(_modules())  # all of them, before anybody's subclasses are looked at
     for defined in vars(module).values()
-    if inspect.isclass(defined) and defined.__module__ == module.__name__
-    if issubclass(defined, AbstractLearner) and not inspect.isabstract(defined)
-)
+    if inspect.isclass(defined) and defined.__module__ == module.__name__ and issubclass(defined, AbstractLearner)
+]
+registry: tuple[type[AbstractLearner], ...] = tuple(defined for defined in _defined if not defined.__subclasses__())

@@ -51,7 +51,7 @@ _PEVI = Algorithm(
     PEVI,
     "offline",
     build=lambda problem: PEVI(problem.features, problem.horizon),
-    cites=(papers["jin-yang-wang"],),
+    cites=(papers["jin-yang-wang"], papers["qiao-wang"]),
     releases=_LEAST_SQUARES,
 )
 _APVI = Algorithm(
