@@ -62,6 +62,16 @@ def test_a_record_that_cannot_be_read_moves_nobody_else(what):
         assert counted(store, agent).sum() == pytest.approx(5 * 3, abs=1e-6)
 
 
+@pytest.mark.parametrize("pair", [None, 7, (), (1, 2, 3), "ab"], ids=str)
+def test_what_is_no_pair_moves_nobody_else(pair):
+    with ReleaseStore.in_memory() as store:
+        agent = live(store, patience=10.0, clock=lambda: 0.0)
+        tickets = [agent.begin_episode(i) for i in range(2)]
+        with pytest.raises(ValueError, match="1 of 3 records were not counted, the first at position 1"):
+            agent.end_episodes([(tickets[0], record()), pair, (tickets[1], record())])
+        assert counted(store, agent).sum() == pytest.approx(2 * 3, abs=1e-6)
+
+
 @pytest.mark.parametrize("number", [1.0, True, np.float64(1.0), np.int64(1), "1", -4, 10**30])
 def test_a_ticket_is_one_key(number):
     with ReleaseStore.in_memory() as store:

@@ -68,3 +68,9 @@ def test_messages_survive_the_wire():
         Message.from_bytes(Message(STUDY, 0, 0, MAC, (np.array([np.nan]),)).to_bytes())
     with pytest.raises(MessageError, match="ticket"):
         Message.from_bytes(Message(STUDY, 2**63, 0, MAC, (np.array([1.0]),)).to_bytes())
+
+
+@pytest.mark.parametrize(("ticket", "plan"), [(-1, 0), (2**64, 0), (0, 2**32), (0, -1), (1.0, 0), (True, 0), ("1", 0)])
+def test_impossible_numbers_are_no_message(ticket, plan):
+    with pytest.raises(MessageError, match="whole numbers"):
+        Message(bytes(16), ticket, plan, bytes(16), ())

@@ -143,7 +143,8 @@ class AbstractAgent(abc.ABC):
         self._plans.catch_up()
         rows: dict[tuple[int, int], dict[str, np.ndarray]] = {}
         refused = []
-        for position, (ticket, trajectory) in enumerate(ended):
+        for position, pair in enumerate(ended):
+            ticket, trajectory = pair if isinstance(pair, tuple) and len(pair) == 2 else (None, None)
             units = self._units(ticket, trajectory)
             if units is None:
                 refused.append(position)
@@ -164,7 +165,7 @@ class AbstractAgent(abc.ABC):
                 "should be, or an empty one (length 0)."
             )
 
-    def _units(self, ticket: Ticket, trajectory: Any) -> np.ndarray | None:
+    def _units(self, ticket: Any, trajectory: Any) -> np.ndarray | None:
         """One person's terms in whole numbers; `None` if ticket or record cannot be read, whatever is wrong with them.
 
         An error here must not reach anybody else's record, nor quote this one.

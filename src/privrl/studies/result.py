@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
@@ -102,8 +103,9 @@ class Result:
         try:
             with np.load(folder / "policy.npz") as content:
                 arrays = {name: jnp.asarray(content[name]) for name in content.files}
-            policy: Any = LinearPolicy(**arrays) if "gains" in arrays else TabularPolicy(**arrays)
-        except (TypeError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            (kind,) = (kind for kind in _POLICIES if {f.name for f in fields(kind)} == set(arrays))
+            policy: Any = kind(**arrays)
+        except (TypeError, ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
             raise ValueError(f"`{folder / 'policy.npz'}` is not a saved policy, or is damaged.") from error
         certificate = read_certificate((folder / "certificate.json").read_text())
         result = cls(policy, certificate, json.loads((folder / "report.json").read_text()))
@@ -111,6 +113,7 @@ class Result:
         return result
 
 
+_POLICIES: tuple[Any, ...] = (TabularPolicy, LinearPolicy)
 _FILES = {"certificate.json", "policy.npz", "report.json"}
 
 

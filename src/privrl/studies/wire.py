@@ -42,6 +42,11 @@ class Message:
     mac: bytes
     parts: tuple[np.ndarray, ...]
 
+    def __post_init__(self) -> None:
+        for number, bits in ((self.ticket, 64), (self.plan, 32)):
+            if type(number) is not int or not 0 <= number < 2**bits:
+                raise MessageError("A ticket and the number of a plan are whole numbers of 64 and 32 bits.")
+
     def to_bytes(self) -> bytes:
         """The bytes that are sent; the same message has the same bytes."""
         return _packed(_MESSAGE, self)
