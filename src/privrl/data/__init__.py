@@ -6,6 +6,7 @@ from privrl.data.minari import from_minari
 from privrl.data.parquet import read_parquet
 from privrl.data.reward_function import RewardFunction
 from privrl.data.schema import TableError
+from privrl.data.split import split
 from privrl.data.write import write_parquet
 
 __all__ = [
@@ -15,5 +16,6 @@ __all__ = [
     "TableError",
     "from_minari",
     "read_parquet",
+    "split",
     "write_parquet",
 ]

@@ -7,6 +7,7 @@ what the ledger says. Nothing here sees a person.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -151,15 +152,18 @@ class Study:
             "bounds": dict(bounds),
             "users": None if self.ends is None else int(self.ends[-1]),
         }
-        return self.privatizer.certificate(
+        return Certificate.of(
             self.ledger,
-            learner=self.name,
+            delta=self.privatizer.reported_delta,
+            notion="joint" if joint else self.privatizer.notion,
             unit=self.unit,
             bounds={**self.learner.bounds(), **bounds},
             noise_source=noise_source,
-            notion="joint" if joint else None,
+            version=version("privrl"),
+            learner=self.name,
             neighbours=self.learner.neighbours,
-            notes=tuple(notes),
+            claimed=self.privatizer.claimed,
+            notes=(*notes, *self.privatizer.notes(self.ledger)),
             study=study,
             opened=self.opened,
         )

@@ -8,7 +8,6 @@ import abc
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.metadata import version
 from typing import Any, ClassVar, Literal
 
 import jax.numpy as jnp
@@ -16,7 +15,7 @@ import jax.numpy as jnp
 from privrl.contracts.release import Declared
 from privrl.contracts.statistic import AbstractCategorical, AbstractStatistic, Adjacency
 from privrl.privacy.accounting.budget import Budget, BudgetError
-from privrl.privacy.accounting.certificate import Certificate, Notion
+from privrl.privacy.accounting.certificate import Notion
 from privrl.privacy.accounting.composition import calibrate
 from privrl.privacy.accounting.events import Event, Mechanism, Request
 from privrl.privacy.accounting.ledger import Ledger
@@ -72,36 +71,10 @@ class AbstractPrivatizer(abc.ABC):
         """The guarantee that a paper claims for the same noise, where it differs from ours."""
         return None
 
-    def certificate(
-        self,
-        ledger: Ledger,
-        *,
-        learner: str,
-        unit: str,
-        bounds: Mapping[str, Any],
-        noise_source: str,
-        notion: Notion | None = None,
-        neighbours: str = "",
-        notes: tuple[str, ...] = (),
-        study: Mapping[str, Any] | None = None,
-        opened: str = "",
-    ) -> Certificate:
-        """What the declared releases of a ledger reveal; `notion` if the verb knows better than the privatizer."""
-        return Certificate.of(
-            ledger,
-            delta=self.reported_delta,
-            notion=self.notion if notion is None else notion,
-            unit=unit,
-            bounds=bounds,
-            noise_source=noise_source,
-            version=version("privrl"),
-            learner=learner,
-            neighbours=neighbours,
-            claimed=self.claimed,
-            notes=notes,
-            study=study,
-            opened=opened,
-        )
+    def notes(self, ledger: Ledger) -> tuple[str, ...]:
+        """What the certificate of a ledger adds in words."""
+        del ledger
+        return ()
 
     @abc.abstractmethod
     def check(self, learner: str, declared: Sequence[Declared]) -> None:

@@ -7,12 +7,12 @@ does the rest (`shuffling.py` has the theorem and its proof).
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from privrl.contracts.release import Declared
 from privrl.contracts.statistic import AbstractCategorical, Adjacency
 from privrl.privacy.accounting.budget import BudgetError
-from privrl.privacy.accounting.certificate import Certificate, Notion
+from privrl.privacy.accounting.certificate import Notion
 from privrl.privacy.accounting.events import Event
 from privrl.privacy.accounting.ledger import Ledger
 from privrl.privacy.accounting.shuffling import local_epsilon_for
@@ -80,11 +80,9 @@ class Shuffled(AbstractBudgeted):
                 "twice as many users), or `Local(...)`."
             )
 
-    def certificate(self, ledger: Ledger, *, notes: tuple[str, ...] = (), **arguments: Any) -> Certificate:
-        """What the declared releases of a ledger reveal, with what is left if the shuffler betrays people."""
+    def notes(self, ledger: Ledger) -> tuple[str, ...]:
         (event,) = ledger.events()
-        note = f"without the shuffler: epsilon = {event.parameter:.4g}; batches have at least {event.batch} people"
-        return super().certificate(ledger, notes=(*notes, note), **arguments)
+        return (f"without the shuffler: epsilon = {event.parameter:.4g}; batches have at least {event.batch} people",)
 
     def local_epsilon(self, declared: Declared) -> float:
         """The local epsilon with which each person answers."""
