@@ -23,6 +23,7 @@ from privrl.mdp.types import TabularPolicy
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.privacy.accounting.events import Event
 from privrl.privacy.accounting.gdp import gdp_epsilon
+from privrl.privacy.noise.sources import Seeded
 from privrl.reports.page_markdown import markdown
 from privrl.reports.page_policy import policy_section
 from privrl.reports.page_result import result_page
@@ -208,7 +209,7 @@ def test_words_change_with_the_certificate() -> None:
     assert "number of stays is public" in text(made)
     assert "number of stays" not in text(dataclasses.replace(made, adjacency="add-remove"))
     assert "more than 4 episodes" in text(dataclasses.replace(made, bounds={"episodes per unit": 4}))
-    assert "simulation" in text(dataclasses.replace(made, noise_source="simulation: seeded, protects nobody"))
+    assert "simulation" in text(dataclasses.replace(made, noise_source=Seeded.description))
     assert "in whole numbers" in text(made)
     assert "Very little" in text(made) and "Possibly much" in text(certificate(gaussian("a", 4.0)))
     assert "Nobody. Noise was added" in text(dataclasses.replace(made, notion="local"))
@@ -280,7 +281,7 @@ def test_the_guess_is_a_bound_and_is_rounded_up() -> None:
 def test_a_result_says_what_is_wrong_with_it() -> None:
     made = certificate(
         gaussian("a", 1.0),
-        noise_source="simulation: seeded",
+        noise_source=Seeded.description,
         claimed={"epsilon": 1.25, "source": "qiao-wang"},
         notes=("One release was burnt.",),
     )

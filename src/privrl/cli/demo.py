@@ -10,8 +10,9 @@ from privrl.cli.compilation import keep_compiled_programs
 from privrl.cli.options import JsonOption, fresh_seed
 from privrl.cli.output import complain, emit, progress, say, show_table
 from privrl.figures.numbers import written
-from privrl.reports.demo import DemoSize, check_demo_folder, save_study, sepsis_study
+from privrl.reports.demo import FILES, DemoSize, save_study, sepsis_study
 from privrl.reports.study import DemoStudy
+from privrl.studies.result import check_folder
 
 
 def demo(
@@ -31,7 +32,7 @@ def demo(
     json: JsonOption = False,
 ) -> None:
     """Learn a private treatment policy for sepsis and show what privacy cost: the main job, about a minute."""
-    check_demo_folder(out)
+    check_folder(out, FILES)
     keep_compiled_programs()
     size = DemoSize.quick(epsilon) if quick else DemoSize(epsilon=epsilon)
     given = {name: value for name, value in (("episodes", episodes), ("seeds", seeds)) if value is not None}

@@ -194,13 +194,12 @@ def _on_table(
     seed: int | None,
     opened: Opened,
 ) -> tuple[Result, dict[str, Any]]:
-    ends = tuple(table.pop("terminal", ())), table.pop("rewards_at_end", False)
+    ends = {"terminal": tuple(table.pop("terminal", ())), "rewards_at_end": table.pop("rewards_at_end", False)}
     episodes = privrl.data.read_parquet(data, seed=seed, **table)
     one_each = privatizer.adjacency == "replace-one" and episodes.max_episodes_per_unit == 1
     public = episodes.num_episodes if one_each else None
-    learner = recipe.learner(
-        Problem.of_table(table["num_states"], table["num_actions"], table["horizon"], *ends, num_episodes=public)
-    )
+    sizes = (table[name] for name in ("num_states", "num_actions", "horizon"))
+    learner = recipe.learner(Problem.of_table(*sizes, **ends, num_episodes=public))
     if seed is not None:
         complain("Warning: noise from a `--seed` can be replayed and protects nobody. Leave it out on real people.")
     key = None if seed is None else jax.random.key(fresh_seed(seed))

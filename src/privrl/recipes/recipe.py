@@ -57,26 +57,9 @@ class Problem:
         return cls(*sizes, env.features, known, env.arrival, env.stationary, env.terminal, not on_the_way, num_episodes)
 
     @classmethod
-    def of_table(
-        cls,
-        num_states: int,
-        num_actions: int,
-        horizon: int,
-        terminal: tuple[int, ...] = (),
-        rewards_at_end: bool = False,
-        num_episodes: int | None = None,
-    ) -> "Problem":
-        """What is public about a stranger's table: sizes, the states that end an episode, and whether only ends pay."""
-        features = OneHotFeatures(num_states, num_actions)
-        return cls(
-            num_states,
-            num_actions,
-            horizon,
-            features,
-            terminal=terminal,
-            rewards_at_end=rewards_at_end,
-            num_episodes=num_episodes,
-        )
+    def of_table(cls, num_states: int, num_actions: int, horizon: int, **known: Any) -> "Problem":
+        """What is public about a stranger's table: sizes, and what else is `known`: fields of this."""
+        return cls(num_states, num_actions, horizon, OneHotFeatures(num_states, num_actions), **known)
 
 
 @dataclass(frozen=True)

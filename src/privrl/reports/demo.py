@@ -15,15 +15,14 @@ import jax
 from privrl.contracts.learner import AbstractOfflineLearner
 from privrl.envs.base import Env
 from privrl.envs.registry import make
-from privrl.recipes.recipe import Problem, Recipe
 from privrl.recipes.registry import get
 from privrl.reports.report import study_page
 from privrl.reports.study import DemoStudy
 from privrl.studies.fit import fit
-from privrl.studies.result import Result, check_folder, replacing
+from privrl.studies.result import Result, replacing
 from privrl.studies.simulated import baseline_values, sampled
 
-RECIPE = "dp-tdfp"
+RECIPE, PLAIN = "dp-tdfp", "tdfp"
 UNIT = "stay"
 FILES = frozenset({"report.html", "values.json", "policy"})
 
@@ -77,10 +76,11 @@ def sepsis_study(
         env: another world than ICU-Sepsis.
     """
     started = time.perf_counter()
-    private, plain = get(RECIPE), get(RECIPE.removeprefix("dp-"))
+    private, plain = get(RECIPE), get(PLAIN)
     budgets = {e: private.privatizer(epsilon=e, delta=size.delta) for e in size.epsilons}  # refuses bad ones at once
     world = make("icu-sepsis", horizon=size.horizon) if env is None else env
-    learner, plain_learner = _offline(private, world), _offline(plain, world)
+    learner, plain_learner = private.build(world), plain.build(world)
+    assert isinstance(learner, AbstractOfflineLearner) and isinstance(plain_learner, AbstractOfflineLearner)
     baselines = baseline_values(world)
     non_private: list[float] = []
     values: dict[float, list[float]] = {e: [] for e in budgets}
@@ -111,17 +111,6 @@ def sepsis_study(
         value=float(world.value(kept.policy)),
         seconds=time.perf_counter() - started,
     )
-
-
-def _offline(recipe: Recipe, env: Env) -> AbstractOfflineLearner:
-    learner = recipe.learner(Problem.of(env))
-    assert isinstance(learner, AbstractOfflineLearner)
-    return learner
-
-
-def check_demo_folder(folder: str | Path) -> Path:
-    """The folder, if it is new or holds an earlier demo."""
-    return check_folder(folder, FILES)
 
 
 def save_study(study: DemoStudy, folder: str | Path) -> Path:

@@ -10,7 +10,7 @@ from privrl.privacy.accounting.certificate import Certificate
 from privrl.recipes.registry import algorithms
 from privrl.reports.page import answers, code, drawing, listed, page, paragraph, table
 from privrl.reports.page_policy import policy_section
-from privrl.reports.words import in_hundred, in_words, is_private, shares
+from privrl.reports.words import in_hundred, in_words, is_private, is_simulated, shares
 from privrl.studies.result import Result
 
 
@@ -83,7 +83,7 @@ def _summary(result: Result) -> str:
 
 def _warnings(certificate: Certificate) -> list[str]:
     found = []
-    if "simulation" in certificate.noise_source:
+    if is_simulated(certificate):
         found.append(
             "The noise came from a seed and can be drawn again. This is a simulation: it protects nobody real."
         )

@@ -5,6 +5,7 @@ import math
 from collections import defaultdict
 
 from privrl.privacy.accounting.certificate import Certificate
+from privrl.privacy.noise.sources import Seeded
 
 
 def guess_rate(certificate: Certificate) -> float:
@@ -28,6 +29,10 @@ def in_hundred(certificate: Certificate) -> int:
 
 def is_private(certificate: Certificate) -> bool:
     return certificate.notion != "none" and math.isfinite(certificate.epsilon)
+
+
+def is_simulated(certificate: Certificate) -> bool:
+    return certificate.noise_source == Seeded.description
 
 
 def shares(certificate: Certificate) -> dict[str, float]:
@@ -129,7 +134,7 @@ def _count(certificate: Certificate) -> str:
 
 
 def _noise(certificate: Certificate) -> str:
-    if "simulation" in certificate.noise_source:
+    if is_simulated(certificate):
         return "From a seed, so that the run can be repeated. This is a simulation: it protects nobody real."
     return (
         f"From {certificate.noise_source.split(',')[0]}, in whole numbers, so that no last bit gives anybody away. "
