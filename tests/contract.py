@@ -14,6 +14,7 @@ from privrl.audit.adversarial import adversarial_lq_records, adversarial_records
 from privrl.audit.recorded_fit import record_fit
 from privrl.audit.recorded_run import record_run
 from privrl.audit.sensitivity import search, sensitivities
+from privrl.audit.statistics import Asked
 from privrl.contracts.statistic import AbstractCategorical, AbstractStatistic
 from privrl.envs.lq import LQEnv
 from privrl.mdp.types import TabularPolicy, Trajectory
@@ -41,16 +42,17 @@ def all_trajectories(horizon, num_states, num_actions, rewards=(0.0, 1.0), lengt
                 for reward in itertools.product(rewards, repeat=length):
                     pad = horizon - length
                     yield Trajectory(
-                        jnp.array([*states[:-1], *[0] * pad]).astype(int),
-                        jnp.array([*actions, *[0] * pad]).astype(int),
-                        jnp.array([*reward, *[0.0] * pad], float),
-                        jnp.array([*states[1:], *[-1] * pad]).astype(int),
-                        jnp.array(length),
+                        np.array([*states[:-1], *[0] * pad], int),
+                        np.array([*actions, *[0] * pad], int),
+                        np.array([*reward, *[0.0] * pad], float),
+                        np.array([*states[1:], *[-1] * pad], int),
+                        np.array(length),
                     )
 
 
 def stack(trajectories):
-    return jax.tree.map(lambda *xs: jnp.stack(xs), *trajectories)
+    """Many records as one batch; on the host, where nothing is compiled for their number."""
+    return jax.tree.map(lambda *xs: jnp.asarray(np.stack(xs)), *trajectories)
 
 
 def hostile_trajectories(horizon, num_states, num_actions, seed=0, count=480):
@@ -61,8 +63,7 @@ def hostile_trajectories(horizon, num_states, num_actions, seed=0, count=480):
 
 def distances(statistic: AbstractStatistic, records, question=None):
     """The largest L2 and L1 distance between two records' answers, and the largest norms, by brute force."""
-    each = jax.jit(jax.vmap(lambda x: statistic.answer(statistic.contribution(x, question), question).ravel()))
-    x = np.unique(np.asarray(each(records)), axis=0)
+    x = np.unique(Asked("", statistic, question, question).answers(records), axis=0)
     l2 = np.sqrt(np.maximum((x**2).sum(1)[:, None] + (x**2).sum(1) - 2 * x @ x.T, 0)).max()
     l1 = max(np.abs(x - row).sum(1).max() for row in x)
     return {
@@ -148,15 +149,18 @@ def check_online(learner, env, budget=BUDGET, episodes=60, local=None):
     key = jax.random.key(12)
     settings = {"episodes": episodes, "seeds": 2, "key": key, "flow": False}
     exact = privrl.run(env, learner, privrl.NonPrivate(), **settings)
-    noiseless = privrl.run(env, learner, privrl.Central(epsilon=math.inf), **settings)
-    np.testing.assert_allclose(exact.block_regret, noiseless.block_regret, atol=1e-8)
     assert math.isinf(exact.certificate.epsilon)
 
-    private = privrl.Central(**budget)
-    first = privrl.run(env, learner, private, **settings)
-    with record_draws() as drawn:
-        again = privrl.run(env, learner, private, **settings)
-    assert len(drawn) == len(set(drawn)) > 0
+    private, runs, keys = privrl.Central(**budget), [], []
+    with record_draws() as drawn:  # budgets are numbers: one program for all three
+        for privatizer in (privrl.Central(epsilon=math.inf), private, private):
+            runs.append(privrl.run(env, learner, privatizer, **settings))
+            jax.effects_barrier()
+            keys.append(sorted(drawn))
+            drawn.clear()
+    noiseless, first, again = runs
+    np.testing.assert_allclose(exact.block_regret, noiseless.block_regret, atol=1e-8)
+    assert keys[0] == keys[1] == keys[2] and len(keys[0]) == len(set(keys[0])) > 0
     np.testing.assert_array_equal(first.block_regret, again.block_regret)
     check_certificate(first.certificate, budget["epsilon"], budget["delta"], "joint")
     assert first.regret.shape == (2, episodes)

@@ -198,15 +198,10 @@ def serve(path, num_users):
 
 
 class Process:
-    """A server in a process of its own."""
+    """A server in a process of its own, with the compiled programs of all tests."""
 
-    def __init__(self, path, num_users, cache):
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), *sys.path]),
-            "JAX_COMPILATION_CACHE_DIR": str(cache),
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        }
+    def __init__(self, path, num_users):
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), *sys.path])}
         program = f"from test_server_kill import serve; serve({str(path)!r}, {num_users})"
         self.inner = subprocess.Popen(
             [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
@@ -260,7 +255,7 @@ def several_at_once(tmp_path, number, num_users):
     sent: dict[int, bytes] = {}
     acknowledged: set[int] = set()
     tickets: list[int] = []
-    processes = [Process(path, num_users, tmp_path / "cache") for _ in range(number)]
+    processes = [Process(path, num_users) for _ in range(number)]
     failures: list[BaseException] = []
 
     def stream(process):
@@ -302,7 +297,7 @@ def killed_again_and_again(tmp_path, num_users, kills):
     acknowledged: set[int] = set()
     pending: list[bytes] = []
     for life in range(kills + 1):
-        server = Process(path, num_users, tmp_path / "cache").ready()
+        server = Process(path, num_users).ready()
         try:
             quota = rng.randrange(1, 2 * num_users // (kills + 1)) if life < kills else num_users
             while len(acknowledged) < num_users and quota > 0:
