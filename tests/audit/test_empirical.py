@@ -69,7 +69,7 @@ def test_every_recipe_holds(recipe):
 def test_sampled_releases_hold():
     """The recipe of sampled gradients with fewer steps."""
     recipe = dataclasses.replace(
-        recipes["dp-sgd-q"], learner=lambda p: QLearning(p.features, p.horizon, 1000, batch=500, steps=3)
+        recipes["dp-sgd-q"], variant=lambda p: QLearning(p.features, p.horizon, 1000, batch=500, steps=3)
     )
     report = audited(recipe, trials=4000)
     assert not report.broken and report.mu is None
@@ -160,7 +160,7 @@ def test_pure_budgets_are_attacked_with_the_law_of_laplace():
 
 def test_the_worst_group_is_attacked():
     recipe = dataclasses.replace(
-        recipes["dp-vapvi"], learner=lambda p: VAPVI(OneHotFeatures(2, 2), 2, split=True, calibration="paper")
+        recipes["dp-vapvi"], variant=lambda p: VAPVI(OneHotFeatures(2, 2), 2, split=True, calibration="paper")
     )
     report = audited(recipe)
     assert not report.broken and {s.release for s in report.sensitivities} >= {"gram", "targets", "spread"}
@@ -322,7 +322,7 @@ def test_the_shipped_coins_of_poisson_sampling_are_fair():
 
 
 def test_worlds_that_nothing_fits_are_named():
-    nowhere = dataclasses.replace(recipes["dp-pevi"], learner=_refuse)
+    nowhere = dataclasses.replace(recipes["dp-pevi"], variant=_refuse)
     with pytest.raises(ValueError, match="Pass one as `env`"):
         lower_bound(nowhere, key=jax.random.key(0))
 

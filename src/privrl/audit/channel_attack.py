@@ -46,13 +46,13 @@ class ChannelAttack(AbstractAttack):
 def _channel_scores(
     channels: dict[str, Any],
     asked: tuple[Asked, ...],
-    pairs: tuple[Float[Array, "2 D"], ...],
+    pairs: tuple[Float[Array, "2 _"], ...],
     block: int,
     blocks: int,
     record: Any,
     keys: Any,
 ) -> Float[Array, " n"]:
-    def score(step: Asked, pair: Float[Array, "2 D"], key: PRNGKeyArray) -> Array:
+    def score(step: Asked, pair: Float[Array, "2 _"], key: PRNGKeyArray) -> Array:
         channel, number = channels[step.name], list(channels).index(step.name)
 
         def white(t: int, i: int) -> Array:
