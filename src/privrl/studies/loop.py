@@ -56,7 +56,7 @@ class Queries:
         listen: Listener | None = None,
     ) -> None:
         self._channels, self._kept, self._noise, self._listen = channels, kept, noise, listen
-        self._asked: set[tuple[str, int]] = set()
+        self._asked: dict[str, set[Any]] = {}
         self._step: Array | None = None  # the index of a compiled scan, and
         self._length = 1  # how often its body is run
         self.counts = {name: 0 for name, channel in channels.items() if isinstance(channel, RoundsChannel)}
@@ -65,13 +65,15 @@ class Queries:
         channel = self._channels.get(name)
         if not isinstance(channel, RoundsChannel):
             raise PairingError(f"`{name}` was not declared with `access='rounds'`, so it cannot be asked for.")
-        new = (name, -1 if isinstance(index, Array) else index)
-        if (index is not self._step if self._step is not None else not isinstance(index, int)) or new in self._asked:
+        asked = self._asked.setdefault(name, set())
+        scanned = self._step is not None
+        known = bool(asked) if scanned else index in asked or None in asked  # a scan takes all indices of a name
+        if (index is not self._step if scanned else type(index) is not int) or known:
             raise ValueError(
-                f"`index` of a release of `{name}` must be a new Python integer in each plan, or the step inside "
-                "`scan`, once."
+                f"`index` of a release of `{name}` must be a new Python integer in each plan, or the step inside one "
+                "`scan`."
             )
-        self._asked.add(new)
+        asked.add(None if scanned else index)
         self.counts[name] += self._length
         noise = self._noise(name)
         release = channel.ask(self._kept[name], question, lambda i: noise(index))

@@ -1,0 +1,73 @@
+"""The loop of an online study: every query has noise of its own, whoever makes it and however."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import privrl
+from privrl.contracts.release import Declared
+from privrl.privacy.noise.sources import record_draws, standard_normal
+from privrl.privacy.trust.privatizers import PairingError
+from privrl.statistics.regressions import StateVisits
+from privrl.studies.loop import Queries
+
+PRIVATE = privrl.Central(epsilon=1.0, delta=1e-6)
+DECLARED = (
+    Declared("visits", StateVisits(3, 2), times=9),
+    Declared("running", StateVisits(3, 2), access="running", times=9),
+)
+LEDGER = PRIVATE.calibrate(DECLARED)
+CHANNELS = {d.name: PRIVATE.channel(d, LEDGER) for d in DECLARED}
+KEPT = {name: channel.init() for name, channel in CHANNELS.items()}
+
+
+def queries(listen=None):
+    def noise(name):
+        return lambda i: standard_normal(jax.random.fold_in(jax.random.key(0), i), (2, 3))
+
+    return Queries(CHANNELS, KEPT, noise, listen)
+
+
+def test_a_compiled_scan_is_the_loop_in_python():
+    heard = []
+
+    def plan(ask):
+        def body(carry, i):
+            return carry + i * ask("visits", i, None).value
+
+        return ask.scan(body, jnp.zeros((2, 3)), 5), ask.counts
+
+    with record_draws() as drawn:
+        compiled = jax.jit(lambda: plan(queries())[0])()
+    assert len(set(drawn)) == len(drawn) == 5
+    listening, counts = plan(queries(lambda *heard_now: heard.append(heard_now[:2])))
+    np.testing.assert_allclose(compiled, listening, atol=1e-12)
+    assert heard == [("visits", i) for i in (4, 3, 2, 1, 0)] and counts == {"visits": 5}
+    assert plan(queries())[1] == {"visits": 5}
+
+
+@pytest.mark.parametrize("how", ["twice", "before", "after", "twice in a scan", "two scans", "another index", "float"])
+def test_no_index_is_used_twice(how):
+    """Before a scan kept all indices of a name, a query outside it could draw the noise of one inside."""
+    ask = queries()
+
+    def body(carry, i):
+        carry = carry + ask("visits", 1 if how == "another index" else i, None).value
+        return carry + ask("visits", i, None).value if how == "twice in a scan" else carry
+
+    with pytest.raises(ValueError, match="must be a new Python integer"):
+        if how in ("twice", "before", "float"):
+            ask("visits", 1.0 if how == "float" else 1, None)
+        if how == "twice":
+            ask("visits", 1, None)
+        ask.scan(body, jnp.zeros((2, 3)), 4)
+        if how == "after":
+            ask("visits", 1, None)
+        ask.scan(body, jnp.zeros((2, 3)), 4)
+
+
+def test_only_rounds_are_queried():
+    for name in ("running", "undeclared"):
+        with pytest.raises(PairingError, match="cannot be asked for"):
+            queries()(name, 0, None)
