@@ -1,5 +1,7 @@
 """The loop of an online study: every query has noise of its own, whoever makes it and however."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -47,24 +49,40 @@ def test_a_compiled_scan_is_the_loop_in_python():
     assert plan(queries())[1] == {"visits": 5}
 
 
-@pytest.mark.parametrize("how", ["twice", "before", "after", "twice in a scan", "two scans", "another index", "float"])
-def test_no_index_is_used_twice(how):
-    """Before a scan kept all indices of a name, a query outside it could draw the noise of one inside."""
+def one(index):
+    return lambda ask: ask("visits", index, None)
+
+
+def scan(index=lambda i: i, times=1):
+    def body(ask, carry, i):
+        for _ in range(times):
+            carry = carry + ask("visits", index(i), None).value
+        return carry
+
+    return lambda ask: ask.scan(functools.partial(body, ask), jnp.zeros((2, 3)), 4)
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        ([one(1)], one(1)),
+        ([one(1)], scan()),
+        ([scan()], one(1)),
+        ([scan()], scan()),
+        ([], scan(times=2)),
+        ([], scan(index=lambda i: 1)),
+        ([], one(1.0)),
+        ([], one(True)),
+        ([], one(jnp.asarray(1))),
+    ],
+)
+def test_no_index_is_used_twice(first, then):
+    """Before a scan took all indices of a name, a query outside it could draw the noise of one inside."""
     ask = queries()
-
-    def body(carry, i):
-        carry = carry + ask("visits", 1 if how == "another index" else i, None).value
-        return carry + ask("visits", i, None).value if how == "twice in a scan" else carry
-
+    for query in first:
+        query(ask)
     with pytest.raises(ValueError, match="must be a new Python integer"):
-        if how in ("twice", "before", "float"):
-            ask("visits", 1.0 if how == "float" else 1, None)
-        if how == "twice":
-            ask("visits", 1, None)
-        ask.scan(body, jnp.zeros((2, 3)), 4)
-        if how == "after":
-            ask("visits", 1, None)
-        ask.scan(body, jnp.zeros((2, 3)), 4)
+        then(ask)
 
 
 def test_only_rounds_are_queried():
