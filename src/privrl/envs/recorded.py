@@ -1,0 +1,80 @@
+"""Worlds of which a table records only a part: a policy sees the recorded state, practice sees more."""
+
+import abc
+from collections.abc import Hashable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from privrl.mdp.features import OneHotFeatures
+from privrl.mdp.multinomial import AnyKey
+from privrl.mdp.types import TabularPolicy, Trajectory
+
+
+class AbstractRecorded(eqx.Module):
+    """A finite table of an offline world in which treatment follows something that the table does not have.
+
+    It offers learners what an `Env` offers them, and no kernel: recorded states are not Markov. Rewards are not told
+    beforehand, except payments on entering a state of `terminal`.
+    """
+
+    num_states: eqx.AbstractVar[int]
+    num_actions: eqx.AbstractVar[int]
+    horizon: eqx.AbstractVar[int]
+    terminal: eqx.AbstractVar[tuple[int, ...]]
+    arrival: eqx.AbstractVar[Float[Array, " S"] | None]
+    name: eqx.AbstractVar[str]
+    arguments: eqx.AbstractVar[tuple[tuple[str, Hashable], ...]]
+    seed: eqx.AbstractVar[int]
+
+    @property
+    def features(self) -> OneHotFeatures:
+        return OneHotFeatures(self.num_states, self.num_actions)
+
+    @property
+    def rewards(self) -> None:
+        """Not known beforehand."""
+        return
+
+    @property
+    def stationary(self) -> bool:
+        return True
+
+    @property
+    @abc.abstractmethod
+    def behaviour(self) -> Float[Array, "S A"]:
+        """How often practice takes each action in each recorded state: all that a table can tell of it."""
+
+    @abc.abstractmethod
+    def behaviour_policy(self) -> Any:
+        """Practice itself, which sees more than the recorded state; for `sample` and `value`."""
+
+    @property
+    @abc.abstractmethod
+    def optimal_value(self) -> Float[Array, ""]:
+        """What is known to be attainable by somebody who sees more than the recorded state."""
+
+    @abc.abstractmethod
+    def value(self, policy: Any) -> Float[Array, ""]:
+        """The expected return of a policy on recorded states, or of practice."""
+
+    @abc.abstractmethod
+    def sample(self, policy: Any, episodes: int, key: AnyKey) -> Trajectory:
+        """Recorded stays of so many people."""
+
+    def recorded_policy(self) -> TabularPolicy:
+        """Practice drawn again from its own frequencies: what is left of it when nothing unrecorded is seen."""
+        shape = (self.horizon, self.num_states, self.num_actions)
+        return TabularPolicy(jnp.broadcast_to(self.behaviour, shape))
+
+    def mode_policy(self) -> TabularPolicy:
+        """The action that practice takes most often in the recorded state, the first of them in a tie."""
+        first = jax.nn.one_hot(self.behaviour.argmax(axis=-1), self.num_actions, dtype=float)
+        return TabularPolicy(jnp.broadcast_to(first, (self.horizon, self.num_states, self.num_actions)))
+
+    def uniform_policy(self) -> TabularPolicy:
+        """Every action alike."""
+        return TabularPolicy.uniform(self.horizon, self.num_states, self.num_actions)
