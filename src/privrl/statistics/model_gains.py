@@ -1,0 +1,159 @@
+"""One person's part in the model-assisted gain: sums for its two linear nuisances, and the estimate that they give.
+
+f in [-1, 1] is a public feature of states (their value, as the learn group sees it), x = (1, f(s)), and x' that of the
+next state, 0 after the end. rho is the one-step weight of the *whole* supported advice, without a product along the
+stay; the second copy has rho = 1, practice itself. Per stay, summed over its steps, with df = f - f' where it goes on:
+
+    n = sum rho (1, f, f^2)    M = sum rho (1, f) df    T = rho (1, f, f^2) at the ending    R = sum rho r (1, f)
+
+which give sum rho x x^T and E = sum rho x (x - x')^T = [[T0, M0 + T1], [T1, M1 + T2]]. A stay ends on entering a
+terminal state, or where it stops before the horizon and no next state was recorded. A person's sums are the **mean over
+their stays** (as everything else in the estimate is), then scaled.
+
+**Formal guarantee** (for all records). `NuisanceSums` is (copy of rho, copy of practice, f(s0)); the blocks of a copy
+have the weights wn, wM, wT, wT, df is clipped to [-1, 1], and the copy is scaled to norm C. Two copies are positive
+multiples of sums of steps with rho, rho' >= 0, so their inner product is a non-negative combination, over pairs of
+steps, of
+
+    wn^2 (1 + t + t^2) + wM^2 (1 + t) df df' + wT^2 e e' (1 + t + t^2) + wT^2 r r' (1 + t),    t = f f' in [-1, 1],
+
+e = 1 at endings. The last two terms are not negative, and wM^2 (1 + t) <= wn^2 (1 + t + t^2) as wM <= wn, since
+(1 + t + t^2)/(1 + t) = t + 1/(1 + t) >= 1 for t > -1. So two copies are at most sqrt(2) C apart, and with f(s0) in
+[-1, 1] replace-one costs sqrt(2 C^2 + 2 C'^2 + 4), add-remove sqrt(C^2 + C'^2 + 1). `ModelGains` is clipped to [-3, 3]
+per stay, so it costs 6 and its square 9.
+"""
+
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from privrl.contracts.statistic import AbstractStatistic, Adjacency
+from privrl.mdp.assisted import AssistedPolicy
+from privrl.mdp.types import Trajectory, Transitions
+from privrl.privacy.noise.mechanisms import clip_by_norm
+from privrl.statistics.evaluation import AbstractStayMean, person_mean
+from privrl.statistics.rows import clipped_reward
+from privrl.statistics.settings import check_array, check_positive, check_sizes, check_terminal
+
+VISITS, MOVES, ENDINGS = 0.2, 0.12, 1.0
+"""wn, wM and wT."""
+ENTRIES = 10
+WEIGHTS = (VISITS,) * 3 + (MOVES,) * 2 + (ENDINGS,) * 5
+"""The weights of the entries of a copy: n (3), M (2), T (3), R (2)."""
+LARGEST = 3.0
+"""Where one stay's estimate of the gain is cut."""
+
+
+class StaySums(eqx.Module):
+    """The sums of one stay, for advice and for practice.
+
+    Arguments:
+        num_actions, horizon: the size of the world.
+        terminal: public states whose entry ends a stay.
+        advice, support: the advised action of each state, and the probability with which practice takes it.
+        feature: f, one number in [-1, 1] per state.
+        reward_unit: what a reward is divided by, the length of the public range of returns.
+    """
+
+    num_actions: int = eqx.field(static=True)
+    horizon: int = eqx.field(static=True)
+    terminal: tuple[int, ...] = eqx.field(static=True)
+    advice: Int[Array, " S"]
+    support: Float[Array, " S"]
+    feature: Float[Array, " S"]
+    reward_unit: float = eqx.field(static=True, default=1.0)
+
+    def __check_init__(self) -> None:
+        S = self.feature.shape[0]
+        check_sizes(num_states=S, num_actions=self.num_actions, horizon=self.horizon)
+        check_terminal(self.terminal, S)
+        check_positive(reward_unit=self.reward_unit)
+        check_array("feature", self.feature, (S,), low=-1.0, high=1.0)
+        check_array("advice", self.advice, (S,), low=0, high=self.num_actions - 1)
+        check_array("support", self.support, (S,), low=0.0, high=1.0)
+
+    def of(self, stay: Trajectory, clip: float) -> tuple[Float[Array, "2 10"], Float[Array, ""]]:
+        """Both copies, with df clipped to [-clip, clip], and f(s0)."""
+        rows, S = Transitions.of(stay), self.feature.shape[0]
+        ends = jnp.zeros(S, bool).at[jnp.asarray(self.terminal, int)].set(True)
+        f = jnp.clip(jnp.where(jnp.isnan(self.feature), 0.0, self.feature), -1.0, 1.0)
+        inside = (rows.state >= 0) & (rows.state < S) & (rows.action >= 0) & (rows.action < self.num_actions)
+        s = jnp.where(inside, rows.state, 0)
+        counted = (inside & (rows.count > 0) & ~ends[s]).astype(float)
+        known = (rows.next_state >= 0) & (rows.next_state < S)
+        after = jnp.where(known, rows.next_state, 0)
+        stops = (rows.step == stay.length - 1) & (stay.length < self.horizon)
+        ended = jnp.where(known, ends[after], stops)
+        x = jnp.stack([jnp.ones_like(f[s]), f[s], f[s] ** 2])
+        df = jnp.where(known & ~ended, jnp.clip(f[s] - f[after], -clip, clip), 0.0)
+        r = clipped_reward(rows) / self.reward_unit
+        entries = jnp.concatenate([x, x[:2] * df[None], x * ended[None], x[:2] * r[None]]) * counted[None]
+        rho = AssistedPolicy(self.advice, self.support, math.inf, math.inf).rho(
+            jnp.asarray(rows.state), jnp.asarray(rows.action)
+        )
+        return jnp.stack([entries @ rho, entries.sum(axis=1)]), f[s[0]] * inside[0]
+
+
+class NuisanceSums(AbstractStatistic):
+    """Both copies and f(s0), `[21]`. Arguments: the sums, and the norms of the two copies."""
+
+    sums: StaySums
+    norms: tuple[float, float] = eqx.field(static=True, default=(6.0, 3.0))
+    per_person = True
+    shape: tuple[int, ...] = eqx.field(static=True, default=(2 * ENTRIES + 1,), init=False)
+    symmetric: bool = eqx.field(static=True, default=False, init=False)
+
+    def __check_init__(self) -> None:
+        check_positive(advice_norm=self.norms[0], practice_norm=self.norms[1])
+
+    def contribution(self, record: Trajectory, question: None) -> Float[Array, " 21"]:
+        del question
+        copies, first = jax.vmap(lambda stay: self.sums.of(stay, 1.0))(record)
+        weighted = person_mean(copies, record) * jnp.asarray(WEIGHTS)[None]
+        scaled = [clip_by_norm(weighted[i], norm) for i, norm in enumerate(self.norms)]
+        return jnp.concatenate([*scaled, person_mean(first, record)[None]])
+
+    def l2(self, adjacency: Adjacency) -> float:
+        squares = sum(norm**2 for norm in self.norms)
+        return math.sqrt(2.0 * squares + 4.0) if adjacency == "replace-one" else math.sqrt(squares + 1.0)
+
+    def l1(self, adjacency: Adjacency) -> float:
+        return (math.sqrt(ENTRIES) * sum(self.norms) + 1.0) * (2.0 if adjacency == "replace-one" else 1.0)
+
+
+class ModelGains(AbstractStayMean):
+    """One person's estimate of the whole advice's gain, or its square.
+
+    Arguments:
+        sums: of a stay.
+        first: the coefficients of (1, f(s0)), advice minus practice.
+        coefficients: of the two copies' entries; all of these from earlier releases.
+        squared: the square of the person's mean instead.
+    """
+
+    sums: StaySums
+    first: Float[Array, " 2"]
+    coefficients: Float[Array, "2 10"]
+    squared: bool = eqx.field(static=True, default=False)
+
+    def __check_init__(self) -> None:
+        check_array("first", self.first, (2,))
+        check_array("coefficients", self.coefficients, (2, ENTRIES))
+
+    def of_stay(self, stay: Trajectory) -> Float[Array, ""]:
+        copies, f = self.sums.of(stay, 2.0)  # two features are never further apart
+        psi = (
+            self.first[0]
+            + self.first[1] * f
+            + (self.coefficients[0] * copies[0] - self.coefficients[1] * copies[1]).sum()
+        )
+        return jnp.clip(jnp.where(jnp.isnan(psi), 0.0, psi), -LARGEST, LARGEST)
+
+    def of_person(self, mean: Float[Array, ""]) -> Float[Array, ""]:
+        return mean**2 if self.squared else mean
+
+    def interval(self) -> tuple[float, float]:
+        return (0.0, LARGEST**2) if self.squared else (-LARGEST, LARGEST)

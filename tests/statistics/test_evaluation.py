@@ -1,0 +1,284 @@
+"""Statistics of evaluation: against a plain loop, against exact values, and attacked for their sensitivity."""
+
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from contract import all_trajectories, check_sensitivity, distances, hostile_trajectories, stack
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privrl.mdp.assisted import AssistedPolicy
+from privrl.mdp.types import Trajectory
+from privrl.statistics.evaluation import Gains, Influences, StayReturns, Unsupported, Weights
+from privrl.statistics.model_gains import LARGEST, WEIGHTS, ModelGains, NuisanceSums, StaySums
+from privrl.statistics.practice_table import PracticeTable
+
+S, A, H, TERMINAL = 4, 3, 4, (3,)
+ADVICE = jnp.array([0, 1, 2, 0])
+SUPPORT = jnp.array([0.3, 0.05, 0.8, 0.01])
+FEATURE = jnp.array([-1.0, 1.0, 0.4, 0.0])
+
+
+def assisted(dial=1.5, deviation=4.0, support=SUPPORT):
+    return AssistedPolicy(ADVICE, support, dial, deviation)
+
+
+def sums(feature=FEATURE, support=SUPPORT, unit=1.0):
+    return StaySums(A, H, TERMINAL, ADVICE, support, feature, unit)
+
+
+def centred(m):
+    return jnp.asarray(float(m))
+
+
+STATISTICS = {
+    "returns": StayReturns(),
+    "returns in a range": StayReturns((0.5, 2.5)),
+    "weights": Weights(assisted()),
+    "large weights": Weights(assisted(19.0, 50.0)),
+    "unsupported": Unsupported(assisted()),
+    "gains": Gains(assisted(), centred(0.69)),
+    "gains, small weights": Gains(assisted(1.1, 1.2), centred(0.9)),
+    "gains, extreme centre": Gains(assisted(2.0, 3.0), centred(1.0)),
+    "gains squared": Gains(assisted(), centred(0.31), squared=True),
+    "gains squared, small weights": Gains(assisted(1.1, 1.2), centred(0.9), squared=True),
+    "influences": Influences(assisted()),
+    "practice table": PracticeTable(S, A, ADVICE, 1.5),
+    "nuisance": NuisanceSums(sums()),
+    "nuisance, scaled": NuisanceSums(sums(unit=0.1), (1.0, 0.5)),
+    "model": ModelGains(sums(), jnp.array([0.1, -0.2]), jnp.linspace(-1.0, 1.0, 20).reshape(2, 10)),
+    "model, huge": ModelGains(sums(), jnp.array([1e200, 0.0]), jnp.full((2, 10), 1e300)),
+    "model squared": ModelGains(sums(), jnp.zeros(2), jnp.linspace(-1.0, 1.0, 20).reshape(2, 10), squared=True),
+}
+
+
+def hostile_people(seed=0, stays=3, horizon=H, states=S, actions=A):
+    """Persons of up to three hostile stays: mixed ones, one stay three times, one stay alone, and nothing."""
+    pool = hostile_trajectories(horizon, states, actions, seed)
+    rng = np.random.default_rng(seed)
+    count = len(pool.length)
+    mixed = rng.integers(count, size=(count, stays))
+    same = np.repeat(np.arange(count)[:, None], stays, axis=1)
+    people = jax.tree.map(lambda x: jnp.asarray(x)[jnp.asarray(np.concatenate([mixed, same, same]))], pool)
+    alone = np.ones((3 * count, stays), bool)
+    alone[2 * count :, 1:] = False  # the others are empty
+    return Trajectory(
+        people.states, people.actions, people.rewards, people.next_states, jnp.where(alone, people.length, 0)
+    )
+
+
+@pytest.mark.parametrize("name", STATISTICS)
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
+def test_no_two_persons_are_further_apart_than_declared(name, seed):
+    check_sensitivity(STATISTICS[name], hostile_people(seed))
+
+
+@pytest.fixture(scope="module")
+def everybody():
+    """Every record of a world of three states, two actions and two steps, as persons with one stay."""
+    return jax.tree.map(lambda x: x[:, None], stack(list(all_trajectories(2, 3, 2))))
+
+
+SMALL = AssistedPolicy(jnp.array([0, 1, 0]), jnp.array([0.5, 0.05, 0.2]), 2.0, 2.001)  # twice the largest factor
+
+
+@pytest.mark.parametrize(
+    "statistic",
+    [
+        StayReturns(),
+        Weights(SMALL),
+        Gains(SMALL, centred(0.6)),
+        Gains(SMALL, centred(0.6), squared=True),
+        Influences(SMALL),
+        PracticeTable(3, 2, SMALL.advice, 1.0),
+    ],
+    ids=lambda s: type(s).__name__,
+)
+def test_bounds_are_right_over_every_record_and_nearly_met(statistic, everybody):
+    found = distances(statistic, everybody)
+    for (adjacency, norm), distance in found.items():
+        declared = getattr(statistic, norm)(adjacency)
+        assert distance <= declared * (1 + 1e-12)
+    assert found["replace-one", "l2"] > 0.99 * statistic.l2("replace-one")
+
+
+@given(
+    t=st.lists(st.floats(-1, 1), min_size=2, max_size=2),
+    d=st.lists(st.floats(-1, 1), min_size=2, max_size=2),
+    e=st.lists(st.integers(0, 1), min_size=2, max_size=2),
+    r=st.lists(st.floats(0, 10), min_size=2, max_size=2),
+)
+def test_blocks_of_two_steps_never_have_a_negative_inner_product(t, d, e, r):
+    def block(f, df, ended, reward):
+        x = np.array([1.0, f, f * f])
+        return np.concatenate([x, x[:2] * df * (1 - ended), x * ended, x[:2] * reward]) * np.asarray(WEIGHTS)
+
+    left, right = (block(*one) for one in zip(t, d, e, r, strict=True))
+    assert left @ right >= -1e-12
+
+
+def test_no_two_hostile_nuisance_vectors_have_a_negative_inner_product():
+    people = hostile_people(5)
+    X = contributions(NuisanceSums(sums()), people)
+    for copy in (X[:, :10], X[:, 10:20]):
+        assert (copy @ copy.T).min() >= -1e-12
+
+
+@given(
+    b=st.lists(st.floats(0.0, 1.0), min_size=A, max_size=A).filter(lambda b: sum(b) > 1e-3),
+    advice=st.integers(0, A - 1),
+    dial=st.one_of(st.floats(1.0, 50.0), st.just(math.inf)),
+)
+def test_one_step_weights_have_mean_one_under_practice(b, advice, dial):
+    b = np.asarray(b) / np.sum(b)
+    policy = AssistedPolicy.of(jnp.array([advice]), jnp.asarray(b)[None], dial, 4.0)
+    rho = np.asarray(policy.rho(jnp.zeros(A, int), jnp.arange(A)))
+    assert abs(b @ rho - 1.0) <= 1e-9
+    assert rho.min() >= 0.0 and rho.max() <= dial * (1 + 1e-12)
+    alpha = float(policy.alpha[0])
+    assert 0.0 <= alpha <= 1.0 and (alpha == 0.0 or b[advice] >= 0.05)
+
+
+@settings(max_examples=20)  # the dial is public, so each is compiled anew
+@given(
+    support=st.lists(st.floats(0.0, 1.0), min_size=S, max_size=S),
+    states=st.lists(st.integers(-2, S + 1), min_size=8, max_size=8),
+    actions=st.lists(st.integers(-1, A), min_size=8, max_size=8),
+    dial=st.floats(1.0, 30.0),
+    deviation=st.floats(1.001, 30.0),
+)
+def test_no_stay_weighs_more_than_dial_times_deviation(support, states, actions, dial, deviation):
+    policy = assisted(dial, deviation, jnp.asarray(support))
+    rho, alpha = table(policy), np.asarray(policy.alpha)
+    w, untouched = policy.followed(jnp.asarray(states), jnp.asarray(actions), jnp.ones(8, bool))
+    expected = 1.0
+    for s, a in zip(states, actions, strict=True):
+        if expected < deviation and 0 <= s < S:
+            expected *= rho[s, a] if 0 <= a < A else 1 - alpha[s]
+    assert float(w) == pytest.approx(expected, rel=1e-12, abs=1e-300)
+    assert 0.0 <= float(untouched) <= float(w) <= dial * deviation
+
+
+def table(policy):
+    """rho `[S, A]`."""
+    s, a = np.indices((len(policy.advice), A))
+    return np.asarray(policy.rho(jnp.asarray(s), jnp.asarray(a)))
+
+
+def contributions(statistic, people):
+    return np.asarray(jax.jit(jax.vmap(lambda person: statistic.contribution(person, None)))(people))
+
+
+def random_world(seed):
+    """Kernel, rewards, first state and practice of a world of three states, two actions and three steps."""
+    rng = np.random.default_rng(seed)
+    P = rng.dirichlet(np.ones(3), (3, 2))
+    return P, rng.random((3, 2)) / 3, rng.dirichlet(np.ones(3)), rng.dirichlet([2.0, 2.0], 3)
+
+
+def test_the_expected_gain_is_the_difference_of_values_exactly():
+    """Every stay of a small world with its probability, under practice and under the assisted policy itself."""
+    P, reward, initial, b = random_world(7)
+    policy = AssistedPolicy.of(jnp.array([0, 1, 1]), jnp.asarray(b), 1.7, 1.9)
+    alpha, rho, people, p_practice, p_assisted = np.asarray(policy.alpha), table(policy), [], [], []
+    for states in itertools.product(range(3), repeat=4):
+        for actions in itertools.product(range(2), repeat=3):
+            under_practice = under_advice = initial[states[0]]
+            w = 1.0
+            for h in range(3):
+                s, a = states[h], actions[h]
+                share = alpha[s] if w < policy.deviation else 0.0
+                move = P[s, a, states[h + 1]]
+                under_practice *= b[s, a] * move
+                under_advice *= ((1 - share) * b[s, a] + share * (a == int(policy.advice[s]))) * move
+                if w < policy.deviation:
+                    w *= rho[s, a]
+            rewards = reward[list(states[:3]), list(actions)]
+            people.append((np.array(states[:3]), np.array(actions), rewards, np.array(states[1:]), np.array(3)))
+            p_practice.append(under_practice)
+            p_assisted.append(under_advice)
+    people = Trajectory(*(jnp.asarray(np.stack(column))[:, None] for column in zip(*people, strict=True)))
+    p_practice, p_assisted = np.array(p_practice), np.array(p_assisted)
+
+    def mean(statistic, p):
+        return p @ contributions(statistic, people)
+
+    gain = mean(StayReturns(), p_assisted) - mean(StayReturns(), p_practice)
+    assert p_practice.sum() == pytest.approx(1.0) and p_assisted.sum() == pytest.approx(1.0)
+    for m in (0.0, 0.4, 1.0):
+        assert mean(Gains(policy, centred(m)), p_practice) == pytest.approx(gain, abs=1e-12)
+    assert mean(Weights(policy), p_practice) == pytest.approx([1.0], abs=1e-12)
+    w = contributions(Weights(policy), people)[:, 0]
+    np.testing.assert_allclose(p_practice * w, p_assisted, rtol=1e-9)
+
+
+def test_several_stays_count_as_their_mean():
+    people = hostile_people(3)
+    clean = jax.tree.map(lambda x: np.asarray(x), people)
+    for statistic in (StayReturns(), Weights(assisted()), Gains(assisted(), centred(0.4)), Influences(assisted())):
+        whole = contributions(statistic, people)
+        alone = []
+        for stay in range(3):
+            one = jax.tree.map(lambda x, i=stay: jnp.asarray(x[:, i : i + 1]), clean)
+            alone.append(contributions(statistic, one))
+        there = (clean.length > 0).astype(float)
+        mean = (np.stack(alone, 1) * there[..., None]).sum(1) / np.maximum(there.sum(1), 1)[:, None]
+        np.testing.assert_allclose(whole, mean, atol=1e-12)
+
+
+def stay(states, actions, rewards, nexts):
+    pad = H - len(states)
+    return Trajectory(
+        jnp.array([[*states, *[0] * pad]]).astype(int),
+        jnp.array([[*actions, *[0] * pad]]).astype(int),
+        jnp.array([[*rewards, *[0.0] * pad]], float),
+        jnp.array([[*nexts, *[-1] * pad]]).astype(int),
+        jnp.array([len(states)]),
+    )
+
+
+def test_numbers_by_hand():
+    """State 0 (advice 0, b .3, alpha .5 * .3/.7), state 1 (advice 1, b .05), state 2 (advice 2, b .8, alpha 1)."""
+    record = stay([0, 2, 0], [0, 2, 1], [0.0, 0.0, 1.0], [2, 0, 3])
+    alpha = 0.5 * 0.3 / 0.7
+    w = 1.5 * (1 / 0.8) * (1 - alpha)
+    assert float(Weights(assisted()).contribution(record, None)[0]) == pytest.approx(w)
+    assert float(Gains(assisted(), centred(0.4)).contribution(record, None)[0]) == pytest.approx((w - 1) * 0.6)
+    np.testing.assert_allclose(Influences(assisted()).contribution(record, None), [w, 0.0])  # alpha is 1 in state 2
+    assert float(Unsupported(assisted(support=jnp.array([0.3, 0.3, 0.04, 0.0]))).contribution(record, None)[0]) == (
+        pytest.approx(1 / 3)
+    )
+    table = np.asarray(PracticeTable(S, A, ADVICE, 3.0).contribution(record, None))
+    np.testing.assert_allclose(table, [[1, 0], [0, 0], [1, 0], [0, 0]])
+    copies, first = sums().of(jax.tree.map(lambda x: x[0], record), 1.0)
+    assert float(first) == -1.0
+    f, rho = np.array([-1.0, 0.4, -1.0]), np.array([1 / 0.3, 1 / 0.8, 0.0])
+    df, ended, r = np.array([-1.0, 1.0, 0.0]), np.array([0, 0, 1.0]), np.array([0, 0, 1.0])
+    x = np.stack([np.ones(3), f, f**2])
+    entries = np.concatenate([x, x[:2] * df, x * ended, x[:2] * r])
+    np.testing.assert_allclose(copies, [entries @ rho, entries.sum(1)], atol=1e-12)
+
+
+def test_model_gains_are_cut():
+    record = stay([0, 2, 0], [0, 2, 1], [0.0, 0.0, 1.0], [2, 0, 3])
+    huge = ModelGains(sums(), jnp.array([100.0, 0.0]), jnp.zeros((2, 10)))
+    assert float(huge.contribution(record, None)[0]) == LARGEST
+
+
+def test_settings_without_a_bound_are_refused():
+    with pytest.raises(ValueError, match="no bound"):
+        Gains(assisted(math.inf), centred(0.5))
+    with pytest.raises(ValueError, match="centre"):
+        Gains(assisted(), centred(1.5))
+    with pytest.raises(ValueError, match="return_range"):
+        StayReturns((1.0, 1.0))
+    with pytest.raises(ValueError, match="dial"):
+        assisted(0.9)
+    with pytest.raises(ValueError, match="deviation"):
+        assisted(1.5, 1.0)
+    with pytest.raises(ValueError, match="feature"):
+        sums(FEATURE * 2)
