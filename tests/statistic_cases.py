@@ -24,7 +24,9 @@ from privrl.statistics.lq_moments import LQCross, LQGram, LQMoments
 from privrl.statistics.mixtures import MixtureMoments, feature_norm
 from privrl.statistics.moments import Gram, Targets
 from privrl.statistics.next_states import FeatureTransitions, StartCounts
+from privrl.statistics.norms import Norms
 from privrl.statistics.regressions import Grams, Regressions, StateVisits, WeightedTransitions
+from privrl.statistics.stay_sums import ClippedErrors, ClippedNextStates, ClippedReturns, ClippedRewards, ClippedVisits
 
 S, A, H, N, D = 3, 2, 3, 2, 1
 SIZES = (S, A, H)
@@ -90,8 +92,8 @@ def _moments() -> tuple[Searched, ...]:
     weights = jnp.asarray(rng.random((S, A)) * 3)
     return (
         Searched(Gram(_table(), 1)),
-        Searched(Gram(_table(), 1, weights)),
-        Searched(Gram(OneHotFeatures(S, A), 0, weights, 0.8)),
+        Searched(Gram(_table(), 1, weights=weights)),
+        Searched(Gram(OneHotFeatures(S, A), 0, weights=weights, weight_bound=0.8)),
     )
 
 
@@ -106,11 +108,11 @@ def _targets() -> tuple[Searched, ...]:
     )
 
 
-def _gradients(kind: Any, *more: Any) -> tuple[Searched, ...]:
+def _gradients(kind: Any, **more: Any) -> tuple[Searched, ...]:
     Q = jnp.asarray(np.random.default_rng(11).normal(size=(S, A)))
     return (
-        Searched(kind(Q, *more, H, 0.7)),
-        Searched(kind(1e200 * Q, *more, H, 0.7, 1.0, (0, 2), jnp.zeros_like(Q))),
+        Searched(kind(Q, H, 0.7, **more)),
+        Searched(kind(1e200 * Q, H, 0.7, 1.0, (0, 2), **more)),
     )
 
 
@@ -138,6 +140,14 @@ def _regressions() -> tuple[Searched, ...]:
     )
 
 
+def _stay_sums(kind: Any, *more: Any) -> tuple[Searched, ...]:
+    levels = (((2,), 0.9), ((), 1e-6), ((1,), 50.0))
+    return tuple(Searched(kind(*SIZES, terminal, jnp.asarray(level), *more)) for terminal, level in levels)
+
+
+_ERRORS = _stay_sums(ClippedErrors, jnp.asarray([0.2, 7.0, -1.0]), 0.9, 3.0)
+
+
 WEIGHTS = (None, *_plans((H, S, A)))
 
 CASES: dict[type, tuple[Searched, ...]] = {
@@ -149,6 +159,15 @@ CASES: dict[type, tuple[Searched, ...]] = {
     ),
     ReturnsToGo: (Searched(ReturnsToGo(S, H, 1.2, 3.0)), Searched(ReturnsToGo(S, H, 0.4, 0.1))),
     Differences: _differences(),
+    ClippedVisits: _stay_sums(ClippedVisits),
+    ClippedRewards: _stay_sums(ClippedRewards),
+    ClippedErrors: _ERRORS,
+    ClippedNextStates: (
+        *_stay_sums(ClippedNextStates, jnp.asarray([0, 3, 4, S * A]), True),
+        *_stay_sums(ClippedNextStates, jnp.asarray([1]), False),
+    ),
+    ClippedReturns: (*_stay_sums(ClippedReturns, 0.9, 3.0, True), *_stay_sums(ClippedReturns, 1.0, 0.1, False)),
+    Norms: tuple(Searched(Norms(one.statistic, 0.1, 2.0)) for one in _ERRORS),
     Gram: _moments(),
     Targets: _targets(),
     FeatureTransitions: (
@@ -157,7 +176,7 @@ CASES: dict[type, tuple[Searched, ...]] = {
     ),
     StartCounts: (Searched(StartCounts(S)),),
     BellmanGradient: _gradients(BellmanGradient),
-    ParameterGradient: _gradients(ParameterGradient, _table().table),
+    ParameterGradient: _gradients(ParameterGradient, slopes=_table().table),
     EpisodeCount: (Searched(EpisodeCount()),),
     Innovations: (Searched(Innovations(N, D), _surprises(), linear=True),),
     FirstStates: (Searched(FirstStates(N, jnp.asarray(0.7)), linear=True),),

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from privrl.envs.lq import LQ2D, LQ4D, Glucose, LQEnv, LQScalar
+from privrl.envs.lq import LQ2D, LQ4D, Glucose, LQScalar
 from privrl.mdp.lq import LinearPolicy
 
 WORLDS = [LQScalar, LQ2D, LQ4D, Glucose]
@@ -20,7 +20,7 @@ FACTS = {  # name: (n, d, H, Cw, r1, gamma, J_zero / J*)
 
 def costs(world):
     """Doing nothing and the best policy, by plain loops."""
-    A, B = np.asarray(world.system.A), np.asarray(world.system.B)
+    A, B = np.asarray(world.A), np.asarray(world.B)
     Q, R = np.asarray(world.task.state_cost), np.asarray(world.task.input_cost)
     n = len(A)
     X, W = float(world.task.first_radius) ** 2 / n * np.eye(n), float(world.task.noise_radius) ** 2 / (n + 2)
@@ -58,7 +58,7 @@ def test_scalar_world_by_hand():
 
 def test_glucose_moves_as_in_its_model():
     """Insulin on board is measured in units of 1/1.5."""
-    system = Glucose().system
+    system = Glucose()
     g, v, u = 0.3, 0.2, -0.1
     following = system.A @ jnp.array([g, 1.5 * v]) + system.B @ jnp.array([u])
     np.testing.assert_allclose(following, [0.8 * g - 0.419 * v - 0.022 * u, 1.5 * (0.85 * v + 0.4 * u)], rtol=1e-12)
@@ -70,7 +70,7 @@ def test_bad_worlds_are_refused():
     world = LQ2D()
     small = dataclasses.replace(world.task, parameter_radius=0.5)
     with pytest.raises(ValueError, match="`parameter_radius` 0.5"):
-        LQEnv(dataclasses.replace(world.system, task=small), "small")
+        dataclasses.replace(world, task=small, name="small")
     flat = dataclasses.replace(world.task, input_cost=jnp.zeros((1, 1)))
     with pytest.raises(ValueError, match="`input_cost`"):
-        LQEnv(dataclasses.replace(world.system, task=flat), "flat")
+        dataclasses.replace(world, task=flat, name="flat")

@@ -62,16 +62,16 @@ class ReferenceLSVIUCB:
         R, m = V.max() - V.min(), V.mean()
         if R == 0:
             return np.full(self.phi.shape[:2], m)
-        w, doubt = self._regress(h, M @ (V - m), R, np.sum((V - m) ** 2))
+        w, noise_variance = self._regress(h, M @ (V - m), R, np.sum((V - m) ** 2))
         PV = np.clip(m + self.phi @ w, V.min(), V.max())
         F = (V - m) ** 2
         w, _ = self._regress(h, M @ (F - F.mean()), F.max() - F.min(), np.sum((F - F.mean()) ** 2))
         PF = np.clip(F.mean() + self.phi @ w, F.min(), F.max())
         r = np.clip(12 * (PF - (PV - m) ** 2) / R**2, 0.02, 1.0)
-        return np.minimum(PV + bonus * np.sqrt(r * self._luck(h, R) + doubt), V.max())
+        return np.minimum(PV + bonus * np.sqrt(r * self._luck(h, R) + noise_variance), V.max())
 
     def _regress(self, h, targets, width, size):
-        """w and the doubt x^T (tau^2 s2 D^-1) x, by dense solves."""
+        """w and the noise_variance x^T (tau^2 s2 D^-1) x, by dense solves."""
         S, d = self.phi.shape[0], self.phi.shape[-1]
         G, eye = self.gram[h], np.eye(d)
         q = width**2 / 12
@@ -82,8 +82,8 @@ class ReferenceLSVIUCB:
         if s2 == 0:  # one power of G cancels
             return tau2 * np.linalg.solve(tau2 * G + q * eye, targets), np.zeros(self.phi.shape[:2])
         D = tau2 * G @ G + q * G + s2 * eye
-        doubt = np.einsum("sai,ij,saj->sa", self.phi, np.linalg.inv(D), self.phi) * tau2 * s2
-        return tau2 * np.linalg.solve(D, G @ targets), doubt
+        noise_variance = np.einsum("sai,ij,saj->sa", self.phi, np.linalg.inv(D), self.phi) * tau2 * s2
+        return tau2 * np.linalg.solve(D, G @ targets), noise_variance
 
     def _luck(self, h, width):
         inverse = np.linalg.inv(self.gram[h] + np.eye(self.phi.shape[-1]) / 12)
@@ -115,17 +115,17 @@ class ReferenceLSVIUCB:
         dM, starts, length = self._difference(b)
         counts, gone = [], np.zeros(S)
         for h in range(self.horizon):
-            mean, luck = np.zeros((S, self.phi.shape[-1])), 0.0
+            mean, sampling_error = np.zeros((S, self.phi.shape[-1])), 0.0
             for s in range(S):
                 if s not in self.terminal:
                     mean[s] = block.policy[h, s] @ self.phi[s]
-                    luck += block.policy[h, s] @ np.sum(self.phi[s] ** 2, axis=1) - mean[s] @ mean[s]
+                    sampling_error += block.policy[h, s] @ np.sum(self.phi[s] ** 2, axis=1) - mean[s] @ mean[s]
             arrivals = starts if h == 0 else dM[h - 1] @ self.v
             noise = block.start_variance if h == 0 else self.v @ self.v * block.variance
             if noise == 0:
                 n = arrivals
             else:
-                root = np.sqrt(noise / (S * block.variance + length * max(luck / S, 0.0)))
+                root = np.sqrt(noise / (S * block.variance + length * max(sampling_error / S, 0.0)))
                 stacked = np.concatenate([np.eye(S), root * mean.T])
                 seen = np.concatenate([arrivals, root * dM[h].sum(axis=0)])
                 n = np.linalg.lstsq(stacked, seen, rcond=None)[0]

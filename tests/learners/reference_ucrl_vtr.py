@@ -21,7 +21,6 @@ class ReferenceUCRLVTR:
     bonus: float = 0.1
     lam: float = 1.0
     paper: bool = False
-    floor: bool = False
     stationary: bool = False
     failure: float = 0.01
     one_hot: bool = True
@@ -60,22 +59,14 @@ class ReferenceUCRLVTR:
         V, policy = np.zeros((H + 1, S)), np.zeros((H, S, A))
         for h in reversed(range(H)):
             g = min(h, len(Lambda) - 1)
-            if self.floor:
-                e, U = np.linalg.eigh(Lambda[g])
-                Sigma = U @ np.diag(np.maximum(e, Gamma)) @ U.T + lam * np.eye(d)
-            else:
-                Sigma = Lambda[g] + (lam + 2 * Gamma) * np.eye(d)
+            Sigma = Lambda[g] + (lam + 2 * Gamma) * np.eye(d)
             assert np.linalg.eigvalsh(Sigma).min() >= lam * (1 - 1e-9)
             inverse = np.linalg.inv(Sigma)
             theta = inverse @ u[g]
             size = math.sqrt(S * A if self.one_hot else d)
-            luck = 2 * math.log(max(k, 2)) + np.linalg.slogdet(Sigma / lam)[1]
-            if self.floor:
-                luck *= 1 + Gamma / (lam + Gamma)
-                bias = size * (lam + 3 * Gamma) / math.sqrt(lam + Gamma)
-            else:
-                bias = size * math.sqrt(lam + 3 * Gamma)
-            beta = bias + self.v[h + 1] * math.sqrt(luck) + noise / math.sqrt(lam + Gamma)
+            sampling_error = 2 * math.log(max(k, 2)) + np.linalg.slogdet(Sigma / lam)[1]
+            bias = size * math.sqrt(lam + 3 * Gamma)
+            beta = bias + self.v[h + 1] * math.sqrt(sampling_error) + noise / math.sqrt(lam + Gamma)
             Q = np.zeros((S, A))
             for s in range(S):
                 for a in range(A):

@@ -90,7 +90,7 @@ def box(tables, learner):
             elif learner.arrival_rewards is None:
                 std = float(tables.law(tables.scale, ()).std)
                 r = np.clip((tables.rewards[g, s, a] - 2 * std) / seen, 0.0, 1.0)
-            spread = P @ G**2 - (P @ G) ** 2 if learner.pessimism == "bernstein" else R**2
+            spread = P @ G**2 - (P @ G) ** 2
             if paper:
                 Gamma = C1 * math.sqrt(spread * iota / (n - E)) + C2 * S * H * E * iota / n
             else:
@@ -117,10 +117,9 @@ ARRIVAL = {"arrival_rewards": jnp.array([0.0, 0.3, 1.0])}
         {"counting": "first-visit", **ARRIVAL},
         {"counting": "pooled"},
         {"counting": "per-stage", **KNOWN},
-        {"counting": "first-visit", "pessimism": "hoeffding", **KNOWN},
+        {"counting": "first-visit", **KNOWN},
         {"counting": "per-stage", "calibration": "paper", "bonus": 0.2, "noise_bonus": 1e-4, **KNOWN},
-        {"counting": "per-stage", "calibration": "paper", "pessimism": "hoeffding", "bonus": 0.01, "noise_bonus": 1e-4}
-        | ARRIVAL,
+        {"counting": "per-stage", "calibration": "paper", "bonus": 0.01, "noise_bonus": 1e-4} | ARRIVAL,
     ],
     ids=lambda arguments: "-".join(str(v) for v in arguments.values() if isinstance(v, str)),
 )
@@ -245,7 +244,6 @@ def test_pooled_counts_need_a_stationary_world_and_then_use_every_stage():
 
 def test_bad_arguments_are_explained():
     for arguments, word in (
-        ({"pessimism": "none"}, "pessimism"),
         ({"calibration": "theory"}, "calibration"),
         ({"visit_share": 1.0}, "visit_share"),
     ):

@@ -37,10 +37,10 @@ def first_plan(learner):
     return planned(learner, learner.init(), released(jnp.zeros((n + d, n))), jnp.array(0))
 
 
-def sure(world, doubt=1e-6):
+def sure(world, noise_variance=1e-6):
     """A belief that is the truth, nearly certain."""
-    Theta = world.system.parameters
-    return Belief(Theta, doubt * jnp.eye(len(Theta)))
+    Theta = world.parameters
+    return Belief(Theta, noise_variance * jnp.eye(len(Theta)))
 
 
 @pytest.mark.slow
@@ -100,7 +100,7 @@ def test_a_sure_belief_plays_the_best_gains():
     world = LQ4D()
     learner, X1 = CautiousLQ(world.task), world.task.first_moment
     gains, r = learner._cautious(sure(world, 1e-12), X1)
-    best, _ = riccati(world.system.A, world.system.B, world.task.state_cost, world.task.input_cost, 5)
+    best, _ = riccati(world.A, world.B, world.task.state_cost, world.task.input_cost, 5)
     np.testing.assert_allclose(gains, within_norm(best, world.task.gain_bound - r), atol=1e-6)
     assert learner._gate(sure(world), X1, gains) == 1.0
     _, timid = CautiousLQ(world.task)._cautious(sure(world, 1e-2), X1)
@@ -112,7 +112,7 @@ def test_a_cautious_gain_is_the_best_for_the_belief():
     world = LQ2D()
     task = dataclasses.replace(world.task, horizon=2, gain_bound=jnp.array(10.0))
     learner = CautiousLQ(task)
-    belief = Belief(world.system.parameters, 0.05 * jnp.eye(3))
+    belief = Belief(world.parameters, 0.05 * jnp.eye(3))
     gains, _ = learner._cautious(belief, task.first_moment)
     draws = belief.mean[None] + math.sqrt(0.05) * jax.random.normal(jax.random.key(0), (4_000, 3, 2))
 
@@ -134,7 +134,7 @@ def test_the_gate_lets_nothing_pass_that_may_do_harm():
     world = LQScalar()
     learner, X1 = CautiousLQ(world.task), world.task.first_moment
     gains = world.optimal_policy().gains
-    doubtful = Belief(world.system.parameters, jnp.diag(jnp.array([1e-4, 1.0])))
+    doubtful = Belief(world.parameters, jnp.diag(jnp.array([1e-4, 1.0])))
     assert learner._gate(doubtful, X1, gains) == 0.0
     assert CautiousLQ(world.task, caution=0.0)._gate(doubtful, X1, gains) == 1.0
     assert learner._gate(sure(world), X1, -gains) == 0.0
@@ -211,14 +211,14 @@ def test_clip_levels_are_as_predicted():
     """For Theta drawn from the belief, both surprises have about the root mean squares that were predicted."""
     world = LQ2D()
     learner, X1 = CautiousLQ(world.task), world.task.first_moment
-    belief = Belief(world.system.parameters, 0.01 * jnp.eye(3))
+    belief = Belief(world.parameters, 0.01 * jnp.eye(3))
     gains, r = learner._cautious(belief, X1)
     surprise, _ = learner._predicted(belief, X1, gains, r)
 
     def squares(key):
         system_key, key = jax.random.split(key)
         Theta = belief.mean + 0.1 * jax.random.normal(system_key, (3, 2))
-        system = dataclasses.replace(world.system, A=Theta[:2].T, B=Theta[2:].T)
+        system = dataclasses.replace(world, A=Theta[:2].T, B=Theta[2:].T)
         person = system.rollout(LinearPolicy(gains, r), key)
         e = person.states[1:] - jnp.concatenate([person.states[:-1], person.inputs], axis=1) @ surprise.parameters
         first = (person.states[0] ** 2).sum() * (e[0] ** 2).sum()

@@ -232,7 +232,7 @@ def test_what_cannot_work_is_refused():
         LSVIUCB(features, 3, rewards=rewards, growth=1.0)
     with pytest.raises(ValueError, match="both given"):
         LSVIUCB(features, 3, rewards=rewards, arrival_rewards=jnp.zeros(2))
-    with pytest.raises(ValueError, match=r"`terminal` names \[2\]"):
+    with pytest.raises(ValueError, match=r"`terminal` is \(2,\)"):
         LSVIUCB(features, 3, rewards=rewards, terminal=(2,))
     table = jnp.asarray(np.random.default_rng(0).uniform(-0.4, 0.4, (3, 3, 2)))
     with pytest.raises(ValueError, match="constantly 1"):

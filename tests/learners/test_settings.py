@@ -56,9 +56,9 @@ def test_settings_that_look_alike_differ() -> None:
         PEVI(TableFeatures(jnp.asarray(features.table, jnp.float32)), 4),
         PEVI(OneHotFeatures(2, 3), 4),
         FQI(3, 2, 4),
-        FQI(3, 2, 4, num_episodes=1),
-        FQI(3, 2, 4, num_episodes=True),
-        FQI(3, 2, 4, num_episodes=1.0),  # type: ignore[arg-type]
+        FQI(3, 2, 4, learning_rate=1),
+        FQI(3, 2, 4, learning_rate=True),
+        FQI(3, 2, 4, learning_rate=1.0),
         FQI(3, 2, 4, terminal=(0,)),
         FQI(3, 2, 4, learning_rate=float("inf")),
         FQI(3, 2, 4, learning_rate="inf"),  # type: ignore[arg-type]

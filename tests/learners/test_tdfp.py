@@ -9,7 +9,7 @@ import pytest
 from contract import check_offline, tiny_data
 
 import privrl
-from privrl.learners.tabular.advantages import Sums, _action_effects, plan, shrunken_means, weighted_line
+from privrl.learners.tabular.advantages import CellSums, action_effects, plan, shrunken_means, weighted_line
 from privrl.learners.tabular.tdfp import TDFP
 from privrl.mdp.features import OneHotFeatures
 from privrl.mdp.types import TabularMDP
@@ -128,13 +128,13 @@ def test_action_effects_ignore_states_and_find_actions():
     effect, state = rng.normal(size=5) * 0.05, rng.normal(size=(40, 1))
     effect -= effect.mean()
     noise = jnp.full((40, 5), 1e-12)
-    got = _action_effects(n * (effect[None, :] + state), n, noise)
+    got = action_effects(n * (effect[None, :] + state), n, noise)
     shrunk = got @ effect / (effect @ effect)  # all weights are alike here, so all effects are shrunk alike
     np.testing.assert_allclose(got, shrunk * effect, atol=1e-9)
     assert 0.9 < shrunk < 1.0
-    other = _action_effects(n * (effect[None, :] + 7 * state), n, noise)
+    other = action_effects(n * (effect[None, :] + 7 * state), n, noise)
     np.testing.assert_allclose(got, other, atol=1e-10)
-    assert not np.any(_action_effects(n * state, n, noise + 1.0) > 1e-9)
+    assert not np.any(action_effects(n * state, n, noise + 1.0) > 1e-9)
 
 
 def test_plan_plays_the_most_taken_action_where_nothing_is_trusted():
@@ -142,17 +142,19 @@ def test_plan_plays_the_most_taken_action_where_nothing_is_trusted():
     N = jnp.array([[1.0, 3.0, 2.0], [50.0, 60.0, 0.0]])
     T1 = jnp.array([[0.0, 0.0, 0.0], [20.0, 3.0, 0.0]])
     T0 = jnp.array([[0.0, 0.0, 0.0], [3.0, 20.0, 0.0]])
-    sums = Sums(N, T1, T0, jnp.zeros((S, A)), jnp.zeros((S, A)), jnp.asarray(100.0), jnp.asarray(0.1), zero, zero, zero)
+    sums = CellSums(
+        N, T1, T0, jnp.zeros((S, A)), jnp.zeros((S, A)), jnp.asarray(100.0), jnp.asarray(0.1), zero, zero, zero
+    )
     planned = plan(sums, jnp.array([-0.1, 0.1]), jnp.ones(S), jnp.ones(S, bool), 3, 0.75, 2.0)
     np.testing.assert_array_equal(planned.policy.probabilities.argmax(axis=-1), [[1, 0]] * 3)
     assert 0 < planned.noise_share < 1
     assert np.all((planned.values >= 0) & (planned.values <= 1))
-    noiseless = Sums(N, T1, T0, jnp.zeros((S, A)), jnp.zeros((S, A)), zero, zero, zero, zero, zero)
+    noiseless = CellSums(N, T1, T0, jnp.zeros((S, A)), jnp.zeros((S, A)), zero, zero, zero, zero, zero)
     assert plan(noiseless, jnp.array([-0.1, 0.1]), jnp.ones(S), jnp.ones(S, bool), 3, 0.75, 2.0).noise_share == 0
 
 
 def test_settings_are_checked():
-    with pytest.raises(ValueError, match="states lie in"):
+    with pytest.raises(ValueError, match="whole numbers in"):
         TDFP(5, 2, 6, (5,))
     with pytest.raises(ValueError, match="`first_share` is 1.0"):
         ward_learner(first_share=1.0)

@@ -15,9 +15,10 @@ from scipy import stats
 import privrl
 from privrl.contracts.learner import Plan
 from privrl.contracts.release import Release
-from privrl.learners.linear.ucrl_vtr import UCRLVTR, printed_scale
+from privrl.learners.linear.ucrl_vtr import UCRLVTR
 from privrl.learners.published import ucrl_vtr_noise
 from privrl.mdp.types import TabularPolicy
+from privrl.privacy.accounting.budget import Budget
 from privrl.privacy.accounting.gdp import gdp_epsilon, gdp_mu
 from privrl.privacy.noise.laws import GaussianNoise
 from privrl.privacy.trust.local_channels import AbstractLocalChannel
@@ -50,8 +51,6 @@ def cases():
     yield "no privacy", {}, privrl.NonPrivate()
     yield "no privacy, one theta", {"stationary": True}, privrl.NonPrivate()
     yield "local", {}, LOCAL
-    yield "local, floor", {"repair": "floor"}, LOCAL
-    yield "local, one theta, floor", {"repair": "floor", "stationary": True}, LOCAL
     yield "published", {"calibration": "paper"}, published(3e5, 1e-5)
     yield "joint", {}, privrl.Central(epsilon=1e7, delta=1e-5)
     yield "embedding", {"features": embedded()}, LOCAL
@@ -76,7 +75,6 @@ def test_it_is_the_algorithm_person_by_person(settings, privatizer):
         weight=moments.weight,
         bonus=0.03,
         paper=learner.calibration == "paper",
-        floor=learner.repair == "floor",
         stationary=learner.stationary,
         one_hot=features is None,
     )
@@ -130,7 +128,7 @@ def test_without_noise_local_privacy_is_no_privacy():
     assert np.ptp(exact.block_regret) > 1e-3
 
 
-def test_without_noise_layouts_calibrations_and_repairs_are_one_algorithm():
+def test_without_noise_layouts_and_calibrations_are_one_algorithm():
     """The sums of 30 people, as blocks, as dense matrices and as general features, give the same plan."""
     env, rng = tiny_world(), np.random.default_rng(1)
     general = jnp.eye(S * A * S).reshape(S, A, S, -1)
@@ -145,7 +143,7 @@ def test_without_noise_layouts_calibrations_and_repairs_are_one_algorithm():
 
     # The radius of general features has ||theta|| <= sqrt(d), that of one-hot ones sqrt(SA): compare without bonus.
     for bonus, variants in (
-        (0.03, ({}, {"repair": "floor"}, {"calibration": "paper"})),
+        (0.03, ({}, {"calibration": "paper"})),
         (0.0, ({}, {"features": general})),
     ):
         learners = [UCRLVTR(env.rewards, H, bonus=bonus, **settings) for settings in variants]
@@ -170,7 +168,8 @@ def test_local_noise_is_exact_and_the_printed_noise_is_at_least_4_times_larger(s
     assert (
         gdp_epsilon(sensitivity / scale, 1.0001 * delta) <= epsilon <= gdp_epsilon(sensitivity / scale, 0.999 * delta)
     )
-    printed = printed_scale(declared, epsilon, delta)["moments"]
+    mu = ucrl_vtr_noise(declared, Budget(epsilon=epsilon, delta=delta))["moments"]
+    printed = declared[0].statistic.l2("replace-one") / mu
     np.testing.assert_allclose(printed, 4 * width * math.sqrt(2 * math.log(2.5 * width / delta)) / epsilon, rtol=1e-12)
     assert printed / scale >= 4
     assert printed / scale <= 27  # 26.5 at S=3, epsilon=.5, delta=.1
@@ -231,11 +230,10 @@ def test_the_bounds_on_the_noise_hold(settings):
     assert float(Gamma) < 2 * (2 * math.sqrt(moments.blocks[1]) + tail)  # and they are of the right size
 
 
-@pytest.mark.parametrize("repair", ["shift", "floor"])
-def test_the_radius_holds_for_every_noise_within_its_bounds(repair):
+def test_the_radius_holds_for_every_noise_within_its_bounds():
     """||theta^ - theta||_Sigma for random Gram matrices and for noise on the edge of what the bounds allow."""
     rng = np.random.default_rng(6)
-    learner = UCRLVTR(jnp.ones((1, S, A)) / H, H, repair=repair)
+    learner = UCRLVTR(jnp.ones((1, S, A)) / H, H)
     d, lam = S * A * S, 0.7
     closest = 0.0
     for _ in range(60):
@@ -250,12 +248,12 @@ def test_the_radius_holds_for_every_noise_within_its_bounds(repair):
         q2 = X.T @ rng.normal(size=rank)
         noise = rng.normal(size=d) * Gamma
         e, Q = np.linalg.eigh(G + W)
-        e = lam + (np.maximum(e + 2 * Gamma, 0) if repair == "shift" else np.maximum(e, Gamma))
+        e = lam + np.maximum(e + 2 * Gamma, 0)
         Sigma = Q @ np.diag(e) @ Q.T
         off = np.linalg.solve(Sigma, G @ theta + q2 + noise) - theta
         found = math.sqrt(off @ Sigma @ off)
-        luck = q2 @ np.linalg.solve(lam * np.eye(d) + G, q2)
-        numbers = (lam, Gamma, np.linalg.norm(noise), 1.0, luck)
+        sampling_error = q2 @ np.linalg.solve(lam * np.eye(d) + G, q2)
+        numbers = (lam, Gamma, np.linalg.norm(noise), 1.0, sampling_error)
         radius = float(learner._radius(*(jnp.asarray(float(x)) for x in numbers)))
         assert found <= radius * (1 + 1e-9)
         closest = max(closest, found / radius)
@@ -331,7 +329,7 @@ def test_what_is_published_is_a_value_function_within_its_range_and_zero_where_e
     [
         ({"horizon": 1}, "nothing to learn"),
         ({"features": jnp.ones((S, A, S + 1, 2))}, "features"),
-        ({"repair": "hope"}, "'shift'"),
+        ({"calibration": "hope"}, "'tight'"),
         ({"rewards": jnp.zeros((1, S, A))}, "positive somewhere"),
         ({"rewards": -jnp.ones((1, S, A))}, "at least 0"),
     ],

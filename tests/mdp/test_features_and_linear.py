@@ -4,7 +4,7 @@ import pytest
 from tests.mdp.worlds import random_world
 
 from privrl.mdp.features import OneHotFeatures, TableFeatures
-from privrl.mdp.linear import LinearMDP, LinearMixtureMDP
+from privrl.mdp.linear import LinearMixtureMDP, linear_mdp
 
 
 def test_one_hot_features_are_the_identity_and_store_nothing() -> None:
@@ -33,17 +33,25 @@ def test_features_beyond_the_unit_ball_are_refused(bad: float) -> None:
 def test_one_hot_linear_mdp_is_the_tabular_one() -> None:
     mdp = random_world(1, H=3, S=3, A=2)
     S, A = 3, 2
-    linear = LinearMDP(
+    linear = linear_mdp(
         OneHotFeatures(S, A), mdp.transition.reshape(3, S * A, S), mdp.reward.reshape(3, S * A), mdp.initial, 3
     )
-    np.testing.assert_allclose(linear.tabular().transition, mdp.transition, atol=1e-15)
-    np.testing.assert_allclose(linear.tabular().reward, mdp.reward, atol=1e-15)
+    np.testing.assert_allclose(linear.transition, mdp.transition, atol=1e-15)
+    np.testing.assert_allclose(linear.reward, mdp.reward, atol=1e-15)
+
+
+def one_hot_mixture(mdp):
+    """Any finite world: phi(s'|s,a) = e_{s,a,s'} and theta_h = P_h, flattened, so d = S A S."""
+    S, A = mdp.num_states, mdp.num_actions
+    base = jnp.eye(S * A * S).reshape(S, A, S, S * A * S)
+    weights = mdp.transition.reshape(mdp.transition.shape[0], -1)
+    return LinearMixtureMDP(base, weights, mdp.reward, mdp.initial, mdp.horizon)
 
 
 @pytest.mark.parametrize("stationary", [True, False])
 def test_one_hot_mixture_gives_the_world_back(stationary: bool) -> None:
     mdp = random_world(2, H=3, S=3, A=2, stationary=stationary)
-    mixture = LinearMixtureMDP.one_hot(mdp)
+    mixture = one_hot_mixture(mdp)
     assert mixture.weights.shape == (1 if stationary else 3, 18)
     np.testing.assert_allclose(mixture.tabular().transition, mdp.transition, atol=1e-15)
 
@@ -51,12 +59,12 @@ def test_one_hot_mixture_gives_the_world_back(stationary: bool) -> None:
 def test_measures_that_are_not_probabilities_are_refused() -> None:
     mdp = random_world(3, H=1, S=2, A=2)
     measures = mdp.transition.reshape(1, 4, 2)
-    make = lambda mu: LinearMDP(OneHotFeatures(2, 2), mu, jnp.zeros((1, 4)), mdp.initial, 1)  # noqa: E731
+    make = lambda mu: linear_mdp(OneHotFeatures(2, 2), mu, jnp.zeros((1, 4)), mdp.initial, 1)  # noqa: E731
     with pytest.raises(ValueError, match="linear MDP is not a probability kernel"):
-        make(1.01 * measures).tabular()
+        make(1.01 * measures)
     with pytest.raises(ValueError, match="smallest entry is -0.1"):
-        make(measures.at[0, 0].set(jnp.array([1.1, -0.1]))).tabular()
-    mixture = LinearMixtureMDP.one_hot(mdp)
+        make(measures.at[0, 0].set(jnp.array([1.1, -0.1])))
+    mixture = one_hot_mixture(mdp)
     short = LinearMixtureMDP(mixture.base, 0.9 * mixture.weights, mdp.reward, mdp.initial, 1)
     with pytest.raises(ValueError, match="linear mixture MDP is not"):
         short.tabular()

@@ -6,15 +6,16 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from privrl.mdp.lq import LinearPolicy, LQSystem, LQTask
+from privrl.envs.lq import LQEnv
+from privrl.mdp.lq import LinearPolicy, LQTask
 
 PEOPLE = 8_000
 
 
 def system(n, d, H=3):
     rng = np.random.default_rng(10 * n + d)
-    task = LQTask(jnp.eye(n), 0.5 * jnp.eye(d), H, 0.5, noise_radius=0.3, first_radius=2.0)
-    return LQSystem(jnp.array(0.4 * rng.normal(size=(n, n))), jnp.array(rng.normal(size=(n, d))), task)
+    task = LQTask(jnp.eye(n), 0.5 * jnp.eye(d), H, 0.5, 9.0, noise_radius=0.3, first_radius=2.0)
+    return LQEnv(jnp.array(0.4 * rng.normal(size=(n, n))), jnp.array(rng.normal(size=(n, d))), task, "some")
 
 
 def crowd(world, policy, seed=0, people=PEOPLE):
@@ -59,15 +60,15 @@ def test_exact_cost_is_the_mean_of_simulated_ones(n, d):
     for policy in (some_policy(world), world.optimal_policy()):
         people = crowd(world, policy, seed=3)
         paid = (people.states[:, :-1] ** 2).sum(axis=(1, 2)) + 0.5 * (people.inputs**2).sum(axis=(1, 2))
-        z = (paid.mean() - world.cost(policy)) / (paid.std() / np.sqrt(PEOPLE))
+        z = (paid.mean() + world.value(policy)) / (paid.std() / np.sqrt(PEOPLE))
         assert abs(z) < 4.5
 
 
 def test_optimal_policy_has_the_optimal_cost():
     world = system(3, 2)
-    np.testing.assert_allclose(world.cost(world.optimal_policy()), world.optimal_cost(), rtol=1e-12)
-    assert world.cost(LinearPolicy(world.optimal_policy().gains, 0.1)) > world.optimal_cost()
-    assert world.cost(LinearPolicy.zero(3, 3, 2)) > world.optimal_cost()
+    np.testing.assert_allclose(-world.value(world.optimal_policy()), -world.optimal_value, rtol=1e-12)
+    assert -world.value(LinearPolicy(world.optimal_policy().gains, 0.1)) > -world.optimal_value
+    assert -world.value(LinearPolicy.zero(3, 3, 2)) > -world.optimal_value
 
 
 def test_parameters_predict_the_next_state():

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.mdp.worlds import random_policy, random_world
 
-from privrl.mdp.planning import occupancy, optimal_value, optimal_values, policy_value, policy_values, regret
+from privrl.mdp.planning import occupancy, optimal_value, optimal_values, policy_value, policy_values
 from privrl.mdp.types import TabularMDP, TabularPolicy
 
 
@@ -56,8 +56,8 @@ def test_greedy_policy_of_optimal_action_values_has_no_regret() -> None:
     greedy = TabularPolicy.greedy(Q)
     assert V.shape == (7, 4) and not V[-1].any()
     np.testing.assert_allclose(V, policy_values(mdp, greedy), atol=1e-12)
-    assert abs(float(regret(mdp, greedy))) < 1e-12
-    assert float(regret(mdp, random_policy(5, mdp))) > 1e-3
+    assert abs(float(optimal_value(mdp) - policy_value(mdp, greedy))) < 1e-12
+    assert float(optimal_value(mdp) - policy_value(mdp, random_policy(5, mdp))) > 1e-3
 
 
 def test_a_stationary_world_equals_its_copies_over_stages() -> None:

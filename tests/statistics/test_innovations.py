@@ -127,7 +127,7 @@ def test_surprises_have_the_means_that_the_learner_relies_on():
         return 100.0 * statistic.contribution(world.rollout(policy, key), question)
 
     terms = np.asarray(jax.jit(jax.vmap(term))(jax.random.split(jax.random.key(2), people)))
-    error = world.system.parameters - belief
+    error = world.parameters - belief
     X1 = world.task.first_moment
     first = jnp.concatenate([X1, X1 @ gains[0].T], axis=1) @ error
     explored = world.horizon * 0.2**2 / d * error[n:]

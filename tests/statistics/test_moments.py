@@ -27,7 +27,7 @@ def statistics():
     squares = (V - 1.0) ** 2
     yield "gram", Gram(SHARP, 1), np.sqrt(2)
     yield "gram, one-hot", Gram(OneHotFeatures(S, A), 0), np.sqrt(2)
-    yield "weighted gram", Gram(SHARP, 1, WEIGHTS), np.sqrt(2) / 2
+    yield "weighted gram", Gram(SHARP, 1, weights=WEIGHTS), np.sqrt(2) / 2
     yield "targets, span", Targets(SHARP, 1, V, LOW, HIGH), 2.4
     yield "values, span", Targets(SHARP, 1, V, LOW, HIGH, with_reward=False), 1.4
     yield "weighted targets, span", Targets(SHARP, 0, V, LOW, HIGH, weights=WEIGHTS), 1.2
@@ -40,7 +40,7 @@ def statistics():
     yield "values that leave their range", Targets(SHARP, 1, 10 * (V - 1.0), LOW, HIGH, with_reward=False), 1.4
     # bounds that hold and are not met: values that stay inside their public range, a weight bound above the weights
     yield "loose squares", Targets(SHARP, 0, squares, jnp.asarray(0.0), jnp.asarray(1.0), with_reward=False), None
-    yield "loose weights", Gram(SHARP, 1, WEIGHTS, weight_bound=1.0), None
+    yield "loose weights", Gram(SHARP, 1, weights=WEIGHTS, weight_bound=1.0), None
 
 
 @pytest.mark.parametrize(("statistic", "tight"), [pytest.param(s, t, id=name) for name, s, t in statistics()])
@@ -55,7 +55,7 @@ def test_sensitivities_hold_for_all_pairs_and_are_met_where_claimed(statistic, t
 
 
 def test_a_bound_cuts_the_weights_that_exceed_it(everybody):
-    cut = Gram(SHARP, 1, 4 * WEIGHTS, weight_bound=0.5)
+    cut = Gram(SHARP, 1, weights=4 * WEIGHTS, weight_bound=0.5)
     check_sensitivity(cut, everybody)
     np.testing.assert_allclose(cut.l2("replace-one"), np.sqrt(2) / 2)
 
@@ -85,7 +85,7 @@ def test_rows_and_compressed_rows_equal_sums_over_episodes():
     values, low, high = np.array([0.2, 1.5, 0.9]), 0.2, 1.5
     following = np.append(values, low)  # number -1: not recorded
 
-    gram = Gram(features, 2, jnp.asarray(weights))
+    gram = Gram(features, 2, weights=jnp.asarray(weights))
     targets = Targets(
         features, 2, jnp.asarray(values), jnp.asarray(low), jnp.asarray(high), weights=jnp.asarray(weights)
     )
@@ -128,7 +128,7 @@ def compressed(rows):
 @pytest.mark.parametrize("wrong", [-0.1, np.nan, np.inf])
 def test_weights_that_are_no_weights_are_refused(wrong):
     with pytest.raises(ValueError, match="`weights`"):
-        Gram(SHARP, 0, WEIGHTS.at[0, 1].set(wrong))
+        Gram(SHARP, 0, weights=WEIGHTS.at[0, 1].set(wrong))
     with pytest.raises(ValueError, match="`weights`"):
         Targets(SHARP, 0, V, LOW, HIGH, weights=WEIGHTS.at[0, 1].set(wrong))
 

@@ -96,7 +96,7 @@ _TRANSITIONS = FeatureTransitions(_UNIT, H, with_rewards=True, weights=jnp.ones(
 @pytest.mark.parametrize(
     ("statistic", "where"),
     [
-        (Gram(_UNIT, 0, _GOOD, 1.0), lambda s: s.weights),
+        (Gram(_UNIT, 0, weights=_GOOD, weight_bound=1.0), lambda s: s.weights),
         (Gram(_UNIT, 0), lambda s: s.features.table),
         (_TARGETS, lambda s: s.weights),
         (_TARGETS, lambda s: s.values),

@@ -1,5 +1,6 @@
 """Columns of a record batch: their types in words, their numbers, and their ids."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -72,21 +73,30 @@ def plain(values: "pa.Array") -> "pa.Array":
     return values.cast(pa.large_string()) if pa.types.is_string(values.type) else values
 
 
+def _read(
+    batch: "pa.RecordBatch", column: str, place: Place, convert: Callable[["pa.Array"], Any]
+) -> tuple[Any, Bool[np.ndarray, " N"]]:
+    """The converted values of a column, and where they are null."""
+    import pyarrow.compute as pc
+
+    def read() -> tuple[Any, np.ndarray]:
+        values = plain(batch.column(column))
+        return convert(values), pc.is_null(values).to_numpy(zero_copy_only=False)
+
+    return guarded(read, f"Column `{column}` cannot be read from {place(0)} on")
+
+
 def numbers_of(
     batch: "pa.RecordBatch", column: str, place: Place
 ) -> tuple[Shaped[np.ndarray, " N"], Bool[np.ndarray, " N"]]:
     """The numbers of a column in their own type, zero where they are null, and where that is."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
-    def read() -> tuple[np.ndarray, np.ndarray]:
-        values = plain(batch.column(column))
-        null = pc.is_null(values).to_numpy(zero_copy_only=False)
-        if values.null_count:
-            values = pc.fill_null(values, pa.scalar(0, pa.int8()).cast(values.type))  # zero is in every type
-        return values.to_numpy(zero_copy_only=False), null
+    def filled(values: pa.Array) -> np.ndarray:
+        zero = pa.scalar(0, pa.int8()).cast(values.type)  # zero is in every type
+        return (values.fill_null(zero) if values.null_count else values).to_numpy(zero_copy_only=False)
 
-    return guarded(read, f"Column `{column}` cannot be read from {place(0)} on")
+    return _read(batch, column, place, filled)
 
 
 def given_numbers_of(batch: "pa.RecordBatch", column: str, place: Place) -> Shaped[np.ndarray, " N"]:
@@ -113,14 +123,11 @@ def _refuse_null(null: Bool[np.ndarray, " N"], column: str, place: Place) -> Non
 def ids_of(batch: "pa.RecordBatch", column: str, place: Place) -> "pa.Array":
     """The ids of a column, none of them null: whole numbers, or texts as bytes."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
-    def read() -> tuple[Any, np.ndarray]:
-        values = plain(batch.column(column))
-        null = pc.is_null(values).to_numpy(zero_copy_only=False)
-        return values.cast(pa.large_binary()) if pa.types.is_large_string(values.type) else values, null
+    def as_bytes(values: pa.Array) -> pa.Array:
+        return values.cast(pa.large_binary()) if pa.types.is_large_string(values.type) else values
 
-    ids, null = guarded(read, f"Column `{column}` cannot be read from {place(0)} on")
+    ids, null = _read(batch, column, place, as_bytes)
     _refuse_null(null, column, place)
     return ids
 

@@ -143,10 +143,9 @@ def _padded(blocks: Iterator[Block], size: int, horizon: int) -> Iterator[Trajec
         while done < len(block.lengths):
             part = block.slice(done, min(done + size - filled, len(block.lengths)))
             at = np.repeat(np.arange(filled, filled + len(part.lengths)), part.lengths), part.steps
-            batch.states[at] = part.states
-            batch.actions[at] = part.actions
-            batch.rewards[at] = part.rewards
-            batch.next_states[at] = part.next_states
+            grids = (batch.states, batch.actions, batch.rewards, batch.next_states)
+            for grid, column in zip(grids, part.columns, strict=True):
+                grid[at] = column
             batch.length[filled : filled + len(part.lengths)] = part.lengths
             done, filled = done + len(part.lengths), filled + len(part.lengths)
             if filled == size:
@@ -157,11 +156,5 @@ def _padded(blocks: Iterator[Block], size: int, horizon: int) -> Iterator[Trajec
 
 
 def _empty(size: int, horizon: int) -> Trajectory:
-    shape = (size, horizon)
-    return Trajectory(
-        states=np.zeros(shape, np.int32),
-        actions=np.zeros(shape, np.int32),
-        rewards=np.zeros(shape, np.float64),
-        next_states=np.full(shape, -1, np.int32),
-        length=np.zeros(size, np.int32),
-    )
+    states, actions = np.zeros((2, size, horizon), np.int32)
+    return Trajectory(states, actions, np.zeros(states.shape), np.full_like(states, -1), np.zeros(size, np.int32))

@@ -10,7 +10,7 @@ null and one that is -1 both mean "not recorded", and are one.
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Int, Shaped
 
 from privrl.data.columns import canonical
 from privrl.data.rows import Rows
@@ -22,20 +22,12 @@ _ROW = np.dtype(
 _WORDS = 8  # 32-bit words in one hash
 
 
-def packed(
-    steps: Int[np.ndarray, " R"],
-    states: Int[np.ndarray, " R"],
-    actions: Int[np.ndarray, " R"],
-    rewards: Float[np.ndarray, " R"],
-    next_states: Int[np.ndarray, " R"] | None,
-    ended: Bool[np.ndarray, " R"] | None,
-) -> bytes:
-    """The rows one after another."""
-    rows = np.zeros(len(steps), _ROW)
-    columns = (steps, states, actions, rewards, next_states, ended)
-    for name, column in zip(_ROW.names or (), columns, strict=True):
-        if column is not None:
-            rows[name] = column
+def packed(columns: Sequence[Shaped[np.ndarray, " R"] | None]) -> bytes:
+    """The rows one after another, from steps, states, actions, rewards, next states and ends (`None`: not given)."""
+    given = {name: column for name, column in zip(_ROW.names or (), columns, strict=True) if column is not None}
+    rows = np.zeros(len(given["step"]), _ROW)
+    for name, column in given.items():
+        rows[name] = column
     return rows.tobytes()
 
 
@@ -56,7 +48,7 @@ def encoded_block(block: Block, ids: Iterable[bytes], next_states: bool) -> list
     """The messages of episodes in memory, which have no ids of their own; `ids` are those of the units, one per
     episode, and `next_states` says whether next states were recorded or follow from the states."""
     following = block.next_states if next_states else None
-    data = packed(block.steps, block.states, block.actions, block.rewards, following, None)
+    data = packed((block.steps, block.states, block.actions, block.rewards, following, None))
     starts = np.cumsum(block.lengths) - block.lengths
     return messages([head(unit, None, next_states, False) for unit in ids], data, starts)
 
@@ -69,7 +61,7 @@ class EpisodeEncoder:
 
     def add(self, rows: Rows) -> tuple[Int[np.ndarray, " E"], list[bytes]]:
         """The numbers of the owners and the messages of the episodes that these rows complete."""
-        data = packed(rows.steps, rows.states, rows.actions, rows.rewards, rows.next_states, rows.ended)
+        data = packed((rows.steps, rows.states, rows.actions, rows.rewards, rows.next_states, rows.ended))
         units = canonical(rows.unit_ids)
         names = [None] * len(units) if rows.episode_ids is None else canonical(rows.episode_ids)
         given = rows.next_states is not None, rows.ended is not None

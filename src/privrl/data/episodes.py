@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, final
+from typing import Any, Required, TypedDict, Unpack, final
 
 import numpy as np
 from jaxtyping import Bool, Int, Shaped, UInt64
@@ -12,12 +12,23 @@ from privrl.data.dataset import AbstractDataset, Summary
 from privrl.data.encoding import encoded_block
 from privrl.data.guard import guarded
 from privrl.data.identity import hash_integers, hash_strings, keep_smallest, ranks, salt_of
-from privrl.data.schema import Bounds, Place, TableError, bounded_rewards, refuse, refuse_outside, whole_numbers
+from privrl.data.schema import Bounds, Place, TableError, bounded_rewards, indices, refuse, whole_numbers
 from privrl.data.transitions import Block, following_states
 from privrl.mdp.types import Trajectory
 from privrl.privacy.identity import canonical_id
 
 _PIECE = 4096  # units or episodes that are encoded at once
+
+
+class Public(TypedDict, total=False):
+    """What is public about episodes beside their horizon, and whose they are: see `Episodes.from_arrays`."""
+
+    num_states: Required[int]
+    num_actions: Required[int]
+    units: Sequence[Any] | Shaped[np.ndarray, " N"] | None
+    max_episodes_per_unit: int
+    reward_range: tuple[float, float]
+    seed: int | None
 
 
 @final
@@ -55,32 +66,10 @@ class Episodes(AbstractDataset):
         return self
 
     @classmethod
-    def of(
-        cls,
-        trajectories: Trajectory,
-        *,
-        num_states: int,
-        num_actions: int,
-        units: Sequence[Any] | Shaped[np.ndarray, " N"] | None = None,
-        max_episodes_per_unit: int = 1,
-        reward_range: tuple[float, float] = (0.0, 1.0),
-        seed: int | None = None,
-    ) -> "Episodes":
-        """Sampled episodes: a batch of trajectories `[N, H]`, as in `from_arrays`."""
-        return cls.from_arrays(
-            trajectories.states,
-            trajectories.actions,
-            trajectories.rewards,
-            trajectories.next_states,
-            trajectories.length,
-            units,
-            horizon=int(trajectories.rewards.shape[-1]),
-            num_states=num_states,
-            num_actions=num_actions,
-            max_episodes_per_unit=max_episodes_per_unit,
-            reward_range=reward_range,
-            seed=seed,
-        )
+    def of(cls, trajectories: Trajectory, **public: Unpack[Public]) -> "Episodes":
+        """Sampled episodes: a batch of trajectories `[N, H]`, and `public` as in `from_arrays`."""
+        t, horizon = trajectories, int(trajectories.rewards.shape[-1])
+        return cls.from_arrays(t.states, t.actions, t.rewards, t.next_states, t.length, horizon=horizon, **public)
 
     @classmethod
     def from_arrays(
@@ -206,18 +195,13 @@ def _checked_block(
     bounds: Bounds,
     place: Place,
 ) -> Block:
-    S, A = bounds.known("num_states"), bounds.known("num_actions")
-    states = whole_numbers(flat["states"], "states", place)
-    refuse_outside(states, "states", place, S, "num_states")
-    actions = whole_numbers(flat["actions"], "actions", place)
-    refuse_outside(actions, "actions", place, A, "num_actions")
+    states = indices(flat["states"], "states", place, bounds, "num_states")
+    actions = indices(flat["actions"], "actions", place, bounds, "num_actions")
     rewards = bounded_rewards(flat["rewards"], "rewards", place, bounds.reward_range)
-    states = states.astype(np.int32)
     following = following_states(states, length)
     if "next_states" in flat:
-        following = whole_numbers(flat["next_states"], "next_states", place)
-        refuse_outside(following, "next_states", place, S, "num_states", unknown=True)
-    return Block(owner, length, states, actions.astype(np.int32), rewards, following.astype(np.int32))
+        following = indices(flat["next_states"], "next_states", place, bounds, "num_states", unknown=True)
+    return Block(owner, length, states, actions, rewards, following)
 
 
 def _grouped(block: Block, keep: Bool[np.ndarray, " N"]) -> Block:
@@ -228,5 +212,4 @@ def _grouped(block: Block, keep: Bool[np.ndarray, " N"]) -> Block:
     lengths = block.lengths[order]
     within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     rows = np.repeat(starts[order], lengths) + within
-    columns = (column[rows] for column in (block.states, block.actions, block.rewards, block.next_states))
-    return Block(block.unit[order], lengths, *columns)
+    return block.taken(order, rows)

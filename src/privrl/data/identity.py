@@ -56,14 +56,14 @@ def ranks(unit: UInt64[np.ndarray, " N"], episode: UInt64[np.ndarray, " N"]) -> 
     return mixed(mixed(unit) + episode)
 
 
-def keep_smallest(owner: Shaped[np.ndarray, " N"], rank: UInt64[np.ndarray, " N"], most: int) -> Bool[np.ndarray, " N"]:
-    """Which entries are among the `most` smallest ranks of their owner; `owner` is a number per entry."""
+def keep_smallest(
+    owner: Shaped[np.ndarray, " N"], rank: UInt64[np.ndarray, " N"], count: int
+) -> Bool[np.ndarray, " N"]:
+    """Which entries are among the `count` smallest ranks of their owner; `owner` is a number per entry."""
     order = np.lexsort((rank, owner))
     grouped = owner[order]
-    first = np.r_[True, grouped[1:] != grouped[:-1]][: len(grouped)]
-    place = np.arange(len(grouped)) - np.maximum.accumulate(np.where(first, np.arange(len(grouped)), 0))
     keep = np.empty(len(grouped), bool)
-    keep[order] = place < most
+    keep[order] = np.arange(len(grouped)) - np.searchsorted(grouped, grouped) < count
     return keep
 
 

@@ -1,33 +1,22 @@
 """Minari datasets with discrete observations and actions as episodes in memory."""
 
-from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
-from jaxtyping import Int, Shaped
+from jaxtyping import Int
 
-from privrl.data.episodes import Episodes
+from privrl.data.episodes import Episodes, Public
 from privrl.data.guard import guarded
 from privrl.data.schema import TableError, whole_numbers
 
 
-def from_minari(
-    dataset: Any,
-    *,
-    horizon: int,
-    num_states: int,
-    num_actions: int,
-    units: Sequence[Any] | Shaped[np.ndarray, " N"] | None = None,
-    max_episodes_per_unit: int = 1,
-    reward_range: tuple[float, float] = (0.0, 1.0),
-    seed: int | None = None,
-) -> Episodes:
+def from_minari(dataset: Any, *, horizon: int, **public: Unpack[Public]) -> Episodes:
     """The episodes of a Minari dataset, given by its name or as an opened `MinariDataset`.
 
     An episode of T actions has T + 1 observations, so all next states are known. Without `units` every episode is
-    somebody else's; the other arguments are those of `Episodes.from_arrays`. Spaces that start at another number than 0
-    are shifted to it.
+    somebody else's; `public` are the other arguments of `Episodes.from_arrays`. Spaces that start at another number
+    than 0 are shifted to it.
     """
     if isinstance(dataset, str):
         dataset = _loaded(dataset)
@@ -40,7 +29,7 @@ def from_minari(
     lengths = np.zeros(count, np.int64)
     for k, episode in enumerate(dataset.iterate_episodes()):
         T = len(episode.rewards)
-        if len(episode.rewards) > horizon:
+        if horizon < T:
             raise TableError(
                 f"Episode {k} is longer than the horizon, which is {horizon}. "
                 f"Give a larger `horizon` or filter the dataset."
@@ -49,20 +38,7 @@ def from_minari(
         actions[k, :T] = _flat(episode.actions, T, "actions", k) - first_action
         rewards[k, :T] = guarded(partial(np.asarray, episode.rewards, float), f"Episode {k} has no numbers as rewards")
         lengths[k] = T
-    return Episodes.from_arrays(
-        states[:, :-1],
-        actions,
-        rewards,
-        states[:, 1:],
-        lengths,
-        units,
-        horizon=horizon,
-        num_states=num_states,
-        num_actions=num_actions,
-        max_episodes_per_unit=max_episodes_per_unit,
-        reward_range=reward_range,
-        seed=seed,
-    )
+    return Episodes.from_arrays(states[:, :-1], actions, rewards, states[:, 1:], lengths, horizon=horizon, **public)
 
 
 def _loaded(name: str) -> Any:

@@ -170,8 +170,7 @@ class _Assembler:
 
     def finish(self) -> Block:
         """The chosen episodes of the last unit."""
-        if self._open is None:
-            raise RuntimeError("`finish` needs at least one row.")
+        assert self._open is not None  # a table has rows
         return self._block(self._open.take(keep_smallest(self._open.unit, self._open.rank, self._most)))
 
     def summary(self, num_rows: int) -> Summary:

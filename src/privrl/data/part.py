@@ -49,9 +49,8 @@ class Part(AbstractDataset):
         number = np.cumsum(self.chosen) - 1
         for block in self.whole.blocks():
             keep = self.chosen[block.unit]
-            rows = np.repeat(keep, block.lengths)
-            columns = (column[rows] for column in (block.states, block.actions, block.rewards, block.next_states))
-            yield Block(number[block.unit[keep]], block.lengths[keep], *columns)
+            kept = block.taken(keep, np.repeat(keep, block.lengths))
+            yield replace(kept, unit=number[kept.unit])
 
     def unit_ids(self) -> Iterator[list[bytes]]:
         first = 0

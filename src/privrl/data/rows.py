@@ -6,16 +6,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt64
 
-from privrl.data.columns import (
-    changes,
-    given_numbers_of,
-    hashes,
-    ids_of,
-    taken,
-    whole_numbers_of,
-)
+from privrl.data.columns import changes, given_numbers_of, hashes, ids_of, taken, whole_numbers_of
 from privrl.data.identity import Fingerprints, fingerprint, ranks
-from privrl.data.schema import Bounds, Place, TableError, bounded_rewards, refuse, refuse_outside, whole_numbers
+from privrl.data.schema import Bounds, Place, TableError, bounded_rewards, indices, refuse, whole_numbers
 from privrl.data.table import Table
 
 if TYPE_CHECKING:
@@ -52,7 +45,6 @@ class RowChecker:
 
     def __init__(self, table: Table, bounds: Bounds, salt: int, grouped: bool = False) -> None:
         self._table, self._schema, self._bounds, self._salt = table, table.schema, bounds, salt
-        self._S, self._A = bounds.known("num_states"), bounds.known("num_actions")
         self._grouped = grouped
         self._units, self._episodes = Fingerprints(), Fingerprints()
         self._unit: Any = None
@@ -68,24 +60,20 @@ class RowChecker:
         self._num_units += int(new_unit.sum())
         rank = self._ranks(units, episodes, new_unit[starts])
         steps = self._check_steps(batch, place, new_episode)
-        column = self._schema.state
-        states = whole_numbers_of(batch, column, place)
-        refuse_outside(states, column, place, self._S, "num_states")
-        column = self._schema.action
-        actions = whole_numbers_of(batch, column, place)
-        refuse_outside(actions, column, place, self._A, "num_actions")
+        states = self._indices(batch, self._schema.state, place, "num_states")
+        actions = self._indices(batch, self._schema.action, place, "num_actions")
         column = self._schema.reward
-        rewards = given_numbers_of(batch, column, place)
-        rewards = bounded_rewards(rewards, column, place, self._bounds.reward_range)
-        next_states = None
-        if self._schema.next_state is not None:
-            column = self._schema.next_state
-            next_states = whole_numbers_of(batch, column, place, missing=-1)
-            refuse_outside(next_states, column, place, self._S, "num_states", unknown=True)
-            next_states = next_states.astype(np.int32)
+        rewards = bounded_rewards(given_numbers_of(batch, column, place), column, place, self._bounds.reward_range)
+        after = self._schema.next_state
+        following = None if after is None else self._indices(batch, after, place, "num_states", missing=-1)
         ended = self._check_end(batch, place, new_episode)
-        narrow = states.astype(np.int32), actions.astype(np.int32)
-        return Rows(starts, number, rank, units, episodes, steps, *narrow, rewards, next_states, ended)
+        return Rows(starts, number, rank, units, episodes, steps, states, actions, rewards, following, ended)
+
+    def _indices(
+        self, batch: "pa.RecordBatch", column: str, place: Place, bound: str, missing: int | None = None
+    ) -> Int[np.ndarray, " R"]:
+        values = whole_numbers_of(batch, column, place, missing)
+        return indices(values, column, place, self._bounds, bound, unknown=missing is not None)
 
     def _boundaries(
         self, batch: "pa.RecordBatch", place: Place
@@ -100,12 +88,8 @@ class RowChecker:
         new_episode = new_unit | changes(episodes, self._episode)
         self._episode = episodes[-1].as_py()
         starts = np.flatnonzero(new_episode)
-        return (
-            new_unit,
-            new_episode,
-            taken(units, starts, self._schema.unit, place),
-            taken(episodes, starts, self._schema.episode, place),
-        )
+        names = taken(episodes, starts, self._schema.episode, place)
+        return new_unit, new_episode, taken(units, starts, self._schema.unit, place), names
 
     def _ranks(
         self, units: "pa.Array", episodes: "pa.Array | None", new_unit: Bool[np.ndarray, " E"]

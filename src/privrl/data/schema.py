@@ -55,10 +55,8 @@ class Bounds:
 
     def completed(self, num_states: int, num_actions: int) -> "Bounds":
         """The same bounds with the numbers of states and actions filled in; it is an error if they were others."""
-        for name, given, wanted in (
-            ("num_states", self.num_states, num_states),
-            ("num_actions", self.num_actions, num_actions),
-        ):
+        for name, wanted in (("num_states", num_states), ("num_actions", num_actions)):
+            given = getattr(self, name)
             if given is not None and given != wanted:
                 raise ValueError(
                     f"The data were declared with `{name}`={given} and are used with `{name}`={wanted}. "
@@ -155,13 +153,15 @@ def refuse_not_finite(values: Shaped[np.ndarray, " N"], column: str, place: Plac
     refuse(np.isinf(values), column, place, "is infinite", remedy)
 
 
-def refuse_outside(
-    values: Int[np.ndarray, " N"], column: str, place: Place, size: int, bound: str, unknown: bool = False
-) -> None:
-    """Raises if an entry is not in 0, ..., size - 1 (or -1 where `unknown` entries are allowed)."""
+def indices(
+    values: Shaped[np.ndarray, " N"], column: str, place: Place, bounds: Bounds, bound: str, unknown: bool = False
+) -> Int[np.ndarray, " N"]:
+    """The column as int32, every entry in 0, ..., `bound` - 1 (or -1 where `unknown` entries are allowed)."""
+    numbers, size = whole_numbers(values, column, place), bounds.known(bound)
     allowed = f"from 0 to {size - 1}" + (", or -1 or null where it was not recorded" if unknown else "")
     remedy = f"`{bound}` is {size}, so it must be {allowed}. Recode the column or give the right `{bound}`."
-    refuse((values < (-1 if unknown else 0)) | (values >= size), column, place, "is out of range", remedy)
+    refuse((numbers < (-1 if unknown else 0)) | (numbers >= size), column, place, "is out of range", remedy)
+    return numbers.astype(np.int32)
 
 
 def bounded_rewards(

@@ -27,19 +27,18 @@ class Table:
     schema: Schema
     sort: bool = False
     batch_rows: int = 16_384
-    num_rows: int = field(init=False)
+    _rows_per_file: tuple[int, ...] = field(init=False, repr=False)
     _stamps: tuple[tuple[int, int], ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_stamps", _stamps(self.files))
         kinds: dict[str, str] = {}
-        rows = 0
+        rows = []
         for path in self.files:
             with _opened(path) as file:
-                rows += file.metadata.num_rows
-                fields = guarded(
-                    partial(_fields, file), f"The names and types of the columns of `{path.name}` cannot be read"
-                )
+                rows.append(file.metadata.num_rows)
+                problem = f"The names and types of the columns of `{path.name}` cannot be read"
+                fields = guarded(partial(_fields, file), problem)  # a name may occur twice
                 self.schema.require([name for name, _ in fields], f"`{path.name}`")
                 types = dict(fields)
                 for part, column in self.schema.columns.items():
@@ -49,10 +48,14 @@ class Table:
                             f"Column `{column}` holds {kinds[part]} in `{self.files[0].name}` and {kind} in "
                             f"`{path.name}`. Write all files with the same type."
                         )
-        if rows == 0:
+        if sum(rows) == 0:
             name = self.files[0].name if len(self.files) == 1 else self.files[0].parent.name
             raise TableError(f"`{name}` has no rows. Give a table with at least one step of one episode.")
-        object.__setattr__(self, "num_rows", rows)
+        object.__setattr__(self, "_rows_per_file", tuple(rows))
+
+    @property
+    def num_rows(self) -> int:
+        return sum(self._rows_per_file)
 
     def refuse_changed(self) -> None:
         """Raises if a file was written to since the table was opened: what was checked then holds no more."""
@@ -92,14 +95,6 @@ class Table:
 
             yield batch, place
             first += batch.num_rows
-
-    @cached_property
-    def _rows_per_file(self) -> list[int]:
-        counts = []
-        for path in self.files:
-            with _opened(path) as file:
-                counts.append(file.metadata.num_rows)
-        return counts
 
     @cached_property
     def _sorted(self) -> tuple["pa.Table", np.ndarray]:
@@ -151,7 +146,6 @@ def _opened(path: Path) -> Any:
 
 
 def _fields(file: Any) -> list[tuple[str, "pa.DataType"]]:
-    """The names and types of the columns; a name may occur twice."""
     return [(field.name, field.type) for field in file.schema_arrow]
 
 

@@ -1,9 +1,10 @@
 """Episodes laid end to end, and the counting of their transitions in memory that does not grow with the table."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 
 from privrl.mdp.types import Transitions
 
@@ -27,18 +28,19 @@ class Block:
         starts = np.cumsum(self.lengths) - self.lengths
         return np.arange(len(self.states)) - np.repeat(starts, self.lengths)
 
+    @property
+    def columns(self) -> tuple[Shaped[np.ndarray, " R"], ...]:
+        """What every row has."""
+        return self.states, self.actions, self.rewards, self.next_states
+
+    def taken(self, episodes: Any, rows: Any) -> "Block":
+        """These episodes, which have these rows (any index of an array)."""
+        return Block(self.unit[episodes], self.lengths[episodes], *(column[rows] for column in self.columns))
+
     def slice(self, first: int, last: int) -> "Block":
         """Episodes first, ..., last - 1, as views."""
         ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lengths)])
-        rows, episodes = slice(ends[first], ends[last]), slice(first, last)
-        return Block(
-            self.unit[episodes],
-            self.lengths[episodes],
-            self.states[rows],
-            self.actions[rows],
-            self.rewards[rows],
-            self.next_states[rows],
-        )
+        return self.taken(slice(first, last), slice(ends[first], ends[last]))
 
 
 def following_states(states: Int[np.ndarray, " R"], lengths: Int[np.ndarray, " E"]) -> Int[np.ndarray, " R"]:
@@ -92,14 +94,8 @@ class TransitionCounter:
         rest, next_state = np.divmod(self._code, self._S + 1)
         rest, action = np.divmod(rest, self._A)
         step, state = np.divmod(rest, self._S)
-        return Transitions(
-            step=step.astype(np.int32),
-            state=state.astype(np.int32),
-            action=action.astype(np.int32),
-            next_state=(next_state - 1).astype(np.int32),
-            count=self._count,
-            reward=self._reward,
-        )
+        step, state, action, after = (x.astype(np.int32) for x in (step, state, action, next_state - 1))
+        return Transitions(step, state, action, after, self._count, self._reward)
 
 
 def _summed(

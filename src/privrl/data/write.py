@@ -71,10 +71,7 @@ def _blocks(
     if isinstance(data, AbstractDataset):
         for block in data.blocks():
             yield block, data.horizon, None
-    elif isinstance(data, Trajectory):
-        if units is None:
-            yield _laid_out(data, np.arange(len(data.length))), data.rewards.shape[-1], None
-            return
+    elif isinstance(data, Trajectory) and units is not None:
         if len(units) != len(data.length):
             raise ValueError(f"`units` names {len(units)} owners; there are {len(data.length)} episodes.")
         names, owner = guarded(
@@ -83,7 +80,7 @@ def _blocks(
         yield _laid_out(data, owner), data.rewards.shape[-1], names
     else:
         before = 0
-        for batch in data:
+        for batch in [data] if isinstance(data, Trajectory) else data:
             block = _laid_out(batch, before + np.arange(len(batch.length)))
             before += len(batch.length)
             yield block, batch.rewards.shape[-1], None

@@ -1,6 +1,7 @@
 """An environment: a finite world with public features, a behaviour policy and exact answers."""
 
 from collections.abc import Hashable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -8,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Real
 
-from privrl.mdp.features import AbstractFeatures
+from privrl.mdp.features import AbstractFeatures, OneHotFeatures
 from privrl.mdp.multinomial import AnyKey
 from privrl.mdp.planning import occupancy, optimal_value, policy_value
 from privrl.mdp.simulation import flow, flow_transitions, rollout, sample_episodes
@@ -164,9 +165,11 @@ class Env(eqx.Module):
         }
 
 
-def uniform_behaviour(num_states: int, num_actions: int) -> Float[Array, "S A"]:
-    """The behaviour policy of worlds that come without one."""
-    return jnp.full((num_states, num_actions), 1.0 / num_actions)
+def finite(name: str, mdp: TabularMDP, **given: Any) -> Env:
+    """An environment with one-hot features and a uniform behaviour policy, unless others are given."""
+    S, A = mdp.num_states, mdp.num_actions
+    defaults: dict[str, Any] = {"features": OneHotFeatures(S, A), "behaviour": jnp.full((S, A), 1.0 / A)}
+    return Env(mdp, name=name, **defaults | given)
 
 
 def at_least(name: str, value: int, low: int) -> int:

@@ -15,14 +15,13 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from privrl.envs.base import Env, at_least, uniform_behaviour
-from privrl.mdp.features import OneHotFeatures
+from privrl.envs.base import Env, at_least, finite
 from privrl.mdp.types import TabularMDP
 
-Table = dict[int, dict[int, list[tuple[float, int, float, bool]]]]
+Outcomes = dict[int, dict[int, list[tuple[float, int, float, bool]]]]
 
 
-def _load(id: str, arguments: dict[str, Any]) -> tuple[Table, np.ndarray]:
+def _load(id: str, arguments: dict[str, Any]) -> tuple[Outcomes, np.ndarray]:
     import gymnasium
 
     try:
@@ -48,7 +47,7 @@ def _load(id: str, arguments: dict[str, Any]) -> tuple[Table, np.ndarray]:
     return table, np.asarray(initial, float)
 
 
-def _endings(P: Table, initial: np.ndarray) -> tuple[set[int], bool]:
+def _endings(P: Outcomes, initial: np.ndarray) -> tuple[set[int], bool]:
     """The states in which episodes end, and whether any is also entered, or started from, without ending."""
     reached = {int(s) for s in np.flatnonzero(initial)}
     frontier, ends, passed = list(reached), set(), set(reached)
@@ -101,16 +100,10 @@ def FromGymnasium(id: str, horizon: int = 20, **arguments: Any) -> Env:
     arrival = None
     if lo == 0.0 and all(len(paid) == 1 for paid in payments.values()):
         arrival = jnp.asarray([next(iter(payments.get(s, {0.0}))) / hi for s in range(S)])
-    return Env(
-        mdp=TabularMDP(
-            jnp.asarray(P / P.sum(axis=-1, keepdims=True))[None],
-            jnp.asarray((r - lo) / (hi - lo))[None],
-            jnp.asarray(initial / initial.sum()),
-            H,
-        ),
-        features=OneHotFeatures(S, A),
-        behaviour=uniform_behaviour(S, A),
-        name=f"gym:{id}",
+    P, r = P / P.sum(axis=-1, keepdims=True), (r - lo) / (hi - lo)
+    return finite(
+        f"gym:{id}",
+        TabularMDP(jnp.asarray(P)[None], jnp.asarray(r)[None], jnp.asarray(initial / initial.sum()), H),
         arguments=(("horizon", H), *((k, tuple(v) if isinstance(v, list) else v) for k, v in arguments.items())),
         terminal=tuple(gone) if lo == 0.0 else (),
         arrival=arrival,

@@ -16,8 +16,7 @@ import math
 import jax.numpy as jnp
 import numpy as np
 
-from privrl.envs.base import Env, at_least, uniform_behaviour
-from privrl.mdp.features import OneHotFeatures
+from privrl.envs.base import Env, at_least, finite
 from privrl.mdp.linear import LinearMixtureMDP
 
 
@@ -61,12 +60,5 @@ def HardMixture(dim: int = 3, horizon: int = 6, epsilon: float = 1.0, episodes: 
     if not epsilon > 0:
         raise ValueError(f"`epsilon` is {epsilon}; it must be positive.")
     gap = math.sqrt(1 / H) / (min(2.0, math.exp(epsilon)) * math.expm1(epsilon) * math.sqrt(K))
-    mdp = hard_mixture(dim, H, gap, seed).tabular()
-    return Env(
-        mdp=mdp,
-        features=OneHotFeatures(mdp.num_states, mdp.num_actions),
-        behaviour=uniform_behaviour(mdp.num_states, mdp.num_actions),
-        name="hard-mixture",
-        arguments=(("dim", dim), ("horizon", H), ("epsilon", epsilon), ("episodes", K)),
-        seed=seed,
-    )
+    arguments = (("dim", dim), ("horizon", H), ("epsilon", epsilon), ("episodes", K))
+    return finite("hard-mixture", hard_mixture(dim, H, gap, seed).tabular(), arguments=arguments, seed=seed)

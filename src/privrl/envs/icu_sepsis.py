@@ -11,8 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float64
 
-from privrl.envs.base import Env, at_least
-from privrl.mdp.features import OneHotFeatures
+from privrl.envs.base import Env, at_least, finite
 from privrl.mdp.types import TabularMDP
 
 _DEATH, _SURVIVAL, _AFTER = 713, 714, 715
@@ -44,16 +43,11 @@ def ICUSepsis(horizon: int = 20) -> Env:
     doctors[ends] = 1.0 / A  # nobody is treated there, and a policy needs probabilities
     r = P[:, :, _SURVIVAL].copy()
     r[ends] = 0.0
-    return Env(
-        mdp=TabularMDP(
-            jnp.asarray(P / P.sum(axis=-1, keepdims=True))[None],
-            jnp.asarray(r)[None],
-            jnp.asarray(initial / initial.sum()),
-            H,
-        ),
-        features=OneHotFeatures(S, A),
+    P, initial = P / P.sum(axis=-1, keepdims=True), initial / initial.sum()
+    return finite(
+        "icu-sepsis",
+        TabularMDP(jnp.asarray(P)[None], jnp.asarray(r)[None], jnp.asarray(initial), H),
         behaviour=jnp.asarray(doctors / doctors.sum(axis=-1, keepdims=True)),
-        name="icu-sepsis",
         arguments=(("horizon", H),),
         terminal=(_DEATH, _SURVIVAL, _AFTER),
         arrival=jnp.zeros(S).at[_SURVIVAL].set(1.0),

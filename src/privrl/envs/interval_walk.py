@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from privrl.envs.base import Env, at_least, uniform_behaviour
+from privrl.envs.base import Env, at_least, finite
 from privrl.mdp.features import TableFeatures
 from privrl.mdp.types import TabularMDP
 
@@ -42,11 +42,10 @@ def IntervalWalk(depth: int = 7, horizon: int = 50, knots: int = 9) -> Env:
     first = np.full(S, 1.0 / n)
     first[[0, -1]] /= 2
     paid = 0.5 - np.abs(place - 0.5)
-    return Env(
-        mdp=TabularMDP(jnp.asarray(P), jnp.asarray(P @ paid), jnp.asarray(first), H),
+    return finite(
+        "interval-walk",
+        TabularMDP(jnp.asarray(P), jnp.asarray(P @ paid), jnp.asarray(first), H),
         features=TableFeatures(jnp.asarray(_tents(place, K))),
-        behaviour=uniform_behaviour(S, 2),
-        name="interval-walk",
         arguments=(("depth", depth), ("horizon", H), ("knots", K)),
         arrival=jnp.asarray(paid),
     )

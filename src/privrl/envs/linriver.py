@@ -1,4 +1,4 @@
-"""LinRiver: a river whose current hides a direction, so that neither luck nor greed finds the way up.
+"""LinRiver: a river whose current hides a direction, so that neither random nor greedy actions find the way up.
 
 Actions are the corners a of {-1, 1}^4. Each step h has a hidden direction xi_h in {-1, 1}^4; with
 q = (1 + <a, xi_h>/4)/2 the swimmer moves right with probability .6 q, left with .3 (1 - q), and stays otherwise (at the
@@ -11,9 +11,9 @@ import itertools
 import jax.numpy as jnp
 import numpy as np
 
-from privrl.envs.base import Env, at_least, uniform_behaviour
+from privrl.envs.base import Env, at_least, finite
 from privrl.mdp.features import TableFeatures
-from privrl.mdp.linear import LinearMDP
+from privrl.mdp.linear import linear_mdp
 
 _BITS = 4
 
@@ -45,18 +45,6 @@ def LinRiver(states: int = 5, horizon: int = 20, seed: int = 0) -> Env:
     theta[:, -1], theta[:, 0] = one, 0.005 * one
 
     features = TableFeatures(jnp.asarray(phi))
-    world = LinearMDP(
-        features=features,
-        measures=jnp.asarray(mu.reshape(H, -1, S)),
-        reward_weights=jnp.asarray(theta.reshape(H, -1)),
-        initial=jnp.zeros(S).at[0].set(1.0),
-        horizon=H,
-    )
-    return Env(
-        mdp=world.tabular(),
-        features=features,
-        behaviour=uniform_behaviour(S, len(corners)),
-        name="linriver",
-        arguments=(("states", S), ("horizon", H)),
-        seed=seed,
-    )
+    linear = (jnp.asarray(mu.reshape(H, -1, S)), jnp.asarray(theta.reshape(H, -1)))
+    world = linear_mdp(features, *linear, jnp.zeros(S).at[0].set(1.0), H)
+    return finite("linriver", world, features=features, arguments=(("states", S), ("horizon", H)), seed=seed)

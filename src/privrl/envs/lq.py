@@ -14,19 +14,24 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from privrl.mdp.lq import LinearPolicy, LQSystem, LQTask, LQTrajectory
+from privrl.envs.base import at_least
+from privrl.mdp.lq import LinearPolicy, LQTask, LQTrajectory, lq_rollout
 from privrl.mdp.multinomial import AnyKey
+from privrl.mdp.riccati import linear_cost, optimal_cost, riccati
 
 
 class LQEnv(eqx.Module):
     """A linear system that can be simulated and evaluated exactly, inside `jit` and `vmap` too.
 
     Arguments:
-        system: dynamics, and the public task.
+        A, B: the dynamics, which learners do not know.
+        task: what is public: costs, horizon, radii.
         name, arguments, seed: how `make` builds this world again.
     """
 
-    system: LQSystem
+    A: Float[Array, "n n"]
+    B: Float[Array, "n d"]
+    task: LQTask
     name: str = eqx.field(static=True)
     arguments: tuple[tuple[str, Hashable], ...] = eqx.field(static=True, default=())
     seed: int = eqx.field(static=True, default=0)
@@ -34,11 +39,11 @@ class LQEnv(eqx.Module):
     def __check_init__(self) -> None:
         if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(self)):
             return
-        task = self.system.task
+        task = self.task
         for what, cost in {"state_cost": task.state_cost, "input_cost": task.input_cost}.items():
             if not np.linalg.eigvalsh(np.asarray(cost)).min() > 0:
                 raise ValueError(f"`{what}` of environment `{self.name}` must be positive definite.")
-        size = float(jnp.linalg.norm(self.system.parameters))
+        size = float(jnp.linalg.norm(self.parameters))
         if size > float(task.parameter_radius):
             raise ValueError(
                 f"The parameters of environment `{self.name}` have Frobenius norm {size:.4g}, above the public "
@@ -46,22 +51,37 @@ class LQEnv(eqx.Module):
             )
 
     @property
-    def task(self) -> LQTask:
-        """What is public about this world."""
-        return self.system.task
+    def parameters(self) -> Float[Array, "p n"]:
+        """Theta = [A, B]^T, so that x' = Theta^T [x; u] + w."""
+        return jnp.concatenate([self.A, self.B], axis=1).T
 
     @property
     def horizon(self) -> int:
-        return self.system.task.horizon
+        return self.task.horizon
+
+    @property
+    def _costs(self) -> tuple[Float[Array, "n n"], Float[Array, "n d"], Float[Array, "n n"], Float[Array, "d d"]]:
+        return self.A, self.B, self.task.state_cost, self.task.input_cost
+
+    @property
+    def _moments(self) -> tuple[Float[Array, "n n"], Float[Array, "n n"]]:
+        """E x_1 x_1^T, and E w w^T = Cw^2/(n + 2) I: the ball, not the sphere."""
+        n = self.task.state_dim
+        return self.task.first_moment, self.task.noise_radius**2 / (n + 2) * jnp.eye(n)
 
     @property
     def optimal_value(self) -> Float[Array, ""]:
-        """Minus the smallest expected cost."""
-        return -self.system.optimal_cost()
+        """Minus the smallest expected cost J*."""
+        return -optimal_cost(*self._costs, *self._moments, self.horizon)
+
+    def optimal_policy(self) -> LinearPolicy:
+        """The best policy of all, from the Riccati recursion; it is linear and does not explore."""
+        return LinearPolicy(riccati(*self._costs, self.horizon)[0])
 
     def value(self, policy: LinearPolicy) -> Float[Array, ""]:
         """Minus a policy's expected cost, its exploration included, exactly."""
-        return -self.system.cost(policy)
+        exploration = policy.radius**2 / self.task.input_dim * jnp.eye(self.task.input_dim)
+        return -linear_cost(*self._costs, policy.gains, *self._moments, exploration)
 
     def regret(self, policy: LinearPolicy) -> Float[Array, ""]:
         """What one episode of the policy loses in expectation, exactly."""
@@ -69,11 +89,7 @@ class LQEnv(eqx.Module):
 
     def rollout(self, policy: LinearPolicy, key: AnyKey) -> LQTrajectory:
         """One episode; `vmap` it over keys."""
-        return self.system.rollout(policy, key)
-
-    def optimal_policy(self) -> LinearPolicy:
-        """The best policy of all."""
-        return self.system.optimal_policy()
+        return lq_rollout(self.A, self.B, self.task, policy, key)
 
     def zero_policy(self) -> LinearPolicy:
         """Never does anything: what every learner here is compared with."""
@@ -93,11 +109,9 @@ def _world(
     horizon: int,
     **radii: Any,
 ) -> LQEnv:
-    if horizon < 1:
-        raise ValueError(f"`horizon` is {horizon}; it must be at least 1.")
-    task = LQTask(jnp.diag(jnp.array(state_cost)), jnp.diag(jnp.array(input_cost)), horizon, **radii)
-    system = LQSystem(jnp.array(A), jnp.array(B), task)
-    return LQEnv(system, name, (("horizon", horizon),))
+    costs = (jnp.diag(jnp.array(state_cost)), jnp.diag(jnp.array(input_cost)))
+    task = LQTask(*costs, at_least("horizon", horizon, 1), **radii)
+    return LQEnv(jnp.array(A), jnp.array(B), task, name, (("horizon", horizon),))
 
 
 def LQScalar(horizon: int = 5) -> LQEnv:

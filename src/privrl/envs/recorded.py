@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from privrl.envs.base import Env
 from privrl.mdp.features import OneHotFeatures
 from privrl.mdp.multinomial import AnyKey
 from privrl.mdp.types import TabularPolicy, Trajectory
@@ -78,3 +79,7 @@ class AbstractRecorded(eqx.Module):
     def uniform_policy(self) -> TabularPolicy:
         """Every action alike."""
         return TabularPolicy.uniform(self.horizon, self.num_states, self.num_actions)
+
+
+OfflineEnv = Env | AbstractRecorded
+"""A finite world from whose tables a policy can be learnt."""

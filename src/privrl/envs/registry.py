@@ -9,16 +9,28 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from privrl.envs.base import Env
+from privrl.envs.endings import Endings
+from privrl.envs.glucose_day import GlucoseDay
+from privrl.envs.grid_table import GlucoseTable, VitalsTable
+from privrl.envs.grid_with_holes import GridWithHoles
 from privrl.envs.gymnasium import FromGymnasium
 from privrl.envs.hard_mixture import HardMixture
+from privrl.envs.hidden_severity import HiddenSeverity
 from privrl.envs.icu_sepsis import ICUSepsis
+from privrl.envs.in_flight import InFlight
 from privrl.envs.interval_walk import IntervalWalk
 from privrl.envs.linriver import LinRiver
 from privrl.envs.lq import LQ2D, LQ4D, Glucose, LQEnv, LQScalar
+from privrl.envs.patients import AbstractPatients
+from privrl.envs.recorded import AbstractRecorded
 from privrl.envs.riverswim import RiverSwim, RiverSwimInhomogeneous
 from privrl.envs.synthetic import SyntheticLinear
+from privrl.envs.vitals import Vitals
+from privrl.envs.zoo import WORLDS
 
-_BUILDERS: dict[str, Callable[..., Env | LQEnv]] = {
+AnyEnv = Env | AbstractRecorded | AbstractPatients | LQEnv
+
+_BUILDERS: dict[str, Callable[..., AnyEnv]] = {
     "synthetic-linear": SyntheticLinear,
     "riverswim": RiverSwim,
     "riverswim-inhomogeneous": RiverSwimInhomogeneous,
@@ -30,8 +42,17 @@ _BUILDERS: dict[str, Callable[..., Env | LQEnv]] = {
     "lq-2d": LQ2D,
     "lq-4d": LQ4D,
     "glucose": Glucose,
+    "endings": Endings,
+    "in-flight": InFlight,
+    "grid-with-holes": GridWithHoles,
+    "hidden-severity": HiddenSeverity,
+    "vitals": Vitals,
+    "vitals-table": VitalsTable,
+    "glucose-day": GlucoseDay,
+    "glucose-table": GlucoseTable,
 }
 _GYM = "gym:"
+_ANY_TYPE = int | float | bool | str  # of text for an argument without annotation, the first that fits
 _BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -43,21 +64,24 @@ def names() -> dict[str, str]:
 
 
 def make(name: str, *, seed: int = 0, **arguments: Any) -> Any:
-    """Builds an environment by name: an `Env`, or an `LQEnv` for linear systems.
+    """Builds an environment by name: an `Env`; an `LQEnv` for linear systems; for tables that hide something and for
+    real-valued measurements, an environment that offers what offline learners need.
 
     Arguments:
-        name: one of `names()`, or `gym:<id>` for a tabular Gymnasium environment.
+        name: one of `names()`, `gym:<id>` for a tabular Gymnasium environment, or a world of `privrl.envs.zoo`.
         seed: the instance, for worlds that have several.
         **arguments: the world's own arguments; text such as `"6"` is converted to what the argument wants.
     """
     if name.startswith(_GYM) and name != "gym:<id>":
         return dataclasses.replace(_build(name, FromGymnasium, (name[len(_GYM) :],), arguments), seed=seed)
+    if name in WORLDS and name not in _BUILDERS:
+        if arguments or seed:
+            raise ValueError(f"`{name}` is one world of the zoo and takes neither arguments nor a seed. Leave them out.")
+        return WORLDS[name].build()
     if name not in _BUILDERS:
-        raise ValueError(f"There is no environment `{name}`. {_suggest(name, names())}")
-    build = _BUILDERS[name]
-    if "seed" in inspect.signature(build).parameters:
-        return _build(name, build, (), arguments, seed=seed)
-    return dataclasses.replace(_build(name, build, (), arguments), seed=seed)
+        raise ValueError(f"There is no environment `{name}`. {_suggest(name, [*names(), *WORLDS])}")
+    fixed = {"seed": seed} if "seed" in inspect.signature(_BUILDERS[name]).parameters else {}
+    return dataclasses.replace(_build(name, _BUILDERS[name], (), arguments, **fixed), seed=seed)
 
 
 def _build(
@@ -69,12 +93,9 @@ def _build(
     hints = typing.get_type_hints(build)
     converted: dict[str, Any] = {}
     for argument, value in arguments.items():
-        if argument in own:
-            converted[argument] = _convert(argument, value, hints[argument])
-        elif rest:
-            converted[argument] = _guess(value)
-        else:
+        if argument not in own and not rest:
             raise ValueError(f"Environment `{name}` has no argument `{argument}`. {_suggest(argument, own)}")
+        converted[argument] = _convert(argument, value, hints[argument] if argument in own else _ANY_TYPE)
     return build(*positional, **converted, **fixed)
 
 
@@ -107,17 +128,3 @@ def _convert(argument: str, value: Any, hint: Any) -> Any:
         " or ".join(map(repr, typing.get_args(o))) if typing.get_origin(o) is Literal else o.__name__ for o in options
     )
     raise ValueError(f"`{argument}` is {value!r}; it must be {wanted}.")
-
-
-def _guess(value: Any) -> Any:
-    """Text for an argument without annotation: a number or a truth value if it reads like one."""
-    if not isinstance(value, str):
-        return value
-    if value.lower() in ("true", "false"):
-        return value.lower() == "true"
-    for number in (int, float):
-        try:
-            return number(value)
-        except ValueError:
-            continue
-    return value

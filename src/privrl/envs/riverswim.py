@@ -9,11 +9,10 @@ from typing import Literal
 import jax.numpy as jnp
 import numpy as np
 
-from privrl.envs.base import Env, at_least, uniform_behaviour
-from privrl.mdp.features import OneHotFeatures
+from privrl.envs.base import Env, at_least, finite
 from privrl.mdp.types import TabularMDP
 
-Kind = Literal["strehl", "osband"]
+River = Literal["strehl", "osband"]
 
 # Swimming right: interior (right, stay, left), first state (right, stay), last state (stay, left).
 _CURRENT = {
@@ -25,11 +24,9 @@ _CURRENT = {
 def _env(name: str, P: np.ndarray, r: np.ndarray, seed: int, *, horizon: int, **arguments: int | str) -> Env:
     S = P.shape[1]
     start = jnp.zeros(S).at[0].set(1.0)
-    return Env(
-        mdp=TabularMDP(jnp.asarray(P), jnp.asarray(r), start, horizon),
-        features=OneHotFeatures(S, 2),
-        behaviour=uniform_behaviour(S, 2),
-        name=name,
+    return finite(
+        name,
+        TabularMDP(jnp.asarray(P), jnp.asarray(r), start, horizon),
         arguments=(("horizon", horizon), *arguments.items()),
         seed=seed,
         constant=(("left", 0),),
@@ -43,7 +40,7 @@ def _ends(S: int, stages: int, left: float, right: float) -> np.ndarray:
     return r
 
 
-def RiverSwim(states: int = 6, horizon: int | None = None, kind: Kind = "strehl") -> Env:
+def RiverSwim(states: int = 6, horizon: int | None = None, kind: River = "strehl") -> Env:
     """The stationary river.
 
     Arguments:

@@ -16,7 +16,7 @@ import numpy as np
 
 from privrl.envs.base import Env, at_least
 from privrl.mdp.features import TableFeatures
-from privrl.mdp.linear import LinearMDP
+from privrl.mdp.linear import linear_mdp
 
 _ACTIONS, _BITS = 100, 8
 
@@ -46,17 +46,10 @@ def SyntheticLinear(horizon: int = 20, behaviour: float = 0.6, seed: int = 0) ->
 
     norm = np.sqrt(7.0)
     features = TableFeatures(jnp.asarray(phi / norm))
-    world = LinearMDP(
-        features=features,
-        measures=jnp.asarray(nu * norm),
-        reward_weights=jnp.asarray(theta * norm),
-        initial=jnp.full(2, 0.5),
-        horizon=H,
-    )
     others = np.full((2, _ACTIONS), (1 - behaviour) / (_ACTIONS - 1))
     others[:, 0] = behaviour
     return Env(
-        mdp=world.tabular(),
+        mdp=linear_mdp(features, jnp.asarray(nu * norm), jnp.asarray(theta * norm), jnp.full(2, 0.5), H),
         features=features,
         behaviour=jnp.asarray(others),
         name="synthetic-linear",

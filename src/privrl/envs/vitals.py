@@ -11,6 +11,7 @@ from typing import ClassVar, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.scipy.special import ndtri
 from jaxtyping import Array, Float, Int
 
 from privrl.envs.base import at_least
@@ -58,7 +59,7 @@ class Vitals(AbstractPatients):
     def begin(self, normals: Float[Array, " first"], uniforms: Float[Array, " first_uniform"]) -> _Shock:
         n = normals
         return _Shock(
-            sick=jnp.exp(0.35 * jax.scipy.special.ndtri(uniforms[0])),
+            sick=jnp.exp(0.35 * ndtri(uniforms[0])),
             perfusion=-0.5 + 0.35 * n[0],
             lactate=jnp.abs(0.8 + 0.5 * n[1]),
             fluid=0.1 + 0.15 * n[2],

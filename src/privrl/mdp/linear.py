@@ -31,29 +31,20 @@ def proper_kernel(transition: Float[Array, "G S A S"], what: str) -> Float[Array
     return transition / transition.sum(axis=-1, keepdims=True)
 
 
-class LinearMDP(eqx.Module):
-    """A world whose transitions and rewards are linear in public features.
+def linear_mdp(
+    features: AbstractFeatures,
+    measures: Float[Array, "G d S"],
+    reward_weights: Float[Array, "G d"],
+    initial: Float[Array, " S"],
+    horizon: int,
+) -> TabularMDP:
+    """The world with features phi, measures mu and reward weights theta (one stage or H of them), as arrays.
 
-    Arguments:
-        features: phi, norm at most 1.
-        measures: mu `[G, d, S]`, one stage or H of them.
-        reward_weights: theta `[G, d]`.
-        initial: distribution of the first state.
-        horizon: H.
+    It is an error if the measures do not give probabilities.
     """
-
-    features: AbstractFeatures
-    measures: Float[Array, "G d S"]
-    reward_weights: Float[Array, "G d"]
-    initial: Float[Array, " S"]
-    horizon: int = eqx.field(static=True)
-
-    def tabular(self) -> TabularMDP:
-        """The same world as arrays; an error if the measures do not give probabilities."""
-        phi = self.features.table
-        P = jnp.einsum("sad,gdx->gsax", phi, self.measures, precision="highest")
-        r = jnp.einsum("sad,gd->gsa", phi, self.reward_weights, precision="highest")
-        return TabularMDP(proper_kernel(P, "linear MDP"), r, self.initial, self.horizon)
+    P = jnp.einsum("sad,gdx->gsax", features.table, measures, precision="highest")
+    r = jnp.einsum("sad,gd->gsa", features.table, reward_weights, precision="highest")
+    return TabularMDP(proper_kernel(P, "linear MDP"), r, initial, horizon)
 
 
 class LinearMixtureMDP(eqx.Module):
@@ -77,11 +68,3 @@ class LinearMixtureMDP(eqx.Module):
         """The same world as arrays; an error if the weights do not give probabilities."""
         P = jnp.einsum("saxd,gd->gsax", self.base, self.weights, precision="highest")
         return TabularMDP(proper_kernel(P, "linear mixture MDP"), self.reward, self.initial, self.horizon)
-
-    @classmethod
-    def one_hot(cls, mdp: TabularMDP) -> "LinearMixtureMDP":
-        """Any finite world: phi(s'|s,a) = e_{s,a,s'} and theta_h = P_h, flattened, so d = S A S."""
-        S, A = mdp.num_states, mdp.num_actions
-        base = jnp.eye(S * A * S).reshape(S, A, S, S * A * S)
-        weights = mdp.transition.reshape(mdp.transition.shape[0], -1)
-        return cls(base, weights, mdp.reward, mdp.initial, mdp.horizon)

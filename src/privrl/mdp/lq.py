@@ -1,17 +1,13 @@
-"""Linear quadratic control of people who arrive one after another: what is public, the system, policies, episodes."""
+"""Linear quadratic control of people who arrive one after another: what is public, policies, episodes."""
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, ArrayLike, Float, Int
+from jaxtyping import Array, Float, Int
 
 from privrl.mdp.multinomial import AnyKey
-from privrl.mdp.riccati import linear_cost, optimal_cost, riccati
-
-
-def _number(value: ArrayLike) -> Float[Array, ""]:
-    return jnp.asarray(value, float)
+from privrl.mdp.types import number
 
 
 class LQTask(eqx.Module):
@@ -30,10 +26,10 @@ class LQTask(eqx.Module):
     state_cost: Float[Array, "n n"]
     input_cost: Float[Array, "d d"]
     horizon: int = eqx.field(static=True)
-    gain_bound: Float[Array, ""] = eqx.field(converter=_number)
-    parameter_radius: Float[Array, ""] = eqx.field(converter=_number, default=1.0)
-    noise_radius: Float[Array, ""] = eqx.field(converter=_number, default=0.05)
-    first_radius: Float[Array, ""] = eqx.field(converter=_number, default=1.0)
+    gain_bound: Float[Array, ""] = eqx.field(converter=number)
+    parameter_radius: Float[Array, ""] = eqx.field(converter=number, default=1.0)
+    noise_radius: Float[Array, ""] = eqx.field(converter=number, default=0.05)
+    first_radius: Float[Array, ""] = eqx.field(converter=number, default=1.0)
 
     @property
     def state_dim(self) -> int:
@@ -50,6 +46,11 @@ class LQTask(eqx.Module):
         """X_1 = E x_1 x_1^T of a first state uniform on its sphere."""
         return self.first_radius**2 / self.state_dim * jnp.eye(self.state_dim)
 
+    @property
+    def largest_noise(self) -> Float[Array, "n n"]:
+        """The largest isotropic covariance of noise of norm at most Cw: uniform on the sphere."""
+        return self.noise_radius**2 / self.state_dim * jnp.eye(self.state_dim)
+
 
 class LinearPolicy(eqx.Module):
     """u_h = K_h x_h + v_h with v_h uniform on the sphere of a public `radius`, drawn anew at every step.
@@ -58,18 +59,12 @@ class LinearPolicy(eqx.Module):
     """
 
     gains: Float[Array, "*batch H d n"]
-    radius: Float[Array, "*batch"] = eqx.field(converter=lambda r: jnp.asarray(r, float), default=0.0)
+    radius: Float[Array, "*batch"] = eqx.field(converter=number, default=0.0)
 
     @classmethod
     def zero(cls, horizon: int, state_dim: int, input_dim: int) -> "LinearPolicy":
         """Never does anything."""
         return cls(jnp.zeros((horizon, input_dim, state_dim)))
-
-    @property
-    def exploration_covariance(self) -> Float[Array, "d d"]:
-        """E v_h v_h^T."""
-        d = self.gains.shape[-2]
-        return self.radius**2 / d * jnp.eye(d)
 
 
 class LQTrajectory(eqx.Module):
@@ -84,68 +79,29 @@ class LQTrajectory(eqx.Module):
     length: Int[Array, "*batch"]
 
 
-class LQSystem(eqx.Module):
-    """x_{h+1} = A x_h + B u_h + w_h, with w_h uniform in the ball of radius Cw and x_1 uniform on its sphere.
+def lq_rollout(
+    A: Float[Array, "n n"], B: Float[Array, "n d"], task: LQTask, policy: LinearPolicy, key: AnyKey
+) -> LQTrajectory:
+    """One episode of x_{h+1} = A x_h + B u_h + w_h, w_h uniform in the ball of radius Cw, x_1 uniform on its sphere."""
+    first, noise, exploration = _draws(policy, key)
+    first, noise = task.first_radius * first, task.noise_radius * noise
 
-    Arguments:
-        A, B: the dynamics, which learners do not know.
-        task: what is public: costs, horizon, radii.
-    """
+    def step(x: Array, given: tuple[Array, Array, Array]) -> tuple[Array, tuple[Array, Array]]:
+        K, v, w = given
+        u = K @ x + v
+        following = A @ x + B @ u + w
+        return following, (following, u)
 
-    A: Float[Array, "n n"]
-    B: Float[Array, "n d"]
-    task: LQTask
-
-    @property
-    def parameters(self) -> Float[Array, "p n"]:
-        """Theta = [A, B]^T, so that x' = Theta^T [x; u] + w."""
-        return jnp.concatenate([self.A, self.B], axis=1).T
-
-    @property
-    def noise_covariance(self) -> Float[Array, "n n"]:
-        """E w w^T = Cw^2/(n + 2) I: the ball, not the sphere."""
-        n = self.task.state_dim
-        return self.task.noise_radius**2 / (n + 2) * jnp.eye(n)
-
-    def optimal_policy(self) -> LinearPolicy:
-        """The best policy, from the Riccati recursion; it is linear and does not explore."""
-        task = self.task
-        return LinearPolicy(riccati(self.A, self.B, task.state_cost, task.input_cost, task.horizon)[0])
-
-    def optimal_cost(self) -> Float[Array, ""]:
-        """J*, the smallest expected cost of an episode."""
-        task = self.task
-        moments = (task.first_moment, self.noise_covariance)
-        return optimal_cost(self.A, self.B, task.state_cost, task.input_cost, *moments, task.horizon)
-
-    def cost(self, policy: LinearPolicy) -> Float[Array, ""]:
-        """J(policy), the expected cost of an episode with its exploration, exactly."""
-        task = self.task
-        moments = (task.first_moment, self.noise_covariance, policy.exploration_covariance)
-        return linear_cost(self.A, self.B, task.state_cost, task.input_cost, policy.gains, *moments)
-
-    def rollout(self, policy: LinearPolicy, key: AnyKey) -> LQTrajectory:
-        """One episode; `vmap` it over keys."""
-        task = self.task
-        first, noise, exploration = _luck(policy, key)
-        first, noise = task.first_radius * first, task.noise_radius * noise
-
-        def step(x: Array, given: tuple[Array, Array, Array]) -> tuple[Array, tuple[Array, Array]]:
-            K, v, w = given
-            u = K @ x + v
-            following = self.A @ x + self.B @ u + w
-            return following, (following, u)
-
-        _, (states, inputs) = jax.lax.scan(step, first, (policy.gains, exploration, noise))
-        return LQTrajectory(jnp.concatenate([first[None], states]), inputs, exploration, jnp.asarray(task.horizon))
+    _, (states, inputs) = jax.lax.scan(step, first, (policy.gains, exploration, noise))
+    return LQTrajectory(jnp.concatenate([first[None], states]), inputs, exploration, jnp.asarray(task.horizon))
 
 
 def explorations(policy: LinearPolicy, key: AnyKey) -> Float[Array, "H d"]:
-    """The exploration v_h of all steps that `rollout` with this key adds to the inputs."""
-    return _luck(policy, key)[2]
+    """The exploration v_h of all steps that `lq_rollout` with this key adds to the inputs."""
+    return _draws(policy, key)[2]
 
 
-def _luck(policy: LinearPolicy, key: AnyKey) -> tuple[Float[Array, " n"], Float[Array, "H n"], Float[Array, "H d"]]:
+def _draws(policy: LinearPolicy, key: AnyKey) -> tuple[Float[Array, " n"], Float[Array, "H n"], Float[Array, "H d"]]:
     """First state and noise in units of their radii, and the exploration, all from one key."""
     H, d, n = policy.gains.shape
     white = jr.normal(key, (n + H * (n + 2 + d),))  # one draw compiles faster than several

@@ -44,34 +44,30 @@ def scan_stages(
     return jax.lax.scan(staged, carry, (inputs, (mdp.transition, mdp.reward)), length=mdp.horizon, reverse=reverse)
 
 
-def _backup(stage: Stage, V: Float[Array, " S"]) -> Float[Array, "S A"]:
-    P, r = stage
-    return r + jnp.matmul(P, V, precision="highest")
+def _backward(
+    mdp: TabularMDP, inputs: Any, choose: Callable[[Any, Array], Array]
+) -> tuple[Float[Array, "H_plus_1 S"], Float[Array, "H S A"]]:
+    """Backward induction: V `[H+1, S]` (last row zero) and Q `[H, S, A]`, with V_h = choose(inputs_h, Q_h)."""
+
+    def body(V: Array, x: Any, stage: Stage) -> tuple[Array, tuple[Array, Array]]:
+        P, r = stage
+        Q = r + jnp.matmul(P, V, precision="highest")
+        V = choose(x, Q)
+        return V, (V, Q)
+
+    last = jnp.zeros(mdp.num_states)
+    _, (V, Q) = scan_stages(mdp, body, last, inputs, reverse=True)
+    return jnp.concatenate([V, last[None]]), Q
 
 
 def optimal_values(mdp: TabularMDP) -> tuple[Float[Array, "H_plus_1 S"], Float[Array, "H S A"]]:
     """The best values `V [H+1, S]` (last row zero) and action values `Q [H, S, A]`."""
-
-    def body(V: Array, _: None, stage: Stage) -> tuple[Array, tuple[Array, Array]]:
-        Q = _backup(stage, V)
-        V = Q.max(axis=-1)
-        return V, (V, Q)
-
-    last = jnp.zeros(mdp.num_states)
-    _, (V, Q) = scan_stages(mdp, body, last, None, reverse=True)
-    return jnp.concatenate([V, last[None]]), Q
+    return _backward(mdp, None, lambda _, Q: Q.max(axis=-1))
 
 
 def policy_values(mdp: TabularMDP, policy: TabularPolicy) -> Float[Array, "H_plus_1 S"]:
     """The values `V [H+1, S]` of a policy (last row zero)."""
-
-    def body(V: Array, pi: Array, stage: Stage) -> tuple[Array, Array]:
-        V = jnp.sum(pi * _backup(stage, V), axis=-1)
-        return V, V
-
-    last = jnp.zeros(mdp.num_states)
-    _, V = scan_stages(mdp, body, last, policy.probabilities, reverse=True)
-    return jnp.concatenate([V, last[None]])
+    return _backward(mdp, policy.probabilities, lambda pi, Q: jnp.sum(pi * Q, axis=-1))[0]
 
 
 def optimal_value(mdp: TabularMDP) -> Float[Array, ""]:
@@ -82,11 +78,6 @@ def optimal_value(mdp: TabularMDP) -> Float[Array, ""]:
 def policy_value(mdp: TabularMDP, policy: TabularPolicy) -> Float[Array, ""]:
     """A policy's expected return from the initial distribution."""
     return jnp.sum(mdp.initial * policy_values(mdp, policy)[0])
-
-
-def regret(mdp: TabularMDP, policy: TabularPolicy) -> Float[Array, ""]:
-    """How much one episode of the policy loses against the best policy, in expectation."""
-    return optimal_value(mdp) - policy_value(mdp, policy)
 
 
 def occupancy(mdp: TabularMDP, policy: TabularPolicy) -> Float[Array, "H S A"]:

@@ -47,24 +47,7 @@ def optimal_cost(
         noise: W, the covariance of the noise.
     """
     _, P = riccati(A, B, Q, R, horizon)
-    return _trace(P[0], first_moment) + _trace(P[1:].sum(axis=0), noise)  # [chowdhury-zhou-shroff eq. 5]
-
-
-def second_moments(
-    A: Float[Array, "n n"],
-    B: Float[Array, "n d"],
-    gains: Float[Array, "H d n"],
-    first_moment: Float[Array, "n n"],
-    noise: Float[Array, "n n"],
-    exploration: Float[Array, "d d"],
-) -> Float[Array, "H n n"]:
-    """X_h = E x_h x_h^T under u_h = K_h x_h + v_h (Lyapunov recursion), v_h and w_h independent with mean zero."""
-
-    def step(X: Float[Array, "n n"], K: Float[Array, "d n"]) -> tuple[Array, Array]:
-        closed = A + B @ K
-        return closed @ X @ closed.T + B @ exploration @ B.T + noise, X
-
-    return jax.lax.scan(step, first_moment, gains)[1]
+    return (P[0] * first_moment).sum() + (P[1:].sum(axis=0) * noise).sum()  # [chowdhury-zhou-shroff eq. 5]
 
 
 def linear_cost(
@@ -77,7 +60,9 @@ def linear_cost(
     noise: Float[Array, "n n"],
     exploration: Float[Array, "d d"],
 ) -> Float[Array, ""]:
-    """The exact expected cost of linear gains.
+    """The exact expected cost of linear gains u_h = K_h x_h + v_h, by the Lyapunov recursion of X_h = E x_h x_h^T.
+
+    v_h and w_h are independent with mean zero.
 
     Arguments:
         gains: K_h for every step.
@@ -85,17 +70,17 @@ def linear_cost(
         noise: W, the covariance of w_h.
         exploration: V, the covariance of v_h.
     """
-    X = second_moments(A, B, gains, first_moment, noise, exploration)
+
+    def step(X: Float[Array, "n n"], K: Float[Array, "d n"]) -> tuple[Array, Array]:
+        closed = A + B @ K
+        return closed @ X @ closed.T + B @ exploration @ B.T + noise, X
+
+    X = jax.lax.scan(step, first_moment, gains)[1]
     paid = jax.vmap(lambda K: Q + K.T @ R @ K)(gains)
-    return (paid * X).sum() + gains.shape[0] * _trace(R, exploration)
+    return (paid * X).sum() + gains.shape[0] * (R * exploration).sum()
 
 
 def within_norm(gains: Float[Array, "*steps d n"], bound: float | Float[Array, ""]) -> Float[Array, "*steps d n"]:
     """The nearest gains (in Frobenius norm) of spectral norm at most `bound`: larger singular values are cut."""
     U, s, Vt = jnp.linalg.svd(gains, full_matrices=False)
     return (U * jnp.minimum(s, bound)[..., None, :]) @ Vt
-
-
-def _trace(X: Float[Array, "n n"], Y: Float[Array, "n n"]) -> Float[Array, ""]:
-    """tr(X Y) of symmetric matrices."""
-    return (X * Y).sum()

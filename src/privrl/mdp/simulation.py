@@ -119,17 +119,10 @@ def flow_transitions(
     h, s, a, after = jnp.indices(counts.shape)
     counts = jnp.where(jnp.asarray(_is_terminal(mdp.num_states, terminal))[s], 0.0, counts)
     paid = jnp.broadcast_to(mdp.reward, counts.shape[:3])[..., None] if arrival is None else arrival[after]
-    return Transitions(
-        step=h.ravel(),
-        state=s.ravel(),
-        action=a.ravel(),
-        next_state=after.ravel(),
-        count=counts.ravel(),
-        reward=(counts * paid).ravel(),
-    )
+    return Transitions(*(column.ravel() for column in (h, s, a, after, counts, counts * paid)))
 
 
-class _Rows:
+class _Laws:
     """Many distributions over the same outcomes, ready for inversion: only what has positive probability is kept."""
 
     def __init__(self, probability: np.ndarray) -> None:
@@ -177,7 +170,11 @@ def sample_episodes(
     P, r = np.asarray(mdp.transition), np.asarray(mdp.reward)
     G, A = P.shape[0], mdp.num_actions
     ends = _is_terminal(S, terminal)
-    initial, acting, moving = _Rows(np.asarray(mdp.initial)), _Rows(np.asarray(policy.probabilities)), _Rows(P)
+    initial, acting, moving = (
+        _Laws(np.asarray(mdp.initial)),
+        _Laws(np.asarray(policy.probabilities)),
+        _Laws(P),
+    )
     bonus = None if arrival is None else np.asarray(arrival)
     seed = [int(word) for word in np.asarray(jr.key_data(key)).ravel()]
 

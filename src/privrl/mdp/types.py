@@ -4,7 +4,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray
+
+
+def number(value: ArrayLike) -> Float[Array, "*shape"]:
+    """A setting as an array leaf, so that several can be run together."""
+    return jnp.asarray(value, float)
 
 
 class Trajectory(eqx.Module):
@@ -55,14 +60,7 @@ class Transitions(eqx.Module):
         state, action, after = (
             jnp.asarray(x).astype(int) for x in (trajectory.states, trajectory.actions, trajectory.next_states)
         )
-        return cls(
-            step=jnp.arange(count.shape[0]),
-            state=state,
-            action=action,
-            next_state=after,
-            count=count,
-            reward=trajectory.rewards * count,
-        )
+        return cls(jnp.arange(count.shape[0]), state, action, after, count, trajectory.rewards * count)
 
 
 class TabularMDP(eqx.Module):

@@ -53,7 +53,6 @@ class AbstractCounts(AbstractRowStatistic):
     counting: Counting = eqx.field(static=True, default="per-stage")
     contribution_norm: float | None = eqx.field(static=True, default=None)
     stage: Int[Array, ""] | None = eqx.field(default=None, converter=lambda h: None if h is None else jnp.asarray(h))
-    symmetric: bool = eqx.field(static=True, default=False, init=False)
 
     def __check_init__(self) -> None:
         check_sizes(num_states=self.num_states, num_actions=self.num_actions, horizon=self.horizon)
@@ -66,17 +65,17 @@ class AbstractCounts(AbstractRowStatistic):
                 raise ValueError(f"`stage={self.stage}` needs `counting='per-stage'`, not {self.counting!r}.")
 
     @property
-    @abc.abstractmethod
     def _cells(self) -> tuple[int, ...]:
         """The shape of the table of one stage."""
+        return self.num_states, self.num_actions
 
-    @abc.abstractmethod
     def _in_world(self, rows: Transitions) -> Bool[Array, " N"]:
         """Which rows are a visit that this table can hold; the others must not count as first visits either."""
+        return within(rows, self.num_states, self.num_actions, "ignored")
 
-    @abc.abstractmethod
     def _place(self, rows: Transitions) -> tuple[_Index, Bool[Array, " N"]]:
         """The cell of each row that is in the world, and which of these cells are kept."""
+        return (rows.state, rows.action), jnp.ones_like(rows.state, bool)
 
     @abc.abstractmethod
     def _weight(self, rows: Transitions) -> Float[Array, " N"]:
@@ -109,18 +108,18 @@ class AbstractCounts(AbstractRowStatistic):
         return place, jnp.where(inside, self._weight(rows), 0.0)
 
     def l2(self, adjacency: Adjacency) -> float:
-        norm = float(self.horizon) if self.counting == "pooled" else math.sqrt(self._most_cells)
+        norm = float(self.horizon) if self.counting == "pooled" else math.sqrt(self._cell_bound)
         norm = norm if self.contribution_norm is None else min(norm, self.contribution_norm)
         return norm * (math.sqrt(2.0) if adjacency == "replace-one" else 1.0)
 
     def l1(self, adjacency: Adjacency) -> float:
-        norm = float(self.horizon) if self.counting == "pooled" else float(self._most_cells)
+        norm = float(self.horizon) if self.counting == "pooled" else float(self._cell_bound)
         if self.contribution_norm is not None:
-            norm = min(norm, self.contribution_norm * math.sqrt(self._most_cells))
+            norm = min(norm, self.contribution_norm * math.sqrt(self._cell_bound))
         return norm * (2.0 if adjacency == "replace-one" else 1.0)
 
     @property
-    def _most_cells(self) -> int:
+    def _cell_bound(self) -> int:
         if self.counting == "per-stage":
             return self.horizon if self.stage is None else 1
         if self.counting == "pooled":
@@ -138,21 +137,7 @@ class AbstractCounts(AbstractRowStatistic):
         return jnp.sqrt(weight @ same_pair(rows).astype(float) @ weight)
 
 
-class AbstractPairCounts(AbstractCounts):
-    """A table over (s, a)."""
-
-    @property
-    def _cells(self) -> tuple[int, ...]:
-        return self.num_states, self.num_actions
-
-    def _in_world(self, rows: Transitions) -> Bool[Array, " N"]:
-        return within(rows, self.num_states, self.num_actions, "ignored")
-
-    def _place(self, rows: Transitions) -> tuple[_Index, Bool[Array, " N"]]:
-        return (rows.state, rows.action), jnp.ones_like(rows.state, bool)
-
-
-class VisitCounts(AbstractPairCounts):
+class VisitCounts(AbstractCounts):
     """n(s, a): how often each action was taken in each state."""
 
     @property
@@ -163,7 +148,7 @@ class VisitCounts(AbstractPairCounts):
         return jnp.asarray(rows.count)
 
 
-class RewardSums(AbstractPairCounts):
+class RewardSums(AbstractCounts):
     """The sum of the rewards that followed each (s, a); rewards are clipped to [0, 1]."""
 
     def _weight(self, rows: Transitions) -> Float[Array, " N"]:
@@ -215,6 +200,9 @@ class TransitionCounts(AbstractCounts, AbstractCategorical):
     def row_by_row(self) -> bool:
         return self.plain
 
+    def _weight(self, rows: Transitions) -> Float[Array, " N"]:
+        return jnp.asarray(rows.count)
+
     def _in_world(self, rows: Transitions) -> Bool[Array, " N"]:
         inside = within(rows, self.num_states, self.num_actions, "needed")
         if not self.with_end:
@@ -228,9 +216,6 @@ class TransitionCounts(AbstractCounts, AbstractCategorical):
         number = rows.state * self.num_actions + rows.action
         at = jnp.minimum(jnp.searchsorted(self.pairs, number), self.pairs.shape[0] - 1)
         return (at, after), self.pairs[at] == number
-
-    def _weight(self, rows: Transitions) -> Float[Array, " N"]:
-        return jnp.asarray(rows.count)
 
     @property
     def num_symbols(self) -> int:

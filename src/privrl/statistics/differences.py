@@ -30,12 +30,28 @@ from privrl.contracts.statistic import Adjacency
 from privrl.mdp.types import Trajectory, Transitions
 from privrl.statistics.counts import first_visits
 from privrl.statistics.rows import AbstractRowStatistic, clipped_reward, within
-from privrl.statistics.settings import check_array, check_not_negative, check_positive, check_sizes, check_terminal
+from privrl.statistics.settings import (
+    SMALLEST,
+    check_array,
+    check_not_negative,
+    check_positive,
+    check_sizes,
+    check_terminal,
+)
 
-_SMALLEST_SCALE = float(np.finfo(np.float64).tiny)
+
+class _AbstractStay(AbstractRowStatistic):
+    """One stay's vector, scaled down to norm `contribution_norm`; no two have a negative inner product."""
+
+    contribution_norm: eqx.AbstractVar[float]
+    plain: bool = eqx.field(static=True, default=False, init=False)
+    stage: None = eqx.field(static=True, default=None, init=False)
+
+    def l2(self, adjacency: Adjacency) -> float:
+        return self.contribution_norm * (math.sqrt(2.0) if adjacency == "replace-one" else 1.0)
 
 
-class ReturnsToGo(AbstractRowStatistic):
+class ReturnsToGo(_AbstractStay):
     """(G, 1 - G) on the states of a stay, G its return from the first visit on, as a share of `return_bound`.
 
     The sum over stays, shape `[S, 2]`, says how well people fared from each state and how many came by.
@@ -50,9 +66,6 @@ class ReturnsToGo(AbstractRowStatistic):
     horizon: int = eqx.field(static=True)
     contribution_norm: float = eqx.field(static=True)
     return_bound: float = eqx.field(static=True, default=1.0)
-    plain: bool = eqx.field(static=True, default=False, init=False)
-    stage: None = eqx.field(static=True, default=None, init=False)
-    symmetric: bool = eqx.field(static=True, default=False, init=False)
 
     def __check_init__(self) -> None:
         check_sizes(num_states=self.num_states, horizon=self.horizon)
@@ -78,16 +91,13 @@ class ReturnsToGo(AbstractRowStatistic):
         pairs = jnp.stack([rows.reward, rows.count - rows.reward], axis=-1)
         return jnp.where(inside, rows.state, 0), jnp.where(inside[:, None], pairs, 0.0)
 
-    def l2(self, adjacency: Adjacency) -> float:
-        return self.contribution_norm * (math.sqrt(2.0) if adjacency == "replace-one" else 1.0)
-
     def l1(self, adjacency: Adjacency) -> float:
         states = min(self.horizon, self.num_states)
         norm = min(float(states), self.contribution_norm * math.sqrt(2.0 * states))
         return norm * (2.0 if adjacency == "replace-one" else 1.0)
 
 
-class Differences(AbstractRowStatistic):
+class Differences(_AbstractStay):
     """How often each (s, a) was taken, how often it ended a stay and how, and how the feature F moved along it.
 
     The sum over stays has shape `[S, A, 4]`: wn times visits, wT times endings weighted with r and with 1 - r, and wM
@@ -115,9 +125,6 @@ class Differences(AbstractRowStatistic):
     scale: Float[Array, ""]
     reward_weight: float | None = eqx.field(static=True, default=None)
     return_bound: float = eqx.field(static=True, default=1.0)
-    plain: bool = eqx.field(static=True, default=False, init=False)
-    stage: None = eqx.field(static=True, default=None, init=False)
-    symmetric: bool = eqx.field(static=True, default=False, init=False)
 
     def __check_init__(self) -> None:
         check_sizes(num_states=self.num_states, num_actions=self.num_actions, horizon=self.horizon)
@@ -128,7 +135,7 @@ class Differences(AbstractRowStatistic):
         if self.reward_weight is not None:
             check_not_negative(reward_weight=self.reward_weight)
         check_array("feature", self.feature, (self.num_states,))
-        check_array("scale", self.scale, (), low=_SMALLEST_SCALE)
+        check_array("scale", self.scale, (), low=SMALLEST)
         if self.difference_weight > self.visit_weight:
             raise ValueError(
                 f"`difference_weight` is {self.difference_weight} and `visit_weight` is {self.visit_weight}; the "
@@ -160,9 +167,6 @@ class Differences(AbstractRowStatistic):
         inside = within(rows, self.num_states, self.num_actions, "ignored")
         cell = jnp.where(inside, rows.state * self.num_actions + rows.action, 0)
         return cell, jnp.where(inside[:, None], self._blocks(rows), 0.0)
-
-    def l2(self, adjacency: Adjacency) -> float:
-        return self.contribution_norm * (math.sqrt(2.0) if adjacency == "replace-one" else 1.0)
 
     def l1(self, adjacency: Adjacency) -> float:
         cells = min(self.horizon, self.num_states * self.num_actions)

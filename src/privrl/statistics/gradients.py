@@ -1,7 +1,7 @@
 """The gradient of one person's squared temporal differences, clipped: a step of Q-learning on whole episodes.
 
-With Q public (from earlier releases) and y = r + discount max_a' Q'(s', a'), the loss of an episode is half the sum of
-(Q(s,a) - y)^2 over its steps; Q' is Q itself or an earlier one. With the targets held fixed, its gradient in a table Q
+With Q public (from earlier releases) and y = r + discount max_a' Q(s', a'), the loss of an episode is half the sum of
+(Q(s,a) - y)^2 over its steps. With the targets y held fixed, its gradient in a table Q
 has in cell (s, a) the sum of Q(s,a) - y over the steps that took it; in the parameters theta of any other Q it is that
 table times dQ(s,a)/dtheta, summed over cells. The *whole episode's* gradient is clipped, not each step's.
 
@@ -21,33 +21,14 @@ from jaxtyping import Array, Bool, Float, Int
 
 from privrl.contracts.statistic import AbstractStatistic, Adjacency
 from privrl.mdp.types import Trajectory, Transitions
-from privrl.privacy.noise.mechanisms import clip_by_norm
+from privrl.privacy.noise.mechanisms import clip_by_norm, l2_of_sum
 from privrl.statistics.counts import first_visits, same_pair
 from privrl.statistics.rows import AbstractRowStatistic, clipped_reward, within
 from privrl.statistics.settings import check_array, check_positive, check_sizes, check_terminal
 
 
-def temporal_differences(
-    rows: Transitions,
-    values: Float[Array, "S A"],
-    targets: Float[Array, "S A"] | None,
-    horizon: int,
-    discount: float,
-    terminal: tuple[int, ...],
-) -> tuple[Bool[Array, " N"], Float[Array, " N"]]:
-    """Which rows count, and Q(s,a) - r - discount max_a' Q'(s',a') of each (0 where it does not count)."""
-    S, A = values.shape
-    counted = within(rows, S, A, "ignored") & (rows.count > 0) & (rows.step < horizon)
-    s, a = jnp.where(counted, rows.state, 0), jnp.where(counted, rows.action, 0)
-    continues = within(rows, S, A, "needed")
-    V = (values if targets is None else targets).max(axis=-1).at[jnp.asarray(terminal, int)].set(0.0)
-    following = jnp.where(continues, V[jnp.where(continues, rows.next_state, 0)], 0.0)
-    difference = values[s, a] - clipped_reward(rows) - discount * following
-    return counted, jnp.where(counted, difference, 0.0)
-
-
-class BellmanGradient(AbstractRowStatistic):
-    """Sum over episodes of the clipped gradient of half their squared temporal differences, in a table Q.
+class AbstractEpisodeGradient(AbstractStatistic):
+    """Sum over episodes of the clipped gradient of half their squared temporal differences.
 
     Arguments:
         values: the public Q `[S, A]`.
@@ -55,7 +36,6 @@ class BellmanGradient(AbstractRowStatistic):
         norm: C, the clip level of one episode.
         discount: of the next value.
         terminal: public states after which nothing comes; a next state that was not recorded is such an end too.
-        targets: Q' `[S, A]`, from which the next value is taken; `values` if left out.
     """
 
     values: Float[Array, "S A"]
@@ -63,13 +43,40 @@ class BellmanGradient(AbstractRowStatistic):
     norm: float = eqx.field(static=True)
     discount: float = eqx.field(static=True, default=0.95)
     terminal: tuple[int, ...] = eqx.field(static=True, default=())
-    targets: Float[Array, "S A"] | None = None
-    plain: Literal[False] = eqx.field(static=True, default=False, init=False)
-    stage: None = eqx.field(static=True, default=None, init=False)
     symmetric: bool = eqx.field(static=True, default=False, init=False)
 
     def __check_init__(self) -> None:
-        _check_gradient(self)
+        """Gradients are cut whatever Q holds, and one that is not finite counts as zero."""
+        values = self.values
+        if values.ndim != 2 or values.size == 0:
+            raise ValueError(f"`values` has shape {values.shape}; it must be (states, actions).")
+        check_sizes(horizon=self.horizon)
+        check_positive(norm=self.norm)
+        check_terminal(self.terminal, values.shape[0])
+        check_array("values", values, values.shape)
+        if not 0.0 <= self.discount <= 1.0:
+            raise ValueError(f"`discount` is {self.discount}; it must lie in [0, 1].")
+
+    def differences(self, rows: Transitions) -> tuple[Bool[Array, " N"], Float[Array, " N"]]:
+        """Which rows count, and Q(s,a) - r - discount max_a' Q(s',a') of each (0 where it does not count)."""
+        S, A = self.values.shape
+        counted = within(rows, S, A, "ignored") & (rows.count > 0) & (rows.step < self.horizon)
+        s, a = jnp.where(counted, rows.state, 0), jnp.where(counted, rows.action, 0)
+        continues = within(rows, S, A, "needed")
+        V = self.values.max(axis=-1).at[jnp.asarray(self.terminal, int)].set(0.0)
+        following = jnp.where(continues, V[jnp.where(continues, rows.next_state, 0)], 0.0)
+        difference = self.values[s, a] - clipped_reward(rows) - self.discount * following
+        return counted, jnp.where(counted, difference, 0.0)
+
+    def l2(self, adjacency: Adjacency) -> float:
+        return l2_of_sum(self.norm, adjacency)
+
+
+class BellmanGradient(AbstractEpisodeGradient, AbstractRowStatistic):
+    """The gradient in a table Q."""
+
+    plain: Literal[False] = eqx.field(static=True, default=False, init=False)
+    stage: None = eqx.field(static=True, default=None, init=False)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -78,9 +85,7 @@ class BellmanGradient(AbstractRowStatistic):
     def rows(self, trajectory: Trajectory) -> Transitions:
         """One row per visited cell (the first visit), with the cell's part of the clipped gradient as its `reward`."""
         rows = Transitions.of(trajectory)
-        counted, difference = temporal_differences(
-            rows, self.values, self.targets, self.horizon, self.discount, self.terminal
-        )
+        counted, difference = self.differences(rows)
         first = counted & first_visits(rows, counted)
         together = jnp.where(same_pair(rows) & first[:, None], difference[None, :], 0.0).sum(axis=-1)
         gradient = clip_by_norm(together, self.norm)
@@ -91,37 +96,19 @@ class BellmanGradient(AbstractRowStatistic):
         inside = within(rows, S, A, "ignored")
         return jnp.where(inside, rows.state * A + rows.action, 0), jnp.where(inside, rows.reward, 0.0)
 
-    def l2(self, adjacency: Adjacency) -> float:
-        return (2.0 if adjacency == "replace-one" else 1.0) * self.norm
-
     def l1(self, adjacency: Adjacency) -> float:
         return self.l2(adjacency) * math.sqrt(min(self.horizon, math.prod(self.shape)))
 
 
-class ParameterGradient(AbstractStatistic):
-    """Sum over episodes of the same clipped gradient, in the parameters of a Q that is no table.
+class ParameterGradient(AbstractEpisodeGradient):
+    """The gradient in the parameters of a Q that is no table.
 
-    Arguments:
-        values: the public Q `[S, A]`.
-        slopes: dQ(s,a)/dtheta `[S, A, d]`, public: the features of a linear Q, the Jacobian of a network.
-        horizon: the largest number of steps of an episode.
-        norm: C, the clip level of one episode.
-        discount: of the next value.
-        terminal: public states after which nothing comes; a next state that was not recorded is such an end too.
-        targets: Q' `[S, A]`, from which the next value is taken; `values` if left out.
+    `slopes` are dQ(s,a)/dtheta `[S, A, d]`, public: the features of a linear Q, the Jacobian of a network.
     """
 
-    values: Float[Array, "S A"]
-    slopes: Float[Array, "S A d"]
-    horizon: int = eqx.field(static=True)
-    norm: float = eqx.field(static=True)
-    discount: float = eqx.field(static=True, default=0.95)
-    terminal: tuple[int, ...] = eqx.field(static=True, default=())
-    targets: Float[Array, "S A"] | None = None
-    symmetric: bool = eqx.field(static=True, default=False, init=False)
+    slopes: Float[Array, "S A d"] = eqx.field(kw_only=True)
 
     def __check_init__(self) -> None:
-        _check_gradient(self)
         if self.slopes.ndim != 3 or self.slopes.shape[2] < 1:
             raise ValueError(f"`slopes` has shape {self.slopes.shape}; it must be (states, actions, parameters).")
         check_array("slopes", self.slopes, (*self.values.shape, self.slopes.shape[2]))
@@ -134,34 +121,14 @@ class ParameterGradient(AbstractStatistic):
         del question
         S, A, d = self.slopes.shape
         rows = Transitions.of(record)
-        counted, difference = temporal_differences(
-            rows, self.values, self.targets, self.horizon, self.discount, self.terminal
-        )
+        counted, difference = self.differences(rows)
         cell = jnp.where(counted, rows.state * A + rows.action, 0)
         table = jnp.zeros(S * A).at[cell].add(difference)
         gradient = jnp.matmul(table, self.slopes.reshape(S * A, d), precision="highest")
         return clip_by_norm(gradient, self.norm)
 
-    def l2(self, adjacency: Adjacency) -> float:
-        return (2.0 if adjacency == "replace-one" else 1.0) * self.norm
-
     def l1(self, adjacency: Adjacency) -> float:
         return self.l2(adjacency) * math.sqrt(self.slopes.shape[-1])
-
-
-def _check_gradient(statistic: BellmanGradient | ParameterGradient) -> None:
-    """The settings of both; gradients are cut whatever Q holds, and one that is not finite counts as zero."""
-    values = statistic.values
-    if values.ndim != 2 or values.size == 0:
-        raise ValueError(f"`values` has shape {values.shape}; it must be (states, actions).")
-    check_sizes(horizon=statistic.horizon)
-    check_positive(norm=statistic.norm)
-    check_terminal(statistic.terminal, values.shape[0])
-    check_array("values", values, values.shape)
-    if statistic.targets is not None:
-        check_array("targets", statistic.targets, values.shape)
-    if not 0.0 <= statistic.discount <= 1.0:
-        raise ValueError(f"`discount` is {statistic.discount}; it must lie in [0, 1].")
 
 
 class EpisodeCount(AbstractStatistic):

@@ -21,15 +21,12 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from privrl.contracts.statistic import AbstractStatistic, Adjacency
 from privrl.mdp.lq import LQTrajectory
 from privrl.privacy.noise.mechanisms import clip_by_norm, l2_of_outer_products
-from privrl.statistics.settings import check_array, check_sizes
-
-_SMALLEST_RADIUS = float(np.finfo(np.float64).tiny)
+from privrl.statistics.settings import SMALLEST, check_array, check_sizes
 
 
 class Surprise(eqx.Module):
@@ -101,7 +98,7 @@ class FirstStates(AbstractStatistic):
 
     def __check_init__(self) -> None:
         check_sizes(state_dim=self.state_dim)
-        check_array("radius", self.radius, (), low=_SMALLEST_RADIUS)
+        check_array("radius", self.radius, (), low=SMALLEST)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -36,9 +36,9 @@ from privrl.statistics.settings import check_not_negative, check_positive, check
 class AbstractLQMoment(AbstractStatistic):
     """A sum over the transitions of one episode of a linear system with n states and d inputs."""
 
-    state_dim: eqx.AbstractVar[int]
-    input_dim: eqx.AbstractVar[int]
-    horizon: eqx.AbstractVar[int]
+    state_dim: int = eqx.field(static=True)
+    input_dim: int = eqx.field(static=True)
+    horizon: int = eqx.field(static=True)
 
     def __check_init__(self) -> None:
         check_sizes(state_dim=self.state_dim, input_dim=self.input_dim, horizon=self.horizon)
@@ -70,9 +70,6 @@ class LQMoments(AbstractLQMoment):
         trace_bound: tau; a person's whole contribution is scaled to a trace of at most this.
     """
 
-    state_dim: int = eqx.field(static=True)
-    input_dim: int = eqx.field(static=True)
-    horizon: int = eqx.field(static=True)
     target_weight: float = eqx.field(static=True)
     trace_bound: float = eqx.field(static=True)
     symmetric: bool = eqx.field(static=True, default=True, init=False)
@@ -100,10 +97,25 @@ def joint_weight(gain_bound: float) -> float:
     return math.sqrt((math.sqrt(2.0) - 1.0) * (1.0 + gain_bound**2))
 
 
-class LQGram(AbstractLQMoment):
-    """sum_h z_h z_h^T, its entries on and above the diagonal, each of which the paper gives noise of one scale.
+class AbstractBoundedMoment(AbstractLQMoment):
+    """A sum over transitions in which states are scaled to norm 1 and inputs to norm gamma, step by step."""
 
-    States are scaled to norm 1 and inputs to norm gamma, step by step.
+    gain_bound: float = eqx.field(static=True)
+    symmetric: bool = eqx.field(static=True, default=False, init=False)
+
+    def __check_init__(self) -> None:
+        check_not_negative(gain_bound=self.gain_bound)
+
+    def bounded(self, record: LQTrajectory) -> tuple[Float[Array, "H p"], Float[Array, "H n"]]:
+        """The transitions with |x|, |x'| <= 1 and |u| <= gamma, by scaling each vector that is longer."""
+        z, following = self.transitions(record)
+        n, clip = self.state_dim, eqx.filter_vmap(clip_by_norm, in_axes=(0, None))
+        z = jnp.concatenate([clip(z[:, :n], 1.0), clip(z[:, n:], self.gain_bound)], axis=1)
+        return z, clip(following, 1.0)
+
+
+class LQGram(AbstractBoundedMoment):
+    """sum_h z_h z_h^T, its entries on and above the diagonal, each of which the paper gives noise of one scale.
 
     **Formal guarantee.** For a difference D of two contributions, sum_{i<=j} D_ij^2 = (|D|_F^2 + sum_i D_ii^2)/2. The
     first is at most 2 H^2 (1 + gamma^2)^2. The diagonals are a = sum_h z_h^2 and b, non-negative with at most H on the
@@ -112,15 +124,6 @@ class LQGram(AbstractLQMoment):
     of |M|_F^2 + sum M_ii^2 <= H^2 ((1 + gamma^2)^2 + 1 + gamma^4), H^2 (1 + gamma^2 + gamma^4), bounds one person.
     """
 
-    state_dim: int = eqx.field(static=True)
-    input_dim: int = eqx.field(static=True)
-    horizon: int = eqx.field(static=True)
-    gain_bound: float = eqx.field(static=True)
-    symmetric: bool = eqx.field(static=True, default=False, init=False)
-
-    def __check_init__(self) -> None:
-        check_not_negative(gain_bound=self.gain_bound)
-
     @property
     def shape(self) -> tuple[int, ...]:
         p = self.state_dim + self.input_dim
@@ -128,7 +131,7 @@ class LQGram(AbstractLQMoment):
 
     def contribution(self, record: LQTrajectory, question: object) -> Float[Array, " m"]:
         del question
-        z, _ = bounded(self, record)
+        z, _ = self.bounded(record)
         return (z.T @ z)[np.triu_indices(z.shape[1])]
 
     def l2(self, adjacency: Adjacency) -> float:
@@ -143,22 +146,13 @@ def from_upper(entries: Float[Array, " m"], dim: int) -> Float[Array, "p p"]:
     return upper + jnp.triu(upper, 1).T
 
 
-class LQCross(AbstractLQMoment):
-    """sum_h z_h x'_h^T, states scaled to norm 1 and inputs to norm gamma, step by step.
+class LQCross(AbstractBoundedMoment):
+    """sum_h z_h x'_h^T.
 
     **Formal guarantee.** |z x'^T|_F = |z| |x'| <= sqrt(1 + gamma^2), so a person contributes at most
     H sqrt(1 + gamma^2), and two differ by at most twice that, which x' and -x' after the same z meet. The paper has
     H (1 + gamma), which is smaller for every gamma.
     """
-
-    state_dim: int = eqx.field(static=True)
-    input_dim: int = eqx.field(static=True)
-    horizon: int = eqx.field(static=True)
-    gain_bound: float = eqx.field(static=True)
-    symmetric: bool = eqx.field(static=True, default=False, init=False)
-
-    def __check_init__(self) -> None:
-        check_not_negative(gain_bound=self.gain_bound)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -166,17 +160,8 @@ class LQCross(AbstractLQMoment):
 
     def contribution(self, record: LQTrajectory, question: object) -> Float[Array, "p n"]:
         del question
-        z, following = bounded(self, record)
+        z, following = self.bounded(record)
         return z.T @ following
 
     def l2(self, adjacency: Adjacency) -> float:
         return l2_of_sum(self.horizon * math.sqrt(1.0 + self.gain_bound**2), adjacency)
-
-
-def bounded(moment: LQGram | LQCross, record: LQTrajectory) -> tuple[Float[Array, "H p"], Float[Array, "H n"]]:
-    """The transitions with |x|, |x'| <= 1 and |u| <= gamma, by scaling each vector that is longer."""
-    z, following = moment.transitions(record)
-    n = moment.state_dim
-    clip = eqx.filter_vmap(clip_by_norm, in_axes=(0, None))
-    z = jnp.concatenate([clip(z[:, :n], 1.0), clip(z[:, n:], moment.gain_bound)], axis=1)
-    return z, clip(following, 1.0)

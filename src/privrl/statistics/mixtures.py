@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from privrl.contracts.statistic import AbstractStatistic, Adjacency
-from privrl.mdp.types import Transitions
+from privrl.mdp.types import Transitions, number
 from privrl.privacy.noise.mechanisms import clip_by_norm
 from privrl.statistics.rows import within
 from privrl.statistics.settings import check_array, check_sizes
@@ -62,7 +62,7 @@ class MixtureMoments(AbstractStatistic):
     num_states: int = eqx.field(static=True)
     num_actions: int = eqx.field(static=True)
     base: Float[Array, "S A S d"] | None = None
-    norm: Float[Array, ""] = eqx.field(converter=lambda x: jnp.asarray(x, float), default=1.0)
+    norm: Float[Array, ""] = eqx.field(converter=number, default=1.0)
     as_printed: bool = eqx.field(static=True, default=False)
     symmetric: bool = eqx.field(static=True, default=False, init=False)
 
@@ -143,7 +143,7 @@ class MixtureMoments(AbstractStatistic):
         else:
             one = L2 * (L2 + 1.0)
             two = 2.0 * one + (0.5 if L2 >= 0.5 else 2.0 * L2 * (1.0 - L2))
-        return math.sqrt((two if adjacency == "replace-one" else one) * float(np.sum(self._tops**4)))
+        return math.sqrt((two if adjacency == "replace-one" else one) * float(np.sum(np.asarray(self.ranges)[1:] ** 4)))
 
     def l1(self, adjacency: Adjacency) -> float:
         """Twice the largest L1 norm of a term; |phi_V|_1 <= sqrt(d) L v for general features."""
@@ -152,11 +152,7 @@ class MixtureMoments(AbstractStatistic):
             one = S * (S + 1) / 2 + S
         else:
             one = L**2 * (w / 2 * d + 1 - w / 2) + math.sqrt(d) * L
-        return (2.0 if adjacency == "replace-one" else 1.0) * one * float(np.sum(self._tops**2))
-
-    @property
-    def _tops(self) -> np.ndarray:
-        return np.asarray(self.ranges)[1:]
+        return (2.0 if adjacency == "replace-one" else 1.0) * one * float(np.sum(np.asarray(self.ranges)[1:] ** 2))
 
 
 def feature_norm(base: Float[Array, "S A S d"]) -> Float[Array, ""]:

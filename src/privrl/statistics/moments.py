@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from privrl.contracts.statistic import Adjacency
 from privrl.mdp.features import AbstractFeatures
-from privrl.mdp.types import Trajectory, Transitions
+from privrl.mdp.types import Transitions
 from privrl.privacy.noise.mechanisms import l2_of_outer_products, l2_of_scaled, l2_of_sum
 from privrl.statistics.rows import AbstractRowStatistic, clipped_reward, within
 from privrl.statistics.settings import (
@@ -37,8 +37,8 @@ class AbstractMoment(AbstractRowStatistic):
 
     features: AbstractFeatures
     stage: Int[Array, ""] = eqx.field(converter=jnp.asarray)
-    weights: eqx.AbstractVar[Float[Array, "S A"] | None]
-    weight_bound: eqx.AbstractVar[float | None]
+    weights: Float[Array, "S A"] | None = eqx.field(default=None, kw_only=True)
+    weight_bound: float | None = eqx.field(static=True, default=None, kw_only=True)
     plain: bool = eqx.field(static=True, default=True, init=False)
 
     def __check_init__(self) -> None:
@@ -48,9 +48,6 @@ class AbstractMoment(AbstractRowStatistic):
             check_positive(weight_bound=self.weight_bound)
         if self.weights is not None:
             check_array("weights", self.weights, (self.features.num_states, self.features.num_actions), low=0.0)
-
-    def rows(self, trajectory: Trajectory) -> Transitions:
-        return Transitions.of(trajectory)
 
     @property
     def largest_weight(self) -> float:
@@ -81,8 +78,6 @@ class Gram(AbstractMoment):
     `weights` w >= 0 are public, 1 where not given, and cut at `weight_bound` if there is one.
     """
 
-    weights: Float[Array, "S A"] | None = None
-    weight_bound: float | None = eqx.field(static=True, default=None)
     symmetric: bool = eqx.field(static=True, default=True, init=False)
 
     @property
@@ -124,11 +119,8 @@ class Targets(AbstractMoment):
     low: Float[Array, ""]
     high: Float[Array, ""]
     with_reward: bool = eqx.field(static=True, default=True)
-    weights: Float[Array, "S A"] | None = None
-    weight_bound: float | None = eqx.field(static=True, default=None)
     centred: bool = eqx.field(static=True, default=True)
     unrecorded: Float[Array, ""] | None = None
-    symmetric: bool = eqx.field(static=True, default=False, init=False)
 
     def __check_init__(self) -> None:
         check_array("values", self.values, (self.features.num_states,))

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int
 
 from privrl.contracts.statistic import Adjacency
 from privrl.mdp.features import AbstractFeatures, OneHotFeatures
-from privrl.mdp.types import Trajectory, Transitions
+from privrl.mdp.types import Transitions
 from privrl.statistics.rows import AbstractRowStatistic, clipped_reward, within
 from privrl.statistics.settings import check_array, check_features, check_sizes, unit_features, unit_weights
 
@@ -51,7 +51,6 @@ class FeatureTransitions(AbstractRowStatistic):
     weights: Float[Array, "H S A"] | None = None
     plain: Literal[True] = eqx.field(static=True, default=True, init=False)
     stage: None = eqx.field(static=True, default=None, init=False)
-    symmetric: bool = eqx.field(static=True, default=False, init=False)
 
     def __check_init__(self) -> None:
         check_features(self.features)
@@ -63,9 +62,6 @@ class FeatureTransitions(AbstractRowStatistic):
     @property
     def shape(self) -> tuple[int, ...]:
         return self.horizon, self.features.num_states + self.with_rewards, self.features.dim
-
-    def rows(self, trajectory: Trajectory) -> Transitions:
-        return Transitions.of(trajectory)
 
     def terms(self, rows: Transitions) -> tuple[Int[Array, " P"], Float[Array, "P d"]]:
         """One block per row, and with rewards a second one."""
@@ -112,7 +108,6 @@ class StartCounts(AbstractRowStatistic):
 
     num_states: int = eqx.field(static=True)
     plain: Literal[True] = eqx.field(static=True, default=True, init=False)
-    symmetric: bool = eqx.field(static=True, default=False, init=False)
 
     @property
     def stage(self) -> Int[Array, ""]:
@@ -124,9 +119,6 @@ class StartCounts(AbstractRowStatistic):
     @property
     def shape(self) -> tuple[int, ...]:
         return (self.num_states,)
-
-    def rows(self, trajectory: Trajectory) -> Transitions:
-        return Transitions.of(trajectory)
 
     @property
     def row_by_row(self) -> bool:

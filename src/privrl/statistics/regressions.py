@@ -69,10 +69,14 @@ class _AbstractEpisode(AbstractStatistic):
 
     features: AbstractFeatures
     horizon: int = eqx.field(static=True)
+    symmetric: bool = eqx.field(static=True, default=False, init=False)
 
     def __check_init__(self) -> None:
         check_features(self.features)
         check_sizes(horizon=self.horizon)
+
+    def l1(self, adjacency: Adjacency) -> float:
+        return math.sqrt(math.prod(self.shape)) * self.l2(adjacency)
 
     def _weighted(self, record: Any, question: Any) -> tuple[Transitions, Float[Array, "H d"], Float[Array, "H d"]]:
         """The rows of an episode and, per step, w phi and phi; w is 0 without a step or outside the world."""
@@ -93,8 +97,6 @@ class Grams(_AbstractEpisode):
     The weights `[H, S, A]` are the `question` of the published plan; without one they are 1.
     """
 
-    symmetric: bool = eqx.field(static=True, default=False, init=False)
-
     @property
     def shape(self) -> tuple[int, ...]:
         return (self.horizon, packed_size(self.features.dim))
@@ -106,9 +108,6 @@ class Grams(_AbstractEpisode):
 
     def l2(self, adjacency: Adjacency) -> float:
         return math.sqrt((2.0 if adjacency == "replace-one" else 1.0) * self.horizon)
-
-    def l1(self, adjacency: Adjacency) -> float:
-        return math.sqrt(math.prod(self.shape)) * self.l2(adjacency)
 
 
 class Regressions(_AbstractEpisode):
@@ -122,7 +121,6 @@ class Regressions(_AbstractEpisode):
     rows: int = eqx.field(static=True, default=1)
     with_reward: bool = eqx.field(static=True, default=False)
     centred: bool = eqx.field(static=True, default=True)
-    symmetric: bool = eqx.field(static=True, default=False, init=False)
 
     def __check_init__(self) -> None:
         check_sizes(rows=self.rows)
@@ -157,21 +155,11 @@ class Regressions(_AbstractEpisode):
     def l2(self, adjacency: Adjacency) -> float:
         return (2.0 if adjacency == "replace-one" else 1.0) * math.sqrt(self.shape[0])
 
-    def l1(self, adjacency: Adjacency) -> float:
-        return math.sqrt(math.prod(self.shape)) * self.l2(adjacency)
 
-
-class WeightedTransitions(AbstractStatistic):
+class WeightedTransitions(_AbstractEpisode):
     """`FeatureTransitions` with the weights `[H, S, A]` that were published with the policy (1 without any)."""
 
-    features: AbstractFeatures
-    horizon: int = eqx.field(static=True)
     with_rewards: bool = eqx.field(static=True, default=False)
-    symmetric: bool = eqx.field(static=True, default=False, init=False)
-
-    def __check_init__(self) -> None:
-        check_features(self.features)
-        check_sizes(horizon=self.horizon)
 
     @property
     def _unweighted(self) -> FeatureTransitions:
@@ -182,11 +170,9 @@ class WeightedTransitions(AbstractStatistic):
         return self._unweighted.shape
 
     def contribution(self, record: Any, question: Any) -> Float[Array, "H slots d"]:
-        if question is None or question.question is None:
-            return self._unweighted.contribution(record, None)
-        weights = unit_weights(question.question)
-        weighted = FeatureTransitions(self.features, self.horizon, self.with_rewards, weights)
-        return weighted.contribution(record, None)
+        given = None if question is None else question.question
+        weights = None if given is None else unit_weights(given)
+        return FeatureTransitions(self.features, self.horizon, self.with_rewards, weights).contribution(record, None)
 
     def l2(self, adjacency: Adjacency) -> float:
         return self._unweighted.l2(adjacency)

@@ -28,10 +28,11 @@ class AbstractRowStatistic(AbstractStatistic):
 
     plain: eqx.AbstractVar[bool]
     stage: eqx.AbstractVar[Int[Array, ""] | None]
+    symmetric: bool = eqx.field(static=True, default=False, init=False)
 
-    @abc.abstractmethod
     def rows(self, trajectory: Trajectory) -> Transitions:
         """The rows of one episode that count, each with its weight in `count` (and in `reward`)."""
+        return Transitions.of(trajectory)
 
     @abc.abstractmethod
     def terms(self, rows: Transitions) -> tuple[Int[Array, " N"], Float[Array, "N *block"]]:

@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float, Int
 from privrl.mdp.features import AbstractFeatures, OneHotFeatures
 from privrl.privacy.noise.mechanisms import clip_by_norm
 
-_SMALLEST = float(np.finfo(np.float64).tiny)  # processors may treat anything smaller as 0
+SMALLEST = float(np.finfo(np.float64).tiny)  # processors may treat anything smaller as 0
 _LARGEST = 1e150  # squares stay finite
 _ROUNDING = 1e-9  # of a feature's norm; what is above 1 is cut
 
@@ -33,16 +33,20 @@ def check_sizes(**sizes: Any) -> None:
 
 def check_positive(**values: Any) -> None:
     """Clip levels and scales: positive finite numbers."""
-    for name, value in values.items():
-        if not _SMALLEST <= _number(name, value) <= _LARGEST:
-            raise ValueError(f"`{name}` is {value}; it must be a positive finite number, chosen without data.")
+    _check_numbers(values, SMALLEST, "a positive finite number, chosen without data")
 
 
 def check_not_negative(**values: Any) -> None:
     """Weights: finite numbers, at least 0."""
+    _check_numbers(values, 0.0, "a finite number, at least 0")
+
+
+def _check_numbers(values: dict[str, Any], low: float, allowed: str) -> None:
     for name, value in values.items():
-        if not 0.0 <= _number(name, value) <= _LARGEST:
-            raise ValueError(f"`{name}` is {value}; it must be a finite number, at least 0.")
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):
+            raise ValueError(f"`{name}` is {value!r}; it must be a number, known before anything is compiled.")
+        if not low <= float(value) <= _LARGEST:
+            raise ValueError(f"`{name}` is {value}; it must be {allowed}.")
 
 
 def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
@@ -120,9 +124,3 @@ def unit_weights(weights: Float[Array, "*shape"], bound: float | Float[Array, ""
 
 def _known(value: Any) -> bool:
     return not isinstance(value, jax.core.Tracer)
-
-
-def _number(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise ValueError(f"`{name}` is {value!r}; it must be a number, known before anything is compiled.")
-    return float(value)

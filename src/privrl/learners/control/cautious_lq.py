@@ -27,25 +27,21 @@ x_1 x_1^T over a first block of 20 people passes for X1, and without noise one r
 
 import functools
 import math
-from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, Int
+from jaxtyping import Array, Float, Int
 
-from privrl.contracts.learner import AbstractOnlineLearner, Plan
+from privrl.contracts.learner import AbstractOnlineLearner, Plan, Query, Releases
 from privrl.contracts.release import Declared, Release
 from privrl.mdp.lq import LinearPolicy, LQTask
 from privrl.mdp.riccati import linear_cost, within_norm
+from privrl.mdp.types import number
 from privrl.privacy.continual.mechanisms import geometric_schedule
 from privrl.statistics.innovations import FirstStates, Innovations, Surprise
-
-
-def _number(value: ArrayLike) -> Float[Array, ""]:
-    return jnp.asarray(value, float)
 
 
 class Belief(eqx.Module):
@@ -92,12 +88,12 @@ class CautiousLQ(AbstractOnlineLearner):
     task: LQTask
     first_moment: Float[Array, "n n"] | None = None
     first_moment_share: float = eqx.field(static=True, default=0.0)
-    caution: Float[Array, ""] = eqx.field(converter=_number, default=1.0)
-    exploration: Float[Array, ""] = eqx.field(converter=_number, default=0.005)
-    pessimism: Float[Array, ""] = eqx.field(converter=_number, default=2.0)
-    clip: Float[Array, ""] = eqx.field(converter=_number, default=1.5)
-    forgetting: Float[Array, ""] = eqx.field(converter=_number, default=0.7)
-    mismatch: Float[Array, ""] = eqx.field(converter=_number, default=0.0625)
+    caution: Float[Array, ""] = eqx.field(converter=number, default=1.0)
+    exploration: Float[Array, ""] = eqx.field(converter=number, default=0.005)
+    pessimism: Float[Array, ""] = eqx.field(converter=number, default=2.0)
+    clip: Float[Array, ""] = eqx.field(converter=number, default=1.5)
+    forgetting: Float[Array, ""] = eqx.field(converter=number, default=0.7)
+    mismatch: Float[Array, ""] = eqx.field(converter=number, default=0.0625)
     growth: float = eqx.field(static=True, default=1.5)
     first_block: int = eqx.field(static=True, default=20)
     one_plan_per_block: ClassVar[bool] = True
@@ -137,13 +133,7 @@ class CautiousLQ(AbstractOnlineLearner):
         changed = (published.surprise, published.gain, published.radius, published.spread, memory.seen + others)
         return eqx.tree_at(lambda m: (m.surprise, m.gain, m.radius, m.spread, m.seen), memory, changed)
 
-    def plan(
-        self,
-        memory: Memory,
-        released: Mapping[str, Release],
-        ask: Callable[[str, int, Any], Release],
-        num_seen: Int[Array, ""],
-    ) -> tuple[Memory, Plan]:
+    def plan(self, memory: Memory, released: Releases, ask: Query, num_seen: Int[Array, ""]) -> tuple[Memory, Plan]:
         del ask
         first_sum, first_noise = memory.first_sum, memory.first_noise
         if self.first_moment_share > 0.0:
@@ -164,12 +154,6 @@ class CautiousLQ(AbstractOnlineLearner):
         n, p = self.task.state_dim, self.task.state_dim + self.task.input_dim
         return self.task.parameter_radius**2 / (p * n)
 
-    @property
-    def _noise(self) -> Float[Array, "n n"]:
-        """The largest isotropic covariance of noise of norm at most Cw."""
-        n = self.task.state_dim
-        return self.task.noise_radius**2 / n * jnp.eye(n)
-
     def _first_moment(
         self, total: Float[Array, "n n"], variance: Float[Array, ""], counted: Int[Array, ""]
     ) -> Float[Array, "n n"]:
@@ -178,8 +162,8 @@ class CautiousLQ(AbstractOnlineLearner):
         if self.first_moment_share == 0.0:
             return guess
         n, r1, people = self.task.state_dim, self.task.first_radius, jnp.maximum(counted, 1).astype(float)
-        doubt = 1 / n**2  # of the guess, relative to r1^2: it may be wrong by its own size
-        weight = (counted > 0) * doubt / (doubt + variance / people**2 + doubt / people)
+        uncertainty = 1 / n**2  # of the guess, relative to r1^2: it may be wrong by its own size
+        weight = (counted > 0) * uncertainty / (uncertainty + variance / people**2 + uncertainty / people)
         mean = weight * (total + total.T) / (2 * people) + (1 - weight) * guess / r1**2
         s, U = jnp.linalg.eigh(mean)
         return r1**2 * (U @ jnp.diag(jnp.clip(s, 1e-3 / n, 1.0)) @ U.T)
@@ -248,7 +232,7 @@ class CautiousLQ(AbstractOnlineLearner):
         """J of these gains if Theta were true, without exploration."""
         task, n, d = self.task, self.task.state_dim, self.task.input_dim
         costs = (task.state_cost, task.input_cost)
-        return linear_cost(Theta[:n].T, Theta[n:].T, *costs, gains, X1, self._noise, jnp.zeros((d, d)))
+        return linear_cost(Theta[:n].T, Theta[n:].T, *costs, gains, X1, self.task.largest_noise, jnp.zeros((d, d)))
 
     def _predicted(
         self, belief: Belief, X1: Float[Array, "n n"], gains: Float[Array, "H d n"], r: Float[Array, ""]
@@ -259,13 +243,13 @@ class CautiousLQ(AbstractOnlineLearner):
 
         def step(X: Float[Array, "n n"], K: Float[Array, "d n"]) -> tuple[Array, Array]:
             Z = _moment(X, K, r)
-            doubt = (Sg * Z).sum()
-            X = Th.T @ Z @ Th + doubt * jnp.eye(n) + self._noise
-            return X / jnp.maximum(jnp.trace(X), 1.0), doubt
+            uncertainty = (Sg * Z).sum()
+            X = Th.T @ Z @ Th + uncertainty * jnp.eye(n) + self.task.largest_noise
+            return X / jnp.maximum(jnp.trace(X), 1.0), uncertainty
 
-        _, doubt = jax.lax.scan(step, X1, gains)
-        Ex = n * doubt.sum()
-        first = jnp.trace(X1) * (n * doubt[0] + Cw2)
+        _, uncertainty = jax.lax.scan(step, X1, gains)
+        Ex = n * uncertainty.sum()
+        first = jnp.trace(X1) * (n * uncertainty[0] + Cw2)
         explored = r**2 * (Ex + H * Cw2) + H**2 * r**4 * n * jnp.trace(Sg[n:, n:]) / d
         return Surprise(Th, self.clip * jnp.sqrt(first), self.clip * jnp.sqrt(explored)), Ex
 

@@ -36,31 +36,26 @@ than nothing: expect a running average regret of up to two or three times the ze
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, Int
+from jaxtyping import Array, Float, Int
 
-from privrl.contracts.learner import AbstractOnlineLearner, Plan
-from privrl.contracts.release import Declared, Release
+from privrl.contracts.learner import AbstractOnlineLearner, Plan, Query, Releases
+from privrl.contracts.release import Declared
 from privrl.learners.control.optimism import ConfidenceSet, most_optimistic
 from privrl.mdp.lq import LinearPolicy, LQTask
 from privrl.mdp.riccati import optimal_cost, riccati, within_norm
-from privrl.privacy.continual.mechanisms import BinaryTree, every, geometric_schedule
+from privrl.mdp.types import number
+from privrl.privacy.continual.mechanisms import every, geometric_schedule
 from privrl.privacy.noise.laws import GaussianNoise, SymmetricNoise
 from privrl.statistics.lq_moments import LQCross, LQGram, LQMoments, from_upper, joint_weight
-
-_STRATEGIES = ("optimism", "certainty", "sampling")
-
-
-def _number(value: ArrayLike) -> Float[Array, ""]:
-    return jnp.asarray(value, float)
+from privrl.statistics.settings import check_choice
 
 
-class Sums(eqx.Module):
+class ReleasedSums(eqx.Module):
     """Released sums of z z^T and z x'^T, with a bound on the spectral and on the Frobenius norm of their noise."""
 
     gram: Float[Array, "p p"]
@@ -78,9 +73,7 @@ class OFULQ(AbstractOnlineLearner):
             sooner and covers it part of the time.
         ridge: lambda.
         noise_ridge: r > 1, how many times the bound Lambda on the noise is added to the diagonal.
-        strategy: `"optimism"`; `"certainty"`: the gains of the estimate itself, with exploration; `"sampling"`: those
-            of a point of the confidence set that changes from plan to plan. The points come from a fixed public
-            sequence that fills a normal law, so this is posterior sampling without its randomness (or its theorem).
+        strategy: `"optimism"`, or `"certainty"`: the gains of the estimate itself, with exploration.
         exploration: for `"certainty"`: the people of a block explore on a sphere of radius
             `exploration` gamma/(1 + people so far)^(1/4).
         trace_bound: tau of the episode clip; by default the squared norm of the first state, which scales everybody to
@@ -92,11 +85,11 @@ class OFULQ(AbstractOnlineLearner):
     """
 
     task: LQTask
-    radius: Float[Array, ""] = eqx.field(converter=_number, default=0.1)
-    ridge: Float[Array, ""] = eqx.field(converter=_number, default=0.1)
-    noise_ridge: Float[Array, ""] = eqx.field(converter=_number, default=1.2)
+    radius: Float[Array, ""] = eqx.field(converter=number, default=0.1)
+    ridge: Float[Array, ""] = eqx.field(converter=number, default=0.1)
+    noise_ridge: Float[Array, ""] = eqx.field(converter=number, default=1.2)
     strategy: str = eqx.field(static=True, default="optimism")
-    exploration: Float[Array, ""] = eqx.field(converter=_number, default=0.2)
+    exploration: Float[Array, ""] = eqx.field(converter=number, default=0.2)
     trace_bound: float | None = eqx.field(static=True, default=None)
     growth: float = eqx.field(static=True, default=1.25)
     first_block: int = eqx.field(static=True, default=20)
@@ -105,8 +98,7 @@ class OFULQ(AbstractOnlineLearner):
     paper_users: int | None = eqx.field(static=True, default=None)
 
     def __check_init__(self) -> None:
-        if self.strategy not in _STRATEGIES:
-            raise ValueError(f"`strategy` is {self.strategy!r}; use one of {', '.join(_STRATEGIES)}.")
+        check_choice("strategy", self.strategy, ("optimism", "certainty"))
 
     @classmethod
     def paper(cls, task: LQTask, num_users: int = 100_000, **settings: Any) -> "OFULQ":
@@ -147,33 +139,24 @@ class OFULQ(AbstractOnlineLearner):
             Declared("cross", LQCross(*sizes), access="running", times=num_blocks),
         )
 
-    def init(self) -> Int[Array, ""]:
-        """The number of plans so far."""
-        return jnp.zeros((), int)
+    def init(self) -> None:
+        return None
 
-    def plan(
-        self,
-        memory: Int[Array, ""],
-        released: Mapping[str, Release],
-        ask: Callable[[str, int, Any], Release],
-        num_seen: Int[Array, ""],
-    ) -> tuple[Int[Array, ""], Plan]:
+    def plan(self, memory: None, released: Releases, ask: Query, num_seen: Int[Array, ""]) -> tuple[None, Plan]:
         del ask
         task, n = self.task, self.task.state_dim
         confident = self.confidence_set(self._sums(released, num_seen))
         explored = jnp.zeros(())
         if self.strategy == "optimism":
             Theta = most_optimistic(self._optimal_cost, confident, n)  # [chowdhury-zhou-shroff A1:5] local searches
-        elif self.strategy == "sampling":
-            Theta = confident.parameters(confident.node(memory))
         else:
             Theta = confident.parameters(confident.centre)
             explored = jnp.minimum(self.exploration * (1.0 + num_seen) ** -0.25, 0.5) * task.gain_bound
         gains, _ = riccati(Theta[:n].T, Theta[n:].T, task.state_cost, task.input_cost, self.horizon)
         gains = within_norm(gains, task.gain_bound - explored)  # [chowdhury-zhou-shroff A1:7] cut, Lemma 2 is false
-        return memory + 1, Plan(LinearPolicy(gains, explored))
+        return None, Plan(LinearPolicy(gains, explored))
 
-    def _sums(self, released: Mapping[str, Release], num_seen: Int[Array, ""]) -> Sums:
+    def _sums(self, released: Releases, num_seen: Int[Array, ""]) -> ReleasedSums:
         """What was released, with bounds on its noise: 0 where there is none."""
         n, p = self.task.state_dim, self.task.state_dim + self.task.input_dim
         if self.paper_users is None:
@@ -181,7 +164,7 @@ class OFULQ(AbstractOnlineLearner):
             assert isinstance(moments.noise, SymmetricNoise)
             c = jnp.sqrt((math.sqrt(2.0) - 1.0) * (1.0 + self.task.gain_bound**2))
             cross_noise = GaussianNoise(moments.noise.scale / (math.sqrt(2.0) * c), (p, n))
-            return Sums(
+            return ReleasedSums(
                 moments.value[:p, :p],
                 moments.value[:p, p:] / c,
                 SymmetricNoise(moments.noise.scale, p).spectral_bound(self.failure),
@@ -192,14 +175,14 @@ class OFULQ(AbstractOnlineLearner):
         K, alpha = self.paper_users, self.failure
         m = max(math.ceil(math.log2(K)), 1)
         all_levels = jnp.sqrt(m / jnp.maximum(jnp.bitwise_count(num_seen).astype(float), 1.0))
-        return Sums(
+        return ReleasedSums(
             from_upper(gram.value, p),
             cross.value,
             all_levels * gram.noise.std.max() * (4 * math.sqrt(p) + math.sqrt(8 * math.log(4 * K / alpha))),
             all_levels * cross.noise.std.max() * (math.sqrt(2 * n * p) + math.sqrt(4 * math.log(2 * K / alpha))),
         )
 
-    def confidence_set(self, sums: Sums) -> ConfidenceSet:
+    def confidence_set(self, sums: ReleasedSums) -> ConfidenceSet:
         """The set of systems that released sums allow, around a ridge regression of them."""
         task, n = self.task, self.task.state_dim
         p = n + task.input_dim
@@ -220,29 +203,5 @@ class OFULQ(AbstractOnlineLearner):
     def _optimal_cost(self, Theta: Float[Array, "p n"]) -> Float[Array, ""]:
         """J*, with noise uniform on its sphere."""
         task, n = self.task, self.task.state_dim
-        W = task.noise_radius**2 / n * jnp.eye(n)
         costs = (task.state_cost, task.input_cost, task.first_moment)
-        return optimal_cost(Theta[:n].T, Theta[n:].T, *costs, W, self.horizon)
-
-
-def published_parameters(declared: Sequence[Declared], epsilon: float, delta: float) -> dict[str, float]:
-    """The mu of the two trees of `OFULQ.paper(...)` under the paper's noise, for `Published(..., continual="tree")`.
-
-    The paper puts N(0, sigma_i^2) on every node, sigma_i^2 = 8 m Delta_i^2 ln(2/delta)/epsilon^2, m = ceil(log2 K),
-    Delta_1 = H (1 + gamma)^2 and Delta_2 = H (1 + gamma). A tree is worth mu_i = sqrt(levels) D_i/sigma_i with the true
-    sensitivities D_i of `LQGram` and `LQCross`; levels is m, and one more where K is a power of 2, for the last sum.
-    Delta_1 is large enough unless gamma is small, Delta_2 never: D_2 = 2 H sqrt(1 + gamma^2).
-
-    Besides, sigma_i is solved from 2 sqrt(rho ln(2/delta)) = epsilon/2 alone and drops rho itself. Both are hidden by a
-    loose conversion at small epsilon, and are not at large ones: see `tests/learners/test_ofu_lq.py`.
-    """
-    parameters = {}
-    for d in declared:
-        statistic = d.statistic
-        assert isinstance(statistic, LQGram | LQCross)
-        g, H = statistic.gain_bound, statistic.horizon
-        printed = H * (1.0 + g) ** (2 if isinstance(statistic, LQGram) else 1)
-        m = max(math.ceil(math.log2(d.times)), 1)
-        sigma = printed * math.sqrt(8.0 * m * math.log(2.0 / delta)) / epsilon
-        parameters[d.name] = BinaryTree(d.times).factor * statistic.l2("replace-one") / sigma
-    return parameters
+        return optimal_cost(Theta[:n].T, Theta[n:].T, *costs, task.largest_noise, self.horizon)

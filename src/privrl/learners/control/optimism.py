@@ -18,7 +18,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import ndtri
 from jaxtyping import Array, Bool, Float, Int
 
 _NEWTON = 6
@@ -91,21 +90,6 @@ class ConfidenceSet(eqx.Module):
 
         nearest = solution(*jax.lax.fori_loop(0, _ROUNDS, in_turn, (jnp.zeros(()), jnp.zeros(()))))
         return self._towards_centre(nearest)
-
-    def node(self, number: Int[Array, ""]) -> Float[Array, "p n"]:
-        """Point `number` of a public sequence that fills the set as draws from N(0, V^{-1} radius^2/(p n)) would.
-
-        In m = p n dimensions it takes the fractional parts of 1/2 + number/g^j, with the generalised golden ratio
-        g^{m+1} = g + 1, through the normal quantile.
-        """
-        m = self.centre.size
-        golden = 2.0
-        for _ in range(64):
-            golden = (1.0 + golden) ** (1.0 / (m + 1.0))
-        fractions = (0.5 + (number + 1.0) * golden ** -jnp.arange(1.0, m + 1.0)) % 1.0
-        xi = ndtri(jnp.clip(fractions, 1e-9, 1.0 - 1e-9)).reshape(self.centre.shape)
-        scale = self.radius / jnp.sqrt(m * self.curvature)
-        return self.project(self.centre + scale[:, None] * xi)
 
     def _lengths(self, turned: Float[Array, "p n"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
         off = (self.curvature[:, None] * (turned - self.centre) ** 2).sum() / self.radius**2

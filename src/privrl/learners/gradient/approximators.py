@@ -24,13 +24,11 @@ class AbstractApproximator(eqx.Module):
         """Q at every state and action."""
 
     @abc.abstractmethod
-    def gradient(
-        self, theta: Float[Array, "*theta"], targets: Float[Array, "S A"], **settings: Any
-    ) -> AbstractStatistic:
-        """One episode's clipped gradient at theta, with the next value taken from `targets`."""
+    def gradient(self, theta: Float[Array, "*theta"], **settings: Any) -> AbstractStatistic:
+        """One episode's clipped gradient at theta."""
 
 
-class Table(AbstractApproximator):
+class TabularQ(AbstractApproximator):
     """Q itself."""
 
     num_states: int = eqx.field(static=True)
@@ -42,11 +40,11 @@ class Table(AbstractApproximator):
     def values(self, theta: Float[Array, "S A"]) -> Float[Array, "S A"]:
         return theta
 
-    def gradient(self, theta: Float[Array, "S A"], targets: Float[Array, "S A"], **settings: Any) -> BellmanGradient:
-        return BellmanGradient(theta, targets=targets, **settings)
+    def gradient(self, theta: Float[Array, "S A"], **settings: Any) -> BellmanGradient:
+        return BellmanGradient(theta, **settings)
 
 
-class Linear(AbstractApproximator):
+class LinearQ(AbstractApproximator):
     """Q(s, a) = <phi(s, a), theta>."""
 
     table: Float[Array, "S A d"]
@@ -57,11 +55,11 @@ class Linear(AbstractApproximator):
     def values(self, theta: Float[Array, " d"]) -> Float[Array, "S A"]:
         return jnp.matmul(self.table, theta, precision="highest")
 
-    def gradient(self, theta: Float[Array, " d"], targets: Float[Array, "S A"], **settings: Any) -> ParameterGradient:
-        return ParameterGradient(self.values(theta), self.table, targets=targets, **settings)
+    def gradient(self, theta: Float[Array, " d"], **settings: Any) -> ParameterGradient:
+        return ParameterGradient(self.values(theta), slopes=self.table, **settings)
 
 
-class Network(AbstractApproximator):
+class NetworkQ(AbstractApproximator):
     """Q(x, a) = c_a + sum_i v_ia tanh(w_i x + b_i), one hidden layer on a public coordinate x in [0, 1] of the state.
 
     It begins with v = c = 0 and units that turn at equally spaced points of [0, 1], all with slope `hidden`/2: public
@@ -88,5 +86,5 @@ class Network(AbstractApproximator):
     def _slopes(self, theta: Float[Array, " P"]) -> Float[Array, "S A P"]:
         return jax.jacrev(self.values)(theta)
 
-    def gradient(self, theta: Float[Array, " P"], targets: Float[Array, "S A"], **settings: Any) -> ParameterGradient:
-        return ParameterGradient(self.values(theta), self._slopes(theta), targets=targets, **settings)
+    def gradient(self, theta: Float[Array, " P"], **settings: Any) -> ParameterGradient:
+        return ParameterGradient(self.values(theta), slopes=self._slopes(theta), **settings)

@@ -13,6 +13,7 @@ from privrl.contracts.release import Declared
 from privrl.learners.gradient.approximators import AbstractApproximator
 from privrl.mdp.types import TabularPolicy
 from privrl.statistics.gradients import EpisodeCount
+from privrl.statistics.settings import check_positive, check_sizes, check_terminal
 
 _COUNT_SHARE = 0.002  # of the budget: a standard deviation of 80 episodes at epsilon = 1, delta = 1e-5
 
@@ -34,14 +35,9 @@ class AbstractEpisodeGradients(AbstractOfflineLearner):
     def __check_init__(self) -> None:
         if not 0 <= self.discount <= 1:
             raise ValueError(f"`discount` is {self.discount}; it must lie in [0, 1].")
-        if not 0 < self.clip < math.inf:
-            raise ValueError(f"`clip` is {self.clip}; it is the norm of one episode's gradient and must be positive.")
-        for name in ("steps", "num_episodes"):
-            if (number := getattr(self, name)) is not None and number < 1:
-                raise ValueError(f"`{name}` is {number}; it must be at least 1.")
-        outside = [s for s in self.terminal if not 0 <= s < self.space[0]]
-        if outside:
-            raise ValueError(f"`terminal` names {outside}; states are numbered from 0 to {self.space[0] - 1}.")
+        check_positive(clip=self.clip)
+        check_sizes(steps=self.steps, **({} if self.num_episodes is None else {"num_episodes": self.num_episodes}))
+        check_terminal(self.terminal, self.space[0])
 
     def bounds(self) -> dict[str, Any]:
         return {
@@ -69,20 +65,15 @@ class AbstractEpisodeGradients(AbstractOfflineLearner):
         ask: Ask,
         Q: AbstractApproximator,
         change: Callable[[int, Float[Array, "*theta"]], Float[Array, "*theta"]],
-        target_every: int = 1,
     ) -> TabularPolicy:
         """The greedy policy of the mean Q of the last quarter of the iterates.
 
-        `change(k, total)` is what step k takes away from the parameters, given the released sum of gradients. Targets
-        are renewed every `target_every` steps.
+        `change(k, total)` is what step k takes away from the parameters, given the released sum of gradients.
         """
         theta, last = Q.first(), []
-        targets = Q.values(theta)
         settings = {"norm": self.clip, "discount": self.discount, "terminal": self.terminal}
         for k in range(self.steps):
-            if k % target_every == 0:
-                targets = Q.values(theta)
-            total = ask("gradient", Q.gradient(theta, targets, horizon=self.horizon, **settings)).value
+            total = ask("gradient", Q.gradient(theta, horizon=self.horizon, **settings)).value
             theta = theta - change(k, total)
             if k >= self.steps - math.ceil(self.steps / 4):
                 last.append(Q.values(theta))

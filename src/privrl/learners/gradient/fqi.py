@@ -19,7 +19,7 @@ N, the number of episodes, scales the step. It is public where a person may be r
 import equinox as eqx
 
 from privrl.contracts.learner import Ask
-from privrl.learners.gradient.approximators import Table
+from privrl.learners.gradient.approximators import TabularQ
 from privrl.learners.gradient.episode_gradients import AbstractEpisodeGradients
 from privrl.mdp.types import TabularPolicy
 
@@ -58,4 +58,4 @@ class FQI(AbstractEpisodeGradients):
         S, A = self.space
         rate = S * A / (9 * self.horizon) if self.learning_rate is None else self.learning_rate
         step_size = rate / self.expected_batch(ask)
-        return self.descended(ask, Table(S, A), lambda k, total: step_size * total)
+        return self.descended(ask, TabularQ(S, A), lambda k, total: step_size * total)

@@ -5,7 +5,7 @@ Q-learning is due to Watkins and Dayan 1992, gradients clipped per person and ma
     theta = theta_0 (public)
     for k = 1, ..., steps:
         every episode takes part with probability batch/N, by a secret coin of its own
-        y(r, s') = r + discount max_a' Q(s', a'; theta'),  0 after the end     (theta' = theta, or an earlier theta)
+        y(r, s') = r + discount max_a' Q(s', a'; theta),  0 after the end              (held fixed in the gradient)
         g        = sum over those episodes of clip_C( gradient of  1/2 sum_h (Q(s_h,a_h;theta) - y(r_h,s_{h+1}))^2 )
         theta    = theta - learning_rate step(g / batch)                       (g is a release, the rest is public)
     pi = argmax_a of the mean Q of the last quarter of the iterates
@@ -17,7 +17,6 @@ The clipped unit is the episode, hence the person. N, the public number of episo
 If it is left out everybody takes part in every step, and N is counted with a small share of the budget.
 """
 
-import math
 from typing import Literal
 
 import equinox as eqx
@@ -25,10 +24,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from privrl.contracts.learner import Ask
-from privrl.learners.gradient.approximators import AbstractApproximator, Linear, Network, Table
+from privrl.learners.gradient.approximators import AbstractApproximator, LinearQ, NetworkQ, TabularQ
 from privrl.learners.gradient.episode_gradients import AbstractEpisodeGradients
 from privrl.mdp.features import AbstractFeatures, OneHotFeatures
 from privrl.mdp.types import TabularPolicy
+from privrl.statistics.settings import check_array, check_positive, check_sizes
 
 
 class QLearning(AbstractEpisodeGradients):
@@ -50,7 +50,6 @@ class QLearning(AbstractEpisodeGradients):
         momentum: the weight of earlier gradients in a step (their running mean).
         adaptive: whether steps are divided by the root mean square of earlier gradients, coordinate by coordinate
             (Adam).
-        target_every: the targets use the parameters of this many steps ago or fewer; 1 is always the current ones.
     """
 
     features: AbstractFeatures
@@ -67,21 +66,14 @@ class QLearning(AbstractEpisodeGradients):
     learning_rate: float = eqx.field(static=True, default=0.1)
     momentum: float = eqx.field(static=True, default=0.9)
     adaptive: bool = eqx.field(static=True, default=True)
-    target_every: int = eqx.field(static=True, default=1)
 
     def __check_init__(self) -> None:
-        if not 0 < self.learning_rate < math.inf:
-            raise ValueError(f"`learning_rate` is {self.learning_rate}; it must be a positive finite number.")
-        for name in ("batch", "hidden", "target_every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"`{name}` is {getattr(self, name)}; it must be at least 1.")
+        check_positive(learning_rate=self.learning_rate)
+        check_sizes(batch=self.batch, hidden=self.hidden)
         if not 0 <= self.momentum < 1:
             raise ValueError(f"`momentum` is {self.momentum}; it must lie in [0, 1).")
-        if self.coordinate is not None and self.coordinate.shape != (self.features.num_states,):
-            raise ValueError(
-                f"`coordinate` has shape {self.coordinate.shape}; give one number for each of the "
-                f"{self.features.num_states} states."
-            )
+        if self.coordinate is not None:
+            check_array("coordinate", self.coordinate, (self.features.num_states,))
 
     @property
     def space(self) -> tuple[int, int]:
@@ -106,16 +98,16 @@ class QLearning(AbstractEpisodeGradients):
                 step = step / (jnp.sqrt(square / (1 - _SLOW ** (k + 1))) + _TINY)
             return self.learning_rate * step
 
-        return self.descended(ask, Q, change, self.target_every)
+        return self.descended(ask, Q, change)
 
     def _approximator(self) -> AbstractApproximator:
         S, A = self.space
         if self.approximator == "network":
             x = jnp.arange(S) / max(S - 1, 1) if self.coordinate is None else self.coordinate
-            return Network(x, A, self.hidden)
+            return NetworkQ(x, A, self.hidden)
         if isinstance(self.features, OneHotFeatures):
-            return Table(S, A)  # the same numbers; nobody's gradient is ever a whole table
-        return Linear(self.features.table)
+            return TabularQ(S, A)  # the same numbers; nobody's gradient is ever a whole table
+        return LinearQ(self.features.table)
 
 
 _SLOW = 0.99  # Adam's memory of squares

@@ -37,7 +37,6 @@ sooner, and with one-hot features weights cancel altogether: measure before you 
 """
 
 import math
-from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -45,10 +44,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
-from privrl.contracts.learner import AbstractOnlineLearner, Plan
-from privrl.contracts.release import Declared, Release
+from privrl.contracts.learner import AbstractOnlineLearner, Plan, Query, Releases
+from privrl.contracts.release import Declared
 from privrl.learners.linear.transition_moments import (
     Spectrum,
     consistent_moments,
@@ -63,17 +62,14 @@ from privrl.learners.linear.transition_moments import (
     weighted_pair_counts,
 )
 from privrl.mdp.features import AbstractFeatures
-from privrl.mdp.types import TabularPolicy
+from privrl.mdp.types import TabularPolicy, number
 from privrl.privacy.continual.mechanisms import every
 from privrl.statistics.next_states import FeatureTransitions, StartCounts
 from privrl.statistics.regressions import StateVisits, WeightedTransitions
+from privrl.statistics.settings import check_terminal
 
 _VISITS = 0.25  # budget of the states against that of weighted moments
 _LONGEST = 2**53  # nobody counts more episodes than this
-
-
-def _number(x: ArrayLike | None) -> Float[Array, ""] | None:
-    return None if x is None else jnp.asarray(x, float)
 
 
 class Seen(eqx.Module):
@@ -113,11 +109,13 @@ class LSVIUCB(AbstractOnlineLearner):
     rewards: Float[Array, "G S A"] | None = None
     arrival_rewards: Float[Array, " S"] | None = None
     terminal: tuple[int, ...] = eqx.field(static=True, default=())
-    bonus: Float[Array, ""] = eqx.field(converter=lambda x: jnp.asarray(x, float), default=1.15)
+    bonus: Float[Array, ""] = eqx.field(converter=number, default=1.15)
     growth: float = eqx.field(static=True, default=1.3)
     exploration: float = eqx.field(static=True, default=0.1)
     every_episode: bool = eqx.field(static=True, default=False)
-    smallest_weight: Float[Array, ""] | None = eqx.field(converter=_number, default=None)
+    smallest_weight: Float[Array, ""] | None = eqx.field(
+        converter=lambda f: None if f is None else number(f), default=None
+    )
     one_plan_per_block: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
@@ -131,10 +129,7 @@ class LSVIUCB(AbstractOnlineLearner):
             raise ValueError(f"`smallest_weight` is {float(f)}; weights lie in (0, 1]. Leave it out for no weights.")
         if self.rewards is not None and self.arrival_rewards is not None:
             raise ValueError("`rewards` and `arrival_rewards` are both given; say in one way what is known.")
-        S = self.features.num_states
-        outside = [s for s in self.terminal if not 0 <= s < S]
-        if outside:
-            raise ValueError(f"`terminal` names {outside}; states are numbered from 0 to {S - 1}.")
+        check_terminal(self.terminal, self.features.num_states)
         if not isinstance(self.features.table, jax.core.Tracer):
             gap = float(jnp.max(jnp.abs(self.features.table @ constant_weights(self.features) - 1.0)))
             if not gap <= 1e-6:
@@ -188,13 +183,7 @@ class LSVIUCB(AbstractOnlineLearner):
             lambda seen: (seen.policy, seen.weights, seen.num_seen), memory, changed, is_leaf=lambda x: x is None
         )
 
-    def plan(
-        self,
-        memory: Seen,
-        released: Mapping[str, Release],
-        ask: Callable[[str, int, Any], Release],
-        num_seen: Int[Array, ""],
-    ) -> tuple[Seen, Plan]:
+    def plan(self, memory: Seen, released: Releases, ask: Query, num_seen: Int[Array, ""]) -> tuple[Seen, Plan]:
         del ask
         S, phi = self.features.num_states, self.features.table
         moments, counted = released["moments"], released["starts" if memory.weights is None else "visits"]

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from privrl.learners.linear.lsvi_ucb_unweighted import AbstractUnweightedLSVIUCB
+from privrl.learners.linear.regression_rounds import doubled
 from privrl.privacy.continual.mechanisms import every
 
 
@@ -35,4 +36,4 @@ class NgoLSVIUCB(AbstractUnweightedLSVIUCB):
         return every(num_users, -(-num_users // most))
 
     def switches(self, log_determinants: Float[Array, " H"], last: Float[Array, " H"]) -> Bool[Array, ""]:
-        return (log_determinants >= last + math.log(2.0)).any()
+        return doubled(log_determinants, last)

@@ -27,103 +27,63 @@ ever: He et al. have the maximum. **24** belongs under one root, **25** has sbar
 H phi V/(H sbar^2), weights w = H/sbar^2 at most 1, published with the policy. **11** cuts at H; V_h is at most H - h.
 The constants (4 d^3 H^2 for c_gap, 2 d^3 H^2 for c_direction, and the betas) are arguments. In every recipe, `@paper`
 included, c_gap = c_direction = 0: D of line 24 and the third term of line 25 are off, which would make almost all
-weights tiny. `theory_constants` gives those of the proof, with which every Q stays at its maximum for ever. With
+weights tiny. With those of the proof every Q stays at its maximum for ever (a test has them). With
 `centred`, V - mid is regressed with the middle of the range of V and mid added back, so that the ridge shrinks towards
 mid and not towards 0; the paper regresses V.
 
 The determinant test reads every Gram matrix, so that version costs one release of everything per user, used or not.
-`switching="schedule"` plans at public times only.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from privrl.contracts.learner import Plan
-from privrl.contracts.release import Declared, Release
-from privrl.learners.linear.regression_rounds import AbstractRegressionRounds, number, written
+from privrl.contracts.learner import Plan, Query, Releases
+from privrl.learners.linear.regression_rounds import AbstractRegressionRounds, InForce, doubled, written
 from privrl.mdp.features import AbstractFeatures
-from privrl.mdp.types import TabularPolicy
-from privrl.privacy.continual.mechanisms import every, geometric_schedule
+from privrl.mdp.types import TabularPolicy, number
 from privrl.privacy.noise.laws import SymmetricNoise
-
-
-class Planned(eqx.Module):
-    """What is remembered between plans, all of it public: the values in force, and the determinants behind them."""
-
-    optimistic: Float[Array, "H S A"]
-    pessimistic: Float[Array, "H S A"]
-    log_determinants: Float[Array, " H"]
-    switches: Int[Array, ""]
 
 
 class LSVIUCBPlusPlus(AbstractRegressionRounds):
     """Optimistic least-squares value iteration, each transition weighed by how certain its next value is.
 
-    Arguments:
-        features: phi(s, a) with norm at most 1.
-        horizon: number of steps H.
-        rewards: known mean rewards `[G, S, A]` in [0, 1], G = 1 or H. Left out they are estimated, and paid for.
-        bonus, pessimistic_bonus, squares_bonus: beta, beta_check and beta_bar.
+    Arguments: those of `AbstractRegressionRounds`, and
+        pessimistic_bonus, squares_bonus: beta_check and beta_bar.
         gap_scale, direction_scale: c_gap and c_direction.
-        ridge: lambda.
-        noise_ridge: how many times the bound on the noise of a Gram matrix is added to `ridge` (the paper's 2).
-        switching: new values when a determinant has doubled (`"determinant"`), at every plan (`"always"`), or at
-            every plan of a public schedule (`"schedule"`). The first two plan after every user.
+        switching: new values when a determinant has doubled (`"determinant"`), or at every plan (`"always"`).
         centred: regress V - mid instead of V.
-        growth: of the blocks of `"schedule"`.
-        failure: probability with which a noise bound may fail (utility only, never privacy).
     """
 
-    features: AbstractFeatures
-    horizon: int = eqx.field(static=True)
-    rewards: Float[Array, "G S A"] | None = None
-    bonus: Float[Array, ""] = eqx.field(converter=number, default=0.03)
     pessimistic_bonus: Float[Array, ""] = eqx.field(converter=number, default=0.03)
     squares_bonus: Float[Array, ""] = eqx.field(converter=number, default=0.03)
     gap_scale: Float[Array, ""] = eqx.field(converter=number, default=0.0)
     direction_scale: Float[Array, ""] = eqx.field(converter=number, default=0.0)
-    ridge: Float[Array, ""] = eqx.field(converter=number, default=0.2)
-    noise_ridge: Float[Array, ""] = eqx.field(converter=number, default=2.0)
-    switching: Literal["determinant", "always", "schedule"] = eqx.field(static=True, default="determinant")
+    switching: Literal["determinant", "always"] = eqx.field(static=True, default="determinant")
     centred: bool = eqx.field(static=True, default=True)
-    growth: float = eqx.field(static=True, default=1.3)
-    failure: float = eqx.field(static=True, default=0.05)
-
     rows: ClassVar[int] = 3
 
-    def schedule(self, num_users: int) -> Int[np.ndarray, " B"]:
-        return geometric_schedule(num_users, self.growth) if self.switching == "schedule" else every(num_users, 1)
+    def init(self) -> InForce:
+        Q = self.largest_values()  # [sahu A1:2] H - h in place of H
+        return InForce(Q, jnp.zeros_like(Q), jnp.zeros(self.horizon), jnp.zeros((), int))
 
-    def init(self) -> Planned:
-        most = self.largest_values()  # [sahu A1:2] H - h in place of H
-        return Planned(most, jnp.zeros_like(most), jnp.zeros(self.horizon), jnp.zeros((), int))
-
-    def plan(
-        self,
-        memory: Planned,
-        released: Mapping[str, Release],
-        ask: Callable[[str, int, Any], Release],
-        num_seen: Int[Array, ""],
-    ) -> tuple[Planned, Plan]:
+    def plan(self, memory: InForce, released: Releases, ask: Query, num_seen: Int[Array, ""]) -> tuple[InForce, Plan]:
         del released
         H, S = self.horizon, self.features.num_states
         at = self.factorised(ask("gram", 0, None), H)  # the released weights are H / sbar^2
-        last = jnp.where(memory.switches == 0, self.features.dim * jnp.log(at.ridge), memory.log_determinants)
-        switch = self._switches(at.log_determinants, last) & (num_seen > 0)
-        Q, lower, weights = memory.optimistic, memory.pessimistic, jnp.zeros_like(memory.optimistic)
-        V_hi = V_lo = jnp.zeros(S)
-        for h in reversed(range(H)):  # [sahu A1:5] our h counts from 0
+        switch, *kept = self.switched(memory, at, num_seen)
+        assert memory.pessimistic is not None
+
+        def step(carry: tuple[Array, ...], h: int | Int[Array, ""]) -> tuple[Array, ...]:
+            Q, lower, weights, V_hi, V_lo = carry
             asked = _Asked.of(V_hi, V_lo, self.centred, H)
             means = at.means(h, ask("regressions", h, (h, asked.rows)))
-            r, P_hi, P_lo = self.reward(h, means[-1]), asked.optimistic(means[0]), asked.pessimistic(means[1])
+            r, (P_hi, P_lo) = self.reward(h, means[-1]), asked.means(means)
             hi = r + P_hi + self.bonus * at.norms[h]  # [sahu A1:11] cut at H - h in place of H
-            hi = jnp.minimum(jnp.minimum(hi, float(H - h)), Q[h])
+            hi = jnp.minimum(jnp.minimum(hi, H - h), Q[h])
             lo = r + P_lo - self.pessimistic_bonus * at.norms[h]  # [sahu A1:12] max and minus, as in He et al.
             lo = jnp.maximum(lo, jnp.maximum(lower[h], 0.0))
             hi = jnp.where(switch, hi, Q[h])  # [sahu A1:10,15] as printed
@@ -131,15 +91,16 @@ class LSVIUCBPlusPlus(AbstractRegressionRounds):
             V_hi = hi.max(axis=-1)  # [sahu A1:18] as printed
             V_lo = lo.max(axis=-1)  # [sahu A1:19] as printed
             sbar2 = self._sigma_bar_squared(asked.variance(means[0], means[2]), P_hi - P_lo, at.norms[h])
-            Q, lower, weights = written(Q, hi, h), written(lower, lo, h), written(weights, H / sbar2, h)
-        last = jnp.where(switch, at.log_determinants, last)  # [sahu A1:13] the determinants of that plan are kept
-        policy = TabularPolicy.greedy(Q)  # [sahu A1:20,23] ties shared
-        return Planned(Q, lower, last, memory.switches + switch.astype(int)), Plan(policy, weights)
+            return written(Q, hi, h), written(lower, lo, h), written(weights, H / sbar2, h), V_hi, V_lo
 
-    def _switches(self, log_determinants: Float[Array, " H"], last: Float[Array, " H"]) -> Bool[Array, ""]:
-        if self.switching != "determinant":
-            return jnp.ones((), bool)
-        return (log_determinants >= last + math.log(2.0)).any()  # [sahu A1:10]
+        nothing, V = jnp.zeros_like(memory.optimistic), jnp.zeros(S)
+        first = (memory.optimistic, memory.pessimistic, nothing, V, V)
+        Q, lower, weights, *_ = ask.scan(step, first, H)  # [sahu A1:5] our h counts from 0
+        policy = TabularPolicy.greedy(Q)  # [sahu A1:20,23] ties shared
+        return InForce(Q, lower, *kept), Plan(policy, weights)
+
+    def switches(self, log_determinants: Float[Array, " H"], last: Float[Array, " H"]) -> Bool[Array, ""]:
+        return doubled(log_determinants, last) if self.switching == "determinant" else jnp.ones((), bool)
 
     def _sigma_bar_squared(
         self, variance: Float[Array, "S A"], gap: Float[Array, "S A"], norms: Float[Array, "S A"]
@@ -188,52 +149,12 @@ class _Asked(eqx.Module):
         squares = 2 * v[:1] ** 2 - 1 if centred else v[:1] ** 2
         return cls(jnp.concatenate([v, squares]), mid, half, centred)
 
-    def optimistic(self, mean: Float[Array, "S A"]) -> Float[Array, "S A"]:
-        return self.mid[0] + self.half[0] * mean
-
-    def pessimistic(self, mean: Float[Array, "S A"]) -> Float[Array, "S A"]:
-        return self.mid[1] + self.half[1] * mean
+    def means(self, answers: Float[Array, "rows S A"]) -> tuple[Float[Array, "S A"], Float[Array, "S A"]]:
+        """The means of both values."""
+        return self.mid[0] + self.half[0] * answers[0], self.mid[1] + self.half[1] * answers[1]
 
     def variance(self, mean: Float[Array, "S A"], square: Float[Array, "S A"]) -> Float[Array, "S A"]:
         """[sahu A1:9], both moments clipped to what they can be."""
         square = jnp.clip((square + 1.0) / 2.0 if self.centred else square, 0.0, 1.0)
         mean = jnp.clip(mean, -1.0 if self.centred else 0.0, 1.0)
         return self.half[0] ** 2 * (square - mean**2)  # [sahu A1:9] the second clip is at H, not H^2
-
-
-def published_parameters(declared: Sequence[Declared], rho: float) -> dict[str, float]:
-    """The mu of each release under the noise of the papers, for `Published(...)`.
-
-    [sahu A1:1] has rho_0 = rho/(4 H K) for each of 4 H K statistics: Gram matrices take a quarter of rho and the three
-    regressions the rest. With the true sensitivities (weights at most 1/H; sqrt 2 for a matrix, hence
-    Z_ij ~ N(0, 1/(2 rho_0)) before that scaling) each is exactly rho_0-zCDP, so all K releases of the Gram matrices
-    together cost mu^2 = 2 (rho/4), and all H K of the regressions 2 (3 rho/4): the declared releases spend rho. In
-    `LuyoLSVIUCB` and `NgoLSVIUCB` the tree of the Gram matrices is one mechanism and takes half.
-    """
-    by_name = {d.name: d for d in declared}
-    matrices = 0.25 if by_name["gram"].access == "rounds" else 0.5
-    shares = {"gram": matrices, "regressions": 1.0 - matrices}
-    rho = rho * (1.0 - 1e-12)  # rounding must not make the sum exceed the claim
-    return {name: math.sqrt(2.0 * shares[name] * rho / by_name[name].touches) for name in by_name}
-
-
-def theory_constants(horizon: int, dim: int, num_users: int, rho: float, failure: float = 0.05) -> dict[str, float]:
-    """The constants of the paper's theorem, as arguments of `LSVIUCBPlusPlus`; its O(.) are read as 1.
-
-    L bounds the noise of the vectors and lambda that of the matrices [sahu Lemma A.1], iota is the logarithm. The bonus
-    beta ||phi|| is then at least H for every K, since Lambda is at most lambda + K and beta is at least
-    H L sqrt(d lambda): no Q ever leaves its maximum.
-    """
-    H, d, K = horizon, dim, num_users
-    L = 4 * H * math.sqrt(d * H * K / rho * math.log(10 * d * K * H / failure))
-    lam = math.sqrt(8 * d * H * K / rho) * (2 + (math.log(5 * H / failure) / d) ** (2 / 3))
-    iota = math.log(H * K**4 * L**2 * d / (failure * lam))
-    beta = H * L * math.sqrt(d * lam) + math.sqrt(d**3 * H**2) * iota
-    return {
-        "bonus": beta,
-        "pessimistic_bonus": beta,
-        "squares_bonus": H**2 * L**2 * math.sqrt(d * lam) + math.sqrt(d**3 * H**4) * iota,
-        "gap_scale": 4.0 * d**3 * H**2,
-        "direction_scale": 2.0 * d**3 * H**2,
-        "ridge": 2 * lam,
-    }

@@ -7,12 +7,13 @@
         V_h      = max_a Q_h,  pi_h greedy, ties shared
 
 `m_h` is the midpoint of the range of r + V_{h+1}: V_{h+1} comes from earlier releases, so its range is public and
-centring it costs nothing (`calibration="span"`); `"range"` uses [0, H-h] instead. `shift` keeps Lambda_h positive
+centring it costs nothing. `shift` keeps Lambda_h positive
 definite under noise: it is the bound on the spectral norm of the noise, 0 without noise.
 """
 
+import abc
 import math
-from typing import Any, Literal
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -25,15 +26,14 @@ from privrl.mdp.types import TabularPolicy
 from privrl.statistics.moments import Gram, Targets
 
 
-class PEVI(AbstractOfflineLearner):
-    """Pessimistic value iteration on linear features of a finite world.
+class AbstractPessimisticRegression(AbstractOfflineLearner):
+    """What PEVI and VAPVI share: backward induction on ridge regressions with an elliptical penalty.
 
     Arguments:
         features: phi(s, a) with norm at most 1.
         horizon: number of steps H.
         bonus: C, the size of the pessimistic penalty; a public choice that the certificate does not depend on.
         ridge: lambda.
-        calibration: `"span"` reads the range of V off its released values, `"range"` uses what V can be at most.
         failure: probability with which a noise bound may fail (utility only, never privacy).
     """
 
@@ -41,7 +41,6 @@ class PEVI(AbstractOfflineLearner):
     horizon: int = eqx.field(static=True)
     bonus: float = eqx.field(static=True, default=0.1)
     ridge: float = eqx.field(static=True, default=0.1)
-    calibration: Literal["span", "range"] = eqx.field(static=True, default="span")
     failure: float = eqx.field(static=True, default=0.05)
 
     @property
@@ -51,24 +50,34 @@ class PEVI(AbstractOfflineLearner):
     def bounds(self) -> dict[str, Any]:
         return {"feature norm": 1.0, "reward range": [0.0, 1.0], "horizon": self.horizon, "rewards": "estimated"}
 
+    @abc.abstractmethod
+    def values(self, ask: Ask, h: int, V: Float[Array, " S"]) -> Float[Array, "S A"]:
+        """Q_h from V_{h+1}."""
+
+    def fit(self, ask: Ask) -> TabularPolicy:
+        V = jnp.zeros(self.features.num_states)  # [qiao-wang A2:2]
+        pi = []
+        for h in reversed(range(self.horizon)):  # [qiao-wang A2:3] our h counts from 0
+            Q = self.values(ask, h, V)
+            V = Q.max(axis=-1)
+            pi.append(TabularPolicy.greedy(Q[None]).probabilities[0])  # [qiao-wang A2:14] ties shared
+        return TabularPolicy(jnp.stack(pi[::-1]).reshape(self.horizon, *self.space))
+
+
+class PEVI(AbstractPessimisticRegression):
+    """Pessimistic value iteration on linear features of a finite world."""
+
     def declare(self) -> tuple[Declared, ...]:
         return (Declared("gram", times=self.horizon), Declared("targets", times=self.horizon))
 
-    def fit(self, ask: Ask) -> TabularPolicy:
-        (S, A), H = self.space, self.horizon
-        V = jnp.zeros(S)
-        pi = []
-        for h in reversed(range(H)):
-            gram = ask("gram", Gram(self.features, jnp.asarray(h)))
-            low, high = (V.min(), V.max()) if self.calibration == "span" else (jnp.zeros(()), jnp.asarray(H - h - 1.0))
-            statistic = Targets(self.features, jnp.asarray(h), V, low, high)
-            targets = ask("targets", statistic)
-            shift = gram.noise.spectral_bound(self.failure / H)
-            regression = (gram.value, targets.value, statistic.midpoint, self.ridge + shift)
-            Q = pessimistic_values(self.features.table, *regression, self.bonus, jnp.asarray(float(H - h)))
-            V = Q.max(axis=-1)
-            pi.append(TabularPolicy.greedy(Q[None]).probabilities[0])
-        return TabularPolicy(jnp.stack(pi[::-1]).reshape(H, S, A))
+    def values(self, ask: Ask, h: int, V: Float[Array, " S"]) -> Float[Array, "S A"]:
+        H = self.horizon
+        gram = ask("gram", Gram(self.features, jnp.asarray(h)))
+        statistic = Targets(self.features, jnp.asarray(h), V, V.min(), V.max())
+        targets = ask("targets", statistic)
+        ridge = self.ridge + gram.noise.spectral_bound(self.failure / H)
+        regression = (gram.value, targets.value, statistic.midpoint, ridge)
+        return pessimistic_values(self.features.table, *regression, self.bonus, jnp.asarray(float(H - h)))
 
 
 @eqx.filter_jit
@@ -79,13 +88,13 @@ def pessimistic_values(
     midpoint: Float[Array, ""],
     ridge: Float[Array, ""],
     bonus: float,
-    most: Float[Array, ""],
+    largest: Float[Array, ""],
     extra: float = 0.0,
 ) -> Float[Array, "S A"]:
-    """Ridge regression with an elliptical penalty and a constant `extra` one, clipped to [0, most]."""
+    """Ridge regression with an elliptical penalty and a constant `extra` one, clipped to [0, largest]."""
     d = phi.shape[-1]
     Lambda = gram + ridge * jnp.eye(d)
     w = jnp.linalg.solve(Lambda, targets)
     solved = jnp.linalg.solve(Lambda, phi.reshape(-1, d).T).T.reshape(phi.shape)
     Gamma = bonus * math.sqrt(d) * jnp.sqrt(jnp.maximum((phi * solved).sum(-1), 0.0))
-    return jnp.clip(phi @ w + midpoint - Gamma - extra, 0.0, most)
+    return jnp.clip(phi @ w + midpoint - Gamma - extra, 0.0, largest)

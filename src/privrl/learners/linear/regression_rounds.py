@@ -5,26 +5,24 @@ first, sum w phi y(s') for values y in [-1, 1] that were made from the release b
 is post-processing.
 """
 
+import math
 from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from privrl.contracts.learner import AbstractOnlineLearner
 from privrl.contracts.release import Declared, Release
 from privrl.mdp.features import AbstractFeatures
+from privrl.mdp.types import number
+from privrl.privacy.continual.mechanisms import every
 from privrl.privacy.noise.laws import SymmetricNoise
 from privrl.statistics.regressions import Grams, Regressions, pack, pack_outer, unpack
 
 _UNROLLED = 32  # beyond this size a matrix is factorised by the library
-
-
-def number(x: ArrayLike) -> Float[Array, ""]:
-    """A setting as an array leaf, so that several can be run together."""
-    return jnp.asarray(x, float)
 
 
 class Factorised(eqx.Module):
@@ -37,7 +35,7 @@ class Factorised(eqx.Module):
     phi: Float[Array, "S A d"]
     unit: float = eqx.field(static=True)
 
-    def means(self, h: int, release: Release) -> Float[Array, "rows S A"]:
+    def means(self, h: int | Int[Array, ""], release: Release) -> Float[Array, "rows S A"]:
         """phi^T Lambda_h^-1 b for every row b of the regressions of step h."""
         inverse = self.inverse[h] / self.unit
         w = jnp.matmul(release.value, inverse, precision="highest")  # [sahu A1:6-8] all rows at once
@@ -45,17 +43,37 @@ class Factorised(eqx.Module):
         return jnp.matmul(w, self.phi.reshape(-1, d).T, precision="highest").reshape(-1, S, A)
 
 
+class InForce(eqx.Module):
+    """What is remembered between plans, all of it public: the values in force, and the determinants behind them."""
+
+    optimistic: Float[Array, "H S A"]
+    pessimistic: Float[Array, "H S A"] | None
+    log_determinants: Float[Array, " H"]
+    switches: Int[Array, ""]
+
+
 class AbstractRegressionRounds(AbstractOnlineLearner):
     """Declares Gram matrices and `rows` regressions per step and plan; every statistic of a step gets the same share.
 
     `fresh_grams` says whether each Gram matrix is a release of its own or all are one continual release.
+
+    Arguments:
+        features: phi(s, a) with norm at most 1.
+        horizon: number of steps H.
+        rewards: known mean rewards `[G, S, A]` in [0, 1], G = 1 or H. Left out they are estimated, and paid for.
+        bonus: beta.
+        ridge: lambda.
+        noise_ridge: how many times the bound on the noise of a Gram matrix is added to `ridge` (the paper's 2).
+        failure: probability with which a noise bound may fail (utility only, never privacy).
     """
 
-    features: eqx.AbstractVar[AbstractFeatures]
-    rewards: eqx.AbstractVar[Float[Array, "G S A"] | None]
-    ridge: eqx.AbstractVar[Float[Array, ""]]
-    noise_ridge: eqx.AbstractVar[Float[Array, ""]]
-    failure: eqx.AbstractVar[float]
+    features: AbstractFeatures
+    horizon: int = eqx.field(static=True)
+    rewards: Float[Array, "G S A"] | None = None
+    bonus: Float[Array, ""] = eqx.field(converter=number, default=0.03)
+    ridge: Float[Array, ""] = eqx.field(converter=number, default=0.2)
+    noise_ridge: Float[Array, ""] = eqx.field(converter=number, default=2.0)
+    failure: float = eqx.field(static=True, default=0.05)
     centred: eqx.AbstractVar[bool]
     rows: eqx.AbstractClassVar[int]
     fresh_grams: ClassVar[bool] = True
@@ -74,10 +92,28 @@ class AbstractRegressionRounds(AbstractOnlineLearner):
             Declared("regressions", regressions, times=H * num_blocks, weight=share),
         )
 
+    def schedule(self, num_users: int) -> Int[np.ndarray, " B"]:
+        """A plan after every user."""
+        return every(num_users, 1)
+
     def largest_values(self) -> Float[Array, "H S A"]:
         """H - h at every pair, before anything was learnt."""
         H, S, A = self.horizon, self.features.num_states, self.features.num_actions
         return jnp.broadcast_to((H - jnp.arange(H, dtype=float))[:, None, None], (H, S, A))
+
+    def switches(self, log_determinants: Float[Array, " H"], last: Float[Array, " H"]) -> Bool[Array, ""]:
+        """Whether the values are replaced at this plan, given the determinants at the last time they were."""
+        del log_determinants, last
+        return jnp.ones((), bool)
+
+    def switched(
+        self, memory: InForce, at: "Factorised", num_seen: Int[Array, ""]
+    ) -> tuple[Bool[Array, ""], Float[Array, " H"], Int[Array, ""]]:
+        """Whether the values are replaced now, and what is kept of determinants and of the number of switches."""
+        last = jnp.where(memory.switches == 0, self.features.dim * jnp.log(at.ridge), memory.log_determinants)
+        switch = self.switches(at.log_determinants, last) & (num_seen > 0)
+        last = jnp.where(switch, at.log_determinants, last)  # [sahu A1:13] the determinants of that plan are kept
+        return switch, last, memory.switches + switch.astype(int)
 
     def factorised(self, gram: Release, unit: float) -> Factorised:
         """Lambda_h = gram/unit + lambda I, with `noise_ridge` times the bound on the noise added to the ridge."""
@@ -90,14 +126,21 @@ class AbstractRegressionRounds(AbstractOnlineLearner):
         norms = jnp.matmul(pack(inverse), packed.T, precision="highest").reshape(H, *phi.shape[:2])
         return Factorised(inverse, log_determinants, jnp.sqrt(jnp.maximum(norms, 0.0)), lam, phi, unit)
 
-    def reward(self, h: int, estimate: Float[Array, "S A"]) -> Float[Array, "S A"]:
+    def reward(self, h: int | Int[Array, ""], estimate: Float[Array, "S A"]) -> Float[Array, "S A"]:
         """The known rewards of step h, or the estimate in [0, 1]."""
         if self.rewards is not None:
-            return self.rewards[min(h, self.rewards.shape[0] - 1)]
+            return self.rewards[jnp.minimum(h, self.rewards.shape[0] - 1)]
         return jnp.clip((estimate + 1.0) / 2.0 if self.centred else estimate, 0.0, 1.0)
 
 
-def written(table: Float[Array, "H S A"], values: Float[Array, "S A"], h: int) -> Float[Array, "H S A"]:
+def doubled(log_determinants: Float[Array, " H"], last: Float[Array, " H"]) -> Bool[Array, ""]:
+    """Whether the determinant of some step is twice what it was."""
+    return (log_determinants >= last + math.log(2.0)).any()  # [sahu A1:10]
+
+
+def written(
+    table: Float[Array, "H S A"], values: Float[Array, "S A"], h: int | Int[Array, ""]
+) -> Float[Array, "H S A"]:
     """The table with new values at step h, in the buffer that holds the old ones, which accelerators do in place."""
     return jax.lax.dynamic_update_index_in_dim(table, values, h, 0)
 

@@ -35,20 +35,20 @@ def state_counts(
     """How many people of a block were in each state at each step; whoever reached a state that is not live stays.
 
     Arrivals v^T dM_{h-1} (the first ones are `starts`) have noise of variance |v|^2 s^2. Departures dM_h 1 =
-    sum_s n(s) phi_pi(s) have noise of variance S s^2 per coordinate and, where the policy mixes actions, what their
-    luck adds. With `ratio` the variance of an arrival over that of a departure, n minimises
+    sum_s n(s) phi_pi(s) have noise of variance S s^2 per coordinate and, where the policy mixes actions, their
+    sampling error. With `ratio` the variance of an arrival over that of a departure, n minimises
     |n - arrivals|^2 + ratio |sum_s n(s) phi_pi(s) - departures|^2, and is then projected on {n >= 0, sum n = length}.
 
     s^2 is the variance of a running sum; consecutive ones share most of their noise, so dM has a smaller one. Both
-    estimates have the same share, so the ratio does not care (only luck is weighed a little too lightly). Without
-    noise arrivals are exact and the ratio is 0.
+    estimates have the same share, so the ratio does not care (only sampling error is weighed a little too lightly).
+    Without noise arrivals are exact and the ratio is 0.
     """
     S, phi, v = dM.shape[1], features.table, constant_weights(features)
     mean = jnp.einsum("hsa,sad->hsd", pi, phi, precision="highest") * live[None, :, None]
-    luck = (jnp.einsum("hsa,sa->hs", pi, (phi**2).sum(axis=-1)) - (mean**2).sum(axis=-1)) * live[None]
+    sampling = (jnp.einsum("hsa,sa->hs", pi, (phi**2).sum(axis=-1)) - (mean**2).sum(axis=-1)) * live[None]
     arrivals = jnp.concatenate([starts[None], jnp.matmul(dM[:-1], v, precision="highest")])
     of_arrivals = jnp.full(dM.shape[0], (v @ v) * variance).at[0].set(start_variance)
-    of_departures = S * variance + length * jnp.maximum(luck, 0.0).mean(axis=-1)
+    of_departures = S * variance + length * jnp.maximum(sampling, 0.0).mean(axis=-1)
     ratio = of_arrivals / jnp.where(of_arrivals > 0, of_departures, 1.0)
     system = jnp.eye(S)[None] + ratio[:, None, None] * jnp.einsum("hsd,htd->hst", mean, mean, precision="highest")
     departures = jnp.einsum("hsd,hd->hs", mean, dM.sum(axis=1), precision="highest")
@@ -179,10 +179,10 @@ class Spectrum(eqx.Module):
         """
         lo, hi, middle = V.min(), V.max(), V.mean()
         u = V - middle
-        mean, doubt = self.regression(jnp.matmul(u, M, precision="highest"), hi - lo, (u**2).sum())
-        return jnp.clip(middle + mean, lo, hi), doubt
+        mean, noise_variance = self.regression(jnp.matmul(u, M, precision="highest"), hi - lo, (u**2).sum())
+        return jnp.clip(middle + mean, lo, hi), noise_variance
 
-    def luck(self, width: Float[Array, ""]) -> Float[Array, "S A"]:
+    def sampling_variance(self, width: Float[Array, ""]) -> Float[Array, "S A"]:
         """At one step: the variance of an estimate that averages numbers uniform on a range of this `width`."""
         return width**2 / 12.0 * jnp.matmul(self.x**2, 1.0 / (self.g + 1.0 / 12.0), precision="highest")
 
@@ -207,14 +207,14 @@ def optimistic_mean(
     at: Spectrum, M: Float[Array, "S d"], V: Float[Array, " S"], bonus: Float[Array, ""]
 ) -> Float[Array, "S A"]:
     """The mean of V(s') after every (s, a), plus `bonus` times its uncertainty, at most the largest V."""
-    mean, doubt = at.next_mean(M, V)
+    mean, noise_variance = at.next_mean(M, V)
     spread = jnp.clip(relative_variance(at, M, V), 0.02, 1.0)
-    width = jnp.sqrt(spread * at.luck(V.max() - V.min()) + doubt)
+    width = jnp.sqrt(spread * at.sampling_variance(V.max() - V.min()) + noise_variance)
     return jnp.minimum(mean + bonus * width, V.max())
 
 
 def mean_reward(at: Spectrum, targets: Float[Array, " d"], bonus: Float[Array, ""]) -> Float[Array, "S A"]:
     """Mean rewards in [0, 1] from the sums of phi (r - 1/2), plus `bonus` times their uncertainty."""
-    centred, doubt = at.regression(targets, jnp.ones(()), jnp.ones(()))
-    width = jnp.sqrt(at.luck(jnp.ones(())) + doubt)
+    centred, noise_variance = at.regression(targets, jnp.ones(()), jnp.ones(()))
+    width = jnp.sqrt(at.sampling_variance(jnp.ones(())) + noise_variance)
     return jnp.clip(0.5 + jnp.clip(centred, -0.5, 0.5) + bonus * width, 0.0, 1.0)

@@ -20,8 +20,7 @@ noise: sqrt(lambda + 3 Gamma) ||theta||, v sqrt(2 ln k + ln det Sigma/lambda) an
 noise this is the radius of Section 6.2 with ln K for the misprinted ln(1/K), which is negative; k is the number of
 users so far. (3) Gamma and the bound on ||xi_h|| are proved (`calibration="paper"`: the printed ones). With one-hot
 features Lambda has only the blocks (s,a), and only those are sent; with `calibration="paper"` all of it. (4) Users are
-grouped into public blocks whose lengths grow; the paper plans after every user (`every_user=True`). (5)
-`repair="floor"` raises small eigenvalues of Lambda to Gamma instead of shifting all of them by 2 Gamma. (6) The server
+grouped into public blocks whose lengths grow; the paper plans after every user (`every_user=True`). (5) The server
 computes Q and V (lines 4 to 8) and sends the policy and V; in the paper it sends Sigma and theta^, and every client
 computes the same numbers. Clients clip what they are sent, so privacy does not depend on who computes.
 
@@ -30,8 +29,7 @@ noise of all messages, and with it the shift 2 Gamma, is larger than the Gram ma
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import equinox as eqx
 import jax
@@ -39,15 +37,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from privrl.contracts.learner import AbstractOnlineLearner, Plan
-from privrl.contracts.release import Declared, Release
-from privrl.mdp.types import TabularPolicy
+from privrl.contracts.learner import AbstractOnlineLearner, Plan, Query, Releases
+from privrl.contracts.release import Declared
+from privrl.mdp.types import TabularPolicy, number
 from privrl.privacy.continual.mechanisms import every, geometric_schedule
 from privrl.privacy.noise.laws import GaussianNoise, SymmetricNoise
 from privrl.statistics.mixtures import MixtureMoments, feature_norm
+from privrl.statistics.settings import check_choice
 
 Calibration = Literal["tight", "paper"]
-Repair = Literal["shift", "floor"]
 
 
 class UCRLVTR(AbstractOnlineLearner):
@@ -62,7 +60,6 @@ class UCRLVTR(AbstractOnlineLearner):
         regularisation: lambda, in units of the square of the largest return.
         calibration: `"tight"`: only the blocks of Lambda that can differ from 0 are sent, and bounds on their noise are
             proved; `"paper"`: all of Lambda and the printed bounds. Without noise both are the same.
-        repair: how Sigma is kept positive: `"shift"` by 2 Gamma as published, or `"floor"` its eigenvalues.
         failure: probability with which a bound on the noise may fail, per step.
         growth, first_block: the public schedule: the first block of users, and how fast the blocks grow.
         every_user: plan after every user instead.
@@ -73,10 +70,9 @@ class UCRLVTR(AbstractOnlineLearner):
     horizon: int = eqx.field(static=True)
     features: Float[Array, "S A S d"] | None = None
     stationary: bool = eqx.field(static=True, default=False)
-    bonus: Float[Array, ""] = eqx.field(converter=lambda c: jnp.asarray(c, float), default=0.1)
-    regularisation: Float[Array, ""] = eqx.field(converter=lambda c: jnp.asarray(c, float), default=1.0)
+    bonus: Float[Array, ""] = eqx.field(converter=number, default=0.1)
+    regularisation: Float[Array, ""] = eqx.field(converter=number, default=1.0)
     calibration: Calibration = eqx.field(static=True, default="tight")
-    repair: Repair = eqx.field(static=True, default="shift")
     failure: float = eqx.field(static=True, default=0.01)
     growth: float = eqx.field(static=True, default=1.1)
     first_block: int = eqx.field(static=True, default=20)
@@ -89,11 +85,7 @@ class UCRLVTR(AbstractOnlineLearner):
             raise ValueError(f"`horizon` is {self.horizon}; with one step and known rewards there is nothing to learn.")
         if self.features is not None and self.features.shape[:3] != (S, A, S):
             raise ValueError(f"`features` has shape {self.features.shape}; `rewards` ask for ({S}, {A}, {S}, d).")
-        if self.calibration not in ("tight", "paper") or self.repair not in ("shift", "floor"):
-            raise ValueError(
-                f"`calibration` is {self.calibration!r} and `repair` {self.repair!r}; they must be 'tight' or 'paper', "
-                "and 'shift' or 'floor'."
-            )
+        check_choice("calibration", self.calibration, get_args(Calibration))
         if not isinstance(self.rewards, jax.core.Tracer):
             r = np.asarray(self.rewards)
             if not (np.isfinite(r).all() and r.min() >= 0 and np.asarray(self._ranges())[1] > 0):
@@ -116,10 +108,10 @@ class UCRLVTR(AbstractOnlineLearner):
 
     def _ranges(self) -> Float[Array, " H"]:
         """v_h: the largest sum of rewards from step h on."""
-        most = jnp.broadcast_to(self.rewards.max(axis=(1, 2)), (self.horizon,))
+        largest = jnp.broadcast_to(self.rewards.max(axis=(1, 2)), (self.horizon,))
         if self.rewards.shape[0] == 1:
-            return most * jnp.arange(self.horizon, 0, -1)
-        return jnp.cumsum(most[::-1])[::-1]
+            return largest * jnp.arange(self.horizon, 0, -1)
+        return jnp.cumsum(largest[::-1])[::-1]
 
     def _moments(self) -> MixtureMoments:
         _, S, A = self.rewards.shape
@@ -127,13 +119,7 @@ class UCRLVTR(AbstractOnlineLearner):
             norm = jnp.ones(()) if self.features is None else feature_norm(self.features)
             return MixtureMoments(self._ranges(), S, A, self.features, norm, self.calibration == "paper")
 
-    def plan(
-        self,
-        memory: None,
-        released: Mapping[str, Release],
-        ask: Callable[[str, int, Any], Release],
-        num_seen: Int[Array, ""],
-    ) -> tuple[None, Plan]:
+    def plan(self, memory: None, released: Releases, ask: Query, num_seen: Int[Array, ""]) -> tuple[None, Plan]:
         del ask
         H, (_, S, A), moments = self.horizon, self.rewards.shape, self._moments()
         v, release = moments.ranges, released["moments"]
@@ -146,17 +132,17 @@ class UCRLVTR(AbstractOnlineLearner):
         lam = self.regularisation * v[0] ** 2
         Gamma, xi = self._noise_bounds(std, moments)
         e, U = jnp.linalg.eigh(Lambda)
-        e = jnp.maximum(e + 2 * Gamma, 0.0) if self.repair == "shift" else jnp.maximum(e, Gamma)
-        e = lam + e  # [liao-he-gu A1:19] r = 2 Gamma, or a floor
+        e = lam + jnp.maximum(e + 2 * Gamma, 0.0)  # [liao-he-gu A1:19] r = 2 Gamma
         theta = jnp.einsum("gbij,gbj->gbi", U, jnp.einsum("gbij,gbi->gbj", U, u) / e)  # [liao-he-gu A1:20]
         logdet = jnp.log(e / lam).sum(axis=(-1, -2))
-        luck = 2 * jnp.log(jnp.maximum(num_seen, 2)) + logdet  # [liao-he-gu Section 6.2] ln K, printed as ln(1/K)
+        # [liao-he-gu Section 6.2] ln K, printed as ln(1/K)
+        sampling_error = 2 * jnp.log(jnp.maximum(num_seen, 2)) + logdet
 
         def stage(V: Float[Array, " S"], h: Int[Array, ""]) -> tuple[Array, tuple[Array, Array]]:
             g, top = jnp.minimum(h, stages - 1), jnp.where(h + 1 < H, v[jnp.minimum(h + 1, H - 1)], 0.0)
             phi = moments.features(V, top).reshape(B, -1, m)
             width = jnp.sqrt((jnp.einsum("bpi,bij->bpj", phi, U[g]) ** 2 / e[g][:, None]).sum(axis=-1))
-            beta = self.bonus * self._radius(lam, Gamma, xi, top, luck[g])
+            beta = self.bonus * self._radius(lam, Gamma, xi, top, sampling_error[g])
             PV = jnp.einsum("bpi,bi->bp", phi, theta[g]) + beta * width
             r = self.rewards[jnp.minimum(h, self.rewards.shape[0] - 1)]
             Q = jnp.minimum(v[h], r + PV.reshape(S, A))  # [liao-he-gu A1:6] by the server; printed: by the client
@@ -188,34 +174,16 @@ class UCRLVTR(AbstractOnlineLearner):
         Gamma: Float[Array, ""],
         xi: Float[Array, ""],
         top: Float[Array, ""],
-        luck: Float[Array, ""],
+        sampling_error: Float[Array, ""],
     ) -> Float[Array, ""]:
         """A bound on ||theta^ - theta||_Sigma, given those on the noise and V <= `top`.
 
-        Write G for the exact Gram matrix. Shift: Sigma - G has eigenvalues in [lambda + Gamma, lambda + 3 Gamma], so
-        (Sigma - G) theta has norm at most sqrt(lambda + 3 Gamma) ||theta||, and Sigma >= lambda I + G. Floor: the
-        eigenvalues of Sigma - G are at most lambda + 3 Gamma, those of Sigma at least lambda + Gamma, and
-        lambda I + G <= Sigma + Gamma I <= (1 + Gamma/(lambda + Gamma)) Sigma.
+        Write G for the exact Gram matrix. Sigma - G has eigenvalues in [lambda + Gamma, lambda + 3 Gamma], so
+        (Sigma - G) theta has norm at most sqrt(lambda + 3 Gamma) ||theta||, and Sigma >= lambda I + G.
         """
         _, S, A = self.rewards.shape
         # One-hot: theta is SA rows of probabilities.
         size = math.sqrt(S * A if self.features is None else self.features.shape[-1])  # [liao-he-gu Definition 3.1]
-        if self.repair == "shift":
-            bias, spread = size * jnp.sqrt(lam + 3 * Gamma), jnp.ones(())  # [liao-he-gu Lemma B.1]
-        else:
-            bias, spread = size * (lam + 3 * Gamma) / jnp.sqrt(lam + Gamma), 1.0 + Gamma / (lam + Gamma)
+        bias = size * jnp.sqrt(lam + 3 * Gamma)  # [liao-he-gu Lemma B.1]
         # [liao-he-gu Lemma B.1] used `bonus` times
-        return bias + top * jnp.sqrt(spread * luck) + xi / jnp.sqrt(lam + Gamma)
-
-
-def printed_scale(declared: Sequence[Declared], epsilon: float, delta: float) -> dict[str, float]:
-    """sigma = 4 H R^2 sqrt(2 ln(2.5 H/delta))/epsilon on every entry of a message, for `Published(..., trust="local")`.
-
-    R is the largest return: H in the box, 1 in the paper's experiments, whose rewards are divided by H. The paper gets
-    it from 2H Gaussian releases of sensitivity 2 R^2, with epsilon/(2H) and delta/(2H) each, for ||phi_V|| <= R.
-    """
-    (moments,) = (d.statistic for d in declared)
-    assert isinstance(moments, MixtureMoments)
-    H, R = moments.ranges.shape[0], float(moments.ranges[0])
-    sigma = 4 * H * R**2 * math.sqrt(2 * math.log(2.5 * H / delta)) / epsilon  # [liao-he-gu A1:1] R is H in the box
-    return {declared[0].name: sigma}
+        return bias + top * jnp.sqrt(sampling_error) + xi / jnp.sqrt(lam + Gamma)

@@ -28,18 +28,15 @@ lines 4 to 7 are left out. Where the interval is [0, H-h] this is known beforeha
 the span, the shares of lines 4 to 6 are skipped and spent on later releases of the same people.
 """
 
-import math
 from typing import Any, Literal
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from privrl.contracts.learner import AbstractOfflineLearner, Ask
+from privrl.contracts.learner import Ask
 from privrl.contracts.release import Declared
-from privrl.learners.linear.pevi import pessimistic_values
-from privrl.mdp.features import AbstractFeatures
-from privrl.mdp.types import TabularPolicy
+from privrl.learners.linear.pevi import AbstractPessimisticRegression, pessimistic_values
 from privrl.statistics.moments import Gram, Targets
 
 _VARIANCE = ("spread", "squares", "values")
@@ -47,42 +44,23 @@ _REGRESSION = ("gram", "targets")
 _VARIANCE_SHARE = 0.25  # of one release for the variances against one of the regression: weights may be coarse
 
 
-class VAPVI(AbstractOfflineLearner):
+class VAPVI(AbstractPessimisticRegression):
     """Pessimistic value iteration on linear features, each person weighed by how certain their next value is.
 
-    Arguments:
-        features: phi(s, a) with norm at most 1.
-        horizon: number of steps H.
-        bonus: C, the size of the pessimistic penalty; a public choice that the certificate does not depend on.
-        ridge: lambda.
-        calibration: what the noise is calibrated to: `"span"` (the released range of V), `"range"` (what V can be at
-            most) or `"paper"` (H at every step).
+    Arguments: those of `AbstractPessimisticRegression`, and
+        calibration: what the noise is calibrated to: `"span"` (the released range of V), `"range"` (the largest
+            possible one) or `"paper"` (H at every step).
         split: estimate variances on one half of the people and values on the other, as in the paper's theorem.
         lower_order: the paper's D/K as one public number; 0 as in the paper's experiment.
-        failure: probability with which a noise bound may fail (utility only, never privacy).
     """
 
-    features: AbstractFeatures
-    horizon: int = eqx.field(static=True)
-    bonus: float = eqx.field(static=True, default=0.1)
-    ridge: float = eqx.field(static=True, default=0.1)
     calibration: Literal["span", "range", "paper"] = eqx.field(static=True, default="span")
     split: bool = eqx.field(static=True, default=False)
     lower_order: float = eqx.field(static=True, default=0.0)
-    failure: float = eqx.field(static=True, default=0.05)
-
-    @property
-    def space(self) -> tuple[int, int]:
-        return self.features.num_states, self.features.num_actions
 
     def bounds(self) -> dict[str, Any]:
-        return {
-            "feature norm": 1.0,
-            "reward range": [0.0, 1.0],
-            "horizon": self.horizon,
-            "rewards": "estimated",
-            "people": "two random halves" if self.split and self._uncertain else "everybody in every release",
-        }
+        people = "two random halves" if self.split and self._uncertain else "everybody in every release"
+        return super().bounds() | {"people": people}
 
     @property
     def _uncertain(self) -> int:
@@ -105,29 +83,20 @@ class VAPVI(AbstractOfflineLearner):
             *(Declared(name, times=H, weight=float(H)) for name in _REGRESSION),
         )
 
-    def fit(self, ask: Ask) -> TabularPolicy:
-        (S, A), H = self.space, self.horizon
-        V = jnp.zeros(S)  # [qiao-wang A2:2]
-        pi = []
-        for h in reversed(range(H)):  # [qiao-wang A2:3] our h counts from 0
-            low, high = self._interval(V, h)
-            sigma2 = self._variances(ask, h, V, low, high)
-            weights = None if sigma2 is None else 1 / sigma2
-            bound = 1.0 if self.calibration == "paper" else None
-            gram = ask("gram", Gram(self.features, jnp.asarray(h), weights, bound))  # [qiao-wang A2:9]
-            top = high - 1 if self.calibration == "paper" else high  # the paper bounds r + V_{h+1}, not V_{h+1}, by H
-            targets = Targets(
-                self.features, jnp.asarray(h), V, low, top, weights=weights, weight_bound=bound, centred=self._centred
-            )
-            ridge = self.ridge + gram.noise.spectral_bound(self.failure / (2 * H))
-            regression = (gram.value, ask("targets", targets).value, targets.midpoint, ridge)
-            most = jnp.asarray(float(H - h))
-            Q = pessimistic_values(  # [qiao-wang A2:10-13] C is `bonus`; D/K is 0 unless given
-                self.features.table, *regression, self.bonus, most, self.lower_order
-            )
-            V = Q.max(axis=-1)
-            pi.append(TabularPolicy.greedy(Q[None]).probabilities[0])  # [qiao-wang A2:14] ties shared
-        return TabularPolicy(jnp.stack(pi[::-1]).reshape(H, S, A))
+    def values(self, ask: Ask, h: int, V: Float[Array, " S"]) -> Float[Array, "S A"]:
+        H, at = self.horizon, jnp.asarray(h)
+        low, high = self._interval(V, h)
+        sigma2 = self._variances(ask, h, V, low, high)
+        bound = 1.0 if self.calibration == "paper" else None
+        weights = None if sigma2 is None else 1 / sigma2
+        gram = ask("gram", Gram(self.features, at, weights=weights, weight_bound=bound))  # [qiao-wang A2:9]
+        top = high - 1 if self.calibration == "paper" else high  # the paper bounds r + V_{h+1}, not V_{h+1}, by H
+        targets = Targets(self.features, at, V, low, top, weights=weights, weight_bound=bound, centred=self._centred)
+        ridge = self.ridge + gram.noise.spectral_bound(self.failure / (2 * H))
+        regression = (gram.value, ask("targets", targets).value, targets.midpoint, ridge)
+        return pessimistic_values(  # [qiao-wang A2:10-13] C is `bonus`; D/K is 0 unless given
+            self.features.table, *regression, self.bonus, jnp.asarray(float(H - h)), self.lower_order
+        )
 
     @property
     def _centred(self) -> bool:
@@ -164,12 +133,9 @@ class VAPVI(AbstractOfflineLearner):
 
     def _pass_on(self, ask: Ask, h: int) -> None:
         """Spends the shares of lines 4 to 6 on later releases: of the regression, or of the variances' own half."""
-        if not self.split:
-            for name in _VARIANCE:
-                ask.skip(name, _REGRESSION)
-        elif h > 0:
-            for name in _VARIANCE:
-                ask.skip(name, (name,))
+        for name in _VARIANCE:
+            if not self.split or h > 0:
+                ask.skip(name, (name,) if self.split else _REGRESSION)
 
 
 _Moment = tuple[Float[Array, " d"], Float[Array, ""], Float[Array, ""], Float[Array, ""]]
@@ -182,20 +148,7 @@ def _variance_bounds(
     """[qiao-wang A2:5-8]; a moment is its targets, what was subtracted from them, its least and its largest value."""
     Sigma = gram + ridge * jnp.eye(phi.shape[-1])
 
-    def moment(targets: Array, midpoint: Array, least: Array, most: Array) -> Array:
-        return jnp.clip(phi @ jnp.linalg.solve(Sigma, targets) + midpoint, least, most)
+    def moment(targets: Array, midpoint: Array, least: Array, largest: Array) -> Array:
+        return jnp.clip(phi @ jnp.linalg.solve(Sigma, targets) + midpoint, least, largest)
 
     return jnp.maximum(1.0, moment(*second) - moment(*first) ** 2)
-
-
-def published_parameters(horizon: int, rho: float) -> dict[str, float]:
-    """The mu of each release of `VAPVI(calibration="paper")` under the noise of the paper, for `Published(...)`.
-
-    With rho0 = rho/(5H) the paper has phi_1 ~ N(0, 2H^4/rho0), phi_2, phi_3 ~ N(0, 2H^2/rho0) and Z_ij ~
-    N(0, 1/(4 rho0)), the latter a symmetric law of scale 1/sqrt(2 rho0). Divide the sensitivities 2H^2, 2H, 2H and
-    sqrt 2 by these scales: the vectors are rho0-zCDP as claimed, the matrices 2 rho0, together 7/5 rho. (Counting also
-    that V_{h+1} <= H-h, as the paper does not, the vectors cost less and the same noise is .97 rho at H = 20.)
-    """
-    vector = math.sqrt(2 * rho / (5 * horizon))
-    matrix = math.sqrt(2) * vector
-    return {"spread": matrix, "squares": vector, "values": vector, "gram": matrix, "targets": vector}

@@ -26,10 +26,10 @@ from privrl.mdp.types import TabularPolicy
 
 _TINY = 1e-12
 # Fitted variances of advantages lie in this range: standard deviations of .001 to .1 of the largest return.
-_SMALLEST, _LARGEST = 1e-6, 1e-2
+SMALLEST, LARGEST = 1e-6, 1e-2
 
 
-class Sums(eqx.Module):
+class CellSums(eqx.Module):
     """Estimated sums over stays by (s, a), and the noise variance of their entries.
 
     N visits; T1 and T0 endings weighted with r and 1 - r; M moves of the feature; R rewards paid on the way. Returns
@@ -48,7 +48,7 @@ class Sums(eqx.Module):
     reward_unit: Float[Array, ""]
 
 
-class Planned(eqx.Module):
+class ShrunkenPlan(eqx.Module):
     """A policy, its value per step, and the share of privacy in the variance of a typical advantage."""
 
     policy: TabularPolicy
@@ -81,14 +81,14 @@ def shrunken_means(
 
 @eqx.filter_jit
 def plan(
-    sums: Sums,
+    sums: CellSums,
     F: Float[Array, " S"],
     w: Float[Array, " S"],
     live: Bool[Array, " S"],
     horizon: int,
     pessimism: float,
     spread: float,
-) -> Planned:
+) -> ShrunkenPlan:
     """Backward induction, see the module; states that are not `live` are terminal and worth nothing."""
     candidate = (sums.N - 0.5 * jnp.sqrt(sums.visit_noise) > 0) & live[:, None]
     n = jnp.where(candidate, sums.N, 0.0)
@@ -107,7 +107,7 @@ def plan(
         q = mean_s2 / jnp.maximum(mean_s2 + typical * v, _TINY)
         z = pessimism + jnp.minimum(1.0, 3.0 * q)
         p = _prior(e, n, noise)
-        tau2 = spread**2 * _spread(e - n * p, n, noise, _SMALLEST, _LARGEST)
+        tau2 = spread**2 * _spread(e - n * p, n, noise, SMALLEST, LARGEST)
         k = tau2 * n / jnp.maximum(tau2 * n**2 + noise, _TINY)
         score = p + k * (e - n * p) - z * jnp.sqrt(tau2 * jnp.clip(1.0 - k * n, 0.0, 1.0))
         choice = jnp.where(trusted, jnp.where(candidate, score, -jnp.inf), most_taken)
@@ -118,11 +118,11 @@ def plan(
 
     start = (jnp.zeros(()), jnp.zeros(()))
     _, (pi, V, q) = jax.lax.scan(step, start, None, length=horizon)
-    return Planned(TabularPolicy(pi[::-1]), V[::-1], q[-1])
+    return ShrunkenPlan(TabularPolicy(pi[::-1]), V[::-1], q[-1])
 
 
 def _advantages(
-    sums: Sums, W: Float[Array, "S 1"], beta: Float[Array, ""], candidate: Bool[Array, "S A"]
+    sums: CellSums, W: Float[Array, "S 1"], beta: Float[Array, ""], candidate: Bool[Array, "S A"]
 ) -> tuple[Float[Array, "S A"], Float[Array, "S A"]]:
     """Visits times advantage over W, and its privacy variance."""
     e = sums.T1 - (sums.T1 + sums.T0) * W + beta * sums.M + sums.R
@@ -130,7 +130,7 @@ def _advantages(
     return jnp.where(candidate, e, 0.0), jnp.where(candidate, s2, 0.0)
 
 
-def _sampling_variance(sums: Sums, W: Float[Array, "S 1"], live: Bool[Array, " S"]) -> Float[Array, ""]:
+def _sampling_variance(sums: CellSums, W: Float[Array, "S 1"], live: Bool[Array, " S"]) -> Float[Array, ""]:
     """The variance of one visit's contribution, mean square over all visits (rewards: r^2 <= r_max r)."""
     squares = sums.T1 * (1.0 - W) ** 2 + sums.T0 * W**2 + sums.R * sums.reward_unit
     total = jnp.where(live[:, None], squares, 0.0).sum()
@@ -140,27 +140,27 @@ def _sampling_variance(sums: Sums, W: Float[Array, "S 1"], live: Bool[Array, " S
 
 def _prior(e: Float[Array, "S A"], n: Float[Array, "S A"], noise: Float[Array, "S A"]) -> Float[Array, "S A"]:
     """What (s, a) is expected to be worth before its own data: overall mean, action effect, state effect."""
-    by_action = _action_effects(e, n, noise)[None, :]
+    by_action = action_effects(e, n, noise)[None, :]
     rest = e - n * by_action
     g = rest.sum() / jnp.maximum(n.sum(), _TINY)
     rest = rest - n * g
-    by_state = shrunken_means(rest.sum(axis=1), n.sum(axis=1), noise.sum(axis=1), _LARGEST)
+    by_state = shrunken_means(rest.sum(axis=1), n.sum(axis=1), noise.sum(axis=1), LARGEST)
     return g + by_action + by_state[:, None]
 
 
-def _action_effects(e: Float[Array, "S A"], n: Float[Array, "S A"], noise: Float[Array, "S A"]) -> Float[Array, " A"]:
+def action_effects(e: Float[Array, "S A"], n: Float[Array, "S A"], noise: Float[Array, "S A"]) -> Float[Array, " A"]:
     """What an action adds in every state alike, from contrasts between the actions of one state.
 
     Weighted least squares of e/n on state and action effects, the state effects eliminated: L x = b with L a Laplacian
     over actions. Its noise has covariance L, so E[b^T b] = tr L + t2 tr L^2 for effects of variance t2. The weights
     allow every cell the largest spread, so that no frequent cell speaks for its action alone.
     """
-    D = jnp.maximum(_LARGEST * n**2 + noise, _TINY)
+    D = jnp.maximum(LARGEST * n**2 + noise, _TINY)
     weight, weighted = n**2 / D, n * e / D
     share = weight / jnp.maximum(weight.sum(axis=1, keepdims=True), _TINY)
     b = (weighted - share * weighted.sum(axis=1, keepdims=True)).sum(axis=0)
     L = jnp.diag(weight.sum(axis=0)) - share.T @ weight
-    t2 = jnp.clip((b @ b - jnp.trace(L)) / jnp.maximum((L**2).sum(), _TINY), 0.0, _LARGEST)
+    t2 = jnp.clip((b @ b - jnp.trace(L)) / jnp.maximum((L**2).sum(), _TINY), 0.0, LARGEST)
     return t2 * jnp.linalg.solve(jnp.eye(b.shape[0]) + t2 * L, b)
 
 

@@ -39,6 +39,7 @@ from privrl.contracts.release import Declared
 from privrl.learners.tabular.consistency import consistent_counts
 from privrl.mdp.types import TabularPolicy
 from privrl.statistics.counts import Counting, RewardSums, TransitionCounts, VisitCounts
+from privrl.statistics.settings import check_choice
 
 _REWARD_SHARE = 0.4
 _CONSTANTS = {"practical": (0.1, 0.01), "paper": (math.sqrt(2), 16.0)}  # C1, C2
@@ -54,7 +55,6 @@ class APVI(AbstractOfflineLearner):
         counting: `"per-stage"` (the paper), `"pooled"` or `"first-visit"` (stationary worlds; H times fewer cells).
         contribution_norm: clip each episode's vector of counts to this L2 norm.
         visit_share: share of the budget for n(s,a), against n(s,a,s'); estimated rewards take 2/5 of the budget first.
-        pessimism: `"bernstein"` (line 5), or `"hoeffding"`: the range of V (in the paper H) for its standard deviation.
         calibration: penalty and ties as above (`"practical"`) or as printed (`"paper"`).
         bonus: C1, against the chance of few samples; by default .1, in the paper sqrt(2).
         noise_bonus: C2, against what noise hides; by default .01, in the paper 16.
@@ -69,16 +69,13 @@ class APVI(AbstractOfflineLearner):
     counting: Counting = eqx.field(static=True, default="per-stage")
     contribution_norm: float | None = eqx.field(static=True, default=None)
     visit_share: float = eqx.field(static=True, default=0.25)
-    pessimism: Literal["bernstein", "hoeffding"] = eqx.field(static=True, default="bernstein")
     calibration: Literal["practical", "paper"] = eqx.field(static=True, default="practical")
     bonus: float | None = eqx.field(static=True, default=None)
     noise_bonus: float | None = eqx.field(static=True, default=None)
     failure: float = eqx.field(static=True, default=0.05)
 
     def __check_init__(self) -> None:
-        for name, allowed in (("pessimism", ("bernstein", "hoeffding")), ("calibration", ("practical", "paper"))):
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"`{name}` is {getattr(self, name)!r}; it must be one of {list(allowed)}.")
+        check_choice("calibration", self.calibration, tuple(_CONSTANTS))
         if not 0 < self.visit_share < 1:
             raise ValueError(f"`visit_share` is {self.visit_share}; it must lie strictly between 0 and 1.")
 
@@ -170,7 +167,7 @@ def _kernel(
 
 @eqx.filter_jit
 def _backup(
-    learner: APVI, model: _Model, known: Float[Array, "S A"], V: Float[Array, " S"], most: Float[Array, ""]
+    learner: APVI, model: _Model, known: Float[Array, "S A"], V: Float[Array, " S"], largest: Float[Array, ""]
 ) -> tuple[Float[Array, " S"], Float[Array, "S A"]]:
     """[qiao-wang A1:4-8] for one step."""
     S, A, H = learner.num_states, learner.num_actions, learner.horizon
@@ -188,13 +185,13 @@ def _backup(
         for given, default in zip((learner.bonus, learner.noise_bonus), _CONSTANTS[learner.calibration], strict=True)
     )
     R = jnp.asarray(float(H)) if paper else G.max() - G.min()
-    spread = jnp.maximum(square - mean**2, 0.0) if learner.pessimism == "bernstein" else R**2
+    spread = jnp.maximum(square - mean**2, 0.0)
     chance, noise = jnp.sqrt(spread * iota / left), E / n
     if paper:
         Gamma = C1 * chance + C2 * S * H * iota * noise  # [qiao-wang A1:5] with our E, see A1:2
     else:  # [qiao-wang A1:5] without S H iota, see the module
         Gamma = C1 * (chance + R * iota / n) + C2 * R * noise
-    Q = jnp.clip(Q - Gamma, 0.0, most)  # [qiao-wang A1:6-7]
+    Q = jnp.clip(Q - Gamma, 0.0, largest)  # [qiao-wang A1:6-7]
     table = jnp.zeros(S * A).at[model.pairs].set(jnp.where(trusted, Q, 0.0), mode="drop").reshape(S, A)
     choice = table
     if not paper:  # [qiao-wang A1:8] untrusted actions do not tie, see the module
@@ -202,14 +199,3 @@ def _backup(
         choice = jnp.where(eligible.any(axis=-1, keepdims=True), jnp.where(eligible, table, -1.0), model.taken)
     pi = TabularPolicy.greedy(choice[None]).probabilities[0]  # [qiao-wang A1:8] ties shared
     return (pi * table).sum(axis=-1), pi
-
-
-def published_parameters(horizon: int, rho: float) -> dict[str, float]:
-    """The mu of each release of `APVI(counting="per-stage")` under the noise of the paper, for `Published(...)`.
-
-    The paper adds N(0, 2H/rho) to every cell of both tables. One stage of a table moves by at most sqrt(2) when a
-    person is replaced, so each of the 2H releases has mu^2 = rho/H; together 2 rho: rho-zCDP exactly as claimed.
-    (The certificate's epsilon is still smaller than the claimed one: it is exact, not the simple conversion from rho.)
-    """
-    mu = math.sqrt(rho / horizon)
-    return {"visits": mu, "transitions": mu}

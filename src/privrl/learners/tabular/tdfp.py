@@ -25,13 +25,14 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
 from privrl.contracts.learner import AbstractOfflineLearner, Ask
-from privrl.contracts.release import Declared, Release
-from privrl.learners.tabular.advantages import Sums, plan, shrunken_means, weighted_line, weighted_mean
+from privrl.contracts.release import Declared
+from privrl.learners.tabular.advantages import CellSums, plan, shrunken_means, weighted_line, weighted_mean
 from privrl.mdp.types import TabularPolicy
 from privrl.statistics.differences import Differences, ReturnsToGo
+from privrl.statistics.settings import check_terminal
 
 
 class TDFP(AbstractOfflineLearner):
@@ -41,7 +42,6 @@ class TDFP(AbstractOfflineLearner):
         num_states, num_actions, horizon: the size of the world, public.
         terminal: public states whose entry ends a stay.
         in_flight_rewards: rewards are also paid on the way; without it only the reward that ends a stay is used.
-        return_bound: the largest return; 1, or `horizon` with rewards in flight.
         contribution_norm: C, the L2 norm to which one stay's vector of a round is scaled down.
         expected_cells: L0, how many (s, a) a stay is expected to touch.
         first_share: share of the budget for round 0.
@@ -58,7 +58,6 @@ class TDFP(AbstractOfflineLearner):
     horizon: int = eqx.field(static=True)
     terminal: tuple[int, ...] = eqx.field(static=True)
     in_flight_rewards: bool = eqx.field(static=True, default=False)
-    return_bound: float | None = eqx.field(static=True, default=None)
     contribution_norm: float = eqx.field(static=True, default=0.8)
     expected_cells: float = eqx.field(static=True, default=8.0)
     first_share: float = eqx.field(static=True, default=0.05)
@@ -70,8 +69,7 @@ class TDFP(AbstractOfflineLearner):
     iterate_below: float = eqx.field(static=True, default=0.95)
 
     def __check_init__(self) -> None:
-        if any(not 0 <= s < self.num_states for s in self.terminal):
-            raise ValueError(f"`terminal` is {self.terminal}; states lie in [0, {self.num_states}).")
+        check_terminal(self.terminal, self.num_states)
         if not self.terminal and not self.in_flight_rewards:
             raise ValueError(
                 "`terminal` is empty and `in_flight_rewards` is off, so no reward would ever be seen. Name the states "
@@ -89,13 +87,7 @@ class TDFP(AbstractOfflineLearner):
 
     @property
     def _largest_return(self) -> float:
-        if self.return_bound is not None:
-            return self.return_bound
         return float(self.horizon) if self.in_flight_rewards else 1.0
-
-    @property
-    def _live(self) -> Bool[Array, " S"]:
-        return jnp.ones(self.num_states, bool).at[jnp.asarray(self.terminal, int)].set(False)
 
     def bounds(self) -> dict[str, Any]:
         return {
@@ -118,15 +110,16 @@ class TDFP(AbstractOfflineLearner):
 
     def fit(self, ask: Ask) -> TabularPolicy:
         norm = self.contribution_norm * math.sqrt(self.expected_cells)
+        live = jnp.ones(self.num_states, bool).at[jnp.asarray(self.terminal, int)].set(False)
         returns = ask("returns", ReturnsToGo(self.num_states, self.horizon, norm, self._largest_return))
-        F, w = _first_feature(jnp.asarray(returns.value), returns.noise.variance.max(), self._live)
+        F, w = _first_feature(jnp.asarray(returns.value), returns.noise.variance.max(), live)
         rounds = _Rounds.empty(len(self.shares), 5 if self.in_flight_rewards else 4, self.num_states, self.num_actions)
         for k, share in enumerate(self.shares):
             rounds = self._asked(ask, rounds, k, share, F, w)
             sums = _combined(rounds, F, w, jnp.asarray(1.0 / self._largest_return))
-            planned = plan(sums, F, w, self._live, self.horizon, self.pessimism, self.spread)
+            planned = plan(sums, F, w, live, self.horizon, self.pessimism, self.spread)
             if planned.noise_share < self.iterate_below:
-                F = _next_feature(planned.values, F, w, self._live)
+                F = _next_feature(planned.values, F, w, live)
         return planned.policy
 
     def _asked(
@@ -140,8 +133,11 @@ class TDFP(AbstractOfflineLearner):
         shape = (self.num_states, self.num_actions, self.horizon, self.terminal)
         weights = (self.contribution_norm, wn, wT, wM)
         release = ask(f"round-{k + 1}", Differences(*shape, *weights, F, b, wR, self._largest_return))
-        units = [1.0 / wn, 1.0 / wT, 1.0 / wT, b / wM] + ([] if wR is None else [1.0 / (wR * self._largest_return)])
-        return rounds.with_round(jnp.asarray(k), release, jnp.asarray(units), F, b, jnp.asarray(share))
+        paid = [] if wR is None else [1.0 / (wR * self._largest_return)]
+        units = jnp.asarray([1.0 / wn, 1.0 / wT, 1.0 / wT, b / wM, *paid])
+        sums = jnp.moveaxis(jnp.asarray(release.value), -1, 0) * units[:, None, None]
+        new = _Rounds(sums, release.noise.variance.max() * units**2, F, b, jnp.asarray(share))
+        return jax.tree.map(lambda all_rounds, one: all_rounds.at[k].set(one), rounds, new)
 
 
 class _Rounds(eqx.Module):
@@ -157,21 +153,6 @@ class _Rounds(eqx.Module):
     def empty(cls, K: int, entries: int, S: int, A: int) -> "_Rounds":
         shapes = ((K, entries, S, A), (K, entries), (K, S), (K,), (K,))
         return cls(*(jnp.zeros(shape) for shape in shapes))
-
-    @eqx.filter_jit
-    def with_round(
-        self,
-        k: Int[Array, ""],
-        release: Release,
-        units: Float[Array, " entries"],
-        F: Float[Array, " S"],
-        b: Float[Array, ""],
-        share: Float[Array, ""],
-    ) -> "_Rounds":
-        sums = jnp.moveaxis(jnp.asarray(release.value), -1, 0) * units[:, None, None]
-        new = (sums, release.noise.variance.max() * units**2, F, b, share)
-        old = (self.sums, self.variances, self.features, self.scales, self.shares)
-        return _Rounds(*(x.at[k].set(y) for x, y in zip(old, new, strict=True)))
 
 
 @eqx.filter_jit
@@ -204,7 +185,7 @@ def _deviation(F: Float[Array, " S"], w: Float[Array, " S"]) -> Float[Array, ""]
 
 
 @eqx.filter_jit
-def _combined(rounds: _Rounds, F: Float[Array, " S"], w: Float[Array, " S"], reward_unit: Float[Array, ""]) -> Sums:
+def _combined(rounds: _Rounds, F: Float[Array, " S"], w: Float[Array, " S"], reward_unit: Float[Array, ""]) -> CellSums:
     """All rounds so far as one: averages with the shares as weights, and moves carried over to F."""
     u = rounds.shares / rounds.shares.sum()
     mean = jnp.tensordot(u, rounds.sums, axes=1)
@@ -212,7 +193,7 @@ def _combined(rounds: _Rounds, F: Float[Array, " S"], w: Float[Array, " S"], rew
     M, move_noise = _moves(rounds, F, w)
     R, reward_noise = (mean[4], variance[4]) if mean.shape[0] > 4 else (jnp.zeros_like(M), jnp.zeros(()))
     N, T1, T0 = mean[:3]
-    return Sums(N, T1, T0, M, R, variance[0], variance[1], move_noise, reward_noise, reward_unit)
+    return CellSums(N, T1, T0, M, R, variance[0], variance[1], move_noise, reward_noise, reward_unit)
 
 
 def _moves(

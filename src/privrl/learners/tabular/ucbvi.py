@@ -14,7 +14,6 @@ from exact counts. This is the count-based learner that works under local privac
 each person is asked one small question (`asking`) with the whole epsilon.
 """
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import equinox as eqx
@@ -23,10 +22,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from privrl.contracts.learner import AbstractOnlineLearner, Plan
-from privrl.contracts.release import Declared, Release
+from privrl.contracts.learner import AbstractOnlineLearner, Plan, Query, Releases
+from privrl.contracts.release import Declared
 from privrl.learners.tabular.consistency import lowered_to
-from privrl.mdp.types import TabularPolicy
+from privrl.mdp.types import TabularPolicy, number
 from privrl.privacy.continual.mechanisms import geometric_schedule
 from privrl.privacy.noise.subset import variance_of_sums
 from privrl.privacy.trust.shuffled import Batched
@@ -51,7 +50,7 @@ class UCBVI(AbstractOnlineLearner):
     rewards: Float[Array, "G S A"]
     horizon: int = eqx.field(static=True)
     stationary: bool = eqx.field(static=True, default=True)
-    bonus: Float[Array, ""] = eqx.field(converter=lambda c: jnp.asarray(c, float), default=1.0)
+    bonus: Float[Array, ""] = eqx.field(converter=number, default=1.0)
     growth: float = eqx.field(static=True, default=1.05)
     first_block: int = eqx.field(static=True, default=20)
     asking: Asking | None = eqx.field(static=True, default=None)
@@ -86,13 +85,7 @@ class UCBVI(AbstractOnlineLearner):
     def init(self) -> None:
         return None
 
-    def plan(
-        self,
-        memory: None,
-        released: Mapping[str, Release],
-        ask: Callable[[str, int, Any], Release],
-        num_seen: Int[Array, ""],
-    ) -> tuple[None, Plan]:
+    def plan(self, memory: None, released: Releases, ask: Query, num_seen: Int[Array, ""]) -> tuple[None, Plan]:
         del ask, num_seen
         H = self.horizon
         _, S, A = self.rewards.shape
