@@ -27,7 +27,8 @@ from privrl.cli.options import (
     recipe_of,
 )
 from privrl.cli.output import complain, emit, progress, say, show_table, waiting
-from privrl.envs.base import Env
+from privrl.envs.grid_table import GridTable
+from privrl.envs.recorded import OfflineEnv
 from privrl.figures.numbers import written
 from privrl.privacy.accounting.signature import read_private_key
 from privrl.privacy.store.releases import AfterCrash
@@ -144,10 +145,7 @@ def fit(
     content = {
         "recipe": chosen.name,
         **{name: result.report[name] for name in ("users", "episodes") if name in result.report},
-        "epsilon": certificate["epsilon"],
-        "delta": certificate["delta"],
-        "adjacency": certificate["adjacency"],
-        "unit": certificate["unit"],
+        **{name: certificate[name] for name in ("epsilon", "delta", "adjacency", "unit")},
         **content,
         "certificate": certificate,
         "out": None if out is None else str(out),
@@ -232,7 +230,7 @@ def _on_world(
     seed = fresh_seed(seed)
     env = env_of(name, world.get("env_arg"), world.get("env_seed"))
     learner = recipe.build(env, episodes if privatizer.adjacency == "replace-one" else None)
-    assert isinstance(env, Env)
+    assert isinstance(env, OfflineEnv)
     kept: Result | None = None
     values: list[float] = []
     value_of = eqx.filter_jit(env.value)  # one program for all repetitions
@@ -259,11 +257,12 @@ def _on_world(
         "seeds": seeds,
         "value": values,
         "baselines": baselines,
+        "exact": not isinstance(env, GridTable),
     }
     return dataclasses.replace(kept, report=report), content
 
 
-def _reward_function(env: Env) -> privrl.data.RewardFunction:
+def _reward_function(env: OfflineEnv) -> privrl.data.RewardFunction:
     """The secret of a simulated world: what it pays for arriving at a place."""
     if env.arrival is None:
         raise ValueError(
@@ -292,7 +291,8 @@ def _show(result: Result, content: dict[str, Any]) -> None:
         rows = [(content["recipe"], written(content["value"]))]
         rows += [(name, written([value])) for name, value in content["baselines"].items()]
         people = f"{content['episodes']:,} people, " if content.get("episodes") else ""
-        title = f"Exact value in {content['env']}, {people}seed {content['seed']}"
+        known = "Exact" if content["exact"] else "Simulated"
+        title = f"{known} value in {content['env']}, {people}seed {content['seed']}"
         show_table(title, ("policy", "value"), rows, numbers=1)
     say(str(result.certificate))
     if content["out"]:

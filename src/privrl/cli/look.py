@@ -11,6 +11,7 @@ from privrl.cli.options import JsonOption
 from privrl.cli.output import complain, emit, say, show_table
 from privrl.contracts.statistic import Adjacency
 from privrl.envs.registry import names
+from privrl.envs.zoo import CHOOSING, WORLDS
 from privrl.figures.registry import figures
 from privrl.privacy.accounting.signature import read_public_key
 from privrl.recipes.citations import citation, citation_keys
@@ -26,12 +27,33 @@ _LISTED: dict[str, Callable[[], list[dict[str, str]]]] = {
 }
 
 
+def _zoo() -> list[dict[str, str]]:
+    """The offline worlds: which list they are on, and the values of practice and of the best policy."""
+    return [
+        {
+            "name": world.name,
+            "for": "choosing" if world.name in CHOOSING else "reporting",
+            "kind": world.kind,
+            "states x actions x steps": " x ".join(map(str, world.sizes)),
+            "practice": f"{world.practice:.4f}",
+            "best": f"{world.best:.4f}",
+            "summary": world.summary,
+        }
+        for world in WORLDS.values()
+    ]
+
+
 def list_(
     what: Annotated[Literal["recipes", "envs", "figures"], typer.Argument(help="recipes, envs or figures")],
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Only the worlds of the zoo, with their known values; `envs` alone.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """List what there is, with one line each."""
-    entries = _LISTED[what]()
+    if offline and what != "envs":
+        raise ValueError(f"`--offline` lists worlds, and {what} are none. Use `privrl list envs --offline`.")
+    entries = _zoo() if offline else _LISTED[what]()
     if json:
         emit({what: entries})
     else:

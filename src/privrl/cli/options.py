@@ -10,9 +10,7 @@ import typer
 
 from privrl.cli.compilation import keep_compiled_programs
 from privrl.contracts.statistic import Adjacency
-from privrl.envs.base import Env
-from privrl.envs.lq import LQEnv
-from privrl.envs.registry import make
+from privrl.envs.registry import AnyEnv, make
 from privrl.privacy.accounting.budget import BudgetError
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
 from privrl.recipes.recipe import Family, Recipe
@@ -99,7 +97,7 @@ def privatizer_of(
     return recipe.privatizer(epsilon=epsilon, delta=delta, rho=rho, adjacency=adjacency)
 
 
-def env_of(name: str, arguments: Sequence[str] | None, seed: int | None) -> Env | LQEnv:
+def env_of(name: str, arguments: Sequence[str] | None, seed: int | None) -> AnyEnv:
     """The world that the options describe; whatever is compiled for it is kept for the next time."""
     keep_compiled_programs()
     given: dict[str, str] = {}

@@ -22,6 +22,8 @@ from privrl.cli.options import (
     recipe_of,
 )
 from privrl.cli.output import emit, say, show_table, waiting
+from privrl.envs.base import Env
+from privrl.envs.lq import LQEnv
 from privrl.figures.numbers import written
 from privrl.figures.plots import file_of, regret_figure
 from privrl.studies.result import Run
@@ -53,6 +55,7 @@ def run(
         check_file("--plot", plot, (".png", ".svg", ".pdf"))
     world = env_of(env, env_arg, env_seed)
     learner = chosen.build(world)
+    assert isinstance(world, Env | LQEnv)
     seed = fresh_seed(seed)
     key = jax.random.key(seed)
     with waiting(f"{chosen.name} on {world.name}: {episodes:,} people, {seeds} seeds"):
@@ -66,9 +69,7 @@ def run(
         "env_seed": world.seed,
         "episodes": episodes,
         "horizon": world.horizon,
-        "epsilon": certificate["epsilon"],
-        "delta": certificate["delta"],
-        "adjacency": certificate["adjacency"],
+        **{name: certificate[name] for name in ("epsilon", "delta", "adjacency")},
         "seeds": seeds,
         "seed": seed,
         "regret": result.total_regret.tolist(),

@@ -75,22 +75,20 @@ _LSVI_UCB_PLUS_PLUS = Algorithm(
     cites=(papers["sahu"], papers["he-zhao-zhou-gu"]),
     releases=_ROUNDS,
 )
-_LUYO = Algorithm(
-    LuyoLSVIUCB,
-    "online",
-    name="Luyo et al.",
-    build=lambda problem: LuyoLSVIUCB(problem.features, problem.horizon, rewards=problem.rewards),
-    cites=(papers["sahu"], papers["jin-yang-wang-jordan"], papers["luyo-garcelon-lazaric-pirotta"]),
-    releases=_ROUNDS,
-)
-_NGO = Algorithm(
-    NgoLSVIUCB,
-    "online",
-    name="Ngo et al.",
-    build=lambda problem: NgoLSVIUCB(problem.features, problem.horizon, rewards=problem.rewards),
-    cites=(papers["sahu"], papers["jin-yang-wang-jordan"], papers["ngo-vietri-wu"]),
-    releases=_ROUNDS,
-)
+
+
+def _reconstructed(learner: type[LuyoLSVIUCB] | type[NgoLSVIUCB], name: str, paper: str) -> Algorithm:
+    """One of the older algorithms, from what sahu says about them."""
+    cites = (papers["sahu"], papers["jin-yang-wang-jordan"], papers[paper])
+
+    def build(problem: Problem) -> LuyoLSVIUCB | NgoLSVIUCB:
+        return learner(problem.features, problem.horizon, rewards=problem.rewards)
+
+    return Algorithm(learner, "online", name=name, build=build, cites=cites, releases=_ROUNDS)
+
+
+_LUYO = _reconstructed(LuyoLSVIUCB, "Luyo et al.", "luyo-garcelon-lazaric-pirotta")
+_NGO = _reconstructed(NgoLSVIUCB, "Ngo et al.", "ngo-vietri-wu")
 _UCBVI = Algorithm(
     UCBVI,
     "online",

@@ -17,6 +17,8 @@ from privrl.contracts.learner import AbstractLearner
 from privrl.contracts.statistic import Adjacency
 from privrl.envs.base import Env
 from privrl.envs.lq import LQEnv
+from privrl.envs.recorded import AbstractRecorded, OfflineEnv
+from privrl.envs.registry import AnyEnv
 from privrl.mdp.features import AbstractFeatures, OneHotFeatures
 from privrl.privacy.accounting.budget import Budget
 from privrl.privacy.accounting.gdp import zcdp_rho
@@ -49,7 +51,7 @@ class Problem:
     num_episodes: int | None = None
 
     @classmethod
-    def of(cls, env: Env, num_episodes: int | None = None) -> "Problem":
+    def of(cls, env: OfflineEnv, num_episodes: int | None = None) -> "Problem":
         """What is public about an environment. Where rewards are paid on arrival, only the payments are known."""
         known = env.rewards if env.arrival is None else None
         sizes = (env.num_states, env.num_actions, env.horizon)
@@ -145,14 +147,19 @@ class Recipe:
         """Builds the learner for what is public: a `Problem`, an `LQTask` or a `KnownWorld`, as the family wants it."""
         return self.variant or self.algorithm.build
 
-    def build(self, env: Env | LQEnv, num_episodes: int | None = None) -> AbstractLearner:
+    def build(self, env: AnyEnv, num_episodes: int | None = None) -> AbstractLearner:
         """The learner for an environment, from what is public about it (`num_episodes` where that is, too)."""
-        if (self.family == "control") != isinstance(env, LQEnv):
-            kind = "linear systems" if self.family == "control" else "finite worlds"
-            raise ValueError(f"`{self.name}` is for {kind}, and `{env.name}` is none. See `privrl list recipes`.")
-        if isinstance(env, LQEnv):
-            return self.learner(env.task)
-        return self.learner(KnownWorld.of(env) if self.family == "functional" else Problem.of(env, num_episodes))
+        if self.family == "control":
+            if isinstance(env, LQEnv):
+                return self.learner(env.task)
+        elif isinstance(env, Env):
+            return self.learner(KnownWorld.of(env) if self.family == "functional" else Problem.of(env, num_episodes))
+        elif self.family == "offline" and isinstance(env, AbstractRecorded):
+            return self.learner(Problem.of(env, num_episodes))
+        kind = "linear systems" if self.family == "control" else "finite worlds"
+        if isinstance(env, AbstractRecorded):
+            kind = "finite worlds in which nothing is hidden"
+        raise ValueError(f"`{self.name}` is for {kind}, and `{env.name}` is none. See `privrl list recipes`.")
 
     def privatizer(
         self,
