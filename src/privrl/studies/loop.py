@@ -67,8 +67,8 @@ class Queries:
             raise PairingError(f"`{name}` was not declared with `access='rounds'`, so it cannot be asked for.")
         asked = self._asked.setdefault(name, set())
         scanned = self._step is not None
-        known = bool(asked) if scanned else index in asked or None in asked  # a scan takes all indices of a name
-        if (index is not self._step if scanned else type(index) is not int) or known:
+        fitting = index is self._step if scanned else type(index) is int
+        if not fitting or (asked if scanned else index in asked or None in asked):  # a scan takes all indices of a name
             raise ValueError(
                 f"`index` of a release of `{name}` must be a new Python integer in each plan, or the step inside one "
                 "`scan`."
