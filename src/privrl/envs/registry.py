@@ -76,7 +76,7 @@ def make(name: str, *, seed: int = 0, **arguments: Any) -> Any:
         return dataclasses.replace(_build(name, FromGymnasium, (name[len(_GYM) :],), arguments), seed=seed)
     if name in WORLDS and name not in _BUILDERS:
         if arguments or seed:
-            raise ValueError(f"`{name}` is one world of the zoo and takes neither arguments nor a seed. Leave them out.")
+            raise ValueError(f"`{name}` is one world: it takes neither arguments nor a seed. Leave them out.")
         return WORLDS[name].build()
     if name not in _BUILDERS:
         raise ValueError(f"There is no environment `{name}`. {_suggest(name, [*names(), *WORLDS])}")
