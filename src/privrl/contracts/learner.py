@@ -2,7 +2,7 @@
 
 An **offline** learner asks a curator questions about a data set at rest. An **online** learner publishes a plan, people
 take part under it block by block at public times, and it plans again from what was released. To add an algorithm,
-write one file with one class and add one line to the registry in `learners/registry.py`.
+write one file with one class, and one entry among the recipes.
 """
 
 import abc
@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import equinox as eqx
 import numpy as np
-from jaxtyping import Array, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from privrl.contracts.release import Declared, Release
 from privrl.contracts.statistic import AbstractStatistic
@@ -29,6 +29,10 @@ class Ask(Protocol):
     def secret(self, name: str, *, distance: float, beta: float) -> Any:
         """Where the secret is a function: its one release, noisy enough for neighbours at `distance` in the space of
         the kernel exp(-beta|x-y|)."""
+        ...
+
+    def people(self, group: str | None = None) -> int:
+        """How many people there are, or how many of a group: public where neighbours replace one person."""
         ...
 
     def skip(self, name: str, to: tuple[str, ...]) -> None:
@@ -91,10 +95,12 @@ class AbstractLearner(eqx.Module):
 class AbstractOfflineLearner(AbstractLearner):
     """Learns a policy from a data set at rest, in rounds of questions to a curator.
 
-    `learns_from` says what is secret: episodes of people, or one reward function.
+    `learns_from` says what is secret: episodes of people, or one reward function. `gives_values` says whether
+    `fit_with_values` gives a value for each state besides the policy.
     """
 
     learns_from: ClassVar[Literal["episodes", "reward function"]] = "episodes"
+    gives_values: ClassVar[bool] = False
 
     @property
     @abc.abstractmethod
@@ -108,6 +114,10 @@ class AbstractOfflineLearner(AbstractLearner):
     @abc.abstractmethod
     def fit(self, ask: Ask) -> Any:
         """The policy, from releases alone; `ask` raises if more is asked for than was declared."""
+
+    def fit_with_values(self, ask: Ask) -> tuple[Any, Float[Array, " S"] | None]:
+        """The policy, and how well people fare from each state, in any units, where `gives_values`."""
+        return self.fit(ask), None
 
 
 class AbstractOnlineLearner(AbstractLearner):
@@ -144,7 +154,8 @@ class AbstractOnlineLearner(AbstractLearner):
 
         `released` holds the newest release of every streamed name (zeros before the first block). `ask(name, index,
         question)` makes a new release of a name declared with `access="rounds"`; `index` is a Python integer,
-        different for each release of one plan. `ask.scan` runs a step of planning backwards, compiled once. `num_seen` is the public number of people so far.
+        different for each release of one plan. `ask.scan` runs a step of planning backwards, compiled once. `num_seen`
+        is the public number of people so far.
 
         A learner that plans at random, such as posterior sampling, adds `*, key: PRNGKeyArray | None = None` and is
         given public randomness: a new key for every plan, drawn by whoever runs the study, independently of people and

@@ -1,10 +1,13 @@
 """`fit`: a table of people in, a policy and its certificate out."""
 
+from typing import Any
+
 from jaxtyping import PRNGKeyArray
 
 from privrl.contracts.learner import AbstractLearner, AbstractOfflineLearner
 from privrl.data.dataset import AbstractDataset
 from privrl.data.reward_function import RewardFunction
+from privrl.learners.evaluation.evaluated import Assessed
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.noise.sources import Seeded, System
 from privrl.privacy.store.errors import StudyMismatchError
@@ -54,7 +57,12 @@ def fit(
         _open(study, secret, key, store)
     source = System() if key is None else Seeded(key)
     curator = Curator(secret, study.ledger, source, privatizer.mechanism_of_rounds, store)
-    policy = learner.fit(curator)
+    learnt: Any = learner.fit(curator)
+    advice, evaluation = None, None
+    if isinstance(learnt, Assessed):
+        policy, advice, evaluation = learnt.evaluation.policy, learnt.advice, learnt.evaluation
+    else:
+        policy = learnt
     if isinstance(policy, TabularPolicy) and policy.probabilities.shape != (learner.horizon, *learner.space):
         raise ValueError(
             f"`{type(learner).__name__}.fit` returned a policy of shape {policy.probabilities.shape}; it must have "
@@ -62,7 +70,8 @@ def fit(
         )
     notes = secret.notes(groups=bool(study.ledger.groups) and key is None)
     notes = (*notes, *(() if store is None else store.notes()))
-    return Result(policy, study.certificate(source.description, secret.bounds, notes=notes), secret.counts)
+    certificate = study.certificate(source.description, secret.bounds, notes=notes)
+    return Result(policy, certificate, secret.counts, advice, evaluation)
 
 
 def _open(study: Study, secret: AbstractSecret, key: PRNGKeyArray | None, store: ReleaseStore) -> None:

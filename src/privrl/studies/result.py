@@ -19,6 +19,8 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from jaxtyping import Float, Int
 
+from privrl.learners.evaluation.estimates import Evaluation
+from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.lq import LinearPolicy
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.accounting.certificate import Certificate, read_certificate
@@ -60,12 +62,16 @@ class Result:
     """A policy and what it can reveal.
 
     The certificate is bound to the policy when a result is made (`result_sha256`). `report` holds sizes, values and
-    baselines, and of the sizes only those that are public (`public_facts`): nobody gets to see the others.
+    baselines, and of the sizes only those that are public (`public_facts`): nobody gets to see the others. Where the
+    result was compared with practice, `evaluation` says how, the policy is the assisted one, and `advice` the whole
+    advice behind it.
     """
 
-    policy: Any  # a `TabularPolicy`, or a `LinearPolicy` for linear systems
+    policy: Any  # a `TabularPolicy`, a `LinearPolicy` for linear systems, or an `AssistedPolicy`
     certificate: Certificate
     report: dict[str, Any] = field(default_factory=dict)
+    advice: Any = None
+    evaluation: Evaluation | None = None
 
     def __post_init__(self) -> None:
         if not self.certificate.result_sha256 and is_dataclass(self.policy):
@@ -78,7 +84,8 @@ class Result:
         return replace(self, certificate=self.certificate.signed(key))
 
     def save(self, folder: str | Path, *, sign: Ed25519PrivateKey | None = None) -> Path:
-        """Writes `certificate.json`, `policy.npz` and `report.json` to a new folder, all or nothing.
+        """Writes `certificate.json`, `policy.npz` and `report.json` to a new folder, all or nothing; with an evaluation
+        also `evaluation.json` and the whole advice, `advice.npz`.
 
         Nothing else is written: no record, no exact count that the certificate does not call public, no key. An
         existing result is replaced; a folder that holds anything else is refused. With `sign`, a private key as
@@ -86,11 +93,15 @@ class Result:
         policy that it names.
         """
         certificate = self.certificate if sign is None else self.certificate.signed(sign)
-        with replacing(folder, _FILES) as scratch:
+        with replacing(folder, _FILES | _EVALUATED) as scratch:
             (scratch / "certificate.json").write_text(json.dumps(certificate.to_json(), indent=2, allow_nan=False))
             (scratch / "report.json").write_text(json.dumps(self.report, indent=2))
-            arrays: dict[str, Any] = _arrays(self.policy)
-            np.savez_compressed(scratch / "policy.npz", **arrays)
+            for name, policy in (("policy.npz", self.policy), ("advice.npz", self.advice)):
+                if policy is not None:
+                    np.savez_compressed(scratch / name, allow_pickle=False, **_arrays(policy))
+            if self.evaluation is not None:
+                content = json.dumps(self.evaluation.to_json(), indent=2, allow_nan=False)
+                (scratch / "evaluation.json").write_text(content)
         return Path(folder)
 
     @classmethod
@@ -100,24 +111,33 @@ class Result:
         missing = [name for name in sorted(_FILES) if not (folder / name).is_file()]
         if missing:
             raise ValueError(f"`{folder}` is not a saved result: {', '.join(missing)} missing.")
-        try:
-            with np.load(folder / "policy.npz") as content:
-                arrays = {name: jnp.asarray(content[name]) for name in content.files}
-            (kind,) = (kind for kind in _POLICIES if {f.name for f in fields(kind)} == set(arrays))
-            policy: Any = kind(**arrays)
-        except (TypeError, ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
-            raise ValueError(f"`{folder / 'policy.npz'}` is not a saved policy, or is damaged.") from error
+        policy, advice, evaluation = _read_policy(folder / "policy.npz"), None, None
+        if (folder / "evaluation.json").is_file():
+            advice = _read_policy(folder / "advice.npz")
+            evaluation = Evaluation.from_json(json.loads((folder / "evaluation.json").read_text()))
         certificate = read_certificate((folder / "certificate.json").read_text())
-        result = cls(policy, certificate, json.loads((folder / "report.json").read_text()))
+        report = json.loads((folder / "report.json").read_text())
+        result = cls(policy, certificate, report, advice, evaluation)
         object.__setattr__(result, "certificate", certificate)  # never bound anew to what lies beside it
         return result
 
 
-_POLICIES: tuple[Any, ...] = (TabularPolicy, LinearPolicy)
+_POLICIES: tuple[Any, ...] = (TabularPolicy, LinearPolicy, AssistedPolicy)
 _FILES = {"certificate.json", "policy.npz", "report.json"}
+_EVALUATED = {"advice.npz", "evaluation.json"}
 
 
-def check_folder(folder: str | Path, known: Set[str] = frozenset(_FILES)) -> Path:
+def _read_policy(path: Path) -> Any:
+    try:
+        with np.load(path) as content:
+            arrays = {name: jnp.asarray(content[name]) for name in content.files}
+        (kind,) = (kind for kind in _POLICIES if {f.name for f in fields(kind)} == set(arrays))
+        return kind(**arrays)
+    except (TypeError, ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"`{path}` is not a saved policy, or is damaged.") from error
+
+
+def check_folder(folder: str | Path, known: Set[str] = frozenset(_FILES | _EVALUATED)) -> Path:
     """The folder, if it can be written anew: it does not exist yet, or holds nothing but `known` files."""
     folder = Path(folder)
     if folder.exists() and (not folder.is_dir() or set(os.listdir(folder)) - known):

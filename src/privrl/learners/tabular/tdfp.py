@@ -20,7 +20,7 @@ at which noise, not bias, decides.
 """
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -68,6 +68,8 @@ class TDFP(AbstractOfflineLearner):
     spread: float = eqx.field(static=True, default=2.0)
     iterate_below: float = eqx.field(static=True, default=0.95)
 
+    gives_values: ClassVar[bool] = True
+
     def __check_init__(self) -> None:
         check_terminal(self.terminal, self.num_states)
         if not self.terminal and not self.in_flight_rewards:
@@ -109,6 +111,9 @@ class TDFP(AbstractOfflineLearner):
         return (Declared("returns", weight=self.first_share), *rounds)
 
     def fit(self, ask: Ask) -> TabularPolicy:
+        return self.fit_with_values(ask)[0]
+
+    def fit_with_values(self, ask: Ask) -> tuple[TabularPolicy, Float[Array, " S"]]:
         norm = self.contribution_norm * math.sqrt(self.expected_cells)
         live = jnp.ones(self.num_states, bool).at[jnp.asarray(self.terminal, int)].set(False)
         returns = ask("returns", ReturnsToGo(self.num_states, self.horizon, norm, self._largest_return))
@@ -120,7 +125,7 @@ class TDFP(AbstractOfflineLearner):
             planned = plan(sums, F, w, live, self.horizon, self.pessimism, self.spread)
             if planned.noise_share < self.iterate_below:
                 F = _next_feature(planned.values, F, w, live)
-        return planned.policy
+        return planned.policy, F
 
     def _asked(
         self, ask: Ask, rounds: "_Rounds", k: int, share: float, F: Float[Array, " S"], w: Float[Array, " S"]

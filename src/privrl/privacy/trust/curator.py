@@ -295,6 +295,16 @@ class Curator:
         self._store.fact(_lost(f"{name}/{self._asked[name]}"), lambda: b"paid for by others")
         return self._release(name, contents)
 
+    def people(self, group: str | None = None) -> int:
+        """How many people there are, or how many of a group.
+
+        **Formal guarantee.** Where neighbours replace one person, who keeps their coin, the number is the same in both
+        worlds; elsewhere it is secret, and refused.
+        """
+        if self._ledger.adjacency != "replace-one":
+            raise ValueError("The number of people is not public under `adjacency='add-remove'`; use 'replace-one'.")
+        return self._people_of(group).num_units
+
     def skip(self, name: str, to: tuple[str, ...]) -> None:
         """Gives up the next release of `name` and spends its share on the coming releases of `to`."""
         if self._ledger.parameter(name) != np.inf:

@@ -1,0 +1,169 @@
+"""What an evaluation says: estimates with their intervals, what was refused, and a verdict in one line.
+
+All numbers are functions of releases alone, in the world's own units. Intervals are two-sided (`low`, `high`) and
+one-sided (`lower`, `upper`), each at 95%, and their standard error holds sampling error and privacy noise together.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+import jax.numpy as jnp
+import numpy as np
+
+from privrl.contracts.noise import AbstractNoise
+from privrl.mdp.assisted import AssistedPolicy
+
+Verdict = Literal["better", "worse", "not shown"]
+_NORMAL = (1.959964, 1.644854)  # quantiles at 97.5% and 95%, in standard deviations
+_LAPLACE = (2.118284, 1.644854)  # -ln(.05)/sqrt(2); its 95% quantile, 1.628, is below that of a normal
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate, the ends of its two-sided interval, and those of the two one-sided ones."""
+
+    value: float
+    low: float
+    high: float
+    lower: float
+    upper: float
+
+    @classmethod
+    def of(cls, value: float, variance: float, people: int, noise: AbstractNoise, allowance: float = 0.0) -> "Interval":
+        """Around a mean over `people` of terms of this variance, released as a sum with this noise.
+
+        `allowance` widens it on both sides, for what is not random.
+        """
+        se = math.sqrt(variance / people + float(np.max(noise.variance)) / people**2)
+        two, one = _LAPLACE if noise.white == "laplace" else _NORMAL
+        two, one = two * se + allowance, one * se + allowance
+        return cls(value, value - two, value + two, value - one, value + one)
+
+    def scaled(self, unit: float, origin: float = 0.0) -> "Interval":
+        """The same in other units; `unit` is positive."""
+        return Interval(*(origin + unit * end for end in asdict(self).values()))
+
+    def words(self, sign: str = "+") -> str:
+        """Value and two-sided interval, three decimals."""
+        return f"{self.value:{sign}.3f} [{self.low:{sign}.3f}, {self.high:{sign}.3f}]"
+
+
+def variance_bound(mean: float, largest: float) -> float:
+    """The largest variance of a number in [0, largest] with this mean: mean (largest - mean), by x^2 <= largest x."""
+    mean = min(max(mean, 0.0), largest)
+    return mean * (largest - mean)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How an assisted policy compares with practice.
+
+    Attributes:
+        policy: the assisted policy that was evaluated.
+        people: the public number of people who were in it.
+        practice: practice's mean return.
+        gain: certified: what the assisted policy adds to it, if practice depends on the recorded state alone.
+        model_gain: what the whole advice adds, by a model, without a guarantee.
+        balance: the mean weight, which is 1 if the probabilities of practice are right.
+        unsupported: share of decisions without supported advice.
+        sensitivity: the odds ratio of an unrecorded influence that would overturn the verdict (`influence.py`).
+        refused: why something is missing, in words.
+    """
+
+    policy: AssistedPolicy = field(compare=False)
+    people: int
+    practice: Interval
+    unsupported: Interval
+    balance: Interval | None = None
+    gain: Interval | None = None
+    model_gain: Interval | None = None
+    sensitivity: float | None = None
+    refused: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> Verdict:
+        """From the certified gain alone; without one, nothing is shown."""
+        return verdict_of(self.gain)
+
+    @property
+    def line(self) -> str:
+        """The verdict in one line."""
+        if self.gain is not None and self.verdict == "better":
+            return f"Better than practice, by at least {self.gain.lower:+.3f} with 95% confidence."
+        if self.gain is not None and self.verdict == "worse":
+            return f"Worse than practice: {self.gain.words()}."
+        return "Not shown to be better than practice."
+
+    @property
+    def words(self) -> str:
+        """Everything that was estimated, in sentences."""
+        said = [f"Practice {self.practice.words('')}."]
+        if self.gain is not None:
+            raised = f"With advice raised to {self.policy.dial:g} times its frequency: {self.gain.words()}"
+            said.append(f"{raised}; at least {self.gain.lower:+.3f} with 95% confidence.")
+        if self.model_gain is not None:
+            said.append(f"Full advice (model, no guarantee): {self.model_gain.words()}.")
+        said.append(f"Advice without evidence: {max(self.unsupported.value, 0.0):.0%} of decisions left to practice.")
+        if self.sensitivity is not None:
+            said.append(
+                "To overturn this verdict, an influence that was not recorded would have to change the odds of the "
+                f"advised treatment by a factor of {self.sensitivity:.2f} over a stay."
+            )
+        return " ".join((*said, *self.refused))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON; numbers that are not finite are written as text."""
+        policy = {
+            "advice": np.asarray(self.policy.advice).tolist(),
+            "support": np.asarray(self.policy.support).tolist(),
+            "dial": _plain(self.policy.dial),
+            "deviation": _plain(self.policy.deviation),
+        }
+        intervals = {name: getattr(self, name) for name in _INTERVALS}
+        return {
+            "policy": policy,
+            "people": self.people,
+            **{name: None if one is None else asdict(one) for name, one in intervals.items()},
+            "sensitivity": None if self.sensitivity is None else _plain(self.sensitivity),
+            "refused": list(self.refused),
+            "verdict": self.verdict,
+        }
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "Evaluation":
+        """What `to_json` wrote; a verdict that does not follow from the numbers is refused."""
+        kept = content["policy"]
+        policy = AssistedPolicy(
+            jnp.asarray(kept["advice"], int), jnp.asarray(kept["support"], float), kept["dial"], kept["deviation"]
+        )
+        intervals = {name: None if content[name] is None else Interval(**content[name]) for name in _INTERVALS}
+        sensitivity = content["sensitivity"]
+        read = cls(
+            policy=policy,
+            people=int(content["people"]),
+            sensitivity=None if sensitivity is None else float(sensitivity),
+            refused=tuple(content["refused"]),
+            **intervals,  # type: ignore[arg-type]
+        )
+        if read.verdict != content["verdict"]:
+            raise ValueError(
+                f"The recorded verdict is {content['verdict']!r}, and the recorded gain says {read.verdict!r}: the "
+                "evaluation was changed or damaged."
+            )
+        return read
+
+
+_INTERVALS = ("practice", "unsupported", "balance", "gain", "model_gain")
+
+
+def verdict_of(gain: Interval | None) -> Verdict:
+    """Better where the one-sided lower end is above 0, worse where the two-sided interval is below."""
+    if gain is not None and gain.lower > 0.0:
+        return "better"
+    return "worse" if gain is not None and gain.high < 0.0 else "not shown"
+
+
+def _plain(number: float) -> float | str:
+    return number if math.isfinite(number) else repr(number)

@@ -1,0 +1,136 @@
+"""A learner and its evaluation in one study: some people are learnt from, others say what the result is worth.
+
+People are split by a secret coin each (`docs/design.md`, "Splitting people into groups"), so one person is in the
+releases of one group, and what is certified is the maximum over groups.
+"""
+
+import math
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from privrl.contracts.learner import AbstractOfflineLearner, Ask
+from privrl.contracts.release import Declared, Release
+from privrl.contracts.statistic import AbstractStatistic
+from privrl.learners.evaluation.estimates import Evaluation
+from privrl.learners.evaluation.evaluator import Evaluator, releases
+from privrl.mdp.types import TabularPolicy
+
+LEARN, EVALUATE = "learn", "evaluate"
+
+
+@dataclass(frozen=True)
+class Assessed:
+    """Whole advice, and how the assisted policy that was made of it compares with practice."""
+
+    advice: TabularPolicy
+    evaluation: Evaluation
+
+
+class Evaluated(AbstractOfflineLearner):
+    """Learns with another learner, then compares the advice with practice on people who were held out.
+
+    Arguments:
+        learner: learns the advice.
+        practice: public probabilities `[S, A]` of practice, or `None`: they are estimated, and nothing is certified.
+        share: of the people, held out to evaluate with.
+        terminal: public states whose entry ends a stay.
+        return_range: the public smallest and largest return of a stay.
+        dial, deviation: of the assisted policy, see `AssistedPolicy`.
+    """
+
+    learner: AbstractOfflineLearner
+    practice: Float[Array, "S A"] | None = None
+    share: float = eqx.field(static=True, default=0.3)
+    terminal: tuple[int, ...] = eqx.field(static=True, default=())
+    return_range: tuple[float, float] = eqx.field(static=True, default=(0.0, 1.0))
+    dial: float = eqx.field(static=True, default=1.5)
+    deviation: float = eqx.field(static=True, default=4.0)
+
+    def __check_init__(self) -> None:
+        if not 0.0 < self.share < 1.0:
+            raise ValueError(f"`share` is {self.share}; it must lie in (0, 1).")
+        self._evaluator(1, jnp.zeros(self.space[0], int), None)  # refuses settings that are none
+
+    @property
+    def horizon(self) -> int:  # type: ignore[override]
+        return self.learner.horizon
+
+    @property
+    def space(self) -> tuple[int, int]:
+        return self.learner.space
+
+    def bounds(self) -> dict[str, Any]:
+        return {
+            **self.learner.bounds(),
+            "return range": list(self.return_range),
+            "largest weight": self.dial * self.deviation if self._bounded else None,
+            "share held out to evaluate": self.share,
+        }
+
+    @property
+    def _bounded(self) -> bool:
+        return math.isfinite(self.dial * self.deviation)
+
+    def declare(self) -> tuple[Declared, ...]:
+        learnt = self.learner.declare()
+        own = {d.group for d in learnt}
+        if None in own and len(own) > 1:
+            raise ValueError(
+                f"`{type(self.learner).__name__}` splits people itself and also queries all of them; it cannot be "
+                "evaluated in the same study. Split the table with `privrl.data.split` and use `privrl.evaluate`."
+            )
+        total = Counter[str | None]()
+        for d in learnt:
+            total[d.group] += d.weight
+        heaviest = max(total.values())
+        public, modelled = self.practice is not None, self.learner.gives_values
+        asked = releases(public=public, bounded=self._bounded, modelled=modelled)
+        whole = sum(d.weight for d in asked)
+        return (
+            *(replace(d, group=d.group or LEARN, weight=d.weight / heaviest) for d in learnt),
+            *(
+                replace(d, name=_named(d.name), group=EVALUATE, group_share=self.share, weight=d.weight / whole)
+                for d in asked
+            ),
+        )
+
+    def fit(self, ask: Ask) -> Assessed:
+        policy, values = self.learner.fit_with_values(ask)
+        evaluator = self._evaluator(ask.people(EVALUATE), policy.probabilities, values)
+        return Assessed(policy, evaluator.fit(_Evaluating(ask)))
+
+    def _evaluator(self, people: int, advice: Array, values: Float[Array, " S"] | None) -> Evaluator:
+        feature = None
+        if values is not None:
+            middle, half = (values.max() + values.min()) / 2, (values.max() - values.min()) / 2
+            feature = jnp.clip((values - middle) / jnp.where(half > 0, half, 1.0), -1.0, 1.0)
+        world = (*self.space, self.horizon, people, advice, self.practice, feature)
+        return Evaluator(*world, self.terminal, self.return_range, self.dial, self.deviation)
+
+
+class _Evaluating:
+    """The curator, as the evaluator sees it: names of its own, and the people of its group."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+
+    def __call__(self, name: str, statistic: AbstractStatistic | None = None) -> Release:
+        return self._ask(_named(name), statistic)
+
+    def secret(self, name: str, *, distance: float, beta: float) -> Any:
+        return self._ask.secret(_named(name), distance=distance, beta=beta)
+
+    def people(self, group: str | None = None) -> int:
+        return self._ask.people(EVALUATE if group is None else group)
+
+    def skip(self, name: str, to: tuple[str, ...]) -> None:
+        self._ask.skip(_named(name), tuple(_named(other) for other in to))
+
+
+def _named(name: str) -> str:
+    return f"{EVALUATE}: {name}"

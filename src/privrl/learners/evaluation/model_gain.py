@@ -1,0 +1,72 @@
+"""The model-assisted gain: double reinforcement learning with two linear nuisances, one for values and one for visits.
+
+From the sums of `statistics/model_gains.py`, as means over people: N = E sum rho x x^T, E = E sum rho x (x - x')^T,
+R = E sum rho r x, and x0 = (1, E f(s0)). For a copy (advice, or practice with rho = 1) and H steps
+
+    theta_H = 0,  theta_h = theta_{h+1} + N^-1 (R - E theta_{h+1})     values V_h(s) = x.theta_h
+    a_0 = N^-T x0,  a_{h+1} = N^-T (N - E)^T a_h                       visits at step h, as a share of practice's
+    psi = x0.theta_0 + sum_k rho_k [ r_k abar.x_k + x_k^T P1 x'_k - x_k^T P0 x_k ]
+
+with abar = sum_h a_h, P1 = sum_h a_h theta_{h+1}^T, P0 = sum_h a_h theta_h^T. psi is linear in the sums of a stay, and
+its mean is right to first order if either nuisance is. It rests on a straight line in one feature: there is no
+guarantee, and the interval has an allowance, .2 |value| + .005 of the range of returns.
+"""
+
+import numpy as np
+from jaxtyping import Float
+
+from privrl.contracts.release import Release
+from privrl.learners.evaluation.estimates import Interval
+from privrl.statistics.model_gains import ENTRIES, WEIGHTS
+
+LEAST_STRENGTH = 1000.0
+"""The model is refused where the number of people times mu is smaller."""
+RELATIVE, ABSOLUTE = 0.2, 0.005
+"""The allowance of the model interval: a share of the value, and of the range of returns."""
+
+
+def coefficients(
+    nuisance: Release, people: int, horizon: int
+) -> tuple[Float[np.ndarray, " 2"], Float[np.ndarray, "2 10"]] | None:
+    """The coefficients of (1, f(s0)), advice minus practice, and of both copies' sums, in psi of advice minus that of
+    practice; none where noise hides how the feature varies."""
+    means = np.asarray(nuisance.value, float) / people
+    noise = float(np.max(nuisance.noise.std)) / people / np.asarray(WEIGHTS)
+    copies = means[:-1].reshape(2, ENTRIES) / np.asarray(WEIGHTS)
+    x0 = np.array([1.0, np.clip(means[-1], -1.0, 1.0)])
+    solved = [_solved(copy, noise, x0, horizon) for copy in copies]
+    if solved[0] is None or solved[1] is None:
+        return None
+    (first, advised), (second, practised) = solved[0], solved[1]
+    return first - second, np.stack([advised, practised])
+
+
+def model_interval(mean: Release, square: Release, people: int) -> Interval:
+    """The model interval, as a share of the range of returns."""
+    value = float(mean.value[0]) / people
+    second, noise = float(square.value[0]) / people, float(np.max(square.noise.std)) / people
+    variance = max(second - value**2, 0.0) + noise
+    return Interval.of(value, variance, people, mean.noise, RELATIVE * abs(value) + ABSOLUTE)
+
+
+def _solved(
+    copy: Float[np.ndarray, " 10"], noise: Float[np.ndarray, " 10"], x0: Float[np.ndarray, " 2"], horizon: int
+) -> tuple[Float[np.ndarray, " 2"], Float[np.ndarray, " 10"]] | None:
+    """theta_0 and the coefficients of the sums (n, M, T, R) of one copy."""
+    n, M, T, R = np.split(copy, [3, 5, 8])
+    N = np.array([[n[0], n[1]], [n[1], n[2]]])
+    E = np.array([[T[0], M[0] + T[1]], [T[1], M[1] + T[2]]])
+    if np.linalg.eigvalsh(N)[0] <= 2.0 * noise[0]:
+        return None
+    theta, a = np.zeros((horizon + 1, 2)), np.zeros((horizon, 2))
+    for h in reversed(range(horizon)):
+        theta[h] = theta[h + 1] + np.linalg.solve(N, R - E @ theta[h + 1])
+    a[0] = np.linalg.solve(N.T, x0)
+    for h in range(1, horizon):
+        a[h] = np.linalg.solve(N.T, (N - E).T @ a[h - 1])
+    P1, P0 = a.T @ theta[1:], a.T @ theta[:-1]
+    Q = P1 - P0
+    on_visits = [Q[0, 0], Q[0, 1] + Q[1, 0], Q[1, 1]]
+    on_endings = [-P1[0, 0], -P1[0, 1] - P1[1, 0], -P1[1, 1]]
+    found = np.array([*on_visits, -P1[0, 1], -P1[1, 1], *on_endings, *a.sum(axis=0)])
+    return (theta[0], found) if np.isfinite(found).all() and np.isfinite(theta[0]).all() else None
