@@ -98,7 +98,7 @@ class Ledger:
         others = [self._line(other) for other in to]
         for trader in (line, *others):
             e, streamed = trader.event, trader.declared.access != "rounds"
-            if e.mechanism != "gaussian" or e.sampling < 1 or e.group != line.event.group or streamed:
+            if not self._adds_up(e) or e.group != line.event.group or streamed:
                 raise ValueError(
                     f"The budget of `{name}` cannot move to `{e.name}`: only Gaussian releases of one group, queried "
                     "one by one and seen by everybody, can trade their shares."
@@ -122,7 +122,7 @@ class Ledger:
         line, pool = self._line(name), self.pool(name)
         lines = [other for other in self._lines.values() if self.pool(other.event.name) == pool]
         total = sum(mu**2 for other in lines for mu in other.ahead)
-        if not pool.startswith(_GAUSSIAN) or line.declared.access != "rounds" or not total:
+        if not self._adds_up(line.event) or line.declared.access != "rounds" or not total:
             raise OverspentError(f"A release of `{name}` was lost, and no budget is left to make it again.")
         lost = line.spent[-1]
         line.ahead.insert(0, lost)
@@ -134,13 +134,18 @@ class Ledger:
     def pool(self, name: str) -> str:
         """The pot that a release is paid from: Gaussian releases of one group share one, others have their own."""
         event = self._line(name).event
-        if event.mechanism != "gaussian" or event.sampling < 1:
+        if not self._adds_up(event):
             return f"release {name}"
         return _GAUSSIAN if event.group is None else f"{_GAUSSIAN} of group {event.group}"
 
     def charge(self, name: str, parameter: float) -> float:
         """What one release takes from its pool: mu^2 of Gaussian noise; otherwise it is one of so many releases."""
-        return parameter**2 if self.pool(name).startswith(_GAUSSIAN) else 1.0
+        return parameter**2 if self._adds_up(self._line(name).event) else 1.0
+
+    @staticmethod
+    def _adds_up(event: Event) -> bool:
+        """Whether releases add up by their mu^2: unsampled Gaussian noise."""
+        return event.mechanism == "gaussian" and event.sampling == 1
 
     def limits(self) -> dict[str, float]:
         """What all declared releases take from each pool: the hard budget. Fixed, whatever is skipped or burnt."""
