@@ -34,7 +34,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "privrl"
 for package, place in (("privrl", SOURCE), ("privrl.privacy", SOURCE / "privacy")):
     sys.modules[package] = types.ModuleType(package)
     sys.modules[package].__path__ = [str(place)]
-stores, errors, rows = (importlib.import_module(f"privrl.privacy.store.{name}") for name in ("store", "errors", "rows"))
+stores, errors, sums = (importlib.import_module(f"privrl.privacy.store.{name}") for name in ("store", "errors", "sums"))
 assert "jax" not in sys.modules  # its threads would not survive a fork
 
 LIMITS = {"wide": 1e3, "tight": 1.2}
@@ -90,13 +90,13 @@ class ReturnsFirst(stores.ReleaseStore):
         if self._late is not None:
             late, value = self._late
             with self._file.transaction("late"):
-                columns = (*rows.columns(value), "now", late)
+                columns = (*sums.columns(value), "now", late)
                 self._file.db.execute("UPDATE releases SET shape = ?, value = ?, released = ? WHERE name = ?", columns)
                 self._file.chain("value", late)
             self._late = None
         stored = self._stored(name, pool, charge, law)
         if stored is not None and stored[1] is not None:
-            return rows.integers(*stored)
+            return sums.integers(*stored)
         if stored is None:
             self._reserve(name, pool, charge, law)
         self._late = (name, draw())

@@ -26,8 +26,8 @@ from privrl.privacy.store.errors import (
     StudyMismatchError,
     SumFullError,
 )
-from privrl.privacy.store.rows import exact_sum
 from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.store.sums import exact_sum
 
 STUDY = {"title": "stays", "clip": [1, 2]}
 LIMITS = {"rho": 1.0, "epsilon": 2.0}
@@ -536,7 +536,7 @@ def test_what_is_not_a_store_is_refused_and_left_alone(make: Any, words: str, pa
 def test_commits_are_synchronous(store: ReleaseStore, path: Path) -> None:
     for opened in (store, ReleaseStore(path)):
         settings = ("journal_mode", "synchronous", "secure_delete", "temp_store")
-        assert [opened._file.one(f"PRAGMA {setting}")[0] for setting in settings] == ["wal", 2, 1, 2]
+        assert [opened._file.select(f"PRAGMA {setting}").fetchone()[0] for setting in settings] == ["wal", 2, 1, 2]
         opened.close()
 
 

@@ -161,7 +161,7 @@ class ResponseNoise(AbstractNoise):
 
     @property
     def variance(self) -> Float[Array, "..."]:
-        return self.entries.variance
+        return self.entries.variances
 
     def norm_bound(self, failure: float) -> Float[Array, ""]:
         return self.entries.norm_bound(failure)

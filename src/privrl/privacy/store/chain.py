@@ -23,13 +23,14 @@ and ranges) are not in the chain.
 import hashlib
 import json
 import os
+import sqlite3
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from privrl.privacy.store.errors import StoreError, TamperedError
 
-Read = Callable[..., list[tuple[Any, ...]]]  # a query and its values, to rows
+Select = Callable[..., sqlite3.Cursor]  # a query and its values, to rows
 
 # What an event of each kind wrote.
 _WRITTEN = {
@@ -64,31 +65,32 @@ class Link(NamedTuple):
 START = Link(-1, b"")
 
 
-def last_link(read: Read) -> Link:
+def last_link(select: Select) -> Link:
     """The end of the chain, unverified."""
-    found = read("SELECT number, hash FROM chain ORDER BY number DESC LIMIT 1")
+    found = select("SELECT number, hash FROM chain ORDER BY number DESC LIMIT 1").fetchall()
     return Link(*found[0]) if found else START
 
 
-def following(read: Read, last: Link, kind: str, subject: str) -> Link:
+def following(select: Select, last: Link, kind: str, subject: str) -> Link:
     """The link of an event, from the rows that it wrote."""
-    rows = [[_plain(entry) for entry in row] for row in read(_WRITTEN[kind], subject)]
+    rows = [[_plain(entry) for entry in row] for row in select(_WRITTEN[kind], subject).fetchall()]
     content = json.dumps([last.number + 1, kind, subject, rows], separators=(",", ":")).encode()
     return Link(last.number + 1, hashlib.sha256(last.hash + content).digest())
 
 
-def verified(read: Read, path: str) -> None:
+def verified(select: Select, path: str) -> None:
     """Recomputes the chain from the tables; refuses a store in which they disagree."""
     last, seen = START, defaultdict[str, list[str]](list)
-    for number, kind, subject, written in read("SELECT number, kind, subject, hash FROM chain ORDER BY number"):
-        if kind not in _WRITTEN or following(read, last, kind, subject) != (number, written):
+    links = select("SELECT number, kind, subject, hash FROM chain ORDER BY number").fetchall()
+    for number, kind, subject, written in links:
+        if kind not in _WRITTEN or following(select, last, kind, subject) != (number, written):
             raise _tampered(path, f"event {last.number + 1} is not what was written")
         last = Link(number, written)
         seen[kind].append(subject)
     for kind, query in _SUBJECTS.items():
-        if sorted(seen[kind]) != sorted(subject for (subject,) in read(query)):
+        if sorted(seen[kind]) != sorted(subject for (subject,) in select(query).fetchall()):
             raise _tampered(path, f"its tables and its chain differ in events of kind `{kind}`")
-    ((content, fingerprint),) = read("SELECT content, fingerprint FROM digest_key")
+    ((content, fingerprint),) = select("SELECT content, fingerprint FROM digest_key").fetchall()
     if content is not None and (seen["purge"] or fingerprint_of(content) != fingerprint):
         raise _tampered(path, "its digest key was exchanged")
 

@@ -1,9 +1,11 @@
 """One SQLite file as several processes use it: opening, transactions with a chain, and the lock of who draws."""
 
 import contextlib
+import math
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 from privrl.privacy.store import chain as _store_chain
@@ -54,17 +56,13 @@ class StoreFile:
             raise StoreError("This store was opened before the process was forked; open it again in the child.")
         return self._connection
 
-    def read(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        """All rows of a query."""
-        return self.db.execute(query, values).fetchall()
-
-    def one(self, query: str, *values: Any) -> Any:
-        """The first row of a query, or None."""
-        return self.db.execute(query, values).fetchone()
+    def select(self, query: str, *values: Any) -> sqlite3.Cursor:
+        """The rows of a query."""
+        return self.db.execute(query, values)
 
     def digest_key(self) -> bytes:
         """The secret key of all digests; refused once it was purged."""
-        (content,) = self.one("SELECT content FROM digest_key")
+        (content,) = self.select("SELECT content FROM digest_key").fetchone()
         if content is None:
             raise StoreError(
                 f"`{self.path}` was purged: its raw sums are gone and it accepts nothing new. Stored releases can "
@@ -79,7 +77,7 @@ class StoreFile:
 
     def limits(self) -> dict[str, float]:
         """The largest sum of charges of each pool."""
-        return dict(self.read("SELECT pool, allowed FROM pools ORDER BY pool"))
+        return dict(self.select("SELECT pool, allowed FROM pools ORDER BY pool").fetchall())
 
     def close(self) -> None:
         """Closes the file."""
@@ -123,7 +121,7 @@ class StoreFile:
 
     def chain(self, kind: str, subject: str = "") -> None:
         """Chains the event whose rows were just written, in the transaction that wrote them."""
-        link = _store_chain.following(self.read, _store_chain.last_link(self.read), kind, subject)
+        link = _store_chain.following(self.select, _store_chain.last_link(self.select), kind, subject)
         self.db.execute("INSERT INTO chain VALUES (?, ?, ?, ?)", (link.number, kind, subject, link.hash))
         self._moved = True
 
@@ -135,7 +133,7 @@ class StoreFile:
         assert self._head is not None
         self.db.execute("BEGIN IMMEDIATE")
         try:
-            kept, last = self._head.read(), _store_chain.last_link(self.read)
+            kept, last = self._head.read(), _store_chain.last_link(self.select)
             if kept is None and last.number > 0 and not accept_missing:
                 raise StoreError(
                     f"The head `{self._head.path}` is missing and `{self.path}` has {last.number + 1} events, so "
@@ -155,7 +153,7 @@ class StoreFile:
             self.db.execute("ROLLBACK")
 
     def _link(self, number: int) -> Link | None:
-        found = self.one("SELECT number, hash FROM chain WHERE number = ?", number)
+        found = self.select("SELECT number, hash FROM chain WHERE number = ?", number).fetchone()
         return None if found is None else Link(*found)
 
     # ------------------------------------------------------------------------------------------------------- opening
@@ -198,13 +196,13 @@ class StoreFile:
         if self._is_empty():
             with self.owner(""):  # two processes may create it at once
                 if self._is_empty():
-                    if self.path is not None and self.one("PRAGMA journal_mode=WAL") != ("wal",):
+                    if self.path is not None and self.select("PRAGMA journal_mode=WAL").fetchone() != ("wal",):
                         raise StoreError(f"`{self.path}` cannot have a write-ahead log there; use a local disk.")
                     self._reached("create:log")
                     self._write_schema()
-        if self.one("PRAGMA application_id")[0] != APPLICATION:
+        if self.select("PRAGMA application_id").fetchone()[0] != APPLICATION:
             raise StoreError(f"`{self.path}` is an SQLite file but not a store of releases. Choose another file.")
-        written = self.one("PRAGMA user_version")[0]
+        written = self.select("PRAGMA user_version").fetchone()[0]
         if written != FORMAT:
             older = "Finish that study with the version of privrl that began it; a new study needs a new file."
             raise StoreError(
@@ -214,7 +212,7 @@ class StoreFile:
         if schema_of(self.db) != expected_schema():
             raise StoreError(f"The tables or guards of `{self.path}` were changed; it cannot be trusted any more.")
         with self.snapshot():
-            _store_chain.verified(self.read, str(self.path))
+            _store_chain.verified(self.select, str(self.path))
 
     def _write_schema(self) -> None:
         with self.transaction("create"):
@@ -228,7 +226,7 @@ class StoreFile:
             self.db.execute(f"PRAGMA user_version={FORMAT}")
 
     def _is_empty(self) -> bool:
-        return self.one("PRAGMA application_id") == (0,) and not schema_of(self.db)
+        return self.select("PRAGMA application_id").fetchone() == (0,) and not schema_of(self.db)
 
     # ------------------------------------------------------------------------------------------------- the one lock
 
@@ -283,3 +281,14 @@ def _unlock(descriptor: int) -> None:
 
     fcntl.flock(descriptor, fcntl.LOCK_UN)
     os.close(descriptor)
+
+
+def check_amount(what: str, amount: float) -> None:
+    """Refuses what cannot be a charge or a limit."""
+    if not (0 <= amount < math.inf):
+        raise ValueError(f"`{what}` is {amount}; use a finite number that is not negative.")
+
+
+def now() -> str:
+    """The time in UTC."""
+    return datetime.now(UTC).isoformat(timespec="microseconds")

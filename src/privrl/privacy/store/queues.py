@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from privrl.privacy.store.errors import QueueFullError
 from privrl.privacy.store.file import StoreFile
-from privrl.privacy.store.rows import digests
+from privrl.privacy.store.sums import digests
 
 
 class AbstractQueues(abc.ABC):
@@ -22,7 +22,7 @@ class AbstractQueues(abc.ABC):
         """
         with self._file.transaction("arrive"):
             (digest,) = digests(self._file.digest_key(), f"queue {queue}", [key])
-            known = self._file.one("SELECT number FROM arrivals WHERE digest = ?", digest)
+            known = self._file.select("SELECT number FROM arrivals WHERE digest = ?", digest).fetchone()
             number = self.arrived(queue) if known is None else known[0]
             if known is None:
                 if number >= at_most:
@@ -35,11 +35,11 @@ class AbstractQueues(abc.ABC):
 
     def arrived(self, queue: str) -> int:
         """How many places of a queue are taken."""
-        return self._file.one("SELECT COALESCE(MAX(number) + 1, 0) FROM places WHERE queue = ?", queue)[0]
+        return self._file.select("SELECT COALESCE(MAX(number) + 1, 0) FROM places WHERE queue = ?", queue).fetchone()[0]
 
     def place(self, queue: str, number: int) -> bytes | None:
         """What is kept with a place, or None if it is free."""
-        found = self._file.one("SELECT content FROM places WHERE queue = ? AND number = ?", queue, number)
+        found = self._file.select("SELECT content FROM places WHERE queue = ? AND number = ?", queue, number).fetchone()
         return None if found is None else found[0]
 
     def reserve_range(self, name: str, size: int) -> range:
@@ -48,7 +48,7 @@ class AbstractQueues(abc.ABC):
             raise ValueError(f"`size` is {size}; a range has at least one number.")
         with self._file.transaction("range"):
             self._file.digest_key()
-            found = self._file.one("SELECT next FROM ranges WHERE name = ?", name)
+            found = self._file.select("SELECT next FROM ranges WHERE name = ?", name).fetchone()
             first = 0 if found is None else found[0]
             if found is None:
                 self._file.db.execute("INSERT INTO ranges VALUES (?, ?)", (name, size))

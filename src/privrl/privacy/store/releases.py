@@ -1,4 +1,4 @@
-"""Releases: reserved with their law, drawn, kept, and only then returned."""
+"""What is written once: releases, reserved with their law, drawn, kept, and only then returned; and small facts."""
 
 import abc
 import sqlite3
@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Int64
 
 from privrl.privacy.store.errors import BurntError, StoreBudgetError, StoreError
-from privrl.privacy.store.file import StoreFile
-from privrl.privacy.store.rows import check_amount, check_integers, columns, integers, now
+from privrl.privacy.store.file import StoreFile, check_amount, now
+from privrl.privacy.store.sums import check_integers, columns, integers
 
 AfterCrash = Literal["burn", "redraw"]
 
@@ -69,7 +69,9 @@ class AbstractReleases(abc.ABC):
 
     def value(self, name: str) -> Int64[np.ndarray, "..."] | None:
         """The kept value of a release, or `None`."""
-        found = self._file.one("SELECT shape, value FROM releases WHERE name = ? AND value IS NOT NULL", name)
+        found = self._file.select(
+            "SELECT shape, value FROM releases WHERE name = ? AND value IS NOT NULL", name
+        ).fetchone()
         if found is None:
             return None
         self._file.move_head()
@@ -77,20 +79,22 @@ class AbstractReleases(abc.ABC):
 
     def law(self, name: str) -> bytes | None:
         """The law that a release was reserved with, whether or not it has a value; None if it is not reserved."""
-        found = self._file.one("SELECT law FROM releases WHERE name = ?", name)
+        found = self._file.select("SELECT law FROM releases WHERE name = ?", name).fetchone()
         return None if found is None else found[0]
 
     def burnt(self, name: str) -> bool:
         """Whether a release is reserved, has no value and nobody is drawing it. Waits while somebody is."""
         query = "SELECT value IS NULL FROM releases WHERE name = ?"
-        if self._file.one(query, name) != (1,):
+        if self._file.select(query, name).fetchone() != (1,):
             return False
         with self._file.owner(""):
-            return self._file.one(query, name) == (1,)
+            return self._file.select(query, name).fetchone() == (1,)
 
     def _stored(self, name: str, pool: str, charge: float, law: bytes) -> tuple[str, bytes] | tuple[None, None] | None:
         """Shape and value of a release, both None if it is only reserved."""
-        found = self._file.one("SELECT pool, charge, law, shape, value FROM releases WHERE name = ?", name)
+        found = self._file.select(
+            "SELECT pool, charge, law, shape, value FROM releases WHERE name = ?", name
+        ).fetchone()
         if found is not None and found[:2] != (pool, charge):
             raise ValueError(
                 f"The release `{name}` was charged {found[1]:g} to `{found[0]}`, and now {charge:g} from `{pool}` is "
@@ -115,9 +119,28 @@ class AbstractReleases(abc.ABC):
                 insert = "INSERT INTO releases (name, pool, charge, law, reserved) VALUES (?, ?, ?, ?, ?)"
                 self._file.db.execute(insert, (name, pool, float(charge), law, now()))
             except sqlite3.IntegrityError as error:
-                (spent,) = self._file.one("SELECT TOTAL(charge) FROM releases WHERE pool = ?", pool)
+                (spent,) = self._file.select("SELECT TOTAL(charge) FROM releases WHERE pool = ?", pool).fetchone()
                 raise StoreBudgetError(
                     f"The release `{name}` costs {charge:g} and the pool `{pool}` has spent {spent:g} of "
                     f"{limits[pool]:g} ({error}). Nothing was reserved; stop here, or release less."
                 ) from error
             self._file.chain("reserve", name)
+
+    def fact(self, name: str, make: Callable[[], bytes]) -> bytes:
+        """A small value that is written once: the first writer wins and everybody reads the same. Survives `purge`."""
+        query = "SELECT content FROM facts WHERE name = ?"
+        found = self._file.select(query, name).fetchone()
+        if found is None:
+            content = make()
+            with self._file.transaction("fact"):
+                found = self._file.select(query, name).fetchone()
+                if found is None:
+                    self._file.digest_key()
+                    self._file.db.execute("INSERT INTO facts VALUES (?, ?)", (name, content))
+                    self._file.chain("fact", name)
+                    found = (content,)
+        return found[0]
+
+    def known(self, name: str) -> bool:
+        """Whether there is such a fact."""
+        return self._file.select("SELECT 1 FROM facts WHERE name = ?", name).fetchone() is not None

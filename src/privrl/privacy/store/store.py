@@ -24,17 +24,16 @@ a study has ended.
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from privrl.privacy.identity import keyed_hash
 from privrl.privacy.store import view as _store_view
 from privrl.privacy.store.chain import Head
 from privrl.privacy.store.errors import StoreError, StudyMismatchError
-from privrl.privacy.store.file import StoreFile
+from privrl.privacy.store.file import StoreFile, check_amount, now
 from privrl.privacy.store.queues import AbstractQueues
 from privrl.privacy.store.releases import AbstractReleases, AfterCrash
-from privrl.privacy.store.rows import check_amount, now
 from privrl.privacy.store.sums import AbstractSums
 
 
@@ -103,7 +102,7 @@ class ReleaseStore(AbstractSums, AbstractQueues, AbstractReleases):
         except (TypeError, ValueError) as error:
             raise ValueError(f"`study` is not JSON: {error}. Use text, finite numbers, lists and mappings.") from error
         with self._file.transaction("study"):
-            written = self._file.one("SELECT content FROM study")
+            written = self._file.select("SELECT content FROM study").fetchone()
             if written is None:
                 rows = [(pool, float(limit)) for pool, limit in limits.items()]
                 self._file.db.executemany("INSERT INTO pools VALUES (?, ?)", rows)
@@ -118,28 +117,9 @@ class ReleaseStore(AbstractSums, AbstractQueues, AbstractReleases):
                     "Declare the study as it was, or use a new file for a new study."
                 )
 
-    def fact(self, name: str, make: Callable[[], bytes]) -> bytes:
-        """A small value that is written once: the first writer wins and everybody reads the same. Survives `purge`."""
-        query = "SELECT content FROM facts WHERE name = ?"
-        found = self._file.one(query, name)
-        if found is None:
-            content = make()
-            with self._file.transaction("fact"):
-                found = self._file.one(query, name)
-                if found is None:
-                    self._file.digest_key()
-                    self._file.db.execute("INSERT INTO facts VALUES (?, ?)", (name, content))
-                    self._file.chain("fact", name)
-                    found = (content,)
-        return found[0]
-
     def secret(self, purpose: str) -> bytes:
         """32 secret bytes of this store for one purpose, the same for every process; gone with `purge`."""
         return keyed_hash(self._file.digest_key(), "secret of a store")(purpose.encode())
-
-    def known(self, name: str) -> bool:
-        """Whether there is such a fact."""
-        return self._file.one("SELECT 1 FROM facts WHERE name = ?", name) is not None
 
     # ------------------------------------------------------------------------------------------- looking and purging
 
@@ -159,7 +139,7 @@ class ReleaseStore(AbstractSums, AbstractQueues, AbstractReleases):
         """
         with self._file.owner(""):
             with self._file.transaction("purge"):
-                if self._file.one("SELECT 1 FROM purges") is None:
+                if self._file.select("SELECT 1 FROM purges").fetchone() is None:
                     self._file.db.execute("INSERT INTO purges VALUES (1, ?, NULL)", (now(),))
                     self._file.db.execute("UPDATE digest_key SET content = NULL")
                     for table in ("sums", "contributions", "arrivals"):
@@ -167,7 +147,7 @@ class ReleaseStore(AbstractSums, AbstractQueues, AbstractReleases):
                     self._file.chain("purge")
             self._file.db.execute("VACUUM")
             self._reached("purge:rewritten")
-            busy, *_ = self._file.one("PRAGMA wal_checkpoint(TRUNCATE)")
+            busy, *_ = self._file.select("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             if busy:
                 raise StoreError(
                     f"Somebody is reading `{self.path}`, so raw bytes are still in its write-ahead log. Close other "

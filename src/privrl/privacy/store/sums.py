@@ -1,14 +1,18 @@
-"""Sums of what people contribute: each key counts once, and a sealed one takes nothing more."""
+"""Sums of what people contribute: each key counts once, and a sealed one takes nothing more.
+
+Arrays are kept as two columns, their shape and their content (`columns`, `integers`); releases keep theirs likewise.
+"""
 
 import abc
+import hashlib
+import json
 from collections.abc import Callable, Sequence
 
 import numpy as np
 from jaxtyping import Bool, Int64
 
 from privrl.privacy.store.errors import ConflictError, SumFullError, SumSealedError
-from privrl.privacy.store.file import StoreFile
-from privrl.privacy.store.rows import check_integers, columns, digests, exact_sum, integers, now
+from privrl.privacy.store.file import StoreFile, now
 
 
 class AbstractSums(abc.ABC):
@@ -46,7 +50,7 @@ class AbstractSums(abc.ABC):
             digest_key = self._file.digest_key()
             kept_marks = [None] * len(keys) if marks is None else digests(digest_key, f"mark of {where}", marks)
             count, total = 0, np.zeros(units.shape[1:], np.int64)
-            held = self._file.one("SELECT number, shape, total FROM sums WHERE name = ?", name)
+            held = self._file.select("SELECT number, shape, total FROM sums WHERE name = ?", name).fetchone()
             if held is not None:
                 count, total = held[0], integers(held[1], held[2])
             if total.shape != units.shape[1:]:
@@ -72,20 +76,20 @@ class AbstractSums(abc.ABC):
         insert = "INSERT INTO contributions VALUES (?, ?) ON CONFLICT DO NOTHING"
         new = self._file.db.execute(insert, (digest, mark)).rowcount == 1
         find = "SELECT mark FROM contributions WHERE digest = ?"
-        if not new and mark is not None and self._file.one(find, digest) != (mark,):
+        if not new and mark is not None and self._file.select(find, digest).fetchone() != (mark,):
             raise ConflictError("Something else was already contributed under this key. Nothing was added.")
         return new
 
     def total(self, name: str) -> Int64[np.ndarray, "..."] | None:
         """The raw sum, or None before its first contribution. Sensitive."""
         self._file.digest_key()
-        found = self._file.one("SELECT shape, total FROM sums WHERE name = ?", name)
+        found = self._file.select("SELECT shape, total FROM sums WHERE name = ?", name).fetchone()
         return None if found is None else integers(*found)
 
     def count(self, name: str) -> int:
         """How many contributions a sum has. Sensitive, unless contributions are private by themselves."""
         self._file.digest_key()
-        found = self._file.one("SELECT number FROM sums WHERE name = ?", name)
+        found = self._file.select("SELECT number FROM sums WHERE name = ?", name).fetchone()
         return 0 if found is None else found[0]
 
     def seal(self, name: str) -> None:
@@ -98,4 +102,42 @@ class AbstractSums(abc.ABC):
 
     def sealed(self, name: str) -> bool:
         """Whether a sum takes no contributions any more."""
-        return self._file.one("SELECT 1 FROM seals WHERE name = ?", name) is not None
+        return self._file.select("SELECT 1 FROM seals WHERE name = ?", name).fetchone() is not None
+
+
+def exact_sum(rows: Int64[np.ndarray, "B *shape"]) -> Int64[np.ndarray, "*shape"]:
+    """The sum over rows, refused if it leaves int64: high and low halves are summed apart, where nothing overflows."""
+    low = (rows & 0xFFFFFFFF).sum(axis=0)
+    high = (rows >> 32).sum(axis=0) + (low >> 32)
+    if np.any((high < -(2**31)) | (high >= 2**31)):
+        raise OverflowError("The sum leaves int64; nothing was added. Use a coarser grid or fewer people per sum.")
+    return np.asarray((high << 32) | (low & 0xFFFFFFFF))
+
+
+def digests(digest_key: bytes, where: str, keys: Sequence[str | bytes]) -> list[bytes]:
+    """Keyed BLAKE2b of a place and a key; without the digest key nobody can test whether a person is in the file."""
+    name = where.encode()
+    start = hashlib.blake2b(len(name).to_bytes(8, "little") + name, key=digest_key, digest_size=16)
+    made = []
+    for key in keys:
+        digest = start.copy()
+        digest.update(key.encode() if isinstance(key, str) else key)
+        made.append(digest.digest())
+    return made
+
+
+def integers(shape: str, content: bytes) -> Int64[np.ndarray, "..."]:
+    """The array of two columns."""
+    return np.frombuffer(content, "<i8").astype(np.int64).reshape(json.loads(shape))
+
+
+def columns(value: Int64[np.ndarray, "..."]) -> tuple[str, bytes]:
+    """An array as two columns: shape and little-endian content."""
+    return json.dumps(value.shape), value.astype("<i8").tobytes()
+
+
+def check_integers(what: str, value: object) -> None:
+    """Refuses what is not an array of int64."""
+    if not isinstance(value, np.ndarray) or value.dtype != np.int64:
+        kind = f"an array of {value.dtype}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
+        raise TypeError(f"{what} is {kind}; a store keeps NumPy arrays of int64.")

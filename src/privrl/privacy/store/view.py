@@ -15,15 +15,17 @@ def shown(file: StoreFile) -> dict[str, Any]:
     """The public content of a store, fit for JSON."""
     at_work = file.at_work()
     with file.snapshot():
-        study = file.one("SELECT content FROM study")
+        study = file.select("SELECT content FROM study").fetchone()
         limits = file.limits()
-        purge = file.one("SELECT ended FROM purges")
-        rows = file.read("SELECT name, pool, charge, reserved, released, shape FROM releases ORDER BY reserved, name")
-        redrawn = {name for (name,) in file.read("SELECT subject FROM chain WHERE kind = 'redraw'")}
-        sealed = [name for (name,) in file.read("SELECT name FROM seals ORDER BY sealed, name")]
-        queues = dict(file.read("SELECT queue, MAX(number) + 1 FROM places GROUP BY queue ORDER BY queue"))
-        ranges = dict(file.read("SELECT name, next FROM ranges ORDER BY name"))
-        facts = [name for (name,) in file.read("SELECT name FROM facts ORDER BY name")]
+        purge = file.select("SELECT ended FROM purges").fetchone()
+        rows = file.select(
+            "SELECT name, pool, charge, reserved, released, shape FROM releases ORDER BY reserved, name"
+        ).fetchall()
+        redrawn = {name for (name,) in file.select("SELECT subject FROM chain WHERE kind = 'redraw'").fetchall()}
+        sealed = [name for (name,) in file.select("SELECT name FROM seals ORDER BY sealed, name").fetchall()]
+        queues = dict(file.select("SELECT queue, MAX(number) + 1 FROM places GROUP BY queue ORDER BY queue").fetchall())
+        ranges = dict(file.select("SELECT name, next FROM ranges ORDER BY name").fetchall())
+        facts = [name for (name,) in file.select("SELECT name FROM facts ORDER BY name").fetchall()]
     releases = []
     for name, pool, charge, reserved, released, shape in rows:
         if released is not None:
