@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import math
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -59,6 +60,24 @@ def hostile_trajectories(horizon, num_states, num_actions, seed=0, count=480):
     """Extreme and malformed records: out of range, infinite, not a number, longer than allowed, and worse."""
     made = adversarial_records(horizon, num_states, num_actions, count=count, seed=seed)
     return jax.tree.map(jnp.asarray, made)
+
+
+@eqx.filter_jit
+def contribution(statistic: AbstractStatistic, record, question=None):
+    """One person's term, as one program; step by step, each operation would be compiled by itself."""
+    return statistic.contribution(record, question)
+
+
+@eqx.filter_jit
+def total(statistic: AbstractStatistic, records, question=None):
+    """The sum over a batch of records, as one program."""
+    return statistic.total(records, question)
+
+
+@eqx.filter_jit
+def of_rows(statistic: AbstractStatistic, rows):
+    """The sum over a table of transitions, as one program."""
+    return statistic.of_rows(rows)
 
 
 def distances(statistic: AbstractStatistic, records, question=None):

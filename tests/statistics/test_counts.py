@@ -13,7 +13,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contract import all_trajectories, check_sensitivity, distances, hostile_trajectories, stack
+from contract import (
+    all_trajectories,
+    check_sensitivity,
+    contribution,
+    distances,
+    hostile_trajectories,
+    of_rows,
+    stack,
+    total,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -106,28 +115,18 @@ def one_by_one(statistic, records):
     return jax.vmap(lambda record: statistic.contribution(record, None))(records).sum(axis=0)
 
 
-@eqx.filter_jit
-def in_one_batch(statistic, records):
-    return statistic.total(records, None)
-
-
-@eqx.filter_jit
-def of_rows(statistic, rows):
-    return statistic.of_rows(rows)
-
-
 def distinct_rows(arrays):
     """The compressed table, filled up with rows of count 0 so that every example has one shape."""
     rows = table(*arrays).transitions()
-    return jax.tree.map(lambda x: jnp.concatenate([jnp.asarray(x), jnp.zeros(20 - len(x), x.dtype)]), rows)
+    return jax.tree.map(lambda x: jnp.asarray(np.concatenate([x, np.zeros(20 - len(x), x.dtype)])), rows)
 
 
 def by_hand(kind, arrays, counting, norm=None, with_end=False):
     """The table, episode by episode and step by step, in plain Python."""
     next_axis = (S + with_end,) if kind is TransitionCounts else ()
-    total = np.zeros((4, S, A, *next_axis))
+    summed = np.zeros((4, S, A, *next_axis))
     for s, a, r, after, length in zip(*arrays, strict=True):
-        own, seen = np.zeros_like(total), set()
+        own, seen = np.zeros_like(summed), set()
         for h in range(length):
             end = () if kind is not TransitionCounts else (after[h] if after[h] >= 0 else S,)
             if end == (S,) and not with_end:
@@ -142,8 +141,8 @@ def by_hand(kind, arrays, counting, norm=None, with_end=False):
             pairs = own if kind is not RewardSums else by_hand(VisitCounts, alone, counting)
             merged = pairs.sum(axis=-1) if kind is TransitionCounts and counting == "pooled" else pairs
             own *= min(1.0, norm / max(np.linalg.norm(merged), 1e-300))
-        total += own
-    return total if counting == "per-stage" else total[0]
+        summed += own
+    return summed if counting == "per-stage" else summed[0]
 
 
 @settings(max_examples=30)
@@ -166,7 +165,7 @@ def test_batches_are_the_sum_of_contributions(arrays, norm):
     for kind, counting in itertools.product(KINDS, COUNTING):
         statistic = kind(S, A, 4, counting, norm)
         each = one_by_one(statistic, records)
-        np.testing.assert_allclose(in_one_batch(statistic, records), each, atol=1e-12)
+        np.testing.assert_allclose(total(statistic, records), each, atol=1e-12)
         np.testing.assert_allclose(each, by_hand(kind, arrays, counting, norm), atol=1e-12)
 
 
@@ -174,10 +173,10 @@ def test_batches_are_the_sum_of_contributions(arrays, norm):
 @given(tables(), st.sampled_from(COUNTING))
 def test_chosen_pairs_are_rows_of_the_whole_table(arrays, counting):
     records = Trajectory(*(jnp.asarray(x) for x in arrays))
-    whole = np.asarray(in_one_batch(TransitionCounts(S, A, 4, counting, with_end=True), records))
+    whole = np.asarray(total(TransitionCounts(S, A, 4, counting, with_end=True), records))
     np.testing.assert_allclose(whole, by_hand(TransitionCounts, arrays, counting, with_end=True))
     pairs = jnp.array([1, 2, 4, 4])  # the last two are padding
-    chosen = in_one_batch(TransitionCounts(S, A, 4, counting, pairs=pairs, with_end=True), records)
+    chosen = total(TransitionCounts(S, A, 4, counting, pairs=pairs, with_end=True), records)
     flat = whole.reshape(*whole.shape[:-3], S * A, S + 1)
     np.testing.assert_allclose(chosen[..., :2, :], flat[..., [1, 2], :])
     assert not np.asarray(chosen[..., 2:, :]).any()
@@ -199,13 +198,13 @@ def test_malformed_records_contribute_nothing(kind, counting, norm):
         bad.append(Trajectory(good, good, jnp.ones(2), jnp.array([S, -1]), two))
         ended = TransitionCounts(S, A, 2, counting, norm, with_end=True)
         nowhere = Trajectory(good, good, jnp.ones(2), jnp.array([S, -2]), two)
-        assert not np.asarray(ended.contribution(nowhere, None)).any()
+        assert not np.asarray(contribution(ended, nowhere, None)).any()
     if kind is RewardSums:
         bad.append(Trajectory(good, good, jnp.array([jnp.nan, -jnp.inf]), good, two))
     for record in bad:
-        assert not np.asarray(statistic.contribution(record, None)).any()
+        assert not np.asarray(contribution(statistic, record, None)).any()
     half_good = Trajectory(jnp.array([0, S]), good, jnp.ones(2), good, two)
-    assert np.asarray(statistic.contribution(half_good, None)).sum() == pytest.approx(1.0 if norm is None else norm)
+    assert np.asarray(contribution(statistic, half_good, None)).sum() == pytest.approx(1.0 if norm is None else norm)
 
 
 def test_bad_arguments_are_explained():

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contract import check_sensitivity, distances, stack
+from contract import check_sensitivity, contribution, distances, stack
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -117,10 +117,10 @@ def test_the_printed_sensitivities_are_not_valid():
     for gamma in (0.05, 0.3, 1.0, 3.0):
         rng = np.random.default_rng(0)
         x, u = unit(rng, N), gamma * unit(rng, D)
-        pair = [LQCross(N, D, H, gamma).contribution(steady(x, u, sign), None) for sign in (1, -1)]
+        pair = [contribution(LQCross(N, D, H, gamma), steady(x, u, sign), None) for sign in (1, -1)]
         assert np.linalg.norm(pair[0] - pair[1]) > H * (1 + gamma) * 1.1
     small = LQGram(N, D, H, 0.05)
-    pair = [small.contribution(steady(x, 0.05 * u), None) for x, u in zip(np.eye(N), np.eye(D), strict=True)]
+    pair = [contribution(small, steady(x, 0.05 * u), None) for x, u in zip(np.eye(N), np.eye(D), strict=True)]
     assert np.linalg.norm(pair[0] - pair[1]) > H * 1.05**2 * 1.2
 
 
@@ -140,29 +140,29 @@ def test_contributions_equal_sums_written_out(length):
     S1, S2, S3 = by_hand(states, inputs, length)
     one = record(states, inputs, length)
     whole = np.block([[S1, C * S2], [C * S2.T, C**2 * S3]])
-    np.testing.assert_allclose(JOINT.contribution(one, None), whole, atol=1e-12)
-    np.testing.assert_allclose(from_upper(GRAM.contribution(one, None), N + D), S1, atol=1e-12)
-    np.testing.assert_allclose(CROSS.contribution(one, None), S2, atol=1e-12)
+    np.testing.assert_allclose(contribution(JOINT, one, None), whole, atol=1e-12)
+    np.testing.assert_allclose(from_upper(contribution(GRAM, one, None), N + D), S1, atol=1e-12)
+    np.testing.assert_allclose(contribution(CROSS, one, None), S2, atol=1e-12)
     clipped = LQMoments(N, D, H, C, 0.5)
     np.testing.assert_allclose(
-        clipped.contribution(one, None), whole * min(1, 0.5 / max(np.trace(whole), 1e-9)), atol=1e-12
+        contribution(clipped, one, None), whole * min(1, 0.5 / max(np.trace(whole), 1e-9)), atol=1e-12
     )
 
 
 def test_a_transition_that_is_not_a_number_is_dropped_and_the_others_stay():
     rng = np.random.default_rng(0)
     states, inputs = unit(rng, (H + 1, N)), GAMMA * unit(rng, (H, D))
-    whole = JOINT.contribution(record(states, inputs, 1), None)
+    whole = contribution(JOINT, record(states, inputs, 1), None)
     inputs[1:] = np.nan
-    np.testing.assert_allclose(JOINT.contribution(record(states, inputs), None), whole, atol=1e-12)
+    np.testing.assert_allclose(contribution(JOINT, record(states, inputs), None), whole, atol=1e-12)
     states[0] = np.inf
-    assert not np.any(np.asarray(JOINT.contribution(record(states, inputs), None)))
+    assert not np.any(np.asarray(contribution(JOINT, record(states, inputs), None)))
 
 
 @settings(max_examples=60)
 @given(arrays(float, (H + 1, N)), arrays(float, (H, D)), st.integers(-3, H + 3))
 def test_contributions_are_positive_semidefinite_with_a_bounded_trace(states, inputs, length):
-    M = np.asarray(JOINT.contribution(record(states, inputs, length), None))
+    M = np.asarray(contribution(JOINT, record(states, inputs, length), None))
     assert np.isfinite(M).all()
     assert np.linalg.eigvalsh(M).min() >= -1e-12 * JOINT.trace_bound
     assert np.trace(M) <= JOINT.trace_bound * (1 + 1e-12)
@@ -170,7 +170,7 @@ def test_contributions_are_positive_semidefinite_with_a_bounded_trace(states, in
 
 def test_a_record_of_another_shape_is_refused():
     with pytest.raises(ValueError, match="Pad shorter episodes"):
-        JOINT.contribution(record(np.zeros((H, N)), np.zeros((H - 1, D))), None)
+        contribution(JOINT, record(np.zeros((H, N)), np.zeros((H - 1, D))), None)
 
 
 @pytest.mark.parametrize(("weight", "trace"), [(0.0, 1.0), (1.0, -1.0), (np.nan, 1.0), (1.0, np.inf)])

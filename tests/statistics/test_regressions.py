@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contract import all_trajectories, check_sensitivity, distances, hostile_trajectories, stack
+from contract import all_trajectories, check_sensitivity, contribution, distances, hostile_trajectories, stack
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,16 +37,23 @@ def episode(*steps, length=None):
     return Trajectory(s, a, r.astype(float), after, jnp.asarray(len(steps) if length is None else length))
 
 
+@jax.jit
+def packed(M, N, x):
+    outer = pack_outer(x), pack(jnp.outer(x, x))
+    return pack(M), pack(N), *outer, unpack(pack(M), len(M))
+
+
 @given(st.integers(1, 6), st.integers(0, 2**32 - 1))
 def test_packing_keeps_inner_products(d, seed):
     rng = np.random.default_rng(seed)
     M, N = (x + x.T for x in rng.normal(size=(2, d, d)))
     x = rng.normal(size=d)
-    assert pack(jnp.asarray(M)).shape == (packed_size(d),)
-    np.testing.assert_allclose(pack(jnp.asarray(M)) @ pack(jnp.asarray(N)), np.trace(M @ N), atol=1e-12)
-    np.testing.assert_allclose(unpack(pack(jnp.asarray(M)), d), M, atol=1e-14)
-    np.testing.assert_allclose(pack_outer(jnp.asarray(x)), pack(jnp.outer(x, x)), atol=1e-14)
-    np.testing.assert_allclose(pack(jnp.asarray(M)) @ pack_outer(jnp.asarray(x)), x @ M @ x, atol=1e-12)
+    left, right, outer, same, again = packed(M, N, x)
+    assert left.shape == (packed_size(d),)
+    np.testing.assert_allclose(left @ right, np.trace(M @ N), atol=1e-12)
+    np.testing.assert_allclose(again, M, atol=1e-14)
+    np.testing.assert_allclose(outer, same, atol=1e-14)
+    np.testing.assert_allclose(left @ outer, x @ M @ x, atol=1e-12)
 
 
 def test_independent_noise_on_packed_numbers_is_the_symmetric_law():
@@ -60,7 +67,7 @@ def test_independent_noise_on_packed_numbers_is_the_symmetric_law():
 
 def test_grams_by_hand():
     weights = jnp.asarray(np.random.default_rng(2).uniform(size=(H, S, A)))
-    got = Grams(FEATURES, H).contribution(episode((0, 1, 0.5, 2), (2, 0, 1.0, 1)), Plan(None, weights))
+    got = contribution(Grams(FEATURES, H), episode((0, 1, 0.5, 2), (2, 0, 1.0, 1)), Plan(None, weights))
     phi = np.asarray(FEATURES.table)
     for h, (s, a) in enumerate([(0, 1), (2, 0)]):
         expected = weights[h, s, a] * np.outer(phi[s, a], phi[s, a])
@@ -72,7 +79,7 @@ def test_regressions_by_hand(centred):
     statistic = Regressions(FEATURES, H, rows=2, with_reward=True, centred=centred)
     weights = jnp.asarray(np.random.default_rng(2).uniform(size=(H, S, A)))
     users = [episode((0, 1, 0.5, 2), (2, 0, 1.0, 1)), episode((1, 1, 0.0, 0), (0, 0, 0.25, 0))]
-    total = sum(statistic.contribution(user, Plan(None, weights)) for user in users)
+    total = sum(contribution(statistic, user, Plan(None, weights)) for user in users)
     assert total.shape == statistic.raw_shape
     v = np.array([[0.3, -1.0, 0.8], [5.0, 0.1, 0.2]])  # 5 is outside [-1, 1]
     answer = statistic.answer(total, (1, jnp.asarray(v)))
@@ -117,16 +124,16 @@ def test_declared_sensitivities_are_reached():
 
 def test_an_unrecorded_next_state_keeps_its_gram_and_reward_and_nothing_else():
     record = episode((0, 1, 1.0, -1), (2, 0, 1.0, 1))
-    raw = Regressions(FEATURES, H, with_reward=True).contribution(record, None)
+    raw = contribution(Regressions(FEATURES, H, with_reward=True), record, None)
     np.testing.assert_array_equal(raw[0, :S], 0.0)
     np.testing.assert_allclose(raw[0, S], FEATURES.table[0, 1])
-    np.testing.assert_allclose(unpack(Grams(FEATURES, H).contribution(record, None), D)[0].trace(), 1.0)
+    np.testing.assert_allclose(unpack(contribution(Grams(FEATURES, H), record, None), D)[0].trace(), 1.0)
 
 
 def test_steps_after_the_end_do_not_count():
     record = episode((0, 1, 1.0, 2), (2, 0, 1.0, 1), length=1)
-    assert float(jnp.abs(Grams(FEATURES, H).contribution(record, None)[1]).max()) == 0.0
-    assert float(jnp.abs(Regressions(FEATURES, H, with_reward=True).contribution(record, None)[1]).max()) == 0.0
+    assert float(jnp.abs(contribution(Grams(FEATURES, H), record, None)[1]).max()) == 0.0
+    assert float(jnp.abs(contribution(Regressions(FEATURES, H, with_reward=True), record, None)[1]).max()) == 0.0
 
 
 def test_an_episode_of_another_length_is_refused():
@@ -138,14 +145,14 @@ def test_weighted_transitions_take_their_weights_from_the_published_plan():
     record = episode((0, 1, 0.5, 2), (2, 0, 1.0, 1))
     weights = jnp.asarray(np.random.default_rng(2).uniform(size=(H, S, A)))
     statistic = WeightedTransitions(FEATURES, H, with_rewards=True)
-    expected = FeatureTransitions(FEATURES, H, True, weights).contribution(record, None)
-    np.testing.assert_allclose(statistic.contribution(record, Plan(None, weights)), expected)
-    unweighted = FeatureTransitions(FEATURES, H, True).contribution(record, None)
-    np.testing.assert_allclose(statistic.contribution(record, None), unweighted)
+    expected = contribution(FeatureTransitions(FEATURES, H, True, weights), record, None)
+    np.testing.assert_allclose(contribution(statistic, record, Plan(None, weights)), expected)
+    unweighted = contribution(FeatureTransitions(FEATURES, H, True), record, None)
+    np.testing.assert_allclose(contribution(statistic, record, None), unweighted)
 
 
 def test_state_visits_by_hand_and_tight():
-    counted = StateVisits(S, H).contribution(episode((0, 1, 0.5, 2), (2, 0, 1.0, 1), length=1), None)
+    counted = contribution(StateVisits(S, H), episode((0, 1, 0.5, 2), (2, 0, 1.0, 1), length=1), None)
     np.testing.assert_array_equal(counted, [[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
     statistic = StateVisits(2, 2)
     found = distances(statistic, stack(list(all_trajectories(2, 2, 1, rewards=(0.0,)))))
