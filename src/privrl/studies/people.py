@@ -228,7 +228,7 @@ class Records(AbstractSecret):
     def _padded(
         self,
         block: Block,
-        records: Int[np.ndarray, " R+1"],
+        records: Int[np.ndarray, " _"],
         drawn: Int[np.ndarray, " n"],
         size: int,
         per_person: bool,
@@ -296,7 +296,7 @@ def _refuse_unless_empty_is_zero(statistic: AbstractStatistic, blank: Trajectory
         )
 
 
-def _by_person(block: Block) -> Int[np.ndarray, " P+1"]:
+def _by_person(block: Block) -> Int[np.ndarray, " _"]:
     """Where the episodes of each person begin, who are next to each other and whole in a block, and the end."""
     return np.append(np.flatnonzero(np.diff(block.unit, prepend=-1)), len(block.unit))
 

@@ -44,7 +44,7 @@ class SymbolChannel(AbstractLocalChannel):
         """A person's true symbol, brought back into range."""
         return jnp.clip(self.statistic.symbol(record, question, jnp.asarray(index)), 0, self.statistic.num_symbols - 1)
 
-    def coins(self, key: PRNGKeyArray) -> Float[Array, " k+1"]:
+    def coins(self, key: PRNGKeyArray) -> Float[Array, " _"]:
         """The randomness that one report takes."""
         return uniform(key, (self.statistic.num_symbols + 1,))
 
