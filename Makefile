@@ -7,8 +7,9 @@ WORKERS ?= 2
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
-# One thread per worker: two workers that both spread over two cores only get in each other's way.
-SINGLE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 XLA_FLAGS="--xla_cpu_multi_thread_eigen=false $$XLA_FLAGS"
+# One thread per worker: two workers that both spread over two cores only get in each other's way. Processes that tests
+# start find the package compiled.
+SINGLE_THREAD := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 XLA_FLAGS="--xla_cpu_multi_thread_eigen=false $$XLA_FLAGS"
 PYTEST := $(SINGLE_THREAD) $(BIN)/python -m pytest -q -n auto --maxprocesses $(WORKERS) --dist worksteal
 # Every shape and type is checked at run time where there is time for it.
 CHECKED := --jaxtyping-packages="privrl,beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"

@@ -183,12 +183,14 @@ def test_the_digest_stays_in_the_store(tmp_path, capsys):
     assert "pseudorandom function" in str(result.certificate)
 
 
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("square-root", "tree", "fresh")]
+SLOW = [
+    pytest.param("dp-lsvi-ucb", name, marks=pytest.mark.slow) for name in ("honaker", "square-root", "tree", "fresh")
+]
 
 
-@pytest.mark.parametrize("continual", ["honaker", *SLOW])
-def test_a_simulation_certifies_the_noise_that_its_channels_draw(continual):
-    chosen = get("dp-lsvi-ucb")
+@pytest.mark.parametrize(("recipe", "continual"), [("dp-ucbvi", "honaker"), *SLOW])
+def test_a_simulation_certifies_the_noise_that_its_channels_draw(recipe, continual):
+    chosen = get(recipe)
     env = privrl.envs.RiverSwim(states=3, horizon=4)
     private = Central(epsilon=1.0, delta=1e-5, continual=continual)
     run = privrl.run(env, chosen.build(env), private, episodes=40, key=jax.random.key(0))

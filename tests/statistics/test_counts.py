@@ -71,7 +71,7 @@ def test_one_stage_is_one_cell(kind, norm, short):
         assert found == pytest.approx(getattr(statistic, which)(adjacency))
 
 
-@pytest.mark.parametrize("norm", [None, 1.1, 2.5])
+@pytest.mark.parametrize("norm", [None, 1.1, pytest.param(2.5, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("counting", COUNTING)
 @pytest.mark.parametrize("kind", KINDS)
 def test_sensitivities_hold_with_repeated_pairs(kind, counting, norm, longer):

@@ -89,7 +89,10 @@ def test_regressions_by_hand(centred):
     np.testing.assert_allclose(answer, [-1.0 * x + 0.3 * y, 0.1 * x + 1.0 * y, rewards], atol=1e-14)
 
 
-@pytest.mark.parametrize("features", [FEATURES, OneHotFeatures(S, A)], ids=["table", "one-hot"])
+@pytest.mark.parametrize(
+    "features",
+    [pytest.param(FEATURES, id="table"), pytest.param(OneHotFeatures(S, A), id="one-hot", marks=pytest.mark.slow)],
+)
 @pytest.mark.parametrize("weights", [None, 0.37, np.nan, 1e300])
 def test_hostile_records_and_weights_stay_within(features, weights):
     question = None if weights is None else Plan(None, jnp.full((4, S, A), weights))
