@@ -1,11 +1,14 @@
 """The zoo: what is said of each world is true of it, and the two lists are kept apart."""
 
+import json
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from privrl import envs
+from privrl.cli.main import main
 from privrl.envs.endings import Endings
 from privrl.envs.grid_table import GridTable
 from privrl.envs.grid_with_holes import GridWithHoles
@@ -143,3 +146,54 @@ def test_holes_leave_a_way_to_the_corner() -> None:
         assert reached[35] and env.terminal == (35, 36)
         assert float(env.value(env.uniform_policy())) < float(env.optimal_value)
         assert jnp.all(env.mdp.transition[0, 36, :, 36] == 1)
+
+
+def called(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    code = main(list(arguments))
+    printed = capsys.readouterr()
+    return code, printed.out + printed.err
+
+
+def test_the_command_line_lists_the_zoo(capsys: pytest.CaptureFixture[str]) -> None:
+    code, printed = called(capsys, "list", "envs", "--offline", "--json")
+    listed = json.loads(printed)["envs"]
+    assert code == 0 and [entry["name"] for entry in listed] == list(WORLDS)
+    assert {entry["name"] for entry in listed if entry["for"] == "choosing"} == CHOOSING.keys()
+    code, printed = called(capsys, "list", "figures", "--offline")
+    assert code != 0 and "Use `privrl list envs --offline`" in printed
+
+
+BUDGET = ("--epsilon", "3", "--delta", "1e-6", "--episodes", "500", "--seed", "0", "--json")
+
+
+def test_policies_are_learnt_where_severity_is_hidden(capsys: pytest.CaptureFixture[str]) -> None:
+    world = ("env:hidden-severity", "--env-arg", "signs=2x2", "--env-arg", "severities=2", "--env-arg", "doses=2")
+    code, printed = called(capsys, "fit", *world, "--recipe", "dp-tdfp", *BUDGET)
+    assert code == 0, printed
+    found = json.loads(printed)
+    env = envs.make("hidden-severity", signs="2x2", severities=2, doses=2)
+    known = {"optimal": env.optimal_value, "behaviour": env.value(env.behaviour_policy())}
+    assert {name: found["baselines"][name] for name in known} == pytest.approx({k: float(v) for k, v in known.items()})
+    assert found["exact"] and 0 <= found["value"][0] <= known["optimal"]
+
+
+@pytest.mark.slow
+def test_policies_are_learnt_on_a_grid(capsys: pytest.CaptureFixture[str]) -> None:
+    world = ("env:vitals-table", "--env-arg", "horizon=4", "--env-arg", "evaluated=4000")
+    code, printed = called(capsys, "fit", *world, "--recipe", "dp-tdfp", *BUDGET)
+    assert code == 0, printed
+    assert not json.loads(printed)["exact"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("fit", "env:vitals", "--recipe", "dp-tdfp", *BUDGET), "is for finite worlds, and `vitals` is none"),
+        (("run", "ucbvi", "--env", "severity-48", "--episodes", "9"), "in which nothing is hidden, and `severity-48`"),
+    ],
+)
+def test_recipes_for_other_worlds_are_refused(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
+) -> None:
+    code, printed = called(capsys, *arguments)
+    assert code != 0 and message in " ".join(printed.split())

@@ -33,11 +33,9 @@ def _zoo() -> list[dict[str, str]]:
         {
             "name": world.name,
             "for": "choosing" if world.name in CHOOSING else "reporting",
-            "kind": world.kind,
-            "states x actions x steps": " x ".join(map(str, world.sizes)),
             "practice": f"{world.practice:.4f}",
             "best": f"{world.best:.4f}",
-            "summary": world.summary,
+            "summary": f"{world.kind}: {world.summary}",
         }
         for world in WORLDS.values()
     ]

@@ -136,9 +136,7 @@ class Env(eqx.Module):
 
         Where every action is as frequent as any other nothing is most frequent, and the behaviour is kept.
         """
-        first = jax.nn.one_hot(self.behaviour.argmax(axis=-1), self.num_actions, dtype=float)
-        flat = jnp.ptp(self.behaviour, axis=-1, keepdims=True) <= _TOLERANCE
-        return self._every_step(jnp.where(flat, self.behaviour, first))
+        return self._every_step(most_frequent(self.behaviour))
 
     def myopic_policy(self) -> TabularPolicy:
         """Greedy on the mean rewards of the step at hand, ties shared: needs no data where rewards are known.
@@ -163,6 +161,12 @@ class Env(eqx.Module):
             "mode": self.mode_policy(),
             **{name: self._every_step(nothing.at[:, action].set(1.0)) for name, action in self.constant},
         }
+
+
+def most_frequent(behaviour: Float[Array, "S A"]) -> Float[Array, "S A"]:
+    """All weight on the first of the most frequent actions, where one is more frequent than another."""
+    first = jax.nn.one_hot(behaviour.argmax(axis=-1), behaviour.shape[-1], dtype=float)
+    return jnp.where(jnp.ptp(behaviour, axis=-1, keepdims=True) <= _TOLERANCE, behaviour, first)
 
 
 def finite(name: str, mdp: TabularMDP, **given: Any) -> Env:

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from privrl.mdp.planning import optimal_values
 from privrl.mdp.types import TabularMDP
 
-Practice = Literal["habits", "expert", "rare"]
+PracticeKind = Literal["habits", "expert", "rare"]
 
 _GLOBAL, _LOCAL, _SKILL = 0.8, 0.8, 0.5  # of the logits, in standard deviations
 _EXPERT_SPREAD, _EXPERT_ERROR = 0.25, 0.4  # times the standard deviation of advantages
@@ -26,7 +26,7 @@ def _softmax(logits: Float[np.ndarray, "S A"]) -> Float[np.ndarray, "S A"]:
     return weight / weight.sum(axis=-1, keepdims=True)
 
 
-def practice_in(mdp: TabularMDP, kind: Practice, rng: np.random.Generator) -> Float[np.ndarray, "S A"]:
+def practice_in(mdp: TabularMDP, kind: PracticeKind, rng: np.random.Generator) -> Float[np.ndarray, "S A"]:
     """How practice acts in a stationary world, by the kind of practice.
 
     Skill is measured at the first step: the standardised advantage Q*_1(s, a) - mean_a Q*_1(s, a).

@@ -10,15 +10,16 @@ so a stay that the horizon cuts is paid nothing, though it was not lost.
 import jax.numpy as jnp
 import numpy as np
 
-from privrl.envs.base import Env, at_least
-from privrl.envs.clinicians import Practice, practice_in
-from privrl.mdp.features import OneHotFeatures
+from privrl.envs.base import Env, at_least, finite
+from privrl.envs.clinicians import PracticeKind, practice_in
 from privrl.mdp.types import TabularMDP
 
 _LEAVE, _NEAR, _SUCCESSORS = 0.15, 0.15, 8
 
 
-def Endings(states: int = 60, actions: int = 4, horizon: int = 20, practice: Practice = "habits", seed: int = 0) -> Env:
+def Endings(
+    states: int = 60, actions: int = 4, horizon: int = 20, practice: PracticeKind = "habits", seed: int = 0
+) -> Env:
     """Stays that end by death or survival; only survival pays.
 
     Arguments:
@@ -46,11 +47,10 @@ def Endings(states: int = 60, actions: int = 4, horizon: int = 20, practice: Pra
     reward = np.where(np.arange(S)[:, None] < live, P[:, :, survival], 0.0)
     start = np.append(rng.dirichlet(np.ones(live)), [0.0, 0.0])
     mdp = TabularMDP(jnp.asarray(P)[None], jnp.asarray(reward)[None], jnp.asarray(start), H)
-    return Env(
-        mdp=mdp,
-        features=OneHotFeatures(S, A),
+    return finite(
+        "endings",
+        mdp,
         behaviour=jnp.asarray(practice_in(mdp, practice, rng)),
-        name="endings",
         arguments=(("states", S), ("actions", A), ("horizon", H), ("practice", practice)),
         seed=seed,
         terminal=(death, survival),

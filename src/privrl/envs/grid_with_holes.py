@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from privrl.envs.base import Env, at_least
-from privrl.mdp.features import OneHotFeatures
+from privrl.envs.base import Env, at_least, finite
 from privrl.mdp.planning import optimal_values
 from privrl.mdp.types import TabularMDP
 
@@ -79,11 +78,10 @@ def GridWithHoles(side: int = 8, holes: float = 0.15, horizon: int = 40, seed: i
     start = np.append(~hole, False).astype(float)
     start[goal] = 0.0
     mdp = TabularMDP(jnp.asarray(P)[None], jnp.asarray(reward)[None], jnp.asarray(start / start.sum()), H)
-    return Env(
-        mdp=mdp,
-        features=OneHotFeatures(S, 4),
+    return finite(
+        "grid-with-holes",
+        mdp,
         behaviour=jnp.asarray(_practice(mdp, rng)),
-        name="grid-with-holes",
         arguments=(("side", n), ("holes", holes), ("horizon", H)),
         seed=seed,
         terminal=ends,

@@ -13,9 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from privrl.envs.base import Env, at_least
+from privrl.envs.base import at_least, finite
 from privrl.envs.hidden import HiddenEnv
-from privrl.mdp.features import OneHotFeatures
 from privrl.mdp.types import TabularMDP
 
 _TIMID, _SPREAD, _ARBITRARY = 0.35, 0.7, 0.35  # practice: doses too low, their spread, decisions that are arbitrary
@@ -110,11 +109,10 @@ def HiddenSeverity(
 
     reward = P[:, :, survival].copy()
     reward[[death, survival]] = 0.0
-    full = Env(
-        mdp=TabularMDP(jnp.asarray(P)[None], jnp.asarray(reward)[None], jnp.asarray(start / start.sum()), H),
-        features=OneHotFeatures(X, A),
+    full = finite(
+        "hidden-severity: full",
+        TabularMDP(jnp.asarray(P)[None], jnp.asarray(reward)[None], jnp.asarray(start / start.sum()), H),
         behaviour=jnp.asarray(practice),
-        name="hidden-severity: full",
         terminal=(death, survival),
         arrival=jnp.zeros(X).at[survival].set(1.0),
     )

@@ -7,9 +7,8 @@ payment, which few states have, and half the action's.
 import jax.numpy as jnp
 import numpy as np
 
-from privrl.envs.base import Env, at_least
-from privrl.envs.clinicians import Practice, practice_in
-from privrl.mdp.features import OneHotFeatures
+from privrl.envs.base import Env, at_least, finite
+from privrl.envs.clinicians import PracticeKind, practice_in
 from privrl.mdp.types import TabularMDP
 
 _PAYING = 0.2  # share of the states that pay by themselves
@@ -20,7 +19,7 @@ def InFlight(
     actions: int = 5,
     horizon: int = 15,
     successors: int = 3,
-    practice: Practice = "habits",
+    practice: PracticeKind = "habits",
     seed: int = 0,
 ) -> Env:
     """A random world with rewards at every step, and no end before the horizon.
@@ -42,11 +41,10 @@ def InFlight(
     paying = (rng.uniform(size=S) < _PAYING) * rng.uniform(0.5, 1, size=S)
     reward = 0.5 * paying[:, None] + 0.5 * rng.uniform(size=(S, A)) ** 2
     mdp = TabularMDP(jnp.asarray(P)[None], jnp.asarray(reward)[None], jnp.asarray(rng.dirichlet(np.ones(S))), H)
-    return Env(
-        mdp=mdp,
-        features=OneHotFeatures(S, A),
+    return finite(
+        "in-flight",
+        mdp,
         behaviour=jnp.asarray(practice_in(mdp, practice, rng)),
-        name="in-flight",
         arguments=(("states", S), ("actions", A), ("horizon", H), ("successors", k), ("practice", practice)),
         seed=seed,
     )

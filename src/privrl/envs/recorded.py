@@ -5,11 +5,10 @@ from collections.abc import Hashable
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from privrl.envs.base import Env
+from privrl.envs.base import Env, most_frequent
 from privrl.mdp.features import OneHotFeatures
 from privrl.mdp.multinomial import AnyKey
 from privrl.mdp.types import TabularPolicy, Trajectory
@@ -66,15 +65,16 @@ class AbstractRecorded(eqx.Module):
     def sample(self, policy: Any, episodes: int, key: AnyKey) -> Trajectory:
         """Recorded stays of so many people."""
 
+    def _every_step(self, probabilities: Float[Array, "S A"]) -> TabularPolicy:
+        return TabularPolicy(jnp.broadcast_to(probabilities, (self.horizon, self.num_states, self.num_actions)))
+
     def recorded_policy(self) -> TabularPolicy:
         """Practice drawn again from its own frequencies: what is left of it when nothing unrecorded is seen."""
-        shape = (self.horizon, self.num_states, self.num_actions)
-        return TabularPolicy(jnp.broadcast_to(self.behaviour, shape))
+        return self._every_step(self.behaviour)
 
     def mode_policy(self) -> TabularPolicy:
-        """The action that practice takes most often in the recorded state, the first of them in a tie."""
-        first = jax.nn.one_hot(self.behaviour.argmax(axis=-1), self.num_actions, dtype=float)
-        return TabularPolicy(jnp.broadcast_to(first, (self.horizon, self.num_states, self.num_actions)))
+        """The action that practice takes most often in the recorded state, as `Env.mode_policy` has it."""
+        return self._every_step(most_frequent(self.behaviour))
 
     def uniform_policy(self) -> TabularPolicy:
         """Every action alike."""
