@@ -128,13 +128,13 @@ def test_action_effects_ignore_states_and_find_actions():
     effect, state = rng.normal(size=5) * 0.05, rng.normal(size=(40, 1))
     effect -= effect.mean()
     noise = jnp.full((40, 5), 1e-12)
-    got = action_effects(n * (effect[None, :] + state), n, noise)
+    got, _ = action_effects(n * (effect[None, :] + state), n, noise)
     shrunk = got @ effect / (effect @ effect)  # all weights are alike here, so all effects are shrunk alike
     np.testing.assert_allclose(got, shrunk * effect, atol=1e-9)
     assert 0.9 < shrunk < 1.0
-    other = action_effects(n * (effect[None, :] + 7 * state), n, noise)
+    other, _ = action_effects(n * (effect[None, :] + 7 * state), n, noise)
     np.testing.assert_allclose(got, other, atol=1e-10)
-    assert not np.any(action_effects(n * state, n, noise + 1.0) > 1e-9)
+    assert not np.any(action_effects(n * state, n, noise + 1.0)[0] > 1e-9)
 
 
 def test_plan_plays_the_most_taken_action_where_nothing_is_trusted():

@@ -8,6 +8,7 @@ from privrl.learners.linear.pevi import PEVI
 from privrl.learners.linear.vapvi import VAPVI
 from privrl.learners.published import apvi_noise, vapvi_noise
 from privrl.learners.tabular.apvi import APVI
+from privrl.learners.tabular.tap import TAP
 from privrl.learners.tabular.tdfp import TDFP
 from privrl.recipes.papers import papers
 from privrl.recipes.recipe import Algorithm, Problem, Recipe
@@ -82,6 +83,29 @@ _TDFP = Algorithm(
         "round": "how often each action was taken, how it ended, and how one value feature moved",
     },
 )
+_TAP = Algorithm(
+    TAP,
+    "offline",
+    build=lambda problem: TAP(
+        problem.num_states, problem.num_actions, problem.horizon, problem.terminal, problem.rewards_at_end
+    ),
+    cites=(papers["privrl"],),
+    releases={
+        "visits": "how often each action was taken in each state",
+        "visits-again": "the same once more, where it was hardly seen",
+        "visits-once-more": "the same a third time",
+        "next-states": "which state came next, and how records ended",
+        "next-states-again": "the same once more, where few states can follow",
+        "rewards": "the rewards that were paid",
+        "returns": "how well records went on that passed through each state",
+        "round": "how much better or worse each action turned out than was expected",
+        "visits-norms": "how many different actions a record has, to bound its weight",
+        "next-states-norms": "the same, for what came next",
+        "rewards-norms": "how much a record was paid, to bound its weight",
+        "returns-norms": "how many different states a record has, to bound its weight",
+        "round-norms": "how far a record was from what was expected, to bound its weight",
+    },
+)
 _FQI = Algorithm(
     FQI,
     "offline",
@@ -134,6 +158,8 @@ OFFLINE = (
     ),
     Recipe("tdfp", _TDFP, "none", "planning on endings and the moves of one value feature"),
     Recipe("dp-tdfp", _TDFP, "central", "TDFP, for many states and few people per state"),
+    Recipe("tap", _TAP, "none", "visits, next states and TD errors together, near practice"),
+    Recipe("dp-tap", _TAP, "central", "TAP, for all kinds of finite worlds; shares of the budget follow what is seen"),
     Recipe("fqi", _FQI, "none", "fitted Q iteration by gradient steps on whole episodes"),
     Recipe("dp-fqi", _FQI, "central", "FQI with one clipped gradient per episode (DP-SGD)"),
     Recipe(

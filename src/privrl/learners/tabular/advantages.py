@@ -140,7 +140,7 @@ def _sampling_variance(sums: CellSums, W: Float[Array, "S 1"], live: Bool[Array,
 
 def _prior(e: Float[Array, "S A"], n: Float[Array, "S A"], noise: Float[Array, "S A"]) -> Float[Array, "S A"]:
     """What (s, a) is expected to be worth before its own data: overall mean, action effect, state effect."""
-    by_action = action_effects(e, n, noise)[None, :]
+    by_action = action_effects(e, n, noise)[0][None, :]
     rest = e - n * by_action
     g = rest.sum() / jnp.maximum(n.sum(), _TINY)
     rest = rest - n * g
@@ -148,8 +148,10 @@ def _prior(e: Float[Array, "S A"], n: Float[Array, "S A"], noise: Float[Array, "
     return g + by_action + by_state[:, None]
 
 
-def action_effects(e: Float[Array, "S A"], n: Float[Array, "S A"], noise: Float[Array, "S A"]) -> Float[Array, " A"]:
-    """What an action adds in every state alike, from contrasts between the actions of one state.
+def action_effects(
+    e: Float[Array, "S A"], n: Float[Array, "S A"], noise: Float[Array, "S A"]
+) -> tuple[Float[Array, " A"], Float[Array, " A"]]:
+    """What an action adds in every state alike, from contrasts between the actions of one state: mean and variance.
 
     Weighted least squares of e/n on state and action effects, the state effects eliminated: L x = b with L a Laplacian
     over actions. Its noise has covariance L, so E[b^T b] = tr L + t2 tr L^2 for effects of variance t2. The weights
@@ -161,7 +163,8 @@ def action_effects(e: Float[Array, "S A"], n: Float[Array, "S A"], noise: Float[
     b = (weighted - share * weighted.sum(axis=1, keepdims=True)).sum(axis=0)
     L = jnp.diag(weight.sum(axis=0)) - share.T @ weight
     t2 = jnp.clip((b @ b - jnp.trace(L)) / jnp.maximum((L**2).sum(), _TINY), 0.0, LARGEST)
-    return t2 * jnp.linalg.solve(jnp.eye(b.shape[0]) + t2 * L, b)
+    covariance = t2 * jnp.linalg.inv(jnp.eye(b.shape[0]) + t2 * L)
+    return covariance @ b, jnp.diag(covariance)
 
 
 def _spread(

@@ -1,0 +1,64 @@
+"""How large people's vectors are: the histogram from which a clip level is read.
+
+A clip level at the largest norm that a record could have is far above what people's norms are, and noise grows with it.
+A histogram of the norms costs little: each record is in one bin.
+"""
+
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from privrl.contracts.statistic import AbstractStatistic, Adjacency
+from privrl.mdp.types import Trajectory
+from privrl.statistics.settings import check_positive, check_sizes
+from privrl.statistics.stay_sums import AbstractStaySum
+
+
+class Norms(AbstractStatistic):
+    """In which of `num_bins` bins, even in the logarithm, the norm of a stay's vector lies; nothing if that is 0.
+
+    Arguments:
+        of: whose norm, before it is scaled.
+        smallest, largest: the upper edges of the first bin and of the last one, which has all that is above.
+        num_bins: how many.
+
+    **Formal guarantee** (for all records). One record fills at most one bin with a 1: two differ by at most sqrt(2) in
+    L2 and 2 in L1, one has norm at most 1.
+    """
+
+    of: AbstractStaySum
+    smallest: float = eqx.field(static=True)
+    largest: float = eqx.field(static=True)
+    num_bins: int = eqx.field(static=True, default=40)
+    symmetric: bool = eqx.field(static=True, default=False, init=False)
+
+    def __check_init__(self) -> None:
+        check_positive(smallest=self.smallest, largest=self.largest)
+        check_sizes(num_bins=self.num_bins)
+        if not self.smallest < self.largest:
+            raise ValueError(f"`smallest` is {self.smallest} and `largest` is {self.largest}; the first must be below.")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.num_bins,)
+
+    @property
+    def edges(self) -> Float[np.ndarray, " bins"]:
+        """The upper edges of the bins: the clip levels that there are."""
+        return np.geomspace(self.smallest, self.largest, self.num_bins)
+
+    def contribution(self, record: Trajectory, question: object) -> Float[Array, " bins"]:
+        del question
+        norm = self.of.norm(record)
+        at = jnp.searchsorted(jnp.asarray(self.edges), norm * (1.0 - 1e-12))  # a norm that is an edge is not above it
+        return jax.nn.one_hot(jnp.minimum(at, self.num_bins - 1), self.num_bins, dtype=float) * (norm > 0)
+
+    def l2(self, adjacency: Adjacency) -> float:
+        return math.sqrt(2.0) if adjacency == "replace-one" else 1.0
+
+    def l1(self, adjacency: Adjacency) -> float:
+        return 2.0 if adjacency == "replace-one" else 1.0
