@@ -23,7 +23,7 @@ from jaxtyping import Float, PRNGKeyArray
 from privrl.contracts.learner import AbstractOnlineLearner, Plan
 from privrl.mdp.lq import LQTrajectory, explorations
 from privrl.mdp.simulation import action_coin, draw_action
-from privrl.mdp.types import Trajectory
+from privrl.mdp.types import Trajectory, readable
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.privacy.noise.sources import Seeded, System
 from privrl.privacy.store.errors import SumSealedError
@@ -31,7 +31,6 @@ from privrl.privacy.store.store import ReleaseStore
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, Central, PairingError
 from privrl.studies.arrivals import AbstractArrivals, BehindError, FixedOrder, Patience, Ticket
 from privrl.studies.live_plans import LivePlans
-from privrl.studies.readable import readable
 from privrl.studies.result import Result
 from privrl.studies.simulation import SimulationKeys
 from privrl.studies.study import Study

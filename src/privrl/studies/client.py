@@ -11,14 +11,13 @@ import numpy as np
 from jaxtyping import Int64, PRNGKeyArray
 
 from privrl.contracts.learner import AbstractOnlineLearner
-from privrl.mdp.types import Trajectory
+from privrl.mdp.types import Trajectory, readable
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.privacy.noise.sources import Seeded, System
 from privrl.privacy.store.errors import BurntError
 from privrl.privacy.store.store import ReleaseStore
 from privrl.privacy.trust.privatizers import Local
 from privrl.studies.local_plans import local_study
-from privrl.studies.readable import readable
 from privrl.studies.wire import Broadcast, Message, MessageError
 
 _POOL = "epsilon"

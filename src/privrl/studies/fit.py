@@ -1,7 +1,5 @@
 """`fit`: a table of people in, a policy and its certificate out."""
 
-from typing import Any
-
 from jaxtyping import PRNGKeyArray
 
 from privrl.contracts.learner import AbstractLearner, AbstractOfflineLearner
@@ -9,14 +7,10 @@ from privrl.data.dataset import AbstractDataset
 from privrl.data.reward_function import RewardFunction
 from privrl.learners.evaluation.evaluated import Assessed
 from privrl.mdp.types import TabularPolicy
-from privrl.privacy.noise.sources import Seeded, System
-from privrl.privacy.store.errors import StudyMismatchError
 from privrl.privacy.store.store import ReleaseStore
-from privrl.privacy.trust.curator import Curator
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
-from privrl.studies.people import AbstractSecret, secret_of
+from privrl.studies.offline import ask_curator
 from privrl.studies.result import Result
-from privrl.studies.study import Study
 
 
 def fit(
@@ -51,13 +45,8 @@ def fit(
             f"`{type(learner).__name__}` learns while people take part, so it has nothing to ask of a table. Use "
             "`privrl.run` with an environment, or an offline learner such as `APVI`."
         )
-    secret = secret_of(data, learner)
-    study = Study.offline(learner, privatizer, secret.unit(unit, privatizer))
-    if store is not None:
-        _open(study, secret, key, store)
-    source = System() if key is None else Seeded(key)
-    curator = Curator(secret, study.ledger, source, privatizer.mechanism_of_rounds, store)
-    learnt: Any = learner.fit(curator)
+    answer = ask_curator("fit", data, learner, privatizer, key=key, unit=unit, store=store)
+    learnt = answer.learnt
     advice, evaluation = None, None
     if isinstance(learnt, Assessed):
         policy, advice, evaluation = learnt.evaluation.policy, learnt.advice, learnt.evaluation
@@ -68,28 +57,4 @@ def fit(
             f"`{type(learner).__name__}.fit` returned a policy of shape {policy.probabilities.shape}; it must have "
             f"steps, states and actions: {(learner.horizon, *learner.space)}."
         )
-    notes = secret.notes(groups=bool(study.ledger.groups) and key is None)
-    notes = (*notes, *(() if store is None else store.notes()))
-    certificate = study.certificate(source.description, secret.bounds, notes=notes)
-    return Result(policy, certificate, secret.counts, advice, evaluation)
-
-
-def _open(study: Study, secret: AbstractSecret, key: PRNGKeyArray | None, store: ReleaseStore) -> None:
-    """Writes what is going to be released into the store, or checks that nothing is other than before a crash.
-
-    The data are recognised by a digest under a secret key of the store. It says nothing without that key, and never
-    leaves the store.
-    """
-    if key is not None or study.privatizer.notion == "none":
-        raise ValueError(
-            "A `store` keeps the releases of real people. Leave out `key` (simulated noise protects nobody), and give "
-            "a budget."
-        )
-    study.open(store, "fit", study.ledger.limits())
-    digest = secret.digest(store.secret("digest of the data"))
-    if store.fact("digest of the data", lambda: digest) != digest:
-        raise StudyMismatchError(
-            "The data are not those that this store's study began with: something was added, removed or changed. "
-            "Nothing was released. Go on with the data as they were, or use a new file, and a new budget, for a new "
-            "study."
-        )
+    return Result(policy, answer.certificate, answer.counts, advice, evaluation)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 from jaxtyping import Array, Int, PRNGKeyArray
 
-from privrl.contracts.learner import AbstractOnlineLearner, Plan
+from privrl.contracts.learner import AbstractOnlineLearner, Plan, Query, Releases
 from privrl.contracts.release import Release
 from privrl.privacy.trust.channels import AbstractChannel, Number, RoundsChannel
 from privrl.privacy.trust.privatizers import PairingError
@@ -61,7 +61,7 @@ class Queries:
         self._length = 1  # how often its body is run
         self.counts = {name: 0 for name, channel in channels.items() if isinstance(channel, RoundsChannel)}
 
-    def __call__(self, name: str, index: Number, question: Any) -> Release:
+    def __call__(self, name: str, index: Any, question: Any) -> Release:
         channel = self._channels.get(name)
         if not isinstance(channel, RoundsChannel):
             raise PairingError(f"`{name}` was not declared with `access='rounds'`, so it cannot be asked for.")
@@ -119,10 +119,43 @@ def planned(
             says which action was taken; this public key decides between equally good actions.
     """
     answers = Queries({}, {}, _no_noise) if queries is None else queries
-    memory, made = learner.next_plan(state.memory, state.released, answers, seen, key=key)
+    memory, made = next_plan(learner, state.memory, state.released, answers, seen, key=key)
     if ties is not None:
         made = Plan(made.policy.realised(ties), made.question)
     return state._replace(memory=memory), made
+
+
+class _Released(dict[str, Release]):
+    """The newest streamed releases by name; a name that is not streamed says how to get it."""
+
+    def __missing__(self, name: str) -> Release:
+        raise KeyError(
+            f"`{name}` is not a streamed release. Declared with `access='rounds'` it is asked for: "
+            f"`ask({name!r}, index, question)`; declare `access='running'` or `'blocks'` to find it in `released`."
+        )
+
+
+def next_plan(
+    learner: AbstractOnlineLearner,
+    memory: Any,
+    released: Releases,
+    ask: Query,
+    num_seen: Int[Array, ""],
+    *,
+    key: PRNGKeyArray | None = None,
+) -> tuple[Any, Plan]:
+    """`learner.plan`, with releases that explain themselves and a checked answer; `key` is for those who plan at
+    random."""
+    given: dict[str, Any] = {}
+    name = type(learner).__name__
+    if learner.plans_at_random:
+        if key is None:
+            raise ValueError(f"`{name}` plans at random: give `key`, a public one for each plan.")
+        given = {"key": key}
+    answer = learner.plan(memory, _Released(released), ask, num_seen, **given)
+    if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], Plan)):
+        raise TypeError(f"`{name}.plan` must return `(memory, Plan(policy, question))`.")
+    return answer
 
 
 def publish(

@@ -18,7 +18,7 @@ from privrl.data.part import Part
 from privrl.data.reward_function import RewardFunction
 from privrl.data.transitions import Block
 from privrl.mdp.types import Trajectory, Transitions
-from privrl.privacy.noise.arithmetic import AbstractArithmetic, Floating
+from privrl.privacy.noise.arithmetic import AbstractArithmetic, check_shape
 from privrl.privacy.noise.lattice import Lattice, filled_by
 from privrl.privacy.trust.curator import AbstractPeople
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
@@ -181,10 +181,14 @@ class Records(AbstractSecret):
         self, statistic: AbstractStatistic, included: Callable[[int], np.ndarray] | None, arithmetic: AbstractArithmetic
     ) -> Array | np.ndarray:
         blank = self._blank(statistic)
-        _check_shape(statistic, jax.eval_shape(statistic.contribution, blank, None).shape)
+        exact = isinstance(arithmetic, Lattice)
+        if exact:
+            check_shape(statistic, jax.eval_shape(statistic.contribution, blank, None).shape)
         if isinstance(statistic, AbstractRowStatistic) and included is None:
-            if statistic.plain and isinstance(arithmetic, Floating):
-                return _of_rows(statistic, self._rows(statistic))
+            if statistic.plain and not exact:
+                total = _of_rows(statistic, self._rows(statistic))
+                check_shape(statistic, total.shape)
+                return total
             if statistic.row_by_row and isinstance(arithmetic, Lattice):
                 return _units_of_rows(statistic, self._rows(statistic), arithmetic)
         _refuse_unless_empty_is_zero(statistic, blank)
@@ -275,14 +279,6 @@ def secret_of(data: AbstractDataset | RewardFunction, learner: AbstractOfflineLe
             "from by `FunctionalReward`; people's episodes by an offline learner such as `QLearning`."
         )
     return SecretFunction.of(data, learner) if isinstance(data, RewardFunction) else Records.of(data, learner)
-
-
-def _check_shape(statistic: AbstractStatistic, shape: tuple[int, ...]) -> None:
-    if shape != statistic.raw_shape:
-        raise ValueError(
-            f"`{type(statistic).__name__}` contributes arrays of shape {shape}, not the {statistic.raw_shape} that its "
-            "sensitivity speaks of. Nothing was released."
-        )
 
 
 def _refuse_unless_empty_is_zero(statistic: AbstractStatistic, blank: Trajectory) -> None:

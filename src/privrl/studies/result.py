@@ -24,6 +24,7 @@ from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.lq import LinearPolicy
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.accounting.certificate import Certificate, read_certificate
+from privrl.studies.certified_evaluation import read_evaluation
 
 
 def public_facts(certificate: Certificate, facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -44,7 +45,10 @@ def public_facts(certificate: Certificate, facts: Mapping[str, Any]) -> dict[str
 
 
 def policy_sha256(policy: Any) -> str:
-    """SHA-256 of a policy: its arrays by name, with dtype and shape, little endian and in C order."""
+    """SHA-256 of a policy: its arrays by name, with dtype and shape, little endian and in C order.
+
+    `policy` is a dataclass of arrays, a mapping of names to arrays, or `None`: no policy, which has no array.
+    """
     digest = hashlib.sha256()
     for name, array in sorted(_arrays(policy).items()):
         data = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes()
@@ -54,7 +58,10 @@ def policy_sha256(policy: Any) -> str:
 
 
 def _arrays(policy: Any) -> dict[str, np.ndarray]:
-    return {f.name: np.asarray(getattr(policy, f.name)) for f in fields(policy)}
+    if policy is None:
+        return {}
+    named = policy if isinstance(policy, Mapping) else {f.name: getattr(policy, f.name) for f in fields(policy)}
+    return {name: np.asarray(array) for name, array in named.items()}
 
 
 @dataclass(frozen=True)
@@ -67,7 +74,7 @@ class Result:
     advice behind it.
     """
 
-    policy: Any  # a `TabularPolicy`, a `LinearPolicy` for linear systems, or an `AssistedPolicy`
+    policy: Any  # a `TabularPolicy`, a `LinearPolicy` for linear systems, an `AssistedPolicy`, or `None`: withheld
     certificate: Certificate
     report: dict[str, Any] = field(default_factory=dict)
     advice: Any = None
@@ -82,6 +89,21 @@ class Result:
     def signed(self, key: Ed25519PrivateKey) -> "Result":
         """The same result with a signed certificate."""
         return replace(self, certificate=self.certificate.signed(key))
+
+    def withheld(self, why: str) -> "Result":
+        """What was spent and found, without the policy: its certificate is bound to no policy and says why."""
+        if self.certificate.signature:
+            raise ValueError("The certificate is signed already, and names the policy. Withhold first, then sign.")
+        note = f"the budget is spent, and there is no policy: {why}"
+        certificate = replace(
+            self.certificate, result_sha256=policy_sha256(None), notes=(*self.certificate.notes, note)
+        )
+        evaluation = None
+        if self.evaluation is not None:
+            settings = (self.evaluation.policy.dial, self.evaluation.policy.deviation)
+            nothing = AssistedPolicy(jnp.zeros(0, int), jnp.zeros(0), *settings)
+            evaluation = replace(self.evaluation, policy=nothing)
+        return Result(None, certificate, {**self.report, "policy": None}, None, evaluation)
 
     def save(self, folder: str | Path, *, sign: Ed25519PrivateKey | None = None) -> Path:
         """Writes `certificate.json`, `policy.npz` and `report.json` to a new folder, all or nothing; with an evaluation
@@ -101,21 +123,27 @@ class Result:
                     np.savez_compressed(scratch / name, allow_pickle=False, **_arrays(policy))
             if self.evaluation is not None:
                 content = json.dumps(self.evaluation.to_json(), indent=2, allow_nan=False)
-                (scratch / "evaluation.json").write_text(content)
+                (scratch / EVALUATION).write_text(content)
         return Path(folder)
 
     @classmethod
     def load(cls, folder: str | Path) -> "Result":
         """Reads what `save` wrote; the training data are not needed. `privrl.certify` says whether to believe it."""
         folder = Path(folder)
-        missing = [name for name in sorted(_FILES) if not (folder / name).is_file()]
-        if missing:
-            raise ValueError(f"`{folder}` is not a saved result: {', '.join(missing)} missing.")
-        policy, advice, evaluation = _read_policy(folder / "policy.npz"), None, None
-        if (folder / "evaluation.json").is_file():
-            advice = _read_policy(folder / "advice.npz")
-            evaluation = Evaluation.from_json(json.loads((folder / "evaluation.json").read_text()))
-        certificate = read_certificate((folder / "certificate.json").read_text())
+        missing = {name for name in _FILES if not (folder / name).is_file()}
+        certificate = None
+        if "certificate.json" not in missing:
+            certificate = read_certificate((folder / "certificate.json").read_text())
+            if certificate.result_sha256 == policy_sha256(None):
+                missing -= {"policy.npz"}
+        if missing or certificate is None:
+            raise ValueError(f"`{folder}` is not a saved result: {', '.join(sorted(missing))} missing.")
+        policy, advice = (
+            _read_policy(folder / name) if (folder / name).is_file() else None for name in ("policy.npz", "advice.npz")
+        )
+        evaluation = None
+        if (folder / EVALUATION).is_file():
+            evaluation = read_evaluation((folder / EVALUATION).read_text())
         report = json.loads((folder / "report.json").read_text())
         result = cls(policy, certificate, report, advice, evaluation)
         object.__setattr__(result, "certificate", certificate)  # never bound anew to what lies beside it
@@ -124,16 +152,25 @@ class Result:
 
 _POLICIES: tuple[Any, ...] = (TabularPolicy, LinearPolicy, AssistedPolicy)
 _FILES = {"certificate.json", "policy.npz", "report.json"}
-_EVALUATED = {"advice.npz", "evaluation.json"}
+EVALUATION = "evaluation.json"
+_EVALUATED = {"advice.npz", EVALUATION}
 
 
 def _read_policy(path: Path) -> Any:
+    arrays = read_arrays(path)
+    try:
+        (kind,) = (kind for kind in _POLICIES if {f.name for f in fields(kind)} == set(arrays))
+        return kind(**{name: jnp.asarray(array) for name, array in arrays.items()})
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"`{path}` is not a saved policy, or is damaged.") from error
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of an .npz file by name."""
     try:
         with np.load(path) as content:
-            arrays = {name: jnp.asarray(content[name]) for name in content.files}
-        (kind,) = (kind for kind in _POLICIES if {f.name for f in fields(kind)} == set(arrays))
-        return kind(**arrays)
-    except (TypeError, ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
+            return {name: content[name] for name in content.files}
+    except (AttributeError, TypeError, ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"`{path}` is not a saved policy, or is damaged.") from error
 
 

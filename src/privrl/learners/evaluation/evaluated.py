@@ -5,7 +5,6 @@ releases of one group, and what is certified is the maximum over groups.
 """
 
 import math
-from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -57,7 +56,7 @@ class Evaluated(AbstractOfflineLearner):
         self._evaluator(1, jnp.zeros(self.space[0], int), None)  # refuses settings that are none
 
     @property
-    def horizon(self) -> int:  # type: ignore[override]
+    def horizon(self) -> int:
         return self.learner.horizon
 
     @property
@@ -84,10 +83,7 @@ class Evaluated(AbstractOfflineLearner):
                 f"`{type(self.learner).__name__}` splits people itself and also queries all of them; it cannot be "
                 "evaluated in the same study. Split the table with `privrl.data.split` and use `privrl.evaluate`."
             )
-        total = Counter[str | None]()
-        for d in learnt:
-            total[d.group] += d.weight
-        heaviest = max(total.values())
+        heaviest = max(sum(d.weight for d in learnt if d.group == group) for group in own)
         public, modelled = self.practice is not None, self.learner.gives_values
         asked = releases(public=public, bounded=self._bounded, modelled=modelled)
         whole = sum(d.weight for d in asked)
@@ -100,8 +96,9 @@ class Evaluated(AbstractOfflineLearner):
         )
 
     def fit(self, ask: Ask) -> Assessed:
+        people = ask.people(EVALUATE)  # refused where it is secret, before anything is released
         policy, values = self.learner.fit_with_values(ask)
-        evaluator = self._evaluator(ask.people(EVALUATE), policy.probabilities, values)
+        evaluator = self._evaluator(people, policy.probabilities, values)
         return Assessed(policy, evaluator.fit(_Evaluating(ask)))
 
     def _evaluator(self, people: int, advice: Array, values: Float[Array, " S"] | None) -> Evaluator:

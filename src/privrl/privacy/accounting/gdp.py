@@ -87,7 +87,7 @@ def _bisect(left: Callable[[float], bool], low: float, high: float) -> tuple[flo
     return low, high
 
 
-def check(condition: bool, message: str) -> None:
+def check(condition: bool | np.bool_, message: str) -> None:
     """Refuses with a message."""
     if not condition:
         raise ValueError(message)

@@ -71,7 +71,9 @@ class Floating(AbstractArithmetic):
         self, statistic: AbstractStatistic, records: Any, question: Any, taking_part: Bool[Array, " B"]
     ) -> Float[Array, "..."]:
         del taking_part  # the others are empty, and contribute nothing
-        return _summed(statistic, records, question)
+        total = _summed(statistic, records, question)
+        check_shape(statistic, total.shape)
+        return total
 
     def check_room(self, records: int) -> None:
         del records  # floats round, and never leave their range in sums of bounded terms
@@ -86,3 +88,12 @@ class Floating(AbstractArithmetic):
 @eqx.filter_jit
 def _summed(statistic: AbstractStatistic, records: Any, question: Any) -> Float[Array, "..."]:
     return statistic.total(records, question)
+
+
+def check_shape(statistic: AbstractStatistic, shape: tuple[int, ...]) -> None:
+    """Refuses a statistic that contributes other arrays than those its sensitivity speaks of."""
+    if shape != statistic.raw_shape:
+        raise ValueError(
+            f"`{type(statistic).__name__}` contributes arrays of shape {shape}, not the {statistic.raw_shape} that its "
+            "sensitivity speaks of. Nothing was released."
+        )

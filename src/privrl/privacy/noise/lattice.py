@@ -32,7 +32,7 @@ from privrl.contracts.release import Release
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.privacy.noise.arithmetic import AbstractArithmetic
 from privrl.privacy.noise.discrete import discrete_gaussian, discrete_laplace
-from privrl.privacy.noise.laws import LaplaceNoise, SymmetricNoise
+from privrl.privacy.noise.laws import GaussianNoise, LaplaceNoise, SymmetricNoise
 from privrl.privacy.noise.mechanisms import clip_by_norm
 from privrl.privacy.noise.sources import Randomness, white_noise
 from privrl.privacy.noise.symmetric import doubled, mirrored, on_diagonal, packed
@@ -144,7 +144,10 @@ class Lattice(AbstractArithmetic):
 
     def release(self, law: AbstractNoise, noisy: Int64[np.ndarray, "..."]) -> Release:
         """Noisy units as a release; reading them as floating-point numbers, and mirroring them, is post-processing."""
-        return Release(self.value(law, noisy), law)
+        if isinstance(law, SymmetricNoise):
+            return Release(self.value(law, noisy), SymmetricNoise(self.scale, law.dim))
+        kind = LaplaceNoise if isinstance(law, LaplaceNoise) else GaussianNoise
+        return Release(self.value(law, noisy), kind(self.scale, law.shape))
 
     def value(self, law: AbstractNoise, units: Shaped[np.ndarray, "..."]) -> Float[Array, "..."]:
         """Units as floating-point numbers in the shape of the law: an upper triangle becomes the whole matrix."""

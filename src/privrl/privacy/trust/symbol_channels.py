@@ -104,7 +104,7 @@ class SymbolReports(AbstractReports):
     def units(self, report: Int64[np.ndarray, " size"], question: Any, index: int) -> Int64[np.ndarray, " length"]:
         held = np.zeros(self.largest, bool)
         held[report] = True
-        return np.asarray(_decoded(self.channel, held, question, np.asarray(index)))
+        return np.asarray(_decoded(self.channel, jnp.asarray(held), question, jnp.asarray(index)))
 
     def totals(self, units: Int64[np.ndarray, " length"]) -> tuple[Array, Array]:
         hits, asked = units.astype(np.float64).reshape(2, *self.statistic.shape)
@@ -116,7 +116,7 @@ _symbol = eqx.filter_jit(SymbolChannel.symbol)
 
 @eqx.filter_jit
 def _decoded(
-    channel: SymbolChannel, held: Bool[np.ndarray, " k"], question: Any, index: Int[np.ndarray, ""]
+    channel: SymbolChannel, held: Bool[Array, " k"], question: Any, index: Int[Array, ""]
 ) -> Int64[Array, " length"]:
-    hits, asked = channel.decode(jnp.asarray(held), question, jnp.asarray(index))
+    hits, asked = channel.decode(held, question, index)
     return jnp.concatenate([hits.reshape(-1), asked.reshape(-1)]).astype(jnp.int64)
