@@ -41,6 +41,7 @@ from privrl.privacy.continual.mechanisms import every, geometric_schedule
 from privrl.privacy.functions.paths import mesh_points
 from privrl.privacy.noise.mechanisms import clip_by_norm
 from privrl.statistics.counts import TransitionCounts, VisitCounts
+from privrl.studies.loop import next_plan
 from privrl.studies.simulation import SimulationKeys
 
 H, S, A = 4, 3, 2
@@ -340,7 +341,7 @@ def test_posterior_sampling_learns_privately_and_its_randomness_is_the_loops():
     assert run.block_regret[:, -3:].mean() < 0.3 * uniform
     assert np.ptp(run.block_regret[:, 0]) > 0  # nobody has come yet: seeds differ by the key of the plan alone
     with pytest.raises(ValueError, match="plans at random: give `key`"):
-        SAMPLER.next_plan(None, {}, None, jnp.zeros((), int))
+        next_plan(SAMPLER, None, {}, None, jnp.zeros((), int))
 
 
 def test_a_sampled_plan_is_the_same_in_a_simulation_and_for_every_handle_of_an_agent(tmp_path):

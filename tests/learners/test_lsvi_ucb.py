@@ -16,6 +16,7 @@ from privrl.learners.tabular.consistency import lowered_to
 from privrl.mdp.features import OneHotFeatures, TableFeatures
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.noise.laws import GaussianNoise
+from privrl.studies.loop import next_plan
 
 H, S, A = 4, 3, 2
 
@@ -80,7 +81,7 @@ def test_it_is_the_algorithm_release_by_release(env, features, settings, privati
     inner = {name: channel.init() for name, channel in channels.items()}
     released = {name: channel.empty() for name, channel in channels.items()}
     memory, begin, mixed = learner.init(), 0, 0
-    plan = eqx.filter_jit(lambda m, r, n: learner.next_plan(m, r, nobody, n))
+    plan = eqx.filter_jit(lambda m, r, n: next_plan(learner, m, r, nobody, n))
     total = {name: eqx.filter_jit(channel.statistic.total) for name, channel in channels.items()}
     live = [s for s in range(S) if s not in plain.terminal]
     for t, end in enumerate([*ends, None]):

@@ -23,6 +23,7 @@ from privrl.mdp.features import TableFeatures
 from privrl.mdp.types import TabularPolicy, Trajectory
 from privrl.privacy.noise.laws import GaussianNoise, SymmetricNoise
 from privrl.privacy.trust.published import Published
+from privrl.studies.loop import next_plan
 
 H, S, A, D, K = 3, 3, 2, 4, 14
 
@@ -64,7 +65,7 @@ def walk(learner, P, rewards, scale, seed=0):
         def running():
             return {"gram": ask("gram", 0, None)} if not learner.fresh_grams else {}
 
-        return learner.next_plan(memory, running(), ask, seen)
+        return next_plan(learner, memory, running(), ask, seen)
 
     @eqx.filter_jit
     def contributions(record, published):
@@ -275,7 +276,7 @@ def test_weighted_moments_and_gram_matrices_are_of_the_same_weighted_people(term
         for name, statistic in statistics.items():
             totals[name] += statistic.contribution(record, Plan(policy, weights))
     released = {name: Release(x, GaussianNoise(0.0, x.shape)) for name, x in totals.items()}
-    seen, published = learner.next_plan(memory, released, lambda *_: None, jnp.asarray(people))
+    seen, published = next_plan(learner, memory, released, lambda *_: None, jnp.asarray(people))
     np.testing.assert_allclose(seen.gram, expected, atol=1e-9)
     np.testing.assert_allclose(  # M 1 = G v: the moments are of the same people
         totals["moments"].sum(axis=1), np.asarray(seen.gram) @ np.ones(D), atol=1e-9

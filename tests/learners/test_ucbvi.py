@@ -17,6 +17,7 @@ from privrl.mdp.types import TabularPolicy
 from privrl.privacy.noise.laws import GaussianNoise
 from privrl.privacy.noise.subset import SubsetSelection, variance_of_sums
 from privrl.statistics.counts import TransitionCounts
+from privrl.studies.loop import next_plan
 
 S, A, H = 2, 2, 3
 RIVERS = {"stationary": privrl.envs.RiverSwim, "by stage": privrl.envs.RiverSwimInhomogeneous}
@@ -77,7 +78,7 @@ def test_the_plan_is_the_box(stationary):
         v_of_N = np.asarray(variance_of_sums(noise)).reshape(n.shape[:-1])
         assert 0 < (n.sum(-1) > 2 * np.sqrt(v_of_N)).mean() < 1  # both kinds of cells are there
         release = {"transitions": Release(jnp.asarray(n.reshape(shape)), noise)}
-        _, plan = learner.next_plan(None, release, nothing_to_ask, jnp.asarray(9))
+        _, plan = next_plan(learner, None, release, nothing_to_ask, jnp.asarray(9))
         Q = planned(rewards, n, v, v_of_N, H)
         expected = TabularPolicy.greedy(jnp.asarray(Q)).probabilities
         np.testing.assert_array_equal(plan.policy.probabilities, expected)

@@ -24,6 +24,7 @@ from privrl.privacy.noise.laws import GaussianNoise
 from privrl.privacy.trust.local_channels import AbstractLocalChannel
 from privrl.privacy.trust.privatizers import PairingError
 from privrl.privacy.trust.published import Published
+from privrl.studies.loop import next_plan
 
 H, S, A = 4, 3, 2
 
@@ -80,7 +81,7 @@ def test_it_is_the_algorithm_person_by_person(settings, privatizer):
     )
     ledger = privatizer.calibrate((declared,))
     channel = privatizer.channel(declared, ledger)
-    plan = eqx.filter_jit(lambda r, n: learner.next_plan(None, {"moments": r}, nobody, n)[1])
+    plan = eqx.filter_jit(lambda r, n: next_plan(learner, None, {"moments": r}, nobody, n)[1])
     term = eqx.filter_jit(channel.term)
     exact = eqx.filter_jit(moments.contribution)
     rollout = eqx.filter_jit(env.rollout)
@@ -318,7 +319,7 @@ def test_what_is_published_is_a_value_function_within_its_range_and_zero_where_e
     assert isinstance(channel, AbstractLocalChannel)
     noisy = np.random.default_rng(0).normal(size=declared.statistic.shape) * 50
     release = channel.released(jnp.asarray(noisy), jnp.ones(declared.statistic.shape))
-    _, plan = learner.next_plan(None, {"moments": release}, nobody, jnp.asarray(5))
+    _, plan = next_plan(learner, None, {"moments": release}, nobody, jnp.asarray(5))
     V, top = np.asarray(plan.question), np.asarray(env.rewards).max() * np.arange(H, 0, -1)
     assert V.min() >= 0 and (V / top[:, None]).max() <= 1 + 1e-12 and not V[:, 2].any()
     np.testing.assert_allclose(declared.statistic.ranges, top, rtol=1e-12)

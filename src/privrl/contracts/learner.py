@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import equinox as eqx
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int
 
 from privrl.contracts.release import Declared, Release
 from privrl.contracts.statistic import AbstractStatistic
@@ -62,16 +62,6 @@ class Plan(eqx.Module):
 
     policy: Any
     question: Any = None
-
-
-class Released(dict[str, Release]):
-    """The newest streamed releases by name; a name that is not streamed says how to get it."""
-
-    def __missing__(self, name: str) -> Release:
-        raise KeyError(
-            f"`{name}` is not a streamed release. Declared with `access='rounds'` it is asked for: "
-            f"`ask({name!r}, index, question)`; declare `access='running'` or `'blocks'` to find it in `released`."
-        )
 
 
 class AbstractLearner(eqx.Module):
@@ -187,23 +177,3 @@ class AbstractOnlineLearner(AbstractLearner):
     def plans_at_random(self) -> bool:
         """Whether `plan` takes a `key`."""
         return "key" in inspect.signature(type(self).plan).parameters
-
-    def next_plan(
-        self,
-        memory: Any,
-        released: Releases,
-        ask: Query,
-        num_seen: Int[Array, ""],
-        *,
-        key: PRNGKeyArray | None = None,
-    ) -> tuple[Any, Plan]:
-        """`plan`, with releases that explain themselves and a checked answer; `key` is for those who plan at random."""
-        given: dict[str, Any] = {}
-        if self.plans_at_random:
-            if key is None:
-                raise ValueError(f"`{type(self).__name__}` plans at random: give `key`, a public one for each plan.")
-            given = {"key": key}
-        answer = self.plan(memory, Released(released), ask, num_seen, **given)
-        if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], Plan)):
-            raise TypeError(f"`{type(self).__name__}.plan` must return `(memory, Plan(policy, question))`.")
-        return answer

@@ -1,5 +1,7 @@
 """Trajectories, transitions, finite worlds and policies, as pytrees. Batch axes go in front."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -107,3 +109,28 @@ class TabularPolicy(eqx.Module):
     @classmethod
     def uniform(cls, horizon: int, num_states: int, num_actions: int) -> "TabularPolicy":
         return cls(jnp.full((horizon, num_states, num_actions), 1.0 / num_actions))
+
+
+def readable(record: Any, blank: Any) -> Any | None:
+    """A record from outside as arrays of the form of `blank`, or `None` if its parts, shapes or kinds are others.
+
+    Whatever is passed, only what has the form of a record gets any further. Whether one person's record can be read
+    must not decide anything about another person's, and words about it must not quote it: errors of the libraries
+    below do both.
+    """
+    try:
+        leaves, form = jax.tree.flatten(record)
+        arrays = [np.asarray(leaf) for leaf in leaves]
+        same_parts = bool(form == jax.tree.structure(blank))  # type: ignore[operator]
+        forms = jax.tree.leaves(blank)
+        if not same_parts or not all(map(_fits, arrays, forms)):
+            return None
+        wide = [array.astype(np.asarray(wanted).dtype) for array, wanted in zip(arrays, forms, strict=True)]
+        return jax.tree.unflatten(form, wide)
+    except Exception:  # whatever the record does to those who look at it
+        return None
+
+
+def _fits(array: np.ndarray, wanted: Any) -> bool:
+    whole = np.asarray(wanted).dtype.kind in "iu"
+    return array.shape == np.shape(wanted) and array.dtype.kind in ("iu" if whole else "iuf")
