@@ -93,7 +93,6 @@ _TAP = Algorithm(
     releases={
         "visits": "how often each action was taken in each state",
         "visits-again": "the same once more, where it was hardly seen",
-        "visits-once-more": "the same a third time",
         "next-states": "which state came next, and how records ended",
         "next-states-again": "the same once more, where few states can follow",
         "rewards": "the rewards that were paid",

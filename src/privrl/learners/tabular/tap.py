@@ -2,7 +2,7 @@
 
 It counts and iterates: a private kernel n(s, a, s') carries sums of TD errors from one value function to the next.
 
-    visits:       N(s, a), again (and once more) where they are faint                             `tap_practice.py`
+    visits:       N(s, a), again where they are faint                                             `tap_practice.py`
     next states:  a first look for well-visited (s, a), where a typical (s, a) is well above their noise;
                   if rows have few next states, a second look, and rewards by (s, a)              `tap_kernel.py`
     returns:      by state; their shrunken means are F_1
@@ -11,7 +11,9 @@ It counts and iterates: a private kernel n(s, a, s') carries sums of TD errors f
 
 gamma = 1 - 1/H: the horizon as a random end. Every release is clipped at a quantile of its own norms, from a histogram
 released before it. Where only ends pay and the kernel is known, the last plan goes backward from the horizon and knows
-how many steps are left; otherwise the policy is stationary.
+how many steps are left; otherwise the policy is stationary. Where only ends pay and hardly any (s, a) is well visited,
+next states and TD errors would drown: then the rounds are those of `TDFP`, whose visits, ends and moves are one vector
+without negative inner products (sqrt(2) C in place of 2 C), and visits are not asked for again.
 
 **Shares.** Releases that are not made leave their share of mu^2 to the rounds (`Ask.skip`): which ones depends on
 earlier releases alone, and on every path the shares add up to the declared total, a privacy filter for Gaussian
@@ -27,10 +29,10 @@ from jaxtyping import Array, Bool, Float, Int
 
 from privrl.contracts.learner import AbstractOfflineLearner, Ask
 from privrl.contracts.release import Declared
-from privrl.learners.tabular.advantages import shrunken_means
 from privrl.learners.tabular.tap_kernel import Kernel, denoised, groups, kernel
 from privrl.learners.tabular.tap_planning import Evidence, Judgement, improved, planned_by_step, with_round
 from privrl.learners.tabular.tap_practice import ClipLevel, Practice, averaged, clip_level, practice
+from privrl.learners.tabular.tdfp import TDFP, first_feature
 from privrl.mdp.types import TabularPolicy
 from privrl.statistics.norms import Norms
 from privrl.statistics.settings import check_terminal
@@ -47,17 +49,18 @@ _NORMS = 0.008
 _SHARES = {
     "visits": 0.08,
     "visits-again": 0.15,
-    "visits-once-more": 0.2,
     "next-states": 0.06,
     "next-states-again": 0.2,
     "rewards": 0.06,
     "returns": 0.05,
 }
 _WITH_NORMS = ("visits", "next-states", "rewards", "returns")
+_NEXT_STATES = ("next-states-norms", "next-states", "next-states-again", "rewards-norms", "rewards")
 _QUANTILES = {"visits": 0.7, "next-states": 0.7, "rewards": 0.9, "returns": 0.7, "round": 0.5}
-_FAINT, _VERY_FAINT = 8.0, 2.0  # visits of a typical (s, a), in standard deviations of their noise
+_FAINT = 8.0  # visits of a typical (s, a), in standard deviations of their noise
 _VISIBLE = 1.75  # the same, for the noise of next states
 _CONCENTRATED = 0.15  # sum p^2 of a typical row
+_WELL_VISITED = 0.25  # share of all visits
 
 
 class TAP(AbstractOfflineLearner):
@@ -132,10 +135,35 @@ class TAP(AbstractOfflineLearner):
         return tuple(Declared(name, weight=share) for name, share in shares.items())
 
     def fit(self, ask: Ask) -> TabularPolicy:
-        seen, share = self._practice(ask)
+        return self.fit_with_values(ask)[0]
+
+    def fit_with_values(self, ask: Ask) -> tuple[TabularPolicy, Float[Array, " S"]]:
+        """The policy, and the values or the value feature that it was planned with last."""
+        visits = ClippedVisits(*self._world, jnp.ones(()))
+        clip = self._clip(ask, "visits-norms", visits, 1.0, self._most_steps, _QUANTILES["visits"])
+        N, noise = _asked(ask, "visits", visits, clip)
+        seen, share = practice(N, noise, self._live), _SHARES["visits"]
+        if self.rewards_at_end and self._share_of_well_visited(seen) < _WELL_VISITED:
+            return self._joint_rounds(ask)
+        if float(seen.typical) < _FAINT * float(seen.noise):
+            seen = practice(*averaged(N, noise, *_asked(ask, "visits-again", visits, clip)), self._live)
+            share += _SHARES["visits-again"]
+        else:
+            self._skip(ask, "visits-again")
         expected = float(seen.noise) * (share / _SHARES["next-states"]) ** 0.5  # about the noise of next states
         evidence = self._evidence(ask, seen, expected)
-        F = self._first_values(ask)
+        return self._rounds(ask, evidence)
+
+    def _joint_rounds(self, ask: Ask) -> tuple[TabularPolicy, Float[Array, " S"]]:
+        """The rounds of `TDFP`, with everything that is left."""
+        self._skip(ask, *_NEXT_STATES, "visits-again", *(f"round-norms-{k + 1}" for k in range(len(self.rounds))))
+        Y, noise = self._returns(ask)
+        return TDFP(*self._world, shares=self.rounds).rounds_from(ask, *first_feature(Y, noise**2, self._live))
+
+    def _rounds(self, ask: Ask, evidence: Evidence) -> tuple[TabularPolicy, Float[Array, " S"]]:
+        seen = evidence.practice
+        Y, noise = self._returns(ask)
+        F = self._largest_return * _mean_returns(Y, noise, self._live)
         judgement = Judgement(
             self._discount, self._largest_return, self.anchor, self.pessimism, self.support, self.spread
         )
@@ -149,8 +177,8 @@ class TAP(AbstractOfflineLearner):
             evidence = with_round(evidence, jnp.asarray(float(k)), sums, noise, F, variance, judgement)
             pi, F = improved(evidence, F, judgement)
         if self.rewards_at_end and bool(evidence.model):
-            return TabularPolicy(planned_by_step(evidence, judgement, self.horizon))
-        return TabularPolicy(jnp.broadcast_to(pi, (self.horizon, *self.space)))
+            return TabularPolicy(planned_by_step(evidence, judgement, self.horizon)), F
+        return TabularPolicy(jnp.broadcast_to(pi, (self.horizon, *self.space))), F
 
     @property
     def _world(self) -> tuple[int, int, int, tuple[int, ...]]:
@@ -174,20 +202,6 @@ class TAP(AbstractOfflineLearner):
         for name in names:
             ask.skip(name, to)
 
-    def _practice(self, ask: Ask) -> tuple[Practice, float]:
-        """What practice does, and the share of the budget that was spent on it."""
-        visits = ClippedVisits(*self._world, jnp.ones(()))
-        clip = self._clip(ask, "visits-norms", visits, 1.0, self._most_steps, _QUANTILES["visits"])
-        N, noise = _asked(ask, "visits", visits, clip)
-        seen, share = practice(N, noise, self._live), _SHARES["visits"]
-        for name, faint in (("visits-again", _FAINT), ("visits-once-more", _VERY_FAINT)):
-            if float(seen.typical) < faint * float(seen.noise):
-                N, noise = averaged(N, noise, *_asked(ask, name, visits, clip))
-                seen, share = practice(N, noise, self._live), share + _SHARES[name]
-            else:
-                self._skip(ask, name)
-        return seen, share
-
     def _evidence(self, ask: Ask, seen: Practice, expected: float) -> Evidence:
         """What is known before the first round: the kernel, and rewards, as far as they are worth asking for."""
         S, A, R = self.num_states, self.num_actions, len(self.rounds)
@@ -197,7 +211,7 @@ class TAP(AbstractOfflineLearner):
         start = Evidence(seen, none, self._live, *rounds, nothing, nothing, jnp.zeros(()), jnp.ones(()))
         pairs = self._well_visited(seen)
         if pairs is None or float(seen.typical) < _VISIBLE * expected:
-            self._skip(ask, "next-states-norms", "next-states", "next-states-again", "rewards-norms", "rewards")
+            self._skip(ask, *_NEXT_STATES)
             return start
         after = ClippedNextStates(*self._world, jnp.ones(()), pairs, self.rewards_at_end)
         clip = self._clip(ask, "next-states-norms", after, 1.0 / 2.0, self._most_steps, _QUANTILES["next-states"])
@@ -218,9 +232,18 @@ class TAP(AbstractOfflineLearner):
             lambda e: (e.kernel, e.rewards, e.reward_variances, e.model), start, (known, r, v, jnp.ones(()))
         )
 
+    def _enough(self, seen: Practice) -> Bool[np.ndarray, "S A"]:
+        """The (s, a) that are well visited."""
+        return np.asarray(seen.visible & (seen.visits > seen.noise * np.sqrt(self.num_actions)))
+
+    def _share_of_well_visited(self, seen: Practice) -> float:
+        """Their share of all visits."""
+        n = np.maximum(np.asarray(seen.visits), 0.0)
+        return float(n[self._enough(seen)].sum() / max(n.sum(), 1.0))
+
     def _well_visited(self, seen: Practice) -> Int[Array, " K"] | None:
         """The (s, a) whose next states are asked for, filled up to a power of two so that few shapes are compiled."""
-        enough = np.asarray(seen.visible & (seen.visits > seen.noise * np.sqrt(self.num_actions)))
+        enough = self._enough(seen)
         pairs = np.flatnonzero(enough.ravel())
         if len(pairs) == 0:
             return None
@@ -236,13 +259,12 @@ class TAP(AbstractOfflineLearner):
         x, v = denoised(R.reshape(-1, 1), noise, groups(visits, seen.visible.ravel()))
         return jnp.minimum(x[:, 0] / visits, 1.0), v[:, 0] / visits**2
 
-    def _first_values(self, ask: Ask) -> Float[Array, " S"]:
-        """F_1: shrunken mean returns by state."""
+    def _returns(self, ask: Ask) -> tuple[Float[Array, "S 2"], Float[Array, ""]]:
+        """How well stays went on from each state, and how badly, as shares of the largest return; and the noise."""
         top = self._largest_return
         returns = ClippedReturns(*self._world, jnp.ones(()), self._discount, top, self.rewards_at_end)
         clip = self._clip(ask, "returns-norms", returns, 0.5, self._most_steps, _QUANTILES["returns"])
-        Y, noise = _asked(ask, "returns", returns, clip)
-        return top * _mean_returns(Y, noise, self._live)
+        return _asked(ask, "returns", returns, clip)
 
 
 def _asked(
@@ -256,10 +278,7 @@ def _asked(
 @eqx.filter_jit
 def _mean_returns(Y: Float[Array, "S 2"], noise: Float[Array, ""], live: Bool[Array, " S"]) -> Float[Array, " S"]:
     """The mean of a state's returns, shrunk toward that of all; 0 in terminal states."""
-    good, bad = jnp.where(live[:, None], Y, 0.0).T
-    n = jnp.maximum(good + bad, 0.0)
-    mean = jnp.clip(good.sum() / jnp.maximum((good + bad).sum(), 1.0), 0.0, 1.0)
-    variance = noise**2 * ((1.0 - mean) ** 2 + mean**2) + n * mean * (1.0 - mean)
-    e = jnp.where(n > 0, good * (1.0 - mean) - bad * mean, 0.0)
-    effect = shrunken_means(e, n, jnp.where(n > 0, variance, 0.0), largest=0.04, smallest=1e-6)
+    good, bad = jnp.where(live[:, None], Y, 0.0).sum(axis=0)
+    mean = jnp.clip(good / jnp.maximum(good + bad, 1.0), 0.0, 1.0)
+    effect, _ = first_feature(Y, noise**2, live)
     return jnp.where(live, jnp.clip(mean + effect, 0.0, 1.0), 0.0)

@@ -91,6 +91,10 @@ class TDFP(AbstractOfflineLearner):
     def _largest_return(self) -> float:
         return float(self.horizon) if self.in_flight_rewards else 1.0
 
+    @property
+    def _live(self) -> Bool[Array, " S"]:
+        return jnp.ones(self.num_states, bool).at[jnp.asarray(self.terminal, int)].set(False)
+
     def bounds(self) -> dict[str, Any]:
         return {
             "horizon": self.horizon,
@@ -115,9 +119,15 @@ class TDFP(AbstractOfflineLearner):
 
     def fit_with_values(self, ask: Ask) -> tuple[TabularPolicy, Float[Array, " S"]]:
         norm = self.contribution_norm * math.sqrt(self.expected_cells)
-        live = jnp.ones(self.num_states, bool).at[jnp.asarray(self.terminal, int)].set(False)
         returns = ask("returns", ReturnsToGo(self.num_states, self.horizon, norm, self._largest_return))
-        F, w = _first_feature(jnp.asarray(returns.value), returns.noise.variance.max(), live)
+        F, w = first_feature(jnp.asarray(returns.value), returns.noise.variance.max(), self._live)
+        return self.rounds_from(ask, F, w)
+
+    def rounds_from(
+        self, ask: Ask, F: Float[Array, " S"], w: Float[Array, " S"]
+    ) -> tuple[TabularPolicy, Float[Array, " S"]]:
+        """All rounds after round 0, from its feature and weights of states: the policy, and the last feature."""
+        live = self._live
         rounds = _Rounds.empty(len(self.shares), 5 if self.in_flight_rewards else 4, self.num_states, self.num_actions)
         for k, share in enumerate(self.shares):
             rounds = self._asked(ask, rounds, k, share, F, w)
@@ -161,7 +171,7 @@ class _Rounds(eqx.Module):
 
 
 @eqx.filter_jit
-def _first_feature(
+def first_feature(
     Y: Float[Array, "S 2"], variance: Float[Array, ""], live: Bool[Array, " S"]
 ) -> tuple[Float[Array, " S"], Float[Array, " S"]]:
     """F_1, how much better than average stays go on from a state, and the weights w of states."""
