@@ -3,15 +3,14 @@
 import abc
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from jaxtyping import Float64, Int
 
 from privrl.data.encoding import summed
 from privrl.data.schema import Bounds
-from privrl.data.transitions import Block, TransitionCounter
-from privrl.mdp.types import Trajectory, Transitions
+from privrl.data.transitions import AbstractBlocks, Block
+from privrl.mdp.types import Trajectory
 from privrl.privacy.identity import keyed_hash
 
 
@@ -25,7 +24,7 @@ class Summary:
     num_rows: int
 
 
-class AbstractDataset(abc.ABC):
+class AbstractDataset(AbstractBlocks):
     """People and their episodes, checked against public bounds.
 
     **Formal guarantee.** `batches` and `transitions` contain at most `max_episodes_per_unit` episodes of each unit,
@@ -39,10 +38,6 @@ class AbstractDataset(abc.ABC):
     @abc.abstractmethod
     def check(self) -> Summary:
         """Checks every row, once; raises `TableError` at the first thing wrong."""
-
-    @abc.abstractmethod
-    def blocks(self) -> Iterator[Block]:
-        """The episodes that are used, in pieces of bounded size, the episodes of a unit next to each other."""
 
     @abc.abstractmethod
     def bounded(self, num_states: int, num_actions: int) -> "AbstractDataset":
@@ -122,18 +117,6 @@ class AbstractDataset(abc.ABC):
         if check_first:
             self.check()
         return _padded(self.blocks(), size, self.horizon)
-
-    def transitions(self) -> Transitions:
-        """The distinct transitions of the episodes that are used, with counts and sums of rewards; computed once, in
-        one pass, and sorted by step, state, action and next state."""
-        return self._transitions
-
-    @cached_property
-    def _transitions(self) -> Transitions:
-        counter = TransitionCounter(self.num_states, self.num_actions)
-        for block in self.blocks():
-            counter.add(block)
-        return counter.transitions()
 
 
 def _padded(blocks: Iterator[Block], size: int, horizon: int) -> Iterator[Trajectory]:

@@ -2,17 +2,17 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Required, TypedDict, Unpack, final
 
 import numpy as np
 from jaxtyping import Bool, Int, Shaped, UInt64
 
+from privrl.data.columns import bounded_rewards, indices, refuse, whole_numbers
 from privrl.data.dataset import AbstractDataset, Summary
 from privrl.data.encoding import encoded_block
 from privrl.data.guard import guarded
 from privrl.data.identity import hash_integers, hash_strings, keep_smallest, ranks, salt_of
-from privrl.data.schema import Bounds, Place, TableError, bounded_rewards, indices, refuse, whole_numbers
+from privrl.data.schema import Bounds, Place, TableError
 from privrl.data.transitions import Block, following_states
 from privrl.mdp.types import Trajectory
 from privrl.privacy.identity import canonical_id
@@ -103,10 +103,10 @@ class Episodes(AbstractDataset):
         grid = {"states": states, "actions": actions, "rewards": rewards}
         if next_states is not None:
             grid["next_states"] = next_states
-        arrays = {
-            name: guarded(partial(np.asarray, values), f"`{name}` is no array", "Give numbers [N, T].")
-            for name, values in grid.items()
-        }
+        arrays = {}
+        for name, values in grid.items():
+            with guarded(f"`{name}` is no array", "Give numbers [N, T]."):
+                arrays[name] = np.asarray(values)
         shape = arrays["states"].shape
         _check_shapes(arrays, shape, horizon)
         length = _checked_lengths(lengths, shape)

@@ -1,14 +1,14 @@
 """Minari datasets with discrete observations and actions as episodes in memory."""
 
-from functools import partial
 from typing import Any, Unpack
 
 import numpy as np
 from jaxtyping import Int
 
+from privrl.data.columns import whole_numbers
 from privrl.data.episodes import Episodes, Public
 from privrl.data.guard import guarded
-from privrl.data.schema import TableError, whole_numbers
+from privrl.data.schema import TableError
 
 
 def from_minari(dataset: Any, *, horizon: int, **public: Unpack[Public]) -> Episodes:
@@ -36,7 +36,8 @@ def from_minari(dataset: Any, *, horizon: int, **public: Unpack[Public]) -> Epis
             )
         states[k, : T + 1] = _flat(episode.observations, T + 1, "observations", k) - first_state
         actions[k, :T] = _flat(episode.actions, T, "actions", k) - first_action
-        rewards[k, :T] = guarded(partial(np.asarray, episode.rewards, float), f"Episode {k} has no numbers as rewards")
+        with guarded(f"Episode {k} has no numbers as rewards"):
+            rewards[k, :T] = np.asarray(episode.rewards, float)
         lengths[k] = T
     return Episodes.from_arrays(states[:, :-1], actions, rewards, states[:, 1:], lengths, horizon=horizon, **public)
 

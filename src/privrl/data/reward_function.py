@@ -22,7 +22,8 @@ class RewardFunction:
 
     def __init__(self, values: Any) -> None:
         """`values` at the n = 2^depth + 1 points of `privrl.privacy.functions.paths.mesh_points(depth)`."""
-        given = guarded(lambda: np.array(values, dtype=np.float64), "`values` are not numbers", "Give one per point.")
+        with guarded("`values` are not numbers", "Give one per point."):
+            given = np.array(values, dtype=np.float64)
         n = given.shape[0] if given.ndim == 1 else 0
         if n < 2 or (n - 1) & (n - 2):
             raise ValueError(

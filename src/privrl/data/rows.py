@@ -6,9 +6,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt64
 
-from privrl.data.columns import changes, given_numbers_of, hashes, ids_of, taken, whole_numbers_of
+from privrl.data.columns import (
+    bounded_rewards,
+    changes,
+    given_numbers_of,
+    hashes,
+    ids_of,
+    indices,
+    refuse,
+    taken,
+    whole_numbers,
+    whole_numbers_of,
+)
 from privrl.data.identity import Fingerprints, fingerprint, ranks
-from privrl.data.schema import Bounds, Place, TableError, bounded_rewards, indices, refuse, whole_numbers
+from privrl.data.schema import Bounds, Place, TableError
 from privrl.data.table import Table
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Shaped
 
 Place = Callable[[int], str]
 """Says where entry number i of a checked array is, for example "row 17 of `stays.parquet`"."""
@@ -108,71 +107,3 @@ class Schema:
                 )
             if present.count(column) > 1:
                 raise TableError(f"{table} has several columns `{column}` (given as `{part}=`). Rename all but one.")
-
-
-def refuse(bad: Bool[np.ndarray, " N"], column: str, place: Place, problem: str, remedy: str) -> None:
-    """Raises a `TableError` for the first bad entry, if there is one."""
-    if bad.any():
-        raise TableError(f"Column `{column}` {problem} at {place(int(bad.argmax()))}. {remedy}")
-
-
-def whole_numbers(values: Shaped[np.ndarray, " N"], column: str, place: Place) -> Int[np.ndarray, " N"]:
-    """The column as int64. Floating-point columns pass if every entry is a whole number."""
-    if values.dtype.kind in "iu":
-        if values.dtype == np.uint64:
-            _refuse_too_large(values > np.uint64(2**63 - 1), column, place)
-        return values.astype(np.int64, copy=False)
-    if values.dtype.kind != "f":
-        raise TableError(
-            f"Column `{column}` holds {_kind(values)}; it must hold whole numbers. "
-            f"Number its categories 0, 1, ... before reading the table."
-        )
-    values = values.astype(np.promote_types(values.dtype, np.float64), copy=False)  # 2^53 is no half float
-    refuse_not_finite(values, column, place)
-    _refuse_too_large(np.abs(values) > 2.0**53, column, place)
-    numbers = values.astype(np.int64)
-    problem = "has a number with a fraction"
-    refuse(numbers != values, column, place, problem, "It must hold whole numbers; number its categories 0, 1, ...")
-    return numbers
-
-
-def _kind(values: Shaped[np.ndarray, " N"]) -> str:
-    # not the NumPy type, which gives away the length of the longest text
-    words = {"U": "text", "S": "text", "b": "true or false", "O": "values of mixed types"}
-    return words.get(values.dtype.kind, "dates or other objects")
-
-
-def _refuse_too_large(bad: Bool[np.ndarray, " N"], column: str, place: Place) -> None:
-    refuse(bad, column, place, "has a number too large to be exact", "Use 64-bit whole numbers.")
-
-
-def refuse_not_finite(values: Shaped[np.ndarray, " N"], column: str, place: Place) -> None:
-    """Raises if an entry is NaN or infinite."""
-    remedy = "Remove the episode or fill the value in before reading the table."
-    refuse(np.isnan(values), column, place, "is NaN", remedy)
-    refuse(np.isinf(values), column, place, "is infinite", remedy)
-
-
-def indices(
-    values: Shaped[np.ndarray, " N"], column: str, place: Place, bounds: Bounds, bound: str, unknown: bool = False
-) -> Int[np.ndarray, " N"]:
-    """The column as int32, every entry in 0, ..., `bound` - 1 (or -1 where `unknown` entries are allowed)."""
-    numbers, size = whole_numbers(values, column, place), bounds.known(bound)
-    allowed = f"from 0 to {size - 1}" + (", or -1 or null where it was not recorded" if unknown else "")
-    remedy = f"`{bound}` is {size}, so it must be {allowed}. Recode the column or give the right `{bound}`."
-    refuse((numbers < (-1 if unknown else 0)) | (numbers >= size), column, place, "is out of range", remedy)
-    return numbers.astype(np.int32)
-
-
-def bounded_rewards(
-    values: Shaped[np.ndarray, " N"], column: str, place: Place, reward_range: tuple[float, float]
-) -> Float[np.ndarray, " N"]:
-    """The column as float64, every entry finite and inside the public range."""
-    if values.dtype.kind not in "iuf":
-        raise TableError(f"Column `{column}` holds {_kind(values)}; rewards must be numbers. Cast the column first.")
-    rewards = values.astype(np.float64, copy=False)
-    refuse_not_finite(rewards, column, place)
-    low, high = reward_range
-    remedy = f"`reward_range` is [{low:g}, {high:g}]. Rescale the rewards or give their public range."
-    refuse((rewards < low) | (rewards > high), column, place, "is out of range", remedy)
-    return rewards

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,8 +37,8 @@ class Table:
         for path in self.files:
             with _opened(path) as file:
                 rows.append(file.metadata.num_rows)
-                problem = f"The names and types of the columns of `{path.name}` cannot be read"
-                fields = guarded(partial(_fields, file), problem)  # a name may occur twice
+                with guarded(f"The names and types of the columns of `{path.name}` cannot be read"):
+                    fields = [(field.name, field.type) for field in file.schema_arrow]  # a name may occur twice
                 self.schema.require([name for name, _ in fields], f"`{path.name}`")
                 types = dict(fields)
                 for part, column in self.schema.columns.items():
@@ -107,13 +107,10 @@ class Table:
             with _opened(path) as file:
                 pieces += [_plain(batch, names, path.name) for batch in _read(file, self.batch_rows, names, path.name)]
         keys = [self.schema.columns[part] for part in ("unit", "episode", "step") if part in self.schema.columns]
-
-        def read() -> tuple[pa.Table, np.ndarray]:
+        with guarded("The table cannot be sorted", "Sort it before reading it."):
             table = pa.concat_tables(pieces).combine_chunks()
             order = pc.sort_indices(table, sort_keys=[(key, "ascending") for key in dict.fromkeys(keys)])
             return table.take(order), order.to_numpy()
-
-        return guarded(read, "The table cannot be sorted", "Sort it before reading it.")
 
 
 def parquet_files(path: str | Path) -> tuple[Path, ...]:
@@ -137,26 +134,20 @@ def _stamps(files: tuple[Path, ...]) -> tuple[tuple[int, int], ...]:
 def _opened(path: Path) -> Any:
     import pyarrow.parquet as pq
 
-    # with a small buffer and nothing fetched ahead, a large row group is never held whole
-    return guarded(
-        lambda: pq.ParquetFile(path, buffer_size=2**16, pre_buffer=False),
-        f"`{path.name}` is not a Parquet file, or cannot be read",
-        "Give a Parquet file or a folder of them.",
-    )
-
-
-def _fields(file: Any) -> list[tuple[str, "pa.DataType"]]:
-    return [(field.name, field.type) for field in file.schema_arrow]
+    problem = f"`{path.name}` is not a Parquet file, or cannot be read"
+    with guarded(problem, "Give a Parquet file or a folder of them."):
+        # with a small buffer and nothing fetched ahead, a large row group is never held whole
+        return pq.ParquetFile(path, buffer_size=2**16, pre_buffer=False)
 
 
 def _read(file: Any, batch_rows: int, columns: list[str], name: str) -> Iterator["pa.RecordBatch"]:
     """The record batches of an open file that have rows; an error unless they are as many rows as the file says."""
-    batches = guarded(
-        lambda: file.iter_batches(batch_rows, columns=columns, use_threads=False), f"`{name}` cannot be read"
-    )
+    with guarded(f"`{name}` cannot be read"):
+        batches = file.iter_batches(batch_rows, columns=columns, use_threads=False)
     first = 0
     while True:
-        batch = guarded(lambda: next(batches, None), f"`{name}` cannot be read from row {first} on")
+        with guarded(f"`{name}` cannot be read from row {first} on"):
+            batch = next(batches, None)
         if batch is None:
             break
         first += batch.num_rows
@@ -170,9 +161,8 @@ def _plain(batch: "pa.RecordBatch", columns: list[str], name: str) -> "pa.Table"
     """The batch without dictionary encoding, its columns in this order."""
     import pyarrow as pa
 
-    return guarded(
-        lambda: pa.table({column: plain(batch.column(column)) for column in columns}), f"`{name}` cannot be decoded"
-    )
+    with guarded(f"`{name}` cannot be decoded"):
+        return pa.table({column: plain(batch.column(column)) for column in columns})
 
 
 def _place_in(name: str, first: int) -> Place:

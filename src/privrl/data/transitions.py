@@ -1,6 +1,9 @@
 """Episodes laid end to end, and the counting of their transitions in memory that does not grow with the table."""
 
+import abc
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -104,3 +107,33 @@ def _summed(
     distinct, inverse = np.unique(code, return_inverse=True)
     size = len(distinct)
     return distinct, np.bincount(inverse, count, size), np.bincount(inverse, reward, size)
+
+
+class AbstractBlocks(abc.ABC):
+    """Episodes of a finite world in pieces of bounded size, whose transitions are counted once."""
+
+    @abc.abstractmethod
+    def blocks(self) -> Iterator[Block]:
+        """The episodes that are used, in pieces of bounded size, the episodes of a unit next to each other."""
+
+    @property
+    @abc.abstractmethod
+    def num_states(self) -> int:
+        """States are 0, ..., num_states - 1."""
+
+    @property
+    @abc.abstractmethod
+    def num_actions(self) -> int:
+        """Actions are 0, ..., num_actions - 1."""
+
+    def transitions(self) -> Transitions:
+        """The distinct transitions of the episodes that are used, with counts and sums of rewards; computed once, in
+        one pass, and sorted by step, state, action and next state."""
+        return self._transitions
+
+    @cached_property
+    def _transitions(self) -> Transitions:
+        counter = TransitionCounter(self.num_states, self.num_actions)
+        for block in self.blocks():
+            counter.add(block)
+        return counter.transitions()

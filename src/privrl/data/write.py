@@ -3,7 +3,6 @@
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +47,8 @@ def write_parquet(
         writer = None
         for block, horizon, names in _blocks(data, units):
             columns = _columns(block, horizon, names, num_episodes)
-            table = guarded(partial(pa.table, columns), "`units` cannot be written", _ONE_TYPE)
+            with guarded("`units` cannot be written", _ONE_TYPE):
+                table = pa.table(columns)
             writer = writer or pq.ParquetWriter(temporary, table.schema)
             writer.write_table(table, row_group_size=rows_per_group)
             num_rows, num_episodes = num_rows + table.num_rows, num_episodes + len(block.lengths)
@@ -74,9 +74,8 @@ def _blocks(
     elif isinstance(data, Trajectory) and units is not None:
         if len(units) != len(data.length):
             raise ValueError(f"`units` names {len(units)} owners; there are {len(data.length)} episodes.")
-        names, owner = guarded(
-            lambda: np.unique(np.asarray(units), return_inverse=True), "`units` cannot be sorted", _ONE_TYPE
-        )
+        with guarded("`units` cannot be sorted", _ONE_TYPE):
+            names, owner = np.unique(np.asarray(units), return_inverse=True)
         yield _laid_out(data, owner), data.rewards.shape[-1], names
     else:
         before = 0
