@@ -131,24 +131,27 @@ class Stay:
     """One stay under an assisted policy: call `advise` before and `took` after every decision."""
 
     def __init__(self, policy: AssistedPolicy, generator: np.random.Generator) -> None:
-        self._policy, self._generator = policy, generator
+        self._policy, self._generator, self._advice = policy, generator, np.asarray(policy.advice)
+        states = jnp.arange(policy.advice.shape[0])
         self._alpha, self._state = np.asarray(policy.alpha), LEAVE
+        self._taken, self._left = (np.asarray(policy.rho(states, a)) for a in (policy.advice, states * 0 + LEAVE))
         self.weight = 1.0
 
     def advise(self, observation: int) -> int:
         """The action to take, or -1: leave it to the clinician."""
-        advice = int(self._policy(np.asarray(observation)))
+        if not 0 <= int(observation) < len(self._advice):
+            raise ValueError(f"`observation` must be a whole number in [0, {len(self._advice)}), a state of the world.")
         self._state = int(observation)
         drawn = self._generator.random() < self._alpha[self._state]
-        return advice if drawn and self.weight < self._policy.deviation else LEAVE
+        return int(self._advice[self._state]) if drawn and self.weight < self._policy.deviation else LEAVE
 
     def took(self, action: int) -> None:
         """What was done in the end, whoever decided it."""
         if self._state == LEAVE:
             raise ValueError("`took` without `advise`: every decision begins with `advise(observation)`.")
         if self.weight < self._policy.deviation:
-            rho = self._policy.rho(jnp.asarray(self._state), jnp.asarray(int(action)))
-            self.weight = min(self.weight * float(rho), self._policy.bound)
+            advised = int(action) == int(self._advice[self._state])
+            self.weight *= float((self._taken if advised else self._left)[self._state])
         self._state = LEAVE
 
 

@@ -25,7 +25,7 @@ from privrl.contracts.learner import AbstractOfflineLearner, Ask
 from privrl.contracts.release import Declared, Release
 from privrl.learners.evaluation.estimates import Evaluation, Interval, variance_bound
 from privrl.learners.evaluation.influence import sensitivity_of
-from privrl.learners.evaluation.model_gain import LEAST_STRENGTH, coefficients, model_interval
+from privrl.learners.evaluation.model_gain import LEAST_STRENGTH, coefficients, model_interval, standard_feature
 from privrl.learners.evaluation.support import estimated_support
 from privrl.mdp.assisted import AssistedPolicy, stationary_advice
 from privrl.statistics.evaluation import Gains, Influences, StayReturns, Unsupported, Weights, check_range
@@ -37,7 +37,7 @@ _ALWAYS = {"practice": 5.0, "unsupported": 3.0}
 _BOUNDED = {"balance": 3.0}
 _CERTIFIED = {"gain": 20.0, "gain-square": 10.0, "influences": 9.0}
 _TABLE = {"practice-table": 39.0}
-_MODEL = {"nuisance": 15.0, "model-gain": 25.0, "model-square": 10.0}
+MODEL = {"nuisance": 15.0, "model-gain": 25.0, "model-square": 10.0}
 
 
 def releases(*, public: bool, bounded: bool, modelled: bool) -> tuple[Declared, ...]:
@@ -49,7 +49,7 @@ def releases(*, public: bool, bounded: bool, modelled: bool) -> tuple[Declared, 
     shares = dict(_ALWAYS)
     shares |= _BOUNDED if bounded else {}
     shares |= (_CERTIFIED if bounded else {}) if public else _TABLE
-    shares |= _MODEL if modelled else {}
+    shares |= MODEL if modelled else {}
     return tuple(Declared(name, weight=share) for name, share in shares.items())
 
 
@@ -58,7 +58,7 @@ def skip_model(ledger: Any, declared: tuple[Declared, ...]) -> None:
     names = {d.name for d in declared}
     to = {"nuisance": "gain-square"} if "gain" in names else {}
     rest = next((name for name in ("gain", "practice-table") if name in names), None)
-    for name in _MODEL:
+    for name in MODEL:
         if rest is not None:
             ledger.skip(name, to=(to.get(name, rest),))
 
@@ -76,8 +76,8 @@ class Evaluator(AbstractOfflineLearner):
         people: how many there are in the data, public.
         advice: an action per state, or probabilities `[H, S, A]`, of which the most probable action counts.
         practice: public probabilities `[S, A]` of practice, or `None`: they are estimated, and nothing is certified.
-        feature: a number per state from the *learn* group, roughly linear in how well people fare from there, in
-            [-1, 1]; `None` for no model.
+        feature: a number per state from the *learn* group, roughly linear in how well people fare from there, in any
+            unit; `None` for no model.
         terminal: public states whose entry ends a stay.
         return_range: the public smallest and largest return of a stay; what is outside is cut.
         dial, deviation: of the assisted policy.
@@ -106,7 +106,7 @@ class Evaluator(AbstractOfflineLearner):
             if float(jnp.abs(self.practice.sum(axis=-1) - 1.0).max()) > 1e-6:
                 raise ValueError("`practice` has rows that do not add up to 1; give a probability for every action.")
         if self.feature is not None:
-            check_array("feature", self.feature, (self.num_states,), low=-1.0, high=1.0)
+            check_array("feature", self.feature, (self.num_states,))
         self._assisted(jnp.zeros(self.num_states))  # refuses a dial or a deviation that is none
 
     @property
@@ -168,11 +168,11 @@ class Evaluator(AbstractOfflineLearner):
         """Whether the model is made; if there are too few people for it, its shares go elsewhere."""
         if self.feature is None:
             return False
-        strength = self.people * total_mu(returns, self.declare())
+        strength = self.people * model_mu(returns, self.declare())
         if strength >= LEAST_STRENGTH:
             return True
         refused.append(
-            f"The model of the whole advice is refused: people times mu is {strength:.0f}, and it needs "
+            f"The model of the whole advice is refused: people times its share of mu is {strength:.0f}, and it needs "
             f"{LEAST_STRENGTH:.0f}. Evaluate on more people, or with a larger budget."
         )
         if returns.noise.white == "normal":  # other noise cannot trade
@@ -208,7 +208,7 @@ class Evaluator(AbstractOfflineLearner):
         assert self.feature is not None
         unit = self.return_range[1] - self.return_range[0]
         world = (self.num_actions, self.horizon, self.terminal, self.advice)
-        sums = StaySums(*world, policy.support, self.feature, unit)
+        sums = StaySums(*world, policy.support, standard_feature(self.feature, self.terminal), unit)
         found = coefficients(ask("nuisance", NuisanceSums(sums)), self.people, self.horizon)
         if found is None:
             refused.append("The model of the whole advice is refused: noise hides how its feature varies over stays.")
@@ -227,11 +227,12 @@ def certified_interval(first: Release, second: Release, people: int) -> Interval
     return Interval.of(value, variance, people, first.noise)
 
 
-def total_mu(returns: Release, declared: tuple[Declared, ...]) -> float:
-    """mu of the whole evaluation, from the noise in the mean return, whose sensitivity is 1."""
+def model_mu(returns: Release, declared: tuple[Declared, ...]) -> float:
+    """mu of the model's releases together, from the noise in the mean return, whose sensitivity is 1."""
     std = float(np.max(returns.noise.std))
-    share = next(d.weight for d in declared if d.name == "practice") / sum(d.weight for d in declared)
-    return math.inf if std == 0.0 else 1.0 / (std * math.sqrt(share))
+    weights = {d.name: d.weight for d in declared}
+    times = sum(weights[name] for name in MODEL) / weights["practice"]
+    return math.inf if std == 0.0 else math.sqrt(times) / std
 
 
 def _mean(release: Release, people: int, largest: float) -> Interval:

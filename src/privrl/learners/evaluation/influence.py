@@ -33,7 +33,8 @@ def overturning_odds(margin: float, p: float, q: float) -> float:
     if q <= 0.0:
         return p / (p - margin) if p > margin else math.inf
     half = 0.5 * (q + margin - p)
-    return (half + math.sqrt(half**2 + p * q)) / q
+    root = math.sqrt(half**2 + p * q)
+    return max(1.0, (root + half) / q if half >= 0.0 else p / (root - half))
 
 
 def sensitivity_of(gain: Interval, influences: Release, people: int, centre: float, bound: float) -> float | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 
 from privrl.learners.evaluation.estimates import Interval, variance_bound
-from privrl.learners.evaluation.evaluator import releases, skip_model
+from privrl.learners.evaluation.evaluator import MODEL, releases, skip_model
 from privrl.learners.evaluation.model_gain import ABSOLUTE, LEAST_STRENGTH
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.privacy.noise.laws import GaussianNoise
@@ -58,7 +58,7 @@ def plan_widths(
     policy = AssistedPolicy(jnp.zeros(1, int), jnp.zeros(1), dial, deviation)
     declared = releases(public=public, bounded=math.isfinite(policy.bound), modelled=modelled)
     ledger = budget.calibrate(declared)
-    mu = math.sqrt(sum(ledger.parameter(d.name) ** 2 for d in declared))
+    mu = math.sqrt(sum(ledger.parameter(d.name) ** 2 for d in declared if d.name in MODEL))
     refused = modelled and people * mu < LEAST_STRENGTH
     practice = ledger.spend("practice")
     if refused:

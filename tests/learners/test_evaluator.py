@@ -1,0 +1,288 @@
+"""The evaluator: right where the truth is known, refuses in words, and its releases are declared, bounded and paid."""
+
+import dataclasses
+import json
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from contract import check_asked, hostile_trajectories
+from hypothesis import given
+from hypothesis import strategies as st
+
+import privrl
+from privrl.audit.recorded_fit import record_fit
+from privrl.contracts.release import Release
+from privrl.envs.base import finite
+from privrl.learners.evaluation.estimates import Evaluation, Interval
+from privrl.learners.evaluation.evaluator import Evaluator, model_mu
+from privrl.learners.evaluation.influence import overturning_odds
+from privrl.learners.evaluation.widths import plan_widths
+from privrl.mdp.assisted import simulated_gain, stationary_advice
+from privrl.mdp.planning import policy_value
+from privrl.mdp.types import TabularMDP, TabularPolicy
+from privrl.privacy.noise.laws import GaussianNoise
+from privrl.privacy.trust.privatizers import PairingError
+
+H, DEATH, SURVIVAL = 6, 2, 3
+
+
+def world():
+    """Two states, so that a straight line in a feature is exact; action 1 is better, and rarer in practice."""
+    P = np.zeros((4, 2, 4))
+    P[0, 0], P[0, 1] = [0.5, 0.3, 0.1, 0.1], [0.4, 0.3, 0.1, 0.2]
+    P[1, 0], P[1, 1] = [0.1, 0.5, 0.3, 0.1], [0.3, 0.4, 0.1, 0.2]
+    P[DEATH, :, DEATH] = P[SURVIVAL, :, SURVIVAL] = 1.0
+    arrival = np.eye(4)[SURVIVAL]
+    r = P @ arrival
+    r[[DEATH, SURVIVAL]] = 0.0
+    practice = np.array([[0.6, 0.4], [0.7, 0.3], [0.5, 0.5], [0.5, 0.5]])
+    mdp = TabularMDP(jnp.asarray(P)[None], jnp.asarray(r)[None], jnp.array([0.5, 0.5, 0, 0]), H)
+    return finite(
+        "two-states",
+        mdp,
+        behaviour=jnp.asarray(practice),
+        terminal=(DEATH, SURVIVAL),
+        arrival=jnp.asarray(arrival),
+    )
+
+
+ENV, ADVICE = world(), np.array([1, 1, 0, 0])
+FEATURE = jnp.array([0.6, 0.1, 0.0, 0.0])
+PEOPLE = 20_000
+WHOLE = float(
+    policy_value(ENV.mdp, TabularPolicy(jnp.broadcast_to(jax.nn.one_hot(ADVICE, 2), (H, 4, 2))))
+    - ENV.value(ENV.behaviour_policy())
+)
+
+
+def table(people=PEOPLE, seed=0):
+    sampled = ENV.sample(ENV.behaviour_policy(), people, jax.random.key(seed))
+    return privrl.data.Episodes.of(sampled, num_states=4, num_actions=2)
+
+
+def evaluator(people=PEOPLE, **settings):
+    return Evaluator(
+        **{
+            "num_states": 4,
+            "num_actions": 2,
+            "horizon": H,
+            "people": people,
+            "advice": ADVICE,
+            "practice": ENV.behaviour,
+            "feature": FEATURE,
+            "terminal": ENV.terminal,
+            **settings,
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def data():
+    return table()
+
+
+@pytest.fixture(scope="module")
+def noiseless(data):
+    return privrl.fit(data, evaluator(), privrl.NonPrivate(), key=jax.random.key(0)).policy
+
+
+def test_without_noise_everything_is_near_the_truth(noiseless):
+    truth = simulated_gain(ENV.mdp, ENV.behaviour, noiseless.policy, 40_000, key=jax.random.key(1))
+    assert noiseless.gain.low - 3 * truth.se < truth.gain < noiseless.gain.high + 3 * truth.se
+    assert noiseless.gain.high - noiseless.gain.low < 0.02
+    assert noiseless.practice.low < truth.practice < noiseless.practice.high
+    assert noiseless.balance.low < 1.0 < noiseless.balance.high
+    assert noiseless.unsupported.value == 0.0
+    assert abs(noiseless.model_gain.value - WHOLE) < 0.02  # sampling error alone: two states are a straight line
+    assert noiseless.model_gain.low < WHOLE < noiseless.model_gain.high
+    assert noiseless.verdict == "better" and "at least" in noiseless.line
+    assert 1.0 < noiseless.sensitivity < 3.0
+    assert noiseless.refused == ()
+
+
+def test_the_model_is_exact_where_its_line_is():
+    """Averaged over tables, the model's estimate has no bias, whatever practice does."""
+    found = [
+        privrl.fit(
+            table(4000, seed), evaluator(4000), privrl.NonPrivate(), key=jax.random.key(0)
+        ).policy.model_gain.value
+        for seed in range(6)
+    ]
+    assert abs(np.mean(found) - WHOLE) < 4 * np.std(found) / math.sqrt(len(found)) + 0.002
+
+
+def test_releases_are_declared_bounded_and_paid(data):
+    private = privrl.Central(epsilon=3.0, delta=1e-6)
+    result = privrl.fit(data, evaluator(), private, key=jax.random.key(3))
+    certificate = result.certificate
+    assert certificate.epsilon == pytest.approx(3.0, rel=1e-3)
+    assert all(release["counted"] == release["declared"] == 1 for release in certificate.releases)
+    asked = record_fit(data, evaluator(), private, jax.random.key(3)).asked
+    people = jax.tree.map(lambda x: jnp.stack([x, jnp.roll(x, 7, axis=0)], axis=1), hostile_trajectories(H, 4, 2))
+    check_asked(asked, people)
+    again = privrl.fit(data, evaluator(), private, key=jax.random.key(3)).policy
+    assert again.to_json() == result.policy.to_json()
+    assert result.policy.model_gain is not None and result.policy.gain is not None
+
+
+def test_exact_noise_serves_it_too():
+    small = table(300)
+    result = privrl.fit(small, evaluator(300), privrl.Central(epsilon=3.0, delta=1e-6))
+    assert "operating system" in result.certificate.noise_source
+    assert result.policy.gain is not None and result.policy.model_gain is None
+    skipped = {release["name"]: release["skipped"] for release in result.certificate.releases}
+    assert [skipped[name] for name in ("nuisance", "model-gain", "model-square", "gain")] == [1, 1, 1, 0]
+
+
+def test_shares_are_those_of_the_specification():
+    def shares(**settings):
+        return {d.name: d.weight for d in evaluator(**settings).declare()}
+
+    public, estimated = shares(), shares(practice=None)
+    assert sum(public.values()) == sum(estimated.values()) == 100.0
+    assert public["gain"] + public["gain-square"] == 30.0 and public["influences"] == 9.0
+    assert public["practice"] == 5.0 and public["balance"] == public["unsupported"] == 3.0
+    assert estimated["practice-table"] == 39.0 and "gain" not in estimated
+    assert sum(public[name] for name in ("nuisance", "model-gain", "model-square")) == 50.0
+    assert public["nuisance"] == 15.0
+    whole = shares(dial=math.inf)
+    assert "gain" not in whole and "balance" not in whole and "nuisance" in whole
+
+
+def test_with_an_estimated_practice_nothing_is_certified(data):
+    found = privrl.fit(
+        data, evaluator(practice=None), privrl.Central(epsilon=3.0, delta=1e-6), key=jax.random.key(4)
+    ).policy
+    assert found.gain is None and found.sensitivity is None and found.verdict == "not shown"
+    assert any("withheld" in words for words in found.refused)
+    np.testing.assert_allclose(found.policy.support[:2], [0.4, 0.3], atol=0.03)
+    assert found.model_gain.low < WHOLE < found.model_gain.high
+
+
+def test_states_that_nobody_visits_are_not_trusted(data):
+    found = privrl.fit(
+        data, evaluator(practice=None), privrl.Central(epsilon=1.0, delta=1e-6), key=jax.random.key(5)
+    ).policy
+    np.testing.assert_array_equal(np.asarray(found.policy.support)[2:], 0.0)
+    faint = privrl.fit(
+        table(500), evaluator(500, practice=None), privrl.Central(epsilon=0.01, delta=1e-6), key=jax.random.key(5)
+    )
+    assert float(faint.policy.policy.alpha.max()) == 0.0  # practice itself
+
+
+def test_wrong_probabilities_of_practice_are_noticed(data):
+    wrong = jnp.asarray([[0.9, 0.1], [0.9, 0.1], [0.5, 0.5], [0.5, 0.5]])
+    found = privrl.fit(data, evaluator(practice=wrong), privrl.NonPrivate(), key=jax.random.key(0)).policy
+    assert found.gain is None and found.verdict == "not shown"
+    assert any("mean weight" in words for words in found.refused)
+
+
+def test_an_infinite_dial_has_no_certified_line(data):
+    found = privrl.fit(data, evaluator(dial=math.inf), privrl.NonPrivate(), key=jax.random.key(0)).policy
+    assert found.gain is None and found.balance is None and found.model_gain is not None
+    assert Evaluation.from_json(json.loads(json.dumps(found.to_json(), allow_nan=False))).to_json() == found.to_json()
+
+
+def test_json_keeps_everything_and_notices_another_verdict(noiseless):
+    content = json.loads(json.dumps(noiseless.to_json(), allow_nan=False))
+    again = Evaluation.from_json(content)
+    assert again == noiseless and again.to_json() == noiseless.to_json() and again.words == noiseless.words
+    with pytest.raises(ValueError, match="verdict"):
+        Evaluation.from_json({**content, "verdict": "not shown"})
+
+
+def test_the_verdict_is_a_function_of_the_gain(noiseless):
+    def judged(low, high, lower, upper):
+        gain = Interval((low + high) / 2, low, high, lower, upper)
+        return dataclasses.replace(noiseless, gain=gain)
+
+    assert judged(-0.001, 0.02, 0.001, 0.019).verdict == "better"
+    assert judged(-0.02, -0.001, -0.018, -0.003).verdict == "worse"
+    assert judged(-0.01, 0.01, -0.008, 0.008).verdict == "not shown"
+    assert dataclasses.replace(noiseless, gain=None).verdict == "not shown"
+    assert "Worse" in judged(-0.02, -0.001, -0.018, -0.003).line
+
+
+@given(
+    A=st.floats(0.001, 3.0),
+    B=st.floats(0.001, 3.0),
+    m=st.floats(0.0, 1.0),
+    margin=st.floats(0.0, 1.0),
+)
+def test_the_odds_ratio_is_where_the_worst_shortfall_reaches_the_margin(A, B, m, margin):
+    p, q = (1 - m) * A, m * B
+    odds = overturning_odds(margin, p, q)
+    assert odds >= 1.0 - 1e-12
+    if math.isfinite(odds):
+        assert p * (1 - 1 / odds) + q * (odds - 1) == pytest.approx(margin, abs=1e-9, rel=1e-9)
+    assert overturning_odds(margin, 2 * p, q) <= odds * (1 + 1e-9)
+    assert overturning_odds(margin, p, 2 * q) <= odds * (1 + 1e-9)
+
+
+def test_an_unrecorded_influence_below_the_odds_ratio_does_not_overturn_the_gain():
+    """One decision, one hidden bit u that moves treatment and outcome: exact, over many worlds."""
+    rng = np.random.default_rng(0)
+    c, tight = 1.5, 0.0
+    for _ in range(400):
+        share, b_u = rng.dirichlet([1.0, 1.0]), rng.uniform(0.1, 0.9, 2)
+        G = rng.uniform(0, 1, (2, 2))  # [u, action]
+        b = share @ b_u
+        alpha = min(1.0, (c - 1) * b / (1 - b))
+        w, v = np.array([1 - alpha, 1 - alpha + alpha / b]), 1 - alpha
+        joint = share[:, None] * np.stack([1 - b_u, b_u], axis=1)
+        m = (joint * G).sum()
+        recorded = (joint * (w[None] - 1) * (G - m)).sum()
+        true = (share * alpha * (G[:, 1] - (joint * G).sum(axis=1) / share)).sum()
+        A, B = (joint * (w[None] - v) * G).sum(), (joint * (w[None] - v) * (1 - G)).sum()
+        odds = (b_u / (1 - b_u)) / (b / (1 - b))
+        gamma = max(odds.max(), 1 / odds.min())
+        allowed = (1 - m) * A * (1 - 1 / gamma) + m * B * (gamma - 1)
+        assert recorded - true <= allowed + 1e-12
+        tight = max(tight, (recorded - true) / allowed)
+        if recorded > 0 and true <= 0:
+            assert gamma >= overturning_odds(recorded, (1 - m) * A, m * B) - 1e-9
+    assert tight > 0.3
+
+
+def test_mu_is_read_off_the_noise():
+    declared = evaluator().declare()
+    release = Release(jnp.zeros(1), GaussianNoise(1.0 / (0.2 * math.sqrt(0.05)), (1,)))
+    assert model_mu(release, declared) == pytest.approx(0.2 * math.sqrt(0.5))
+    assert model_mu(Release(jnp.zeros(1), GaussianNoise(0.0, (1,))), declared) == math.inf
+
+
+def test_planned_widths_are_those_that_come(data):
+    budget = privrl.Central(epsilon=1.0, delta=1e-6)
+    found = privrl.fit(data, evaluator(), budget, key=jax.random.key(6)).policy
+    w = plan_widths(PEOPLE, budget, practice_mean=found.practice.value, weight_variance=0.35)
+    assert found.gain.high - found.gain.low == pytest.approx(w.gain, rel=0.25)
+    assert found.practice.high - found.practice.low == pytest.approx(w.practice, rel=0.1)
+    assert w.gain < w.gain_at_most
+    few = plan_widths(500, budget)
+    assert few.model_gain is None and few.gain > w.gain
+    assert plan_widths(PEOPLE, budget, public=False).gain is None
+    assert plan_widths(PEOPLE, budget, dial=math.inf).gain is None
+    with pytest.raises(PairingError, match="Gaussian"):
+        plan_widths(100, privrl.Central(epsilon=1.0, mechanism="laplace"))
+
+
+def test_settings_that_are_none_are_refused():
+    for settings, words in (
+        ({"dial": 0.5}, "dial"),
+        ({"practice": ENV.behaviour * 0.9}, "add up"),
+        ({"feature": FEATURE[:3]}, "feature"),
+        ({"advice": np.array([0, 1, 2, 0])}, "advice"),
+        ({"return_range": (1.0, 0.0)}, "return_range"),
+        ({"people": 0}, "people"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            evaluator(**settings)
+
+
+def test_probabilities_are_taken_for_their_most_probable_action():
+    p = np.full((H, 4, 2), 0.5)
+    p[:, np.arange(4), ADVICE] = 0.9
+    np.testing.assert_array_equal(evaluator(advice=p).advice, stationary_advice(p))
