@@ -22,6 +22,7 @@ import privrl.recipes as _recipes
 import privrl.statistics as _statistics
 from privrl.learners.control.cautious_lq import CautiousLQ
 from privrl.learners.control.ofu_lq import OFULQ
+from privrl.learners.evaluation.evaluated import Evaluated
 from privrl.learners.functional.functional_reward import FunctionalReward
 from privrl.learners.gradient.fqi import FQI
 from privrl.learners.gradient.q_learning import QLearning
@@ -42,6 +43,7 @@ from privrl.studies.agent import Agent, Controller
 from privrl.studies.arrivals import Ticket
 from privrl.studies.certify import certify
 from privrl.studies.client import Client
+from privrl.studies.evaluate import evaluate
 from privrl.studies.fit import fit
 from privrl.studies.result import Result, Run
 from privrl.studies.run import run, sweep
@@ -59,6 +61,7 @@ __all__ = [
     "Certificate",
     "Client",
     "Controller",
+    "Evaluated",
     "FQI",
     "FunctionalReward",
     "LSVIUCB",
@@ -82,6 +85,7 @@ __all__ = [
     "VAPVI",
     "certify",
     "citation",
+    "evaluate",
     "fit",
     "run",
     "sweep",

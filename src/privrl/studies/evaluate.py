@@ -1,0 +1,135 @@
+"""`evaluate`: people who were held out, and a policy from anywhere, in; how it compares with practice, out."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import ArrayLike, Float, PRNGKeyArray
+
+from privrl.data.dataset import AbstractDataset
+from privrl.learners.evaluation.estimates import Evaluation
+from privrl.learners.evaluation.evaluator import Evaluator
+from privrl.mdp.assisted import AssistedPolicy, stationary_advice
+from privrl.mdp.types import TabularPolicy
+from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
+from privrl.studies.certified_evaluation import CertifiedEvaluation
+from privrl.studies.offline import ask_curator
+from privrl.studies.result import Result, policy_sha256, read_arrays
+
+AnyPolicy = Result | TabularPolicy | AssistedPolicy | str | Path | ArrayLike
+
+_ADDS_UP = (
+    "this covers the evaluation alone: somebody who is also among the people that the policy was learnt from is "
+    "covered by both certificates together, whose costs add up"
+)
+_NO_MODEL = (
+    "The whole advice is not modelled: a model needs values of states from the people who were learnt from, which "
+    "`Evaluated` (`privrl fit --evaluate`) has."
+)
+
+
+def evaluate(
+    held: AbstractDataset,
+    policy: AnyPolicy,
+    privatizer: AbstractPrivatizer,
+    *,
+    practice: Float[ArrayLike, "S A"] | None = None,
+    dial: float = 1.5,
+    deviation: float = 4.0,
+    return_range: tuple[float, float] = (0.0, 1.0),
+    key: PRNGKeyArray | None = None,
+    unit: str | None = None,
+    store: ReleaseStore | None = None,
+) -> CertifiedEvaluation:
+    """Compares a policy with practice on people who were not used to learn it.
+
+    Arguments:
+        held: the people, for example the second part of `privrl.data.split`.
+        policy: a `Result`, a `TabularPolicy`, or one from elsewhere: probabilities `[S, A]` or `[H, S, A]`, actions
+            `[S]`, or the path of an .npz file with one such array. Where it is not certain, its most probable action
+            is the advice.
+        privatizer: `Central(...)` with neighbours who replace one person, or `NonPrivate()`.
+        practice: public probabilities `[S, A]` of practice. Without them they are estimated, and nothing is certified.
+        dial, deviation: of the assisted policy, see `AssistedPolicy`. An infinite dial certifies nothing.
+        return_range: the public smallest and largest return of a stay; what is outside is cut.
+        key, unit, store: as in `fit`.
+
+    Returns:
+        the evaluation, with a certificate of its own that is bound to the policy's hash.
+
+    **Formal guarantee.** The certificate covers every release of this evaluation, for one person of `held` replaced. It
+    says nothing about what the policy reveals: for somebody who was learnt from too, the two certificates compose.
+    """
+    if privatizer.adjacency != "replace-one" and privatizer.notion != "none":
+        raise PairingError(
+            f"`adjacency` is {privatizer.adjacency!r}, and an evaluation takes means over people, whose number must be "
+            "public. Use `adjacency='replace-one'`."
+        )
+    named = policy_arrays(policy)
+    advice = _advice(policy, named)
+    if practice is not None:
+        num_actions = np.shape(practice)[-1]
+    else:
+        num_actions = named["probabilities"].shape[-1] if "probabilities" in named else held.num_actions
+    evaluator = Evaluator(
+        len(advice),
+        num_actions,
+        held.horizon,
+        held.num_units,
+        jnp.asarray(advice),
+        None if practice is None else jnp.asarray(practice, float),
+        return_range=return_range,
+        dial=dial,
+        deviation=deviation,
+    )
+    answer = ask_curator("evaluate", held, evaluator, privatizer, key=key, unit=unit, store=store)
+    found: Evaluation = answer.learnt
+    certificate = replace(
+        answer.certificate, result_sha256=policy_sha256(named), notes=(*answer.certificate.notes, _ADDS_UP)
+    )
+    return CertifiedEvaluation.of(replace(found, refused=(*found.refused, _NO_MODEL)), certificate)
+
+
+def policy_arrays(policy: AnyPolicy) -> dict[str, np.ndarray]:
+    """The arrays that a policy is made of, by name: what a certificate is bound to.
+
+    One array from elsewhere is called `actions` where it has one axis, `probabilities` otherwise.
+    """
+    if isinstance(policy, Result):
+        policy = policy.policy
+    if isinstance(policy, TabularPolicy):
+        return {"probabilities": np.asarray(policy.probabilities)}
+    if isinstance(policy, AssistedPolicy):
+        return {name: np.asarray(value) for name, value in vars(policy).items()}
+    found: Mapping[str, Any] = {"": policy}
+    if isinstance(policy, (str, Path)):
+        found = read_arrays(Path(policy))
+        if set(found) == {"advice", "support", "dial", "deviation"}:
+            return dict(found)
+    if len(found) != 1:
+        raise ValueError(f"The policy has the arrays {sorted(found)}; give one, of probabilities or of actions.")
+    array = np.asarray(next(iter(found.values())))
+    if array.ndim == 1 and array.dtype.kind in "iu":
+        return {"actions": array}
+    if array.ndim in (2, 3) and array.dtype.kind == "f":
+        if np.any(array < 0) or np.abs(array.sum(axis=-1) - 1.0).max(initial=0.0) > 1e-6:
+            raise ValueError("The probabilities of the policy must be at least 0 and add up to 1 in every state.")
+        return {"probabilities": array}
+    raise ValueError(
+        f"The policy is an array of shape {array.shape} and type {array.dtype}; give probabilities [S, A] or "
+        "[H, S, A], or whole-numbered actions [S]."
+    )
+
+
+def _advice(policy: AnyPolicy, named: Mapping[str, np.ndarray]) -> np.ndarray:
+    """One action per state."""
+    if isinstance(policy, Result) and isinstance(policy.advice, TabularPolicy):
+        named = policy_arrays(policy.advice)
+    if "probabilities" in named:
+        p = named["probabilities"]
+        return stationary_advice(p if p.ndim == 3 else p[None])
+    return named["actions"] if "actions" in named else named["advice"]

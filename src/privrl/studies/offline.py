@@ -1,0 +1,71 @@
+"""What every verb on a data set at rest does: declare, check, open the store, ask a curator, certify."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from jaxtyping import PRNGKeyArray
+
+from privrl.contracts.learner import AbstractOfflineLearner
+from privrl.data.dataset import AbstractDataset
+from privrl.data.reward_function import RewardFunction
+from privrl.privacy.accounting.certificate import Certificate
+from privrl.privacy.noise.sources import Seeded, System
+from privrl.privacy.store.errors import StudyMismatchError
+from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.trust.curator import Curator
+from privrl.privacy.trust.privatizers import AbstractPrivatizer
+from privrl.studies.people import AbstractSecret, secret_of
+from privrl.studies.study import Study
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a learner made of its releases, the certificate over all of them, and how much data there were."""
+
+    learnt: Any
+    certificate: Certificate
+    counts: dict[str, int]
+
+
+def ask_curator(
+    verb: str,
+    data: AbstractDataset | RewardFunction,
+    learner: AbstractOfflineLearner,
+    privatizer: AbstractPrivatizer,
+    *,
+    key: PRNGKeyArray | None,
+    unit: str | None,
+    store: ReleaseStore | None,
+) -> Answer:
+    """Lets an offline learner query a data set, as `fit` describes; `verb` is what a store's study is called."""
+    secret = secret_of(data, learner)
+    study = Study.offline(learner, privatizer, secret.unit(unit, privatizer))
+    if store is not None:
+        _open(verb, study, secret, key, store)
+    source = System() if key is None else Seeded(key)
+    curator = Curator(secret, study.ledger, source, privatizer.mechanism_of_rounds, store)
+    learnt = learner.fit(curator)
+    notes = secret.notes(groups=bool(study.ledger.groups) and key is None)
+    notes = (*notes, *(() if store is None else store.notes()))
+    return Answer(learnt, study.certificate(source.description, secret.bounds, notes=notes), secret.counts)
+
+
+def _open(verb: str, study: Study, secret: AbstractSecret, key: PRNGKeyArray | None, store: ReleaseStore) -> None:
+    """Writes what is going to be released into the store, or checks that nothing is other than before a crash.
+
+    The data are recognised by a digest under a secret key of the store. It says nothing without that key, and never
+    leaves the store.
+    """
+    if key is not None or study.privatizer.notion == "none":
+        raise ValueError(
+            "A `store` keeps the releases of real people. Leave out `key` (simulated noise protects nobody), and give "
+            "a budget."
+        )
+    study.open(store, verb, study.ledger.limits())
+    digest = secret.digest(store.secret("digest of the data"))
+    if store.fact("digest of the data", lambda: digest) != digest:
+        raise StudyMismatchError(
+            "The data are not those that this store's study began with: something was added, removed or changed. "
+            "Nothing was released. Go on with the data as they were, or use a new file, and a new budget, for a new "
+            "study."
+        )

@@ -1,0 +1,187 @@
+"""`evaluate`: policies from anywhere, a certificate of its own that holds, refusals in words, and results that are
+saved with an evaluation or without a policy."""
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import privrl
+from privrl.envs.base import finite
+from privrl.learners.evaluation.estimates import Interval
+from privrl.mdp.assisted import AssistedPolicy, simulated_gain
+from privrl.mdp.types import TabularMDP, TabularPolicy
+from privrl.studies.certified_evaluation import CertifiedEvaluation, read_evaluation
+from privrl.studies.result import Result, policy_sha256
+from privrl.studies.simulated import sampled
+
+H, PEOPLE, KEY = 3, 4000, jax.random.key(3)
+BUDGET = privrl.Central(epsilon=2.0, delta=1e-6)
+PRACTICE = np.array([[0.5, 0.5], [0.5, 0.5], [0.5, 0.5]])
+
+
+def world() -> privrl.envs.Env:
+    """Two states and an end; action 1 is better, and practice tosses a coin."""
+    P = np.zeros((3, 2, 3))
+    P[:2, 0], P[:2, 1] = [0.4, 0.4, 0.2], [0.2, 0.2, 0.6]
+    P[2, :, 2] = 1.0
+    arrival = np.eye(3)[2]
+    r = P @ arrival
+    r[2] = 0.0
+    mdp = TabularMDP(jnp.asarray(P)[None], jnp.asarray(r)[None], jnp.array([0.5, 0.5, 0.0]), H)
+    return finite("better", mdp, behaviour=jnp.asarray(PRACTICE), terminal=(2,), arrival=jnp.asarray(arrival))
+
+
+ENV = world()
+GOOD = np.array([1, 1, 0])
+
+
+@pytest.fixture(scope="module")
+def held() -> privrl.data.Episodes:
+    return sampled(ENV, PEOPLE, jax.random.key(1))
+
+
+@pytest.fixture(scope="module")
+def evaluation(held: privrl.data.Episodes) -> CertifiedEvaluation:
+    return privrl.evaluate(held, GOOD, BUDGET, practice=PRACTICE, key=KEY, unit="patient")
+
+
+def test_a_better_policy_is_found_better_within_its_interval(evaluation: CertifiedEvaluation) -> None:
+    truth = simulated_gain(ENV.mdp, ENV.behaviour, evaluation.policy, 20_000, key=jax.random.key(0))
+    assert evaluation.verdict == "better" and evaluation.gain is not None
+    assert evaluation.gain.low < truth.gain < evaluation.gain.high
+    assert evaluation.practice.low < float(ENV.value(ENV.behaviour_policy())) < evaluation.practice.high
+    assert evaluation.model_gain is None and "not modelled" in evaluation.refused[-1]
+
+
+def test_the_certificate_is_its_own_and_bound_to_the_policy(evaluation: CertifiedEvaluation) -> None:
+    certificate = evaluation.certificate
+    assert certificate.learner == "Evaluator" and certificate.unit == "patient"
+    assert 2.0 * (1 - 1e-3) <= certificate.epsilon <= 2.0 and certificate.delta == 1e-6
+    assert {release["name"] for release in certificate.releases} >= {"practice", "gain", "gain-square", "balance"}
+    assert any("costs add up" in note for note in certificate.notes)
+    assert privrl.certify(certificate, {"actions": GOOD}, allow_non_private=True).ok
+    assert not privrl.certify(certificate, {"actions": GOOD[::-1]}, allow_non_private=True).ok
+
+
+def test_the_same_policy_in_every_form_is_evaluated_alike(
+    held: privrl.data.Episodes, evaluation: CertifiedEvaluation, tmp_path: Path
+) -> None:
+    p = np.eye(2)[GOOD]
+    everywhere = np.broadcast_to(p, (H, 3, 2))
+    np.savez(tmp_path / "actions.npz", anything=GOOD)
+    np.savez(tmp_path / "probabilities.npz", p)
+    tabular = TabularPolicy(jnp.asarray(everywhere))
+    forms = (tmp_path / "actions.npz", p, str(tmp_path / "probabilities.npz"), everywhere, tabular)
+    found = [privrl.evaluate(held, form, BUDGET, practice=PRACTICE, key=KEY) for form in forms]
+    assert all(one.gain == evaluation.gain for one in found)
+    hashes = [one.certificate.result_sha256 for one in found]
+    assert hashes[0] == evaluation.certificate.result_sha256 and hashes[1] == hashes[2]
+    assert hashes[3] == hashes[4] == policy_sha256(tabular)
+
+
+def test_a_result_is_evaluated_by_its_advice_on_the_people_who_were_held_out(tmp_path: Path) -> None:
+    people = sampled(ENV, PEOPLE, jax.random.key(5))
+    learn, rest = privrl.data.split(people, 0.4, secret=bytes(32))
+    assert learn.num_units + rest.num_units == PEOPLE
+    result = privrl.fit(learn, privrl.APVI(3, 2, H), BUDGET, key=KEY)
+    evaluation = privrl.evaluate(rest, result, BUDGET, key=KEY)
+    assert evaluation.gain is None and evaluation.verdict == "not shown"
+    assert evaluation.people == rest.num_units
+    assert evaluation.certificate.result_sha256 == result.certificate.result_sha256
+    assert privrl.certify(evaluation.certificate, result.policy, allow_non_private=True).ok
+    dataclasses.replace(result, evaluation=evaluation).save(tmp_path / "both")
+    loaded = Result.load(tmp_path / "both")
+    assert isinstance(loaded.evaluation, CertifiedEvaluation)
+    assert loaded.evaluation.certificate == evaluation.certificate and loaded.certificate == result.certificate
+
+
+def test_noise_is_exact_without_a_key_and_a_store_reads_what_was_released(
+    held: privrl.data.Episodes, tmp_path: Path
+) -> None:
+    found = []
+    for _ in range(2):
+        with privrl.ReleaseStore(tmp_path / "store.db") as store:
+            found.append(privrl.evaluate(held, GOOD, BUDGET, practice=PRACTICE, store=store))
+    assert found[0].gain == found[1].gain
+    assert privrl.certify(found[0].certificate, {"actions": GOOD}).ok
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        (np.full((3, 2), 0.4), "add up to 1"),
+        (np.zeros(3), "whole-numbered actions"),
+        (np.zeros((1, 2, 3, 4)), "shape"),
+        (np.array([0, 1, 2]), "advice"),
+    ],
+)
+def test_a_policy_that_is_none_is_refused(held: privrl.data.Episodes, policy: np.ndarray, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        privrl.evaluate(held, policy, BUDGET, practice=PRACTICE, key=KEY)
+
+
+def test_a_secret_number_of_people_is_refused_before_anything_is_released(held: privrl.data.Episodes) -> None:
+    secret = privrl.Central(epsilon=1.0, delta=1e-6, adjacency="add-remove")
+    with pytest.raises(ValueError, match="replace-one"):
+        privrl.evaluate(held, GOOD, secret, key=KEY)
+    with pytest.raises(ValueError, match="replace-one"):
+        privrl.fit(held, privrl.Evaluated(privrl.APVI(3, 2, H)), secret, key=KEY)
+
+
+# ----------------------------------------------------------------------------------------- results without a policy
+
+
+@pytest.fixture(scope="module")
+def assessed(held: privrl.data.Episodes) -> Result:
+    learner = privrl.Evaluated(privrl.APVI(3, 2, H), practice=jnp.asarray(PRACTICE), share=0.5)
+    return privrl.fit(held, learner, BUDGET, key=KEY, unit="patient")
+
+
+def test_what_is_withheld_leaves_a_certificate_and_no_trace_of_the_policy(assessed: Result, tmp_path: Path) -> None:
+    withheld = assessed.withheld("it was not shown to be better than practice")
+    withheld.save(tmp_path / "none")
+    assert {path.name for path in (tmp_path / "none").iterdir()} == {
+        "certificate.json",
+        "report.json",
+        "evaluation.json",
+    }
+    assert json.loads((tmp_path / "none" / "report.json").read_text())["policy"] is None
+    assert json.loads((tmp_path / "none" / "evaluation.json").read_text())["policy"]["advice"] == []
+    loaded = Result.load(tmp_path / "none")
+    assert loaded.policy is None and loaded.advice is None and loaded.evaluation is not None
+    assert loaded.evaluation.line == assessed.evaluation.line  # type: ignore[union-attr]
+    assert any("budget is spent, and there is no policy" in note for note in loaded.certificate.notes)
+    assert privrl.certify(loaded.certificate, None, allow_non_private=True).ok
+    assert not privrl.certify(loaded.certificate, assessed.policy, allow_non_private=True).ok
+
+
+def test_a_policy_that_is_missing_without_a_word_is_an_error(assessed: Result, tmp_path: Path) -> None:
+    assessed.save(tmp_path / "saved")
+    (tmp_path / "saved" / "policy.npz").unlink()
+    with pytest.raises(ValueError, match="policy.npz missing"):
+        Result.load(tmp_path / "saved")
+
+
+def test_an_assessed_result_comes_back_as_it_was(assessed: Result, tmp_path: Path) -> None:
+    assessed.save(tmp_path / "saved")
+    loaded = Result.load(tmp_path / "saved")
+    assert isinstance(loaded.policy, AssistedPolicy) and isinstance(loaded.advice, TabularPolicy)
+    assert loaded.evaluation == assessed.evaluation
+    assert privrl.certify(loaded.certificate, loaded.policy, allow_non_private=True).ok
+
+
+def test_a_damaged_evaluation_is_refused(evaluation: CertifiedEvaluation) -> None:
+    content = evaluation.to_json()
+    assert read_evaluation(json.dumps(content)) == evaluation
+    for damaged in ("{", "[]", "{}", json.dumps(content | {"certificate": {}})):
+        with pytest.raises(ValueError, match="damaged"):
+            read_evaluation(damaged)
+    with pytest.raises(ValueError, match="changed or damaged"):
+        read_evaluation(json.dumps(content | {"verdict": "worse"}))
+    assert math.isfinite(evaluation.practice.value) and isinstance(evaluation.gain, Interval)
