@@ -21,6 +21,7 @@ from jaxtyping import Array, Float
 Amount = Float[Array, ""]
 
 _EATEN_PER_MINUTE = 5.0  # g of carbohydrates
+_GAUSS = (0.5 - 3**-0.5 / 2, 0.5 + 3**-0.5 / 2)  # of a minute: the mean of a steep function over it
 
 
 class Body(NamedTuple):
@@ -97,6 +98,11 @@ def at_rest(p: dict[str, Amount], glucose: Amount) -> Body:
     return Body._make([*x, zero, zero, x[0] + x[1], zero])
 
 
+def _bend(full: Amount, p: dict[str, Amount]) -> Amount:
+    """How fast a stomach empties that is `full` (a share of the meal): from -2, slowest, to 0."""
+    return jnp.tanh(2.5 * (full - p["b"]) / (1 - p["b"])) - jnp.tanh(2.5 * (full - p["d"]) / p["d"])
+
+
 def minute(body: Body, person: Person, insulin: Amount) -> Body:
     """One minute with this infusion of insulin in pmol/kg/min, eating what is on the plate."""
     p, decay = person
@@ -107,9 +113,9 @@ def minute(body: Body, person: Person, insulin: Amount) -> Body:
 
     solid = decay["solid"].after(body.solid, 1000 * food)
     ground_in = body.solid + 1000 * food - solid
-    stomach, size = body.solid + body.ground + 500 * food - body.emptied / 2, jnp.maximum(meal, 1.0)
-    full = stomach / size
-    shape = jnp.tanh(2.5 * (full - p["b"]) / (1 - p["b"])) - jnp.tanh(2.5 * (full - p["d"]) / p["d"])
+    begin, size = body.solid + body.ground, jnp.maximum(meal, 1.0)
+    change = 1000 * food - body.emptied
+    shape = sum(_bend((begin + at * change) / size, p) for at in _GAUSS) / len(_GAUSS)
     emptying = jnp.where(meal > 0, p["kmin"] + (p["kmax"] - p["kmin"]) / 2 * (shape + 2), p["kmax"])
     ground = (body.ground * (1 - emptying / 2) + ground_in) / (1 + emptying / 2)
     gut_in = body.ground + ground_in - ground
