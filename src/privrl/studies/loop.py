@@ -84,7 +84,8 @@ class Queries:
 
     def scan(self, body: Callable[[Any, Number], Any], init: Any, length: int) -> Any:
         """`init = body(init, i)` for i = length-1, ..., 0, compiled once; a query in `body` has the index i."""
-        if self._listen is not None or length == 1:
+        # Accelerators start a program for every step of a compiled loop, which costs more than the step.
+        if self._listen is not None or length == 1 or jax.default_backend() != "cpu":
             for i in reversed(range(length)):
                 init = body(init, i)
             return init
@@ -96,9 +97,7 @@ class Queries:
             finally:
                 self._step, self._length = None, 1
 
-        steps = jax.numpy.arange(length)
-        unrolled = length if jax.default_backend() == "gpu" else 1  # starting a program costs more than running it
-        return jax.lax.scan(step, init, steps, reverse=True, unroll=unrolled)[0]
+        return jax.lax.scan(step, init, jax.numpy.arange(length), reverse=True)[0]
 
 
 def planned(
