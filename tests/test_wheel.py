@@ -76,7 +76,13 @@ def test_a_wheel_installs_into_an_empty_environment_and_runs_the_demo(tmp_path: 
     wheel = build(tmp_path / "source")
     with zipfile.ZipFile(wheel) as archive:
         files = {re.sub(r"^privrl-[^/]*\.dist-info/", "", name): name for name in archive.namelist()}
-        assert {"privrl/py.typed", "privrl/envs/icu_sepsis.npz", "licenses/LICENSE", "licenses/NOTICE"} <= set(files)
+        assert {
+            "privrl/py.typed",
+            "privrl/envs/icu_sepsis.npz",
+            "privrl/envs/glucose_day.csv",
+            "licenses/LICENSE",
+            "licenses/NOTICE",
+        } <= set(files)
         assert not [name for name in files if name.startswith(("tests", "bench", "docs"))]
         assert b"Copyright (c) 2024 Kartik Choudhary" in archive.read(files["licenses/NOTICE"])
         described = metadata.PathDistribution(zipfile.Path(archive, files["METADATA"].removesuffix("METADATA")))
