@@ -10,8 +10,8 @@ It counts and iterates: a private kernel n(s, a, s') carries sums of TD errors f
                                                                             `tap_planning.py`, `tap_shrinkage.py`
 
 gamma = 1 - 1/H: the horizon as a random end. Every release is clipped at a quantile of its own norms, from a histogram
-released before it. Where only ends pay and the kernel is known, the last plan goes backward from the horizon and knows
-how many steps are left; otherwise the policy is stationary. Where only ends pay and hardly any (s, a) is well visited,
+released before it. Where next states got a second look, the last plan goes backward from the horizon and knows how
+many steps are left; otherwise the policy is stationary. Where only ends pay and hardly any (s, a) is well visited,
 next states and TD errors would drown: then the rounds are those of `TDFP`, whose visits, ends and moves are one vector
 without negative inner products (sqrt(2) C in place of 2 C), and visits are not asked for again.
 
@@ -20,7 +20,7 @@ earlier releases alone, and on every path the shares add up to the declared tota
 differential privacy (docs/design.md). All constants are public and were chosen on simulated worlds.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -87,6 +87,7 @@ class TAP(AbstractOfflineLearner):
     pessimism: float = eqx.field(static=True, default=0.5)
     support: float = eqx.field(static=True, default=0.05)
     spread: float = eqx.field(static=True, default=1.5)
+    gives_values: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
         check_terminal(self.terminal, self.num_states)
@@ -176,7 +177,7 @@ class TAP(AbstractOfflineLearner):
             variance = variance / jnp.maximum(jnp.where(seen.visible, seen.visits, 0.0).sum(), 1.0)
             evidence = with_round(evidence, jnp.asarray(float(k)), sums, noise, F, variance, judgement)
             pi, F = improved(evidence, F, judgement)
-        if self.rewards_at_end and bool(evidence.model):
+        if bool(evidence.model):
             return TabularPolicy(planned_by_step(evidence, judgement, self.horizon)), F
         return TabularPolicy(jnp.broadcast_to(pi, (self.horizon, *self.space))), F
 
