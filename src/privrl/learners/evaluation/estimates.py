@@ -15,7 +15,7 @@ import numpy as np
 from privrl.contracts.noise import AbstractNoise
 from privrl.mdp.assisted import AssistedPolicy
 
-Verdict = Literal["better", "worse", "not shown"]
+Standing = Literal["better", "worse", "not shown"]
 _NORMAL = (1.959964, 1.644854)  # quantiles at 97.5% and 95%, in standard deviations
 _LAPLACE = (2.118284, 1.644854)  # -ln(.05)/sqrt(2); its 95% quantile, 1.628, is below that of a normal
 
@@ -83,7 +83,7 @@ class Evaluation:
     refused: tuple[str, ...] = ()
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> Standing:
         """From the certified gain alone; without one, nothing is shown."""
         return verdict_of(self.gain)
 
@@ -158,7 +158,7 @@ class Evaluation:
 _INTERVALS = ("practice", "unsupported", "balance", "gain", "model_gain")
 
 
-def verdict_of(gain: Interval | None) -> Verdict:
+def verdict_of(gain: Interval | None) -> Standing:
     """Better where the one-sided lower end is above 0, worse where the two-sided interval is below."""
     if gain is not None and gain.lower > 0.0:
         return "better"

@@ -35,7 +35,8 @@ from privrl.statistics.settings import check_array, check_sizes, check_terminal
 
 _ALWAYS = {"practice": 5.0, "unsupported": 3.0}
 _BOUNDED = {"balance": 3.0}
-_CERTIFIED = {"gain": 20.0, "gain-square": 10.0, "influences": 9.0}
+# Noise in the square only widens the interval, by little where noise in the gain itself does: its share is small.
+_CERTIFIED = {"gain": 28.0, "gain-square": 2.0, "influences": 9.0}
 _TABLE = {"practice-table": 39.0}
 MODEL = {"nuisance": 15.0, "model-gain": 25.0, "model-square": 10.0}
 
