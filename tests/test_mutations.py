@@ -309,7 +309,7 @@ REDRAWN = (
     Mutation(
         "rows that were changed behind the chain",
         "privacy/store/file.py",
-        "            _store_chain.verified(self.read, str(self.path))",
+        "            _store_chain.verified(self.select, str(self.path))",
         "            pass",
         "privacy/test_store_chain.py",
     ),
@@ -419,8 +419,8 @@ SETTINGS = (
     Mutation(
         "one draw for all entries",
         "privacy/noise/lattice.py",
-        "total + discrete_gaussian(words, self.noise, total.shape)",
-        "total + discrete_gaussian(words, self.noise, ())",
+        "total + discrete_gaussian(randomness, self.noise, total.shape)",
+        "total + discrete_gaussian(randomness, self.noise, ())",
         "audit/test_protocol.py -k no_recipe",
     ),
     Mutation(
