@@ -1,9 +1,10 @@
-"""The command line: `privrl demo`, `list`, `fit`, `run`, `audit`, `reproduce`, `report`, `certify`, `cite`,
+"""The command line: `privrl demo`, `list`, `fit`, `evaluate`, `run`, `audit`, `reproduce`, `report`, `certify`, `cite`,
 `bench` and `store`.
 
 Results go to standard output, and with `--json` they are exactly one JSON object; everything else goes to standard
-error. Exit codes: 0 fine, 2 bad input, 1 failure. On an error nothing is left behind. Tracebacks are not shown (set
-`PRIVRL_TRACEBACK=1` to see them), and local variables never are: they may hold people's records.
+error. Exit codes: 0 fine, 2 bad input, 1 failure, 3 not shown to be better (`--require-better`). On an error nothing is
+left behind. Tracebacks are not shown (set `PRIVRL_TRACEBACK=1` to see them), and local variables never are: they may
+hold people's records.
 """
 
 from privrl.cli.main import app, main

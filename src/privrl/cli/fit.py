@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +12,21 @@ import jax
 import typer
 
 import privrl
+from privrl.cli.evaluation import (
+    NOT_BETTER,
+    Comparison,
+    DeviationOption,
+    DialOption,
+    EvaluateOption,
+    PracticeOption,
+    RequireBetterOption,
+    ReturnBoundOption,
+    check_comparison,
+    evaluation_json,
+    show_evaluation,
+    simulation_key,
+    truth_of,
+)
 from privrl.cli.options import (
     AdjacencyOption,
     DeltaOption,
@@ -27,6 +42,31 @@ from privrl.cli.options import (
     recipe_of,
 )
 from privrl.cli.output import complain, emit, progress, say, show_table, waiting
+from privrl.cli.table_options import (
+    COLUMNS,
+    REQUIRED,
+    ActionOption,
+    EpisodeOption,
+    HorizonOption,
+    MaxEpisodesOption,
+    NextStateOption,
+    NumActionsOption,
+    NumStatesOption,
+    RewardOption,
+    RewardsAtEndOption,
+    SortOption,
+    StateOption,
+    StepOption,
+    TerminalOption,
+    TerminatedOption,
+    UnitNounOption,
+    UnitOption,
+    columns_of,
+    ends_of,
+    flag,
+    given,
+    refuse,
+)
 from privrl.envs.grid_table import GridTable
 from privrl.envs.recorded import OfflineEnv
 from privrl.figures.numbers import written
@@ -37,22 +77,12 @@ from privrl.recipes.recipe import Problem, Recipe
 from privrl.studies.result import Result, check_folder
 from privrl.studies.simulated import baseline_values, sampled
 
-_TABLE = "Columns and public bounds of a table"
 _WORLD = "Simulated world"
 _LARGE_DELTA = 1e-5
-_REQUIRED = ("unit", "step", "state", "action", "reward", "horizon", "num_states", "num_actions")
-_OPTIONAL = ("episode", "next_state", "terminated", "terminal", "rewards_at_end", "max_episodes_per_unit", "sort")
-_COLUMNS, _SIMULATED = _REQUIRED + _OPTIONAL, ("episodes", "seeds", "env_arg", "env_seed")
+_SIMULATED = ("episodes", "seeds", "env_arg", "env_seed")
+_COMPARED = ("evaluate", "practice", "return_bound", "require_better")
 _KEPT = ("store", "store_head")
 Opened = Callable[[], contextlib.AbstractContextManager[privrl.ReleaseStore | None]]
-
-
-def _column(name: str, text: str) -> Any:
-    return typer.Option(f"--{name}", metavar="COL", help=text, rich_help_panel=_TABLE)
-
-
-def _bound(name: str, text: str) -> Any:
-    return typer.Option(f"--{name}", help=text, rich_help_panel=_TABLE)
 
 
 def fit(
@@ -63,30 +93,28 @@ def fit(
     delta: DeltaOption = None,
     rho: RhoOption = None,
     adjacency: AdjacencyOption = "replace-one",
-    unit: Annotated[str | None, _column("unit", "Whom privacy protects, for example patient_id.")] = None,
-    episode: Annotated[str | None, _column("episode", "Which episode of the unit; without it a unit has one.")] = None,
-    step: Annotated[str | None, _column("step", "The number of the step, 0, 1, ... or 1, 2, ...")] = None,
-    state: Annotated[str | None, _column("state", "The state, a whole number from 0.")] = None,
-    action: Annotated[str | None, _column("action", "The action, a whole number from 0.")] = None,
-    reward: Annotated[str | None, _column("reward", "The reward of the step, in [0, 1].")] = None,
-    next_state: Annotated[
-        str | None, _column("next-state", "The next state; without it, that of the next row.")
-    ] = None,
-    terminated: Annotated[str | None, _column("terminated", "True on the last row of an episode.")] = None,
-    horizon: Annotated[int | None, _bound("horizon", "The largest number of steps, public.")] = None,
-    num_states: Annotated[int | None, _bound("num-states", "How many states there can be, public.")] = None,
-    num_actions: Annotated[int | None, _bound("num-actions", "How many actions there can be, public.")] = None,
-    terminal: Annotated[
-        list[int] | None, _bound("terminal", "A state that ends an episode, public; give it once per state.")
-    ] = None,
-    rewards_at_end: Annotated[
-        bool, _bound("rewards-at-end", "It is public that only the last step of an episode pays.")
-    ] = False,
-    max_episodes_per_unit: Annotated[
-        int | None,
-        _bound("max-episodes-per-unit", "How many episodes of one unit are used at most (1 unless given)."),
-    ] = None,
-    sort: Annotated[bool, _bound("sort", "Sort the table in memory first, if it is not grouped by unit.")] = False,
+    unit: UnitOption = None,
+    episode: EpisodeOption = None,
+    step: StepOption = None,
+    state: StateOption = None,
+    action: ActionOption = None,
+    reward: RewardOption = None,
+    next_state: NextStateOption = None,
+    terminated: TerminatedOption = None,
+    horizon: HorizonOption = None,
+    num_states: NumStatesOption = None,
+    num_actions: NumActionsOption = None,
+    terminal: TerminalOption = None,
+    rewards_at_end: RewardsAtEndOption = False,
+    max_episodes_per_unit: MaxEpisodesOption = None,
+    sort: SortOption = False,
+    unit_noun: UnitNounOption = None,
+    evaluate: EvaluateOption = None,
+    practice: PracticeOption = None,
+    dial: DialOption = 1.5,
+    deviation: DeviationOption = 4.0,
+    return_bound: ReturnBoundOption = None,
+    require_better: RequireBetterOption = False,
     episodes: Annotated[
         int | None, typer.Option("--episodes", help="How many people to simulate.", rich_help_panel=_WORLD)
     ] = None,
@@ -124,17 +152,24 @@ def fit(
     elif sign is not None:
         raise ValueError("`--sign` signs what is saved; say where with `--out`.")
     key = None if sign is None else read_private_key(sign)
-    table, world, kept = (_given(context, names) for names in (_COLUMNS, _SIMULATED, _KEPT))
+    table, world, kept, compared = (given(context, names) for names in (COLUMNS, _SIMULATED, _KEPT, _COMPARED))
+    check_comparison(compared)
+    comparison = None if evaluate is None else Comparison(evaluate, practice, dial, deviation, return_bound)
+    if comparison is not None and chosen.family == "functional":
+        raise ValueError(f"`{chosen.name}` has no people to hold out. Leave out `--evaluate`.")
     name = data.removeprefix("env:")
     if name != data:
-        _refuse(kept, "keeps the releases of real people; these are simulated")
-        result, content = _on_world(chosen, privatizer, name, table, world, seed)
+        refuse(kept, "keeps the releases of real people; these are simulated")
+        result, content = _on_world(chosen, privatizer, name, table, world, seed, comparison, unit_noun)
     else:
         _check_table(chosen, table, world, kept, out)
         opened: Opened = contextlib.nullcontext
         if store is not None:
             opened = partial(privrl.ReleaseStore, store, after_crash=after_crash, head=store_head)
-        result, content = _on_table(chosen, privatizer, data, table, seed, opened)
+        result, content = _on_table(chosen, privatizer, data, table, seed, opened, comparison, unit_noun)
+    better = result.evaluation is not None and result.evaluation.verdict == "better"
+    if require_better and not better:
+        result = result.withheld("it was not shown to be better than practice, which was required")
     if key is not None:
         result = result.signed(key)
     if out is not None:
@@ -146,15 +181,20 @@ def fit(
         "recipe": chosen.name,
         **{name: result.report[name] for name in ("users", "episodes") if name in result.report},
         **{name: certificate[name] for name in ("epsilon", "delta", "adjacency", "unit")},
-        **content,
+        **{name: value for name, value in content.items() if name != "truth"},
+        "evaluation": evaluation_json(result.evaluation, content.get("truth")),
         "certificate": certificate,
         "out": None if out is None else str(out),
     }
+    if result.policy is None:
+        content["policy"] = None
     _warn_of_delta(certificate["delta"], content.get("users"))
     if json:
         emit(content)
     else:
         _show(result, content)
+    if require_better and not better:
+        raise typer.Exit(NOT_BETTER)
 
 
 def _warn_of_delta(delta: float, users: int | None) -> None:
@@ -176,10 +216,10 @@ def _check_table(
         raise ValueError(
             f"`{recipe.name}` hides a reward function, not the people of a table. Use `env:interval-walk`."
         )
-    _refuse(world, "only makes sense with simulated people, `privrl fit env:NAME`")
+    refuse(world, "only makes sense with simulated people, `privrl fit env:NAME`")
     if "store" not in kept:
-        _refuse(kept, "belongs to a store, and `--store` is missing")
-    missing = [_flag(name) for name in _REQUIRED if name not in table] + (["`--out`"] if out is None else [])
+        refuse(kept, "belongs to a store, and `--store` is missing")
+    missing = [flag(name) for name in REQUIRED if name not in table] + (["`--out`"] if out is None else [])
     if missing:
         raise ValueError(f"A table needs {', '.join(missing)} too. See `privrl fit --help`.")
 
@@ -191,19 +231,25 @@ def _on_table(
     table: dict[str, Any],
     seed: int | None,
     opened: Opened,
+    comparison: Comparison | None,
+    noun: str | None,
 ) -> tuple[Result, dict[str, Any]]:
-    ends = {"terminal": tuple(table.pop("terminal", ())), "rewards_at_end": table.pop("rewards_at_end", False)}
-    episodes = privrl.data.read_parquet(data, seed=seed, **table)
+    ends, columns = ends_of(table), columns_of(table)
+    episodes = privrl.data.read_parquet(data, seed=seed, **columns)
     one_each = privatizer.adjacency == "replace-one" and episodes.max_episodes_per_unit == 1
-    public = episodes.num_episodes if one_each else None
+    share = 1.0 if comparison is None else 1.0 - comparison.share
+    public = round(share * episodes.num_episodes) if one_each else None
     sizes = (table[name] for name in ("num_states", "num_actions", "horizon"))
-    learner = recipe.learner(Problem.of_table(*sizes, **ends, num_episodes=public))
+    learner: Any = recipe.learner(Problem.of_table(*sizes, **ends, num_episodes=public))
+    if comparison is not None:
+        learner = comparison.learner(learner, ends)
     if seed is not None:
         complain("Warning: noise from a `--seed` can be replayed and protects nobody. Leave it out on real people.")
     key = None if seed is None else jax.random.key(fresh_seed(seed))
     with waiting(f"learning with {recipe.name}"), opened() as store:
-        result = privrl.fit(episodes, learner, privatizer, key=key, unit=table["unit"], store=store)
-    return dataclasses.replace(result, report={"recipe": recipe.name, **result.report}), {"seed": seed}
+        result = privrl.fit(episodes, learner, privatizer, key=key, unit=noun or table["unit"], store=store)
+    report = {"recipe": recipe.name, **result.report, "table": table}
+    return dataclasses.replace(result, report=report), {"seed": seed}
 
 
 def _on_world(
@@ -213,14 +259,17 @@ def _on_world(
     table: dict[str, Any],
     world: dict[str, Any],
     seed: int | None,
+    comparison: Comparison | None,
+    noun: str | None,
 ) -> tuple[Result, dict[str, Any]]:
     """Every seed has its own people and its own noise; the result of the first one is kept."""
     functional = recipe.family == "functional"
     if functional:
         both = world | table
-        _refuse({k: both[k] for k in ("episodes", "unit") if k in both}, "speaks of people; the secret is a function")
-    unit = table.pop("unit", "user")
-    _refuse(table, "describes a table; a simulated world has its own (see `--env-arg`)")
+        refuse({k: both[k] for k in ("episodes", "unit") if k in both}, "speaks of people; the secret is a function")
+    named = table.pop("unit", "user")
+    unit = noun or named
+    refuse(table, "describes a table; a simulated world has its own (see `--env-arg`)")
     episodes = world.get("episodes", recipe.episodes)
     if episodes is None and not functional:
         raise ValueError("Say with `--episodes` how many people to simulate.")
@@ -229,8 +278,14 @@ def _on_world(
         raise ValueError(f"`--episodes` is {episodes} and `--seeds` is {seeds}; both must be at least 1.")
     seed = fresh_seed(seed)
     env = env_of(name, world.get("env_arg"), world.get("env_seed"))
-    learner = recipe.build(env, episodes if privatizer.adjacency == "replace-one" else None)
+    public = episodes if privatizer.adjacency == "replace-one" else None
+    if public is not None and comparison is not None:
+        public = round((1.0 - comparison.share) * public)
+    learner: Any = recipe.build(env, public)
     assert isinstance(env, OfflineEnv)
+    if comparison is not None:
+        ends = {"terminal": env.terminal, "rewards_at_end": Problem.of(env).rewards_at_end}
+        learner = comparison.learner(learner, ends, env)
     kept: Result | None = None
     values: list[float] = []
     value_of = eqx.filter_jit(env.value)  # one program for all repetitions
@@ -243,7 +298,7 @@ def _on_world(
                 assert episodes is not None
                 people = sampled(env, episodes, data_key)
                 result = privrl.fit(people, learner, privatizer, key=noise_key, unit=unit)
-            values.append(float(value_of(result.policy)))
+            values.append(float(value_of(result.policy if comparison is None else result.advice)))
             kept = kept or result
             advance("")
     assert kept is not None
@@ -259,6 +314,8 @@ def _on_world(
         "baselines": baselines,
         "exact": not isinstance(env, GridTable),
     }
+    if comparison is not None:
+        content["truth"] = truth_of(env, kept, key=simulation_key(seed))
     return dataclasses.replace(kept, report=report), content
 
 
@@ -271,21 +328,6 @@ def _reward_function(env: OfflineEnv) -> privrl.data.RewardFunction:
     return privrl.data.RewardFunction(env.arrival)
 
 
-def _given(context: typer.Context, names: Sequence[str]) -> dict[str, Any]:
-    """Those of the options that were given, by name."""
-    given = {name: context.params[name] for name in names}
-    return {name: value for name, value in given.items() if value is not False and value not in (None, (), [])}
-
-
-def _refuse(options: dict[str, Any], why: str) -> None:
-    if options:
-        raise ValueError(f"{_flag(next(iter(options)))} {why}. Leave it out.")
-
-
-def _flag(name: str) -> str:
-    return f"`--{name.replace('_', '-')}`"
-
-
 def _show(result: Result, content: dict[str, Any]) -> None:
     if "value" in content:
         rows = [(content["recipe"], written(content["value"]))]
@@ -295,5 +337,8 @@ def _show(result: Result, content: dict[str, Any]) -> None:
         title = f"{known} value in {content['env']}, {people}seed {content['seed']}"
         show_table(title, ("policy", "value"), rows, numbers=1)
     say(str(result.certificate))
-    if content["out"]:
+    if content["out"] and result.policy is None:
+        say(f"Saved in {content['out']}: certificate.json. The budget is spent, and there is no policy.")
+    elif content["out"]:
         say(f"Saved in {content['out']}: policy, certificate.json. Check it with `privrl certify {content['out']}`.")
+    show_evaluation(result.evaluation, (content["evaluation"] or {}).get("truth"))

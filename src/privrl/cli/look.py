@@ -1,8 +1,9 @@
 """`privrl list`, `certify` and `cite`: what there is, whether a certificate adds up, and what to cite."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -16,6 +17,7 @@ from privrl.figures.registry import figures
 from privrl.privacy.accounting.signature import read_public_key
 from privrl.recipes.citations import citation, citation_keys
 from privrl.recipes.registry import recipes
+from privrl.studies.certified_evaluation import CertifiedEvaluation
 from privrl.studies.result import Result
 
 _LISTED: dict[str, Callable[[], list[dict[str, str]]]] = {
@@ -86,25 +88,35 @@ def certify(
     key = None if public_key is None else read_public_key(public_key)
     result = Result.load(folder)
     certificate = result.certificate
-    verdict = privrl.certify(
-        certificate,
-        result.policy,
-        public_key=key,
-        max_epsilon=max_epsilon,
-        max_delta=max_delta,
-        unit=unit,
-        adjacency=adjacency,
-        allow_non_private=allow_non_private,
-    )
+    asked: dict[str, Any] = {
+        "max_epsilon": max_epsilon,
+        "max_delta": max_delta,
+        "unit": unit,
+        "adjacency": adjacency,
+        "allow_non_private": allow_non_private,
+    }
+    verdict = privrl.certify(certificate, result.policy, public_key=key, **asked)
+    own = result.evaluation.certificate if isinstance(result.evaluation, CertifiedEvaluation) else None
+    if own is not None:  # unsigned: the key speaks for the policy's certificate alone
+        checks = privrl.certify(own, result.policy, **asked).checks
+        named = tuple(replace(check, name=f"evaluation: {check.name}") for check in checks)
+        verdict = replace(verdict, checks=(*verdict.checks, *named))
     content = certificate.to_json()
     if json:
         stated = {name: content[name] for name in ("epsilon", "delta", "unit", "adjacency")}
         emit({"folder": str(folder), **stated, **verdict.to_json(), "certificate": content})
     elif verdict.ok:
         say(str(certificate))
+        if result.policy is None:
+            say("The budget is spent, and there is no policy.")
         say(
             f"The certificate is {verdict.words}: epsilon = {certificate.epsilon:.6g} at delta = {certificate.delta:g}."
         )
+        if own is not None:
+            say(
+                f"The evaluation beside it has its own, consistent and not authenticated: epsilon = {own.epsilon:.6g} "
+                f"at delta = {own.delta:g}. For somebody who is in both tables the two add up."
+            )
     if not verdict.ok:
         complain("\n".join(["The certificate does NOT hold:", *(f"- {problem}" for problem in verdict.problems)]))
         raise typer.Exit(1)

@@ -12,6 +12,7 @@ import typer
 from privrl.cli.audit import audit
 from privrl.cli.bench import bench
 from privrl.cli.demo import demo
+from privrl.cli.evaluate import evaluate
 from privrl.cli.fit import fit
 from privrl.cli.look import certify, cite, list_
 from privrl.cli.output import complain
@@ -68,7 +69,7 @@ def _root(
     del show_version
 
 
-for _command in (demo, list_, fit, run, audit, reproduce, report, certify, cite, bench):
+for _command in (demo, list_, fit, evaluate, run, audit, reproduce, report, certify, cite, bench):
     app.command(_command.__name__.rstrip("_"))(_command)
 app.add_typer(store)
 

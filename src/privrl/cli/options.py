@@ -79,22 +79,25 @@ def privatizer_of(
 ) -> AbstractPrivatizer:
     """The privatizer for the budget options; there is no default budget."""
     if recipe.trust != "none":
-        if epsilon is None and rho is None:
-            given = f" `--delta` {delta:g} alone is no budget." if delta is not None else ""
-            raise BudgetError(
-                f"`{recipe.name}` is private and needs a budget.{given} Give `--epsilon` with `--delta`, `--epsilon` "
-                "alone for pure differential privacy, or `--rho`."
-            )
-        if epsilon is not None and math.isinf(epsilon):
-            raise BudgetError(
-                "`--epsilon` must be a finite number above 0. To learn without privacy use another recipe."
-            )
-        if delta is not None and not 0 < delta < 1:
-            raise BudgetError(
-                f"`--delta` is {delta:g}; it must lie strictly between 0 and 1, well below one over the number of "
-                "people. Leave it out (with `--epsilon`) for pure differential privacy."
-            )
+        check_budget(f"`{recipe.name}` is private and", epsilon, delta, rho)
     return recipe.privatizer(epsilon=epsilon, delta=delta, rho=rho, adjacency=adjacency)
+
+
+def check_budget(who: str, epsilon: float | None, delta: float | None, rho: float | None) -> None:
+    """Refuses budget options that are none; `who` needs one."""
+    if epsilon is None and rho is None:
+        given = f" `--delta` {delta:g} alone is no budget." if delta is not None else ""
+        raise BudgetError(
+            f"{who} needs a budget.{given} Give `--epsilon` with `--delta`, `--epsilon` "
+            "alone for pure differential privacy, or `--rho`."
+        )
+    if epsilon is not None and math.isinf(epsilon):
+        raise BudgetError("`--epsilon` must be a finite number above 0. To learn without privacy use another recipe.")
+    if delta is not None and not 0 < delta < 1:
+        raise BudgetError(
+            f"`--delta` is {delta:g}; it must lie strictly between 0 and 1, well below one over the number of "
+            "people. Leave it out (with `--epsilon`) for pure differential privacy."
+        )
 
 
 def env_of(name: str, arguments: Sequence[str] | None, seed: int | None) -> AnyEnv:

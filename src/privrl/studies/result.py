@@ -130,17 +130,15 @@ class Result:
     def load(cls, folder: str | Path) -> "Result":
         """Reads what `save` wrote; the training data are not needed. `privrl.certify` says whether to believe it."""
         folder = Path(folder)
-        missing = {name for name in _FILES if not (folder / name).is_file()}
-        certificate = None
-        if "certificate.json" not in missing:
-            certificate = read_certificate((folder / "certificate.json").read_text())
-            if certificate.result_sha256 == policy_sha256(None):
-                missing -= {"policy.npz"}
-        if missing or certificate is None:
-            raise ValueError(f"`{folder}` is not a saved result: {', '.join(sorted(missing))} missing.")
         policy, advice = (
             _read_policy(folder / name) if (folder / name).is_file() else None for name in ("policy.npz", "advice.npz")
         )
+        missing = {name for name in _FILES if not (folder / name).is_file()}
+        if missing - {"policy.npz"}:
+            raise ValueError(f"`{folder}` is not a saved result: {', '.join(sorted(missing))} missing.")
+        certificate = read_certificate((folder / "certificate.json").read_text())
+        if missing and certificate.result_sha256 != policy_sha256(None):
+            raise ValueError(f"`{folder}` is not a saved result: policy.npz missing.")
         evaluation = None
         if (folder / EVALUATION).is_file():
             evaluation = read_evaluation((folder / EVALUATION).read_text())

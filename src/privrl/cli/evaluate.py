@@ -1,0 +1,190 @@
+"""`privrl evaluate`: a policy against practice on people who were held out, or the widths to expect from it."""
+
+import contextlib
+import dataclasses
+import json as json_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import jax
+import typer
+
+import privrl
+from privrl.cli.evaluation import (
+    DeviationOption,
+    DialOption,
+    PracticeOption,
+    ReturnBoundOption,
+    evaluation_json,
+    folder_of,
+    practice_of,
+    return_bound_of,
+    show_evaluation,
+)
+from privrl.cli.options import DeltaOption, EpsilonOption, JsonOption, RhoOption, check_budget, fresh_seed
+from privrl.cli.output import complain, emit, say, show_table, waiting
+from privrl.cli.table_options import (
+    COLUMNS,
+    REQUIRED,
+    ActionOption,
+    EpisodeOption,
+    HorizonOption,
+    MaxEpisodesOption,
+    NextStateOption,
+    NumActionsOption,
+    NumStatesOption,
+    RewardOption,
+    RewardsAtEndOption,
+    SortOption,
+    StateOption,
+    StepOption,
+    TerminalOption,
+    TerminatedOption,
+    UnitNounOption,
+    UnitOption,
+    columns_of,
+    ends_of,
+    flag,
+    given,
+)
+from privrl.learners.evaluation.widths import plan_widths
+from privrl.studies.result import EVALUATION, Result
+
+_PLANNED_DELTA = 1e-6
+
+
+def evaluate(
+    context: typer.Context,
+    data: Annotated[str | None, typer.Argument(help="A Parquet file of people who were held out.")] = None,
+    policy: Annotated[
+        Path | None, typer.Argument(help="A saved result, or an .npz file of probabilities or of actions.")
+    ] = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Print the widths to expect; no data are read.")] = False,
+    people: Annotated[int | None, typer.Option("--people", help="With --plan: how many are evaluated with.")] = None,
+    epsilon: EpsilonOption = None,
+    delta: DeltaOption = None,
+    rho: RhoOption = None,
+    practice: PracticeOption = None,
+    dial: DialOption = 1.5,
+    deviation: DeviationOption = 4.0,
+    return_bound: ReturnBoundOption = None,
+    unit: UnitOption = None,
+    episode: EpisodeOption = None,
+    step: StepOption = None,
+    state: StateOption = None,
+    action: ActionOption = None,
+    reward: RewardOption = None,
+    next_state: NextStateOption = None,
+    terminated: TerminatedOption = None,
+    horizon: HorizonOption = None,
+    num_states: NumStatesOption = None,
+    num_actions: NumActionsOption = None,
+    terminal: TerminalOption = None,
+    rewards_at_end: RewardsAtEndOption = False,
+    max_episodes_per_unit: MaxEpisodesOption = None,
+    sort: SortOption = False,
+    unit_noun: UnitNounOption = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="Replays a simulation. On a table of real people leave it out.")
+    ] = None,
+    store: Annotated[
+        Path | None, typer.Option("--store", help="File that keeps every release, so that it can go on if killed.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder to which evaluation.json is added; nothing else is touched.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Compare a policy with practice on people who were held out, under a budget and a certificate of its own.
+
+    Where POLICY is a folder that `privrl fit` saved, columns and bounds of the table are those of the fit unless given.
+    """
+    check_budget("An evaluation", epsilon, delta, rho)
+    if plan:
+        if data is not None or people is None:
+            raise ValueError("`--plan` reads no data: leave out the table, and give `--people`.")
+        _plan(people, epsilon, delta, rho, dial, deviation, return_bound or 1.0, json)
+        return
+    if data is None or policy is None or out is None or people is not None:
+        raise ValueError("Give a table, a policy and `--out`; or `--plan` with `--people`.")
+    folder_of(out)
+    chosen: Any = Result.load(policy) if policy.is_dir() else policy
+    known = chosen.report.get("table", {}) if isinstance(chosen, Result) else {}
+    table = {**known, **given(context, COLUMNS)}
+    missing = [flag(name) for name in REQUIRED if name not in table]
+    if missing:
+        raise ValueError(f"A table needs {', '.join(missing)} too. See `privrl evaluate --help`.")
+    if isinstance(chosen, Result) and chosen.policy is None:
+        raise ValueError(f"`{policy}` holds no policy: it was withheld.")
+    budget = _budget(epsilon, delta, rho)
+    ends = ends_of(table)
+    episodes = privrl.data.read_parquet(data, seed=seed, **columns_of(table))
+    probabilities = practice_of(practice, (table["num_states"], table["num_actions"]), ends["terminal"])
+    bound = return_bound_of(return_bound, ends["rewards_at_end"], episodes.horizon)
+    if seed is not None:
+        complain("Warning: noise from a `--seed` can be replayed and protects nobody. Leave it out on real people.")
+    kept: Any = contextlib.nullcontext() if store is None else privrl.ReleaseStore(store)
+    with waiting("evaluating"), kept as opened:
+        evaluation = privrl.evaluate(
+            episodes,
+            chosen,
+            budget,
+            practice=probabilities,
+            dial=dial,
+            deviation=deviation,
+            return_range=(0.0, bound),
+            key=None if seed is None else jax.random.key(fresh_seed(seed)),
+            unit=unit_noun or table["unit"],
+            store=opened,
+        )
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / EVALUATION).open("x", encoding="utf-8") as file:
+        file.write(json_module.dumps(evaluation.to_json(), indent=2, allow_nan=False))
+    if json:
+        certificate = evaluation.certificate.to_json()
+        content = {"policy": str(policy), **{name: certificate[name] for name in ("epsilon", "delta", "unit")}}
+        emit({**content, "evaluation": evaluation_json(evaluation), "certificate": certificate, "out": str(out)})
+    else:
+        say(str(evaluation.certificate))
+        say(f"Saved in {out / EVALUATION}, with this certificate.")
+        show_evaluation(evaluation)
+
+
+def _budget(epsilon: float | None, delta: float | None, rho: float | None) -> privrl.Central:
+    pure = delta is None and rho is None
+    return privrl.Central(epsilon, delta, rho, mechanism="laplace" if pure else "gaussian")
+
+
+def _plan(
+    people: int,
+    epsilon: float | None,
+    delta: float | None,
+    rho: float | None,
+    dial: float,
+    deviation: float,
+    bound: float,
+    json: bool,
+) -> None:
+    delta = _PLANNED_DELTA if delta is None and rho is None else delta
+    budget = _budget(epsilon, delta, rho)
+    settings = {"dial": dial, "deviation": deviation, "return_range": (0.0, bound)}
+    widths = {
+        name: plan_widths(people, budget, public=public, **settings)  # type: ignore[arg-type]
+        for name, public in (("public", True), ("estimated", False))
+    }
+    if json:
+        emit({"delta": delta, **{name: dataclasses.asdict(found) for name, found in widths.items()}})
+        return
+    lines = {
+        "practice": "practice",
+        "gain": "certified gain",
+        "gain_at_most": "certified gain, at most",
+        "model_gain": "full advice (model, no guarantee; `fit --evaluate` alone)",
+    }
+    rows = [
+        (words, *("refused" if (width := getattr(one, name)) is None else f"{width:.4f}" for one in widths.values()))
+        for name, words in lines.items()
+    ]
+    slack = f", delta {delta:g}" if delta is not None else ""
+    title = f"Widths of 95% intervals to expect from {people:,} people in the evaluation{slack}; no data were read"
+    show_table(title, ("estimate", "practice is public", "practice is estimated"), rows, numbers=2)

@@ -1,0 +1,158 @@
+"""What commands that evaluate share: their options, the learner that evaluates, the truth in a known world, words."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import jax
+import jax.numpy as jnp
+import typer
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from privrl.cli.output import say
+from privrl.contracts.learner import AbstractOfflineLearner
+from privrl.data.practice import read_practice
+from privrl.envs.base import Env
+from privrl.envs.recorded import OfflineEnv
+from privrl.learners.evaluation.estimates import Evaluation
+from privrl.learners.evaluation.evaluated import Evaluated
+from privrl.mdp.assisted import simulated_gain
+from privrl.studies.result import Result
+
+NOT_COMPARED = "Not compared with practice: `--evaluate .3` holds out 30% of the people to do so."
+WORLD = "env"
+"""As a table of practice: that of the simulated world itself."""
+NOT_BETTER = 3
+"""The exit code of `--require-better` where nothing better was shown."""
+_PANEL = "Comparison with practice"
+_STAYS = 40_000  # simulated to know what an assisted policy is worth
+
+EvaluateOption = Annotated[
+    float | None,
+    typer.Option("--evaluate", help="Hold out this share of the people to evaluate with.", rich_help_panel=_PANEL),
+]
+PracticeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--practice",
+        help="Public table of state, action, probability (.parquet or .csv); `env` for a simulated world's own.",
+        rich_help_panel=_PANEL,
+    ),
+]
+DialOption = Annotated[
+    float,
+    typer.Option("--dial", help="Advice is taken at most so many times as often; `inf`.", rich_help_panel=_PANEL),
+]
+DeviationOption = Annotated[
+    float, typer.Option("--deviation", help="How far a stay may deviate from practice.", rich_help_panel=_PANEL)
+]
+ReturnBoundOption = Annotated[
+    float | None,
+    typer.Option(
+        "--return-bound",
+        help="The largest return of an episode, public (1 with rewards at the end, else the horizon).",
+        rich_help_panel=_PANEL,
+    ),
+]
+RequireBetterOption = Annotated[
+    bool,
+    typer.Option(
+        "--require-better", help="Save no policy and exit with 3 unless it is better.", rich_help_panel=_PANEL
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How a policy is to be compared with practice."""
+
+    share: float
+    practice: str | None
+    dial: float
+    deviation: float
+    return_bound: float | None
+
+    def learner(
+        self, learner: AbstractOfflineLearner, ends: dict[str, Any], env: OfflineEnv | None = None
+    ) -> Evaluated:
+        """A learner that is evaluated in the same study."""
+        practice = practice_of(self.practice, learner.space, ends["terminal"], env)
+        bound = return_bound_of(self.return_bound, ends["rewards_at_end"], learner.horizon)
+        return Evaluated(learner, practice, self.share, ends["terminal"], (0.0, bound), self.dial, self.deviation)
+
+
+def return_bound_of(given: float | None, rewards_at_end: bool, horizon: int) -> float:
+    """The public bound on returns: as given, or from rewards in [0, 1]."""
+    if given is not None and not 0.0 < given <= horizon:
+        raise ValueError(f"`--return-bound` is {given:g}; rewards lie in [0, 1], so it must lie in (0, {horizon}].")
+    return given or (1.0 if rewards_at_end else float(horizon))
+
+
+def practice_of(
+    name: str | None, space: tuple[int, int], terminal: tuple[int, ...], env: OfflineEnv | None = None
+) -> Float[Array, "S A"] | None:
+    """Public probabilities of practice: from a file, or those of a simulated world."""
+    if name is None:
+        return None
+    if name == WORLD:
+        if env is None:
+            raise ValueError("`--practice env` is for simulated people, `env:NAME`. Give a table of practice.")
+        return jnp.asarray(env.behaviour)
+    return jnp.asarray(read_practice(name, *space, terminal))
+
+
+def truth_of(env: OfflineEnv, result: Result, *, key: PRNGKeyArray) -> dict[str, float]:
+    """What the estimates are about, in a world whose values are known."""
+    assert result.evaluation is not None
+    practice = float(env.value(env.behaviour_policy()))
+    found = {"practice": practice, "model_gain": float(env.value(result.advice)) - practice}
+    if isinstance(env, Env):
+        assisted = simulated_gain(env.mdp, env.behaviour, result.evaluation.policy, _STAYS, key=key)
+        found |= {"gain": assisted.gain, "gain_se": assisted.se, "value": assisted.value, "value_se": assisted.se}
+    return found
+
+
+def evaluation_json(evaluation: Evaluation | None, truth: dict[str, float] | None = None) -> dict[str, Any] | None:
+    """What a command says about an evaluation, as JSON; the policy is in its own file."""
+    if evaluation is None:
+        return None
+    content = {name: value for name, value in evaluation.to_json().items() if name not in ("policy", "certificate")}
+    return {**content, "line": evaluation.line, "words": evaluation.words, "truth": truth}
+
+
+def show_evaluation(evaluation: Evaluation | None, truth: dict[str, float] | None = None) -> None:
+    """Sentences, the truth beside them where it is known, and the verdict in the last line."""
+    if evaluation is None:
+        say(NOT_COMPARED)
+        return
+    say(evaluation.words)
+    if truth is not None:
+        known = [f"practice {truth['practice']:.4f}"]
+        if "gain" in truth:
+            known.append(f"assisted policy {truth['gain']:+.4f} (standard error {truth['gain_se']:.4f})")
+        known.append(f"full advice {truth['model_gain']:+.4f}")
+        say(f"The truth in this world: {', '.join(known)}.")
+    say(evaluation.line)
+
+
+def check_comparison(comparison: dict[str, Any]) -> None:
+    """Refuses options of a comparison without one."""
+    if "evaluate" not in comparison and comparison:
+        name = next(iter(comparison)).replace("_", "-")
+        raise ValueError(f"`--{name}` belongs to a comparison with practice, and `--evaluate` is missing.")
+
+
+def folder_of(path: Path) -> Path:
+    """A folder for an `evaluation.json`: there is none in it yet, and nothing else in it is touched."""
+    if path.exists() and not path.is_dir():
+        raise ValueError(f"`--out` is `{path}`, which is not a folder.")
+    if (path / "evaluation.json").exists():
+        raise ValueError(
+            f"`{path}` holds an `evaluation.json` already, which is never replaced. Choose another folder."
+        )
+    return path
+
+
+def simulation_key(seed: int) -> PRNGKeyArray:
+    """For the simulation that finds the truth, apart from those of people and noise."""
+    return jax.random.fold_in(jax.random.key(seed), 2**31 - 1)

@@ -1,0 +1,150 @@
+"""`privrl fit --evaluate` and `privrl evaluate`: verdicts, exit codes, what is saved, and what is never touched."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pytest
+from test_cli import BUDGET, COLUMNS, RIVER, SIZES, call, table, world  # noqa: F401
+
+from privrl.data.practice import read_practice
+
+FIT = ("fit", "env:riverswim", *RIVER, "--episodes", "4000", "--seed", "5")
+EVALUATE = ("--evaluate", ".5", "--practice", "env")
+
+
+@pytest.fixture
+def practice(tmp_path: Path) -> Path:
+    """Practice of riverswim, which tosses a coin."""
+    rows = {"state": [0, 0, 1, 1, 2, 2], "action": [0, 1] * 3, "probability": [0.5] * 6}
+    pyarrow.csv.write_csv(pa.table(rows), tmp_path / "practice.csv")
+    return tmp_path / "practice.csv"
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_fit_evaluates_says_the_truth_beside_it_and_ends_with_the_verdict(tmp_path: Path) -> None:
+    arguments = (*FIT, "--recipe", "apvi", *EVALUATE, "--return-bound", "4")
+    content = call(*arguments, "--json", "--out", tmp_path / "out").json()
+    evaluation = content["evaluation"]
+    assert evaluation["verdict"] == "better" and content["certificate"]["learner"] == "Evaluated"
+    truth = evaluation["truth"]
+    assert evaluation["gain"]["low"] < truth["gain"] < evaluation["gain"]["high"] and truth["gain_se"] < 0.01
+    assert set(files(tmp_path / "out")) == {
+        "advice.npz",
+        "certificate.json",
+        "evaluation.json",
+        "policy.npz",
+        "report.json",
+    }
+    printed = call(*arguments)
+    lines = printed.out.strip().splitlines()
+    assert lines[-1].startswith("Better than practice, by at least") and lines[-2].startswith("The truth in this world")
+    assert call("certify", tmp_path / "out", "--allow-non-private").code == 0
+    assert call(*arguments, "--require-better").code == 0
+
+
+def test_without_an_evaluation_it_says_that_nothing_was_compared() -> None:
+    arguments = (*FIT, "--recipe", "dp-apvi", *BUDGET)
+    assert call(*arguments).out.strip().splitlines()[-1].startswith("Not compared with practice")
+    assert call(*arguments, "--json").json()["evaluation"] is None
+
+
+def test_what_is_not_better_is_withheld_where_that_is_required(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    called = call(*FIT, "--recipe", "dp-apvi", *BUDGET, "--evaluate", ".5", "--require-better", "--out", out)
+    assert called.code == 3, called.err
+    assert called.out.strip().splitlines()[-1] == "Not shown to be better than practice."
+    assert "The budget is spent, and there is no policy" in called.out
+    assert set(files(out)) == {"certificate.json", "evaluation.json", "report.json"}
+    certified = call("certify", out, "--allow-non-private")
+    assert certified.code == 0 and "The budget is spent, and there is no policy" in certified.out
+    again = call(*FIT, "--recipe", "dp-apvi", *BUDGET, "--evaluate", ".5", "--require-better", "--json")
+    assert again.code == 3 and json.loads(again.out)["policy"] is None
+    assert call("report", out, "--out", tmp_path / "page.html").code == 0
+
+
+@pytest.fixture
+def fitted(table: Path, tmp_path: Path) -> Path:  # noqa: F811
+    out = tmp_path / "policy"
+    arguments = ("fit", table, "--recipe", "dp-apvi", *BUDGET, *COLUMNS, *SIZES, "--max-episodes-per-unit", "2")
+    assert call(*arguments, "--out", out).code == 0
+    return out
+
+
+def test_evaluate_adds_one_file_with_its_own_certificate(table: Path, fitted: Path, practice: Path) -> None:  # noqa: F811
+    before = files(fitted)
+    arguments = ("evaluate", table, fitted, *BUDGET, "--practice", practice, "--out", fitted)
+    called = call(*arguments, "--unit-noun", "patient")
+    assert called.code == 0, called.err
+    after = files(fitted)
+    assert after.pop("evaluation.json") and after == before
+    content = json.loads((fitted / "evaluation.json").read_text())
+    policy = json.loads((fitted / "certificate.json").read_text())
+    assert content["certificate"]["result_sha256"] == policy["result_sha256"]
+    assert content["certificate"]["unit"] == "patient" and content["gain"] is not None
+    certified = call("certify", fitted)
+    assert certified.code == 0 and "The evaluation beside it has its own" in certified.out
+    assert call(*arguments).code == 2  # never replaced
+    content["certificate"]["epsilon"] = 0.1
+    (fitted / "evaluation.json").write_text(json.dumps(content))
+    assert call("certify", fitted).code == 1
+
+
+def test_evaluate_takes_a_protocol_from_elsewhere(table: Path, tmp_path: Path) -> None:  # noqa: F811
+    np.savez(tmp_path / "protocol.npz", np.array([1, 1, 1]))
+    arguments = ("evaluate", table, tmp_path / "protocol.npz", "--epsilon", "2", "--out", tmp_path / "out")
+    assert "--unit" in call(*arguments).err
+    options = (*COLUMNS, *SIZES, "--max-episodes-per-unit", "2", "--json")
+    content = call(*arguments, *options).json()
+    assert content["evaluation"]["verdict"] == "not shown" and content["delta"] == 0
+    assert set(files(tmp_path / "out")) == {"evaluation.json"}
+
+
+def test_a_plan_reads_no_data() -> None:
+    plan = ("evaluate", "--plan", "--people", "50000", "--epsilon", "1", "--json")
+    content = call(*plan).json()
+    assert content["delta"] == 1e-6 and content["estimated"]["gain"] is None
+    assert 0.004 < content["public"]["gain"] < content["public"]["gain_at_most"] < 0.1
+    assert "Widths" in call(*plan[:-1]).out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((*FIT, "--recipe", "dp-apvi", *BUDGET, "--require-better"), "`--evaluate` is missing"),
+        ((*FIT, "--recipe", "dp-apvi", *BUDGET, "--evaluate", "1.5"), "share"),
+        ((*FIT, "--recipe", "dp-apvi", *BUDGET, "--evaluate", ".5", "--dial", ".5"), "dial"),
+        ((*FIT, "--recipe", "dp-apvi", *BUDGET, "--evaluate", ".5", "--adjacency", "add-remove"), "replace-one"),
+        ((*FIT, "--recipe", "dp-apvi", *BUDGET, "--evaluate", ".5", "--return-bound", "9"), "return-bound"),
+        (("evaluate", "--plan", "--epsilon", "1"), "--people"),
+        (("evaluate", "x.parquet", "y.npz"), "needs a budget"),
+        (("evaluate", "--epsilon", "1"), "Give a table"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(arguments: tuple[str, ...], words: str) -> None:
+    called = call(*arguments)
+    assert called.code == 2 and words in called.err, called.err
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"probability": [0.5, 0.4, 0.5, 0.5, 0.5, 0.5]}, "first is state 0"),
+        ({"action": [0, 0, 0, 1, 0, 1]}, "two rows"),
+        ({"state": [0, 0, 1, 1, 3, 3]}, "whole numbers in"),
+        ({"probability": None}, "no column"),
+    ],
+)
+def test_a_table_of_practice_is_checked(practice: Path, change: dict[str, Any], words: str) -> None:
+    assert read_practice(practice, 3, 2).tolist() == [[0.5, 0.5]] * 3
+    assert read_practice(practice, 4, 2, terminal=(3,))[3].tolist() == [0.5, 0.5]
+    rows = pyarrow.csv.read_csv(practice).to_pydict() | change
+    pyarrow.csv.write_csv(pa.table({name: x for name, x in rows.items() if x is not None}), practice)
+    with pytest.raises(ValueError, match=words):
+        read_practice(practice, 3, 2)
