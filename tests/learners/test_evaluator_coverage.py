@@ -1,0 +1,168 @@
+"""Do the intervals cover? ICU-Sepsis, many evaluation groups drawn from one large pool of stays, exact truths."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import privrl
+from privrl.contracts.release import Release
+from privrl.envs.icu_sepsis import ICUSepsis
+from privrl.learners.evaluation.evaluator import Evaluator
+from privrl.learners.evaluation.model_gain import standard_feature
+from privrl.learners.tabular.tdfp import TDFP
+from privrl.mdp.assisted import AssistedPolicy, simulated_gain, stationary_advice
+from privrl.mdp.planning import policy_values
+from privrl.privacy.accounting.gdp import gdp_mu
+from privrl.privacy.noise.laws import GaussianNoise
+from privrl.statistics.evaluation import Gains, Influences, StayReturns, Unsupported, Weights
+from privrl.statistics.model_gains import LARGEST, ModelGains, NuisanceSums, StaySums
+
+STAYS, LEARN, REPETITIONS = 100_000, 50_000, 200
+WIDTHS = {0.3: 0.0095, 1.0: 0.0080, 3.0: 0.0078}
+
+
+class Pool:
+    """What every stay of a large table contributes, computed once by the statistics themselves."""
+
+    def __init__(self, epsilon, seed=11):
+        self.env, self.epsilon, self.mu = ICUSepsis(), epsilon, gdp_mu(epsilon, 1e-6)
+        env = self.env
+        S, A, H = env.num_states, env.num_actions, env.horizon
+        learnt = privrl.data.Episodes.of(
+            env.sample(env.behaviour_policy(), LEARN, jax.random.key(seed)), num_states=S, num_actions=A
+        )
+        learner = TDFP(S, A, H, env.terminal)
+        policy = privrl.fit(
+            learnt, learner, privrl.Central(epsilon=epsilon, delta=1e-6), key=jax.random.key(seed)
+        ).policy
+        self.advice = stationary_advice(policy.probabilities)
+        # A feature that is only roughly the value: practice's own, with the error of a noisy estimate.
+        values = np.asarray(policy_values(env.mdp, env.behaviour_policy()))[0]
+        self.feature = jnp.asarray(values + 0.1 * np.random.default_rng(seed).normal(size=S))
+        self.assisted = AssistedPolicy.of(self.advice, env.behaviour)
+        self.gain = simulated_gain(env.mdp, env.behaviour, self.assisted, 40_000, key=jax.random.key(seed + 1))
+        one_hot = jax.nn.one_hot(self.advice, A, dtype=float)
+        whole = jnp.where(self.assisted.supported[:, None], one_hot, env.behaviour)
+        self.whole = float(env.value(env._every_step(whole))) - self.gain.practice
+        f = standard_feature(self.feature, env.terminal)
+        sums = StaySums(A, H, env.terminal, self.assisted.advice, self.assisted.support, f)
+        asked = {
+            "practice": StayReturns(),
+            "balance": Weights(self.assisted),
+            "unsupported": Unsupported(self.assisted),
+            "centred at 0": Gains(self.assisted, jnp.asarray(0.0)),
+            "centred at 1": Gains(self.assisted, jnp.asarray(1.0)),
+            "influences": Influences(self.assisted),
+            "nuisance": NuisanceSums(sums),
+        }
+        stays = env.sample(env.behaviour_policy(), STAYS, jax.random.key(seed + 2))
+        people = jax.tree.map(lambda x: np.asarray(x, float if x.dtype.kind == "f" else int)[:, None], stays)
+        self.known = {name: self._each(lambda p, s=s: s.contribution(p, None), people) for name, s in asked.items()}
+        self.sums = self._each(lambda p: sums.of(jax.tree.map(lambda x: x[0], p), 2.0), people)
+
+    @staticmethod
+    def _each(function, people):
+        compiled = jax.jit(jax.vmap(function))
+        parts = [compiled(jax.tree.map(lambda x, i=i: x[i : i + 20_000], people)) for i in range(0, STAYS, 20_000)]
+        return jax.tree.map(lambda *x: np.concatenate([np.asarray(one) for one in x]), *parts)
+
+    def contributions(self, name, statistic):
+        if isinstance(statistic, Gains):
+            m = float(statistic.centre)
+            D = (1 - m) * self.known["centred at 0"] + m * self.known["centred at 1"]
+            return D**2 if statistic.squared else D
+        if isinstance(statistic, ModelGains):
+            copies, f = self.sums
+            first, c = np.asarray(statistic.first), np.asarray(statistic.coefficients)
+            psi = first[0] + first[1] * f + copies[:, 0] @ c[0] - copies[:, 1] @ c[1]
+            psi = np.clip(psi, -LARGEST, LARGEST)[:, None]
+            return psi**2 if statistic.squared else psi
+        return self.known[name]
+
+
+class Asked:
+    """A curator of `people` drawn from the pool, with the noise of every share."""
+
+    def __init__(self, pool, evaluator, mu, rng):
+        declared = evaluator.declare()
+        total = sum(d.weight for d in declared)
+        self.squares = {d.name: mu**2 * d.weight / total for d in declared}
+        self.pool, self.rng = pool, rng
+        self.counts = np.bincount(rng.integers(STAYS, size=evaluator.people), minlength=STAYS).astype(float)
+
+    def skip(self, name, to):
+        share = self.squares.pop(name) / len(to)
+        self.squares |= {other: self.squares[other] + share for other in to}
+
+    def __call__(self, name, statistic):
+        exact = self.counts @ self.pool.contributions(name, statistic)
+        scale = statistic.l2("replace-one") / math.sqrt(self.squares[name])
+        return Release(
+            jnp.asarray(exact + scale * self.rng.normal(size=exact.shape)), GaussianNoise(scale, exact.shape)
+        )
+
+
+@pytest.fixture(scope="module", params=WIDTHS, ids="epsilon={}".format)
+def pool(request):
+    return Pool(request.param)
+
+
+def evaluations(pool, people, repetitions, **settings):
+    env, rng = pool.env, np.random.default_rng([people, int(10 * pool.epsilon)])
+    world = (env.num_states, env.num_actions, env.horizon, people, pool.advice, env.behaviour)
+    evaluator = Evaluator(*world, terminal=env.terminal, **settings)
+    return [evaluator.fit(Asked(pool, evaluator, pool.mu, rng)) for _ in range(repetitions)]
+
+
+@pytest.mark.slow
+def test_the_pool_has_the_exact_gain(pool):
+    D = pool.contributions("gain", Gains(pool.assisted, jnp.asarray(0.7)))[:, 0]
+    assert abs(D.mean() - pool.gain.gain) < 4 * math.hypot(D.std() / math.sqrt(STAYS), pool.gain.se)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("people", [5_000, 50_000])
+def test_certified_intervals_cover(pool, people, record_property):
+    """Without a model, whose share the gain then has."""
+    truth = float(pool.contributions("gain", Gains(pool.assisted, jnp.asarray(0.7))).mean())
+    found = [e.gain for e in evaluations(pool, people, REPETITIONS) if e.gain is not None]
+    ends = np.array([(g.value, g.low, g.high, g.lower) for g in found])
+    error = ends[:, 0] - truth
+    measured = {
+        "given": len(found) / REPETITIONS,
+        "two-sided": np.mean((ends[:, 1] <= truth) & (truth <= ends[:, 2])),
+        "one-sided": np.mean(ends[:, 3] <= truth),
+        "bias": error.mean() / (error.std() / math.sqrt(len(error))),
+        "width": np.median(ends[:, 2] - ends[:, 1]),
+    }
+    for name, number in measured.items():
+        record_property(name, float(number))
+    assert measured["given"] >= 0.9  # one in twenty is withheld for its mean weight
+    assert min(measured["two-sided"], measured["one-sided"]) >= 0.92 and abs(measured["bias"]) < 3.0
+
+
+@pytest.mark.slow
+def test_certified_intervals_are_as_narrow_as_promised(pool, request):
+    if pool.epsilon < 1.0:
+        reason = "missed: .0099 without a model and .0121 beside one, whose share of the budget it would need"
+        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
+    found = [e.gain for e in evaluations(pool, 50_000, 50) if e.gain is not None]
+    assert np.median([g.high - g.low for g in found]) <= WIDTHS[pool.epsilon]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("people", [5_000, 50_000])
+def test_model_intervals_cover_or_are_refused(pool, people, record_property):
+    evaluated = evaluations(pool, people, REPETITIONS, feature=pool.feature)
+    found = np.array([(e.model_gain.low, e.model_gain.high) for e in evaluated if e.model_gain is not None])
+    record_property("certified width", float(np.median([e.gain.high - e.gain.low for e in evaluated if e.gain])))
+    if people * pool.mu * math.sqrt(0.5) < 1000:
+        assert len(found) == 0
+        return
+    covered = np.mean((found[:, 0] <= pool.whole) & (pool.whole <= found[:, 1]))
+    record_property("covered", float(covered))
+    record_property("width", float(np.median(found[:, 1] - found[:, 0])))
+    assert len(found) == REPETITIONS and covered >= 0.93
