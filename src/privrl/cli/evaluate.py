@@ -54,7 +54,6 @@ _PLANNED_DELTA = 1e-6
 
 
 def evaluate(
-    context: typer.Context,
     data: Annotated[str | None, typer.Argument(help="A Parquet file of people who were held out.")] = None,
     policy: Annotated[
         Path | None, typer.Argument(help="A saved result, or an .npz file of probabilities or of actions.")
@@ -99,6 +98,7 @@ def evaluate(
 
     Where POLICY is a folder that `privrl fit` saved, columns and bounds of the table are those of the fit unless given.
     """
+    options = dict(locals())
     check_budget("An evaluation", epsilon, delta, rho)
     if plan:
         if data is not None or people is None:
@@ -110,7 +110,7 @@ def evaluate(
     folder_of(out)
     chosen: Any = Result.load(policy) if policy.is_dir() else policy
     known = chosen.report.get("table", {}) if isinstance(chosen, Result) else {}
-    table = {**known, **given(context, COLUMNS)}
+    table = {**known, **given(options, COLUMNS)}
     missing = [flag(name) for name in REQUIRED if name not in table]
     if missing:
         raise ValueError(f"A table needs {', '.join(missing)} too. See `privrl evaluate --help`.")

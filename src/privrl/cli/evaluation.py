@@ -63,7 +63,7 @@ RequireBetterOption = Annotated[
 
 
 @dataclass(frozen=True)
-class Comparison:
+class EvaluateOptions:
     """How a policy is to be compared with practice."""
 
     share: float

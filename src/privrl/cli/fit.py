@@ -14,10 +14,10 @@ import typer
 import privrl
 from privrl.cli.evaluation import (
     NOT_BETTER,
-    Comparison,
     DeviationOption,
     DialOption,
     EvaluateOption,
+    EvaluateOptions,
     PracticeOption,
     RequireBetterOption,
     ReturnBoundOption,
@@ -86,7 +86,6 @@ Opened = Callable[[], contextlib.AbstractContextManager[privrl.ReleaseStore | No
 
 
 def fit(
-    context: typer.Context,
     data: Annotated[str, typer.Argument(help="A Parquet file, a folder of them, or env:NAME for simulated people.")],
     recipe: Annotated[str, typer.Option("--recipe", help="What to learn with; see `privrl list recipes`.")],
     epsilon: EpsilonOption = None,
@@ -145,6 +144,7 @@ def fit(
     json: JsonOption = False,
 ) -> None:
     """Learn a policy from a table of people (or simulated ones) and certify what it reveals."""
+    options = dict(locals())
     chosen = recipe_of(recipe, "offline", "functional")
     privatizer = privatizer_of(chosen, epsilon, delta, rho, adjacency)
     if out is not None:
@@ -152,9 +152,9 @@ def fit(
     elif sign is not None:
         raise ValueError("`--sign` signs what is saved; say where with `--out`.")
     key = None if sign is None else read_private_key(sign)
-    table, world, kept, compared = (given(context, names) for names in (COLUMNS, _SIMULATED, _KEPT, _COMPARED))
+    table, world, kept, compared = (given(options, names) for names in (COLUMNS, _SIMULATED, _KEPT, _COMPARED))
     check_comparison(compared)
-    comparison = None if evaluate is None else Comparison(evaluate, practice, dial, deviation, return_bound)
+    comparison = None if evaluate is None else EvaluateOptions(evaluate, practice, dial, deviation, return_bound)
     if comparison is not None and chosen.family == "functional":
         raise ValueError(f"`{chosen.name}` has no people to hold out. Leave out `--evaluate`.")
     name = data.removeprefix("env:")
@@ -231,7 +231,7 @@ def _on_table(
     table: dict[str, Any],
     seed: int | None,
     opened: Opened,
-    comparison: Comparison | None,
+    comparison: EvaluateOptions | None,
     noun: str | None,
 ) -> tuple[Result, dict[str, Any]]:
     ends, columns = ends_of(table), columns_of(table)
@@ -259,7 +259,7 @@ def _on_world(
     table: dict[str, Any],
     world: dict[str, Any],
     seed: int | None,
-    comparison: Comparison | None,
+    comparison: EvaluateOptions | None,
     noun: str | None,
 ) -> tuple[Result, dict[str, Any]]:
     """Every seed has its own people and its own noise; the result of the first one is kept."""

@@ -1,6 +1,6 @@
 """The columns and public bounds of a table, as options that several commands share."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -45,9 +45,9 @@ UnitNounOption = Annotated[
 ]
 
 
-def given(context: typer.Context, names: Sequence[str]) -> dict[str, Any]:
+def given(options: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     """Those of the options that were given, by name."""
-    found = {name: context.params[name] for name in names}
+    found = {name: options[name] for name in names}
     return {name: value for name, value in found.items() if value is not False and value not in (None, (), [])}
 
 
