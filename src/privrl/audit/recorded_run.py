@@ -6,7 +6,6 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray
 
 from privrl.audit.statistics import Asked
@@ -15,7 +14,6 @@ from privrl.contracts.release import Release
 from privrl.privacy.accounting.ledger import Ledger
 from privrl.privacy.trust.channels import AbstractChannel, RoundsChannel
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
-from privrl.privacy.trust.shuffled import Batched
 from privrl.studies.loop import State
 from privrl.studies.simulation import Simulation, SimulationKeys
 from privrl.studies.study import Study
@@ -53,20 +51,17 @@ class RunTranscript:
 
 def short_run(learner: AbstractOnlineLearner, privatizer: AbstractPrivatizer) -> tuple[int, ...]:
     """The ends of the blocks of the shortest run with three blocks (or fewer, where no run has more) that is served."""
-    refusal: PairingError | None = None
+    refusal: ValueError | None = None
     best: tuple[int, ...] | None = None
     for users in _USERS:
-        ends = learner.blocks(users)
-        declared = learner.declare(len(ends))
-        smallest = max([d.smallest for d in declared if isinstance(d, Batched)], default=1)
         try:
-            privatizer.check(type(learner).__name__, declared)
-        except PairingError as error:
+            ends = Study.online(learner, privatizer, users).ends
+        except ValueError as error:  # too few people for its schedule, or for each other's protection
             refusal = error
             continue
-        if np.diff(ends, prepend=0).min() < smallest or (best is not None and len(ends) <= len(best)):
-            continue
-        best = tuple(int(end) for end in ends)
+        assert ends is not None
+        if best is None or len(ends) > len(best):
+            best = tuple(int(end) for end in ends)
         if len(best) >= 3:
             break
     if best is None:
