@@ -8,6 +8,8 @@ import typer
 import privrl
 from privrl.cli.options import JsonOption, check_file
 from privrl.cli.output import complain, emit, say
+from privrl.cli.table_options import UnitNounOption
+from privrl.reports.names import Names, read_names
 from privrl.reports.page import GENERATOR
 from privrl.reports.report import content_of, folder_page
 from privrl.studies.result import Result
@@ -20,13 +22,21 @@ def report(
     out: Annotated[
         Path | None, typer.Option("--out", help="The file to write, ending in .html (beside the folder unless given).")
     ] = None,
+    state_names: Annotated[
+        Path | None, typer.Option("--state-names", help="Text file with one name per line, the first of state 0.")
+    ] = None,
+    action_names: Annotated[
+        Path | None, typer.Option("--action-names", help="Text file with one name per line, the first of action 0.")
+    ] = None,
+    unit_noun: UnitNounOption = None,
     json: JsonOption = False,
 ) -> None:
     """Write one HTML page about a saved result, a reproduced figure or an audit; it needs no network to be read."""
     kind = content_of(folder)
     file = _file(folder, out)
     problems = _problems(folder) if kind == "result" else []
-    _write(file, folder_page(folder, problems))
+    names = Names(read_names(state_names), read_names(action_names), unit_noun)
+    _write(file, folder_page(folder, problems, names))
     if json:
         emit({"folder": str(folder), "kind": kind, "report": str(file), "problems": problems})
     else:

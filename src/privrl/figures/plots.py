@@ -155,6 +155,20 @@ def shares_figure(parts: Mapping[str, float]) -> Any:
     return figure
 
 
+def forest_figure(intervals: Mapping[str, tuple[float, float, float, bool]]) -> Any:
+    """Intervals (low, value, high) one below the other around a line at zero; filled where the last entry is true."""
+    figure, axes = _new_figure(0.9 + 0.6 * len(intervals))
+    axes.axvline(0.0, color=GREY, linewidth=1.0, linestyle=(0, (3, 2)), zorder=1)
+    for place, (low, value, high, filled) in enumerate(reversed(list(intervals.values()))):
+        axes.plot([low, high], [place, place], color=BLUE, linewidth=2, zorder=2)
+        axes.plot([value], [place], "o", ms=9, mfc=BLUE if filled else "white", mec=BLUE, mew=2, zorder=3)
+    axes.set_yticks(range(len(intervals)), [name.replace(" (", "\n(") for name in reversed(list(intervals))])
+    axes.set_ylim(-0.6, len(intervals) - 0.4)
+    axes.locator_params(axis="x", nbins=5)
+    axes.set_xlabel("gain over practice", fontsize=FONT)
+    return figure
+
+
 def regret_figure(curve: Mapping[str, Sequence[Any]], never_learn: Mapping[str, float], title: str) -> Any:
     """Cumulative regret with a band of two standard errors, and straight lines for policies that never learn."""
     figure, axes = _new_figure(3.4)

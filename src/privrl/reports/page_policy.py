@@ -5,25 +5,51 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.lq import LinearPolicy
 from privrl.mdp.types import TabularPolicy
+from privrl.reports.names import Names
 from privrl.reports.page import paragraph, table
 
 _MOST_STATES = 12
 _MOST_ACTIONS = 8
 _MOST_GAINS = 24
+_MOST_ADVICE = 20
+_NUMBERS = Names()
 
 
-def policy_section(policy: Any) -> str:
+def policy_section(policy: Any, names: Names = _NUMBERS) -> str:
     """What the policy does: of which size it is, and what it chooses."""
+    if policy is None:
+        return paragraph("The budget is spent, and there is no policy: it was withheld.", "warn")
+    if isinstance(policy, AssistedPolicy):
+        return _assisted(policy, names)
     if isinstance(policy, TabularPolicy):
-        return _tabular(np.asarray(policy.probabilities))
+        return _tabular(np.asarray(policy.probabilities), names)
     if isinstance(policy, LinearPolicy):
         return _linear(np.asarray(policy.gains), float(np.asarray(policy.radius)))
     return paragraph(f"A policy of type `{type(policy).__name__}`.")
 
 
-def _tabular(p: Float[np.ndarray, "H S A"]) -> str:
+def _assisted(policy: AssistedPolicy, names: Names) -> str:
+    """Where advice is given, how often, and how often practice does the same."""
+    alpha, support, advice = (np.asarray(x) for x in (policy.alpha, policy.support, policy.advice))
+    given = np.flatnonzero(alpha > 0)
+    text = (
+        f"Advice beside practice, for {len(alpha):,} states. In {len(given):,} of them it gives advice, which makes "
+        f"the advised action at most {policy.dial:g} times as frequent as it is today; everything else is left to "
+        f"whoever decides now. A stay whose weight has reached {policy.deviation:g} is left to practice."
+    )
+    shown = given[np.argsort(-alpha[given], kind="stable")][:_MOST_ADVICE]
+    rows = [(names.state(s), names.action(advice[s]), _percent(support[s]), _percent(alpha[s])) for s in shown.tolist()]
+    if not rows:
+        return paragraph(text)
+    more = f"; the {len(rows)} states with the most advice" if len(given) > len(rows) else ""
+    columns = ("state", "advice", "practice does it", "advice is given")
+    return paragraph(text) + table(columns, rows, caption=f"What is advised{more}", numbers=(2, 3))
+
+
+def _tabular(p: Float[np.ndarray, "H S A"], names: Names) -> str:
     horizon, num_states, num_actions = p.shape
     best = p >= p.max(axis=-1, keepdims=True) - 1e-9
     clear = best.sum(axis=-1) == 1
@@ -34,32 +60,32 @@ def _tabular(p: Float[np.ndarray, "H S A"]) -> str:
         f"{'It does the same at every step.' if same else 'What it does depends on the step.'}"
     )
     if num_states <= _MOST_STATES:
-        return paragraph(text) + _by_state(best)
-    return paragraph(text) + _by_action(p)
+        return paragraph(text) + _by_state(best, names)
+    return paragraph(text) + _by_action(p, names)
 
 
-def _by_state(best: np.ndarray) -> str:
+def _by_state(best: np.ndarray, names: Names) -> str:
     """The choice in every state at a few steps."""
     horizon, num_states, _ = best.shape
     steps = sorted({0, horizon // 2, horizon - 1})
-    rows = [(str(s), *(_choice(best[h, s]) for h in steps)) for s in range(num_states)]
+    rows = [(names.state(s), *(_choice(best[h, s], names) for h in steps)) for s in range(num_states)]
     columns = ("state", *(f"step {h}" for h in steps))
     return table(columns, rows, caption="The action that the policy chooses", numbers=range(1, len(columns)))
 
 
-def _choice(best: np.ndarray) -> str:
+def _choice(best: np.ndarray, names: Names) -> str:
     actions = np.flatnonzero(best)
     if len(actions) <= 2:
-        return " or ".join(str(a) for a in actions)
+        return " or ".join(names.action(int(a)) for a in actions)
     return "any" if len(actions) == len(best) else f"one of {len(actions)}"
 
 
-def _by_action(p: np.ndarray) -> str:
+def _by_action(p: np.ndarray, names: Names) -> str:
     """How much of the table the most frequent actions have."""
     share = p.mean(axis=(0, 1))
     first = p[0].mean(axis=0)
     order = np.argsort(-share, kind="stable")[:_MOST_ACTIONS]
-    rows = [(str(a), _percent(share[a]), _percent(first[a])) for a in order]
+    rows = [(names.action(int(a)), _percent(share[a]), _percent(first[a])) for a in order]
     left = len(share) - len(order)
     if left > 0:
         rows.append((f"{left:,} others", _percent(1 - share[order].sum()), _percent(1 - first[order].sum())))

@@ -1,6 +1,7 @@
 """A saved result as a page: what was learned, what it can reveal about one person, and what the budget was spent on."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -8,20 +9,26 @@ from typing import Any
 from privrl.figures.plots import shares_figure, to_svg
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.recipes.registry import algorithms
+from privrl.reports.names import Names
 from privrl.reports.page import answers, code, drawing, listed, page, paragraph, table
+from privrl.reports.page_evaluation import evaluation_section, verdict_box
 from privrl.reports.page_policy import policy_section
 from privrl.reports.words import in_hundred, in_words, is_private, is_simulated, shares
 from privrl.studies.result import Result
 
 
-def result_page(result: Result, folder: str | Path, problems: Sequence[str] = ()) -> str:
+def result_page(result: Result, folder: str | Path, problems: Sequence[str] = (), names: Names | None = None) -> str:
     """The page of a saved result.
 
     Arguments:
         result: what `Result.load` read.
         folder: where it lies; the page shows its name alone, for where it lies is nobody's business.
         problems: what is wrong with the certificate (as `privrl certify` finds it); shown first, if anything.
+        names: what states, actions and one unit are called; the certificate itself is shown as it is.
     """
+    names, signed = names or Names(), result.certificate
+    if names.unit is not None:
+        result = replace(result, certificate=replace(signed, unit=names.unit))
     certificate = result.certificate
     private, plain = "A private policy: what it is, and what it reveals", "A policy that was learned without privacy"
     title = private if is_private(certificate) else plain
@@ -29,10 +36,12 @@ def result_page(result: Result, folder: str | Path, problems: Sequence[str] = ()
     parts = [
         f"<h1>{escape(title)}</h1>",
         *([paragraph(alarm, "bad")] if problems else []),
+        *([verdict_box(result.evaluation)] if _has_practice(certificate) else []),
         paragraph(_summary(result), "key"),
         *(paragraph(warning, "warn") for warning in _warnings(certificate)),
+        *([evaluation_section(result.evaluation, certificate.unit)] if result.evaluation is not None else []),
         "<h2>What was learned</h2>",
-        policy_section(result.policy),
+        policy_section(result.policy, names),
         "<h2>What the policy reveals</h2>",
         answers(in_words(certificate)),
         "<h2>What was released</h2>",
@@ -41,7 +50,7 @@ def result_page(result: Result, folder: str | Path, problems: Sequence[str] = ()
         "<h2>What was enforced on every record</h2>",
         _bounds(certificate),
         "<h2>The certificate</h2>",
-        code(str(certificate)),
+        code(str(signed)),
         "<h2>Use it, check it</h2>",
         _use(Path(folder).resolve().name),
     ]
@@ -65,6 +74,11 @@ def spending(certificate: Certificate) -> str:
     )
 
 
+def _has_practice(certificate: Certificate) -> bool:
+    """Whether people were recorded under somebody's practice: a table, and no secret function."""
+    return certificate.notion in ("central", "none") and not certificate.neighbours
+
+
 def _summary(result: Result) -> str:
     certificate, sizes = result.certificate, result.report
     recipe = sizes.get("recipe")
@@ -75,9 +89,9 @@ def _summary(result: Result) -> str:
         return f"{learned} Nobody is protected: it may reveal anything about anybody."
     slack = f", delta = {certificate.delta:.3g}" if certificate.delta > 0 else ""
     return (
-        f"{learned} It is differentially private with epsilon = {certificate.epsilon:.3g}{slack}. Somebody who knows "
-        f"all the other records and has to guess which of two was one {certificate.unit}'s is right in at most "
-        f"{in_hundred(certificate)} of 100 cases; a coin is right in 50."
+        f"{learned} It is differentially private with epsilon = {certificate.epsilon:.3g}{slack} (cite this "
+        "one). Somebody who knows all the other records and has to guess which of two was one "
+        f"{certificate.unit}'s is right in at most {in_hundred(certificate)} of 100 cases; a coin is right in 50."
     )
 
 

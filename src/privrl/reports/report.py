@@ -11,6 +11,7 @@ from typing import Literal
 
 from privrl.figures.numbers import written
 from privrl.figures.plots import to_svg, values_figure
+from privrl.reports.names import Names
 from privrl.reports.page import answers, code, drawing, page, paragraph, table
 from privrl.reports.page_audit import AUDIT, audit_page
 from privrl.reports.page_figure import VERDICT, figure_page
@@ -37,16 +38,17 @@ def content_of(folder: str | Path) -> Content:
     raise ValueError(f"`{folder}` holds none of {', '.join(f'`{name}`' for name in _CONTENTS)}.{meant}")
 
 
-def folder_page(folder: str | Path, problems: Sequence[str] = ()) -> str:
+def folder_page(folder: str | Path, problems: Sequence[str] = (), names: Names | None = None) -> str:
     """The page of whatever the folder holds.
 
     Arguments:
         folder: a saved result, an audit or a reproduced figure.
         problems: what is wrong with a result's certificate; shown before everything else.
+        names: what a result's states, actions and unit are called.
     """
     content = content_of(folder)
     if content == "result":
-        return result_page(Result.load(folder), folder, problems)
+        return result_page(Result.load(folder), folder, problems, names)
     return audit_page(folder) if content == "audit" else figure_page(folder)
 
 
