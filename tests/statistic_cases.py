@@ -8,23 +8,28 @@ extreme, and such as no learner would publish (what is traced cannot be checked 
 from dataclasses import dataclass, field
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from privrl.audit.adversarial import adversarial_lq_records, adversarial_records
 from privrl.contracts.learner import Plan
 from privrl.contracts.statistic import AbstractStatistic
+from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.features import OneHotFeatures, TableFeatures
 from privrl.mdp.types import TabularPolicy
 from privrl.statistics.counts import RewardSums, TransitionCounts, VisitCounts
 from privrl.statistics.differences import Differences, ReturnsToGo
+from privrl.statistics.evaluation import Gains, Influences, StayReturns, Unsupported, Weights
 from privrl.statistics.gradients import BellmanGradient, EpisodeCount, ParameterGradient
 from privrl.statistics.innovations import FirstStates, Innovations, Surprise
 from privrl.statistics.lq_moments import LQCross, LQGram, LQMoments
 from privrl.statistics.mixtures import MixtureMoments, feature_norm
+from privrl.statistics.model_gains import ModelGains, NuisanceSums, StaySums
 from privrl.statistics.moments import Gram, Targets
 from privrl.statistics.next_states import FeatureTransitions, StartCounts
 from privrl.statistics.norms import Norms
+from privrl.statistics.practice_table import PracticeTable
 from privrl.statistics.regressions import Grams, Regressions, StateVisits, WeightedTransitions
 from privrl.statistics.stay_sums import ClippedErrors, ClippedNextStates, ClippedReturns, ClippedRewards, ClippedVisits
 
@@ -44,7 +49,14 @@ class Searched:
     def records(self, count: int = 480, seed: int = 0) -> Any:
         if self.linear:
             return adversarial_lq_records(H, N, D, count=count, seed=seed)
-        return adversarial_records(H, S, A, count=count, seed=seed)
+        made = adversarial_records(H, S, A, count=count, seed=seed)
+        if not self.statistic.per_person:
+            return made
+        stays = np.random.default_rng(seed).integers(count, size=(count, 2))
+        stays[::3] = np.arange(count)[::3, None]  # one stay twice
+        people = jax.tree.map(lambda x: x[stays], made)
+        people.length[1::3, 1] = 0  # one stay alone
+        return people
 
 
 def _table(seed: int = 0) -> TableFeatures:
@@ -150,6 +162,18 @@ _ERRORS = _stay_sums(ClippedErrors, jnp.asarray([0.2, 7.0, -1.0]), 0.9, 3.0)
 
 WEIGHTS = (None, *_plans((H, S, A)))
 
+_ADVICE = jnp.asarray([1, 0, 1])
+_ASSISTED = tuple(
+    AssistedPolicy(_ADVICE, jnp.asarray([0.3, 0.05, 0.9]), *dials) for dials in ((1.5, 4.0), (1.1, 1.2), (19.0, 50.0))
+)
+_SUMS = StaySums(A, H, (2,), _ADVICE, jnp.asarray([0.3, 0.05, 0.9]), jnp.asarray([-1.0, 1.0, 0.4]), 1.0)
+_MODEL = (jnp.asarray([0.1, -0.2]), jnp.linspace(-1.0, 1.0, 20).reshape(2, 10))
+
+
+def _gains(policy: AssistedPolicy):
+    return (Searched(Gains(policy, jnp.asarray(m), squared=squared)) for m in (0.69, 1.0) for squared in (False, True))
+
+
 CASES: dict[type, tuple[Searched, ...]] = {
     VisitCounts: _counts(VisitCounts),
     RewardSums: _counts(RewardSums),
@@ -168,6 +192,14 @@ CASES: dict[type, tuple[Searched, ...]] = {
     ),
     ClippedReturns: (*_stay_sums(ClippedReturns, 0.9, 3.0, True), *_stay_sums(ClippedReturns, 1.0, 0.1, False)),
     Norms: tuple(Searched(Norms(one.statistic, 0.1, 2.0)) for one in _ERRORS),
+    StayReturns: (Searched(StayReturns()), Searched(StayReturns((0.5, 2.5)))),
+    Weights: tuple(Searched(Weights(policy)) for policy in _ASSISTED),
+    Unsupported: (Searched(Unsupported(_ASSISTED[0])),),
+    Gains: tuple(one for policy in _ASSISTED for one in _gains(policy)),
+    Influences: tuple(Searched(Influences(policy)) for policy in _ASSISTED),
+    PracticeTable: (Searched(PracticeTable(S, A, _ADVICE)), Searched(PracticeTable(S, A, _ADVICE, 0.5))),
+    NuisanceSums: (Searched(NuisanceSums(_SUMS)), Searched(NuisanceSums(_SUMS, (1.0, 0.5)))),
+    ModelGains: tuple(Searched(ModelGains(_SUMS, *_MODEL, squared=squared)) for squared in (False, True)),
     Gram: _moments(),
     Targets: _targets(),
     FeatureTransitions: (
