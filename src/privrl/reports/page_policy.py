@@ -32,7 +32,7 @@ def policy_section(policy: Any, names: Names = _NUMBERS) -> str:
 
 
 def _assisted(policy: AssistedPolicy, names: Names) -> str:
-    """Where advice is given, how often, and how often practice does the same."""
+    """Where advice is given, and how often the advised action is taken, by practice and with advice."""
     alpha, support, advice = (np.asarray(x) for x in (policy.alpha, policy.support, policy.advice))
     given = np.flatnonzero(alpha > 0)
     text = (
@@ -40,12 +40,15 @@ def _assisted(policy: AssistedPolicy, names: Names) -> str:
         f"the advised action at most {policy.dial:g} times as frequent as it is today; everything else is left to "
         f"whoever decides now. A stay whose weight has reached {policy.deviation:g} is left to practice."
     )
-    shown = given[np.argsort(-alpha[given], kind="stable")][:_MOST_ADVICE]
-    rows = [(names.state(s), names.action(advice[s]), _percent(support[s]), _percent(alpha[s])) for s in shown.tolist()]
+    raised = support + alpha * (1.0 - support)
+    shown = given[np.argsort(support[given] - raised[given], kind="stable")][:_MOST_ADVICE]
+    rows = [
+        (names.state(s), names.action(advice[s]), _percent(support[s]), _percent(raised[s])) for s in shown.tolist()
+    ]
     if not rows:
         return paragraph(text)
-    more = f"; the {len(rows)} states with the most advice" if len(given) > len(rows) else ""
-    columns = ("state", "advice", "practice does it", "advice is given")
+    more = f"; the {len(rows)} states in which most is changed" if len(given) > len(rows) else ""
+    columns = ("state", "advice", "practice does it", "with advice")
     return paragraph(text) + table(columns, rows, caption=f"What is advised{more}", numbers=(2, 3))
 
 
