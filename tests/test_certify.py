@@ -137,12 +137,11 @@ def test_every_recipe_before_anything_is_released(name: str) -> None:
     world = {"control": LQScalar(horizon=2), "functional": make("interval-walk", depth=3)}.get(recipe.family)
     learner = recipe.build(tiny_world() if world is None else world, 100)
     privatizer = recipe.privatizer(**BUDGET)
-    if isinstance(learner, (AbstractOfflineLearner, privrl.FunctionalReward)):
+    if isinstance(learner, AbstractOfflineLearner):
         study = Study.offline(learner, privatizer, "patient")
     else:
         study = Study.online(learner, privatizer, 1100)
-    neighbours = learner.neighbours if isinstance(learner, privrl.FunctionalReward) else ""
-    certificate = study.certificate("test", {"episodes per unit": 1}, neighbours=neighbours)
+    certificate = study.certificate("test", {"episodes per unit": 1})
     assert verdict(Result(POLICY, certificate)).problems == []
 
 
