@@ -69,7 +69,7 @@ def test_a_mixed_block_is_summed_as_its_learner_can_read_it(tmp_path, learner):
         assert agent._plans.closed == mixed + 1
         units = [agent._plans.units(record, ticket.plan) for ticket, record in zip(tickets, records, strict=True)]
         counting = units[first:last] if learner.one_plan_per_block else units[first : last + 1]
-        found = np.concatenate([total.ravel() for total in agent._plans._totals(mixed).values()])
+        found = np.concatenate([total().ravel() for total in agent._plans._totals(mixed).values()])
         np.testing.assert_array_equal(found, np.sum(counting, axis=0))
         # The plan is that of the learner that knows which plan the block acted on, and how many of it did not.
         (state, _), (first, _) = agent._plans._made[mixed], agent._plans._made[0]

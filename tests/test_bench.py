@@ -23,7 +23,7 @@ def test_a_plan_as_written_is_the_learners_plan(tabulated):
     people, learner = offline.sampled(env, 30), online.agent(env)
     public = (np.asarray(env.features.table), np.asarray(env.rewards), float(learner.bonus), float(learner.ridge))
     Q = lsvi_ucb(people, *public, tabulated=tabulated)
-    np.testing.assert_allclose(Q, online.planned(learner, people), rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(Q, online.action_values(learner, people), rtol=1e-8, atol=1e-8)
     assert np.ptp(Q[0]) > 0.1  # not all cut to one bound
 
 

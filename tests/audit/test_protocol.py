@@ -134,7 +134,7 @@ def test_what_a_learner_is_given_has_no_people_in_it():
     assert _sequences.sequence(tiny_data(env, 50), looking, Central(epsilon=1.0, delta=1e-5))
 
 
-PUBLIC = {"skip", "vector", "function", "features", "noise_source", "secret", "steps"}
+PUBLIC = {"skip", "vector", "function", "features", "noise_source", "people", "secret", "steps"}
 
 
 def test_crash_points_are_every_kind_of_point():

@@ -66,7 +66,9 @@ def test_releases_are_those_of_the_compiled_channel(kind):
         people = rng.normal(size=(5, 3)) / 3
         block = sum(stream.term(jnp.asarray(p), None) for p in people)
         fold = jax.random.fold_in(key, t)
-        kept, exact = stream.publish(kept, block, t, lambda encoded, fold=fold: stream.noisy(encoded(), fold))
+        kept, exact = stream.publish(
+            kept, lambda block=block: block, t, lambda encoded, fold=fold: stream.noisy(encoded(), fold)
+        )
         white = jax.random.normal(fold, (3,), jnp.float64)
         total = jnp.asarray(block * stream.lattice.granularity)
         memory, release = channel.publish(memory, total, jnp.asarray(t), lambda i, white=white: ratio * white)

@@ -139,17 +139,24 @@ class LivePlans:
 
         return noisy
 
-    def _totals(self, block: int) -> dict[str, Int64[np.ndarray, "..."]]:
-        """The exact sums of a closed block; whoever is missing has added nothing."""
+    def _totals(self, block: int) -> dict[str, Callable[[], Int64[np.ndarray, "..."]]]:
+        """What computes the exact sums of a closed block; whoever is missing has added nothing."""
         plans = self._arrivals.plans(block)
         chosen = [_of_most(plans)] if self._learner.one_plan_per_block else list(plans)
-        totals = [self._store.total(self._arrivals.sum_name(block, plan)) for plan in chosen]
         sizes = [math.prod(channel.shape) for channel in self.channels.values()]
-        added = sum((total for total in totals if total is not None), np.zeros(sum(sizes), np.int64))
-        parts = np.split(added, np.cumsum(sizes)[:-1])
+
+        @functools.cache
+        def parts() -> list[Int64[np.ndarray, " entries"]]:
+            totals = [self._store.total(self._arrivals.sum_name(block, plan)) for plan in chosen]
+            added = sum((total for total in totals if total is not None), np.zeros(sum(sizes), np.int64))
+            return np.split(added, np.cumsum(sizes)[:-1])
+
+        def part(number: int, shape: tuple[int, ...]) -> Int64[np.ndarray, "..."]:
+            return parts()[number].reshape(shape)
+
         return {
-            name: part.reshape(channel.shape)
-            for (name, channel), part in zip(self.channels.items(), parts, strict=True)
+            name: functools.partial(part, number, channel.shape)
+            for number, (name, channel) in enumerate(self.channels.items())
         }
 
 

@@ -34,7 +34,8 @@ Noisy = Callable[[Callable[[], Int64[np.ndarray, "..."]]], Int64[np.ndarray, "..
 class ExactChannel(AbstractChannel):
     """The exact side of a curator's channel, outside compiled code: the same interface in whole numbers.
 
-    Its memory are the exact sums of all blocks so far, and their noisy encodings.
+    Its memory are the noisy encodings of all blocks so far, and what computes their exact sums, which are read only
+    where noise is drawn.
 
     **Formal guarantee.** A person is in one block. The encoder's entries are multiples of 2^-30 and its columns have
     norm at most `factor`; encoded sums are rounded to whole numbers once per step. The lattice's noise covers the
@@ -104,11 +105,11 @@ class ExactChannel(AbstractChannel):
         return self.lattice.noisy(law_of(self.statistic, self.mechanism, self.lattice.scale), encoded, randomness)
 
     def publish(
-        self, memory: Any, total: Int64[np.ndarray, "..."], t: int | Int[Array, ""], fresh: Noisy
+        self, memory: Any, total: Callable[[], Int64[np.ndarray, "..."]], t: int | Int[Array, ""], fresh: Noisy
     ) -> tuple[Any, Release]:
         del t
         sums, noisy = (*memory[0], total), memory[1]
-        noisy = (*noisy, fresh(lambda: self.encoded(sums)))
+        noisy = (*noisy, fresh(lambda: self.encoded(tuple(one() for one in sums))))
         return (sums, noisy), self.decoded(noisy)
 
     def encoded(self, blocks: tuple[Int64[np.ndarray, "..."], ...]) -> Int64[np.ndarray, "..."]:
