@@ -18,7 +18,9 @@ import privrl
 from privrl.cli import main
 from privrl.privacy.noise.lattice import Lattice
 from privrl.privacy.store.errors import BurntError, StoreError
+from privrl.privacy.trust.exact_channels import ExactChannel
 from privrl.privacy.trust.privatizers import PairingError
+from privrl.studies import live_plans
 from privrl.studies.certify import certify
 from privrl.studies.simulation import SimulationKeys
 
@@ -320,3 +322,35 @@ def test_a_controller_decides_as_the_simulation(tmp_path):
             real.end_episode(ticket, env.rollout(real.policy, jax.random.fold_in(key, ticket.number)))
         assert "lattice" in real.certificate.noise_source
         assert real.certificate.epsilon <= 3.0
+
+
+def test_an_interrupted_plan_sums_no_block_twice():
+    """Before, the sums of a block whose plan was interrupted stayed in memory, and every later encoding was shifted."""
+
+    def encodings(interrupts):
+        seen, left = [], [interrupts]
+        exact, plan = ExactChannel.noisy, live_plans._next_plan
+        with pytest.MonkeyPatch.context() as patch, privrl.ReleaseStore.in_memory() as store:
+            heard = lambda self, encoded, key: seen.append(encoded) or exact(self, encoded, key)  # noqa: E731
+            patch.setattr(ExactChannel, "noisy", heard)
+
+            def interrupted(learner, state, *known):
+                if known[-2] > 0 and left[0]:
+                    left[0] -= 1
+                    raise KeyboardInterrupt
+                return plan(learner, state, *known)
+
+            patch.setattr(live_plans, "_next_plan", interrupted)
+            agent = live(store, key=jax.random.key(0))
+            for person in range(20):
+                while True:
+                    try:
+                        ticket = agent.begin_episode(person)
+                        agent.end_episode(ticket, ENV.rollout(agent.policy, jax.random.key(person)))
+                        break
+                    except KeyboardInterrupt:
+                        continue
+        return seen
+
+    for one, other in zip(encodings(0), encodings(3), strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -185,3 +185,18 @@ def test_a_damaged_evaluation_is_refused(evaluation: CertifiedEvaluation) -> Non
     with pytest.raises(ValueError, match="changed or damaged"):
         read_evaluation(json.dumps(content | {"verdict": "worse"}))
     assert math.isfinite(evaluation.practice.value) and isinstance(evaluation.gain, Interval)
+
+
+@pytest.mark.parametrize("file", ["evaluation.json", "advice.npz"])
+def test_an_evaluation_or_advice_that_was_changed_is_refused(assessed: Result, tmp_path: Path, file: str) -> None:
+    """Before, the certificate was bound to the policy alone, and any gain beside it was called consistent."""
+    assessed.save(tmp_path / "policy")
+    path = tmp_path / "policy" / file
+    if file == "advice.npz":
+        np.savez(path, probabilities=np.roll(np.asarray(assessed.advice.probabilities), 1, axis=-1))
+    else:
+        content = json.loads(path.read_text())
+        content["practice"]["value"] += 0.01
+        path.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="not what its certificate is about"):
+        Result.load(tmp_path / "policy")

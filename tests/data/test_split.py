@@ -44,5 +44,5 @@ def test_a_new_secret_is_a_new_split():
 
 @pytest.mark.parametrize("settings", [{"share": 0.0}, {"share": 1.0}, {"secret": b"short"}])
 def test_refusals(settings):
-    with pytest.raises(ValueError, match="must lie in|at least 16"):
+    with pytest.raises(ValueError, match="must lie in|at least 32"):
         split(episodes(["a", "b"]), **settings)

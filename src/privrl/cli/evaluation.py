@@ -17,7 +17,7 @@ from privrl.envs.recorded import OfflineEnv
 from privrl.learners.evaluation.estimates import Evaluation
 from privrl.learners.evaluation.evaluated import Evaluated
 from privrl.mdp.assisted import simulated_gain
-from privrl.studies.result import Result
+from privrl.studies.result import Result, check_writable
 
 NOT_COMPARED = "Not compared with practice: `--evaluate .3` holds out 30% of the people to do so."
 WORLD = "env"
@@ -150,6 +150,7 @@ def folder_of(path: Path) -> Path:
         raise ValueError(
             f"`{path}` holds an `evaluation.json` already, which is never replaced. Choose another folder."
         )
+    check_writable(path)
     return path
 
 

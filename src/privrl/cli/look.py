@@ -1,5 +1,6 @@
 """`privrl list`, `certify` and `cite`: what there is, whether a certificate adds up, and what to cite."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,10 +15,12 @@ from privrl.contracts.statistic import Adjacency
 from privrl.envs.registry import names
 from privrl.envs.zoo import CHOOSING, WORLDS
 from privrl.figures.registry import figures
+from privrl.privacy.accounting.composition import epsilon_of
 from privrl.privacy.accounting.signature import read_public_key
 from privrl.recipes.citations import citation, citation_keys
 from privrl.recipes.registry import recipes
 from privrl.studies.certified_evaluation import CertifiedEvaluation
+from privrl.studies.certify import Check
 from privrl.studies.result import Result
 
 _LISTED: dict[str, Callable[[], list[dict[str, str]]]] = {
@@ -100,10 +103,16 @@ def certify(
     if own is not None:  # unsigned: the key speaks for the policy's certificate alone
         checks = privrl.certify(own, result.policy, **asked).checks
         named = tuple(replace(check, name=f"evaluation: {check.name}") for check in checks)
+        together = epsilon_of((*certificate.events, *own.events), max(certificate.delta, own.delta))
+        if max_epsilon is not None and not together <= max_epsilon:
+            why = f"for somebody who is in both tables epsilon is {together:.6g}, and at most {max_epsilon:g} is asked."
+            named = (*named, Check("evaluation: together", False, why))
         verdict = replace(verdict, checks=(*verdict.checks, *named))
     content = certificate.to_json()
     if json:
         stated = {name: content[name] for name in ("epsilon", "delta", "unit", "adjacency")}
+        if own is not None:
+            stated["epsilon_with_evaluation"] = together if math.isfinite(together) else "inf"
         emit({"folder": str(folder), **stated, **verdict.to_json(), "certificate": content})
     elif verdict.ok:
         say(str(certificate))
@@ -115,7 +124,7 @@ def certify(
         if own is not None:
             say(
                 f"The evaluation beside it has its own, consistent and not authenticated: epsilon = {own.epsilon:.6g} "
-                f"at delta = {own.delta:g}. For somebody who is in both tables the two add up."
+                f"at delta = {own.delta:g}. For somebody who is in both tables it is {together:.6g} together."
             )
     if not verdict.ok:
         complain("\n".join(["The certificate does NOT hold:", *(f"- {problem}" for problem in verdict.problems)]))

@@ -18,7 +18,7 @@ from privrl.privacy.store.store import ReleaseStore
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
 from privrl.studies.certified_evaluation import CertifiedEvaluation
 from privrl.studies.offline import ask_curator
-from privrl.studies.result import Result, policy_sha256, read_arrays
+from privrl.studies.result import Result, evaluation_note, policy_sha256, read_arrays
 
 AnyPolicy = Result | TabularPolicy | AssistedPolicy | str | Path | ArrayLike
 
@@ -88,10 +88,10 @@ def evaluate(
     )
     answer = ask_curator("evaluate", held, evaluator, privatizer, key=key, unit=unit, store=store)
     found: Evaluation = answer.learnt
-    certificate = replace(
-        answer.certificate, result_sha256=policy_sha256(named), notes=(*answer.certificate.notes, _ADDS_UP)
-    )
-    return CertifiedEvaluation.of(replace(found, refused=(*found.refused, _NO_MODEL)), certificate)
+    found = replace(found, refused=(*found.refused, _NO_MODEL))
+    notes = (*answer.certificate.notes, _ADDS_UP, evaluation_note(found, None))
+    certificate = replace(answer.certificate, result_sha256=policy_sha256(named), notes=notes)
+    return CertifiedEvaluation.of(found, certificate)
 
 
 def policy_arrays(policy: AnyPolicy) -> dict[str, np.ndarray]:

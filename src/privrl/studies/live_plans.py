@@ -107,12 +107,13 @@ class LivePlans:
                 self._store.seal(self._arrivals.sum_name(block, plan))
             state = self._made[-1][0]._replace(kept=self._kept)
             state = publish(self.channels, state, self._totals(block), block, functools.partial(self._noise, block))
-            self._kept = state.kept
             acted = _of_most(plans)
             others = jnp.asarray(self._arrivals.size(block) - plans[acted])
             published, seen = self._made[acted][0].memory, jnp.asarray(self._arrivals.end(block))
             known = (published, others, seen, self._plan_key(block + 1))
-            self._made.append(_next_plan(self._learner, state._replace(kept={}), *known))
+            made = _next_plan(self._learner, state._replace(kept={}), *known)
+            self._kept = state.kept  # after the plan: an interrupted attempt leaves nothing behind
+            self._made.append(made)
 
     def _plan_key(self, number: int) -> PRNGKeyArray | None:
         """Public randomness for one plan: the same in every process, and after a restart."""

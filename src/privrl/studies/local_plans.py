@@ -71,7 +71,7 @@ class LocalPlans:
         self._sampled = jax.random.fold_in(self._ties, _PLANS)  # what plans are sampled with
         self._state = State.first(learner, reports)
         self._plans: list[Plan] = []
-        self._add_plan()
+        self._add_plan(self._state)
         self.refresh()
 
     def __getitem__(self, number: int) -> Plan:
@@ -125,26 +125,26 @@ class LocalPlans:
     def _publish(self, units: Int64[np.ndarray, " n"]) -> None:
         parts = np.split(units, np.cumsum([reports.length for reports in self._reports.values()])[:-1])
         totals = dict(zip(self._reports, parts, strict=True))
-        self._state = publish(self._reports, self._state, totals, self._block, _no_noise)
-        self._add_plan()
+        self._add_plan(publish(self._reports, self._state, totals, self._block, _no_noise))
 
-    def _add_plan(self) -> None:
-        number, kept = len(self._plans), self._state.kept
+    def _add_plan(self, after: State) -> None:
+        """Plans from what was released; an interrupted attempt leaves nothing behind."""
+        number = len(self._plans)
         by_symbol = any(isinstance(reports, SymbolReports) for reports in self._reports.values())
         state, plan = _next_plan(
             self._learner,
-            self._state._replace(kept={}),
+            after._replace(kept={}),
             jnp.asarray(self._ends[number]),
             key=jax.random.fold_in(self._sampled, number),
             ties=jax.random.fold_in(self._ties, number) if by_symbol else None,
         )
-        self._state = state._replace(kept=kept)
         digest = hashlib.sha256(b"".join(leaf.tobytes() for leaf in leaves_of(plan))).digest()
         if self._store.fact(f"digest of plan {number}", lambda: digest) != digest:
             raise PairingError(
                 f"This server makes another plan {number} than the one that was published, so it would misread "
                 "reports. Run servers of one study on one version of privrl and JAX and one kind of machine."
             )
+        self._state = state._replace(kept=after.kept)
         self._plans.append(plan)
 
 

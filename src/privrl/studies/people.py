@@ -184,7 +184,7 @@ class Records(AbstractSecret):
         exact = isinstance(arithmetic, Lattice)
         if exact:
             check_shape(statistic, jax.eval_shape(statistic.contribution, blank, None).shape)
-        if isinstance(statistic, AbstractRowStatistic) and included is None:
+        if isinstance(statistic, AbstractRowStatistic) and included is None and not statistic.per_person:
             if statistic.plain and not exact:
                 total = _of_rows(statistic, self._rows(statistic))
                 check_shape(statistic, total.shape)

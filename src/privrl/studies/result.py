@@ -24,7 +24,7 @@ from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.lq import LinearPolicy
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.accounting.certificate import Certificate, read_certificate
-from privrl.studies.certified_evaluation import read_evaluation
+from privrl.studies.certified_evaluation import CertifiedEvaluation, read_evaluation
 
 
 def public_facts(certificate: Certificate, facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,6 +64,13 @@ def _arrays(policy: Any) -> dict[str, np.ndarray]:
     return {name: np.asarray(array) for name, array in named.items()}
 
 
+def evaluation_note(evaluation: Evaluation, advice: Any) -> str:
+    """What binds an evaluation, and the whole advice beside it, to the certificate that has this note."""
+    content = {name: value for name, value in evaluation.to_json().items() if name != "certificate"}
+    text = json.dumps([content, policy_sha256(advice)], sort_keys=True, allow_nan=False)
+    return f"the evaluation and the advice beside it have SHA-256 {hashlib.sha256(text.encode()).hexdigest()}"
+
+
 @dataclass(frozen=True)
 class Result:
     """A policy and what it can reveal.
@@ -82,7 +89,12 @@ class Result:
 
     def __post_init__(self) -> None:
         if not self.certificate.result_sha256 and is_dataclass(self.policy):
-            bound = replace(self.certificate, result_sha256=policy_sha256(self.policy))
+            notes = () if self.evaluation is None else (evaluation_note(self.evaluation, self.advice),)
+            bound = replace(
+                self.certificate,
+                result_sha256=policy_sha256(self.policy),
+                notes=(*self.certificate.notes, *notes),
+            )
             object.__setattr__(self, "certificate", bound)
         object.__setattr__(self, "report", public_facts(self.certificate, self.report))
 
@@ -95,14 +107,14 @@ class Result:
         if self.certificate.signature:
             raise ValueError("The certificate is signed already, and names the policy. Withhold first, then sign.")
         note = f"the budget is spent, and there is no policy: {why}"
-        certificate = replace(
-            self.certificate, result_sha256=policy_sha256(None), notes=(*self.certificate.notes, note)
-        )
-        evaluation = None
+        notes, evaluation = [*self.certificate.notes, note], None
         if self.evaluation is not None:
+            notes.remove(evaluation_note(self.evaluation, self.advice))
             settings = (self.evaluation.policy.dial, self.evaluation.policy.deviation)
             nothing = AssistedPolicy(jnp.zeros(0, int), jnp.zeros(0), *settings)
             evaluation = replace(self.evaluation, policy=nothing)
+            notes.append(evaluation_note(evaluation, None))
+        certificate = replace(self.certificate, result_sha256=policy_sha256(None), notes=tuple(notes))
         return Result(None, certificate, {**self.report, "policy": None}, None, evaluation)
 
     def save(self, folder: str | Path, *, sign: Ed25519PrivateKey | None = None) -> Path:
@@ -142,6 +154,10 @@ class Result:
         evaluation = None
         if (folder / EVALUATION).is_file():
             evaluation = read_evaluation((folder / EVALUATION).read_text())
+            own = isinstance(evaluation, CertifiedEvaluation)
+            bound = evaluation.certificate if isinstance(evaluation, CertifiedEvaluation) else certificate
+            if evaluation_note(evaluation, None if own else advice) not in bound.notes:
+                raise ValueError(f"`{EVALUATION}` or `advice.npz` in `{folder}` is not what its certificate is about.")
         report = json.loads((folder / "report.json").read_text())
         result = cls(policy, certificate, report, advice, evaluation)
         object.__setattr__(result, "certificate", certificate)  # never bound anew to what lies beside it
@@ -177,10 +193,15 @@ def check_folder(folder: str | Path, known: Set[str] = frozenset(_FILES | _EVALU
     folder = Path(folder)
     if folder.exists() and (not folder.is_dir() or set(os.listdir(folder)) - known):
         raise ValueError(f"`{folder}` exists and is not a saved result. Choose another folder, or remove it.")
+    check_writable(folder)
+    return folder
+
+
+def check_writable(folder: Path) -> None:
+    """Refuses a folder that cannot be made, before anything is spent."""
     above = next(parent for parent in folder.absolute().parents if parent.exists())
     if not above.is_dir() or not os.access(above, os.W_OK):
         raise ValueError(f"`{folder}` cannot be made: `{above}` is not a folder that you can write to.")
-    return folder
 
 
 @contextlib.contextmanager

@@ -201,7 +201,7 @@ class Evaluator(AbstractOfflineLearner):
         n, centre = self.people, jnp.asarray(m)
         first = ask("gain", Gains(policy, centre, self.return_range))
         second = ask("gain-square", Gains(policy, centre, self.return_range, squared=True))
-        gain = certified_interval(first, second, n)
+        gain = certified_interval(first, second, n, policy.bound)
         influences = ask("influences", Influences(policy, self.return_range))
         return gain, sensitivity_of(gain, influences, n, m, policy.bound)
 
@@ -219,12 +219,14 @@ class Evaluator(AbstractOfflineLearner):
         return model_interval(mean, ask("model-square", ModelGains(sums, first, rest, squared=True)), self.people)
 
 
-def certified_interval(first: Release, second: Release, people: int) -> Interval:
+def certified_interval(first: Release, second: Release, people: int, largest: float) -> Interval:
     """Value +- z sqrt(v/n + sigma^2), v the released second moment minus mean^2 (if positive) plus one standard
-    deviation of its noise."""
+    deviation of its noise, and plus largest^2 ln(20)/n: a rare stay of weight `largest` may be in nobody's record, and
+    where there is no noise nothing else would allow for it."""
     value = float(first.value[0]) / people
     noise = float(np.max(second.noise.std)) / people
-    variance = max(float(second.value[0]) / people - value**2, 0.0) + noise
+    rare = largest**2 * math.log(20.0) / people
+    variance = max(float(second.value[0]) / people - value**2, 0.0) + noise + rare
     return Interval.of(value, variance, people, first.noise)
 
 

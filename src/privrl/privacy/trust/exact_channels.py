@@ -107,8 +107,11 @@ class ExactChannel(AbstractChannel):
     def publish(
         self, memory: Any, total: Callable[[], Int64[np.ndarray, "..."]], t: int | Int[Array, ""], fresh: Noisy
     ) -> tuple[Any, Release]:
-        del t
-        sums, noisy = (*memory[0], total), memory[1]
+        # What an interrupted attempt at this block, or a later one, has left behind does not count.
+        block = int(t)
+        if min(len(memory[0]), len(memory[1])) < block:
+            raise RuntimeError(f"Block {block} is released before block {len(memory[0])}. Nothing was released.")
+        sums, noisy = (*memory[0][:block], total), memory[1][:block]
         noisy = (*noisy, fresh(lambda: self.encoded(tuple(one() for one in sums))))
         return (sums, noisy), self.decoded(noisy)
 
