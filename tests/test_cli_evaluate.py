@@ -29,7 +29,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def test_fit_evaluates_says_the_truth_beside_it_and_ends_with_the_verdict(tmp_path: Path) -> None:
-    arguments = (*FIT, "--recipe", "apvi", *EVALUATE, "--return-bound", "4", "--episodes", "20000")
+    arguments = (*FIT, "--recipe", "apvi", *EVALUATE, "--return-bound", "4", "--episodes", "100000")
     content = call(*arguments, "--json", "--out", tmp_path / "out").json()
     evaluation = content["evaluation"]
     assert evaluation["verdict"] == "better" and content["certificate"]["learner"] == "Evaluated"
