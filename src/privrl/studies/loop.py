@@ -85,7 +85,8 @@ class Queries:
     def scan(self, body: Callable[[Any, Number], Any], init: Any, length: int) -> Any:
         """`init = body(init, i)` for i = length-1, ..., 0, compiled once; a query in `body` has the index i."""
         # Accelerators start a program for every step of a compiled loop, which costs more than the step.
-        if self._listen is not None or length == 1 or jax.default_backend() != "cpu":
+        plain = self._listen is not None or jax.config.jax_disable_jit  # type: ignore[attr-defined]
+        if plain or length == 1 or jax.default_backend() != "cpu":
             for i in reversed(range(length)):
                 init = body(init, i)
             return init
@@ -98,6 +99,11 @@ class Queries:
                 self._step, self._length = None, 1
 
         return jax.lax.scan(step, init, jax.numpy.arange(length), reverse=True)[0]
+
+
+def no_queries() -> Queries:
+    """Refuses every query: nobody keeps what could answer it."""
+    return Queries({}, {}, _no_noise)
 
 
 def planned(
@@ -117,7 +123,7 @@ def planned(
         ties: where people answer with symbols, they are shown one deterministic policy, so that a report of states
             says which action was taken; this public key decides between equally good actions.
     """
-    answers = Queries({}, {}, _no_noise) if queries is None else queries
+    answers = no_queries() if queries is None else queries
     memory, made = next_plan(learner, state.memory, state.released, answers, seen, key=key)
     if ties is not None:
         made = Plan(made.policy.realised(ties), made.question)

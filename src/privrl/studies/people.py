@@ -199,7 +199,7 @@ class Records(AbstractSecret):
             summed = summed + arithmetic.total(statistic, jax.tree.map(_wide, batch), None, taking_part)
             records += len(taking_part)
         arithmetic.check_room(records)
-        return summed
+        return np.asarray(summed) if exact else summed
 
     def filled(self, statistic: AbstractStatistic) -> int:
         return filled_by(statistic, self._blank(statistic), None)

@@ -158,11 +158,11 @@ class TDFP(AbstractOfflineLearner):
 class _Rounds(eqx.Module):
     """Every round's sums and noise variances, its feature with scale b, and its share; 0 where it is still to come."""
 
-    sums: Float[Array, "K entries S A"]
-    variances: Float[Array, "K entries"]
-    features: Float[Array, "K S"]
-    scales: Float[Array, " K"]
-    shares: Float[Array, " K"]
+    sums: Float[Array, "*K entries S A"]
+    variances: Float[Array, "*K entries"]
+    features: Float[Array, "*K S"]
+    scales: Float[Array, "*K"]
+    shares: Float[Array, "*K"]
 
     @classmethod
     def empty(cls, K: int, entries: int, S: int, A: int) -> "_Rounds":
