@@ -210,7 +210,7 @@ def _estimated(transcript: FitTranscript, people: AbstractDataset, canaries: Tra
         d = declared[step.name]
         share = d.sampling * (1.0 / len(groups) if d.group is not None else 1.0)
         X = share * step.answers(canaries)
-        left = np.asarray(step.release.value - share * known.total(step.statistic, None, Floating(0.0, 0.0))).ravel()
+        left = np.asarray(step.release.value - share * known.total(step.statistic, None, Floating(1.0, np.inf))).ravel()
         variance = max(step.scale**2, 1e-9 * float((X**2).sum(axis=1).max(initial=1e-9)))
         precision += X @ X.T / variance
         signal += X @ left / variance

@@ -59,7 +59,7 @@ class ThreeReleases(AbstractOfflineLearner):
     def fit(self, ask: Ask) -> TabularPolicy:
         seen = ask("first").value
         if self.peeks:  # past the interface: nothing that is passed to a learner has people in it
-            seen = ask._people.total(VISITS, None, Floating(0.0, 0.0))  # type: ignore[attr-defined]
+            seen = ask._people.total(VISITS, None, Floating(1.0, np.inf))  # type: ignore[attr-defined]
         if float(jnp.sum(seen[:, 0])) > 0.5:
             ask("second")
         else:
