@@ -1,0 +1,178 @@
+"""Columns of real tables: measurements with public bounds, categories from public lists, doses cut at public edges.
+
+A state of such a table is a vector x in R^D, one entry per declared column, in the units of the table: a measurement
+inside its bounds, the position of a category in its list, and NaN where a column that may be `missing` has no value.
+Every number here is a public argument, and none is ever read off the data.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import final
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Shaped
+
+
+@final
+@dataclass(frozen=True)
+class Feature:
+    """A measurement with public bounds; values outside them are moved to the bound.
+
+    Arguments:
+        name: the column.
+        low, high: the bounds, from knowledge of the domain.
+        missing: whether the column may have no value. Then the entry is NaN; otherwise a null is an error.
+        log: whether the measurement is scaled by its logarithm; then `low` must be above 0.
+    """
+
+    name: str
+    low: float
+    high: float
+    missing: bool = False
+    log: bool = False
+
+    def __post_init__(self) -> None:
+        _check_name(self.name)
+        low, high = _finite(self.low, f"`low` of `{self.name}`"), _finite(self.high, f"`high` of `{self.name}`")
+        if not low < high:
+            raise ValueError(f"`{self.name}` has the bounds {low:g}..{high:g}. Give the smaller one first.")
+        if not np.isfinite(high - low):
+            raise ValueError(f"The bounds of `{self.name}` are too far apart to be subtracted. Give closer ones.")
+        if self.log and not low > 0.0:
+            raise ValueError(
+                f"`{self.name}` is scaled by its logarithm and its lower bound is {low:g}. Give a bound above 0, or "
+                "leave `log` out."
+            )
+        object.__setattr__(self, "low", low)
+        object.__setattr__(self, "high", high)
+
+    def clipped(self, values: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
+        """Values moved into the bounds; NaN stays NaN."""
+        return np.clip(values, self.low, self.high)
+
+    def scaled(self, values: Float[Array | np.ndarray, "*shape"]) -> Float[Array, "*shape"]:
+        """u = 2 (x - low)/(high - low) - 1 in [-1, 1], with log x for x where `log`; NaN stays NaN."""
+        low, high = self.low, self.high
+        x = jnp.clip(jnp.asarray(values), low, high)
+        if self.log:
+            x, low, high = jnp.log(x), float(np.log(low)), float(np.log(high))
+        return jnp.clip(2.0 * (x - low) / (high - low) - 1.0, -1.0, 1.0)
+
+    def __str__(self) -> str:
+        """As the commands read it: `NAME:LO..HI[:missing][:log]`."""
+        return f"{self.name}:{self.low!r}..{self.high!r}" + ":missing" * self.missing + ":log" * self.log
+
+
+@final
+@dataclass(frozen=True)
+class Category:
+    """A column that holds one of some public values; its entry is the position of the value in `values`.
+
+    Arguments:
+        name: the column, of text, whole numbers or true and false.
+        values: all values that may occur, as text; another one in the table is an error.
+        missing: whether the column may have no value. Then the entry is NaN; otherwise a null is an error.
+    """
+
+    name: str
+    values: Sequence[str]
+    missing: bool = False
+
+    def __post_init__(self) -> None:
+        _check_name(self.name)
+        values = tuple(str(value) for value in self.values)
+        if isinstance(self.values, str) or len(values) < 2 or "" in values or len(set(values)) != len(values):
+            raise ValueError(f"`values` of `{self.name}` must be at least two different texts, none of them empty.")
+        object.__setattr__(self, "values", values)
+
+    def __str__(self) -> str:
+        """As the commands read it: `NAME:a,b,c[:missing]`."""
+        return f"{self.name}:{','.join(self.values)}" + ":missing" * self.missing
+
+
+Measurement = Feature | Category
+"""A declared column of a state."""
+
+
+@final
+@dataclass(frozen=True)
+class BinnedAction:
+    """A dose cut into actions: k edges make the actions [e_0, e_1), ..., [e_(k-1), infinity); below e_0 is an error.
+
+    Arguments:
+        name: the column.
+        edges: at least two, increasing, finite.
+    """
+
+    name: str
+    edges: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        _check_name(self.name)
+        edges = tuple(_finite(edge, f"An edge of `{self.name}`") for edge in self.edges)
+        if len(edges) < 2 or any(not a < b for a, b in pairwise(edges)):
+            raise ValueError(
+                f"`edges` of `{self.name}` are {', '.join(f'{edge:g}' for edge in edges) or 'none'}; give at least two "
+                "numbers, each above the one before. An action begins at each of them."
+            )
+        object.__setattr__(self, "edges", edges)
+
+    @property
+    def num_actions(self) -> int:
+        return len(self.edges)
+
+    def binned(self, doses: Float[np.ndarray, "*shape"]) -> Int[np.ndarray, "*shape"]:
+        """The action of each dose; -1 below the first edge and where a dose is NaN."""
+        actions = np.searchsorted(np.asarray(self.edges), doses, side="right") - 1
+        return np.where(np.isnan(doses), -1, actions)
+
+    def words(self) -> tuple[str, ...]:
+        """What each action is, for tables and pictures."""
+        ends = [*(f"below {edge:g}" for edge in self.edges[1:]), "or more"]
+        return tuple(f"{self.name} {edge:g} {end}" for edge, end in zip(self.edges, ends, strict=True))
+
+
+def product_actions(drugs: Sequence[BinnedAction], parts: Sequence[Shaped[np.ndarray, " N"]]) -> Int[np.ndarray, " N"]:
+    """One number for the actions of several drugs, the last one counting fastest: a_1 A_2 + a_2 for two."""
+    number = np.zeros(len(parts[0]), np.int64)
+    for drug, part in zip(drugs, parts, strict=True):
+        number = number * drug.num_actions + part
+    return number
+
+
+def product_words(drugs: Sequence[BinnedAction]) -> tuple[str, ...]:
+    """What each action of several drugs is, in the order of `product_actions`."""
+    words: tuple[str, ...] = ("",)
+    for drug in drugs:
+        words = tuple(f"{before}, {word}" if before else word for before in words for word in drug.words())
+    return words
+
+
+def checked_measurements(features: Sequence[Measurement]) -> tuple[Measurement, ...]:
+    """Declared columns, at least one and no name twice."""
+    given = tuple(features)
+    for feature in given:
+        if not isinstance(feature, Feature | Category):
+            raise ValueError(
+                f"`features` holds a `{type(feature).__name__}`. Give `Feature(name, low, high)` or "
+                "`Category(name, values)`."
+            )
+    names = [feature.name for feature in given]
+    if not names or len(set(names)) != len(names):
+        raise ValueError(f"`features` names {', '.join(names) or 'no column'}. Give at least one, each once.")
+    return given
+
+
+def _check_name(name: str) -> None:
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"A column has the name {name!r}. Give a text that is not empty.")
+
+
+def _finite(number: float, what: str) -> float:
+    if isinstance(number, bool) or not isinstance(number, int | float | np.integer | np.floating):
+        raise ValueError(f"{what} is {number!r}; give a number.")
+    if not np.isfinite(number):
+        raise ValueError(f"{what} is {number!r}; give a finite number.")
+    return float(number)
