@@ -25,6 +25,7 @@ _NOTION = {
     "shuffle": "people randomised their answers, and a trusted shuffler passed them on without saying whose they are",
     "none": "no privacy: the result may reveal anything about anybody",
 }
+_LONGEST_STATEMENT = 500
 _ADJACENCY = {
     "replace-one": "one {unit} replaced by any other (the number of {unit}s is public)",
     "add-remove": "one {unit} added or removed",
@@ -54,6 +55,8 @@ class Certificate:
         opened: the UTC date on which the study was opened, fixed before any record was read.
         result_sha256: the hash of what was learned, which this certificate is about; whoever holds it fills it in.
         signature: an Ed25519 signature over everything else here, in base64; empty if nobody signed.
+        stated: what those who answer for the study state about it, such as its purpose: text by name, which nothing
+            here checks and a signature covers.
     """
 
     epsilon: float
@@ -78,44 +81,20 @@ class Certificate:
     opened: str = ""
     result_sha256: str = ""
     signature: str = ""
+    stated: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls,
-        ledger: Ledger,
-        *,
-        delta: float,
-        notion: Notion,
-        unit: str,
-        bounds: Mapping[str, Any],
-        noise_source: str,
-        version: str,
-        learner: str = "",
-        neighbours: str = "",
-        claimed: Mapping[str, Any] | None = None,
-        notes: tuple[str, ...] = (),
-        study: Mapping[str, Any] | None = None,
-        opened: str = "",
-    ) -> "Certificate":
-        """Certifies the declared cost of a ledger."""
+    def of(cls, ledger: Ledger, *, delta: float, notion: Notion, **facts: Any) -> "Certificate":
+        """Certifies the declared cost of a ledger; `facts` are those attributes that do not follow from it."""
         events = ledger.events()
         return cls(
             **cost_of(events, delta, ledger.adjacency),
             delta=delta,
             notion="none" if any(e.mechanism == "none" for e in events) else notion,
             adjacency=ledger.adjacency,
-            unit=unit,
-            bounds=dict(bounds),
             events=events,
             releases=tuple(ledger.releases()),
-            noise_source=noise_source,
-            version=version,
-            learner=learner,
-            neighbours=neighbours,
-            claimed=claimed,
-            notes=notes,
-            study=dict(study or {}),
-            opened=opened,
+            **facts,
         )
 
     def recomputed(self) -> float:
@@ -133,6 +112,13 @@ class Certificate:
             raise ValueError("This certificate is not bound to a result yet. Sign that of a `Result`.")
         return replace(self, signature=sign(self.canonical(), key))
 
+    def stating(self, texts: Mapping[str, str]) -> "Certificate":
+        """The same certificate with what is stated about the study, which must come before a signature."""
+        if self.signature:
+            raise ValueError("This certificate is signed already. State what is to be stated first, then sign.")
+        check_stated(texts)
+        return replace(self, stated={**self.stated, **texts})
+
     def verify(self, key: Ed25519PublicKey) -> None:
         """Raises `SignatureError` unless the owner of `key` signed exactly this certificate."""
         verify(self.canonical(), self.signature, key)
@@ -141,6 +127,8 @@ class Certificate:
         """A JSON object; infinities are written as the string "inf"."""
         content = asdict(self)
         content["events"] = [event.to_json() for event in self.events]
+        if not self.stated:  # so that signatures of certificates from before this field still hold
+            del content["stated"]
         return _map(content, lambda x: "inf" if isinstance(x, float) and math.isinf(x) else x)
 
     @classmethod
@@ -150,6 +138,9 @@ class Certificate:
         fields["events"] = tuple(Event.from_json(event) for event in content["events"])
         fields["notes"] = tuple(fields.get("notes", ()))
         fields["releases"] = tuple(fields["releases"])
+        fields["stated"] = dict(content.get("stated", {}))
+        if not all(isinstance(text, str) for text in fields["stated"].values()):
+            raise TypeError("`stated` is not text.")
         return cls(**fields)
 
     def __str__(self) -> str:
@@ -174,6 +165,7 @@ class Certificate:
                 f"  release     {release['name']} ({release['access']}): {release['counted']} of "
                 f"{release['declared']} declared{scale}"
             )
+        lines.extend(f"  stated      {name}: {text}" for name, text in self.stated.items())
         if self.claimed:
             lines.append(f"  claimed     epsilon = {self.claimed['epsilon']:.4g} by {self.claimed['source']}")
         lines.extend(f"  note        {note}" for note in self.notes)
@@ -206,6 +198,16 @@ def cost_of(events: Sequence[Event], delta: float, adjacency: Adjacency) -> dict
         "rho": rho,
         "accountant": accountant,
     }
+
+
+def check_stated(texts: Mapping[str, str]) -> None:
+    """Refuses statements that are no line of text, or too long for a certificate."""
+    for name, text in texts.items():
+        if not text.strip() or not text.isprintable() or len(text) > _LONGEST_STATEMENT:
+            raise ValueError(
+                f"The {name} has {len(text)} characters; give one line of printable text with at most "
+                f"{_LONGEST_STATEMENT}, and not only spaces."
+            )
 
 
 def _printable(line: str) -> str:

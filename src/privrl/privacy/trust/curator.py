@@ -15,7 +15,6 @@ from privrl.contracts.noise import AbstractNoise
 from privrl.contracts.release import Release
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.privacy.accounting.ledger import Ledger, OverspentError
-from privrl.privacy.functions.features import Features, ReleasedLinearFunction
 from privrl.privacy.functions.released import ReleasedFunction, whitened
 from privrl.privacy.noise.arithmetic import AbstractArithmetic, Floating
 from privrl.privacy.noise.lattice import Lattice, LatticeError, lattice_for
@@ -121,11 +120,6 @@ class Curator:
         self._asked: dict[str, int] = {}
         self._parts: dict[str | None, AbstractPeople] = {None: people}
 
-    @property
-    def noise_source(self) -> str:
-        """Where the noise comes from, in words."""
-        return self._source.description
-
     def __call__(self, name: str, statistic: AbstractStatistic | None = None) -> Release:
         """Releases a declared statistic, or the one given now where the declaration left it open."""
         declared = self._ledger.declared(name)
@@ -215,18 +209,6 @@ class Curator:
     def secret(self, name: str, *, distance: float, beta: float) -> ReleasedFunction:
         """Releases the secret function, whose values lie in [0, 1]."""
         return self.function(name, self._people.function, distance=distance, beta=beta, bound=1.0)
-
-    def features(
-        self, name: str, weights: Float[Array, "*m d"], features: Features, *, distance: float, bound: float
-    ) -> ReleasedLinearFunction:
-        """Releases combinations of public features, one per row of `weights`, to be queried any number of times.
-
-        `distance` bounds the difference that one person can make to all weights together (L2), `bound` is a public
-        bound on each of them.
-        """
-        release = self.vector(name, weights, distance=distance, bound=bound)
-        assert isinstance(release.noise, GaussianNoise)
-        return ReleasedLinearFunction(release.value, release.noise.scale, features)
 
     def _release(self, name: str, contents: _Contents) -> Release:
         """One release, whatever it is made of: counted, and only then looked at, drawn and recorded."""
