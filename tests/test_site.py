@@ -194,9 +194,9 @@ def test_every_public_name_is_in_the_reference(package: str) -> None:
 
 
 def test_the_public_surface_can_be_held_in_mind() -> None:
-    """At most 120 names in all packages together."""
+    """At most 160 names in all packages together: 120, and 40 for measurements and what else came later."""
     names = [name for path in (ROOT / "src" / "privrl").rglob("__init__.py") for name in public_names(path)]
-    assert len(names) <= 120, len(names)
+    assert len(names) <= 160, len(names)
 
 
 # --------------------------------------------------------------------------------------------------- evidence

@@ -95,7 +95,12 @@ class AbstractOfflineLearner(AbstractLearner):
     @property
     @abc.abstractmethod
     def space(self) -> tuple[int, int]:
-        """The public numbers of states and actions."""
+        """The public numbers of states (entries of a state, where it is a vector) and actions."""
+
+    @property
+    def measurements(self) -> tuple[Any, ...]:
+        """The declared columns of a state, where states are vectors of measurements; none where they are numbers."""
+        return ()
 
     @abc.abstractmethod
     def declare(self) -> tuple[Declared, ...]:

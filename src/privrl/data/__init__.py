@@ -8,10 +8,14 @@ from privrl.data.reward_function import RewardFunction
 from privrl.data.schema import TableError
 from privrl.data.split import split
 from privrl.data.write import write_parquet
+from privrl.mdp.measurements import BinnedAction, Category, Feature
 
 __all__ = [
     "AbstractDataset",
+    "BinnedAction",
+    "Category",
     "Episodes",
+    "Feature",
     "RewardFunction",
     "TableError",
     "from_minari",

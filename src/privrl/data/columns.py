@@ -30,7 +30,10 @@ def kind_of(dtype: "pa.DataType", part: str, column: str, file: str) -> str:
     whole, text = types.is_integer(value), types.is_string(value) or types.is_large_string(value)
     number = whole or types.is_floating(value)
     fits, wanted = number, "numbers"
-    if part in _IDS:
+    part = part.split(" ")[0]  # of several features each is one
+    if part == "category":
+        fits, wanted = whole or text or types.is_boolean(value), "text, whole numbers, or true or false"
+    elif part in _IDS:
         fits, wanted = whole or text, "whole numbers or text"
     elif part == "terminated":
         fits, wanted = number or types.is_boolean(value), "true or false, or numbers"
@@ -76,7 +79,7 @@ def plain(values: "pa.Array") -> "pa.Array":
     return values.cast(pa.large_string()) if pa.types.is_string(values.type) else values
 
 
-def _read(
+def read_column(
     batch: "pa.RecordBatch", column: str, place: Place, convert: Callable[["pa.Array"], Any]
 ) -> tuple[Any, Bool[np.ndarray, " N"]]:
     """The converted values of a column, and where they are null."""
@@ -97,7 +100,7 @@ def numbers_of(
         zero = pa.scalar(0, pa.int8()).cast(values.type)  # zero is in every type
         return (values.fill_null(zero) if values.null_count else values).to_numpy(zero_copy_only=False)
 
-    return _read(batch, column, place, filled)
+    return read_column(batch, column, place, filled)
 
 
 def given_numbers_of(batch: "pa.RecordBatch", column: str, place: Place) -> Shaped[np.ndarray, " N"]:
@@ -128,7 +131,7 @@ def ids_of(batch: "pa.RecordBatch", column: str, place: Place) -> "pa.Array":
     def as_bytes(values: pa.Array) -> pa.Array:
         return values.cast(pa.large_binary()) if pa.types.is_large_string(values.type) else values
 
-    ids, null = _read(batch, column, place, as_bytes)
+    ids, null = read_column(batch, column, place, as_bytes)
     _refuse_null(null, column, place)
     return ids
 
@@ -187,7 +190,7 @@ def whole_numbers(values: Shaped[np.ndarray, " N"], column: str, place: Place) -
         return values.astype(np.int64, copy=False)
     if values.dtype.kind != "f":
         raise TableError(
-            f"Column `{column}` holds {_kind(values)}; it must hold whole numbers. "
+            f"Column `{column}` holds {kind_in_words(values)}; it must hold whole numbers. "
             f"Number its categories 0, 1, ... before reading the table."
         )
     values = values.astype(np.promote_types(values.dtype, np.float64), copy=False)  # 2^53 is no half float
@@ -199,8 +202,8 @@ def whole_numbers(values: Shaped[np.ndarray, " N"], column: str, place: Place) -
     return numbers
 
 
-def _kind(values: Shaped[np.ndarray, " N"]) -> str:
-    # not the NumPy type, which gives away the length of the longest text
+def kind_in_words(values: Shaped[np.ndarray, "*shape"]) -> str:
+    """What an array holds; not its NumPy type, which gives away the length of the longest text."""
     words = {"U": "text", "S": "text", "b": "true or false", "O": "values of mixed types"}
     return words.get(values.dtype.kind, "dates or other objects")
 
@@ -232,7 +235,9 @@ def bounded_rewards(
 ) -> Float[np.ndarray, " N"]:
     """The column as float64, every entry finite and inside the public range."""
     if values.dtype.kind not in "iuf":
-        raise TableError(f"Column `{column}` holds {_kind(values)}; rewards must be numbers. Cast the column first.")
+        raise TableError(
+            f"Column `{column}` holds {kind_in_words(values)}; rewards must be numbers. Cast the column first."
+        )
     rewards = values.astype(np.float64, copy=False)
     refuse_not_finite(rewards, column, place)
     low, high = reward_range

@@ -9,7 +9,8 @@ from jaxtyping import Float64, Int
 
 from privrl.data.encoding import summed
 from privrl.data.schema import Bounds
-from privrl.data.transitions import AbstractBlocks, Block
+from privrl.data.transitions import AbstractBlocks, Block, unrecorded
+from privrl.mdp.measurements import Measurement
 from privrl.mdp.types import Trajectory
 from privrl.privacy.identity import keyed_hash
 
@@ -28,7 +29,8 @@ class AbstractDataset(AbstractBlocks):
     """People and their episodes, checked against public bounds.
 
     **Formal guarantee.** `batches` and `transitions` contain at most `max_episodes_per_unit` episodes of each unit,
-    each of at most `horizon` steps, with states, actions and rewards inside their bounds, or else they raise. Which
+    each of at most `horizon` steps, with states, actions and rewards inside their bounds (a measurement outside its own
+    is moved to the bound), or else they raise. Which
     episodes of a unit are used depends on ids and on randomness, not on what happened in them. So replacing one unit
     replaces at most `max_episodes_per_unit` episodes of what is summed.
     """
@@ -40,8 +42,9 @@ class AbstractDataset(AbstractBlocks):
         """Checks every row, once; raises `TableError` at the first thing wrong."""
 
     @abc.abstractmethod
-    def bounded(self, num_states: int, num_actions: int) -> "AbstractDataset":
-        """The same episodes with these numbers of states and actions; an error if they were declared otherwise."""
+    def bounded(self, num_states: int | None, num_actions: int) -> "AbstractDataset":
+        """The same episodes with these numbers of states (`None`: vectors) and actions; an error if they were declared
+        otherwise."""
 
     @abc.abstractmethod
     def unit_ids(self) -> Iterator[list[bytes]]:
@@ -89,6 +92,11 @@ class AbstractDataset(AbstractBlocks):
         return self.check().num_episodes
 
     @property
+    def features(self) -> tuple[Measurement, ...]:
+        """The columns of a state, where states are vectors of measurements; none where they are numbers."""
+        return self.bounds.features
+
+    @property
     def horizon(self) -> int:
         return self.bounds.horizon
 
@@ -116,11 +124,11 @@ class AbstractDataset(AbstractBlocks):
             raise ValueError(f"`size` is {size}; a batch holds at least one episode.")
         if check_first:
             self.check()
-        return _padded(self.blocks(), size, self.horizon)
+        return _padded(self.blocks(), size, self.horizon, len(self.features))
 
 
-def _padded(blocks: Iterator[Block], size: int, horizon: int) -> Iterator[Trajectory]:
-    batch, filled = _empty(size, horizon), 0
+def _padded(blocks: Iterator[Block], size: int, horizon: int, dim: int) -> Iterator[Trajectory]:
+    batch, filled = _empty(size, horizon, dim), 0
     for block in blocks:
         done = 0
         while done < len(block.lengths):
@@ -133,11 +141,13 @@ def _padded(blocks: Iterator[Block], size: int, horizon: int) -> Iterator[Trajec
             done, filled = done + len(part.lengths), filled + len(part.lengths)
             if filled == size:
                 yield batch
-                batch, filled = _empty(size, horizon), 0
+                batch, filled = _empty(size, horizon, dim), 0
     if filled:
         yield batch
 
 
-def _empty(size: int, horizon: int) -> Trajectory:
-    states, actions = np.zeros((2, size, horizon), np.int32)
-    return Trajectory(states, actions, np.zeros(states.shape), np.full_like(states, -1), np.zeros(size, np.int32))
+def _empty(size: int, horizon: int, dim: int) -> Trajectory:
+    actions = np.zeros((size, horizon), np.int32)
+    states = np.zeros((size, horizon, dim)) if dim else np.zeros_like(actions)
+    after = np.full_like(states, unrecorded(states))
+    return Trajectory(states, actions, np.zeros(actions.shape), after, np.zeros(size, np.int32))

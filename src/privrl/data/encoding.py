@@ -5,9 +5,14 @@ the episode's id, and the rows one after another in 29 bytes each. Lengths stand
 different episodes never have one message, and every row is inside exactly one. Numbers are encoded by value (int64,
 int32, IEEE doubles, little endian), so neither the width of a column nor its encoding matters. A next state that is
 null and one that is -1 both mean "not recorded", and are one.
+
+Where states are vectors, the first byte says so, their dimension follows it, and a row holds them as doubles. They are
+what is learnt from: a value outside its bounds and the bound are one, and so are all doses of one action.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int, Shaped
@@ -16,41 +21,59 @@ from privrl.data.columns import canonical
 from privrl.data.rows import Rows
 from privrl.data.transitions import Block
 
-_ROW = np.dtype(
-    [("step", "<i8"), ("state", "<i4"), ("action", "<i4"), ("reward", "<f8"), ("next", "<i4"), ("ended", "u1")]
-)
 _WORDS = 8  # 32-bit words in one hash
 
 
-def packed(columns: Sequence[Shaped[np.ndarray, " R"] | None]) -> bytes:
-    """The rows one after another, from steps, states, actions, rewards, next states and ends (`None`: not given)."""
-    given = {name: column for name, column in zip(_ROW.names or (), columns, strict=True) if column is not None}
-    rows = np.zeros(len(given["step"]), _ROW)
-    for name, column in given.items():
-        rows[name] = column
-    return rows.tobytes()
+@dataclass(frozen=True)
+class Form:
+    """Which optional columns the rows of a table have, and of which dimension their vectors are (0: numbers)."""
+
+    next_states: bool
+    ended: bool
+    dim: int
+
+    @property
+    def row(self) -> np.dtype[Any]:
+        """One row in bytes."""
+        state: tuple[Any, ...] = ("<i4",) if self.dim == 0 else ("<f8", (self.dim,))
+        after = [("next", *state)] if self.dim == 0 or self.next_states else []
+        return np.dtype(
+            [("step", "<i8"), ("state", *state), ("action", "<i4"), ("reward", "<f8"), *after, ("ended", "u1")]
+        )
+
+    def head(self, unit: bytes, episode: bytes | None) -> bytes:
+        """What stands before the rows of an episode."""
+        given = (episode is not None) + 2 * self.next_states + 4 * self.ended + 8 * (self.dim > 0)
+        dim = self.dim.to_bytes(8, "big") if self.dim else b""
+        name = episode or b""
+        return b"%c%b%b%b%b%b" % (given, dim, len(unit).to_bytes(8, "big"), unit, len(name).to_bytes(8, "big"), name)
+
+    def packed(self, **columns: Shaped[np.ndarray, "R ..."] | None) -> bytes:
+        """The rows one after another (`None`: a column that is not given)."""
+        given = {name: column for name, column in columns.items() if column is not None}
+        rows = np.zeros(len(given["step"]), self.row)
+        for name, column in given.items():
+            rows[name] = column
+        return rows.tobytes()
+
+    def messages(self, heads: Sequence[bytes], data: bytes, starts: Int[np.ndarray, " E"]) -> list[bytes]:
+        """A head and the rows that follow it, for each episode; rows before the first start are left out."""
+        cuts = [*(starts * self.row.itemsize).tolist(), len(data)]
+        return [head + data[a:b] for head, a, b in zip(heads, cuts, cuts[1:], strict=False)]
 
 
-def messages(heads: Sequence[bytes], data: bytes, starts: Int[np.ndarray, " E"]) -> list[bytes]:
-    """A head and the rows that follow it, for each episode; rows before the first start are left out."""
-    cuts = [*(starts * _ROW.itemsize).tolist(), len(data)]
-    return [head + data[a:b] for head, a, b in zip(heads, cuts, cuts[1:], strict=False)]
-
-
-def head(unit: bytes, episode: bytes | None, next_states: bool, ended: bool) -> bytes:
-    """What stands before the rows of an episode."""
-    given = (episode is not None) + 2 * next_states + 4 * ended
-    name = episode or b""
-    return b"%c%b%b%b%b" % (given, len(unit).to_bytes(8, "big"), unit, len(name).to_bytes(8, "big"), name)
+def _dim(states: Shaped[np.ndarray, "R *D"]) -> int:
+    return states.shape[1] if states.ndim > 1 else 0
 
 
 def encoded_block(block: Block, ids: Iterable[bytes], next_states: bool) -> list[bytes]:
     """The messages of episodes in memory, which have no ids of their own; `ids` are those of the units, one per
     episode, and `next_states` says whether next states were recorded or follow from the states."""
+    form = Form(next_states, False, _dim(block.states))
     following = block.next_states if next_states else None
-    data = packed((block.steps, block.states, block.actions, block.rewards, following, None))
+    data = form.packed(step=block.steps, state=block.states, action=block.actions, reward=block.rewards, next=following)
     starts = np.cumsum(block.lengths) - block.lengths
-    return messages([head(unit, None, next_states, False) for unit in ids], data, starts)
+    return form.messages([form.head(unit, None) for unit in ids], data, starts)
 
 
 class EpisodeEncoder:
@@ -61,15 +84,16 @@ class EpisodeEncoder:
 
     def add(self, rows: Rows) -> tuple[Int[np.ndarray, " E"], list[bytes]]:
         """The numbers of the owners and the messages of the episodes that these rows complete."""
-        data = packed((rows.steps, rows.states, rows.actions, rows.rewards, rows.next_states, rows.ended))
+        form = Form(rows.next_states is not None, rows.ended is not None, _dim(rows.states))
+        known = {"state": rows.states, "action": rows.actions, "reward": rows.rewards}
+        data = form.packed(step=rows.steps, **known, next=rows.next_states, ended=rows.ended)
         units = canonical(rows.unit_ids)
         names = [None] * len(units) if rows.episode_ids is None else canonical(rows.episode_ids)
-        given = rows.next_states is not None, rows.ended is not None
-        heads = [head(unit, name, *given) for unit, name in zip(units, names, strict=True)]
-        begun = list(zip(rows.unit.tolist(), messages(heads, data, rows.starts), strict=True))
+        heads = [form.head(unit, name) for unit, name in zip(units, names, strict=True)]
+        begun = list(zip(rows.unit.tolist(), form.messages(heads, data, rows.starts), strict=True))
         if self._open is not None:
             before = int(rows.starts[0]) if len(rows.starts) else len(rows.steps)
-            begun.insert(0, (self._open[0], self._open[1] + data[: before * _ROW.itemsize]))
+            begun.insert(0, (self._open[0], self._open[1] + data[: before * form.row.itemsize]))
         self._open = begun.pop()
         return _apart(begun)
 

@@ -12,8 +12,10 @@ from privrl.data.dataset import AbstractDataset, Summary
 from privrl.data.encoding import encoded_block
 from privrl.data.guard import guarded
 from privrl.data.identity import hash_integers, hash_strings, keep_smallest, ranks, salt_of
+from privrl.data.measured import checked_vectors
 from privrl.data.schema import Bounds, Place, TableError
 from privrl.data.transitions import Block, following_states
+from privrl.mdp.measurements import ENDED, NOT_RECORDED, Measurement, checked_measurements
 from privrl.mdp.types import Trajectory
 from privrl.privacy.identity import canonical_id
 
@@ -23,8 +25,9 @@ _PIECE = 4096  # units or episodes that are encoded at once
 class Public(TypedDict, total=False):
     """What is public about episodes beside their horizon, and whose they are: see `Episodes.from_arrays`."""
 
-    num_states: Required[int]
+    num_states: int | None
     num_actions: Required[int]
+    features: Sequence[Measurement]
     units: Sequence[Any] | Shaped[np.ndarray, " N"] | None
     max_episodes_per_unit: int
     reward_range: tuple[float, float]
@@ -61,7 +64,7 @@ class Episodes(AbstractDataset):
             block = self._everything.slice(first, min(first + _PIECE, len(self._everything.lengths)))
             yield block.unit, encoded_block(block, map(self._id_of, block.unit.tolist()), self._next_states_given)
 
-    def bounded(self, num_states: int, num_actions: int) -> "Episodes":
+    def bounded(self, num_states: int | None, num_actions: int) -> "Episodes":
         self.bounds.completed(num_states, num_actions)
         return self
 
@@ -82,8 +85,9 @@ class Episodes(AbstractDataset):
         units: Sequence[Any] | Shaped[np.ndarray, " N"] | None = None,
         *,
         horizon: int,
-        num_states: int,
+        num_states: int | None = None,
         num_actions: int,
+        features: Sequence[Measurement] = (),
         max_episodes_per_unit: int = 1,
         reward_range: tuple[float, float] = (0.0, 1.0),
         seed: int | None = None,
@@ -91,15 +95,21 @@ class Episodes(AbstractDataset):
         """Episodes from arrays `[N, T]`, one line per episode.
 
         Arguments:
-            states, actions, rewards: `[N, T]`; entries from an episode's length on are ignored.
-            next_states: `[N, T]`, -1 where not recorded; without it, the state one step later (-1 at the end).
+            states, actions, rewards: `[N, T]`; entries from an episode's length on are ignored. With `features`,
+                states are `[N, T, D]`: a measurement in its own units, the position of a category, NaN where missing.
+            next_states: `[N, T]`, -1 where not recorded; without it, the state one step later (-1 at the end). With
+                `features` `[N, T, D]`, all infinite where not recorded, all -infinite where the episode has ended.
             lengths: `[N]`, at least 1; without it every episode has `T` steps.
             units: `[N]`, whose episode it is: whole numbers or texts, where 12, "12" and 12.0 are one person (see
                 `privrl.privacy.canonical_id`). Without it every episode is somebody else's, known by its position.
             horizon, num_states, num_actions, max_episodes_per_unit, reward_range: the public bounds, see `Bounds`.
+            features: instead of `num_states`, the columns of a state, `Feature(...)` and `Category(...)`.
             seed: replays the choice of episodes where a unit has too many; by default the operating system decides.
         """
-        bounds = Bounds(horizon, num_states, num_actions, reward_range, max_episodes_per_unit)
+        columns = checked_measurements(features) if features else ()
+        if not columns and num_states is None:
+            raise ValueError("Give either `num_states`, for numbered states, or `features`, for measurements.")
+        bounds = Bounds(horizon, num_states, num_actions, reward_range, max_episodes_per_unit, columns)
         grid = {"states": states, "actions": actions, "rewards": rewards}
         if next_states is not None:
             grid["next_states"] = next_states
@@ -107,8 +117,8 @@ class Episodes(AbstractDataset):
         for name, values in grid.items():
             with guarded(f"`{name}` is no array", "Give numbers [N, T]."):
                 arrays[name] = np.asarray(values)
-        shape = arrays["states"].shape
-        _check_shapes(arrays, shape, horizon)
+        _check_shapes(arrays, len(columns), horizon)
+        shape = arrays["states"].shape[:2]
         length = _checked_lengths(lengths, shape)
         owner, ids = _numbered(units, shape[0])
         where = np.nonzero(np.arange(shape[1]) < length[:, None])
@@ -126,13 +136,14 @@ class Episodes(AbstractDataset):
         return cls(bounds, summary, used, everything, ids, next_states is not None)
 
 
-def _check_shapes(arrays: dict[str, np.ndarray], shape: tuple[int, ...], horizon: int) -> None:
+def _check_shapes(arrays: dict[str, np.ndarray], dim: int, horizon: int) -> None:
+    shape, per_row = arrays["states"].shape, (dim,) if dim else ()
     for name, values in arrays.items():
-        if values.ndim != 2 or values.shape != shape:
-            raise TableError(
-                f"`{name}` has shape {list(values.shape)} and `states` has {list(shape)}; "
-                f"all must be [episodes, steps]."
-            )
+        entry = per_row if name in ("states", "next_states") else ()
+        if values.shape != (*shape[:2], *entry) or len(shape) < 2:
+            wanted = f"[episodes, steps, {dim}], a number for each of the `features`" if entry else "[episodes, steps]"
+            other = "" if name == "states" else f" and `states` has {list(shape)}"
+            raise TableError(f"`{name}` has shape {list(values.shape)}{other}; `{name}` must be {wanted}.")
     if 0 in shape:
         raise TableError(f"`states` has shape {list(shape)}: there are no episodes. Give at least one of one step.")
     if shape[1] > horizon:
@@ -195,13 +206,27 @@ def _checked_block(
     bounds: Bounds,
     place: Place,
 ) -> Block:
-    states = indices(flat["states"], "states", place, bounds, "num_states")
+    states = _checked_states(flat["states"], "states", bounds, place)
     actions = indices(flat["actions"], "actions", place, bounds, "num_actions")
     rewards = bounded_rewards(flat["rewards"], "rewards", place, bounds.reward_range)
     following = following_states(states, length)
     if "next_states" in flat:
-        following = indices(flat["next_states"], "next_states", place, bounds, "num_states", unknown=True)
+        following = _checked_states(flat["next_states"], "next_states", bounds, place, unknown=True)
     return Block(owner, length, states, actions, rewards, following)
+
+
+def _checked_states(
+    values: Shaped[np.ndarray, "R *D"], name: str, bounds: Bounds, place: Place, unknown: bool = False
+) -> Shaped[np.ndarray, "R *D"]:
+    if not bounds.features:
+        return indices(values, name, place, bounds, "num_states", unknown=unknown)
+    known = np.ones(len(values), bool)
+    if unknown and values.dtype.kind == "f":
+        known = ~((values == NOT_RECORDED).all(axis=1) | (values == ENDED).all(axis=1))
+    rows = np.flatnonzero(known)
+    checked = values.astype(np.float64)
+    checked[rows] = checked_vectors(values[rows], bounds.features, name, lambda i: place(int(rows[i])))
+    return checked
 
 
 def _grouped(block: Block, keep: Bool[np.ndarray, " N"]) -> Block:

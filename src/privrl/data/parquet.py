@@ -6,7 +6,8 @@ memory). A pass keeps one batch of rows, the episodes of the unit that is still 
 back.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import final
@@ -22,6 +23,7 @@ from privrl.data.rows import RowChecker, Rows
 from privrl.data.schema import Bounds, Schema
 from privrl.data.table import Table, parquet_files
 from privrl.data.transitions import Block, following_states
+from privrl.mdp.measurements import BinnedAction, Measurement, checked_measurements
 
 
 def read_parquet(
@@ -29,10 +31,11 @@ def read_parquet(
     *,
     unit: str,
     step: str,
-    state: str,
-    action: str,
+    state: str | None = None,
+    action: str | BinnedAction | Sequence[BinnedAction],
     reward: str,
     horizon: int,
+    features: Sequence[Measurement] = (),
     num_states: int | None = None,
     num_actions: int | None = None,
     episode: str | None = None,
@@ -40,6 +43,7 @@ def read_parquet(
     terminated: str | None = None,
     reward_range: tuple[float, float] = (0.0, 1.0),
     max_episodes_per_unit: int = 1,
+    max_actions: int = 12,
     sort: bool = False,
     seed: int | None = None,
     batch_rows: int = 16_384,
@@ -49,21 +53,44 @@ def read_parquet(
     Columns are checked now; rows are checked, all of them, before anything is summed.
 
     Arguments:
-        unit, step, state, action, reward: names of columns. The unit is the person whom privacy protects.
+        unit, step, state, action, reward: names of columns. The unit is the person whom privacy protects. An action may
+            also be a dose, `BinnedAction(name, edges)`, or several, whose product is taken.
+        features: instead of `state`, the columns of measurements that make up a state, `Feature(name, low, high)` and
+            `Category(name, values)`. Their bounds are public, and values outside are moved to the bound.
         episode: which episode of the unit a row belongs to; without it each unit is one episode.
         next_state: null or -1 where not recorded; without it, the state of the next row (unknown at the end).
-        terminated: true on the last row of an episode, if anywhere.
+        terminated: true on the last row of an episode, if anywhere. With `features` it says where an episode ended; the
+            others stop without an end.
         horizon, num_states, num_actions, reward_range, max_episodes_per_unit: the public bounds, see `Bounds`. The
             numbers of states and actions may also come later, from the learner (`bounded`).
+        max_actions: the most actions that doses may make, so that a product of many is no mistake.
         sort: sort the table by unit, episode and step first. This reads it into memory.
         seed: replays the choice of episodes where a unit has too many; by default the operating system decides.
         batch_rows: rows read at a time.
     """
-    schema = Schema(unit, step, state, action, reward, episode, next_state, terminated)
-    bounds = Bounds(horizon, num_states, num_actions, reward_range, max_episodes_per_unit)
+    named = action if isinstance(action, str) else None
+    doses = () if isinstance(action, str) else (action,) if isinstance(action, BinnedAction) else tuple(action)
+    columns = checked_measurements(features) if features else ()
+    schema = Schema(unit, step, state, named, reward, episode, next_state, terminated, columns, doses)
+    if named is None:
+        num_actions = _number_of_actions(doses, num_actions, max_actions)
+    bounds = Bounds(horizon, num_states, num_actions, reward_range, max_episodes_per_unit, columns)
     if batch_rows < 1:
         raise ValueError(f"`batch_rows` is {batch_rows}; read at least one row at a time.")
     return ParquetEpisodes(Table(parquet_files(path), schema, sort, batch_rows), bounds, salt_of(seed))
+
+
+def _number_of_actions(doses: tuple[BinnedAction, ...], given: int | None, most: int) -> int:
+    """The number of actions that doses make, if it is the one given and not too large."""
+    made = math.prod(dose.num_actions for dose in doses)
+    if not doses or given not in (None, made):
+        raise ValueError(f"The edges of the doses make {made} actions, and `num_actions` is {given}. Leave it out.")
+    if made > most:
+        raise ValueError(
+            f"The edges of the doses make {made} actions, and `max_actions` is {most}. Noise grows with the number of "
+            "actions: give fewer edges, or a larger `max_actions`."
+        )
+    return made
 
 
 @final
@@ -82,7 +109,7 @@ class ParquetEpisodes(AbstractDataset):
                 pass
         return self._passed[0]
 
-    def bounded(self, num_states: int, num_actions: int) -> "ParquetEpisodes":
+    def bounded(self, num_states: int | None, num_actions: int) -> "ParquetEpisodes":
         return replace(self, bounds=self.bounds.completed(num_states, num_actions))
 
     def blocks(self) -> Iterator[Block]:
@@ -125,7 +152,7 @@ class _Open:
     unit: Int[np.ndarray, " E"]
     rank: UInt64[np.ndarray, " E"]
     starts: Int[np.ndarray, " E"]
-    columns: tuple[Shaped[np.ndarray, " R"], ...]
+    columns: tuple[Shaped[np.ndarray, "R ..."], ...]
 
     @property
     def lengths(self) -> Int[np.ndarray, " E"]:
@@ -157,6 +184,8 @@ class _Assembler:
         columns: tuple[np.ndarray, ...] = (rows.states, rows.actions, rows.rewards)
         if rows.next_states is not None:
             columns += (rows.next_states,)
+        elif rows.ended is not None and rows.states.ndim > 1:
+            columns += (rows.ended,)
         everything = _Open(rows.unit, rows.rank, rows.starts, columns)
         if self._open is not None:
             everything = _joined(self._open, everything)
@@ -182,7 +211,8 @@ class _Assembler:
         self._num_kept += len(chosen.unit)
         states, actions, rewards, *given = chosen.columns
         lengths = chosen.lengths
-        next_states = given[0] if given else following_states(states, lengths)
+        recorded = bool(given) and given[0].dtype != bool
+        next_states = given[0] if recorded else following_states(states, lengths, *given)
         return Block(chosen.unit, lengths, states, actions, rewards, next_states)
 
 

@@ -64,5 +64,5 @@ class Part(AbstractDataset):
             keep = self.chosen[unit]
             yield number[unit[keep]], list(compress(messages, keep))
 
-    def bounded(self, num_states: int, num_actions: int) -> "Part":
+    def bounded(self, num_states: int | None, num_actions: int) -> "Part":
         return replace(self, whole=self.whole.bounded(num_states, num_actions))

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, UInt64
+from jaxtyping import Bool, Float, Int, Shaped, UInt64
 
 from privrl.data.columns import (
     bounded_rewards,
@@ -19,6 +19,7 @@ from privrl.data.columns import (
     whole_numbers_of,
 )
 from privrl.data.identity import Fingerprints, fingerprint, ranks
+from privrl.data.measured import doses_of, measured_of
 from privrl.data.schema import Bounds, Place, TableError
 from privrl.data.table import Table
 
@@ -40,7 +41,7 @@ class Rows:
     unit_ids: "pa.Array"
     episode_ids: "pa.Array | None"
     steps: Int[np.ndarray, " R"]
-    states: Int[np.ndarray, " R"]
+    states: Shaped[np.ndarray, "R *D"]
     actions: Int[np.ndarray, " R"]
     rewards: Float[np.ndarray, " R"]
     next_states: Int[np.ndarray, " R"] | None
@@ -71,14 +72,23 @@ class RowChecker:
         self._num_units += int(new_unit.sum())
         rank = self._ranks(units, episodes, new_unit[starts])
         steps = self._check_steps(batch, place, new_episode)
-        states = self._indices(batch, self._schema.state, place, "num_states")
-        actions = self._indices(batch, self._schema.action, place, "num_actions")
+        states, actions = self._states(batch, place), self._actions(batch, place)
         column = self._schema.reward
         rewards = bounded_rewards(given_numbers_of(batch, column, place), column, place, self._bounds.reward_range)
         after = self._schema.next_state
         following = None if after is None else self._indices(batch, after, place, "num_states", missing=-1)
         ended = self._check_end(batch, place, new_episode)
         return Rows(starts, number, rank, units, episodes, steps, states, actions, rewards, following, ended)
+
+    def _states(self, batch: "pa.RecordBatch", place: Place) -> Shaped[np.ndarray, "R *D"]:
+        if self._schema.state is None:
+            return measured_of(batch, self._schema.features, place)
+        return self._indices(batch, self._schema.state, place, "num_states")
+
+    def _actions(self, batch: "pa.RecordBatch", place: Place) -> Int[np.ndarray, " R"]:
+        if self._schema.action is None:
+            return doses_of(batch, self._schema.doses, place)
+        return self._indices(batch, self._schema.action, place, "num_actions")
 
     def _indices(
         self, batch: "pa.RecordBatch", column: str, place: Place, bound: str, missing: int | None = None

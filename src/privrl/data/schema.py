@@ -10,6 +10,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from privrl.mdp.measurements import BinnedAction, Measurement
+
+_VECTORS = (
+    "The states are vectors of measurements (`features`), and numbered states are needed. Use the recipe `dp-lap`, or "
+    "discretise the measurements into one column of numbered states, with public rules."
+)
+
 Place = Callable[[int], str]
 """Says where entry number i of a checked array is, for example "row 17 of `stays.parquet`"."""
 
@@ -28,6 +35,7 @@ class Bounds:
         num_actions: actions are 0, ..., num_actions - 1; `None` until a learner says it.
         reward_range: the smallest and the largest reward of one step.
         max_episodes_per_unit: how many episodes of one privacy unit are used; the others are left out at random.
+        features: the columns of a state with their bounds, where states are vectors and not numbers.
     """
 
     horizon: int
@@ -35,6 +43,7 @@ class Bounds:
     num_actions: int | None = None
     reward_range: tuple[float, float] = (0.0, 1.0)
     max_episodes_per_unit: int = 1
+    features: tuple[Measurement, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("horizon", "num_states", "num_actions", "max_episodes_per_unit"):
@@ -51,9 +60,21 @@ class Bounds:
                 "`horizon` * `num_states`^2 * `num_actions` is above 2^63, too many to number the transitions. "
                 "Merge states or actions."
             )
+        if self.features and self.num_states is not None:
+            raise ValueError(
+                "`num_states` counts numbered states, and `features` declares vectors of measurements. Leave one out."
+            )
 
-    def completed(self, num_states: int, num_actions: int) -> "Bounds":
-        """The same bounds with the numbers of states and actions filled in; it is an error if they were others."""
+    def completed(self, num_states: int | None, num_actions: int) -> "Bounds":
+        """The same bounds with the numbers of states (`None`: vectors) and actions filled in; it is an error if they
+        were others."""
+        if num_states is None and not self.features:
+            raise ValueError(
+                "The data have numbered states, and vectors of measurements are needed. Declare columns with "
+                "`features`, or use a learner of numbered states such as `TDFP`."
+            )
+        if num_states is not None and self.features:
+            raise ValueError(_VECTORS)
         for name, wanted in (("num_states", num_states), ("num_actions", num_actions)):
             given = getattr(self, name)
             if given is not None and given != wanted:
@@ -66,6 +87,8 @@ class Bounds:
     def known(self, name: str) -> int:
         """`num_states` or `num_actions`, which must have been given by now."""
         value = getattr(self, name)
+        if value is None and name == "num_states" and self.features:
+            raise ValueError(_VECTORS)
         if value is None:
             raise ValueError(
                 f"`{name}` is not known yet, and it is never read off the data. "
@@ -78,32 +101,57 @@ class Bounds:
 class Schema:
     """Which column of a table plays which part; one row is one step. `None`: the table has no such column.
 
-    Without `episode` each unit is one episode. Without `next_state` the next state is the state of the next row.
+    Without `episode` each unit is one episode. Without `next_state` the next state is the state of the next row. The
+    state is one column of numbers, or `features`; the action is one column of numbers, or `doses` that are cut into
+    actions.
     """
 
     unit: str
     step: str
-    state: str
-    action: str
+    state: str | None
+    action: str | None
     reward: str
     episode: str | None = None
     next_state: str | None = None
     terminated: str | None = None
+    features: tuple[Measurement, ...] = ()
+    doses: tuple[BinnedAction, ...] = ()
+
+    def __post_init__(self) -> None:
+        if (self.state is None) != bool(self.features):
+            raise ValueError("Give either `state`, a column of whole numbers, or `features`, and not both.")
+        if self.features and self.next_state is not None:
+            raise ValueError("With `features` the next state is that of the next row. Leave out `next_state`.")
+        names = [dose.name for dose in self.doses]
+        both = {feature.name for feature in self.features} & {*names, self.action}
+        if both or len(set(names)) != len(names):
+            raise ValueError(
+                f"The column `{sorted(map(str, both or names))[0]}` is named twice as an action, or as an action and a "
+                "feature. A state is what is known before the action is taken; name each column once."
+            )
 
     @property
     def columns(self) -> dict[str, str]:
         """Part -> column name, for the columns that the table is said to have."""
         parts = ("unit", "episode", "step", "state", "action", "reward", "next_state", "terminated")
-        return {part: getattr(self, part) for part in parts if getattr(self, part) is not None}
+        named = {part: getattr(self, part) for part in parts if getattr(self, part) is not None}
+        measured = {f"{type(feature).__name__.lower()} {feature.name}": feature.name for feature in self.features}
+        return named | measured | {f"dose {dose.name}": dose.name for dose in self.doses}
 
     def require(self, present: list[str], table: str) -> None:
         """Raises if a column is missing, and lists those that exist."""
         for part, column in self.columns.items():
+            argument = _ARGUMENTS.get(part.split(" ")[0], part)
             if column not in present:
                 names = ", ".join(f"`{name}`" for name in present)
                 raise TableError(
-                    f"{table} has no column `{column}` (given as `{part}=`). Its columns are {names}. "
-                    f"Pass the right name as `{part}=`."
+                    f"{table} has no column `{column}` (given as `{argument}=`). Its columns are {names}. "
+                    f"Pass the right name as `{argument}=`."
                 )
             if present.count(column) > 1:
-                raise TableError(f"{table} has several columns `{column}` (given as `{part}=`). Rename all but one.")
+                raise TableError(
+                    f"{table} has several columns `{column}` (given as `{argument}=`). Rename all but one."
+                )
+
+
+_ARGUMENTS = {"feature": "features", "category": "features", "dose": "action"}

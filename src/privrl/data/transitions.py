@@ -7,8 +7,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 
+from privrl.mdp.measurements import ENDED, NOT_RECORDED
 from privrl.mdp.types import Transitions
 
 _PENDING = 2**15
@@ -16,14 +17,15 @@ _PENDING = 2**15
 
 @dataclass(frozen=True, repr=False)
 class Block:
-    """Whole episodes laid end to end: `E` episodes, `R` rows. `unit` numbers the owners, in groups."""
+    """Whole episodes laid end to end: `E` episodes, `R` rows. `unit` numbers the owners, in groups. States are
+    numbers `[R]`, or vectors `[R, D]`."""
 
     unit: Int[np.ndarray, " E"]
     lengths: Int[np.ndarray, " E"]
-    states: Int[np.ndarray, " R"]
+    states: Shaped[np.ndarray, "R *D"]
     actions: Int[np.ndarray, " R"]
     rewards: Float[np.ndarray, " R"]
-    next_states: Int[np.ndarray, " R"]
+    next_states: Shaped[np.ndarray, "R *D"]
 
     @property
     def steps(self) -> Int[np.ndarray, " R"]:
@@ -32,7 +34,7 @@ class Block:
         return np.arange(len(self.states)) - np.repeat(starts, self.lengths)
 
     @property
-    def columns(self) -> tuple[Shaped[np.ndarray, " R"], ...]:
+    def columns(self) -> tuple[Shaped[np.ndarray, "R ..."], ...]:
         """What every row has."""
         return self.states, self.actions, self.rewards, self.next_states
 
@@ -46,12 +48,23 @@ class Block:
         return self.taken(slice(first, last), slice(ends[first], ends[last]))
 
 
-def following_states(states: Int[np.ndarray, " R"], lengths: Int[np.ndarray, " E"]) -> Int[np.ndarray, " R"]:
-    """The state of the next row of the same episode; -1 after the last."""
-    following = np.full(len(states), -1, states.dtype)
+def following_states(
+    states: Shaped[np.ndarray, "R *D"], lengths: Int[np.ndarray, " E"], ended: Bool[np.ndarray, " R"] | None = None
+) -> Shaped[np.ndarray, "R *D"]:
+    """The state of the next row of the same episode. After the last: -1; for vectors `NOT_RECORDED`, and `ENDED` where
+    the row is said to have ended its episode."""
+    last = np.cumsum(lengths) - 1
+    following = np.empty_like(states)
     following[:-1] = states[1:]
-    following[np.cumsum(lengths) - 1] = -1
+    following[last] = unrecorded(states)
+    if ended is not None and states.ndim > 1:
+        following[last[ended[last]]] = ENDED
     return following
+
+
+def unrecorded(states: Shaped[np.ndarray, "..."]) -> float:
+    """What stands for a next state that was not recorded: -1 among numbers, `NOT_RECORDED` among vectors."""
+    return NOT_RECORDED if states.dtype.kind == "f" else -1
 
 
 class TransitionCounter:

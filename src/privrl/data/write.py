@@ -13,6 +13,7 @@ from privrl.data.dataset import AbstractDataset
 from privrl.data.guard import guarded
 from privrl.data.schema import TableError
 from privrl.data.transitions import Block
+from privrl.mdp.measurements import ENDED, Feature, Measurement, checked_measurements
 from privrl.mdp.types import Trajectory
 
 _ONE_TYPE = "Give all ids as whole numbers, or all as text."
@@ -23,30 +24,36 @@ def write_parquet(
     data: Trajectory | Iterable[Trajectory] | AbstractDataset,
     units: Sequence[Any] | Shaped[np.ndarray, " N"] | None = None,
     *,
+    features: Sequence[Measurement] = (),
     rows_per_group: int = 65_536,
 ) -> int:
     """Writes one row per step and returns the number of rows. The file appears whole or not at all.
 
     The columns are `unit_id`, `episode_id`, `step`, `state`, `action`, `reward`, `next_state` (null where unknown) and
-    `terminated` (true on the last row of an episode that ended before the horizon). Episodes are numbered; so are
-    units, unless `units` names them.
+    `terminated` (true on the last row of an episode that ended before the horizon). Where states are vectors, each of
+    the `features` has a column in place of `state` and `next_state`, null where a value is missing, and `terminated` is
+    true where the episode is said to have ended. Episodes are numbered; so are units, unless `units` names them.
 
     Arguments:
         data: a batch of trajectories `[N, H]`, several such batches one after another, or a dataset (then the
             episodes that it uses, with its units numbered anew).
         units: whose episode it is, one per episode; for a single batch of trajectories only.
+        features: what the entries of a vector are, for trajectories; a dataset knows it.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     path = Path(path)
+    features = (
+        data.features if isinstance(data, AbstractDataset) else checked_measurements(features) if features else ()
+    )
     num_rows = num_episodes = 0
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
     os.close(handle)
     try:
         writer = None
         for block, horizon, names in _blocks(data, units):
-            columns = _columns(block, horizon, names, num_episodes)
+            columns = _columns(block, horizon, names, num_episodes, features)
             with guarded("`units` cannot be written", _ONE_TYPE):
                 table = pa.table(columns)
             writer = writer or pq.ParquetWriter(temporary, table.schema)
@@ -96,19 +103,39 @@ def _laid_out(batch: Trajectory, owner: Shaped[np.ndarray, " N"]) -> Block:
     return Block(owner[order], length[order], *columns)
 
 
-def _columns(block: Block, horizon: int, names: np.ndarray | None, first_episode: int) -> dict[str, Any]:
+def _columns(
+    block: Block, horizon: int, names: np.ndarray | None, first_episode: int, features: Sequence[Measurement]
+) -> dict[str, Any]:
     import pyarrow as pa
 
     unit = np.repeat(block.unit, block.lengths)
     episode = np.repeat(np.arange(first_episode, first_episode + len(block.lengths)), block.lengths)
     last = np.repeat(block.lengths, block.lengths) - 1 == block.steps
-    return {
-        "unit_id": unit if names is None else names[unit],
-        "episode_id": episode,
-        "step": block.steps,
-        "state": block.states,
-        "action": block.actions,
-        "reward": block.rewards,
-        "next_state": pa.array(block.next_states, mask=block.next_states < 0),
-        "terminated": last & (np.repeat(block.lengths, block.lengths) < horizon),
-    }
+    who = {"unit_id": unit if names is None else names[unit], "episode_id": episode, "step": block.steps}
+    did = {"action": block.actions, "reward": block.rewards}
+    if block.states.ndim > 1:
+        ended = last & (block.next_states == ENDED).all(axis=1)
+        return who | _measured(block.states, features, {*who, *did}) | did | {"terminated": ended}
+    short = last & (np.repeat(block.lengths, block.lengths) < horizon)
+    after = pa.array(block.next_states, mask=block.next_states < 0)
+    return who | {"state": block.states} | did | {"next_state": after, "terminated": short}
+
+
+def _measured(states: Shaped[np.ndarray, "R D"], features: Sequence[Measurement], taken: set[str]) -> dict[str, Any]:
+    """A column for each entry of the vectors: numbers, or the texts of a category."""
+    import pyarrow as pa
+
+    if len(features) != states.shape[1]:
+        raise ValueError(
+            f"States are vectors of {states.shape[1]} entries, and `features` has {len(features)}. Give one for each."
+        )
+    columns: dict[str, Any] = {}
+    for feature, values in zip(features, states.T, strict=True):
+        if feature.name in taken | {"terminated"}:
+            raise ValueError(f"A feature is called `{feature.name}`, as another column of the table is. Rename it.")
+        if isinstance(feature, Feature):
+            columns[feature.name] = pa.array(values, mask=np.isnan(values))
+        else:
+            positions = pa.array(np.nan_to_num(values).astype(np.int32), mask=np.isnan(values))
+            columns[feature.name] = pa.array(feature.values, pa.string()).take(positions)
+    return columns

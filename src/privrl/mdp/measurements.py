@@ -14,6 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Shaped
 
+NOT_RECORDED = float("inf")
+"""Every entry of a next state that is not known: the record stops, the person does not."""
+ENDED = float("-inf")
+"""Every entry of a next state that does not exist: the episode has ended."""
+
 
 @final
 @dataclass(frozen=True)
@@ -62,7 +67,8 @@ class Feature:
 
     def __str__(self) -> str:
         """As the commands read it: `NAME:LO..HI[:missing][:log]`."""
-        return f"{self.name}:{self.low!r}..{self.high!r}" + ":missing" * self.missing + ":log" * self.log
+        low, high = (repr(bound).removesuffix(".0") for bound in (self.low, self.high))
+        return f"{self.name}:{low}..{high}" + ":missing" * self.missing + ":log" * self.log
 
 
 @final

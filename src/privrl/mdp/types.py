@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray
 
+from privrl.mdp.measurements import NOT_RECORDED
+
 
 def number(value: ArrayLike) -> Float[Array, "*shape"]:
     """A setting as an array leaf, so that several can be run together."""
@@ -19,7 +21,8 @@ class Trajectory(eqx.Module):
 
     `states`, `actions` and `next_states` are integers `[*batch, H]` in finite worlds and vectors `[*batch, H, n]` in
     continuous ones. Steps from `length` on are padding and never count. A `next_states` entry of -1 says that the
-    next state was not recorded.
+    next state was not recorded; in a vector of measurements (`mdp/measurements.py`) NaN is a missing one, and all
+    entries of a next state are `NOT_RECORDED`, or `ENDED` where there is none.
     """
 
     states: Array | np.ndarray
@@ -29,16 +32,21 @@ class Trajectory(eqx.Module):
     length: Int[Array | np.ndarray, "*batch"]
 
     @classmethod
-    def empty(cls, horizon: int) -> "Trajectory":
-        """A record without steps."""
+    def empty(cls, horizon: int, dim: int | None = None) -> "Trajectory":
+        """A record without steps; of vectors of `dim` measurements, or of numbered states."""
         zeros = jnp.zeros(horizon, int)
-        return cls(zeros, zeros, jnp.zeros(horizon), zeros - 1, jnp.zeros((), int))
+        states, after = (zeros, zeros - 1) if dim is None else _empty_vectors(horizon, dim)
+        return cls(states, zeros, jnp.zeros(horizon), after, jnp.zeros((), int))
 
     @property
     def valid(self) -> Bool[Array, "*batch H"]:
         """Which steps were really taken."""
         steps = jnp.broadcast_to(jnp.arange(self.rewards.shape[-1]), self.rewards.shape)
         return steps < jnp.asarray(self.length, steps.dtype)[..., None]
+
+
+def _empty_vectors(horizon: int, dim: int) -> tuple[Float[Array, "H D"], Float[Array, "H D"]]:
+    return jnp.zeros((horizon, dim)), jnp.full((horizon, dim), NOT_RECORDED)
 
 
 class Transitions(eqx.Module):

@@ -16,7 +16,7 @@ from privrl.contracts.statistic import AbstractStatistic
 from privrl.data.dataset import AbstractDataset
 from privrl.data.part import Part
 from privrl.data.reward_function import RewardFunction
-from privrl.data.transitions import Block
+from privrl.data.transitions import Block, unrecorded
 from privrl.mdp.types import Trajectory, Transitions
 from privrl.privacy.noise.arithmetic import AbstractArithmetic, check_shape
 from privrl.privacy.noise.lattice import Lattice, filled_by
@@ -143,7 +143,14 @@ class Records(AbstractSecret):
                 f"`reward_range` of the data is {data.reward_range}; learners need rewards in [0, 1]. Rescale the "
                 "rewards with public constants before reading the table."
             )
-        return cls(data.bounded(*learner.space))
+        numbered, num_actions = learner.space
+        data = data.bounded(None if learner.measurements else numbered, num_actions)
+        if data.features != learner.measurements:
+            raise ValueError(
+                f"The data have the columns {_listed(data.features)}, and the learner {_listed(learner.measurements)}. "
+                "Let both agree, in names, bounds and order."
+            )
+        return cls(data)
 
     @property
     def num_units(self) -> int:
@@ -206,7 +213,8 @@ class Records(AbstractSecret):
 
     def _blank(self, statistic: AbstractStatistic) -> Trajectory:
         """An empty record: of an episode, or of a person."""
-        empty, episodes = Trajectory.empty(self._data.horizon), self._data.max_episodes_per_unit
+        empty = Trajectory.empty(self._data.horizon, len(self._data.features) or None)
+        episodes = self._data.max_episodes_per_unit
         return jax.tree.map(lambda x: jnp.stack([x] * episodes), empty) if statistic.per_person else empty
 
     def _batches(
@@ -251,11 +259,15 @@ class Records(AbstractSecret):
         starts = (np.cumsum(block.lengths) - block.lengths)[chosen]
         taken = np.arange(horizon) < lengths[..., None]
         rows = np.where(taken, starts[..., None] + np.arange(horizon), 0)
+
+        def padded(column: np.ndarray, by: float = 0) -> np.ndarray:
+            return np.where(taken.reshape(*taken.shape, *[1] * (column.ndim - 1)), column[rows], by)
+
         batch = Trajectory(
-            states=np.where(taken, block.states[rows], 0),
-            actions=np.where(taken, block.actions[rows], 0),
-            rewards=np.where(taken, block.rewards[rows], 0.0),
-            next_states=np.where(taken, block.next_states[rows], -1),
+            states=padded(block.states),
+            actions=padded(block.actions),
+            rewards=padded(block.rewards),
+            next_states=padded(block.next_states, unrecorded(block.states)),
             length=lengths,
         )
         return batch if per_person else jax.tree.map(lambda x: x[:, 0], batch)
@@ -279,6 +291,10 @@ def secret_of(data: AbstractDataset | RewardFunction, learner: AbstractOfflineLe
             "from by `FunctionalReward`; people's episodes by an offline learner such as `QLearning`."
         )
     return SecretFunction.of(data, learner) if isinstance(data, RewardFunction) else Records.of(data, learner)
+
+
+def _listed(columns: tuple[Any, ...]) -> str:
+    return ", ".join(f"`{column}`" for column in columns)
 
 
 def _refuse_unless_empty_is_zero(statistic: AbstractStatistic, blank: Trajectory) -> None:
