@@ -29,6 +29,7 @@ from privrl.data.reward_function import RewardFunction
 from privrl.data.schema import TableError
 from privrl.data.write import write_parquet
 from privrl.learners.tabular.apvi import APVI
+from privrl.mdp.measurements import BinnedAction, Category, Feature
 from privrl.mdp.types import Trajectory
 
 NUMBER = 918273645
@@ -211,13 +212,20 @@ def learned(data: Any) -> Any:
     return privrl.fit(data, learner, privrl.Central(epsilon=1.0, delta=1e-6))
 
 
-def assert_refused(path: Path, capfd: Any, use: Callable[[Any], Any], may_pass: bool, **options: Any) -> None:
+def assert_refused(
+    path: Path,
+    capfd: Any,
+    use: Callable[[Any], Any],
+    may_pass: bool,
+    columns: dict[str, Any] = COLUMN | BOUNDS,
+    **options: Any,
+) -> None:
     """Whatever happens on the way, no cell is told; and the fault is found."""
     text, error = "", None
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         try:
-            data = read_parquet(path, **COLUMN, **BOUNDS, max_episodes_per_unit=2, **options)
+            data = read_parquet(path, **columns, max_episodes_per_unit=2, **options)
             text += repr(data)
             use(data)
         except Exception as caught:
@@ -296,12 +304,95 @@ def test_no_damaged_file_is_quoted(tmp_path: Path, capfd: Any, dictionary: bool)
         assert_refused(path, capfd, lambda data: data.digest(bytes(32)), True, sort=sort)
 
 
+MEASURED = ["pulse", "rest", "ward_name", "amount"]
+DECLARED: dict[str, Any] = {
+    "features": (
+        Feature("pulse", 30, 200),
+        Feature("rest", 0, 1, missing=True),
+        Category("ward_name", ("icu", "step-down")),
+    ),
+    "action": BinnedAction("amount", (0, 1, 2)),
+}
+
+
+def measured_rows() -> Rows:
+    """The faultless table with measurements, which are canaries: values outside their bounds are moved there."""
+    columns = {"pulse": [918.273645] * 7, "rest": [None, *[-NUMBER] * 6], "ward_name": ["icu"] * 7}
+    return {**{name: cells for name, cells in rows().items() if name not in ("ward", "drug", "after")}, **columns} | {
+        "amount": [918273.645] * 7
+    }
+
+
+def measured(name: str, values: Any, dtype: pa.DataType | None = None) -> pa.Table:
+    """The table with one column replaced, or with one cell that is not canary text or number."""
+    if not isinstance(values, list):
+        values = [*measured_rows()[name][:5], values, *measured_rows()[name][6:]]
+    return pa.table(measured_rows() | {name: pa.array(values, dtype)})
+
+
+NUMERIC = ["pulse", "rest", "amount"]
+MEASURED_FAULTS: dict[str, tuple[Callable[[str], pa.Table], list[str]]] = {
+    "null": (lambda name: measured(name, None), ["pulse", "ward_name", "amount"]),
+    "nan": (lambda name: measured(name, float("nan"), pa.float64()), ["pulse", "amount"]),
+    "infinite": (lambda name: measured(name, float("inf"), pa.float64()), NUMERIC),
+    "minus infinite": (lambda name: measured(name, float("-inf"), pa.float64()), NUMERIC),
+    "below the first edge": (lambda name: measured(name, -0.918273645), ["amount"]),
+    "no such value": (lambda name: measured(name, TEXT), ["ward_name"]),
+    "numbers as values": (lambda name: measured(name, [NUMBER] * 7), ["ward_name"]),
+    "text": (lambda name: measured(name, [TEXT] * 7), NUMERIC),
+    "digits": (lambda name: measured(name, [str(NUMBER)] * 7), NUMERIC),
+    "truths": (lambda name: measured(name, [True] * 7), NUMERIC),
+    "timestamps": (lambda name: measured(name, [NUMBER] * 7, pa.timestamp("s", "Asia/Tokyo")), MEASURED),
+    "decimals": (lambda name: measured(name, [decimal.Decimal(NUMBER)] * 7), MEASURED),
+    "floats as values": (lambda name: measured(name, [float(NUMBER)] * 7), ["ward_name"]),
+    "lists": (lambda name: measured(name, [[NUMBER]] * 7), MEASURED),
+    "not UTF-8": (
+        lambda name: pa.table(
+            measured_rows()
+            | {name: pa.Array.from_buffers(pa.string(), 7, pa.array([TEXT.encode() + b"\xff"] * 7).buffers())}
+        ),
+        ["ward_name"],
+    ),
+    "column twice": (
+        lambda name: pa.table([*pa.table(measured_rows()).columns, pa.array([TEXT] * 7)], [*measured_rows(), name]),
+        MEASURED,
+    ),
+    "column missing": (lambda name: pa.table(measured_rows()).drop_columns([name]), MEASURED),
+}
+MEASURED_COLUMN: dict[str, Any] = {
+    **{part: name for part, name in COLUMN.items() if part not in ("state", "action", "next_state")},
+    **DECLARED,
+    "horizon": BOUNDS["horizon"],
+}
+MEASURED_CASES = [(fault, name) for fault, (_, names) in MEASURED_FAULTS.items() for name in names]
+
+
+@pytest.mark.parametrize(("fault", "name"), MEASURED_CASES)
+def test_no_check_of_measurements_quotes_a_cell(tmp_path: Path, capfd: Any, fault: str, name: str) -> None:
+    path = laid_down(tmp_path, MEASURED_FAULTS[fault][0](name))
+    for batch_rows, sort in ((2, False), (1000, True)):
+        options = {"sort": sort, "batch_rows": batch_rows}
+        assert_refused(path, capfd, lambda data: data.digest(bytes(32)), False, MEASURED_COLUMN, **options)
+
+
+def test_faultless_measurements_pass(tmp_path: Path) -> None:
+    data = read_parquet(laid_down(tmp_path, pa.table(measured_rows())), **MEASURED_COLUMN, max_episodes_per_unit=2)
+    assert data.check().num_episodes == 3 and next(data.batches(3)).states[0, 0].tolist()[0] == 200.0
+    assert_silent(repr(data))
+
+
 GRID = np.zeros((2, 1), int)
 CALLS: dict[str, Callable[[], Any]] = {
     "ragged": lambda: Episodes.from_arrays([[NUMBER], [NUMBER, NUMBER]], GRID, GRID, **BOUNDS),
     "mixed": lambda: Episodes.from_arrays([[NUMBER], [TEXT]], GRID, GRID, **BOUNDS),
     "huge": lambda: Episodes.from_arrays([[2**70 + NUMBER], [0]], GRID, GRID, **BOUNDS),
     "text": lambda: Episodes.from_arrays(GRID, GRID, [[TEXT], [TEXT]], **BOUNDS),
+    "measurements": lambda: Episodes.from_arrays(
+        np.full((2, 1, 1), TEXT), GRID, GRID, horizon=1, num_actions=2, features=(Feature("x", 0, 1),)
+    ),
+    "infinite measurements": lambda: Episodes.from_arrays(
+        [[[float(NUMBER)]], [[float("inf")]]], GRID, GRID, horizon=1, num_actions=2, features=(Feature("x", 0, 1),)
+    ),
     "lengths": lambda: Episodes.from_arrays(GRID, GRID, GRID, lengths=[TEXT, NUMBER], **BOUNDS),
     "units": lambda: Episodes.from_arrays(GRID, GRID, GRID, units=[TEXT, {TEXT: NUMBER}], **BOUNDS),
     "function": lambda: RewardFunction([TEXT, NUMBER]),

@@ -224,8 +224,9 @@ def _checked_states(
     if unknown and values.dtype.kind == "f":
         known = ~((values == NOT_RECORDED).all(axis=1) | (values == ENDED).all(axis=1))
     rows = np.flatnonzero(known)
-    checked = values.astype(np.float64)
+    checked = np.empty(values.shape)
     checked[rows] = checked_vectors(values[rows], bounds.features, name, lambda i: place(int(rows[i])))
+    checked[~known] = values[~known]
     return checked
 
 
