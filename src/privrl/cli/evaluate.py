@@ -1,6 +1,5 @@
 """`privrl evaluate`: a policy against practice on people who were held out, or the widths to expect from it."""
 
-import contextlib
 import dataclasses
 import json as json_module
 from pathlib import Path
@@ -11,49 +10,31 @@ import typer
 
 import privrl
 from privrl.cli.evaluation import (
-    DeviationOption,
-    DialOption,
-    PracticeOption,
-    ReturnBoundOption,
+    ComparisonOptions,
     evaluation_json,
     folder_of,
     practice_of,
     return_bound_of,
     show_evaluation,
 )
+from privrl.cli.grouped import grouped
 from privrl.cli.options import DeltaOption, EpsilonOption, JsonOption, RhoOption, check_budget, fresh_seed
 from privrl.cli.output import complain, emit, say, show_table, waiting
-from privrl.cli.table_options import (
-    COLUMNS,
-    REQUIRED,
-    ActionOption,
-    EpisodeOption,
-    HorizonOption,
-    MaxEpisodesOption,
-    NextStateOption,
-    NumActionsOption,
-    NumStatesOption,
-    RewardOption,
-    RewardsAtEndOption,
-    SortOption,
-    StateOption,
-    StepOption,
-    TerminalOption,
-    TerminatedOption,
-    UnitNounOption,
-    UnitOption,
-    columns_of,
-    ends_of,
-    flag,
-    given,
-)
+from privrl.cli.study_options import NameOptions, StatedOptions, StoreOptions
+from privrl.cli.table_options import TableOptions
 from privrl.learners.evaluation.widths import plan_widths
 from privrl.studies.result import EVALUATION, Result
 
 _PLANNED_DELTA = 1e-6
 
 
+@grouped
 def evaluate(
+    comparison: ComparisonOptions,
+    table: TableOptions,
+    kept: StoreOptions,
+    named: NameOptions,
+    stated: StatedOptions,
     data: Annotated[str | None, typer.Argument(help="A Parquet file of people who were held out.")] = None,
     policy: Annotated[
         Path | None, typer.Argument(help="A saved result, or an .npz file of probabilities or of actions.")
@@ -63,31 +44,8 @@ def evaluate(
     epsilon: EpsilonOption = None,
     delta: DeltaOption = None,
     rho: RhoOption = None,
-    practice: PracticeOption = None,
-    dial: DialOption = 1.5,
-    deviation: DeviationOption = 4.0,
-    return_bound: ReturnBoundOption = None,
-    unit: UnitOption = None,
-    episode: EpisodeOption = None,
-    step: StepOption = None,
-    state: StateOption = None,
-    action: ActionOption = None,
-    reward: RewardOption = None,
-    next_state: NextStateOption = None,
-    terminated: TerminatedOption = None,
-    horizon: HorizonOption = None,
-    num_states: NumStatesOption = None,
-    num_actions: NumActionsOption = None,
-    terminal: TerminalOption = None,
-    rewards_at_end: RewardsAtEndOption = False,
-    max_episodes_per_unit: MaxEpisodesOption = None,
-    sort: SortOption = False,
-    unit_noun: UnitNounOption = None,
     seed: Annotated[
         int | None, typer.Option("--seed", help="Replays a simulation. On a table of real people leave it out.")
-    ] = None,
-    store: Annotated[
-        Path | None, typer.Option("--store", help="File that keeps every release, so that it can go on if killed.")
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder to which evaluation.json is added; nothing else is touched.")
@@ -98,45 +56,44 @@ def evaluate(
 
     Where POLICY is a folder that `privrl fit` saved, columns and bounds of the table are those of the fit unless given.
     """
-    options = dict(locals())
     check_budget("An evaluation", epsilon, delta, rho)
     if plan:
         if data is not None or people is None:
             raise ValueError("`--plan` reads no data: leave out the table, and give `--people`.")
-        _plan(people, epsilon, delta, rho, dial, deviation, return_bound or 1.0, json)
+        _plan(people, epsilon, delta, rho, comparison, json)
         return
     if data is None or policy is None or out is None or people is not None:
         raise ValueError("Give a table, a policy and `--out`; or `--plan` with `--people`.")
     folder_of(out)
+    stated.check()
     chosen: Any = Result.load(policy) if policy.is_dir() else policy
     known = chosen.report.get("table", {}) if isinstance(chosen, Result) else {}
-    table = {**known, **given(options, COLUMNS)}
-    missing = [flag(name) for name in REQUIRED if name not in table]
-    if missing:
-        raise ValueError(f"A table needs {', '.join(missing)} too. See `privrl evaluate --help`.")
+    table = table.with_known(known)
+    if table.missing:
+        raise ValueError(f"A table needs {', '.join(table.missing)} too. See `privrl evaluate --help`.")
     if isinstance(chosen, Result) and chosen.policy is None:
         raise ValueError(f"`{policy}` holds no policy: it was withheld.")
     budget = _budget(epsilon, delta, rho)
-    ends = ends_of(table)
-    episodes = privrl.data.read_parquet(data, seed=seed, **columns_of(table))
-    probabilities = practice_of(practice, (table["num_states"], table["num_actions"]), ends["terminal"])
-    bound = return_bound_of(return_bound, ends["rewards_at_end"], episodes.horizon)
+    ends = table.ends
+    episodes = privrl.data.read_parquet(data, seed=seed, **table.columns)
+    probabilities = practice_of(comparison.practice, table.sizes[:2], ends["terminal"])
+    bound = return_bound_of(comparison.return_bound, ends["rewards_at_end"], episodes.horizon)
     if seed is not None:
         complain("Warning: noise from a `--seed` can be replayed and protects nobody. Leave it out on real people.")
-    kept: Any = contextlib.nullcontext() if store is None else privrl.ReleaseStore(store)
-    with waiting("evaluating"), kept as opened:
+    with waiting("evaluating"), kept.opened() as store:
         evaluation = privrl.evaluate(
             episodes,
             chosen,
             budget,
             practice=probabilities,
-            dial=dial,
-            deviation=deviation,
+            dial=comparison.dial,
+            deviation=comparison.deviation,
             return_range=(0.0, bound),
             key=None if seed is None else jax.random.key(fresh_seed(seed)),
-            unit=unit_noun or table["unit"],
-            store=opened,
+            unit=named.unit_noun or table.unit,
+            store=store,
         )
+    evaluation = dataclasses.replace(evaluation, certificate=stated.on(evaluation.certificate))
     out.mkdir(parents=True, exist_ok=True)
     with (out / EVALUATION).open("x", encoding="utf-8") as file:
         file.write(json_module.dumps(evaluation.to_json(), indent=2, allow_nan=False))
@@ -146,6 +103,8 @@ def evaluate(
         emit({**content, "evaluation": evaluation_json(evaluation), "certificate": certificate, "out": str(out)})
     else:
         say(str(evaluation.certificate))
+        for rule in table.rules(evaluation.certificate.unit):
+            say(rule)
         say(f"Saved in {out / EVALUATION}, with this certificate.")
         show_evaluation(evaluation)
 
@@ -160,14 +119,13 @@ def _plan(
     epsilon: float | None,
     delta: float | None,
     rho: float | None,
-    dial: float,
-    deviation: float,
-    bound: float,
+    comparison: ComparisonOptions,
     json: bool,
 ) -> None:
     delta = _PLANNED_DELTA if delta is None and rho is None else delta
     budget = _budget(epsilon, delta, rho)
-    settings = {"dial": dial, "deviation": deviation, "return_range": (0.0, bound)}
+    bound = comparison.return_bound or 1.0
+    settings = {"dial": comparison.dial, "deviation": comparison.deviation, "return_range": (0.0, bound)}
     widths = {
         name: plan_widths(people, budget, public=public, **settings)  # type: ignore[arg-type]
         for name, public in (("public", True), ("estimated", False))

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import typer
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from privrl.cli.grouped import flag, given
 from privrl.cli.output import say
 from privrl.contracts.learner import AbstractOfflineLearner
 from privrl.data.practice import read_practice
@@ -27,58 +28,58 @@ NOT_BETTER = 3
 _PANEL = "Comparison with practice"
 _STAYS = 40_000  # simulated to know what an assisted policy is worth
 
-EvaluateOption = Annotated[
-    float | None,
-    typer.Option("--evaluate", help="Hold out this share of the people to evaluate with.", rich_help_panel=_PANEL),
-]
-PracticeOption = Annotated[
-    str | None,
-    typer.Option(
-        "--practice",
-        help="Public table of state, action, probability (.parquet or .csv); `env` for a simulated world's own.",
-        rich_help_panel=_PANEL,
-    ),
-]
-DialOption = Annotated[
-    float,
-    typer.Option("--dial", help="Advice is taken at most so many times as often; `inf`.", rich_help_panel=_PANEL),
-]
-DeviationOption = Annotated[
-    float, typer.Option("--deviation", help="How far a stay may deviate from practice.", rich_help_panel=_PANEL)
-]
-ReturnBoundOption = Annotated[
-    float | None,
-    typer.Option(
-        "--return-bound",
-        help="The largest return of an episode, public (1 with rewards at the end, else the horizon).",
-        rich_help_panel=_PANEL,
-    ),
-]
-RequireBetterOption = Annotated[
-    bool,
-    typer.Option(
-        "--require-better", help="Save no policy and exit with 3 unless it is better.", rich_help_panel=_PANEL
-    ),
-]
+
+@dataclass(frozen=True)
+class ComparisonOptions:
+    """How a policy is compared with practice."""
+
+    practice: Annotated[
+        str | None,
+        typer.Option(
+            "--practice",
+            help="Public table of state, action, probability (.parquet or .csv); `env` for a simulated world's own.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    dial: Annotated[
+        float,
+        typer.Option("--dial", help="Advice is taken at most so many times as often; `inf`.", rich_help_panel=_PANEL),
+    ] = 1.5
+    deviation: Annotated[
+        float, typer.Option("--deviation", help="How far a stay may deviate from practice.", rich_help_panel=_PANEL)
+    ] = 4.0
+    return_bound: Annotated[
+        float | None,
+        typer.Option(
+            "--return-bound",
+            help="The largest return of an episode, public (1 with rewards at the end, else the horizon).",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+
+    def learner(
+        self, learner: AbstractOfflineLearner, share: float, ends: dict[str, Any], env: OfflineEnv | None = None
+    ) -> Evaluated:
+        """A learner that is evaluated in the same study, on this share of the people."""
+        practice = practice_of(self.practice, learner.space, ends["terminal"], env)
+        bound = return_bound_of(self.return_bound, ends["rewards_at_end"], learner.horizon)
+        return Evaluated(learner, practice, share, ends["terminal"], (0.0, bound), self.dial, self.deviation)
 
 
 @dataclass(frozen=True)
 class EvaluateOptions:
-    """How a policy is to be compared with practice."""
+    """Whether a fit is compared with practice, and what is required of it."""
 
-    share: float
-    practice: str | None
-    dial: float
-    deviation: float
-    return_bound: float | None
-
-    def learner(
-        self, learner: AbstractOfflineLearner, ends: dict[str, Any], env: OfflineEnv | None = None
-    ) -> Evaluated:
-        """A learner that is evaluated in the same study."""
-        practice = practice_of(self.practice, learner.space, ends["terminal"], env)
-        bound = return_bound_of(self.return_bound, ends["rewards_at_end"], learner.horizon)
-        return Evaluated(learner, practice, self.share, ends["terminal"], (0.0, bound), self.dial, self.deviation)
+    evaluate: Annotated[
+        float | None,
+        typer.Option("--evaluate", help="Hold out this share of the people to evaluate with.", rich_help_panel=_PANEL),
+    ] = None
+    require_better: Annotated[
+        bool,
+        typer.Option(
+            "--require-better", help="Save no policy and exit with 3 unless it is better.", rich_help_panel=_PANEL
+        ),
+    ] = False
 
 
 def return_bound_of(given: float | None, rewards_at_end: bool, horizon: int) -> float:
@@ -135,11 +136,12 @@ def show_evaluation(evaluation: Evaluation | None, truth: dict[str, float] | Non
     say(evaluation.line)
 
 
-def check_comparison(comparison: dict[str, Any]) -> None:
+def check_comparison(wanted: EvaluateOptions, comparison: ComparisonOptions) -> None:
     """Refuses options of a comparison without one."""
-    if "evaluate" not in comparison and comparison:
-        name = next(iter(comparison)).replace("_", "-")
-        raise ValueError(f"`--{name}` belongs to a comparison with practice, and `--evaluate` is missing.")
+    if wanted.evaluate is None:
+        given_anyway = {**given(comparison, ("practice", "return_bound")), **given(wanted)}
+        for name in given_anyway:
+            raise ValueError(f"{flag(name)} belongs to a comparison with practice, and `--evaluate` is missing.")
 
 
 def folder_of(path: Path) -> Path:

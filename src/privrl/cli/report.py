@@ -6,37 +6,31 @@ from typing import Annotated
 import typer
 
 import privrl
+from privrl.cli.grouped import grouped
 from privrl.cli.options import JsonOption, check_file
 from privrl.cli.output import complain, emit, say
-from privrl.cli.table_options import UnitNounOption
-from privrl.reports.names import Names, read_names
+from privrl.cli.study_options import NameOptions
 from privrl.reports.page import GENERATOR
 from privrl.reports.report import content_of, folder_page
 from privrl.studies.result import Result
 
 
+@grouped
 def report(
+    named: NameOptions,
     folder: Annotated[
         Path, typer.Argument(help="A saved result, or a folder of `privrl reproduce` or `privrl audit`.")
     ],
     out: Annotated[
         Path | None, typer.Option("--out", help="The file to write, ending in .html (beside the folder unless given).")
     ] = None,
-    state_names: Annotated[
-        Path | None, typer.Option("--state-names", help="Text file with one name per line, the first of state 0.")
-    ] = None,
-    action_names: Annotated[
-        Path | None, typer.Option("--action-names", help="Text file with one name per line, the first of action 0.")
-    ] = None,
-    unit_noun: UnitNounOption = None,
     json: JsonOption = False,
 ) -> None:
     """Write one HTML page about a saved result, a reproduced figure or an audit; it needs no network to be read."""
     kind = content_of(folder)
     file = _file(folder, out)
     problems = _problems(folder) if kind == "result" else []
-    names = Names(read_names(state_names), read_names(action_names), unit_noun)
-    _write(file, folder_page(folder, problems, names))
+    _write(file, folder_page(folder, problems, named.read()))
     if json:
         emit({"folder": str(folder), "kind": kind, "report": str(file), "problems": problems})
     else:

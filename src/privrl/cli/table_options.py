@@ -1,14 +1,14 @@
 """The columns and public bounds of a table, as options that several commands share."""
 
-from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
+from privrl.cli.grouped import flag, given
+
 PANEL = "Columns and public bounds of a table"
-REQUIRED = ("unit", "step", "state", "action", "reward", "horizon", "num_states", "num_actions")
-_OPTIONAL = ("episode", "next_state", "terminated", "terminal", "rewards_at_end", "max_episodes_per_unit", "sort")
-COLUMNS = REQUIRED + _OPTIONAL
+_REQUIRED = ("unit", "step", "state", "action", "reward", "horizon", "num_states", "num_actions")
 
 
 def _column(name: str, text: str) -> Any:
@@ -19,53 +19,76 @@ def _bound(name: str, text: str) -> Any:
     return typer.Option(f"--{name}", help=text, rich_help_panel=PANEL)
 
 
-UnitOption = Annotated[str | None, _column("unit", "Whom privacy protects, for example patient_id.")]
-EpisodeOption = Annotated[str | None, _column("episode", "Which episode of the unit; without it a unit has one.")]
-StepOption = Annotated[str | None, _column("step", "The number of the step, 0, 1, ... or 1, 2, ...")]
-StateOption = Annotated[str | None, _column("state", "The state, a whole number from 0.")]
-ActionOption = Annotated[str | None, _column("action", "The action, a whole number from 0.")]
-RewardOption = Annotated[str | None, _column("reward", "The reward of the step, in [0, 1].")]
-NextStateOption = Annotated[str | None, _column("next-state", "The next state; without it, that of the next row.")]
-TerminatedOption = Annotated[str | None, _column("terminated", "True on the last row of an episode.")]
-HorizonOption = Annotated[int | None, _bound("horizon", "The largest number of steps, public.")]
-NumStatesOption = Annotated[int | None, _bound("num-states", "How many states there can be, public.")]
-NumActionsOption = Annotated[int | None, _bound("num-actions", "How many actions there can be, public.")]
-TerminalOption = Annotated[
-    list[int] | None, _bound("terminal", "A state that ends an episode, public; give it once per state.")
-]
-RewardsAtEndOption = Annotated[
-    bool, _bound("rewards-at-end", "It is public that only the last step of an episode pays.")
-]
-MaxEpisodesOption = Annotated[
-    int | None, _bound("max-episodes-per-unit", "How many episodes of one unit are used at most (1 unless given).")
-]
-SortOption = Annotated[bool, _bound("sort", "Sort the table in memory first, if it is not grouped by unit.")]
-UnitNounOption = Annotated[
-    str | None, typer.Option("--unit-noun", help="What one unit is called in words, for example patient.")
-]
+@dataclass(frozen=True)
+class TableOptions:
+    """What is said of a table: its columns, and what is public about it."""
 
+    unit: Annotated[str | None, _column("unit", "Whom privacy protects, for example patient_id.")] = None
+    episode: Annotated[str | None, _column("episode", "Which episode of the unit; without it a unit has one.")] = None
+    step: Annotated[str | None, _column("step", "The number of the step, 0, 1, ... or 1, 2, ...")] = None
+    state: Annotated[str | None, _column("state", "The state, a whole number from 0.")] = None
+    action: Annotated[str | None, _column("action", "The action, a whole number from 0.")] = None
+    reward: Annotated[str | None, _column("reward", "The reward of the step, in [0, 1].")] = None
+    next_state: Annotated[str | None, _column("next-state", "The next state; without it, that of the next row.")] = None
+    terminated: Annotated[str | None, _column("terminated", "True on the last row of an episode.")] = None
+    horizon: Annotated[int | None, _bound("horizon", "The largest number of steps, public.")] = None
+    num_states: Annotated[int | None, _bound("num-states", "How many states there can be, public.")] = None
+    num_actions: Annotated[int | None, _bound("num-actions", "How many actions there can be, public.")] = None
+    terminal: Annotated[
+        list[int] | None,
+        _bound("terminal", "A state that ends an episode, public; give it once per state. Needs --next-state."),
+    ] = None
+    rewards_at_end: Annotated[
+        bool, _bound("rewards-at-end", "It is public that only the last step of an episode pays.")
+    ] = False
+    max_episodes_per_unit: Annotated[
+        int | None, _bound("max-episodes-per-unit", "How many episodes of one unit are used at most (1 unless given).")
+    ] = None
+    sort: Annotated[bool, _bound("sort", "Sort the table in memory first, if it is not grouped by unit.")] = False
 
-def given(options: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Those of the options that were given, by name."""
-    found = {name: options[name] for name in names}
-    return {name: value for name, value in found.items() if value is not False and value not in (None, (), [])}
+    def with_known(self, known: dict[str, Any]) -> "TableOptions":
+        """The same; what was not given is as `known`."""
+        return TableOptions(**{**known, **given(self)})
 
+    @property
+    def missing(self) -> list[str]:
+        """What a table needs and was not given, as flags."""
+        return [flag(name) for name in _REQUIRED if getattr(self, name) is None]
 
-def refuse(options: dict[str, Any], why: str) -> None:
-    """An error that names the first of these options, if there is any."""
-    if options:
-        raise ValueError(f"{flag(next(iter(options)))} {why}. Leave it out.")
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """States, actions and steps."""
+        assert self.num_states is not None and self.num_actions is not None and self.horizon is not None
+        return self.num_states, self.num_actions, self.horizon
 
+    @property
+    def ends(self) -> dict[str, Any]:
+        """What is public about how episodes end, checked against the columns."""
+        if self.terminal and self.next_state is None:
+            raise ValueError(
+                "`--terminal` names states that end an episode, and without `--next-state` the state after the last "
+                "row of an episode is not known, so no row leads to any of them. Add a column with the state that "
+                "each step led to and name it with `--next-state`, or leave out `--terminal`."
+            )
+        return {"terminal": tuple(self.terminal or ()), "rewards_at_end": self.rewards_at_end}
 
-def flag(name: str) -> str:
-    return f"`--{name.replace('_', '-')}`"
+    @property
+    def columns(self) -> dict[str, Any]:
+        """What `read_parquet` takes."""
+        return {name: value for name, value in given(self).items() if name not in ("terminal", "rewards_at_end")}
 
-
-def ends_of(table: dict[str, Any]) -> dict[str, Any]:
-    """What is public about how episodes end; the rest of `table` is what `read_parquet` takes."""
-    return {"terminal": tuple(table.get("terminal", ())), "rewards_at_end": table.get("rewards_at_end", False)}
-
-
-def columns_of(table: dict[str, Any]) -> dict[str, Any]:
-    """What `read_parquet` takes."""
-    return {name: value for name, value in table.items() if name not in ("terminal", "rewards_at_end")}
+    def rules(self, noun: str) -> list[str]:
+        """What is done to the table without being visible in the result, as public rules."""
+        most = self.max_episodes_per_unit or 1
+        found = []
+        if self.episode is not None:
+            found.append(
+                f"Of each {noun} at most {most} episode{'s are' if most > 1 else ' is'} used, chosen at random; "
+                "all others are left out. How many is not shown: it depends on the records."
+            )
+        if self.next_state is None:
+            found.append(
+                "There is no column of next states: the next row's state is taken, and what followed the last row of "
+                "an episode is unknown."
+            )
+        return found

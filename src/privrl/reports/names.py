@@ -1,8 +1,9 @@
 """Names for states, actions and the unit, so that a page speaks of patients and doses, not of numbers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -15,6 +16,19 @@ class Names:
 
     def state(self, number: int) -> str:
         return self.states[number] if number < len(self.states) else str(number)
+
+    def to_json(self) -> dict[str, Any]:
+        """Those that were given, for `report.json`."""
+        found = {"states": list(self.states), "actions": list(self.actions), "unit": self.unit}
+        return {name: value for name, value in found.items() if value}
+
+    def with_known(self, known: Mapping[str, Any]) -> "Names":
+        """The same; what was not given is as `to_json` wrote it."""
+        return Names(
+            self.states or tuple(map(str, known.get("states", ()))),
+            self.actions or tuple(map(str, known.get("actions", ()))),
+            self.unit or known.get("unit"),
+        )
 
     def action(self, number: int) -> str:
         return self.actions[number] if number < len(self.actions) else str(number)

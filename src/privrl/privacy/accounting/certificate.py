@@ -178,7 +178,21 @@ class Certificate:
 
 
 def cost_of(events: Sequence[Event], delta: float, adjacency: Adjacency) -> dict[str, Any]:
-    """Epsilon at delta, with rho and mu where they exist and the accountant that applied."""
+    """Epsilon at delta, with rho and mu where they exist and the accountant that applied.
+
+    A choice is alone in its group, and pure: the cost is the larger one of its epsilon and of that of all the others.
+    """
+    choices = [event for event in events if event.mechanism == "exponential"]
+    if choices and len(choices) < len(events):
+        rest = cost_of([event for event in events if event.mechanism != "exponential"], delta, adjacency)
+        zcdp = rest["epsilon_zcdp"]
+        return {
+            "epsilon": float(epsilon_of(events, delta, adjacency=adjacency)),
+            "epsilon_zcdp": None if zcdp is None else max(zcdp, *(event.parameter for event in choices)),
+            "mu": None,
+            "rho": None if rest["rho"] is None else float(rho_of(events)),
+            "accountant": f"{rest['accountant']}, and pure privacy of the choice, whichever is more",
+        }
     mu = mu_of(events)
     sampled = any(event.sampling < 1 for event in events)
     if mu is not None:

@@ -1,0 +1,54 @@
+"""Options that several commands share, written once as a dataclass and spread over their signatures."""
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, get_type_hints
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """A command of which every parameter that is a dataclass of options is given as these options, one by one.
+
+    The fields of such a dataclass are annotated as options and have defaults.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)}
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        if name not in groups:
+            parameters.append(parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=hints[name]))
+            continue
+        options = get_type_hints(groups[name], include_extras=True)
+        parameters += [
+            inspect.Parameter(f.name, parameter.KEYWORD_ONLY, default=f.default, annotation=options[f.name])
+            for f in dataclasses.fields(groups[name])
+        ]
+
+    @functools.wraps(command)
+    def spread(**options: Any) -> None:
+        held = {
+            name: group(**{f.name: options.pop(f.name) for f in dataclasses.fields(group)})
+            for name, group in groups.items()
+        }
+        command(**options, **held)
+
+    spread.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    spread.__annotations__ = {p.name: p.annotation for p in parameters}
+    return spread
+
+
+def given(group: Any, names: Sequence[str] | None = None) -> dict[str, Any]:
+    """Those options of a group that were given, by name; of `names` alone, if there are any."""
+    found = {f.name: getattr(group, f.name) for f in dataclasses.fields(group) if names is None or f.name in names}
+    return {name: value for name, value in found.items() if value is not False and value not in (None, (), [])}
+
+
+def refuse(options: dict[str, Any], why: str) -> None:
+    """An error that names the first of these options, if there is any."""
+    if options:
+        raise ValueError(f"{flag(next(iter(options)))} {why}. Leave it out.")
+
+
+def flag(name: str) -> str:
+    return f"`--{name.replace('_', '-')}`"
