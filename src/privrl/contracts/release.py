@@ -9,7 +9,7 @@ from jaxtyping import Array
 from privrl.contracts.noise import AbstractNoise
 from privrl.contracts.statistic import AbstractStatistic
 
-Access = Literal["rounds", "running", "blocks"]
+Access = Literal["rounds", "running", "blocks", "choice"]
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,9 @@ class Declared:
         statistic: the statistic; `None` where an earlier release decides it (then it comes with the question).
         access: `"rounds"`: each release answers a new question about everybody so far (so the curator must keep raw
             data and pay each time); `"running"`: running sums of terms that are fixed when a person leaves;
-            `"blocks"`: sums over disjoint blocks of people, each person in one block.
+            `"blocks"`: sums over disjoint blocks of people, each person in one block; `"choice"`: only which of several
+            sums is the largest (an `AbstractScores`), once, by a noisy maximum. Nobody whom it touches may be touched
+            by another release, so it has a group of its own, or is all there is.
         times: the largest number of releases under this name.
         weight: share of the budget, relative to the other declarations (all `times` releases together).
         group: declarations of different groups touch disjoint people, split without looking at their data.
@@ -52,7 +54,9 @@ class Declared:
             raise ValueError(f"`sampling` of release `{self.name}` is {self.sampling}; it must lie in (0, 1].")
         if self.group_share is not None and not (self.group is not None and 0 < self.group_share < 1):
             raise ValueError(f"`group_share` of release `{self.name}` is {self.group_share}; a group's lies in (0, 1).")
-        if self.access != "rounds" and self.statistic is None:
+        if self.access == "choice" and (self.times, self.sampling) != (1, 1.0):
+            raise ValueError(f"Release `{self.name}` is a choice, which is made once, among everybody in its group.")
+        if self.access in ("running", "blocks") and self.statistic is None:
             raise ValueError(f"Release `{self.name}` is streamed, so its `statistic` must be declared with it.")
 
 

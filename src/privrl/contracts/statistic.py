@@ -68,6 +68,18 @@ class AbstractStatistic(eqx.Module):
         return total
 
 
+class AbstractScores(AbstractStatistic):
+    """One number for each of several candidates, of which only the number of the largest sum is released.
+
+    **Formal guarantee that it owes besides.** For all records x, x' and d = contribution(x) - contribution(x'), the
+    spread max d - min d is at most `spread("replace-one")`; that of contribution(x) is at most `spread("add-remove")`.
+    """
+
+    @abc.abstractmethod
+    def spread(self, adjacency: Adjacency) -> float:
+        """How far one person can move the sums of two candidates apart."""
+
+
 class AbstractCategorical(AbstractStatistic):
     """A statistic that can also be asked one symbol at a time, for local privacy.
 

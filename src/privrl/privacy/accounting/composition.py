@@ -81,7 +81,8 @@ def _epsilon(events: tuple[Event, ...], delta: float, adjacency: Adjacency) -> f
     simple = gdp_epsilon(mu, delta) + pure
     if shuffled := _only_shuffled(events):
         return min(simple, shuffled_epsilon(shuffled.parameter, shuffled.batch or 1, delta) if delta > 0 else simple)
-    if (exact and pure == 0) or delta == 0 or math.isinf(simple):
+    choice = all(event.mechanism == "exponential" for event in events)  # its epsilon is fixed, and there is no more
+    if (exact and pure == 0) or choice or delta == 0 or math.isinf(simple):
         return simple
     losses, slack = loss_distribution(events, adjacency)
     return min(simple, float(losses.get_epsilon_for_delta(delta - slack))) if delta > slack else simple
@@ -92,11 +93,28 @@ def calibrate(requests: Sequence[Request], budget: Budget, adjacency: Adjacency 
 
     Approximate and concentrated budgets share out squares, parameter_i^2 = t weight_i/times_i (for Gaussian releases,
     shares of mu^2 = 2 rho); pure ones share out epsilon, parameter_i = t weight_i/times_i. One common t is as large as
-    the worst group allows.
+    the worst group allows. A choice (`"exponential"`) is the only release of its group: it has the budget's whole
+    epsilon as a pure one (sqrt(2 rho) of a concentrated budget), and a weight means nothing.
 
     **Formal guarantee.** Under `adjacency`, the cost of the returned events (`epsilon_of` at the budget's delta, or
     `rho_of`) never exceeds the budget, and is at most 0.1% below it.
     """
+    choices = {request.name: request for request in requests if request.mechanism == "exponential"}
+    for scope in _scopes(requests):
+        names = [request.name for request in scope]
+        if len(names) > 1 and choices.keys() & set(names):
+            raise BudgetError(
+                f"The releases {names} touch the same people, and one of them is a choice, whose epsilon is that of "
+                "the whole budget. Give the choice a `group` of its own, and each of the others one too."
+            )
+    whole = math.sqrt(2 * budget.rho) if budget.rho is not None else budget.epsilon
+    assert whole is not None
+    rest = iter(_shared(tuple(r for r in requests if r.name not in choices), budget, adjacency))
+    return tuple(request.at(whole * (1 - 1e-12)) if request.name in choices else next(rest) for request in requests)
+
+
+def _shared(requests: Sequence[Request], budget: Budget, adjacency: Adjacency) -> tuple[Event, ...]:
+    """The events of sums."""
     if not requests:
         return ()
     weight = max(sum(request.weight for request in scope) for scope in _scopes(requests))

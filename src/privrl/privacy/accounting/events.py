@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args
 
 from privrl.privacy.accounting.gdp import check
 
-Mechanism = Literal["gaussian", "laplace", "randomised-response", "shuffled", "pure", "none"]
+Mechanism = Literal["gaussian", "laplace", "randomised-response", "shuffled", "exponential", "pure", "none"]
 
 
 @dataclass(frozen=True)
@@ -15,10 +15,10 @@ class Event:
 
     Arguments:
         name: what the release is called in the ledger.
-        mechanism: the law of the noise. `"pure"` is any release known only to be epsilon-differentially private;
-            `"none"` is a release without noise.
+        mechanism: the law of the noise. `"exponential"` is a noisy maximum (`noise/maximum.py`), `"pure"` any release
+            known only to be epsilon-differentially private, and `"none"` one without noise.
         parameter: L2 sensitivity over standard deviation (mu) for `"gaussian"`; epsilon for the others (for
-            `"laplace"`: L1 sensitivity over scale); infinite for `"none"`.
+            `"laplace"`: L1 sensitivity over scale, for `"exponential"`: spread over scale); infinite for `"none"`.
         times: how often one person is touched by it.
         group: events of different groups touch disjoint people; `None` touches everybody.
         sampling: each release sees each person with this probability, independently; Gaussian only.

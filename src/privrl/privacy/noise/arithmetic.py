@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from privrl.contracts.noise import AbstractNoise
 from privrl.contracts.release import Release
 from privrl.contracts.statistic import AbstractStatistic
+from privrl.privacy.noise.maximum import MaximumNoise
 from privrl.privacy.noise.sources import white_noise
 
 
@@ -82,7 +83,7 @@ class Floating(AbstractArithmetic):
         return total + law.scaled(white_noise(law.white, randomness, law.shape))
 
     def release(self, law: AbstractNoise, noisy: Float[Array, "..."]) -> Release:
-        return Release(jnp.asarray(noisy), law)
+        return Release(jnp.argmax(noisy)[None] if isinstance(law, MaximumNoise) else jnp.asarray(noisy), law)
 
 
 @eqx.filter_jit

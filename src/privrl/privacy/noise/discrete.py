@@ -115,6 +115,11 @@ def select(words: Words, symbol: int, num_symbols: int, size: int, epsilon: floa
     return np.sort(np.array([*others[: size - 1], kept], np.int64))
 
 
+def falls(words: Words, exponent: Fraction) -> bool:
+    """A coin: true with probability exactly exp(-exponent), for an exponent of 0 or more."""
+    return _Uniform(words, int(words.take(1)[0])).below(functools.partial(_exp, exponent))
+
+
 @functools.lru_cache(maxsize=256)
 def lie_threshold(num_symbols: int, epsilon: float, size: int = 1) -> int:
     """The probability of a lie, (k - d) / (d e^epsilon + k - d) for sets of d of k symbols, in units of 2^-128.

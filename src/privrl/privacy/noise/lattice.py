@@ -33,6 +33,7 @@ from privrl.contracts.statistic import AbstractStatistic
 from privrl.privacy.noise.arithmetic import AbstractArithmetic
 from privrl.privacy.noise.discrete import discrete_gaussian, discrete_laplace
 from privrl.privacy.noise.laws import GaussianNoise, LaplaceNoise, SymmetricNoise
+from privrl.privacy.noise.maximum import MaximumNoise, noisy_maximum
 from privrl.privacy.noise.mechanisms import clip_by_norm
 from privrl.privacy.noise.sources import Randomness, white_noise
 from privrl.privacy.noise.symmetric import doubled, mirrored, on_diagonal, packed
@@ -125,10 +126,15 @@ class Lattice(AbstractArithmetic):
     def noisy(
         self, law: AbstractNoise, total: Int64[np.ndarray, "..."], randomness: Randomness
     ) -> Int64[np.ndarray, "..."]:
-        """The sum with discrete noise of the law's kind, one draw for each number; whole numbers in and out.
+        """The sum with discrete noise of the law's kind, one draw for each number; whole numbers in and out. Of a
+        choice, the number of the largest.
 
         From the key of a simulation: floating-point noise, rounded to the lattice. It protects nobody.
         """
+        if isinstance(law, MaximumNoise):
+            if not isinstance(randomness, Words):
+                raise LatticeError("A choice in whole numbers is drawn from cryptographic words. Nothing was released.")
+            return noisy_maximum(randomness, total, self.noise)
         if not isinstance(randomness, Words):
             noise = law.scaled(white_noise(law.white, randomness, law.shape))
             entries = packed(noise) if isinstance(law, SymmetricNoise) else noise
@@ -146,6 +152,8 @@ class Lattice(AbstractArithmetic):
         """Noisy units as a release; reading them as floating-point numbers, and mirroring them, is post-processing."""
         if isinstance(law, SymmetricNoise):
             return Release(self.value(law, noisy), SymmetricNoise(self.scale, law.dim))
+        if isinstance(law, MaximumNoise):
+            return Release(jnp.asarray(noisy), MaximumNoise(self.scale, law.shape))
         kind = LaplaceNoise if isinstance(law, LaplaceNoise) else GaussianNoise
         return Release(self.value(law, noisy), kind(self.scale, law.shape))
 

@@ -18,18 +18,22 @@ from jaxtyping import Array, Float, Int
 
 from privrl.contracts.noise import AbstractNoise, White
 from privrl.contracts.release import Release
-from privrl.contracts.statistic import AbstractStatistic
+from privrl.contracts.statistic import AbstractScores, AbstractStatistic
 from privrl.privacy.continual.mechanisms import AbstractContinual
 from privrl.privacy.noise.laws import GaussianNoise, LaplaceNoise, SymmetricNoise
+from privrl.privacy.noise.maximum import MaximumNoise
 from privrl.privacy.noise.mechanisms import add_noise
 
 WhiteNoise = Callable[[int], Array]
 NoiseKind = Literal["gaussian", "laplace"]
+SumNoise = NoiseKind | Literal["exponential"]
 Number = int | Int[Array, ""]
 
 
-def law_of(statistic: AbstractStatistic, mechanism: NoiseKind, scale: Float[Array, ""] | float) -> AbstractNoise:
+def law_of(statistic: AbstractStatistic, mechanism: SumNoise, scale: Float[Array, ""] | float) -> AbstractNoise:
     """The noise law that fits a statistic: symmetric for symmetric matrices, otherwise entry by entry."""
+    if mechanism == "exponential":
+        return MaximumNoise(jnp.asarray(scale), statistic.shape)
     if mechanism == "laplace":
         return LaplaceNoise(jnp.asarray(scale), statistic.shape)
     if statistic.symmetric:
@@ -39,10 +43,15 @@ def law_of(statistic: AbstractStatistic, mechanism: NoiseKind, scale: Float[Arra
     return GaussianNoise(jnp.asarray(scale), statistic.shape)
 
 
-def sensitivity_of(statistic: AbstractStatistic, mechanism: NoiseKind, adjacency: Any) -> float:
+def sensitivity_of(statistic: AbstractStatistic, mechanism: SumNoise, adjacency: Any) -> float:
     """The sensitivity in the norm that the mechanism needs; refused unless it is a positive number."""
-    norm = "l1" if mechanism == "laplace" else "l2"
-    sensitivity = statistic.l1(adjacency) if norm == "l1" else statistic.l2(adjacency)
+    norm = {"laplace": "l1", "gaussian": "l2", "exponential": "spread"}[mechanism]
+    if norm == "spread" and not isinstance(statistic, AbstractScores):
+        raise ValueError(
+            f"`{type(statistic).__name__}` has no scores of candidates to choose among. Nothing was released. A choice "
+            "is made from an `AbstractScores`."
+        )
+    sensitivity = getattr(statistic, norm)(adjacency)
     if not 0.0 < sensitivity < math.inf:
         raise ValueError(
             f"`{type(statistic).__name__}.{norm}({adjacency!r})` is {sensitivity}; a sensitivity must be a positive "

@@ -19,10 +19,11 @@ from privrl.privacy.functions.released import ReleasedFunction, whitened
 from privrl.privacy.noise.arithmetic import AbstractArithmetic, Floating
 from privrl.privacy.noise.lattice import Lattice, LatticeError, lattice_for
 from privrl.privacy.noise.laws import GaussianNoise
+from privrl.privacy.noise.maximum import MaximumNoise
 from privrl.privacy.noise.sources import AbstractSource, Seeded, System
 from privrl.privacy.store.errors import BurntError
 from privrl.privacy.store.store import ReleaseStore
-from privrl.privacy.trust.channels import NoiseKind, law_of, sensitivity_of
+from privrl.privacy.trust.channels import NoiseKind, SumNoise, law_of, sensitivity_of
 
 
 class AbstractPeople(abc.ABC):
@@ -88,6 +89,7 @@ class Curator:
     data sets one by one; where a person may have several, one may be missing and contribute zero, so a term's own norm
     counts too. Their sums then differ by at most `records_per_unit` times the statistic's sensitivity. Noise of scale
     sensitivity / parameter is drawn once per release, after the ledger has agreed and before anything is returned.
+    Of a choice only the number of the largest sum is released (`noise/maximum.py`); its sensitivity is the spread.
     Statistics may depend on earlier releases: the parameter is fixed beforehand, so this is ordinary adaptive
     composition. Randomness from the operating system makes exact noise on a lattice; a seed makes floating-point noise,
     which protects nobody.
@@ -119,6 +121,8 @@ class Curator:
         self._store = store
         self._asked: dict[str, int] = {}
         self._parts: dict[str | None, AbstractPeople] = {None: people}
+        self.choices: dict[str, Array] = {}
+        """The released number of a candidate, for every choice that was made."""
 
     def __call__(self, name: str, statistic: AbstractStatistic | None = None) -> Release:
         """Releases a declared statistic, or the one given now where the declaration left it open."""
@@ -127,15 +131,18 @@ class Curator:
         if chosen is None:
             raise ValueError(f"Release `{name}` was declared without a statistic; pass the one to release.")
         records = 1 if chosen.per_person else self._people.records_per_unit
-        sensitivity = self._sensitivity(chosen, declared.sampling, records)
+        choice = declared.access == "choice"
+        mechanism: SumNoise = "exponential" if choice else self._mechanism
+        sensitivity = self._sensitivity(chosen, mechanism, declared.sampling, records)
 
         def lattice(parameter: float) -> Lattice:
             return lattice_for(
                 parameter=parameter,
                 sensitivity=sensitivity,
-                norm=sensitivity_of(chosen, self._mechanism, "add-remove"),
-                filled=self._people_of(declared.group).filled(chosen),
-                kind="l1" if self._mechanism == "laplace" else "l2",
+                norm=sensitivity_of(chosen, "laplace" if choice else mechanism, "add-remove"),
+                # Truncating moves the scores of two candidates apart by less than one unit each.
+                filled=2 if choice else self._people_of(declared.group).filled(chosen),
+                kind="l2" if mechanism == "gaussian" else "l1",
                 records=records,
             )
 
@@ -144,7 +151,7 @@ class Curator:
             included = self._sampled(people, name, number, declared.sampling, records)
             return people.total(chosen, included, arithmetic)
 
-        law = functools.partial(law_of, chosen, self._mechanism)
+        law = functools.partial(law_of, chosen, mechanism)
         return self._release(name, _Contents(records * sensitivity, law, lattice, summed))
 
     def vector(self, name: str, value: Float[Array, "..."], *, distance: float, bound: float) -> Release:
@@ -240,7 +247,10 @@ class Curator:
         self._ledger.record(name, arithmetic.sensitivity, arithmetic.scale)
         if noisy is None:
             return self._again(name, contents)
-        return arithmetic.release(contents.law(arithmetic.scale), noisy)
+        release = arithmetic.release(contents.law(arithmetic.scale), noisy)
+        if isinstance(release.noise, MaximumNoise):
+            self.choices[name] = release.value
+        return release
 
     def _given_up(self, label: str) -> bool:
         """Whether a release was lost in a crash and is paid for once more; once so, always so, whoever asks."""
@@ -297,7 +307,7 @@ class Curator:
         self._asked[name] = self._asked.get(name, -1) + 1
         return self._asked[name]
 
-    def _sensitivity(self, statistic: AbstractStatistic, sampling: float, records: int) -> float:
+    def _sensitivity(self, statistic: AbstractStatistic, mechanism: SumNoise, sampling: float, records: int) -> float:
         """What one of a person's `records` can move the released sum by.
 
         Under Poisson sampling and replacement the two worlds differ by a term against *nothing* as well: a person who
@@ -305,10 +315,10 @@ class Curator:
         """
         adjacency = self._ledger.adjacency
         if sampling < 1.0 and adjacency == "replace-one":
-            return 2.0 * sensitivity_of(statistic, self._mechanism, "add-remove")
-        apart = sensitivity_of(statistic, self._mechanism, adjacency)
+            return 2.0 * sensitivity_of(statistic, mechanism, "add-remove")
+        apart = sensitivity_of(statistic, mechanism, adjacency)
         if records > 1:  # two people may differ in a record that one of them does not have
-            return max(apart, sensitivity_of(statistic, self._mechanism, "add-remove"))
+            return max(apart, sensitivity_of(statistic, mechanism, "add-remove"))
         return apart
 
     def _people_of(self, group: str | None) -> AbstractPeople:

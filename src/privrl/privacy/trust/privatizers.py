@@ -27,6 +27,7 @@ from privrl.privacy.trust.channels import (
     NoiseKind,
     RoundsChannel,
     RunningChannel,
+    SumNoise,
     sensitivity_of,
 )
 from privrl.privacy.trust.local_channels import AbstractLocalChannel
@@ -182,9 +183,13 @@ class Central(AbstractBudgeted):
 
     def calibrate(self, declared: Sequence[Declared]) -> Ledger:
         if self.budget is None:
-            return Ledger(declared, [event_of(d, self.mechanism, math.inf) for d in declared], self.adjacency)
-        requests = [Request(d.name, self.mechanism, d.weight, d.touches, d.group, d.sampling) for d in declared]
+            return Ledger(declared, [event_of(d, self._of(d), math.inf) for d in declared], self.adjacency)
+        requests = [Request(d.name, self._of(d), d.weight, d.touches, d.group, d.sampling) for d in declared]
         return Ledger(declared, calibrate(requests, self.budget, adjacency=self.adjacency), self.adjacency)
+
+    def _of(self, declared: Declared) -> SumNoise:
+        """The noise of a release: a choice has its own, whatever that of sums."""
+        return "exponential" if declared.access == "choice" else self.mechanism
 
     def channel(self, declared: Declared, ledger: Ledger) -> AbstractChannel:
         return curator_channel(declared, ledger, self.mechanism, self.continual)
@@ -214,7 +219,7 @@ class Local(AbstractBudgeted):
         raise PairingError("`Local` has no curator to answer queries; use `Central(...)`.")
 
     def check(self, learner: str, declared: Sequence[Declared]) -> None:
-        asked = [d.name for d in declared if d.access == "rounds"]
+        asked = [d.name for d in declared if d.access in ("rounds", "choice")]
         if asked:
             raise PairingError(
                 f"`{learner}` makes new queries about people who have already left (releases "
@@ -266,10 +271,10 @@ def streamed_statistic(declared: Declared) -> AbstractStatistic:
             f"Release `{declared.name}` has no statistic of its own, so it can only be queried on a data set at rest. "
             "Declare its `statistic`."
         )
-    if declared.group is not None or declared.sampling < 1.0:
+    if declared.group is not None or declared.sampling < 1.0 or declared.access == "choice":
         raise PairingError(
-            f"Release `{declared.name}` is declared for some of the people (`group`, `sampling`), which only a curator "
-            "of a data set at rest can do. Leave both out."
+            f"Release `{declared.name}` is declared for some of the people (`group`, `sampling`), or as a choice, "
+            "which only a curator of a data set at rest can serve. Leave that out."
         )
     return declared.statistic
 

@@ -62,7 +62,7 @@ class Shuffled(AbstractBudgeted):
         raise PairingError("`Shuffled` has no curator to answer queries; use `Central(...)`.")
 
     def check(self, learner: str, declared: Sequence[Declared]) -> None:
-        if len(declared) != 1 or declared[0].access == "rounds":
+        if len(declared) != 1 or declared[0].access in ("rounds", "choice"):
             raise PairingError(
                 f"`Shuffled` serves learners that make one query to each person, and `{learner}` declares "
                 f"{', '.join(f'`{d.name}` ({d.access})' for d in declared)}. Use `Central(...)`, or `UCBVI`."

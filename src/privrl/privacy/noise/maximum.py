@@ -1,0 +1,73 @@
+"""Which of several sums is the largest, and nothing else about them: noisy maximum, drawn exactly.
+
+Candidates j = 1, ..., k have scores u_j, sums over people. Add independent exponential noise E_j of scale s to each
+score, and release the number of the largest. (The exponential mechanism is the same with Gumbel noise, and errs more.)
+
+**Formal guarantee.** Let neighbours' scores differ by d, with spread max d - min d <= R. The release is
+(R/s)-differentially private, whatever the number of candidates. *Proof.* Fix the noise of all candidates but j, and let
+t = max over i != j of (u_i + E_i), minus u_j: j is released where E_j > t, up to ties of probability 0. In the other
+world t' <= t + max d - d_j <= t + R. Now P(E_j > t) = min(1, exp(-t/s)), so P(E_j > t') >= P(E_j > t + R) >=
+exp(-R/s) P(E_j > t). Average over the noise of the others.
+
+**Exactly.** Let u* be the largest score. Candidate j *stays* if u_j + E_j >= u*: with probability exp(-(u* - u_j)/s),
+independently of the others, and certainly where u_j = u*. Hence the largest noisy score is that of one who stays.
+Exponential noise has no memory: given who stays, the excesses u_j + E_j - u* of these are independent exponentials of
+scale s, so each of them is the largest with the same probability. It is thus enough to toss a coin of probability
+exp(-(u* - u_j)/s) for each candidate and to draw one uniformly among those that stay. Scores and s are whole numbers,
+so exponents are fractions, and coins and draw have exactly these laws (`discrete.py`, `words.py`): nothing is rounded,
+and there are no ties. How long it takes depends on the scores, and is not part of what is hidden.
+"""
+
+import math
+from fractions import Fraction
+from typing import ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, Int64
+
+from privrl.contracts.noise import AbstractNoise, White
+from privrl.privacy.noise.discrete import falls
+from privrl.privacy.noise.words import Words
+
+
+class MaximumNoise(AbstractNoise):
+    """The exponential noise of one `scale` that was added to scores, less its mean, before the largest was taken.
+
+    What is released with it is the number of a candidate, not a noisy score.
+    """
+
+    scale: Float[Array, ""]
+    shape: tuple[int, ...] = eqx.field(static=True)
+    white: ClassVar[White] = "laplace"
+
+    def __init__(self, scale: ArrayLike, shape: tuple[int, ...]) -> None:
+        self.scale = jnp.asarray(scale, float)
+        self.shape = shape
+
+    @property
+    def variance(self) -> Float[Array, ""]:
+        return self.scale**2
+
+    def norm_bound(self, failure: float) -> Float[Array, ""]:
+        return math.sqrt(math.prod(self.shape)) * self.max_bound(failure)
+
+    def spectral_bound(self, failure: float) -> Float[Array, ""]:
+        raise ValueError("Scores of candidates are no matrix.")
+
+    def max_bound(self, failure: float) -> Float[Array, ""]:
+        """E/s - 1 is at least -1, and above x with probability exp(-1 - x)."""
+        return self.scale * max(1.0, math.log(math.prod(self.shape) / failure) - 1.0)
+
+    def scaled(self, white: ArrayLike) -> Float[Array, "..."]:
+        """The absolute value of a Laplace number is exponential."""
+        return self.scale * (jnp.abs(jnp.asarray(white)) - 1.0)
+
+
+def noisy_maximum(words: Words, scores: Int64[np.ndarray, " k"], scale: int) -> Int64[np.ndarray, " 1"]:
+    """The number of the largest score after exponential noise of an integer `scale`, with exactly this law."""
+    exact = [int(score) for score in scores]  # differences of 64-bit numbers may need more bits
+    best = max(exact)
+    stays = np.flatnonzero([falls(words, Fraction(best - score, scale)) for score in exact])
+    return stays[words.below(len(stays), 1)].astype(np.int64)
