@@ -33,19 +33,22 @@ def kind_of(dtype: "pa.DataType", part: str, column: str, file: str) -> str:
     part = part.split(" ")[0]  # of several features each is one
     if part == "category":
         fits, wanted = whole or text or types.is_boolean(value), "text, whole numbers, or true or false"
+    elif part == "copied":
+        fits, wanted = number or text or types.is_boolean(value), "numbers, text, or true or false"
     elif part in _IDS:
         fits, wanted = whole or text, "whole numbers or text"
     elif part == "terminated":
         fits, wanted = number or types.is_boolean(value), "true or false, or numbers"
     if not fits:
         raise TableError(
-            f"Column `{column}` of `{file}` holds {_words(value)}; the {part.replace('_', ' ')} must be {wanted}. "
-            f"Convert the column before reading the table."
+            f"Column `{column}` of `{file}` holds {words_of_type(value)}; the {part.replace('_', ' ')} must be "
+            f"{wanted}. Convert the column before reading the table."
         )
-    return _words(value)
+    return words_of_type(value)
 
 
-def _words(dtype: "pa.DataType") -> str:
+def words_of_type(dtype: "pa.DataType") -> str:
+    """A type in words that differ for different types."""
     # never the name that pyarrow gives, which can hold what a user wrote into an extension type
     from pyarrow import types
 

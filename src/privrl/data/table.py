@@ -35,7 +35,7 @@ class Table:
         kinds: dict[str, str] = {}
         rows = []
         for path in self.files:
-            with _opened(path) as file:
+            with opened(path) as file:
                 rows.append(file.metadata.num_rows)
                 with guarded(f"The names and types of the columns of `{path.name}` cannot be read"):
                     fields = [(field.name, field.type) for field in file.schema_arrow]  # a name may occur twice
@@ -73,9 +73,9 @@ class Table:
             return
         for path in self.files:
             first = 0
-            with _opened(path) as file:
-                for number, batch in enumerate(_read(file, self.batch_rows, columns, path.name)):
-                    yield batch, _place_in(path.name, first)
+            with opened(path) as file:
+                for number, batch in enumerate(read_batches(file, self.batch_rows, columns, path.name)):
+                    yield batch, place_in(path.name, first)
                     first += batch.num_rows
                     if number % 4 == 3:
                         # the allocator would keep freed pages for later, tens of megabytes on a long table
@@ -91,7 +91,7 @@ class Table:
             def place(i: int, numbers: np.ndarray = numbers) -> str:
                 file = int(np.searchsorted(ends, numbers[i], side="right"))
                 before = 0 if file == 0 else ends[file - 1]
-                return _place_in(self.files[file].name, int(numbers[i] - before))(0)
+                return place_in(self.files[file].name, int(numbers[i] - before))(0)
 
             yield batch, place
             first += batch.num_rows
@@ -104,8 +104,10 @@ class Table:
         names = list(dict.fromkeys(self.schema.columns.values()))
         pieces = []
         for path in self.files:
-            with _opened(path) as file:
-                pieces += [_plain(batch, names, path.name) for batch in _read(file, self.batch_rows, names, path.name)]
+            with opened(path) as file:
+                pieces += [
+                    _plain(batch, names, path.name) for batch in read_batches(file, self.batch_rows, names, path.name)
+                ]
         keys = [self.schema.columns[part] for part in ("unit", "episode", "step") if part in self.schema.columns]
         with guarded("The table cannot be sorted", "Sort it before reading it."):
             table = pa.concat_tables(pieces).combine_chunks()
@@ -131,7 +133,8 @@ def _stamps(files: tuple[Path, ...]) -> tuple[tuple[int, int], ...]:
     return tuple((stat.st_size, stat.st_mtime_ns) for stat in stats)
 
 
-def _opened(path: Path) -> Any:
+def opened(path: Path) -> Any:
+    """A Parquet file, of which little is held at a time."""
     import pyarrow.parquet as pq
 
     problem = f"`{path.name}` is not a Parquet file, or cannot be read"
@@ -140,7 +143,7 @@ def _opened(path: Path) -> Any:
         return pq.ParquetFile(path, buffer_size=2**16, pre_buffer=False)
 
 
-def _read(file: Any, batch_rows: int, columns: list[str], name: str) -> Iterator["pa.RecordBatch"]:
+def read_batches(file: Any, batch_rows: int, columns: list[str], name: str) -> Iterator["pa.RecordBatch"]:
     """The record batches of an open file that have rows; an error unless they are as many rows as the file says."""
     with guarded(f"`{name}` cannot be read"):
         batches = file.iter_batches(batch_rows, columns=columns, use_threads=False)
@@ -165,5 +168,6 @@ def _plain(batch: "pa.RecordBatch", columns: list[str], name: str) -> "pa.Table"
         return pa.table({column: plain(batch.column(column)) for column in columns})
 
 
-def _place_in(name: str, first: int) -> Place:
+def place_in(name: str, first: int) -> Place:
+    """Where entry i stands, if entry 0 is row `first` of the file."""
     return lambda i: f"row {first + i} of `{name}` (rows count from 0)"

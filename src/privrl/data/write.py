@@ -1,5 +1,6 @@
 """Writing episodes as a table, for sampled data and for tests of a pipeline before real people are in it."""
 
+import contextlib
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -48,9 +49,7 @@ def write_parquet(
         data.features if isinstance(data, AbstractDataset) else checked_measurements(features) if features else ()
     )
     num_rows = num_episodes = 0
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
-    os.close(handle)
-    try:
+    with whole_file(path) as temporary:
         writer = None
         for block, horizon, names in _blocks(data, units):
             columns = _columns(block, horizon, names, num_episodes, features)
@@ -62,10 +61,19 @@ def write_parquet(
         if writer is None:
             raise TableError("There is nothing to write. Give at least one batch of trajectories.")
         writer.close()
+    return num_rows
+
+
+@contextlib.contextmanager
+def whole_file(path: Path) -> Iterator[str]:
+    """A temporary file beside `path` that takes its place where nothing was raised, and is removed otherwise."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
+    os.close(handle)
+    try:
+        yield temporary
         os.replace(temporary, path)
     finally:
         Path(temporary).unlink(missing_ok=True)
-    return num_rows
 
 
 def _blocks(

@@ -1,0 +1,132 @@
+"""What is said of a table in words: the options of commands and the lines of a schema file are one grammar.
+
+    NAME:LO..HI[:missing][:log]     a measurement with public bounds
+    NAME:a,b,c[:missing]            a category with its public values
+    0,0.02,0.05                     the edges of a dose
+
+A schema file is TOML that holds the options of a command by name: `unit = "patient_id"`, `feature = ["map:30..130"]`.
+"""
+
+import tomllib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from privrl.mdp.measurements import BinnedAction, Category, Feature
+
+FILL_IN = "FILL-IN"
+"""What stands in a draft where only people know what to write."""
+
+_NAMES = ("unit", "episode", "step", "state", "reward", "next_state", "terminated")
+_COUNTS = ("horizon", "num_states", "num_actions", "max_episodes_per_unit", "max_actions")
+_LISTS = ("feature", "category", "action", "action_edges")
+
+
+def feature_of(words: str) -> Feature:
+    """`NAME:LO..HI[:missing][:log]`."""
+    rest, flags = _flags(words, ("missing", "log"))
+    name, colon, bounds = rest.rpartition(":")
+    low, dots, high = bounds.partition("..")
+    if not colon or not dots:
+        raise ValueError(
+            f"`{words}` does not declare a measurement. Write NAME:LO..HI, for example `map:30..130:missing`; the "
+            "bounds are public and never read off the data."
+        )
+    return Feature(name, _number(low, words), _number(high, words), "missing" in flags, "log" in flags)
+
+
+def category_of(words: str) -> Category:
+    """`NAME:a,b,c[:missing]`."""
+    rest, flags = _flags(words, ("missing",))
+    name, colon, values = rest.rpartition(":")
+    if not colon:
+        raise ValueError(f"`{words}` does not declare a category. Write NAME:a,b,c, for example `ward:icu,step-down`.")
+    return Category(name, tuple(value.strip() for value in values.split(",")), "missing" in flags)
+
+
+def doses_of_words(names: Sequence[str], edges: Sequence[str]) -> tuple[BinnedAction, ...]:
+    """The doses of these columns, cut at edges `0,0.02,0.05`; one list of edges for each column."""
+    if len(names) != len(edges):
+        raise ValueError(
+            f"There are {len(names)} columns of actions and {len(edges)} lists of edges. Give `--action-edges` once "
+            "for each `--action`, in the same order."
+        )
+    return tuple(
+        BinnedAction(name, tuple(_number(edge, line) for edge in line.split(",")))
+        for name, line in zip(names, edges, strict=True)
+    )
+
+
+def read_words(path: str | Path) -> dict[str, Any]:
+    """The options that a schema file holds, by the names of the options with underscores."""
+    try:
+        found = tomllib.loads(Path(path).read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"`{path}` is not a TOML file: {error}.") from None
+    words: dict[str, Any] = {}
+    for key, value in found.items():
+        if FILL_IN in str(value):
+            raise ValueError(f"`{key}` in `{path}` still says {FILL_IN}. Only you know what to write: fill it in.")
+        name = key.replace("-", "_")
+        kind = next((kind for kind, names in _KINDS.items() if name in names), None)
+        if kind is None:
+            known = ", ".join(sorted(name for names in _KINDS.values() for name in names))
+            raise ValueError(f"`{path}` has a line `{key}`, which is no option of a table. There are {known}.")
+        words[name] = kind(value, f"`{key}` in `{path}`")
+    return words
+
+
+def _text(value: Any, what: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{what} must be a text in quotes, the name of a column.")
+    return value
+
+
+def _texts(value: Any, what: str) -> list[str]:
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
+        raise ValueError(f'{what} must be a text in quotes, or a list of them such as ["a", "b"].')
+    return texts
+
+
+def _count(value: Any, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"{what} must be a whole number.")
+    return value
+
+
+def _counts(value: Any, what: str) -> list[int]:
+    if not isinstance(value, list):
+        raise ValueError(f"{what} must be a list of whole numbers such as [7, 8].")
+    return [_count(entry, what) for entry in value]
+
+
+def _truth(value: Any, what: str) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{what} must be true or false, without quotes.")
+    return value
+
+
+_KINDS: dict[Callable[[Any, str], Any], tuple[str, ...]] = {
+    _text: _NAMES,
+    _count: _COUNTS,
+    _texts: _LISTS,
+    _counts: ("terminal",),
+    _truth: ("rewards_at_end", "sort"),
+}
+
+
+def _flags(words: str, known: tuple[str, ...]) -> tuple[str, set[str]]:
+    """What stands before the flags at the end, and the flags."""
+    flags: set[str] = set()
+    while words.rpartition(":")[2] in known:
+        words, _, flag = words.rpartition(":")
+        flags.add(flag)
+    return words, flags
+
+
+def _number(text: str, words: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"`{words}` has {text.strip()!r} where a number must stand.") from None

@@ -1,0 +1,108 @@
+"""How raw records become steps, in public settings: windows, what is combined how, and when a state is looked at."""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from privrl.data.raw import ROW, Use
+from privrl.data.windows import HOWS, How
+
+StateAt = Literal["start", "end"]
+"""Whether the state of a step is what was known when its window began, or what its window itself has shown."""
+
+OWN_EFFECT = (
+    "The state of a step comes from the window in which its action was given, so a state can show the effect of its "
+    "own action, and what is learnt takes effects for reasons. Let states be those at the start of a window."
+)
+_SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """How raw records become steps; all of it is public.
+
+    Arguments:
+        unit, time: the columns of the person and of the time: timestamps, or numbers such as hours since admission.
+        every: the length of a window: "4h", "30min", "1d", or a number where times are numbers.
+        columns: the measurements of a state, each with how several values in a window become one: "last", "first",
+            "mean", "max", "min" or "sum".
+        action: the columns of actions or doses, each with how a window's values become one (usually "sum" of doses).
+        reward: the column of the reward. It is paid at the end of an episode: the last value of the whole episode.
+        horizon: the largest number of steps of an episode; later records are left out (but for the reward at the end).
+        episode: which episode of the person a record belongs to; without it a person has one.
+        end: true on the last record of an episode that has ended, or the time at which it ended.
+        reward_each: how a window's rewards become one, where every step pays.
+        carry: for how long a value is carried forward where nothing was measured, as `every`; by default not at all.
+        state_at: "start": a state is what windows before that of its action have shown. "end": what the same window
+            has shown, which may be an effect of the action.
+        idle: the action of a window without a record of it.
+        time_format: of times in a CSV file, where they are not ISO 8601, for example "%d.%m.%Y %H:%M".
+    """
+
+    unit: str
+    time: str
+    every: str | float
+    columns: Mapping[str, How]
+    action: Mapping[str, How]
+    reward: str
+    horizon: int
+    episode: str | None = None
+    end: str | None = None
+    reward_each: How | None = None
+    carry: str | float = 0
+    state_at: StateAt = "start"
+    idle: float = 0.0
+    time_format: str | None = None
+    uses: dict[str, Use] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        named = [self.unit, self.time, self.episode, self.end, self.reward, *self.columns, *self.action]
+        names = [name for name in named if name is not None]
+        twice = sorted({name for name in names if names.count(name) > 1 or name in ("step", "terminated", ROW)})
+        if twice:
+            raise ValueError(
+                f"The column `{twice[0]}` is named twice, or as a column that is added. Name each column once, and "
+                "call none `step` or `terminated`."
+            )
+        if not self.columns or not self.action:
+            raise ValueError("Name at least one column of a state and one of an action.")
+        hows = [*self.columns.values(), *self.action.values(), self.reward_each or "last"]
+        if not set(hows) <= set(HOWS):
+            raise ValueError(f"Values of a window are combined by {', '.join(HOWS)}; nothing else is known.")
+        if isinstance(self.horizon, bool) or not 1 <= self.horizon < 2**31:
+            raise ValueError(f"`horizon` is {self.horizon}; it must be a whole number, at least 1 and below 2^31.")
+        if self.state_at not in ("start", "end"):
+            raise ValueError(f"`state_at` is {self.state_at!r}; it must be 'start' or 'end'.")
+        uses: dict[str, Use] = {self.unit: "id", self.time: "time", self.reward: "number"}
+        uses |= {} if self.episode is None else {self.episode: "id"}
+        uses |= {} if self.end is None else {self.end: "end"}
+        uses |= {name: "value" if how in ("last", "first") else "number" for name, how in self.columns.items()}
+        object.__setattr__(self, "uses", uses | dict.fromkeys(self.action, "number"))
+        self.carried_windows  # noqa: B018 raises where durations are none
+
+    @property
+    def carried_windows(self) -> int:
+        """For how many windows a value is carried forward."""
+        every, carry = duration(self.every, "every"), duration(self.carry, "carry")
+        if every <= 0 or carry < 0:
+            raise ValueError(f"`every` is {self.every} and `carry` is {self.carry}; a window must have a length.")
+        if isinstance(self.every, str) != isinstance(self.carry, str) and carry:
+            raise ValueError("Give `carry` as `every` is given: both with a unit such as 4h, or both as numbers.")
+        return math.floor(carry / every)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What to think about before learning from the result."""
+        return (OWN_EFFECT,) if self.state_at == "end" else ()
+
+
+def duration(given: str | float, name: str) -> float:
+    """The seconds of "4h", "30min", "1d" or "90s"; a number stays as it is."""
+    if not isinstance(given, str):
+        return float(given)
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|m|min|h|d)?\s*", given)
+    if found is None:
+        raise ValueError(f"`{name}` is {given!r}; write a duration such as 4h, 30min, 1d or 90s.")
+    return float(found[1]) * _SECONDS[found[2] or "s"]

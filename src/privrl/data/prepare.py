@@ -1,0 +1,234 @@
+"""Raw records to a table of steps: times become windows, windows become states, actions and rewards.
+
+Everything is computed from one person's records at a time, with public settings, so replacing a person replaces that
+person's rows of the result and nothing else: preparing a table costs no budget. Every person has at least one step, so
+the number of people stays what it was.
+"""
+
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, Shaped
+
+from privrl.data.columns import refuse
+from privrl.data.guard import guarded
+from privrl.data.partition import partitioned
+from privrl.data.preparation import Preparation, duration
+from privrl.data.raw import ROW, RawTable
+from privrl.data.schema import Place, TableError
+from privrl.data.windows import How, Sorted, Windows, summarised
+from privrl.data.write import whole_file
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_PIECE_BYTES = 2**25
+_TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+def prepare(source: str | Path, target: str | Path, how: Preparation) -> int:
+    """Writes a table of steps that `read_parquet` reads, and returns the number of its rows.
+
+    The columns are those of the person (and the episode), `step`, the measurements (null where none was made), the
+    actions, the reward, and `terminated` where `end` is given. Rows are grouped by person, in an order that depends on
+    ids alone, and sorted by episode and step. The file appears whole or not at all. Memory is that of a piece of the
+    table and of the records of one person; larger tables go through temporary files beside `target`.
+
+    **Formal guarantee.** A person's rows of the result are a function of that person's rows of `source`, and every
+    person has at least one. So a guarantee for one person of the result is one for one person of `source`, and nothing
+    is spent.
+    """
+    import pyarrow.parquet as pq
+
+    source, target = Path(source), Path(target)
+    raw = RawTable(source, how.uses, how.time_format)
+    if target.suffix != ".parquet":
+        raise ValueError(f"`{target}` must end in .parquet.")
+    num_rows = 0
+    with whole_file(target) as temporary:
+        writer: Any = None
+        for steps in _steps(raw, how, target.parent):
+            writer = writer or pq.ParquetWriter(temporary, steps.schema)
+            writer.write_table(steps)
+            num_rows += steps.num_rows
+        writer.close()
+    return num_rows
+
+
+def _steps(raw: RawTable, how: Preparation, folder: Path) -> Iterator["pa.Table"]:
+    import pyarrow as pa
+
+    pieces = math.ceil(raw.size / _PIECE_BYTES)
+    for piece in partitioned(raw.batches(), how.unit, raw.place, pieces, folder):
+        if piece.num_rows:
+            with_one_chunk = {name: piece.column(name).combine_chunks() for name in piece.column_names}
+            yield _Piece(raw, how, with_one_chunk).steps()
+            del with_one_chunk
+            pa.default_memory_pool().release_unused()
+
+
+class _Piece:
+    """All records of some people."""
+
+    def __init__(self, raw: RawTable, how: Preparation, columns: dict[str, "pa.Array"]) -> None:
+        self._how, self._columns = how, columns
+        rows = columns[ROW].to_numpy()
+        times, self._window = _times(columns[how.time], how, lambda i: raw.place(int(rows[i])))
+        self._sorted = Sorted.of(columns[how.unit], None if how.episode is None else columns[how.episode], times)
+        numbers = rows[self._sorted.order]
+        self._place: Place = lambda i: raw.place(int(numbers[i]))
+        if how.episode is not None:
+            refuse(_null(self._column(how.episode)), how.episode, self._place, "is null", "Name every episode.")
+        self._sorted.check_times(how.time, self._place)
+
+    def _column(self, name: str) -> "pa.Array":
+        """A column in the order of the sorted rows."""
+        import pyarrow as pa
+
+        order = self._sorted.order
+        values = self._columns[name]
+        in_order = len(order) < 2 or bool((order[1:] > order[:-1]).all())
+        return values if in_order else values.take(pa.array(order))
+
+    def steps(self) -> "pa.Table":
+        """One row per step."""
+        import pyarrow as pa
+
+        how, rows = self._how, self._sorted
+        window = np.floor_divide(rows.since_start, self._window).astype(np.int64)
+        last = window[rows.starts + rows.lengths - 1]
+        ended, last = self._ends(last)
+        lag = 1 if how.state_at == "start" else 0
+        count = np.clip(last + 1 - lag, 1, how.horizon)  # steps of each episode
+        windows = Windows.of(rows, window, count + lag)
+        step = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
+        state = np.repeat(np.cumsum(count + lag) - (count + lag), count) + step
+        owner = pa.array(np.repeat(rows.starts, count))
+        table = {how.unit: self._column(how.unit).take(owner)}
+        if how.episode is not None:
+            table[how.episode] = self._column(how.episode).take(owner)
+        table["step"] = pa.array(step)
+        for name, way in how.columns.items():
+            table[name] = self._summary(name, way, windows, how.carried_windows, state)
+        for name, way in how.action.items():
+            table[name] = self._summary(name, way, windows, 0, state + lag).fill_null(how.idle)
+        is_last = np.append(step[1:] == 0, True)
+        table[how.reward] = pa.array(self._rewards(windows, state + lag, is_last, np.cumsum(count) - 1))
+        if ended is not None:
+            cut = last + 1 - lag > how.horizon
+            table["terminated"] = pa.array(is_last & np.repeat(ended & ~cut, count))
+        return pa.table(table)
+
+    def _summary(self, name: str, way: How, windows: Windows, carried: int, at: Int[np.ndarray, " S"]) -> "pa.Array":
+        """The value of a column in these windows, null where it has none."""
+        import pyarrow as pa
+
+        with guarded(f"Column `{name}` cannot be combined"):
+            values, given = summarised(self._column(name), way, windows)
+            group = windows.carried(given, carried)[at]
+            return values.take(pa.array(group, mask=group < 0))
+
+    def _rewards(
+        self, windows: Windows, at: Int[np.ndarray, " S"], is_last: Bool[np.ndarray, " S"], ends: Int[np.ndarray, " E"]
+    ) -> Float[np.ndarray, " S"]:
+        how, starts = self._how, self._sorted.starts
+        begin: Place = lambda i: self._place(int(starts[i]))  # noqa: E731 an episode is named by its first record
+        if how.reward_each is not None:
+            rewards = self._summary(how.reward, how.reward_each, windows, 0, at).to_numpy(zero_copy_only=False)
+            episode = np.searchsorted(ends, np.arange(len(rewards)))
+            problem = "has no value in a window of the episode that begins"
+            refuse(np.isnan(rewards), how.reward, lambda i: begin(int(episode[i])), problem, "Every step needs one.")
+            return rewards
+        values = self._column(how.reward).to_numpy(zero_copy_only=False)
+        row = np.maximum.reduceat(np.where(np.isnan(values), -1, np.arange(len(values))), starts)
+        remedy = "Write it on the last record of the episode."
+        refuse(row < 0, how.reward, begin, "has no value in the episode that begins", remedy)
+        rewards = np.zeros(len(is_last))
+        rewards[is_last] = values[row]
+        return rewards
+
+    def _ends(self, last: Int[np.ndarray, " E"]) -> tuple[Bool[np.ndarray, " E"] | None, Int[np.ndarray, " E"]]:
+        """Which episodes have ended (`None`: nobody says), and the last window of each."""
+        import pyarrow as pa
+
+        how, rows = self._how, self._sorted
+        if how.end is None:
+            return None, last
+        values = self._column(how.end)
+        final = rows.starts + rows.lengths - 1
+        if not pa.types.is_timestamp(values.type):
+            true = _truths(values, how.end, self._place)
+            early = true.copy()
+            early[final] = False
+            refuse(early, how.end, self._place, "is true before the last record of an episode", "Mark the last one.")
+            return true[final], last
+        _same_zone(values.type, self._columns[how.time].type, how)
+        given = values.is_valid().to_numpy(zero_copy_only=False)
+        row = np.maximum.reduceat(np.where(given, np.arange(len(given)), -1), rows.starts)
+        unit = self._columns[how.time].type.unit
+        with guarded(f"Column `{how.end}` cannot be read"):
+            end = (
+                values.cast(pa.timestamp(unit, values.type.tz), safe=False)
+                .cast(pa.int64())
+                .fill_null(0)
+                .to_numpy()[row]
+            )
+        known = row >= 0
+        late = np.repeat(known, rows.lengths) & (rows.times > np.repeat(end, rows.lengths))
+        remedy = "No record can be later than the end of its episode, nor an episode end before it begins."
+        refuse(late, how.time, self._place, f"is after `{how.end}`, a negative duration,", remedy)
+        whole = np.where(known, end - rows.times[rows.starts], 0)
+        return known, np.maximum(last, -(-whole // int(self._window)) - 1)
+
+
+def _times(values: "pa.Array", how: Preparation, place: Place) -> tuple[Shaped[np.ndarray, " R"], float | int]:
+    """Times as numbers, none of them missing, and the length of a window in their unit."""
+    import pyarrow as pa
+
+    refuse(_null(values), how.time, place, "is null", "Every record needs a time; leave out those without.")
+    every = duration(how.every, "every")
+    if not pa.types.is_timestamp(values.type):
+        numbers = values.cast(pa.float64(), safe=False).to_numpy()
+        refuse(~np.isfinite(numbers), how.time, place, "is NaN or infinite", "Every record needs a time.")
+        if not all(re.fullmatch(r"[\d.\s]+", str(given)) for given in (how.every, how.carry)):
+            raise TableError(
+                f"Column `{how.time}` holds numbers, `every` is {how.every!r} and `carry` {how.carry!r}. Give both as "
+                "numbers in the unit of the column, or write timestamps."
+            )
+        return numbers, every
+    ticks = every * _TICKS[values.type.unit]
+    if not isinstance(how.every, str) or ticks != int(ticks) or ticks < 1:
+        raise TableError(
+            f"Column `{how.time}` holds timestamps and `every` is {how.every!r}. Give it with a unit, such as 4h, and "
+            "not below the resolution of the column."
+        )
+    return values.cast(pa.int64()).to_numpy(), int(ticks)
+
+
+def _null(values: "pa.Array") -> Bool[np.ndarray, " R"]:
+    return values.is_null().to_numpy(zero_copy_only=False)
+
+
+def _truths(values: "pa.Array", column: str, place: Place) -> Bool[np.ndarray, " R"]:
+    """A column of true and false, or of 1 and 0; what is not given is false."""
+    import pyarrow as pa
+
+    if pa.types.is_boolean(values.type):
+        return values.fill_null(False).to_numpy(zero_copy_only=False)
+    numbers = values.cast(pa.float64(), safe=False).fill_null(0.0).to_numpy()
+    refuse((numbers != 0.0) & (numbers != 1.0), column, place, "is neither 0 nor 1", "Write true or false, or a time.")
+    return numbers == 1.0
+
+
+def _same_zone(end: "pa.TimestampType", time: "pa.DataType", how: Preparation) -> None:
+    import pyarrow as pa
+
+    if not pa.types.is_timestamp(time) or (end.tz is None) != (time.tz is None):
+        raise TableError(
+            f"Of the columns `{how.time}` and `{how.end}` one has a time zone and the other has none, or one holds "
+            "numbers. Write both alike."
+        )

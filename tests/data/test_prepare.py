@@ -1,0 +1,315 @@
+"""Raw records to steps: as a plain reading of the definition does it, whatever the order, the pieces and the format."""
+
+import datetime
+import math
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+from privrl.data import prepare as preparing
+from privrl.data.parquet import read_parquet
+from privrl.data.preparation import Preparation, duration
+from privrl.data.prepare import prepare
+from privrl.data.schema import TableError
+from privrl.mdp.measurements import BinnedAction, Category, Feature
+
+DAY = datetime.datetime(2026, 5, 1)
+COLUMNS = {"map": "mean", "lactate": "last", "ward": "last", "pulse": "max", "temp": "first"}
+HOW: dict[str, Any] = {
+    "unit": "patient",
+    "time": "at",
+    "every": "4h",
+    "columns": COLUMNS,
+    "action": {"dose": "sum"},
+    "reward": "alive",
+    "horizon": 4,
+    "end": "left",
+    "carry": "8h",
+}
+
+
+def records(seed: int = 0, people: int = 40) -> dict[str, list[Any]]:
+    """People with records at irregular minutes, in any order, with gaps, long stays and short ones."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for person in range(people):
+        minutes = np.sort(rng.choice(60 * 30, size=rng.integers(1, 12), replace=False))
+        for i, minute in enumerate(minutes.tolist()):
+            measured = [None if rng.random() < 0.4 else round(float(rng.normal()), 3) for _ in range(4)]
+            ward = [None, "icu", "step-down"][rng.integers(3)]
+            dose = None if rng.random() < 0.5 else round(float(rng.random()), 3)
+            last = i == len(minutes) - 1
+            alive = float(person % 2) if last else None
+            row = [f"p{person:03d}", DAY + datetime.timedelta(minutes=minute), *measured, ward, dose, alive]
+            rows.append([*row, bool(last and person % 3)])
+    order = rng.permutation(len(rows))
+    names = ["patient", "at", "map", "lactate", "pulse", "temp", "ward", "dose", "alive", "left"]
+    return {name: [rows[i][j] for i in order] for j, name in enumerate(names)}
+
+
+def by_hand(raw: dict[str, list[Any]], how: Preparation) -> dict[str, list[dict[str, Any]]]:
+    """The definition, one person and one window at a time."""
+    people: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for i in range(len(raw["patient"])):
+        people[raw["patient"][i]].append({name: values[i] for name, values in raw.items()})
+    every, carry = duration(how.every, "every"), duration(how.carry, "carry")
+    combine = {
+        "last": lambda x: x[-1],
+        "first": lambda x: x[0],
+        "mean": lambda x: sum(x) / len(x),
+        "max": max,
+        "sum": sum,
+    }
+    result = {}
+    for person, mine in people.items():
+        mine.sort(key=lambda row: row["at"])
+        windows: dict[int, list[dict[str, Any]]] = defaultdict(list)
+        for row in mine:
+            windows[int((row["at"] - mine[0]["at"]).total_seconds() // every)].append(row)
+        lag = 1 if how.state_at == "start" else 0
+        steps = min(max(max(windows) + 1 - lag, 1), how.horizon)
+        table = []
+        for k in range(steps):
+            line: dict[str, Any] = {"patient": person, "step": k}
+            for name, way in how.columns.items():
+                line[name] = None
+                for back in range(math.floor(carry / every) + 1):
+                    found = [row[name] for row in windows.get(k - back, ()) if row[name] is not None]
+                    if found:
+                        line[name] = combine[way](found)
+                        break
+            doses = [row["dose"] for row in windows.get(k + lag, ()) if row["dose"] is not None]
+            line["dose"] = sum(doses) if doses else 0.0
+            line["alive"] = [row["alive"] for row in mine if row["alive"] is not None][-1] if k == steps - 1 else 0.0
+            cut = max(windows) + 1 - lag > how.horizon
+            line["terminated"] = k == steps - 1 and mine[-1]["left"] and not cut
+            table.append(line)
+        result[person] = table
+    return result
+
+
+def assert_same(path: Path, raw: dict[str, list[Any]], how: Preparation) -> None:
+    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    seen: list[str] = []
+    for row in pq.read_table(path).to_pylist():
+        found[row["patient"]].append(row)
+        seen += [row["patient"]] if not seen or seen[-1] != row["patient"] else []
+    assert len(seen) == len(set(seen))  # every person in one piece
+    expected = by_hand(raw, how)
+    assert found.keys() == expected.keys()
+    for person, lines in expected.items():
+        assert len(lines) == len(found[person])
+        for wanted, line in zip(lines, found[person], strict=True):
+            for name, value in wanted.items():
+                assert line[name] == (pytest.approx(value) if isinstance(value, float) else value), (person, name)
+
+
+@pytest.mark.parametrize("state_at", ["start", "end"])
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_steps_are_what_the_definition_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str, state_at: str
+) -> None:
+    raw = records()
+    table, source = pa.table(raw), tmp_path / f"raw.{ending}"
+    if ending == "csv":
+        pyarrow.csv.write_csv(table, source)
+    else:
+        pq.write_table(table, source, row_group_size=50)
+    how = Preparation(**HOW | {"state_at": state_at})
+    for piece_bytes in (2**25, 2**10):
+        monkeypatch.setattr(preparing, "_PIECE_BYTES", piece_bytes)
+        assert prepare(source, tmp_path / "stays.parquet", how) == pq.read_metadata(tmp_path / "stays.parquet").num_rows
+        assert_same(tmp_path / "stays.parquet", raw, how)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"raw.{ending}", "stays.parquet"]
+
+
+def test_the_result_is_read_as_a_table_of_measurements(tmp_path: Path) -> None:
+    pq.write_table(pa.table(records()), tmp_path / "raw.parquet")
+    prepare(tmp_path / "raw.parquet", tmp_path / "stays.parquet", Preparation(**HOW))
+    features = [Feature(name, -9, 9, missing=True) for name in ("map", "lactate", "pulse", "temp")]
+    data = read_parquet(
+        tmp_path / "stays.parquet",
+        unit="patient",
+        step="step",
+        reward="alive",
+        terminated="terminated",
+        horizon=4,
+        features=[*features, Category("ward", ("icu", "step-down"), missing=True)],
+        action=BinnedAction("dose", (0, 0.3, 0.8)),
+    )
+    assert data.check().num_units == 40  # nobody is lost
+
+
+def test_one_persons_rows_depend_on_that_person_alone(tmp_path: Path) -> None:
+    raw = records(people=12)
+    pq.write_table(pa.table(raw), tmp_path / "raw.parquet")
+    prepare(tmp_path / "raw.parquet", tmp_path / "all.parquet", Preparation(**HOW))
+    everybody = pq.read_table(tmp_path / "all.parquet").to_pylist()
+    keep = [i for i, person in enumerate(raw["patient"]) if person != "p003"]
+    pq.write_table(pa.table(raw).take(keep), tmp_path / "raw.parquet")
+    prepare(tmp_path / "raw.parquet", tmp_path / "others.parquet", Preparation(**HOW))
+    others = pq.read_table(tmp_path / "others.parquet").to_pylist()
+    assert others == [row for row in everybody if row["patient"] != "p003"]
+
+
+def test_times_may_be_numbers_and_every_step_may_pay(tmp_path: Path) -> None:
+    raw = {
+        "who": [7, 7, 7, 7],
+        "h": [0.0, 3.5, 4.0, 9.0],
+        "x": [1, 2, 3, 4],
+        "a": [0, 1, 2, 1],
+        "r": [0.1, 0.2, 0.3, 0.4],
+    }
+    pq.write_table(pa.table(raw), tmp_path / "raw.parquet")
+    how = Preparation("who", "h", 4, {"x": "last"}, {"a": "last"}, "r", 9, reward_each="mean", state_at="end")
+    prepare(tmp_path / "raw.parquet", tmp_path / "t.parquet", how)
+    assert pq.read_table(tmp_path / "t.parquet").to_pydict() == {
+        "who": [7, 7, 7],
+        "step": [0, 1, 2],
+        "x": [2, 3, 4],
+        "a": [1.0, 2.0, 1.0],
+        "r": [pytest.approx(0.15), 0.3, 0.4],
+    }
+
+
+def test_an_episode_goes_on_until_its_end(tmp_path: Path) -> None:
+    at = [DAY, DAY + datetime.timedelta(hours=5)]
+    raw = {
+        "who": [1, 1],
+        "at": at,
+        "x": [1, 2],
+        "a": [0, 1],
+        "r": [None, 1],
+        "out": [DAY + datetime.timedelta(hours=16)] * 2,
+    }
+    for ending, steps in (("parquet", 3), ("csv", 3)):
+        source = tmp_path / f"raw.{ending}"
+        write: Any = pq.write_table if ending == "parquet" else pyarrow.csv.write_csv
+        write(pa.table(raw), source)
+        prepare(
+            source,
+            tmp_path / "t.parquet",
+            Preparation("who", "at", "4h", {"x": "last"}, {"a": "sum"}, "r", 9, end="out"),
+        )
+        table = pq.read_table(tmp_path / "t.parquet").to_pydict()
+        assert table["step"] == list(range(steps)) and table["terminated"] == [False] * (steps - 1) + [True]
+        assert table["a"] == [1, 0, 0] and table["r"] == [0, 0, 1] and table["x"] == [1, 2, None]
+
+
+TEXT, NUMBER = "zyxwvcanary", "918273645"
+LINES = {
+    "patient": ["a", "a", "b", "b"],
+    "at": ["2026-05-01 00:00:00", "2026-05-01 05:00:00", "2026-05-01 00:00:00", "2026-05-01 05:00:00"],
+    "map": ["70", "71", "", "73"],
+    "dose": ["0", "0.5", "", "1"],
+    "alive": ["", "1", "", "0"],
+    "left": ["false", "true", "false", "false"],
+    "out": ["2026-05-02 00:00:00"] * 4,
+}
+FAULTS: dict[str, tuple[str, int, str, str]] = {
+    "text in a number": ("map", 3, TEXT, "a number at row 3"),
+    "text in a dose": ("dose", 1, TEXT, "a number at row 1"),
+    "infinite": ("map", 3, "inf", "infinite at row 3"),
+    "infinite dose": ("dose", 3, "-inf", "infinite at row 3"),
+    "infinite reward": ("alive", 3, "inf", "infinite at row 3"),
+    "no time": ("at", 2, "", "null at row 2"),
+    "no person": ("patient", 2, "", "null at row 2"),
+    "another zone": ("at", 3, "2026-05-01T05:00:00Z", "time zone"),
+    "no such time": ("at", 3, f"2026-05-{TEXT}", "a time"),
+    "time twice": ("at", 3, "2026-05-01 00:00:00", "twice in one episode at row 3"),
+    "no reward": ("alive", 3, "", "no value in the episode that begins at row 2"),
+    "end too early": ("left", 2, "true", "before the last record of an episode at row 2"),
+    "text in an end": ("left", 2, TEXT, "true or false"),
+}
+
+
+def write_lines(path: Path, lines: dict[str, list[str]]) -> Path:
+    rows = [",".join(lines), *(",".join(row) for row in zip(*lines.values(), strict=True))]
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+SIMPLE: dict[str, Any] = HOW | {"columns": {"map": "mean"}}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_fault_is_named_without_the_cell(tmp_path: Path, fault: str) -> None:
+    column, row, cell, words = FAULTS[fault]
+    lines = LINES | {column: [*LINES[column][:row], cell, *LINES[column][row + 1 :]]}
+    with pytest.raises(TableError) as caught:
+        prepare(write_lines(tmp_path / "raw.csv", lines), tmp_path / "t.parquet", Preparation(**SIMPLE))
+    message = str(caught.value)
+    assert f"`{column}`" in message and words in message and "raw.csv" in message, message
+    assert TEXT not in message and NUMBER not in message and "2026-05-01T05" not in message
+    assert caught.value.__cause__ is None and caught.value.__context__ is None
+    assert not (tmp_path / "t.parquet").exists() and len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_record_after_the_end_is_a_negative_duration(tmp_path: Path) -> None:
+    how = Preparation(**SIMPLE | {"end": "out"})
+    prepare(write_lines(tmp_path / "raw.csv", LINES), tmp_path / "t.parquet", how)
+    lines = LINES | {"out": [*LINES["out"][:2], *["2026-04-30 00:00:00"] * 2]}
+    with pytest.raises(TableError, match=r"after `out`, a negative duration, at row 2"):
+        prepare(write_lines(tmp_path / "raw.csv", lines), tmp_path / "t.parquet", how)
+    lines = LINES | {"out": ["2026-05-02T00:00:00Z"] * 4}
+    with pytest.raises(TableError, match="one has a time zone and the other has none"):
+        prepare(write_lines(tmp_path / "raw.csv", lines), tmp_path / "t.parquet", how)
+
+
+def test_a_fault_far_down_is_placed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("privrl.data.raw._BLOCK_BYTES", 2**12)
+    count = 2000
+    times = [str(DAY + datetime.timedelta(minutes=i)) for i in range(count)]
+    lines = {
+        "patient": ["a"] * count,
+        "at": times,
+        "map": ["70"] * count,
+        "dose": ["0"] * count,
+        "alive": ["1"] * count,
+    }
+    lines["map"][1917] = TEXT
+    source = write_lines(tmp_path / "raw.csv", lines)
+    with pytest.raises(TableError, match="`map` does not hold a number at row 1917 "):
+        prepare(source, tmp_path / "t.parquet", Preparation(**SIMPLE | {"end": None}))
+
+
+def test_a_broken_file_is_not_quoted(tmp_path: Path) -> None:
+    for text in (f"patient,at\n{TEXT}\n{TEXT},{TEXT},{TEXT}\n", "", "patient,at,map,dose,alive,left\n"):
+        (tmp_path / "raw.csv").write_text(text)
+        with pytest.raises(TableError) as caught:
+            prepare(tmp_path / "raw.csv", tmp_path / "t.parquet", Preparation(**SIMPLE))
+        assert TEXT not in str(caught.value) and caught.value.__context__ is None
+    with pytest.raises(TableError, match="no column `left`"):
+        prepare(write_lines(tmp_path / "raw.csv", {k: LINES[k] for k in LINES if k != "left"}), tmp_path / "t.parquet",
+                Preparation(**SIMPLE))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"every": "4 hours"}, "such as 4h"),
+        ({"every": "0h"}, "must have a length"),
+        ({"every": 4.0, "carry": 0}, "Give it with a unit"),
+        ({"carry": 3.0}, "as `every` is given"),
+        ({"columns": {}}, "at least one column"),
+        ({"action": {"map": "sum"}}, "named twice"),
+        ({"columns": {"map": "median"}}, "combined by last"),
+        ({"horizon": 0}, "at least 1"),
+        ({"state_at": "middle"}, "'start' or 'end'"),
+    ],
+)
+def test_settings_are_checked(tmp_path: Path, change: dict[str, Any], words: str) -> None:
+    source = write_lines(tmp_path / "raw.csv", LINES)
+    with pytest.raises(ValueError, match=words):
+        prepare(source, tmp_path / "t.parquet", Preparation(**SIMPLE | change))
+
+
+def test_an_action_that_sees_its_own_effect_is_warned_of() -> None:
+    assert Preparation(**HOW).warnings == ()
+    assert "effect of its own action" in Preparation(**HOW | {"state_at": "end"}).warnings[0]
