@@ -1,12 +1,12 @@
-"""The differencing attack of `privrl.audit`: no better than chance where noise is fresh, and it can find everybody."""
+"""The differencing attack: no better than chance where noise is fresh, and it can find everybody."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from differencing import differencing
 
 import privrl
-from privrl.audit import differencing
 from privrl.learners.linear.lsvi_ucb import LSVIUCB
 from privrl.learners.linear.lsvi_ucb_luyo import LuyoLSVIUCB
 from privrl.learners.linear.lsvi_ucb_ngo import NgoLSVIUCB

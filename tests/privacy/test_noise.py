@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 import privrl  # noqa: F401  (turns on float64)
 from privrl.contracts.noise import AbstractNoise
-from privrl.privacy.noise.laws import DebiasedNoise, GaussianNoise, LaplaceNoise, SymmetricNoise
+from privrl.privacy.noise.laws import GaussianNoise, LaplaceNoise, SymmetricNoise
+from privrl.privacy.noise.subset import ResponseNoise
 
 Z_LIMIT = 4.5
 SCALES = np.array([[0.1, 1.0, 3.0], [0.5, 0.5, 2.0], [0.0, 1.0, 1.0]])
@@ -21,7 +22,7 @@ LAWS = [
     SymmetricNoise(1.7, 3),
     LaplaceNoise(1.7, (3, 3)),
     LaplaceNoise(SCALES, (3, 3)),
-    DebiasedNoise(SCALES, 2.0, 30.0, (3, 3)),
+    ResponseNoise(SCALES, 2.0, 30.0, (3, 3)),
 ]
 
 
@@ -88,12 +89,12 @@ def test_debiased_bound_covers_randomised_answers() -> None:
     rng = np.random.default_rng(3)
     ones = rng.binomial(reports, q, (trials, 4)) + 0.0  # nobody holds these symbols: every hit is noise
     error = (ones - reports * q) / (p - q)
-    noise = DebiasedNoise(reports * q * (1 - q) / (p - q) ** 2, 1 / (p - q), reports, (4,))
+    noise = ResponseNoise(reports * q * (1 - q) / (p - q) ** 2, 1 / (p - q), reports, (4,))
     assert abs(error.std() / float(noise.std) - 1) < 4.5 / math.sqrt(2 * trials)
     assert excess(np.abs(error).max(axis=1), float(noise.max_bound(failure)), failure) < Z_LIMIT
     assert excess(np.linalg.norm(error, axis=1), float(noise.norm_bound(failure)), failure) < Z_LIMIT
     # the variance is only an estimate, so the bound must not shrink with it
-    unsure = DebiasedNoise(1e-9, 1 / (p - q), reports, (4,))
+    unsure = ResponseNoise(1e-9, 1 / (p - q), reports, (4,))
     assert float(unsure.max_bound(failure)) == float(noise.max_bound(failure))
 
 
@@ -123,7 +124,7 @@ def test_symmetric_noise_is_isotropic_in_frobenius_norm() -> None:
         GaussianNoise(np.zeros((4, 1)), (4, 4)),
         SymmetricNoise(0.0, 4),
         LaplaceNoise(0.0, (4, 4)),
-        DebiasedNoise(np.zeros((4, 4)), 1.0, 50.0, (4, 4)),
+        ResponseNoise(np.zeros((4, 4)), 1.0, 50.0, (4, 4)),
     ],
 )
 def test_no_noise_has_bounds_of_exactly_zero(noise: AbstractNoise) -> None:

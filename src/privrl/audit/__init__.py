@@ -4,7 +4,6 @@
 must be, at least. A bound below the claim proves nothing; one above it proves the claim false.
 """
 
-from privrl.audit.differencing import differencing
 from privrl.audit.empirical import lower_bound
 from privrl.audit.one_run import one_run
 from privrl.audit.protocol import protocol_attacks
@@ -15,7 +14,6 @@ from privrl.audit.worlds import tiny_world
 
 __all__ = [
     "AuditReport",
-    "differencing",
     "lower_bound",
     "one_run",
     "protocol_attacks",

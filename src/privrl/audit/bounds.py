@@ -140,19 +140,16 @@ def p_values(
 
     At most `correct` shortfalls can be made up: in turn, entirely, until tau is used up, the last one in part.
     """
-    from scipy.special import bdtrc, gammaln, xlog1py, xlogy
+    from scipy.stats import binom
 
     p = 1.0 / (1.0 + np.exp(-epsilon))
-    tail = np.ones_like(p) if correct == 0 else bdtrc(correct - 1, guesses, p)
     tau = (canaries * delta * (1.0 - p))[:, None]
     short = np.arange(1, correct + 1)[None, :]
-    hits = correct - short
-    choose = gammaln(guesses + 1) - gammaln(hits + 1) - gammaln(guesses - hits + 1)
-    mass = np.exp(choose + xlogy(hits, p[:, None]) + xlog1py(guesses - hits, -p[:, None]))
+    mass = binom.pmf(correct - short, guesses, p[:, None])
     spent = np.cumsum(short * mass, axis=1)
     before = spent - short * mass
     lifted = np.clip((tau - before) / short, 0.0, mass)
-    return np.minimum(1.0, tail + lifted.sum(axis=1))
+    return np.minimum(1.0, binom.sf(correct - 1, guesses, p) + lifted.sum(axis=1))
 
 
 def _log_ratio(upper: float, lower: float) -> float:

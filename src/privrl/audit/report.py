@@ -59,11 +59,6 @@ class AuditReport:
         beyond = self.epsilon_lower > self.epsilon_exact * (1 + 1e-9)
         return beyond or any(s.broken for s in self.sensitivities) or any(found.broken for found in self.attacks)
 
-    @property
-    def claim_refuted(self) -> bool:
-        """Whether the claim is refuted; a recipe as published may claim less than its noise is worth."""
-        return self.broken or self.epsilon_lower > self.epsilon_claimed * (1 + 1e-9)
-
     def to_json(self) -> dict[str, Any]:
         """A JSON object; infinities are written as the string "inf"."""
         parts = {name: [part.to_json() for part in getattr(self, name)] for name in ("sensitivities", "attacks")}

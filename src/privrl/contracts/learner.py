@@ -133,9 +133,9 @@ class AbstractOnlineLearner(AbstractLearner):
     def declare(self, num_blocks: int) -> tuple[Declared, ...]:
         """Every release of a run of `num_blocks` blocks; streamed ones are made at the end of each block."""
 
-    @abc.abstractmethod
     def init(self) -> Any:
-        """The learner's own memory before anything was released: a pytree of public values."""
+        """The learner's own memory before anything was released: a pytree of public values, or nothing."""
+        return None
 
     @abc.abstractmethod
     def plan(

@@ -2,10 +2,10 @@
 
 from privrl.figures.cell import Cell
 from privrl.figures.claims import Claim, all_of
-from privrl.figures.figure import Figure
-from privrl.figures.panels import Panel, Series
+from privrl.figures.frontier import frontier
+from privrl.figures.panels import Series
 from privrl.figures.rules import ends_below, falling, learns, stays_above
-from privrl.figures.verdict import OURS, Earlier
+from privrl.figures.verdict import Earlier
 from privrl.recipes.registry import get
 
 _EPSILONS = (0.5, 1.0, 2.0, 5.0)
@@ -24,45 +24,35 @@ _PLAIN = {s: _cell("ucbvi", s) for s in _SIZES}
 _MANY = tuple(_cell("ldp-ucbvi", 5, e, people=100_000) for e in (1.0, 2.0))
 _SMALL, _LARGE = _OURS[3], _OURS[5]
 
-FRONTIER = Figure(
-    name="frontier-local",
-    paper=OURS,
-    title="what a budget buys when nobody is trusted",
-    summary="Regret over that of random actions against epsilon, under local privacy, in rivers of 3 and 5 states.",
-    cells=tuple(c for s in _SIZES for c in (*_OURS[s], *_PUBLISHED[s], _PLAIN[s])) + _MANY,
-    smoke=(_SMALL[0], _SMALL[-1], _PLAIN[3]),
-    panels=tuple(
-        Panel(
-            f"riverswim, {states} states, H = {2 * states}, 10,000 people",
-            (
-                Series(_PUBLISHED[states], 0),
-                Series(_OURS[states], 3),
-                *((Series(_MANY, 4, "the same, 100,000 people"),) if states == 5 else ()),
-                Series((_PLAIN[states],), 6, flat=True),
-            ),
-            x="epsilon",
-            levels=("uniform", "left"),
+FRONTIER = frontier(
+    "local",
+    "when nobody is trusted",
+    "Regret over that of random actions against epsilon, under local privacy, in rivers of 3 and 5 states.",
+    lines={
+        f"riverswim, {states} states, H = {2 * states}, 10,000 people": (
+            Series(_PUBLISHED[states], 0),
+            Series(_OURS[states], 3),
+            *((Series(_MANY, 4, "the same, 100,000 people"),) if states == 5 else ()),
+            Series((_PLAIN[states],), 6, flat=True),
         )
         for states in _SIZES
-    ),
-    claims=(
-        Claim("`ldp-ucbvi` learns on 3 states at epsilon 1 with 10,000 people.", learns(_SMALL[1]), "reproduced"),
-        Claim(
-            "It learns on 5 states at epsilon 5 with 10,000 people, and at epsilon 2 with 100,000.",
-            all_of(learns(_LARGE[3]), learns(_MANY[1])),
-            "reproduced",
+    },
+    levels=("uniform", "left"),
+    smoke=(_SMALL[0], _SMALL[-1], _PLAIN[3]),
+    found={
+        "`ldp-ucbvi` learns on 3 states at epsilon 1 with 10,000 people.": learns(_SMALL[1]),
+        "It learns on 5 states at epsilon 5 with 10,000 people, and at epsilon 2 with 100,000.": all_of(
+            learns(_LARGE[3]), learns(_MANY[1])
         ),
-        Claim(
-            "Epsilon 1 on 5 states with 10,000 people is out of reach (more than half of the uniform policy's regret).",
-            stays_above(_LARGE[1], 0.5),
-            "reproduced",
+        "Epsilon 1 on 5 states with 10,000 people is out of reach (more than half of the uniform policy's regret).": (
+            stays_above(_LARGE[1], 0.5)
         ),
-        Claim("More budget buys less regret.", all_of(falling(_SMALL), falling(_LARGE)), "reproduced"),
-        Claim(
-            "LDP-UCRL-VTR as published does not get below a third of the uniform policy's regret.",
-            all_of(*(stays_above(cell, 1 / 3) for s in _SIZES for cell in _PUBLISHED[s])),
-            "reproduced",
+        "More budget buys less regret.": all_of(falling(_SMALL), falling(_LARGE)),
+        "LDP-UCRL-VTR as published does not get below a third of the uniform policy's regret.": all_of(
+            *(stays_above(cell, 1 / 3) for s in _SIZES for cell in _PUBLISHED[s])
         ),
+    },
+    more=(
         Claim(
             "Without privacy 10,000 people are plenty (less than a twentieth).",
             all_of(*(ends_below(_PLAIN[s], 0.05) for s in _SIZES)),

@@ -1,11 +1,11 @@
 """Our own: what a budget buys in linear control: the published, the practical and the non-private version."""
 
 from privrl.figures.cell import Cell
-from privrl.figures.claims import Claim, all_of
-from privrl.figures.figure import Figure
-from privrl.figures.panels import Panel, Series
+from privrl.figures.claims import all_of
+from privrl.figures.frontier import frontier
+from privrl.figures.panels import Series
 from privrl.figures.rules import ends_below, falling, never_above, smaller, stays_above
-from privrl.figures.verdict import OURS, Earlier
+from privrl.figures.verdict import Earlier
 
 _EPSILONS = (0.3, 1.0, 3.0, 10.0)
 _PEOPLE = 20_000
@@ -21,57 +21,40 @@ _CAUTIOUS = {env: tuple(_cell("private-lq", env, e) for e in _EPSILONS) for env 
 _OPTIMISTIC = {env: tuple(_cell("private-ofu-lq", env, e) for e in _EPSILONS[1::2]) for env in _WORLDS}
 _PUBLISHED = {env: tuple(_cell("private-ofu-lq@paper", env, e) for e in _EPSILONS[1::2]) for env in _WORLDS}
 _PLAIN = {env: _cell("cautious-lq", env) for env in _WORLDS}
-_EVERY = tuple(cell for env in _WORLDS for cell in _CAUTIOUS[env])
 
-FRONTIER = Figure(
-    name="frontier-lq",
-    paper=OURS,
-    title="what a budget buys in linear control",
-    summary="Regret over that of doing nothing against epsilon, in two linear systems, under joint privacy.",
-    cells=tuple(c for e in _WORLDS for c in (*_CAUTIOUS[e], *_OPTIMISTIC[e], *_PUBLISHED[e], _PLAIN[e])),
-    smoke=(_CAUTIOUS["lq-scalar"][-1], _PLAIN["lq-scalar"]),
-    panels=tuple(
-        Panel(
-            f"{env}, H = 5, {_PEOPLE:,} people, delta 1e-5",
-            (
-                Series(_PUBLISHED[env], 0),
-                Series(_OPTIMISTIC[env], 2),
-                Series(_CAUTIOUS[env], 3),
-                Series((_PLAIN[env],), 6, flat=True),
-            ),
-            x="epsilon",
-            levels=("zero",),
+FRONTIER = frontier(
+    "lq",
+    "in linear control",
+    "Regret over that of doing nothing against epsilon, in two linear systems, under joint privacy.",
+    lines={
+        f"{env}, H = 5, {_PEOPLE:,} people, delta 1e-5": (
+            Series(_PUBLISHED[env], 0),
+            Series(_OPTIMISTIC[env], 2),
+            Series(_CAUTIOUS[env], 3),
+            Series((_PLAIN[env],), 6, flat=True),
         )
         for env in _WORLDS
-    ),
-    claims=(
-        Claim(
-            "`private-lq` loses at most 5 % of what doing nothing loses, at epsilon 1 with 20,000 people.",
-            all_of(*(ends_below(_CAUTIOUS[env][1], 0.05) for env in _WORLDS)),
-            "reproduced",
+    },
+    levels=("zero",),
+    smoke=(_CAUTIOUS["lq-scalar"][-1], _PLAIN["lq-scalar"]),
+    found={
+        "`private-lq` loses at most 5 % of what doing nothing loses, at epsilon 1 with 20,000 people.": all_of(
+            *(ends_below(_CAUTIOUS[env][1], 0.05) for env in _WORLDS)
         ),
-        Claim(
-            "On the way it is never much worse than doing nothing (running average at most 1.1).",
-            all_of(*(never_above(cell, 1.1) for cell in _EVERY)),
-            "reproduced",
+        "On the way it is never much worse than doing nothing (running average at most 1.1).": all_of(
+            *(never_above(cell, 1.1) for env in _WORLDS for cell in _CAUTIOUS[env])
         ),
-        Claim(
-            "It is ahead of optimism with tight noise at epsilon 1 and 10.",
-            all_of(*(smaller(a, b) for e in _WORLDS for a, b in zip(_CAUTIOUS[e][1::2], _OPTIMISTIC[e], strict=True))),
-            "reproduced",
+        "It is ahead of optimism with tight noise at epsilon 1 and 10.": all_of(
+            *(smaller(a, b) for e in _WORLDS for a, b in zip(_CAUTIOUS[e][1::2], _OPTIMISTIC[e], strict=True))
         ),
-        Claim("More budget buys less regret.", all_of(*(falling(_CAUTIOUS[e]) for e in _WORLDS)), "reproduced"),
-        Claim(
-            "OFU as published is the zero controller at epsilon 1, for all 20,000 people.",
-            all_of(*(stays_above(_PUBLISHED[env][0], 0.99) for env in _WORLDS)),
-            "reproduced",
+        "More budget buys less regret.": all_of(*(falling(_CAUTIOUS[e]) for e in _WORLDS)),
+        "OFU as published is the zero controller at epsilon 1, for all 20,000 people.": all_of(
+            *(stays_above(_PUBLISHED[env][0], 0.99) for env in _WORLDS)
         ),
-        Claim(
-            "At epsilon 10 it starts to learn after thousands of people, and is far behind `private-lq`.",
-            all_of(*(smaller(_CAUTIOUS[env][3], _PUBLISHED[env][1]) for env in _WORLDS)),
-            "reproduced",
+        "At epsilon 10 it starts to learn after thousands of people, and is far behind `private-lq`.": all_of(
+            *(smaller(_CAUTIOUS[env][3], _PUBLISHED[env][1]) for env in _WORLDS)
         ),
-    ),
+    },
     earlier=Earlier(
         "docs/guides/control.md",
         (

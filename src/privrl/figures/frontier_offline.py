@@ -2,10 +2,10 @@
 
 from privrl.figures.cell import Cell
 from privrl.figures.claims import Claim, all_of
-from privrl.figures.figure import Figure
-from privrl.figures.panels import Panel, Series
+from privrl.figures.frontier import frontier
+from privrl.figures.panels import Series
 from privrl.figures.rules import beats, falling, smaller, trails
-from privrl.figures.verdict import OURS, Earlier
+from privrl.figures.verdict import Earlier
 
 _EPSILONS = (0.3, 1.0, 3.0, 6.573)  # the last is rho = 1
 _SIZES = (10_000, 100_000)
@@ -19,53 +19,38 @@ def _cell(recipe: str, people: int, epsilon: float | None = None) -> Cell:
 _FEATURE = {n: tuple(_cell("dp-tdfp", n, e) for e in _EPSILONS) for n in _SIZES}
 _COUNTS = {n: tuple(_cell("dp-apvi", n, e) for e in _EPSILONS) for n in _SIZES}
 _PUBLISHED = {n: tuple(_cell("dp-apvi@paper", n, e) for e in _EPSILONS) for n in _SIZES}
-_FEATURE_PLAIN = {n: _cell("tdfp", n) for n in _SIZES}
-_COUNTS_PLAIN = {n: _cell("apvi", n) for n in _SIZES}
 _FEW, _MANY = _SIZES
 
-FRONTIER = Figure(
-    name="frontier-offline",
-    paper=OURS,
-    title="what a budget buys offline",
-    summary="Share of ICU-Sepsis patients who survive against epsilon, from 10,000 and 100,000 stays.",
-    cells=tuple(
-        c for n in _SIZES for c in (*_FEATURE[n], *_COUNTS[n], *_PUBLISHED[n], _FEATURE_PLAIN[n], _COUNTS_PLAIN[n])
-    ),
-    smoke=(_COUNTS[_FEW][0], _COUNTS[_FEW][-1], _COUNTS_PLAIN[_FEW]),
-    panels=tuple(
-        Panel(
-            f"icu-sepsis, H = 20, {n:,} stays, delta 1e-5",
-            (
-                Series(_PUBLISHED[n], 0),
-                Series(_COUNTS[n], 4),
-                Series(_FEATURE[n], 3),
-                Series((_COUNTS_PLAIN[n],), 6, flat=True),
-                Series((_FEATURE_PLAIN[n],), 5, flat=True),
-            ),
-            x="epsilon",
-            y="value",
-            ylabel="share of patients who survive",
-            levels=("optimal", "mode", "behaviour", "uniform"),
-            log="x",
+
+FRONTIER = frontier(
+    "offline",
+    "offline",
+    "Share of ICU-Sepsis patients who survive against epsilon, from 10,000 and 100,000 stays.",
+    lines={
+        f"icu-sepsis, H = 20, {n:,} stays, delta 1e-5": (
+            Series(_PUBLISHED[n], 0),
+            Series(_COUNTS[n], 4),
+            Series(_FEATURE[n], 3),
+            Series((_cell("apvi", n),), 6, flat=True),
+            Series((_cell("tdfp", n),), 5, flat=True),
         )
         for n in _SIZES
-    ),
-    claims=(
-        Claim(
-            "`dp-tdfp` is ahead of `dp-apvi` at every epsilon from 1.",
-            all_of(*(smaller(a, b) for n in _SIZES for a, b in zip(_FEATURE[n][1:], _COUNTS[n][1:], strict=True))),
-            "reproduced",
+    },
+    y="value",
+    ylabel="share of patients who survive",
+    levels=("optimal", "mode", "behaviour", "uniform"),
+    log="x",
+    smoke=(_COUNTS[_FEW][0], _COUNTS[_FEW][-1], _cell("apvi", _FEW)),
+    found={
+        "`dp-tdfp` is ahead of `dp-apvi` at every epsilon from 1.": all_of(
+            *(smaller(a, b) for n in _SIZES for a, b in zip(_FEATURE[n][1:], _COUNTS[n][1:], strict=True))
         ),
-        Claim(
-            '`dp-tdfp` clears the bar that "useful" must clear, the most frequent action of doctors, from epsilon 1.',
-            all_of(*(beats(cell, "mode") for n in _SIZES for cell in _FEATURE[n][1:])),
-            "reproduced",
+        '`dp-tdfp` clears the bar that "useful" must clear, the most frequent action of doctors, from epsilon 1.': (
+            all_of(*(beats(cell, "mode") for n in _SIZES for cell in _FEATURE[n][1:]))
         ),
-        Claim(
-            "More budget buys more survival with `dp-tdfp`.",
-            all_of(*(falling(_FEATURE[n]) for n in _SIZES)),
-            "reproduced",
-        ),
+        "More budget buys more survival with `dp-tdfp`.": all_of(*(falling(_FEATURE[n]) for n in _SIZES)),
+    },
+    more=(
         Claim(
             "DP-APVI as published does not clear that bar up to rho = 1.",
             all_of(*(trails(_PUBLISHED[n][-1], "mode") for n in _SIZES)),

@@ -1,11 +1,11 @@
 """Our own: what a budget buys online under joint privacy: the published, the practical and the non-private version."""
 
 from privrl.figures.cell import Cell
-from privrl.figures.claims import Claim, all_of
-from privrl.figures.figure import Figure
-from privrl.figures.panels import Panel, Series
+from privrl.figures.claims import all_of
+from privrl.figures.frontier import frontier
+from privrl.figures.panels import Series
 from privrl.figures.rules import beats, ends_below, falling, stays_above
-from privrl.figures.verdict import OURS, Earlier
+from privrl.figures.verdict import Earlier
 
 _EPSILONS = (0.3, 1.0, 3.0, 10.0, 30.0)
 _PUBLISHED_EPSILONS = (1.0, 10.0, 30.0)
@@ -22,55 +22,40 @@ def _cell(recipe: str, env: str, people: int, epsilon: float | None = None) -> C
 
 
 _OURS = {env: tuple(_cell("dp-lsvi-ucb", env, _PEOPLE, e) for e in _EPSILONS) for env in _WORLDS}
-_PLAIN = {env: _cell("lsvi-ucb", env, _PEOPLE) for env in _WORLDS}
 _PUBLISHED = {
     env: tuple(_cell("dp-lsvi-ucb++@paper", env, _PUBLISHED_PEOPLE, e) for e in _PUBLISHED_EPSILONS) for env in _WORLDS
 }
 _RIVER, _LINEAR = _OURS["riverswim"], _OURS["synthetic-linear"]
 
-FRONTIER = Figure(
-    name="frontier-online",
-    paper=OURS,
-    title="what a budget buys online",
-    summary="Regret over that of random actions against epsilon, in two worlds, under joint privacy.",
-    cells=tuple(c for env in _WORLDS for c in (*_OURS[env], *_PUBLISHED[env], _PLAIN[env])),
-    smoke=(_RIVER[0], _RIVER[-1]),
-    panels=tuple(
-        Panel(
-            f"{env}, H = 20, {_PEOPLE:,} people, delta 1e-5",
-            (
-                Series(_PUBLISHED[env], 0, more=f" ({_PUBLISHED_PEOPLE:,} people)"),
-                Series(_OURS[env], 3),
-                Series((_PLAIN[env],), 6, flat=True),
-            ),
-            x="epsilon",
-            levels=("uniform", "myopic"),
+FRONTIER = frontier(
+    "online",
+    "online",
+    "Regret over that of random actions against epsilon, in two worlds, under joint privacy.",
+    lines={
+        f"{env}, H = 20, {_PEOPLE:,} people, delta 1e-5": (
+            Series(_PUBLISHED[env], 0, more=f" ({_PUBLISHED_PEOPLE:,} people)"),
+            Series(_OURS[env], 3),
+            Series((_cell("lsvi-ucb", env, _PEOPLE),), 6, flat=True),
         )
         for env in _WORLDS
-    ),
-    claims=(
-        Claim(
-            "At epsilon 10 and 100,000 people `dp-lsvi-ucb` loses less than a tenth of what random actions lose.",
-            all_of(ends_below(_RIVER[3], 0.1), ends_below(_LINEAR[3], 0.1)),
-            "reproduced",
+    },
+    levels=("uniform", "myopic"),
+    smoke=(_RIVER[0], _RIVER[-1]),
+    found={
+        "At epsilon 10 and 100,000 people `dp-lsvi-ucb` loses less than a tenth of what random actions lose.": all_of(
+            ends_below(_RIVER[3], 0.1), ends_below(_LINEAR[3], 0.1)
         ),
-        Claim(
-            "At epsilon 1 it still learns in both worlds (less than a third).",
-            all_of(ends_below(_RIVER[1], 1 / 3), ends_below(_LINEAR[1], 1 / 3)),
-            "reproduced",
+        "At epsilon 1 it still learns in both worlds (less than a third).": all_of(
+            ends_below(_RIVER[1], 1 / 3), ends_below(_LINEAR[1], 1 / 3)
         ),
-        Claim("More budget buys less regret.", all_of(falling(_RIVER), falling(_LINEAR)), "reproduced"),
-        Claim(
-            "On `synthetic-linear` it beats the myopic policy, which needs no data, at epsilon 1 and 10.",
-            all_of(beats(_LINEAR[1], "myopic"), beats(_LINEAR[3], "myopic")),
-            "reproduced",
+        "More budget buys less regret.": all_of(falling(_RIVER), falling(_LINEAR)),
+        "On `synthetic-linear` it beats the myopic policy, which needs no data, at epsilon 1 and 10.": all_of(
+            beats(_LINEAR[1], "myopic"), beats(_LINEAR[3], "myopic")
         ),
-        Claim(
-            "DP-LSVI-UCB++ as published stays at the uniform policy on `synthetic-linear` up to epsilon 10.",
-            all_of(*(stays_above(cell, 0.99) for cell in _PUBLISHED["synthetic-linear"][:2])),
-            "reproduced",
+        "DP-LSVI-UCB++ as published stays at the uniform policy on `synthetic-linear` up to epsilon 10.": all_of(
+            *(stays_above(cell, 0.99) for cell in _PUBLISHED["synthetic-linear"][:2])
         ),
-    ),
+    },
     earlier=Earlier(
         "docs/guides/online.md",
         (

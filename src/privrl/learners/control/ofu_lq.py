@@ -139,9 +139,6 @@ class OFULQ(AbstractOnlineLearner):
             Declared("cross", LQCross(*sizes), access="running", times=num_blocks),
         )
 
-    def init(self) -> None:
-        return None
-
     def plan(self, memory: None, released: Releases, ask: Query, num_seen: Int[Array, ""]) -> tuple[None, Plan]:
         del ask
         task, n = self.task, self.task.state_dim

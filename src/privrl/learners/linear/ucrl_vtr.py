@@ -103,9 +103,6 @@ class UCRLVTR(AbstractOnlineLearner):
     def declare(self, num_blocks: int) -> tuple[Declared, ...]:
         return (Declared("moments", self._moments(), access="running", times=num_blocks),)
 
-    def init(self) -> None:
-        return None
-
     def _ranges(self) -> Float[Array, " H"]:
         """v_h: the largest sum of rewards from step h on."""
         largest = jnp.broadcast_to(self.rewards.max(axis=(1, 2)), (self.horizon,))

@@ -82,9 +82,6 @@ class UCBVI(AbstractOnlineLearner):
         smallest = self.first_block if num_blocks > 1 else 1
         return (Batched("transitions", self._counts(), access="running", times=num_blocks, smallest=smallest),)
 
-    def init(self) -> None:
-        return None
-
     def plan(self, memory: None, released: Releases, ask: Query, num_seen: Int[Array, ""]) -> tuple[None, Plan]:
         del ask, num_seen
         H = self.horizon

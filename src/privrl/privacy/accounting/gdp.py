@@ -42,7 +42,7 @@ def gdp_epsilon(mu: float, delta: float) -> float:
     if delta == 0 or math.isinf(mu):
         return math.inf
     enough = zcdp_epsilon(mu * mu / 2, delta)
-    return _bisect(lambda epsilon: log_gdp_delta(mu, epsilon) > math.log(delta), 0.0, enough)[1]
+    return bisect(lambda epsilon: log_gdp_delta(mu, epsilon) > math.log(delta), 0.0, enough)[1]
 
 
 def gdp_mu(epsilon: float, delta: float) -> float:
@@ -54,7 +54,7 @@ def gdp_mu(epsilon: float, delta: float) -> float:
     while log_gdp_delta(high, epsilon) <= math.log(delta):
         low, high = high, 2 * high
     # The last 1e-10 covers rounding, so that accounting for the answer never exceeds the budget.
-    return _bisect(lambda mu: log_gdp_delta(mu, epsilon) <= math.log(delta), low, high)[0] * (1 - 1e-10)
+    return bisect(lambda mu: log_gdp_delta(mu, epsilon) <= math.log(delta), low, high)[0] * (1 - 1e-10)
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
@@ -77,11 +77,11 @@ def zcdp_root(epsilon: float, delta: float) -> float:
     return epsilon / (math.sqrt(log_inverse + epsilon) + math.sqrt(log_inverse))
 
 
-def _bisect(left: Callable[[float], bool], low: float, high: float) -> tuple[float, float]:
+def bisect(left: Callable[[float], bool], low: float, high: float, precision: float = 1e-13) -> tuple[float, float]:
     """The two neighbours of the point where `left` turns from true (at `low`) to false (at `high`)."""
     for _ in range(2000):
         middle = (low + high) / 2
-        if high - low <= 1e-13 * high or not low < middle < high:
+        if high - low <= precision * high or not low < middle < high:
             break
         low, high = (middle, high) if left(middle) else (low, middle)
     return low, high

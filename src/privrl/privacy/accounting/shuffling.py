@@ -30,7 +30,7 @@ before the next one sees what came of it, so the smallest batch bounds them all.
 import functools
 import math
 
-from privrl.privacy.accounting.gdp import check
+from privrl.privacy.accounting.gdp import bisect, check
 
 _SLACK = 1e-13  # rounding of the sums below, which have fewer than 10^5 terms of relative error 1e-14 or less
 
@@ -68,13 +68,9 @@ def shuffled_epsilon(local_epsilon: float, num_users: int, delta: float) -> floa
     """
     _checked(local_epsilon, num_users)
     check(0 < delta < 1, f"`delta` is {delta}; it must lie in (0, 1).")
-    low, high = 0.0, float(local_epsilon)
-    if math.isinf(high):
-        return high
-    while high - low > 1e-12 * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if shuffled_delta(local_epsilon, num_users, middle) <= delta else (middle, high)
-    return high
+    if math.isinf(local_epsilon):
+        return local_epsilon
+    return bisect(lambda x: shuffled_delta(local_epsilon, num_users, x) > delta, 0.0, float(local_epsilon), 1e-12)[1]
 
 
 def local_epsilon_for(epsilon: float, delta: float, num_users: int) -> float:
@@ -85,11 +81,8 @@ def local_epsilon_for(epsilon: float, delta: float, num_users: int) -> float:
     check(0 < epsilon < math.inf, f"`epsilon` is {epsilon}; it must be a finite number above 0.")
     check(0 < delta < 1, f"`delta` is {delta}; it must lie in (0, 1).")
     _checked(epsilon, num_users)
-    low, high = epsilon, epsilon + math.log(num_users + 1)  # with 1/w < 1/n of a clone each, nobody hides
-    while high - low > 1e-9 * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if shuffled_delta(middle, num_users, epsilon) <= delta else (low, middle)
-    return low
+    high = epsilon + math.log(num_users + 1)  # with 1/w < 1/n of a clone each, nobody hides
+    return bisect(lambda local: shuffled_delta(local, num_users, epsilon) <= delta, epsilon, high, 1e-9)[0]
 
 
 def _checked(local_epsilon: float, num_users: int) -> None:

@@ -59,10 +59,6 @@ class AbstractContinual(eqx.Module):
         """B: what the white noise of step j adds to release t; lower triangular, with a positive diagonal."""
         return np.asarray(_matrix(self))
 
-    def mean_squared_error(self) -> float:
-        """Mean over the steps of the squared error of one entry at leaf sensitivity 1 and mu = 1."""
-        return float(self.factor**2 * self._variances().mean())
-
 
 class Fresh(AbstractContinual):
     """Independent noise on every release; the first leaf is in all of them, so the factor is sqrt(steps)."""

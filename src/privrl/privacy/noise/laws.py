@@ -61,7 +61,7 @@ class GaussianNoise(AbstractNoise):
         Ehrhard's inequality it is h(xi), xi ~ N(0,1), h convex and m-Lipschitz: its median h(0) is at most its mean
         (Jensen) and P(h(xi) > mean + m t) <= P(xi > t).
         """
-        d = _square(self.shape)
+        d = size_of_square(self.shape)
         comparison = self.std.max() * (2.0 * math.sqrt(d) + max(_normal_quantile(failure), 0.0))
         return jnp.minimum(self.norm_bound(failure), comparison)
 
@@ -153,7 +153,7 @@ class LaplaceNoise(AbstractNoise):
         sum exceeds 2n + sqrt(48 n t) + m^2 t/3, t = ln(2/failure), with probability at most failure/2.
         """
         n = math.prod(self.shape)
-        t = math.log(2.0 / _probability(failure))
+        t = math.log(2.0 / checked_probability(failure))
         cut = -math.log(_each(failure / 2.0, n))
         bernstein = math.sqrt(2.0 * n + math.sqrt(48.0 * n * t) + cut**2 * t / 3.0)
         by_max = -math.sqrt(n) * math.log(_each(failure, n))
@@ -164,8 +164,8 @@ class LaplaceNoise(AbstractNoise):
 
         ||W|| <= sqrt(||W||_1 ||W||_inf); each of the 2d sums is a Gamma(d) variable and gets failure/(2d).
         """
-        d = _square(self.shape)
-        sums = jnp.abs(self.scale).max() * _gamma_quantile(d, _probability(failure) / (2.0 * d))
+        d = size_of_square(self.shape)
+        sums = jnp.abs(self.scale).max() * _gamma_quantile(d, checked_probability(failure) / (2.0 * d))
         return jnp.minimum(self.norm_bound(failure), sums)
 
     def max_bound(self, failure: float) -> Float[Array, ""]:
@@ -176,57 +176,8 @@ class LaplaceNoise(AbstractNoise):
         return jnp.broadcast_to(self.scale, self.shape) * _of_shape(white, self.shape)
 
 
-class DebiasedNoise(AbstractNoise):
-    """The error of a sum of independent debiased reports, as in local privacy.
-
-    Arguments:
-        variances: variance of each entry of the sum, as far as it is known (it depends on how many answers were of
-            which kind), broadcastable to `shape`. No bound below rests on it, except that 0 means exact.
-        width: each report's entry lies in an interval of this length.
-        reports: how many reports each entry sums, broadcastable to `shape`.
-        shape: shape of the sum.
-    """
-
-    variances: Float[Array, "..."]
-    width: Float[Array, ""]
-    reports: Float[Array, "..."]
-    shape: tuple[int, ...] = eqx.field(static=True)
-    white: ClassVar[White] = None
-
-    def __init__(self, variances: ArrayLike, width: ArrayLike, reports: ArrayLike, shape: tuple[int, ...]) -> None:
-        self.variances = jnp.asarray(variances, float)
-        self.width = jnp.asarray(width, float)
-        self.reports = jnp.asarray(reports, float)
-        self.shape = shape
-
-    @property
-    def variance(self) -> Float[Array, "..."]:
-        return self.variances
-
-    def norm_bound(self, failure: float) -> Float[Array, ""]:
-        """||W||_2 <= sqrt(cells) max |W_i|."""
-        return math.sqrt(math.prod(self.shape)) * self.max_bound(failure)
-
-    def spectral_bound(self, failure: float) -> Float[Array, ""]:
-        """The spectral norm is at most the Frobenius norm."""
-        _square(self.shape)
-        return self.norm_bound(failure)
-
-    def max_bound(self, failure: float) -> Float[Array, ""]:
-        """Hoeffding's bound width sqrt(reports t/2) in each cell, t = ln(2 cells/failure), a union over the cells.
-
-        An entry of variance 0 is 0 with certainty.
-        """
-        t = math.log(2.0 * math.prod(self.shape) / _probability(failure))
-        hoeffding = self.width * jnp.sqrt(self.reports * t / 2.0)
-        return jnp.where(self.variances > 0, hoeffding, 0.0).max()
-
-    def scaled(self, white: ArrayLike) -> Float[Array, "..."]:
-        """Refused: this noise was made by the people who report, one by one."""
-        raise TypeError("`DebiasedNoise` cannot be made from white noise; it comes from the reports themselves.")
-
-
-def _probability(failure: float) -> float:
+def checked_probability(failure: float) -> float:
+    """Refuses what cannot be the probability of a failure."""
     if not 0.0 < failure < 1.0:
         raise ValueError(f"`failure` is {failure}; it is a probability and must lie strictly between 0 and 1.")
     return failure
@@ -234,21 +185,21 @@ def _probability(failure: float) -> float:
 
 def _each(failure: float, cells: int) -> float:
     """The failure p of one of `cells` independent events that together fail with `failure`: 1 - (1 - failure)^(1/n)."""
-    return -math.expm1(math.log1p(-_probability(failure)) / cells)
+    return -math.expm1(math.log1p(-checked_probability(failure)) / cells)
 
 
 def _normal_quantile(upper: float) -> float:
     """The x with P(N(0,1) > x) = upper."""
     from scipy.special import ndtri
 
-    return -float(ndtri(_probability(upper)))
+    return -float(ndtri(checked_probability(upper)))
 
 
 def _gamma_quantile(order: float, upper: float) -> float:
     """The x with P(Gamma(order) > x) = upper."""
     from scipy.special import gammainccinv
 
-    return float(gammainccinv(order, _probability(upper)))
+    return float(gammainccinv(order, checked_probability(upper)))
 
 
 def _chi_quantile(freedom: int, upper: float) -> float:
@@ -256,7 +207,8 @@ def _chi_quantile(freedom: int, upper: float) -> float:
     return math.sqrt(2.0 * _gamma_quantile(freedom / 2.0, upper))
 
 
-def _square(shape: tuple[int, ...]) -> int:
+def size_of_square(shape: tuple[int, ...]) -> int:
+    """Refuses what is not the shape of a square matrix."""
     if len(shape) != 2 or shape[0] != shape[1]:
         raise ValueError(f"`spectral_bound` is for square matrices; the noise has `shape` {shape}. Use `norm_bound`.")
     return shape[0]

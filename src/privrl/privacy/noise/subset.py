@@ -10,6 +10,7 @@ Randomised response is d = 1. For small eps larger sets are better: this is the 
 pure local privacy (Ye and Barg 2018; Wang et al. 2016), at d about k / (w + 1).
 """
 
+import math
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -19,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from privrl.contracts.noise import AbstractNoise, White
-from privrl.privacy.noise.laws import DebiasedNoise
+from privrl.privacy.noise.laws import checked_probability, size_of_square
 
 
 class SubsetSelection(eqx.Module):
@@ -118,13 +119,12 @@ class SubsetSelection(eqx.Module):
         """
         true = jnp.clip(value, 0.0, reports)
         variances = self.variance * (reports - true) + self.variance_true * true
-        entries = DebiasedNoise(variances, self.width, reports, value.shape)
         if not value.shape:
-            return ResponseNoise(entries, variances)
+            return ResponseNoise(variances, self.width, reports, (), variances)
         largest = reports.max(axis=-1)
         others = self.num_symbols * largest - reports.sum(axis=-1)
         sums = jnp.minimum(variances.sum(axis=-1), others * jnp.maximum(self.variance, self.variance_true))
-        return ResponseNoise(entries, sums)
+        return ResponseNoise(variances, self.width, reports, value.shape, sums)
 
 
 def best_size(num_symbols: int, epsilon: float | Array) -> int | Array:
@@ -149,35 +149,66 @@ def _variance(k: int, d: Any, less: Any) -> Any:
 
 
 class ResponseNoise(AbstractNoise):
-    """The error of debiased counts of answers: that of each entry, and the variance of sums over the last axis."""
+    """The error of debiased counts of answers, as in local privacy.
 
-    entries: DebiasedNoise
-    sums: Float[Array, "..."]
+    Arguments:
+        variances: variance of each entry of the sum, as far as it is known (it depends on how many answers were of
+            which kind), broadcastable to `shape`. No bound below rests on it, except that 0 means exact.
+        width: each report's entry lies in an interval of this length.
+        reports: how many reports each entry sums, broadcastable to `shape`.
+        shape: shape of the sum.
+        sums: variance of sums over the last axis, where it is less than that of independent entries.
+    """
+
+    variances: Float[Array, "..."]
+    width: Float[Array, ""]
+    reports: Float[Array, "..."]
+    shape: tuple[int, ...] = eqx.field(static=True)
+    sums: Float[Array, "..."] | None
     white: ClassVar[White] = None
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.entries.shape
+    def __init__(
+        self,
+        variances: ArrayLike,
+        width: ArrayLike,
+        reports: ArrayLike,
+        shape: tuple[int, ...],
+        sums: Float[Array, "..."] | None = None,
+    ) -> None:
+        self.variances = jnp.asarray(variances, float)
+        self.width = jnp.asarray(width, float)
+        self.reports = jnp.asarray(reports, float)
+        self.shape, self.sums = shape, sums
 
     @property
     def variance(self) -> Float[Array, "..."]:
-        return self.entries.variances
+        return self.variances
 
     def norm_bound(self, failure: float) -> Float[Array, ""]:
-        return self.entries.norm_bound(failure)
+        """||W||_2 <= sqrt(cells) max |W_i|."""
+        return math.sqrt(math.prod(self.shape)) * self.max_bound(failure)
 
     def spectral_bound(self, failure: float) -> Float[Array, ""]:
-        return self.entries.spectral_bound(failure)
+        """The spectral norm is at most the Frobenius norm."""
+        size_of_square(self.shape)
+        return self.norm_bound(failure)
 
     def max_bound(self, failure: float) -> Float[Array, ""]:
-        return self.entries.max_bound(failure)
+        """Hoeffding's bound width sqrt(reports t/2) in each cell, t = ln(2 cells/failure), a union over the cells.
+
+        An entry of variance 0 is 0 with certainty.
+        """
+        t = math.log(2.0 * math.prod(self.shape) / checked_probability(failure))
+        hoeffding = self.width * jnp.sqrt(self.reports * t / 2.0)
+        return jnp.where(self.variances > 0, hoeffding, 0.0).max()
 
     def scaled(self, white: ArrayLike) -> Float[Array, "..."]:
-        return self.entries.scaled(white)
+        """Refused: this noise was made by the people who report, one by one."""
+        raise TypeError("`ResponseNoise` cannot be made from white noise; it comes from the reports themselves.")
 
 
 def variance_of_sums(noise: AbstractNoise) -> Float[Array, "..."]:
     """The variance of the noise in sums over the last axis: answers of one person are not independent of each other."""
-    if isinstance(noise, ResponseNoise):
+    if isinstance(noise, ResponseNoise) and noise.sums is not None:
         return noise.sums
     return jnp.broadcast_to(noise.variance, noise.shape).sum(axis=-1)
