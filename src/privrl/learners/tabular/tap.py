@@ -63,6 +63,14 @@ _CONCENTRATED = 0.15  # sum p^2 of a typical row
 _WELL_VISITED = 0.25  # share of all visits
 
 
+class Lesson(eqx.Module):
+    """All that was learnt: a policy, the values of states in the unit of returns, and what practice does."""
+
+    policy: TabularPolicy
+    values: Float[Array, " S"]
+    practice: Practice
+
+
 class TAP(AbstractOfflineLearner):
     """Counts and iterates, in a stationary finite world of any kind.
 
@@ -104,7 +112,8 @@ class TAP(AbstractOfflineLearner):
         return self.num_states, self.num_actions
 
     @property
-    def _largest_return(self) -> float:
+    def largest_return(self) -> float:
+        """The public bound on the return of a stay."""
         return 1.0 if self.rewards_at_end else float(self.horizon)
 
     @property
@@ -122,7 +131,7 @@ class TAP(AbstractOfflineLearner):
             "contribution norm": "released quantiles of norms",
             "terminal states": list(self.terminal),
             "reward range": [0.0, 1.0],
-            "return bound": self._largest_return,
+            "return bound": self.largest_return,
             "rewards": "estimated",
         }
 
@@ -139,13 +148,18 @@ class TAP(AbstractOfflineLearner):
         return self.fit_with_values(ask)[0]
 
     def fit_with_values(self, ask: Ask) -> tuple[TabularPolicy, Float[Array, " S"]]:
-        """The policy, and the values or the value feature that it was planned with last."""
+        """The policy, and the values that it was planned with last."""
+        lesson = self.lesson(ask)
+        return lesson.policy, lesson.values
+
+    def lesson(self, ask: Ask) -> Lesson:
+        """Makes every release, and gives what was learnt from them."""
         visits = ClippedVisits(*self._world, jnp.ones(()))
         clip = self._clip(ask, "visits-norms", visits, 1.0, self._most_steps, _QUANTILES["visits"])
         N, noise = _asked(ask, "visits", visits, clip)
         seen, share = practice(N, noise, self._live), _SHARES["visits"]
         if self.rewards_at_end and self._share_of_well_visited(seen) < _WELL_VISITED:
-            return self._joint_rounds(ask)
+            return Lesson(*self._joint_rounds(ask), seen)
         if float(seen.typical) < _FAINT * float(seen.noise):
             seen = practice(*averaged(N, noise, *_asked(ask, "visits-again", visits, clip)), self._live)
             share += _SHARES["visits-again"]
@@ -153,24 +167,26 @@ class TAP(AbstractOfflineLearner):
             self._skip(ask, "visits-again")
         expected = float(seen.noise) * (share / _SHARES["next-states"]) ** 0.5  # about the noise of next states
         evidence = self._evidence(ask, seen, expected)
-        return self._rounds(ask, evidence)
+        return Lesson(*self._rounds(ask, evidence), seen)
 
     def _joint_rounds(self, ask: Ask) -> tuple[TabularPolicy, Float[Array, " S"]]:
         """The rounds of `TDFP`, with everything that is left."""
         self._skip(ask, *_NEXT_STATES, "visits-again", *(f"round-norms-{k + 1}" for k in range(len(self.rounds))))
         Y, noise = self._returns(ask)
-        return TDFP(*self._world, shares=self.rounds).rounds_from(ask, *first_feature(Y, noise**2, self._live))
+        first = first_feature(Y, noise**2, self._live)
+        policy, F = TDFP(*self._world, shares=self.rounds).rounds_from(ask, *first)
+        return policy, jnp.where(self._live, _mean_return(Y, self._live) + F, 0.0)
 
     def _rounds(self, ask: Ask, evidence: Evidence) -> tuple[TabularPolicy, Float[Array, " S"]]:
         seen = evidence.practice
         Y, noise = self._returns(ask)
-        F = self._largest_return * _mean_returns(Y, noise, self._live)
+        F = self.largest_return * _mean_returns(Y, noise, self._live)
         judgement = Judgement(
-            self._discount, self._largest_return, self.anchor, self.pessimism, self.support, self.spread
+            self._discount, self.largest_return, self.anchor, self.pessimism, self.support, self.spread
         )
         for k in range(len(self.rounds)):
-            errors = ClippedErrors(*self._world, jnp.ones(()), F, self._discount, self._largest_return)
-            smallest, largest = 0.01 * self._largest_return, 2.0 * self._largest_return
+            errors = ClippedErrors(*self._world, jnp.ones(()), F, self._discount, self.largest_return)
+            smallest, largest = 0.01 * self.largest_return, 2.0 * self.largest_return
             clip = self._clip(ask, f"round-norms-{k + 1}", errors, smallest, largest, _QUANTILES["round"])
             sums, noise = _asked(ask, f"round-{k + 1}", errors, clip)
             variance = clip.square / clip.kept**2 * clip.people
@@ -262,7 +278,7 @@ class TAP(AbstractOfflineLearner):
 
     def _returns(self, ask: Ask) -> tuple[Float[Array, "S 2"], Float[Array, ""]]:
         """How well stays went on from each state, and how badly, as shares of the largest return; and the noise."""
-        top = self._largest_return
+        top = self.largest_return
         returns = ClippedReturns(*self._world, jnp.ones(()), self._discount, top, self.rewards_at_end)
         clip = self._clip(ask, "returns-norms", returns, 0.5, self._most_steps, _QUANTILES["returns"])
         return _asked(ask, "returns", returns, clip)
@@ -276,10 +292,14 @@ def _asked(
     return jnp.asarray(release.value) / clip.kept, release.noise.std.max() / clip.kept
 
 
+def _mean_return(Y: Float[Array, "S 2"], live: Bool[Array, " S"]) -> Float[Array, ""]:
+    """Of all states together."""
+    good, bad = jnp.where(live[:, None], Y, 0.0).sum(axis=0)
+    return jnp.clip(good / jnp.maximum(good + bad, 1.0), 0.0, 1.0)
+
+
 @eqx.filter_jit
 def _mean_returns(Y: Float[Array, "S 2"], noise: Float[Array, ""], live: Bool[Array, " S"]) -> Float[Array, " S"]:
     """The mean of a state's returns, shrunk toward that of all; 0 in terminal states."""
-    good, bad = jnp.where(live[:, None], Y, 0.0).sum(axis=0)
-    mean = jnp.clip(good / jnp.maximum(good + bad, 1.0), 0.0, 1.0)
     effect, _ = first_feature(Y, noise**2, live)
-    return jnp.where(live, jnp.clip(mean + effect, 0.0, 1.0), 0.0)
+    return jnp.where(live, jnp.clip(_mean_return(Y, live) + effect, 0.0, 1.0), 0.0)

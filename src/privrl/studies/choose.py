@@ -1,0 +1,141 @@
+"""`choose`: people, and policies from anywhere, in; the one that suits them best, with a certificate, out."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, PRNGKeyArray
+
+from privrl.contracts.learner import AbstractOfflineLearner
+from privrl.data.dataset import AbstractDataset
+from privrl.learners.evaluation.chosen import CHOICE, LEAST_PEOPLE, LIMIT, OWN, Chosen
+from privrl.learners.evaluation.evaluated import Evaluated
+from privrl.learners.tabular.tap import TAP
+from privrl.mdp.types import TabularPolicy
+from privrl.privacy.accounting.certificate import Certificate
+from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
+from privrl.studies.evaluate import AnyPolicy, policy_arrays
+from privrl.studies.offline import ask_curator
+from privrl.studies.result import Result, policy_sha256
+
+SHARE = 0.5
+"""Of the people, who choose; the others say what practice does and how people fare in each state."""
+_MOST_NOISE = 0.02  # in a mean score, as a share of the largest return
+_ADDS_UP = (
+    "this covers the choice alone: somebody who is also among the people that a candidate was learnt from is covered "
+    "by both certificates together, whose costs add up"
+)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which candidate was chosen.
+
+    Attributes:
+        index: its number.
+        candidate: as it was given; `None` for practice itself.
+        certificate: of the choice alone, bound to the candidate's hash.
+    """
+
+    index: int
+    candidate: AnyPolicy | None
+    certificate: Certificate
+
+
+def choose(
+    people: AbstractDataset,
+    candidates: Sequence[AnyPolicy | None],
+    privatizer: AbstractPrivatizer,
+    *,
+    terminal: tuple[int, ...] = (),
+    rewards_at_end: bool = False,
+    key: PRNGKeyArray | None = None,
+    unit: str | None = None,
+    store: ReleaseStore | None = None,
+) -> Choice:
+    """Lets people who were not learnt from choose among policies.
+
+    Half of the people, by a secret coin each, say what practice does and how people fare (`TAP`'s releases); the other
+    half choose by the scores of `statistics/choice.py`. Use other people than the candidates were learnt from, and
+    again others to evaluate the one that is chosen.
+
+    Arguments:
+        people: at least 10,000.
+        candidates: at least two: a `Result`, a `TabularPolicy`, an `AssistedPolicy` (its whole advice), probabilities
+            `[S, A]` or `[H, S, A]`, actions `[S]`, the path of an .npz file with one such array, or `None` for practice
+            itself.
+        privatizer: `Central(...)` with a delta and neighbours who replace one person, or `NonPrivate()`.
+        terminal: public states whose entry ends a stay.
+        rewards_at_end: only the step that ends a stay pays, so returns are at most 1.
+        key, unit, store: as in `fit`.
+
+    **Formal guarantee.** One person is in one half. The certificate covers every release of both: it is the larger one
+    of what the two halves cost. Its choice is not an estimate: nothing is said about how much better it is.
+    """
+    if privatizer.adjacency != "replace-one" and privatizer.notion != "none":
+        raise PairingError(
+            f"`adjacency` is {privatizer.adjacency!r}, and whether there are enough people to choose must be public. "
+            "Use `adjacency='replace-one'`."
+        )
+    if len(candidates) < 2:
+        raise ValueError(f"There are {len(candidates)} candidates; give at least two (`None` for practice itself).")
+    space = people.num_states, people.num_actions
+    learner = Chosen(
+        TAP(*space, people.horizon, terminal, rewards_at_end),
+        jnp.asarray(np.stack([_probabilities(candidate, people.horizon, *space) for candidate in candidates])),
+        SHARE,
+    )
+    refuse_too_few(round(SHARE * people.num_units), privatizer)
+    answer = ask_curator("choose", people, learner, privatizer, key=key, unit=unit, store=store)
+    index = answer.choices[CHOICE]
+    chosen = candidates[index]
+    arrays = {} if chosen is None else policy_arrays(chosen)
+    notes = (*answer.certificate.notes, _ADDS_UP, f"candidate {index} of {len(candidates)} was chosen")
+    certificate = replace(answer.certificate, result_sha256=policy_sha256(arrays), notes=notes)
+    return Choice(index, chosen, certificate)
+
+
+def refuse_too_few(choosers: int, privatizer: AbstractPrivatizer) -> None:
+    """Refuses a choice that sampling error, or noise, would make; from public numbers, before anything is released."""
+    epsilon = getattr(privatizer, "epsilon", None)
+    rho = getattr(privatizer, "rho", None)
+    epsilon = (2.0 * rho) ** 0.5 if epsilon is None and rho is not None else epsilon
+    needed = LEAST_PEOPLE if not epsilon else max(LEAST_PEOPLE, round(4.0 * LIMIT / (_MOST_NOISE * epsilon)))
+    if choosers < needed:
+        raise ValueError(
+            f"{choosers:,} people would choose, and at least {needed:,} are needed at this budget: with fewer, "
+            "sampling error and noise would decide. Nothing was released. Take the advice of `dp-tap`, or practice's most "
+            "frequent action, or let more people choose."
+        )
+
+
+def chosen_of(learner: AbstractOfflineLearner, choices: Mapping[str, int]) -> str | None:
+    """What was chosen among a learner's own candidates, in one sentence; nothing where it has none."""
+    inner = learner.learner if isinstance(learner, Evaluated) else learner
+    if not isinstance(inner, Chosen) or inner.candidates is not None:
+        return None
+    others = " and ".join(name for i, name in enumerate(OWN) if i != choices[CHOICE])
+    return f"People who were not learnt from have chosen {OWN[choices[CHOICE]]}, over {others}."
+
+
+def _probabilities(candidate: AnyPolicy | None, horizon: int, S: int, A: int) -> Float[np.ndarray, "H S A"]:
+    """Of a whole advice, by step; zeros for practice."""
+    if candidate is None:
+        return np.zeros((horizon, S, A))
+    if isinstance(candidate, Result) and isinstance(candidate.advice, TabularPolicy):
+        candidate = candidate.advice
+    named = policy_arrays(candidate)
+    given: Any = named.get("probabilities")
+    if given is None:
+        actions = np.asarray(named["actions"] if "actions" in named else named["advice"])
+        if actions.shape != (S,) or actions.min(initial=0) < 0 or actions.max(initial=0) >= A:
+            raise ValueError(f"A candidate has actions of shape {actions.shape}; give one in [0, {A}) for {S} states.")
+        given = np.eye(A)[actions]
+    if given.shape not in ((S, A), (horizon, S, A)):
+        raise ValueError(
+            f"A candidate has shape {list(given.shape)}; these people's world needs {[S, A]} or {[horizon, S, A]}."
+        )
+    return np.broadcast_to(given, (horizon, S, A)).astype(float)
