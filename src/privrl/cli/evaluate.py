@@ -89,6 +89,7 @@ def evaluate(
             dial=comparison.dial,
             deviation=comparison.deviation,
             return_range=(0.0, bound),
+            terminal=ends["terminal"],
             key=None if seed is None else jax.random.key(fresh_seed(seed)),
             unit=named.unit_noun or table.unit,
             store=store,

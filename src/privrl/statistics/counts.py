@@ -144,6 +144,9 @@ class VisitCounts(AbstractCounts):
     def row_by_row(self) -> bool:
         return self.plain
 
+    def visits_of(self, entries: Float[Array, "..."]) -> Float[Array, "S A"]:
+        return entries.reshape(-1, self.num_states, self.num_actions).sum(axis=0)
+
     def _weight(self, rows: Transitions) -> Float[Array, " N"]:
         return jnp.asarray(rows.count)
 

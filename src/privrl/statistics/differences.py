@@ -148,6 +148,9 @@ class Differences(_AbstractStay):
     def shape(self) -> tuple[int, ...]:
         return self.num_states, self.num_actions, 4 if self.reward_weight is None else 5
 
+    def visits_of(self, entries: Float[Array, "..."]) -> Float[Array, "S A"]:
+        return entries[..., 0]
+
     def rows(self, trajectory: Trajectory) -> Transitions:
         """The first row of each (s, a); the next state of a row that ends the stay is written as S."""
         rows = Transitions.of(trajectory)

@@ -122,6 +122,9 @@ class AbstractPairSum(AbstractStaySum):
 class ClippedVisits(AbstractPairSum):
     """How many stays took each (s, a): `[S, A]`."""
 
+    def visits_of(self, entries: Float[Array, "..."]) -> Float[Array, "S A"]:
+        return entries
+
     def _weight(self, rows: Transitions) -> Float[Array, " N"]:
         return jnp.asarray(rows.count)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import ArrayLike, Float, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from privrl.data.dataset import AbstractDataset
 from privrl.learners.evaluation.estimates import Evaluation
@@ -27,8 +27,8 @@ _ADDS_UP = (
     "covered by both certificates together, whose costs add up"
 )
 _NO_MODEL = (
-    "The whole advice is not modelled: a model needs values of states from the people who were learnt from, which "
-    "`Evaluated` (`privrl fit --evaluate`) has."
+    "The whole advice is not modelled: a model needs values of states from the people who were learnt from. Recipes "
+    "that give values (such as `dp-tdfp` and `dp-tap`) save them with their result; this policy has none beside it."
 )
 
 
@@ -41,6 +41,7 @@ def evaluate(
     dial: float = 1.5,
     deviation: float = 4.0,
     return_range: tuple[float, float] = (0.0, 1.0),
+    terminal: tuple[int, ...] = (),
     key: PRNGKeyArray | None = None,
     unit: str | None = None,
     store: ReleaseStore | None = None,
@@ -56,6 +57,7 @@ def evaluate(
         practice: public probabilities `[S, A]` of practice. Without them they are estimated, and nothing is certified.
         dial, deviation: of the assisted policy, see `AssistedPolicy`. An infinite dial certifies nothing.
         return_range: the public smallest and largest return of a stay; what is outside is cut.
+        terminal: public states whose entry ends a stay, for the model of the whole advice.
         key, unit, store: as in `fit`.
 
     Returns:
@@ -82,16 +84,25 @@ def evaluate(
         held.num_units,
         jnp.asarray(advice),
         None if practice is None else jnp.asarray(practice, float),
+        _values(policy, len(advice)),
+        terminal,
         return_range=return_range,
         dial=dial,
         deviation=deviation,
     )
     answer = ask_curator("evaluate", held, evaluator, privatizer, key=key, unit=unit, store=store)
     found: Evaluation = answer.learnt
-    found = replace(found, refused=(*found.refused, _NO_MODEL))
+    if evaluator.feature is None:
+        found = replace(found, refused=(*found.refused, _NO_MODEL))
     notes = (*answer.certificate.notes, _ADDS_UP, evaluation_note(found, None))
     certificate = replace(answer.certificate, result_sha256=policy_sha256(named), notes=notes)
     return CertifiedEvaluation.of(found, certificate)
+
+
+def _values(policy: AnyPolicy, num_states: int) -> Float[Array, " S"] | None:
+    """The values of states that were saved with a result; other policies have none."""
+    saved = policy.report.get("values") if isinstance(policy, Result) else None
+    return None if saved is None or len(saved) != num_states else jnp.asarray(saved, float)
 
 
 def policy_arrays(policy: AnyPolicy) -> dict[str, np.ndarray]:

@@ -1,16 +1,21 @@
 """`fit`: a table of people in, a policy and its certificate out."""
 
+from typing import Any
+
+import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from privrl.contracts.learner import AbstractLearner, AbstractOfflineLearner
 from privrl.data.dataset import AbstractDataset
 from privrl.data.reward_function import RewardFunction
-from privrl.learners.evaluation.evaluated import Assessed
+from privrl.learners.evaluation.evaluated import Assessed, Evaluated
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.store.store import ReleaseStore
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
+from privrl.studies.choose import chosen_of
 from privrl.studies.offline import ask_curator
 from privrl.studies.result import Result
+from privrl.studies.situations import situations_of
 
 
 def fit(
@@ -38,7 +43,8 @@ def fit(
             there; another learner, another setting or another table is refused.
 
     Returns:
-        the policy and the certificate.
+        the policy and the certificate; the report holds what releases say about every state besides (`Situations`, and
+        the values of states where the learner gives any).
     """
     if not isinstance(learner, AbstractOfflineLearner):
         raise PairingError(
@@ -57,4 +63,14 @@ def fit(
             f"`{type(learner).__name__}.fit` returned a policy of shape {policy.probabilities.shape}; it must have "
             f"steps, states and actions: {(learner.horizon, *learner.space)}."
         )
-    return Result(policy, answer.certificate, answer.counts, advice, evaluation)
+    found: dict[str, Any] = dict(answer.counts)
+    choice = chosen_of(learner, answer.choices)
+    if choice is not None:
+        found["choice"] = choice
+    if answer.values is not None:
+        found["values"] = np.asarray(answer.values, float).tolist()
+    practice = learner.practice if isinstance(learner, Evaluated) else None
+    situations = situations_of(answer.visits, None if practice is None else np.asarray(practice))
+    if situations is not None:
+        found["situations"] = situations.to_json()
+    return Result(policy, answer.certificate, found, advice, evaluation)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from privrl.contracts.learner import AbstractOfflineLearner
 from privrl.data.dataset import AbstractDataset
@@ -15,16 +15,24 @@ from privrl.privacy.store.store import ReleaseStore
 from privrl.privacy.trust.curator import Curator
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
 from privrl.studies.people import AbstractSecret, secret_of
+from privrl.studies.situations import ReleasedVisits
 from privrl.studies.study import Study
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a learner made of its releases, the certificate over all of them, and how much data there were."""
+    """What a learner made of its releases, the certificate over all of them, and how much data there were.
+
+    `values` are those of states where the learner gives any, `visits` is what releases said about them, and
+    `choices` the number of the candidate that each choice released.
+    """
 
     learnt: Any
+    values: Float[Array, " S"] | None
+    visits: ReleasedVisits
     certificate: Certificate
     counts: dict[str, int]
+    choices: dict[str, int]
 
 
 def ask_curator(
@@ -43,11 +51,14 @@ def ask_curator(
     if store is not None:
         _open(verb, study, secret, key, store)
     source = System() if key is None else Seeded(key)
-    curator = Curator(secret, study.ledger, source, privatizer.mechanism_of_rounds, store)
-    learnt = learner.fit(curator)
+    visits = ReleasedVisits()
+    curator = Curator(secret, study.ledger, source, privatizer.mechanism_of_rounds, store, visits.watch)
+    learnt, values = learner.fit_with_values(curator) if learner.gives_values else (learner.fit(curator), None)
     notes = secret.notes(groups=bool(study.ledger.groups) and key is None)
     notes = (*notes, *(() if store is None else store.notes()))
-    return Answer(learnt, study.certificate(source.description, secret.bounds, notes=notes), secret.counts)
+    certificate = study.certificate(source.description, secret.bounds, notes=notes)
+    choices = {name: int(number[0]) for name, number in curator.choices.items()}
+    return Answer(learnt, values, visits, certificate, secret.counts, choices)
 
 
 def _open(verb: str, study: Study, secret: AbstractSecret, key: PRNGKeyArray | None, store: ReleaseStore) -> None:

@@ -115,7 +115,8 @@ class Result:
             evaluation = replace(self.evaluation, policy=nothing)
             notes.append(evaluation_note(evaluation, None))
         certificate = replace(self.certificate, result_sha256=policy_sha256(None), notes=tuple(notes))
-        return Result(None, certificate, {**self.report, "policy": None}, None, evaluation)
+        kept = {name: fact for name, fact in self.report.items() if name not in ("situations", "values")}
+        return Result(None, certificate, {**kept, "policy": None}, None, evaluation)
 
     def save(self, folder: str | Path, *, sign: Ed25519PrivateKey | None = None) -> Path:
         """Writes `certificate.json`, `policy.npz` and `report.json` to a new folder, all or nothing; with an evaluation

@@ -113,12 +113,14 @@ class Curator:
         source: AbstractSource,
         mechanism: NoiseKind,
         store: ReleaseStore | None = None,
+        watch: Callable[[str, AbstractStatistic, Release], None] | None = None,
     ) -> None:
         self._people = people
         self._ledger = ledger
         self._source = source
         self._mechanism: NoiseKind = mechanism
         self._store = store
+        self._watch = watch  # is shown every sum that was released
         self._asked: dict[str, int] = {}
         self._parts: dict[str | None, AbstractPeople] = {None: people}
         self.choices: dict[str, Array] = {}
@@ -152,7 +154,10 @@ class Curator:
             return people.total(chosen, included, arithmetic)
 
         law = functools.partial(law_of, chosen, mechanism)
-        return self._release(name, _Contents(records * sensitivity, law, lattice, summed))
+        release = self._release(name, _Contents(records * sensitivity, law, lattice, summed))
+        if self._watch is not None:
+            self._watch(name, chosen, release)
+        return release
 
     def vector(self, name: str, value: Float[Array, "..."], *, distance: float, bound: float) -> Release:
         """Releases a vector that is no sum over people, but that one person can move by at most `distance` (L2).
