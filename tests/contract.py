@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from draws import record_draws
 
 import privrl
 from privrl.audit.adversarial import adversarial_lq_records, adversarial_records
@@ -19,7 +20,6 @@ from privrl.audit.statistics import Asked
 from privrl.contracts.statistic import AbstractCategorical, AbstractStatistic
 from privrl.envs.lq import LQEnv
 from privrl.mdp.types import TabularPolicy, Trajectory
-from privrl.privacy.noise.sources import record_draws
 from privrl.privacy.trust.privatizers import PairingError
 
 BUDGET = {"epsilon": 2.0, "delta": 1e-5}

@@ -6,10 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from draws import record_draws
 
 import privrl
 from privrl.contracts.release import Declared
-from privrl.privacy.noise.sources import record_draws, standard_normal
+from privrl.privacy.noise.sources import standard_normal
 from privrl.privacy.trust.privatizers import PairingError
 from privrl.statistics.regressions import StateVisits
 from privrl.studies.loop import Queries

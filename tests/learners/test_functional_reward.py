@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from contract import check_certificate, tiny_data, tiny_world
+from draws import record_draws
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +18,6 @@ from privrl.data.reward_function import RewardFunction
 from privrl.learners.functional.functional_reward import FunctionalReward
 from privrl.privacy.functions.paths import mesh_path, mesh_points
 from privrl.privacy.functions.released import ReleasedFunction, rkhs_norm
-from privrl.privacy.noise.sources import record_draws
 from privrl.privacy.trust.privatizers import PairingError
 from privrl.recipes.registry import get
 

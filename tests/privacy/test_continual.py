@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from draws import record_draws
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -154,7 +155,7 @@ def test_each_step_draws_once_under_vmap_and_scan(kind: type) -> None:
 
         return jax.lax.scan(step, continual.init((2, 3)), jnp.arange(6))[1]
 
-    with _sources.record_draws() as drawn:
+    with record_draws() as drawn:
         noise = jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(5), 4))
     assert noise.shape == (4, 6, 2, 3)
     assert len(drawn) == len(set(drawn)) == 4 * 6

@@ -6,11 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from draws import record_draws
 from scipy import stats
 
 import privrl  # noqa: F401  (turns on float64)
 from privrl.privacy.noise import sources as _sources
-from privrl.privacy.noise.sources import AbstractSource, NoiseReuseError, Seeded, System, record_draws
+from privrl.privacy.noise.sources import AbstractSource, NoiseReuseError, Seeded, System
 from privrl.privacy.noise.words import Words
 
 

@@ -45,13 +45,12 @@ def IntervalWalk(depth: int = 7, horizon: int = 50, knots: int = 9) -> Env:
     return finite(
         "interval-walk",
         TabularMDP(jnp.asarray(P), jnp.asarray(P @ paid), jnp.asarray(first), H),
-        features=TableFeatures(jnp.asarray(_tents(place, K))),
+        features=TableFeatures(jnp.asarray(np.einsum("sk,ab->sabk", tents(place, K), np.eye(2)).reshape(S, 2, 2 * K))),
         arguments=(("depth", depth), ("horizon", H), ("knots", K)),
         arrival=jnp.asarray(paid),
     )
 
 
-def _tents(place: Float[np.ndarray, " S"], knots: int) -> Float[np.ndarray, "S 2 d"]:
-    """Tents of height 1 that add up to 1 everywhere, so that their norm is at most 1; a copy for each action."""
-    height = np.maximum(1.0 - np.abs(place[:, None] * (knots - 1) - np.arange(knots)), 0.0)
-    return np.einsum("sk,ab->sabk", height, np.eye(2)).reshape(len(place), 2, 2 * knots)
+def tents(place: Float[np.ndarray, " S"], knots: int) -> Float[np.ndarray, "S knots"]:
+    """Tents of height 1 around equally spaced knots, which add up to 1 everywhere: their norm is at most 1."""
+    return np.maximum(1.0 - np.abs(place[:, None] * (knots - 1) - np.arange(knots)), 0.0)

@@ -12,7 +12,6 @@ from privrl.figures.claims import LEVEL, Outcome, Results, below, judged, named,
 from privrl.figures.numbers import mean_and_error
 
 _SURE = 2.33  # standard errors: the quantile of a normal law that belongs to LEVEL
-_NO_COST = Outcome("cannot be tested", "There is no cost of privacy to be seen here.")
 
 
 @rule
@@ -76,10 +75,18 @@ def grows_at_most(results: Results, cell: Cell, exponent: float) -> Outcome:
     return judged(p < LEVEL, text, mean, error, exponent)
 
 
-def _slope(costs: Sequence[tuple[float, float]], span: float) -> tuple[float, float]:
-    """The exponent with which a cost changes while the number of people grows e^span times, and its standard error."""
-    (before, before_error), (after, after_error) = costs
-    return math.log(after / before) / span, math.hypot(before_error / before, after_error / after) / span
+def _lower_order(costs: Sequence[tuple[float, ...]], growth: float, exponent: float, text: str) -> Outcome:
+    """A cost changes more slowly than K^exponent while the number of people grows so many times.
+
+    `text` has places for both costs and for the exponent that was found.
+    """
+    if min(costs)[0] <= 0:
+        return Outcome("cannot be tested", "There is no cost of privacy to be seen here.")
+    (before, before_error, _), (after, after_error, _) = costs
+    span = math.log(growth)
+    slope, error = math.log(after / before) / span, math.hypot(before_error / before, after_error / after) / span
+    said = text.format(pm(before, before_error), pm(after, after_error), pm(slope, error))
+    return judged(slope + _SURE * error < exponent, said, slope, error, exponent)
 
 
 @rule
@@ -87,30 +94,24 @@ def vanishing_cost(results: Results, private: Sequence[Cell], plain: Sequence[Ce
     """The cost of privacy falls faster than K^-1/2, the rate of the main term, between the two largest tables."""
     few, many = private[-2:]
     pairs = zip((few, many), plain[-2:], strict=True)
-    costs = [welch(results[x].final_share, results[y].final_share)[:2] for x, y in pairs]
-    if min(costs)[0] <= 0:
-        return _NO_COST
-    slope, error = _slope(costs, math.log(many.people / few.people))
+    costs = [welch(results[x].final_share, results[y].final_share) for x, y in pairs]
     text = (
-        f"The cost is {pm(*costs[0])} of what knowing nothing loses at K = {few.people:,} and {pm(*costs[1])} at "
-        f"K = {many.people:,}: it changes like K^({pm(slope, error)}); a lower order needs less than K^({exponent:g})."
+        f"The cost is {{}} of what knowing nothing loses at K = {few.people:,} and {{}} at K = {many.people:,}: it "
+        f"changes like K^({{}}); a lower order needs less than K^({exponent:g})."
     )
-    return judged(slope + _SURE * error < exponent, text, slope, error, exponent)
+    return _lower_order(costs, many.people / few.people, exponent, text)
 
 
 @rule
 def lower_order(results: Results, private: Cell, plain: Cell, exponent: float = 0.5) -> Outcome:
     """The regret that privacy adds grows slower than K^1/2, the main term, between half of the people and all."""
     people = float(results[private].at[-1])
-    costs = [welch(results[private].until(k), results[plain].until(k))[:2] for k in (people / 2, people)]
-    if min(costs)[0] <= 0:
-        return _NO_COST
-    slope, error = _slope(costs, math.log(2))
+    costs = [welch(results[private].until(k), results[plain].until(k)) for k in (people / 2, people)]
     text = (
-        f"Privacy costs {private.label} a regret of {pm(*costs[0])} for half of the people and {pm(*costs[1])} for "
-        f"all: it grows like K^({pm(slope, error)}); a lower order needs less than K^{exponent:g}."
+        f"Privacy costs {private.label} a regret of {{}} for half of the people and {{}} for all: it grows like "
+        f"K^({{}}); a lower order needs less than K^{exponent:g}."
     )
-    return judged(slope + _SURE * error < exponent, text, slope, error, exponent)
+    return _lower_order(costs, 2.0, exponent, text)
 
 
 @rule

@@ -10,7 +10,6 @@ from privrl.privacy.continual.mechanisms import geometric_schedule
 from privrl.privacy.functions.released import ReleasedFunction
 from privrl.privacy.identity import canonical_id
 from privrl.privacy.noise.mechanisms import clip_by_norm
-from privrl.privacy.noise.sources import record_draws
 from privrl.privacy.store.errors import BurntError, StoreError, StudyMismatchError
 from privrl.privacy.trust.privatizers import PairingError
 from privrl.privacy.trust.published import Published
@@ -33,7 +32,6 @@ __all__ = [
     "gdp_mu",
     "geometric_schedule",
     "read_certificate",
-    "record_draws",
     "zcdp_epsilon",
     "zcdp_rho",
 ]

@@ -15,11 +15,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from privrl.contracts.learner import AbstractLearner, AbstractOfflineLearner, AbstractOnlineLearner
-from privrl.contracts.release import Declared
 from privrl.learners.published import published
 from privrl.learners.rebuilt import NotOursError, is_complete, learner_of
 from privrl.privacy.accounting.certificate import Certificate
@@ -27,8 +25,9 @@ from privrl.privacy.accounting.certificate_check import Derived, cost_problems, 
 from privrl.privacy.accounting.privatizer_settings import UnknownPrivatizerError, function_name, privatizer_of
 from privrl.privacy.accounting.signature import SignatureError
 from privrl.privacy.noise.sources import DEVICES, System
-from privrl.privacy.trust.shuffled import Batched
+from privrl.privacy.trust.privatizers import AbstractPrivatizer
 from privrl.studies.result import policy_sha256
+from privrl.studies.study import Study
 
 _Answer = TypeVar("_Answer")
 _FUNCTIONS = {function_name(function): function for function in published}
@@ -188,12 +187,11 @@ def _settings_problems(certificate: Certificate, authenticated: bool) -> list[st
         learner = learner_of(study["learner"])
         privatizer = privatizer_of(study["privatizer"], _FUNCTIONS)
         enforced = _plain({**study["bounds"], **_asked(learner, learner.bounds)})
-        declared = _asked(learner, lambda: _declared(learner, study["users"], privatizer.notion))
+        declared = _asked(learner, lambda: _study(learner, study["users"], privatizer)).declared
     except (NotOursError, UnknownPrivatizerError) as error:
         return [] if authenticated else [f"{error} It can only be believed with a signature: use `--public-key`."]
     if not _verbs_bounds(study["bounds"]):
         return ["The bounds that it records are not those of any verb."]
-    privatizer.check(type(learner).__name__, declared)
     joint = study["users"] is not None and privatizer.notion == "central"
     follows = {
         "learner": type(learner).__name__,
@@ -224,22 +222,16 @@ def _asked(learner: AbstractLearner, question: Callable[[], _Answer]) -> _Answer
         raise NotOursError("What it declares depends on an array of which only a hash was kept.") from error
 
 
-def _declared(learner: AbstractLearner, users: int | None, notion: str) -> tuple[Declared, ...]:
-    """What this learner declares for so many people; for one person's message where no number is fixed."""
+def _study(learner: AbstractLearner, users: int | None, privatizer: AbstractPrivatizer) -> Study:
+    """The study of this learner with so many people; of one person's message where no number is fixed."""
     if isinstance(learner, AbstractOfflineLearner):
         if users is not None:
             raise ValueError("a table has no schedule of people.")
-        return learner.declare()
+        return Study.offline(learner, privatizer, "")
     assert isinstance(learner, AbstractOnlineLearner)
-    if users is None:
-        if notion != "local":
-            raise ValueError("the number of people is missing.")
-        return learner.declare(1)
-    ends = learner.blocks(users)
-    declared = learner.declare(len(ends))
-    if any(isinstance(d, Batched) and np.diff(ends, prepend=0).min() < d.smallest for d in declared):
-        raise ValueError("a block is smaller than the least size that was promised.")
-    return declared
+    if users is None and privatizer.notion != "local":
+        raise ValueError("the number of people is missing.")
+    return Study.local(learner, privatizer) if users is None else Study.online(learner, privatizer, users)
 
 
 def _plain(content: Any) -> Any:

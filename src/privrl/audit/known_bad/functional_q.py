@@ -33,6 +33,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
 from privrl.envs.interval_walk import IntervalWalk
+from privrl.envs.interval_walk import tents as heights
 from privrl.privacy.functions.paths import mesh_path
 
 STEPS = 50
@@ -135,8 +136,7 @@ def greedy_return(F: Float[Array, "*m 2 n"]) -> Float[Array, "*m"]:
 
 def tents(settings: Settings) -> Float[Array, "n k"]:
     """The features at every mesh point: tents of height 1 around the knots."""
-    place = np.arange(2**settings.depth + 1) * 2.0**-settings.depth
-    return jnp.asarray(np.maximum(1.0 - np.abs(place[:, None] * (settings.knots - 1) - np.arange(settings.knots)), 0.0))
+    return jnp.asarray(heights(np.linspace(0.0, 1.0, 2**settings.depth + 1), settings.knots))
 
 
 def walk(

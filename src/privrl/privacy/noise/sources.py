@@ -1,22 +1,18 @@
 """Where randomness comes from: JAX keys for simulations, the operating system for real people.
 
-Every seeded draw of noise in the package goes through `standard_normal`, `standard_laplace` or `uniform` below, so that
-`record_draws` can show which keys were used and a test can show that none was used twice. Outside compiled code,
-noise is drawn by name from a source, and a name can be drawn once only.
+Every seeded draw of noise in the package goes through `standard_normal`, `standard_laplace` or `uniform` below, where
+tests record which keys were used, and show that none was used twice. Outside compiled code, noise is drawn by name
+from a source, and a name can be drawn once only.
 """
 
 import abc
-import contextlib
 import hashlib
-import itertools
 import math
-from collections.abc import Iterator
 from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental.xla_metadata import set_xla_metadata
 from jaxtyping import Array, Float, Float64, PRNGKeyArray
 
 from privrl.contracts.noise import White
@@ -26,13 +22,9 @@ DEVICES = "on the users' devices"
 """Where noise comes from under local privacy, as the server sees it."""
 
 Label = tuple[str | int | np.integer, ...]
-KeyData = tuple[int, ...]
 
 Randomness = Words | PRNGKeyArray
 """Cryptographic words, or the key of a simulation."""
-
-_recording: list[KeyData] | None = None
-_numbers = itertools.count()
 
 
 class NoiseReuseError(RuntimeError):
@@ -41,57 +33,22 @@ class NoiseReuseError(RuntimeError):
 
 def standard_normal(key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "..."]:
     """Independent N(0, 1) entries from a key that is used for nothing else."""
-    _record(key)
     return jax.random.normal(key, shape, jnp.float64)
 
 
 def standard_laplace(key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "..."]:
     """Independent entries of density exp(-|x|)/2 from a key that is used for nothing else."""
-    _record(key)
     return jax.random.laplace(key, shape, jnp.float64)
 
 
 def uniform(key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "..."]:
     """Independent uniform entries in [0, 1) from a key that is used for nothing else."""
-    _record(key)
     return jax.random.uniform(key, shape, jnp.float64)
 
 
 def white_noise(kind: White, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "..."]:
     """Standard white noise of a law's kind."""
     return standard_laplace(key, shape) if kind == "laplace" else standard_normal(key, shape)
-
-
-@contextlib.contextmanager
-def record_draws() -> Iterator[list[KeyData]]:
-    """Lists the raw data of every key that noise is drawn from, also inside jit, vmap and scan.
-
-    The hook enters a compiled function when it is traced, so functions compiled earlier must be traced again, and not
-    be used afterwards: each recording is a context of its own to JAX, which compiles once per context. Read the list
-    after leaving.
-    """
-    global _recording
-    if _recording is not None:
-        raise RuntimeError("`record_draws` is already active; recordings cannot be nested.")
-    _recording = []
-    try:
-        with set_xla_metadata(privrl_recording=str(next(_numbers))):
-            yield _recording
-    finally:
-        jax.effects_barrier()
-        _recording = None
-
-
-def _record(key: PRNGKeyArray) -> None:
-    drawn = _recording
-    if drawn is None:
-        return
-
-    def append(data: Array | np.ndarray) -> None:
-        words = np.asarray(data)
-        drawn.extend(tuple(row) for row in words.reshape(-1, words.shape[-1]).tolist())
-
-    jax.debug.callback(append, jax.random.key_data(key))
 
 
 class AbstractSource(abc.ABC):

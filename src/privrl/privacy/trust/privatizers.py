@@ -135,6 +135,14 @@ class AbstractBudgeted(AbstractPrivatizer):
     def reported_delta(self) -> float:
         return 0.0 if self.budget is None else self.budget.delta
 
+    def _events(self, declared: Sequence[Declared], mechanisms: Sequence[Mechanism]) -> tuple[Event, ...]:
+        """What the declarations cost, each with its mechanism, when they share the budget."""
+        pairs = list(zip(declared, mechanisms, strict=True))
+        if self.budget is None:
+            return tuple(event_of(d, mechanism, math.inf) for d, mechanism in pairs)
+        requests = [Request(d.name, mechanism, d.weight, d.touches, d.group, d.sampling) for d, mechanism in pairs]
+        return calibrate(requests, self.budget, adjacency=self.adjacency)
+
 
 @dataclass(frozen=True)
 class Central(AbstractBudgeted):
@@ -182,10 +190,7 @@ class Central(AbstractBudgeted):
                 )
 
     def calibrate(self, declared: Sequence[Declared]) -> Ledger:
-        if self.budget is None:
-            return Ledger(declared, [event_of(d, self._of(d), math.inf) for d in declared], self.adjacency)
-        requests = [Request(d.name, self._of(d), d.weight, d.touches, d.group, d.sampling) for d in declared]
-        return Ledger(declared, calibrate(requests, self.budget, adjacency=self.adjacency), self.adjacency)
+        return Ledger(declared, self._events(declared, [self._of(d) for d in declared]), self.adjacency)
 
     def _of(self, declared: Declared) -> SumNoise:
         """The noise of a release: a choice has its own, whatever that of sums."""
@@ -234,22 +239,13 @@ class Local(AbstractBudgeted):
                 )
 
     def calibrate(self, declared: Sequence[Declared]) -> Ledger:
-        mechanism: Literal["pure", "gaussian"] = "pure" if self._by_symbol else "gaussian"
-        if self.budget is None:
-            events = tuple(event_of(d, mechanism, math.inf) for d in declared)
-        else:
-            requests = [Request(d.name, mechanism, d.weight, d.touches, d.group, d.sampling) for d in declared]
-            events = calibrate(requests, self.budget, adjacency=self.adjacency)
+        events = self._events(declared, ["pure" if self._by_symbol else "gaussian"] * len(declared))
         if self._by_symbol:
             events = tuple(_answered(d, event) for d, event in zip(declared, events, strict=True))
         return Ledger(declared, events, self.adjacency)
 
     def channel(self, declared: Declared, ledger: Ledger) -> AbstractLocalChannel:
-        if not self._by_symbol:
-            return vector_channel(declared, ledger)
-        statistic, parameter = streamed_statistic(declared), ledger.parameter(declared.name)
-        assert isinstance(statistic, AbstractCategorical)
-        return SymbolChannel(statistic, SubsetSelection(statistic.num_symbols, parameter), declared.access == "running")
+        return symbol_channel(declared, ledger) if self._by_symbol else vector_channel(declared, ledger)
 
 
 def _answered(declared: Declared, event: Event) -> Event:
@@ -298,6 +294,13 @@ def vector_channel(declared: Declared, ledger: Ledger) -> VectorChannel:
     sensitivity = sensitivity_of(statistic, "gaussian", ledger.adjacency)
     scale = sensitivity / ledger.parameter(declared.name)
     return VectorChannel(statistic, jnp.asarray(sensitivity), jnp.asarray(scale), declared.access == "running")
+
+
+def symbol_channel(declared: Declared, ledger: Ledger) -> SymbolChannel:
+    """The channel of people who each answer with a random set of symbols."""
+    statistic, parameter = streamed_statistic(declared), ledger.parameter(declared.name)
+    assert isinstance(statistic, AbstractCategorical)
+    return SymbolChannel(statistic, SubsetSelection(statistic.num_symbols, parameter), declared.access == "running")
 
 
 def event_of(declared: Declared, mechanism: Mechanism, parameter: float) -> Event:

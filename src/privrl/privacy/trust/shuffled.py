@@ -16,11 +16,9 @@ from privrl.privacy.accounting.certificate import Notion
 from privrl.privacy.accounting.events import Event
 from privrl.privacy.accounting.ledger import Ledger
 from privrl.privacy.accounting.shuffling import local_epsilon_for
-from privrl.privacy.noise.subset import SubsetSelection
 from privrl.privacy.trust.channels import NoiseKind
 from privrl.privacy.trust.local_channels import AbstractLocalChannel
-from privrl.privacy.trust.privatizers import AbstractBudgeted, PairingError
-from privrl.privacy.trust.symbol_channels import SymbolChannel
+from privrl.privacy.trust.privatizers import AbstractBudgeted, PairingError, symbol_channel
 
 
 @dataclass(frozen=True)
@@ -98,12 +96,7 @@ class Shuffled(AbstractBudgeted):
         return Ledger(declared, [event], self.adjacency)
 
     def channel(self, declared: Declared, ledger: Ledger) -> AbstractLocalChannel:
-        statistic = declared.statistic
-        assert isinstance(statistic, AbstractCategorical)
-        if declared.group is not None or declared.sampling < 1.0:
-            raise PairingError(f"Release `{declared.name}` is declared for some of the people; leave out who.")
-        response = SubsetSelection(statistic.num_symbols, ledger.parameter(declared.name))
-        return SymbolChannel(statistic, response, declared.access == "running")
+        return symbol_channel(declared, ledger)
 
 
 def _smallest(declared: Declared) -> int:
