@@ -3,19 +3,36 @@
 import itertools
 import math
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from statistic_cases import CASES
 
+import privrl
+from privrl.audit.bounds import bound_of
+from privrl.audit.curator_attack import CuratorAttack
+from privrl.audit.recorded_fit import record_fit
+from privrl.audit.statistics import Asked
+from privrl.audit.worlds import tiny_world
+from privrl.contracts.learner import AbstractOfflineLearner
 from privrl.contracts.release import Declared
+from privrl.learners.evaluation.chosen import weights
+from privrl.mdp.types import Trajectory
 from privrl.privacy.accounting.budget import Budget, BudgetError
 from privrl.privacy.accounting.certificate import cost_of
 from privrl.privacy.accounting.composition import calibrate, epsilon_of
 from privrl.privacy.accounting.events import Event, Request
 from privrl.privacy.accounting.gdp import gdp_mu
+from privrl.privacy.noise.lattice import lattice_for
 from privrl.privacy.noise.maximum import MaximumNoise, noisy_maximum
 from privrl.privacy.noise.words import Words
+from privrl.privacy.store.errors import BurntError
+from privrl.privacy.trust.privatizers import PairingError
+from privrl.statistics.choice import CandidateScores
+from privrl.studies.offline import ask_curator
+from privrl.studies.simulated import sampled
 
 
 def probabilities(scores, scale):
@@ -105,3 +122,146 @@ class TestAccounting:
                 calibrate([Request("choice", "exponential", group="choose"), other], Budget.of(epsilon=1.0, delta=1e-6))
         with pytest.raises(ValueError, match="made once"):
             Declared("choice", access="choice", times=2)
+
+
+def test_probabilities_of_the_law():
+    scores = jnp.asarray([0.3, -1.0, 0.0, 0.9])
+    assert np.allclose(
+        MaximumNoise(0.7, (4,)).probabilities(scores), probabilities(np.asarray(scores), 0.7), atol=1e-12
+    )
+
+
+class TestScores:
+    """One person's scores: bounded for all records, by hand, and without a preference where practice is a candidate."""
+
+    @pytest.mark.parametrize("case", CASES[CandidateScores], ids=("huge", "small", "by-step"))
+    def test_no_pair_of_records_is_further_apart_than_the_spread(self, case):
+        records, scores = case.records(), case.statistic
+        x = Asked("choice", scores).answers(records)
+        norm, spread = scores.l1("add-remove"), scores.spread("replace-one")
+        lattice = lattice_for(parameter=0.5, sensitivity=spread, norm=norm, filled=2, kind="l1")
+        units = Asked("choice", scores).units(records, lattice) * lattice.granularity
+        for values, bound in ((x, spread * (1 + 1e-12)), (units, lattice.sensitivity)):
+            d = values[:, None] - values[None, :]
+            assert (d.max(axis=-1) - d.min(axis=-1)).max() <= bound
+            assert (values.max(axis=-1) - values.min(axis=-1)).max() <= scores.spread("add-remove") * (1 + 1e-12)
+        assert scores.limit > 0.5 or (d.max(axis=-1) - d.min(axis=-1)).max() > 0.9 * spread  # and it is met
+
+    def test_by_hand(self):
+        """Two steps, the second one ends the stay; then the same stay cut by the horizon."""
+        table = np.zeros((2, 1, 3, 2))
+        table[0, 0, 0], table[0, 0, 1], table[1, 0, 1] = [1.0, -1.0], [0.5, -0.5], [-0.5, 0.5]
+        scores = CandidateScores(jnp.asarray(table), jnp.asarray([0.2, 0.6, 0.9]), 3, (2,), 2.0)
+
+        def of(next_states, length):
+            stay = Trajectory(
+                np.array([[0, 1, 0]]),
+                np.array([[0, 1, 0]]),
+                np.array([[0.0, 1.0, 0.0]]),
+                next_states,
+                np.array([length]),
+            )
+            return np.asarray(scores.contribution(jax.tree.map(jnp.asarray, stay), None))
+
+        ended = [1.0 * (0.6 - 0.2) - 0.5 * (0.5 - 0.6), 0.5 * (0.5 - 0.6)]
+        assert np.allclose(of(np.array([[1, 2, -1]]), 2), ended)
+        assert np.allclose(of(np.array([[1, -1, -1]]), 2), ended)  # it stopped before the horizon
+        onward = [0.4 - 0.5 * (0.5 + 0.2 - 0.6), 0.5 * (0.5 + 0.2 - 0.6)]
+        assert np.allclose(of(np.array([[1, 0, -1]]), 3), np.array(onward) + [0.0, 0.0])  # the last step leads nowhere
+        assert np.allclose(of(np.array([[1, 2, -1]]), 0), 0.0)
+
+    def test_weights(self):
+        practice = jnp.asarray([[0.5, 0.49, 0.01], [0.2, 0.3, 0.5]])
+        candidates = jnp.stack(
+            [jnp.eye(3)[jnp.array([2, 1])], practice, jnp.zeros((2, 3)), jnp.eye(3)[jnp.array([0, 2])]]
+        )
+        found = np.asarray(weights(candidates[:, None], practice))[:, 0]
+        assert np.allclose((np.asarray(practice) * found).sum(axis=-1), 0.0, atol=1e-12)  # mean 0 under practice
+        assert np.allclose(found[0, 0], 0.0)  # unsupported advice is left to practice
+        assert np.allclose(found[0, 1], [-1.0, 1 / 0.3 - 1, -1.0])
+        assert np.allclose(found[1, 1], 0.0, atol=1e-12) and np.allclose(found[2], 0.0)  # practice, and no advice
+
+
+class Picks(AbstractOfflineLearner):
+    """Nothing but a choice."""
+
+    scores: CandidateScores
+    group: str | None = eqx.field(static=True, default=None)
+    horizon: int = eqx.field(static=True, default=3)
+    space = (3, 2)
+
+    def bounds(self):
+        return {}
+
+    def declare(self):
+        return (Declared("choice", access="choice", group=self.group),)
+
+    def fit(self, ask):
+        return int(ask("choice", self.scores).value[0])
+
+
+def picks(gap=1.0):
+    """Candidate 1 is better by `gap` in every step of everybody."""
+    table = np.zeros((3, 1, 3, 2))
+    table[1], table[2] = gap, -gap
+    return Picks(CandidateScores(jnp.asarray(table), jnp.zeros(3), 3, ()))
+
+
+@pytest.fixture(scope="module")
+def people():
+    return sampled(tiny_world(), 200, jax.random.key(0))
+
+
+class TestCurator:
+    def asked(self, people, learner, privatizer, key=None, store=None):
+        return ask_curator("fit", people, learner, privatizer, key=key, unit=None, store=store)
+
+    def test_exact_seeded_and_without_noise(self, people):
+        central = privrl.Central(epsilon=2.0, delta=1e-6)
+        found = [self.asked(people, picks(), central), self.asked(people, picks(), central, jax.random.key(1))]
+        found.append(self.asked(people, picks(), privrl.NonPrivate()))
+        assert [answer.choices["choice"] for answer in found] == [answer.learnt for answer in found] == [1, 1, 1]
+        exact = found[0].certificate
+        assert exact.epsilon == pytest.approx(2.0) and exact.epsilon <= 2.0 and exact.mu is None
+        (release,) = exact.releases
+        assert release["access"] == "choice" and release["laws"][0]["sensitivity"] == pytest.approx(12.0)
+        assert privrl.certify(found[0].certificate, None).checks[1].ok
+
+    def test_what_is_stored_is_the_number_alone(self, people, tmp_path):
+        central, path = privrl.Central(epsilon=0.01, delta=1e-6), tmp_path / "store"
+        with privrl.ReleaseStore(path) as store:
+            first = self.asked(people, picks(), central, store=store)
+            assert store.value("choice/0").tolist() == [first.learnt]
+        with privrl.ReleaseStore(path) as store:
+            assert self.asked(people, picks(), central, store=store).learnt == first.learnt  # read, not drawn again
+
+    def test_a_crash_between_reservation_and_draw(self, people, tmp_path, monkeypatch):
+        central, path = privrl.Central(epsilon=1.0, delta=1e-6), tmp_path / "store"
+
+        def crash(*_):
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr("privrl.privacy.noise.lattice.noisy_maximum", crash)
+            with privrl.ReleaseStore(path) as store, pytest.raises(KeyboardInterrupt):
+                self.asked(people, picks(), central, store=store)
+        with privrl.ReleaseStore(path) as store, pytest.raises(BurntError, match="redraw"):
+            self.asked(people, picks(), central, store=store)
+        with privrl.ReleaseStore(path, after_crash="redraw") as store:
+            assert self.asked(people, picks(), central, store=store).learnt == 1
+
+    def test_who_cannot_serve_a_choice(self, people):
+        with pytest.raises(PairingError, match="keeps no raw data"):
+            self.asked(people, picks(), privrl.Local(epsilon=1.0))
+        bad = Picks(privrl.statistics.VisitCounts(3, 2, 3))
+        with pytest.raises(ValueError, match="no scores of candidates"):
+            self.asked(people, bad, privrl.Central(epsilon=1.0, delta=1e-6))
+
+    def test_the_audit_stays_below_epsilon_and_finds_most_of_it(self, people):
+        """One person whose scores are (3, -3, -3) in one world and (-3, 3, 3) in the other."""
+        fit = record_fit(people, picks(), privrl.Central(epsilon=2.0, delta=1e-6), jax.random.key(2))
+        pair = (np.array([[3.0, -3.0, -3.0], [-3.0, 3.0, 3.0]]),)
+        scores = CuratorAttack(fit, pair).scores(jax.random.key(3), 20_000)
+        found = bound_of(scores, 0.0, 0.95, gaussian=False)
+        exact = np.log(probabilities(pair[0][0], 6.0) / probabilities(pair[0][1], 6.0))
+        assert found <= np.abs(exact).max() <= 2.0 and found > 0.5 * np.abs(exact).max()

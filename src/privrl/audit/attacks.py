@@ -2,8 +2,8 @@
 
 An attacker knows everybody else's record, both records that the one in question may have, all questions, and the law
 of the noise. The best they can do (Neyman and Pearson) is the log-likelihood ratio of everything released. It is exact
-for Gaussian, Laplace, sampled and randomised answers. It only decides how *strong* an attack is, never whether a bound
-holds.
+for Gaussian, Laplace, sampled and randomised answers, and for choices. It only decides how *strong* an attack is, never
+whether a bound holds.
 
 The questions are those of one recorded fit or run, and the noise is drawn anew. What is attacked is thus a learner that
 asks these questions whatever it is answered: the accounting promises as much for it as for the one that adapts.
@@ -22,6 +22,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from privrl.contracts.release import Release
 from privrl.privacy.noise.laws import LaplaceNoise
+from privrl.privacy.noise.maximum import MaximumNoise
 
 _AT_ONCE = 8192
 
@@ -70,6 +71,9 @@ def likelihood_ratio(release: Release, zero: Array, one: Array, sampling: float 
     value is 0 unless a secret coin falls so, and both densities are mixtures. Without noise: 1/2 or -1/2.
     """
     noise = release.noise
+    if isinstance(noise, MaximumNoise):
+        logs = [jnp.log(noise.probabilities(jnp.asarray(x).ravel())) for x in (zero, one)]
+        return (logs[1] - logs[0])[release.value[0]]
     y, zero, one = (jnp.asarray(x).ravel() for x in (release.value, zero, one))
     scale = jnp.asarray(noise.scale)  # type: ignore[attr-defined]
     if isinstance(noise, LaplaceNoise):

@@ -107,8 +107,8 @@ def refuse_too_few(choosers: int, privatizer: AbstractPrivatizer) -> None:
     if choosers < needed:
         raise ValueError(
             f"{choosers:,} people would choose, and at least {needed:,} are needed at this budget: with fewer, "
-            "sampling error and noise would decide. Nothing was released. Take the advice of `dp-tap`, or practice's most "
-            "frequent action, or let more people choose."
+            "sampling error and noise would decide. Nothing was released. Take the advice of `dp-tap`, or practice's "
+            "most frequent action, or let more people choose."
         )
 
 

@@ -107,7 +107,7 @@ class Chosen(AbstractOfflineLearner):
             LIMIT,
         )
         chosen = candidates[int(ask(CHOICE, scores).value[0])]
-        chosen = chosen + (1.0 - chosen.sum(axis=-1, keepdims=True)) * practice
+        chosen = chosen + (1.0 - chosen.sum(axis=-1, keepdims=True)) * practice[None]
         return TabularPolicy(jnp.broadcast_to(chosen, (self.horizon, *self.space))), lesson.values
 
     def _candidates(self, lesson: Lesson) -> tuple[Float[Array, "k G S A"], Float[Array, " k"]]:
@@ -121,6 +121,7 @@ class Chosen(AbstractOfflineLearner):
 
 def weights(candidates: Float[Array, "k G S A"], practice: Float[Array, "S A"]) -> Float[Array, "k G S A"]:
     """q/b - 1; for b itself its mean over actions is 0."""
-    supported = jnp.where(practice >= _LEAST_SUPPORT, candidates, 0.0)
+    b = practice[None, None]
+    supported = jnp.where(b >= _LEAST_SUPPORT, candidates, 0.0)
     left = 1.0 - supported.sum(axis=-1, keepdims=True)
-    return supported / jnp.maximum(practice, _LEAST_SUPPORT) + left - 1.0
+    return supported / jnp.maximum(b, _LEAST_SUPPORT) + left - 1.0

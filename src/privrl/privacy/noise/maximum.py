@@ -64,6 +64,24 @@ class MaximumNoise(AbstractNoise):
         """The absolute value of a Laplace number is exponential."""
         return self.scale * (jnp.abs(jnp.asarray(white)) - 1.0)
 
+    def probabilities(self, scores: Float[Array, " k"]) -> Float[Array, " k"]:
+        """With which each candidate is released, for few candidates: alternating sums lose digits beyond twenty.
+
+        With p_i the probability that candidate i stays, j wins with probability p_j E prod over i != j of
+        (1 - p_i e^-X), X its excess; the product is a polynomial in e^-X, and E e^(-m X) = 1/(m + 1).
+        """
+        k = scores.shape[0]
+        p = jnp.exp((scores - scores.max()) / self.scale)
+
+        def wins(j: int) -> Array:
+            polynomial = jnp.ones(1)
+            for i in range(k):
+                if i != j:
+                    polynomial = jnp.append(polynomial, 0.0) - p[i] * jnp.insert(polynomial, 0, 0.0)
+            return p[j] * (polynomial / jnp.arange(1, k + 1)).sum()
+
+        return jnp.stack([wins(j) for j in range(k)])
+
 
 def noisy_maximum(words: Words, scores: Int64[np.ndarray, " k"], scale: int) -> Int64[np.ndarray, " 1"]:
     """The number of the largest score after exponential noise of an integer `scale`, with exactly this law."""
