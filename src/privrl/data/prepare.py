@@ -26,7 +26,7 @@ from privrl.data.write import whole_file
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_PIECE_BYTES = 2**25
+_PIECE_BYTES = 2**24
 _TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 

@@ -25,7 +25,7 @@ Use = Literal["id", "time", "number", "value", "end"]
 ROW = "__row__"
 """The column that holds the number of each row."""
 
-_BLOCK_BYTES = 2**22
+_BLOCK_BYTES = 2**20
 _BATCH_ROWS = 2**16
 _ZONES = "Times with and without a time zone must not be mixed. "
 
