@@ -18,6 +18,7 @@ from privrl.contracts.statistic import AbstractStatistic
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.features import OneHotFeatures, TableFeatures
 from privrl.mdp.types import TabularPolicy
+from privrl.statistics.choice import CandidateScores
 from privrl.statistics.counts import RewardSums, TransitionCounts, VisitCounts
 from privrl.statistics.differences import Differences, ReturnsToGo
 from privrl.statistics.evaluation import Gains, Influences, StayReturns, Unsupported, Weights
@@ -29,6 +30,7 @@ from privrl.statistics.model_gains import ModelGains, NuisanceSums, StaySums
 from privrl.statistics.moments import Gram, Targets
 from privrl.statistics.next_states import FeatureTransitions, StartCounts
 from privrl.statistics.norms import Norms
+from privrl.statistics.practice_residuals import PracticeResiduals
 from privrl.statistics.practice_table import PracticeTable
 from privrl.statistics.regressions import Grams, Regressions, StateVisits, WeightedTransitions
 from privrl.statistics.stay_sums import ClippedErrors, ClippedNextStates, ClippedReturns, ClippedRewards, ClippedVisits
@@ -174,6 +176,17 @@ def _gains(policy: AssistedPolicy):
     return (Searched(Gains(policy, jnp.asarray(m), squared=squared)) for m in (0.69, 1.0) for squared in (False, True))
 
 
+def _scores() -> tuple[Searched, ...]:
+    """Weights of ordinary candidates, huge ones, and by step; values far beyond what a stay can pay."""
+    rng = np.random.default_rng(11)
+    ordinary, by_step = rng.uniform(-1.0, 4.0, (3, 1, S, A)), rng.uniform(-1.0, 40.0, (2, H, S, A))
+    return (
+        Searched(CandidateScores(jnp.asarray(1e6 * (ordinary - 1.5)), jnp.asarray([0.2, 1e3, 0.0]), H, (2,))),
+        Searched(CandidateScores(jnp.asarray(ordinary), jnp.asarray([0.2, 0.9, 0.0]), H, (2,), limit=0.3)),
+        Searched(CandidateScores(jnp.asarray(by_step), jnp.asarray([0.2, 0.9, 0.4]), H, (), 3.0)),
+    )
+
+
 CASES: dict[type, tuple[Searched, ...]] = {
     VisitCounts: _counts(VisitCounts),
     RewardSums: _counts(RewardSums),
@@ -197,6 +210,8 @@ CASES: dict[type, tuple[Searched, ...]] = {
     Unsupported: (Searched(Unsupported(_ASSISTED[0])),),
     Gains: tuple(one for policy in _ASSISTED for one in _gains(policy)),
     Influences: tuple(Searched(Influences(policy)) for policy in _ASSISTED),
+    PracticeResiduals: tuple(Searched(PracticeResiduals(p, jnp.asarray([-1.0, 1.0, 0.4]))) for p in _ASSISTED[:2]),
+    CandidateScores: _scores(),
     PracticeTable: (Searched(PracticeTable(S, A, _ADVICE)), Searched(PracticeTable(S, A, _ADVICE, 0.5))),
     NuisanceSums: (Searched(NuisanceSums(_SUMS)), Searched(NuisanceSums(_SUMS, (1.0, 0.5)))),
     ModelGains: tuple(Searched(ModelGains(_SUMS, *_MODEL, squared=squared)) for squared in (False, True)),

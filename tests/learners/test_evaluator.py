@@ -137,17 +137,17 @@ def test_exact_noise_serves_it_too():
     assert [skipped[name] for name in ("nuisance", "model-gain", "model-square", "gain")] == [1, 1, 1, 0]
 
 
-def test_shares_are_those_of_the_specification():
+def test_shares_add_up():
     def shares(**settings):
         return {d.name: d.weight for d in evaluator(**settings).declare()}
 
     public, estimated = shares(), shares(practice=None)
     assert sum(public.values()) == sum(estimated.values()) == 100.0
-    assert public["gain"] + public["gain-square"] == 30.0 and public["influences"] == 9.0
+    assert public["gain"] + public["gain-square"] == 35.0 and public["influences"] == 9.0
     assert public["practice"] == 5.0 and public["balance"] == public["unsupported"] == 3.0
-    assert estimated["practice-table"] == 39.0 and "gain" not in estimated
-    assert sum(public[name] for name in ("nuisance", "model-gain", "model-square")) == 50.0
-    assert public["nuisance"] == 15.0
+    assert estimated["practice-table"] == 44.0 and "gain" not in estimated
+    assert sum(public[name] for name in ("nuisance", "model-gain", "model-square")) == 33.0
+    assert public["nuisance"] == 10.0 and public["residuals"] == 12.0
     whole = shares(dial=math.inf)
     assert "gain" not in whole and "balance" not in whole and "nuisance" in whole
 
@@ -178,6 +178,53 @@ def test_wrong_probabilities_of_practice_are_noticed(data):
     found = privrl.fit(data, evaluator(practice=wrong), privrl.NonPrivate(), key=jax.random.key(0)).policy
     assert found.gain is None and found.verdict == "not shown"
     assert any("mean weight" in words for words in found.refused)
+
+
+def followed(people, seed, follows):
+    """Stays in which, with probability `follows`, practice does again what it did before."""
+    stays = ENV.sample(ENV.behaviour_policy(), people, jax.random.key(seed))
+    actions, rng = np.array(stays.actions), np.random.default_rng(seed)
+    for h in range(1, H):
+        actions[:, h] = np.where(rng.random(people) < follows, actions[:, h - 1], actions[:, h])
+    again = dataclasses.replace(stays, actions=actions)
+    return privrl.data.Episodes.of(again, num_states=4, num_actions=2)
+
+
+def test_practice_that_follows_more_than_the_state_is_noticed(data):
+    """Nothing is then compared, nothing is shown, and every decision is left as it is."""
+    clean = privrl.fit(data, evaluator(), privrl.Central(epsilon=1.0, delta=1e-6), key=jax.random.key(0)).policy
+    assert not clean.continuity.evidently_not_zero and not clean.trend.evidently_not_zero
+    assert clean.held_back is None and clean.handed_out is clean.policy
+    habit = followed(PEOPLE, 1, 0.5)
+    found = privrl.fit(habit, evaluator(), privrl.Central(epsilon=1.0, delta=1e-6), key=jax.random.key(0)).policy
+    assert found.continuity.evidently_not_zero and found.gain is None and found.model_gain is None
+    assert found.verdict == "not shown" and "more than the recorded state" in found.words
+    assert np.all(found.handed_out(np.arange(4)) == -1) and np.any(found.policy(np.arange(4)) >= 0)
+
+
+def test_residuals_have_mean_zero_in_worlds_whose_practice_follows_the_state():
+    """Six worlds, exact sums; stopping keeps the mean, which clipping would not."""
+    z = []
+    for seed in range(6):
+        found = privrl.fit(table(4000, 100 + seed), evaluator(4000), privrl.NonPrivate(), key=jax.random.key(0)).policy
+        z += [(one.value, one.half / 1.96) for one in (found.trend, found.continuity)]
+    assert all(abs(value) < 3.5 * se for value, se in z)
+
+
+def test_policies_are_held_back_unless_a_gain_is_seen(noiseless):
+    def gained(value, half):
+        gain = Interval(value, value - half, value + half, value - 0.84 * half, value + 0.84 * half)
+        return dataclasses.replace(noiseless, gain=gain)
+
+    assert noiseless.held_back is None
+    assert gained(0.001, 0.02).held_back == "No gain is seen."
+    assert gained(0.01, 0.02).held_back is None and gained(0.01, 0.02).verdict == "not shown"
+    without = dataclasses.replace(noiseless, gain=None)
+    assert without.held_back is None  # the model sees one
+    assert "no estimate" in dataclasses.replace(without, model_gain=None).held_back
+    unsure = dataclasses.replace(noiseless, trend=Interval(0.0, -0.1, 0.1, -0.084, 0.084))
+    assert "too few" in unsure.held_back and "held back" in unsure.words
+    assert "too few" in dataclasses.replace(noiseless, trend=None, continuity=None).held_back
 
 
 def test_an_infinite_dial_has_no_certified_line(data):
@@ -250,7 +297,7 @@ def test_an_unrecorded_influence_below_the_odds_ratio_does_not_overturn_the_gain
 def test_mu_is_read_off_the_noise():
     declared = evaluator().declare()
     release = Release(jnp.zeros(1), GaussianNoise(1.0 / (0.2 * math.sqrt(0.05)), (1,)))
-    assert model_mu(release, declared) == pytest.approx(0.2 * math.sqrt(0.5))
+    assert model_mu(release, declared) == pytest.approx(0.2 * math.sqrt(0.33))
     assert model_mu(Release(jnp.zeros(1), GaussianNoise(0.0, (1,))), declared) == math.inf
 
 

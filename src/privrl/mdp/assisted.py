@@ -69,6 +69,10 @@ class AssistedPolicy(eqx.Module):
         advice, practice = jnp.asarray(advice), jnp.asarray(practice)
         return cls(advice, practice[jnp.arange(len(advice)), advice], dial, deviation)
 
+    def silent(self) -> "AssistedPolicy":
+        """The same without support: no advice is given, and every decision is left to practice."""
+        return AssistedPolicy(self.advice, jnp.zeros_like(self.support), self.dial, self.deviation)
+
     @property
     def bound(self) -> float:
         """cC, the largest weight of a stay."""

@@ -17,6 +17,10 @@ from privrl.mdp.assisted import AssistedPolicy
 
 Standing = Literal["better", "worse", "not shown"]
 _NORMAL = (1.959964, 1.644854)  # quantiles at 97.5% and 95%, in standard deviations
+_EVIDENT = 3.0 / _NORMAL[0]  # three standard errors, in half widths
+_NEGLIGIBLE = 0.05
+"""Practice is taken to follow the recorded state alone where both sums of `PracticeResiduals` are surely below."""
+_HALF = 0.5 / _NORMAL[0]  # half a standard error, in half widths
 _LAPLACE = (2.118284, 1.644854)  # -ln(.05)/sqrt(2); its 95% quantile, 1.628, is below that of a normal
 
 
@@ -45,6 +49,16 @@ class Interval:
         """The same in other units; `unit` is positive."""
         return Interval(*(origin + unit * end for end in asdict(self).values()))
 
+    @property
+    def half(self) -> float:
+        """Half the width of the two-sided interval."""
+        return (self.high - self.low) / 2.0
+
+    @property
+    def evidently_not_zero(self) -> bool:
+        """Whether 0 is more than three standard errors away."""
+        return abs(self.value) > _EVIDENT * self.half
+
     def words(self, sign: str = "+") -> str:
         """Value and two-sided interval, three decimals."""
         return f"{self.value:{sign}.3f} [{self.low:{sign}.3f}, {self.high:{sign}.3f}]"
@@ -68,6 +82,8 @@ class Evaluation:
         model_gain: what the whole advice adds, by a model, without a guarantee.
         balance: the mean weight, which is 1 if the probabilities of practice are right.
         unsupported: share of decisions without supported advice.
+        trend, continuity: what practice does beyond the recorded state, against the trend of the state and against the
+            decision before; 0 if it follows the recorded state alone (`statistics/practice_residuals.py`).
         sensitivity: the odds ratio of an unrecorded influence that would overturn the verdict (`influence.py`).
         refused: why something is missing, in words.
     """
@@ -79,6 +95,8 @@ class Evaluation:
     balance: Interval | None = None
     gain: Interval | None = None
     model_gain: Interval | None = None
+    trend: Interval | None = None
+    continuity: Interval | None = None
     sensitivity: float | None = None
     refused: tuple[str, ...] = ()
 
@@ -86,6 +104,30 @@ class Evaluation:
     def verdict(self) -> Standing:
         """From the certified gain alone; without one, nothing is shown."""
         return verdict_of(self.gain)
+
+    @property
+    def held_back(self) -> str | None:
+        """Why the assisted policy is not handed out, so that every decision stays with practice; None where it is.
+
+        It is handed out where the releases show that practice follows the recorded state alone (up to `_NEGLIGIBLE`),
+        and the certified gain is above half of its standard error, or, where there is none, the model's lower end is
+        above 0. Half a standard error: a policy that is worse by h is handed out with probability Phi(-h/se - 1/2), so
+        what it costs on average, h Phi(-h/se - 1/2), is at most .08 se whatever h is.
+        """
+        checks = [one for one in (self.trend, self.continuity) if one is not None]
+        if any(one.evidently_not_zero for one in checks):
+            return _FOLLOWS_MORE
+        if not checks or any(max(abs(one.lower), abs(one.upper)) > _NEGLIGIBLE for one in checks):
+            return "There are too few people to see whether practice follows the recorded state alone."
+        if self.gain is None and self.model_gain is None:
+            return "There is no estimate of what the advice would change."
+        shown = self.gain.value > _HALF * self.gain.half if self.gain else self.model_gain.lower > 0.0  # type: ignore[union-attr]
+        return None if shown else "No gain is seen."
+
+    @property
+    def handed_out(self) -> AssistedPolicy:
+        """The assisted policy, without any advice where it is held back."""
+        return self.policy if self.held_back is None else self.policy.silent()
 
     @property
     def line(self) -> str:
@@ -111,6 +153,8 @@ class Evaluation:
                 "To overturn this verdict, an influence that was not recorded would have to change the odds of the "
                 f"advised treatment by a factor of {self.sensitivity:.2f} over a stay."
             )
+        if self.held_back is not None:
+            said.append(f"{self.held_back} The policy is held back: every decision is left as it is today.")
         return " ".join((*said, *self.refused))
 
     def to_json(self) -> dict[str, Any]:
@@ -129,6 +173,7 @@ class Evaluation:
             "sensitivity": None if self.sensitivity is None else _plain(self.sensitivity),
             "refused": list(self.refused),
             "verdict": self.verdict,
+            "held_back": self.held_back,
         }
 
     @classmethod
@@ -155,7 +200,8 @@ class Evaluation:
         return read
 
 
-_INTERVALS = ("practice", "unsupported", "balance", "gain", "model_gain")
+_INTERVALS = ("practice", "unsupported", "balance", "gain", "model_gain", "trend", "continuity")
+_FOLLOWS_MORE = "Practice follows more than the recorded state, so a comparison would be biased, and no gain is given."
 
 
 def verdict_of(gain: Interval | None) -> Standing:
