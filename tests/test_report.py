@@ -205,10 +205,10 @@ def test_words_change_with_the_certificate() -> None:
 
     made = certificate(gaussian("a", 0.5))
     rate = math.ceil(100 * guess_rate(made))
-    assert f"at most {rate}," in text(made) and "one in 1,000,000" in text(made)
+    assert f"at most {rate} of 100 cases (exact" in text(made) and "one in 1,000,000" in text(made)
     assert "number of stays is public" in text(made)
     assert "number of stays" not in text(dataclasses.replace(made, adjacency="add-remove"))
-    assert "more than 4 episodes" in text(dataclasses.replace(made, bounds={"episodes per unit": 4}))
+    assert "at most 4 episodes" in text(dataclasses.replace(made, bounds={"episodes per unit": 4}))
     assert "simulation" in text(dataclasses.replace(made, noise_source=Seeded.description))
     assert "in whole numbers" in text(made)
     assert "Very little" in text(made) and "Possibly much" in text(certificate(gaussian("a", 4.0)))

@@ -1,20 +1,30 @@
 """The comparison with practice on a page: verdict on top, the picture of intervals, names instead of numbers."""
 
 import dataclasses
+import re
 from pathlib import Path
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from test_cli import call
 from test_evaluate import BUDGET, KEY, PRACTICE, H, held  # noqa: F401
 from test_report import stands_alone
 
 import privrl
 from privrl.learners.evaluation.estimates import Interval
-from privrl.reports.names import Names, read_names
+from privrl.mdp.assisted import AssistedPolicy
+from privrl.reports.names import Names, noun_of, read_names
+from privrl.reports.page import page
+from privrl.reports.page_dial import dial_section, shares_at
 from privrl.reports.page_evaluation import evaluation_section
 from privrl.reports.page_result import result_page
+from privrl.reports.page_situations import situations_table
+from privrl.reports.release_words import COMPARISON, release_words
+from privrl.reports.words import EXACT, WORST_CASE, guess_rate, in_hundred, shares, worst_rate
 from privrl.studies.result import Result
+from privrl.studies.situations import Situations
 
 NAMES = Names(("mild", "severe <3", "home"), ("wait", "treat"), "patient")
 
@@ -31,7 +41,7 @@ def test_the_verdict_stands_on_top_and_names_are_used(result: Result) -> None:
     assert result.evaluation is not None
     assert text.index(result.evaluation.line[:20]) < text.index("<h2>")
     assert "Every single patient," in page.text and "Every single patient_id" not in page.text
-    assert "cite this one" in page.text and "severe <3" in page.text and "treat" in page.text
+    assert "Cite this one" in page.text and "severe <3" in page.text and "treat" in page.text
     assert "depended on the recorded state alone" in page.text and "Balance: the mean weight is" in page.text
     assert "left to practice" in page.text and page.seen.count("svg") >= 2
     assert page.text.count("one patient_id replaced") == 1  # the certificate is shown as it is
@@ -65,3 +75,105 @@ def test_the_command_takes_files_of_names(result: Result, tmp_path: Path) -> Non
     options = ("--state-names", tmp_path / "states.txt", "--unit-noun", "patient")
     assert call("report", tmp_path / "policy", "--out", tmp_path / "page.html", *options).code == 0
     assert "mild" in (tmp_path / "page.html").read_text()
+
+
+def test_the_dial_chart_is_the_mean_over_situations_of_what_the_policy_does() -> None:
+    policy = AssistedPolicy(jnp.array([1, 1, 0]), jnp.array([0.5, 0.2, 0.01]), 1.5, 4.0)
+    seen = np.array([0.5, 0.25, 0.25])
+    assert shares_at(policy, 1.0, seen) == (0.0, 0.0)  # practice itself
+    given, changed = shares_at(policy, 1.5, seen)
+    alpha = (0.5 * 0.5 / 0.5, 0.5 * 0.2 / 0.8)  # (c-1) b/(1-b); the third has no support
+    assert given == pytest.approx(0.5 * alpha[0] + 0.25 * alpha[1])
+    assert changed == pytest.approx(0.5 * alpha[0] * 0.5 + 0.25 * alpha[1] * 0.8)
+    assert shares_at(policy, np.inf, seen) == (pytest.approx(0.75), pytest.approx(0.5 * 0.5 + 0.25 * 0.8))
+
+
+def test_the_dial_chart_marks_the_evaluated_dial(result: Result) -> None:
+    assert result.evaluation is not None
+    known = Situations.from_json(result.report["situations"])
+    text = evaluation_section(result.evaluation, "patient", known)
+    assert "How far the dial is turned" in text and "filled because its gain is certified" in text
+    assert "as often as it was seen" in text
+    assert "counts alike" in evaluation_section(result.evaluation, "patient")
+    model_only = dataclasses.replace(result.evaluation, gain=None)
+    assert "filled because" not in dial_section(model_only, known.seen)
+
+
+def test_situations_show_today_the_advice_how_often_and_how_sure() -> None:
+    visits = [[0.30, 0.10], [0.02, 0.18], [0.36, 0.04]]
+    policy = AssistedPolicy(jnp.array([1, 1, 0]), jnp.array([0.25, 0.9, 0.9]), 1.5, 4.0)
+    known = Situations(visits, 0.012, None)
+    page = stands_alone(page_of(situations_table(np.array([1, 1, 0]), known, policy, NAMES, terminal=(2,)))).text
+    assert "mild wait treat 25 % → 38 % 40 % fair" in page  # seen most often of those in which something is decided
+    assert "severe <3 treat treat (as today) 90 % → 100 % 20 % strong" in page and "home" not in page
+    public = dataclasses.replace(known, practice=[1, 0, 0])
+    assert (
+        "mild treat treat (as today)"
+        in stands_alone(page_of(situations_table(np.array([1, 1, 0]), public, None, NAMES))).text
+    )
+    nothing = situations_table(np.array([1, 1, 0]), None, policy, NAMES)
+    assert "not known" in nothing and "how sure" not in nothing
+
+
+def page_of(part: str) -> str:
+    return page("Part", f"<h1>Part</h1>{part}")
+
+
+def test_without_words_for_the_unit_they_come_from_its_column(result: Result) -> None:
+    text = stands_alone(result_page(result, "policy")).text
+    assert "Every single patient," in text and (noun_of("stay"), noun_of("id"), noun_of("_id")) == ("stay", "id", "_id")
+    named = dataclasses.replace(result, report={**result.report, "names": {"states": ["calm"], "unit": "person"}})
+    again = stands_alone(result_page(named, "policy")).text
+    assert "Every single person," in again and "calm" in again
+
+
+def test_both_bounds_on_guesses_have_the_same_names_in_guide_and_report(result: Result) -> None:
+    guide = " ".join((Path(__file__).parents[1] / "docs" / "guides" / "offline.md").read_text().split())
+    text = stands_alone(result_page(result, "policy")).text
+    for words in (WORST_CASE, EXACT):
+        assert words in text and words in guide
+    rates = f"in at most {in_hundred(guess_rate(result.certificate))} of 100 cases ({EXACT}; {WORST_CASE}, is "
+    assert rates + str(in_hundred(worst_rate(result.certificate))) in text
+    assert guess_rate(result.certificate) < worst_rate(result.certificate)
+
+
+def test_one_epsilon_is_to_be_cited_also_where_an_evaluation_has_a_certificate_of_its_own(
+    held: privrl.data.Episodes,  # noqa: F811
+) -> None:
+    plain = privrl.fit(held, privrl.APVI(3, 2, H), BUDGET, key=KEY, unit="patient")
+    evaluation = privrl.evaluate(held, plain, BUDGET, key=KEY)
+    both = dataclasses.replace(plain, evaluation=evaluation)
+    together, _ = evaluation.together_with(plain.certificate)
+    assert plain.certificate.epsilon < together <= plain.certificate.epsilon + evaluation.certificate.epsilon
+    text = stands_alone(result_page(both, "policy")).text
+    assert text.count("Cite this one") == 1 and f"Cite this one: epsilon = {together:.3g}" in text
+
+
+def test_what_is_stated_is_shown_escaped_signed_and_read_again(result: Result, tmp_path: Path) -> None:
+    texts = {"purpose": "audit <script>alert(1)</script>", "controller": "inf"}
+    stated = dataclasses.replace(result, certificate=result.certificate.stating(texts))
+    key = Ed25519PrivateKey.generate()
+    stated.signed(key).save(tmp_path / "policy")
+    again = Result.load(tmp_path / "policy")
+    assert again.certificate.stated == texts
+    again.certificate.verify(key.public_key())
+    for change in ({"purpose": "other"}, {}):
+        with pytest.raises(privrl.privacy.SignatureError):
+            dataclasses.replace(again.certificate, stated=change).verify(key.public_key())
+    text = result_page(again, "policy")
+    assert "<script>" not in text and "audit <script>alert(1)</script>" in stands_alone(text).text
+    with pytest.raises(ValueError, match="signed already"):
+        again.certificate.stating({"purpose": "later"})
+    for wrong in (" ", "a" * 501, "two\nlines"):
+        with pytest.raises(ValueError, match="one line of printable text"):
+            result.certificate.stating({"purpose": wrong})
+    assert "stated" not in result.certificate.to_json()  # old signatures hold
+
+
+def test_every_release_of_an_evaluated_learner_has_words(result: Result) -> None:
+    words = release_words(result.certificate)
+    assert set(words) == set(shares(result.certificate)), set(shares(result.certificate)) - set(words)
+    modelled = privrl.Evaluated(privrl.TDFP(3, 2, H, terminal=(), in_flight_rewards=True), share=0.5)
+    names = {re.sub(r"-\d+$", "", d.name) for d in modelled.declare()}
+    own = {name.removeprefix("evaluate: ") for name in names if name.startswith("evaluate: ")}
+    assert own <= set(COMPARISON)

@@ -14,6 +14,7 @@ from privrl.cli.grouped import given, refuse
 from privrl.cli.options import EnvArgOption, EnvSeedOption, env_of, fresh_seed
 from privrl.cli.output import progress
 from privrl.cli.table_options import TableOptions
+from privrl.envs.base import Env
 from privrl.envs.grid_table import GridTable
 from privrl.envs.recorded import OfflineEnv
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
@@ -85,7 +86,9 @@ def fit_world(
             advance("")
     assert kept is not None
     baselines = baseline_values(env)
+    rules = _rules(env)
     report = {"recipe": recipe.name, "env": env.name, "seed": seed, **kept.report, "value": values[0], **baselines}
+    report |= {"rules": rules} if rules else {}
     content = {
         "env": env.name,
         "env_seed": env.seed,
@@ -95,10 +98,22 @@ def fit_world(
         "value": values,
         "baselines": baselines,
         "exact": not isinstance(env, GridTable),
+        "rules": rules,
     }
     if share is not None:
         content["truth"] = truth_of(env, kept, key=simulation_key(seed))
     return dataclasses.replace(kept, report=report), content
+
+
+def _rules(env: OfflineEnv) -> list[str]:
+    """What the world does to rewards before anybody learns from them."""
+    if not isinstance(env, Env) or env.rescaled is None:
+        return []
+    low, high = env.rescaled
+    return [
+        f"Rewards of `{env.name}` lie between {low:g} and {high:g} and were rescaled to [0, 1]: (reward - {low:g})/"
+        f"{high - low:g} at each of the {env.horizon} steps. All values here are in these units."
+    ]
 
 
 def world_noun(recipe: Recipe, table: TableOptions, noun: str | None) -> str:

@@ -30,6 +30,7 @@ class Env(eqx.Module):
         arrival: where the reward is paid on entering a state, that payment per state. The mean reward of (s, a) is then
             sum_s' P(s'|s,a) arrival(s'), and sampled rewards are the payments themselves.
         constant: actions that are worth comparing with when they are always taken, by name.
+        rescaled: the smallest and the largest reward that 0 and 1 stand for, where rewards were rescaled.
     """
 
     mdp: TabularMDP
@@ -41,6 +42,7 @@ class Env(eqx.Module):
     terminal: tuple[int, ...] = eqx.field(static=True, default=())
     arrival: Float[Array, " S"] | None = None
     constant: tuple[tuple[str, int], ...] = eqx.field(static=True, default=())
+    rescaled: tuple[float, float] | None = eqx.field(static=True, default=None)
 
     def __check_init__(self) -> None:
         if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(self)):

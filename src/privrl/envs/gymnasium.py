@@ -107,4 +107,5 @@ def FromGymnasium(id: str, horizon: int = 20, **arguments: Any) -> Env:
         arguments=(("horizon", H), *((k, tuple(v) if isinstance(v, list) else v) for k, v in arguments.items())),
         terminal=tuple(gone) if lo == 0.0 else (),
         arrival=arrival,
+        rescaled=None if (lo, hi) == (0.0, 1.0) else (lo, hi),
     )

@@ -18,6 +18,7 @@ from privrl.figures.numbers import mean_and_error
 BLACK, BLUE, ORANGE, GREEN, VERMILLION, PURPLE = "#000000", "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7"
 SKY, GREY = "#56B4E9", "#6E6E6E"
 FONT = 9.5
+_DIALS = (1.0, 1.25, 1.5, 2.0, 3.0, 5.0, math.inf)
 Log = Literal["", "x", "y", "xy"]  # the axes that are logarithmic
 _GAP = 0.068  # between two names at the ends of lines, as a share of the height
 _LINES: tuple[tuple[str, Any], ...] = (
@@ -166,6 +167,23 @@ def forest_figure(intervals: Mapping[str, tuple[float, float, float, bool]]) -> 
     axes.set_ylim(-0.6, len(intervals) - 0.4)
     axes.locator_params(axis="x", nbins=5)
     axes.set_xlabel("gain over practice", fontsize=FONT)
+    return figure
+
+
+def dial_figure(
+    lines: Mapping[str, Sequence[float]], dials: Sequence[float], marked: Mapping[str, float], at: float, filled: bool
+) -> Any:
+    """Shares against the dial c, drawn at 1 - 1/c so that infinity has a place; `marked` are those at the dial `at`."""
+    figure, axes = _new_figure(3.2)
+    for (name, shares), colour in zip(lines.items(), (BLUE, ORANGE), strict=False):
+        axes.plot([1.0 - 1.0 / c for c in dials], [100.0 * y for y in shares], color=colour, linewidth=2, label=name)
+        face = colour if filled else "white"
+        axes.plot([1.0 - 1.0 / at], [100.0 * marked[name]], "o", ms=9, mfc=face, mec=colour, mew=2, zorder=3)
+    axes.set_xticks([1.0 - 1.0 / c for c in _DIALS], ["∞" if math.isinf(c) else f"{c:g}" for c in _DIALS])
+    axes.set_ylim(bottom=0.0)
+    axes.set_xlabel("dial (1: practice itself)", fontsize=FONT)
+    axes.set_ylabel("% of decisions", fontsize=FONT)
+    axes.legend(fontsize=FONT, frameon=False, loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.0)
     return figure
 
 

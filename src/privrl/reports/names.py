@@ -34,6 +34,14 @@ class Names:
         return self.actions[number] if number < len(self.actions) else str(number)
 
 
+def noun_of(unit: str) -> str:
+    """What one unit is called in words, from the name of its column: patient, of `patient_id`."""
+    for ending in ("_id", "_ID", " id", "Id"):
+        if unit.endswith(ending) and len(unit) > len(ending):
+            return unit.removesuffix(ending)
+    return unit
+
+
 def read_names(path: Path | None) -> tuple[str, ...]:
     """One name per line, the first for number 0; empty lines stay numbers."""
     if path is None:

@@ -38,6 +38,13 @@ def with_code(text: str) -> str:
     return "".join(f"<code>{piece}</code>" if i % 2 else piece for i, piece in enumerate(pieces))
 
 
+def percent(share: float) -> str:
+    """A share in words, with a decimal where it is small."""
+    if 0 < share < 0.0005:
+        return "< 0.1 %"
+    return f"{100 * share:.1f} %" if 0 < share < 0.095 else f"{100 * share:.0f} %"
+
+
 def paragraph(text: str, kind: str = "") -> str:
     """A paragraph; `kind` is "key", "warn", "bad" or "small", or nothing for plain text."""
     return f"<p{_attribute('class', kind)}>{with_code(text)}</p>"
@@ -65,6 +72,7 @@ def table(
     caption: str = "",
     numbers: Collection[int] = (),
     marked: Mapping[int, str] | None = None,
+    stacked: bool = False,
 ) -> str:
     """A table whose first column heads its rows.
 
@@ -73,6 +81,7 @@ def table(
         caption: what the table holds, shown above it.
         numbers: columns aligned to the right.
         marked: rows that stand out, "chosen" or "bad" by their number.
+        stacked: on a narrow screen every row becomes a card, with the name of the column before each cell.
     """
     kinds = ["number" if i in numbers else "" for i in range(len(columns))]
     heads = "".join(
@@ -80,17 +89,21 @@ def table(
         for kind, name in zip(kinds, columns, strict=True)
     )
     lines = "".join(
-        f"<tr{_attribute('class', (marked or {}).get(r, ''))}>{_cells(row, kinds)}</tr>" for r, row in enumerate(rows)
+        f"<tr{_attribute('class', (marked or {}).get(r, ''))}>{_cells(row, kinds, columns if stacked else ())}</tr>"
+        for r, row in enumerate(rows)
     )
     above = f"<caption>{with_code(caption)}</caption>" if caption else ""
     region = f' role="region" tabindex="0"{_attribute("aria-label", caption or columns[0])}'  # keyboards can scroll it
-    return (
-        f'<div class="wide"{region}><table>{above}<thead><tr>{heads}</tr></thead><tbody>{lines}</tbody></table></div>'
-    )
+    kind = _attribute("class", "stacked" if stacked else "")
+    content = f"{above}<thead><tr>{heads}</tr></thead><tbody>{lines}</tbody>"
+    return f'<div class="wide"{region}><table{kind}>{content}</table></div>'
 
 
-def _cells(row: Sequence[str], kinds: Sequence[str]) -> str:
-    cells = [f"{_attribute('class', kind)}>{with_code(text)}" for kind, text in zip(kinds, row, strict=True)]
+def _cells(row: Sequence[str], kinds: Sequence[str], labels: Sequence[str]) -> str:
+    cells = [
+        f"{_attribute('class', kind)}{_attribute('data-label', labels[i] if labels else '')}>{with_code(text)}"
+        for i, (kind, text) in enumerate(zip(kinds, row, strict=True))
+    ]
     return f'<th scope="row"{cells[0]}</th>' + "".join(f"<td{cell}</td>" for cell in cells[1:])
 
 

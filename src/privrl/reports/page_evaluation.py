@@ -1,9 +1,13 @@
 """How a policy compares with practice, for a page: the verdict, the intervals as a picture, and what they rest on."""
 
+import math
+
 from privrl.figures.plots import forest_figure, to_svg
 from privrl.learners.evaluation.estimates import Evaluation, Interval
-from privrl.reports.page import drawing, listed, paragraph, table
+from privrl.reports.page import drawing, listed, paragraph, percent, table
+from privrl.reports.page_dial import dial_section
 from privrl.studies.certified_evaluation import CertifiedEvaluation
+from privrl.studies.situations import Situations
 
 NOT_COMPARED = (
     "Not compared with practice. Whether this policy is better or worse than what is done today is not known: "
@@ -20,10 +24,14 @@ def verdict_box(evaluation: Evaluation | None) -> str:
     """The verdict in one line, to stand on top of a page."""
     if evaluation is None:
         return paragraph(NOT_COMPARED, "warn")
-    return paragraph(evaluation.line, _BOX[evaluation.verdict])
+    verdict = paragraph(evaluation.line, _BOX[evaluation.verdict])
+    if evaluation.held_back is None:
+        return verdict
+    held = f"The policy is held back: every decision is left as it is today. {evaluation.held_back}"
+    return verdict + paragraph(held, "warn")
 
 
-def evaluation_section(evaluation: Evaluation, unit: str) -> str:
+def evaluation_section(evaluation: Evaluation, unit: str, situations: Situations | None = None) -> str:
     """The comparison with practice, from releases alone."""
     dial = evaluation.policy.dial
     gains = {
@@ -50,11 +58,13 @@ def evaluation_section(evaluation: Evaluation, unit: str) -> str:
         ]
     else:
         parts.append(paragraph("There is no estimate of a gain.", "warn"))
+    parts.append(dial_section(evaluation, None if situations is None else situations.seen))
     without = min(max(evaluation.unsupported.value, 0.0), 1.0)
+    parts.append("<h3>What it rests on</h3>")
     parts.append(
-        paragraph(f"In {100 * without:.0f} % of decisions no advice has enough evidence: these are left to practice.")
+        paragraph(f"In {percent(without)} of decisions no advice has enough evidence: these are left to practice.")
     )
-    parts.append(paragraph(f"{_ASSUMPTION} {_sensitivity(evaluation)}"))
+    parts.append(paragraph(f"{_ASSUMPTION} {_checked(evaluation)} {_sensitivity(evaluation, unit)}"))
     parts.append(listed(evaluation.refused))
     if isinstance(evaluation, CertifiedEvaluation):
         own = evaluation.certificate
@@ -82,10 +92,26 @@ def _row(interval: Interval) -> tuple[str, str]:
     return f"{interval.value:+.3f}", f"{interval.low:+.3f} to {interval.high:+.3f}"
 
 
-def _sensitivity(evaluation: Evaluation) -> str:
-    if evaluation.sensitivity is None:
+def _checked(evaluation: Evaluation) -> str:
+    """What was seen of the assumption, as far as it can be seen in records."""
+    if evaluation.trend is None or evaluation.continuity is None:
         return ""
     return (
-        f"The verdict would fall if something unrecorded changed the odds of getting the advised treatment by a factor "
-        f"of {evaluation.sensitivity:.2f} over a whole stay."
+        "What can be seen of that in the records: beyond the recorded state, practice goes along with how it has "
+        f"changed by {evaluation.trend.words()}, and with the decision before by {evaluation.continuity.words()}; 0 is "
+        "expected of both."
+    )
+
+
+def _sensitivity(evaluation: Evaluation, unit: str) -> str:
+    """How strong something unrecorded would have to be, for somebody who treats people."""
+    odds = evaluation.sensitivity
+    if odds is None:
+        return "As nothing better or worse was shown, there is no verdict that this could overturn."
+    if math.isinf(odds):
+        return "No unrecorded influence, however strong, could overturn the verdict."
+    return (
+        f"The verdict would fall if something that is not in the records, such as how ill a {unit} looked, had made "
+        f"the advised treatment {odds:.2f} times as likely (in odds, over a whole stay) for some {unit}s as for others "
+        "who look the same in the records. The closer that number is to 1, the less it takes."
     )

@@ -9,12 +9,11 @@ from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.lq import LinearPolicy
 from privrl.mdp.types import TabularPolicy
 from privrl.reports.names import Names
-from privrl.reports.page import paragraph, table
+from privrl.reports.page import paragraph, percent, table
 
 _MOST_STATES = 12
 _MOST_ACTIONS = 8
 _MOST_GAINS = 24
-_MOST_ADVICE = 20
 _NUMBERS = Names()
 
 
@@ -23,7 +22,7 @@ def policy_section(policy: Any, names: Names = _NUMBERS) -> str:
     if policy is None:
         return paragraph("The budget is spent, and there is no policy: it was withheld.", "warn")
     if isinstance(policy, AssistedPolicy):
-        return _assisted(policy, names)
+        return _assisted(policy)
     if isinstance(policy, TabularPolicy):
         return _tabular(np.asarray(policy.probabilities), names)
     if isinstance(policy, LinearPolicy):
@@ -31,25 +30,15 @@ def policy_section(policy: Any, names: Names = _NUMBERS) -> str:
     return paragraph(f"A policy of type `{type(policy).__name__}`.")
 
 
-def _assisted(policy: AssistedPolicy, names: Names) -> str:
-    """Where advice is given, and how often the advised action is taken, by practice and with advice."""
-    alpha, support, advice = (np.asarray(x) for x in (policy.alpha, policy.support, policy.advice))
-    given = np.flatnonzero(alpha > 0)
-    text = (
-        f"Advice beside practice, for {len(alpha):,} states. In {len(given):,} of them it gives advice, which makes "
-        f"the advised action at most {policy.dial:g} times as frequent as it is today; everything else is left to "
-        f"whoever decides now. A stay whose weight has reached {policy.deviation:g} is left to practice."
+def _assisted(policy: AssistedPolicy) -> str:
+    """In how many states advice is given, and how."""
+    alpha = np.asarray(policy.alpha)
+    return paragraph(
+        f"Advice beside practice, for {len(alpha):,} states. In {np.count_nonzero(alpha > 0):,} of them it gives "
+        f"advice, which makes the advised action at most {policy.dial:g} times as frequent as it is today; everything "
+        f"else is left to whoever decides now. A stay whose weight has reached {policy.deviation:g} is left to "
+        "practice."
     )
-    raised = support + alpha * (1.0 - support)
-    shown = given[np.argsort(support[given] - raised[given], kind="stable")][:_MOST_ADVICE]
-    rows = [
-        (names.state(s), names.action(advice[s]), _percent(support[s]), _percent(raised[s])) for s in shown.tolist()
-    ]
-    if not rows:
-        return paragraph(text)
-    more = f"; the {len(rows)} states in which most is changed" if len(given) > len(rows) else ""
-    columns = ("state", "advice", "practice does it", "with advice")
-    return paragraph(text) + table(columns, rows, caption=f"What is advised{more}", numbers=(2, 3))
 
 
 def _tabular(p: Float[np.ndarray, "H S A"], names: Names) -> str:
@@ -59,7 +48,7 @@ def _tabular(p: Float[np.ndarray, "H S A"], names: Names) -> str:
     same = np.all(best == best[:1])
     text = (
         f"A table of {horizon:,} steps, {num_states:,} states and {num_actions:,} actions. It has one clear choice in "
-        f"{_percent(clear.mean())} of all (step, state) pairs and is undecided between several actions in the others. "
+        f"{percent(clear.mean())} of all (step, state) pairs and is undecided between several actions in the others. "
         f"{'It does the same at every step.' if same else 'What it does depends on the step.'}"
     )
     if num_states <= _MOST_STATES:
@@ -88,10 +77,10 @@ def _by_action(p: np.ndarray, names: Names) -> str:
     share = p.mean(axis=(0, 1))
     first = p[0].mean(axis=0)
     order = np.argsort(-share, kind="stable")[:_MOST_ACTIONS]
-    rows = [(names.action(int(a)), _percent(share[a]), _percent(first[a])) for a in order]
+    rows = [(names.action(int(a)), percent(share[a]), percent(first[a])) for a in order]
     left = len(share) - len(order)
     if left > 0:
-        rows.append((f"{left:,} others", _percent(1 - share[order].sum()), _percent(1 - first[order].sum())))
+        rows.append((f"{left:,} others", percent(1 - share[order].sum()), percent(1 - first[order].sum())))
     return table(
         ("action", "all steps", "first step"),
         rows,
@@ -121,7 +110,3 @@ def _linear(gains: Float[np.ndarray, "*batch H d n"], radius: float) -> str:
 
 def _numbers(count: int) -> str:
     return "one number" if count == 1 else f"{count} numbers"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"

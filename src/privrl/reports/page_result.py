@@ -1,20 +1,27 @@
 """A saved result as a page: what was learned, what it can reveal about one person, and what the budget was spent on."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from privrl.figures.plots import shares_figure, to_svg
+from privrl.mdp.assisted import AssistedPolicy, stationary_advice
+from privrl.mdp.types import TabularPolicy
 from privrl.privacy.accounting.certificate import Certificate
-from privrl.recipes.registry import algorithms
-from privrl.reports.names import Names
+from privrl.reports.names import Names, noun_of
 from privrl.reports.page import answers, code, drawing, listed, page, paragraph, table
 from privrl.reports.page_evaluation import evaluation_section, verdict_box
 from privrl.reports.page_policy import policy_section
-from privrl.reports.words import in_hundred, in_words, is_private, is_simulated, shares
+from privrl.reports.page_situations import situations_table
+from privrl.reports.release_words import classes_of, release_words
+from privrl.reports.words import guesses, in_words, is_private, is_simulated, shares
+from privrl.studies.certified_evaluation import CertifiedEvaluation
 from privrl.studies.result import Result
+from privrl.studies.situations import Situations
 
 
 def result_page(result: Result, folder: str | Path, problems: Sequence[str] = (), names: Names | None = None) -> str:
@@ -26,10 +33,11 @@ def result_page(result: Result, folder: str | Path, problems: Sequence[str] = ()
         problems: what is wrong with the certificate (as `privrl certify` finds it); shown first, if anything.
         names: what states, actions and one unit are called; the certificate itself is shown as it is.
     """
-    names, signed = names or Names(), result.certificate
-    if names.unit is not None:
-        result = replace(result, certificate=replace(signed, unit=names.unit))
+    signed = result.certificate
+    names = (names or Names()).with_known(result.report.get("names", {}))
+    result = replace(result, certificate=replace(signed, unit=names.unit or noun_of(signed.unit)))
     certificate = result.certificate
+    situations = _situations(result)
     private, plain = "A private policy: what it is, and what it reveals", "A policy that was learned without privacy"
     title = private if is_private(certificate) else plain
     alarm = f"The certificate does NOT hold, so believe nothing on this page. {' '.join(problems)}"
@@ -38,10 +46,13 @@ def result_page(result: Result, folder: str | Path, problems: Sequence[str] = ()
         *([paragraph(alarm, "bad")] if problems else []),
         *([verdict_box(result.evaluation)] if _has_practice(certificate) else []),
         paragraph(_summary(result), "key"),
+        paragraph(_to_cite(result), "key"),
+        *([_stated(certificate.stated)] if certificate.stated else []),
         *(paragraph(warning, "warn") for warning in _warnings(certificate)),
-        *([evaluation_section(result.evaluation, certificate.unit)] if result.evaluation is not None else []),
+        *([evaluation_section(result.evaluation, certificate.unit, situations)] if result.evaluation else []),
         "<h2>What was learned</h2>",
         policy_section(result.policy, names),
+        _advice(result, situations, names),
         "<h2>What the policy reveals</h2>",
         answers(in_words(certificate)),
         "<h2>What was released</h2>",
@@ -49,6 +60,7 @@ def result_page(result: Result, folder: str | Path, problems: Sequence[str] = ()
         _releases(certificate),
         "<h2>What was enforced on every record</h2>",
         _bounds(certificate),
+        listed([str(rule) for rule in result.report.get("rules", ())]),
         "<h2>The certificate</h2>",
         code(str(signed)),
         "<h2>Use it, check it</h2>",
@@ -62,7 +74,6 @@ def spending(certificate: Certificate) -> str:
     parts = shares(certificate)
     if not parts:
         return paragraph("There was no budget: this policy is not private.")
-    said = next((a.said_of(parts) for kind, a in algorithms.items() if kind.__name__ == certificate.learner), {})
     figure = to_svg(shares_figure(parts), "Share of the privacy budget that each release was given")
     return (
         paragraph(
@@ -70,7 +81,7 @@ def spending(certificate: Certificate) -> str:
             "costs part of the budget."
         )
         + drawing(figure)
-        + listed([f"`{name}`: {words}" for name, words in said.items()])
+        + listed([f"`{name}`: {words}" for name, words in release_words(certificate).items()])
     )
 
 
@@ -81,18 +92,70 @@ def _has_practice(certificate: Certificate) -> bool:
 
 def _summary(result: Result) -> str:
     certificate, sizes = result.certificate, result.report
-    recipe = sizes.get("recipe")
-    who = f"`{recipe}` (the learner {certificate.learner})" if recipe else certificate.learner or "A learner"
+    recipe, evaluation = sizes.get("recipe"), result.evaluation
+    inner = [name.rpartition(".")[2] for name in classes_of(certificate.study.get("learner"))]
+    learner = inner[1] if certificate.learner == "Evaluated" and len(inner) > 1 else certificate.learner
+    who = f"`{recipe}` (the learner {learner})" if recipe else learner or "A learner"
     users = f"{sizes['users']:,} {certificate.unit}s" if isinstance(sizes.get("users"), int) else "people"
-    learned = f"{who} learned this policy from {users}."
+    held = ""
+    if evaluation is not None and not isinstance(evaluation, CertifiedEvaluation):
+        held = f", of whom {evaluation.people:,} were held out to compare it with practice"
+    learned = f"{who} learned this policy from {users}{held}."
     if not is_private(certificate):
         return f"{learned} Nobody is protected: it may reveal anything about anybody."
-    slack = f", delta = {certificate.delta:.3g}" if certificate.delta > 0 else ""
     return (
-        f"{learned} It is differentially private with epsilon = {certificate.epsilon:.3g}{slack} (cite this "
-        "one). Somebody who knows all the other records and has to guess which of two was one "
-        f"{certificate.unit}'s is right in at most {in_hundred(certificate)} of 100 cases; a coin is right in 50."
+        f"{learned} Somebody who knows all the other records and has to guess which of two was one "
+        f"{certificate.unit}'s is right {guesses(certificate)}."
     )
+
+
+def _to_cite(result: Result) -> str:
+    """The one epsilon to cite, with what it is about."""
+    certificate, evaluation = result.certificate, result.evaluation
+    if not is_private(certificate):
+        return "Cite this one: no privacy guarantee, epsilon is infinite."
+    if isinstance(evaluation, CertifiedEvaluation):
+        epsilon, delta = evaluation.together_with(certificate)
+        what = "policy and evaluation together"
+    else:
+        epsilon, delta, what = certificate.epsilon, certificate.delta, "everything that was released"
+    slack = f", delta = {delta:.3g}" if delta > 0 else ""
+    about = certificate.neighbours or _NEIGHBOURS[certificate.adjacency].format(unit=certificate.unit)
+    return f"Cite this one: epsilon = {epsilon:.3g}{slack}, for {what}, with {about}."
+
+
+_NEIGHBOURS = {
+    "replace-one": "one {unit} replaced by any other",
+    "add-remove": "one {unit} added or removed",
+}
+
+
+def _stated(stated: Mapping[str, str]) -> str:
+    """What those who answer for the study state about it."""
+    return table(
+        ("stated", "by those who answer for the study"),
+        [(name.capitalize(), text) for name, text in stated.items()],
+        caption="Nothing checks these words; a signature covers them",
+    )
+
+
+def _situations(result: Result) -> Situations | None:
+    """What releases say about states; the file beside the certificate may be damaged, and then nothing is shown."""
+    try:
+        kept = result.report.get("situations")
+        return None if kept is None else Situations.from_json(kept)
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _advice(result: Result, situations: Situations | None, names: Names) -> str:
+    """The table of situations, of a policy that has any."""
+    ends = result.certificate.bounds.get("terminal states", ())
+    if isinstance(result.policy, AssistedPolicy):
+        return situations_table(np.asarray(result.policy.advice), situations, result.policy, names, ends)
+    if isinstance(result.policy, TabularPolicy) and situations is not None:
+        return situations_table(stationary_advice(result.policy.probabilities), situations, None, names, ends)
+    return ""
 
 
 def _warnings(certificate: Certificate) -> list[str]:
@@ -106,7 +169,7 @@ def _warnings(certificate: Certificate) -> list[str]:
             f"This is noise as published. {claimed['source']} claims epsilon = {claimed['epsilon']:.4g} for it; exact "
             f"accounting gives {certificate.epsilon:.4g}."
         )
-    return [*found, *certificate.notes]
+    return [*found, *(note for note in certificate.notes if " SHA-256 " not in note)]
 
 
 _DISJOINT = "Releases about disjoint people cost the largest of them, so shares add up to more than 100 %."

@@ -17,7 +17,7 @@ from privrl.reports.page_audit import AUDIT, audit_page
 from privrl.reports.page_figure import VERDICT, figure_page
 from privrl.reports.page_result import result_page, spending, usage
 from privrl.reports.study import DemoStudy
-from privrl.reports.words import in_hundred, in_words
+from privrl.reports.words import guesses, in_words
 from privrl.studies.result import Result
 
 Content = Literal["result", "audit", "figure"]
@@ -86,8 +86,7 @@ def _summary(study: DemoStudy) -> str:
         f"<b>{100 * study.value:.1f}&nbsp;%</b> of simulated patients survive, against "
         f"{100 * levels['behaviour']:.1f}&nbsp;% under the doctors who were observed and "
         f"{100 * levels['optimal']:.1f}&nbsp;% at best. Somebody who knows all the other stays and has to guess which "
-        f"of two records was one patient's is right in at most {in_hundred(study.result.certificate)} of 100 "
-        "cases; a coin is right in 50.</p>"
+        f"of two records was one patient's is right {escape(guesses(study.result.certificate))}.</p>"
         + paragraph(
             "This is a benchmark world estimated from hospital records (ICU-Sepsis, Choudhary, Gupta and Thomas 2024). "
             "It shows how learning under privacy behaves. It must not guide the treatment of anybody.",

@@ -8,23 +8,41 @@ from privrl.privacy.accounting.certificate import Certificate
 from privrl.privacy.noise.sources import Seeded
 
 
-def guess_rate(certificate: Certificate) -> float:
-    """How often the best attacker is right who must tell two possible records of one person apart (a coin: 0.5).
+def worst_rate(certificate: Certificate) -> float:
+    """How often an attacker is right who must tell two possible records of one person apart, in the worst case of any
+    mechanism with this epsilon and delta: (e^epsilon + delta)/(1 + e^epsilon). A coin is right with 0.5.
 
     The attacker sees everything published and knows everybody else's record; both records are equally likely before.
-    Under mu-Gaussian privacy the rate is at most Phi(mu/2); under (epsilon, delta) alone at most
-    (e^epsilon + delta)/(e^epsilon + 1).
 
     **Formal guarantee.** An upper bound over all attackers, for the certificate's neighbouring relation.
     """
-    if certificate.mu is not None:
-        return 0.5 * math.erfc(-certificate.mu / 2 / math.sqrt(2))
     return 1 - (1 - certificate.delta) / (math.exp(min(certificate.epsilon, 700.0)) + 1)
 
 
-def in_hundred(certificate: Certificate) -> int:
+def guess_rate(certificate: Certificate) -> float:
+    """The same for the noise that was added: Phi(mu/2) where all of it is Gaussian, which is exact for mu-Gaussian
+    privacy, and the worst case otherwise."""
+    if certificate.mu is not None:
+        return 0.5 * math.erfc(-certificate.mu / 2 / math.sqrt(2))
+    return worst_rate(certificate)
+
+
+def in_hundred(rate: float) -> int:
     """In how many of 100 cases the best attacker guesses right at most; rounded up, for it is a bound."""
-    return min(math.ceil(100 * guess_rate(certificate)), 100)
+    return min(math.ceil(100 * rate), 100)
+
+
+WORST_CASE = "the worst case of any mechanism with this epsilon, e^epsilon/(1 + e^epsilon)"
+EXACT = "exact for the noise that was added"
+
+
+def guesses(certificate: Certificate) -> str:
+    """How many of 100 guesses are right, by both bounds, each with its name."""
+    worst = in_hundred(worst_rate(certificate))
+    if certificate.mu is None:
+        return f"in at most {worst} of 100 cases ({WORST_CASE}); a coin is right in 50"
+    exact = in_hundred(guess_rate(certificate))
+    return f"in at most {exact} of 100 cases ({EXACT}; {WORST_CASE}, is {worst}); a coin is right in 50"
 
 
 def is_private(certificate: Certificate) -> bool:
@@ -104,8 +122,7 @@ def _attack(certificate: Certificate) -> str:
     return (
         f"{how_much} about one {certificate.unit}. Imagine somebody who knows every "
         "other record completely, sees all that was published, and has to guess which of two possible records was the "
-        "real one. A coin is right in 50 of 100 cases; this person is right in at most "
-        f"{in_hundred(certificate)}, whatever method they use."
+        f"real one. Whatever method they use, they are right {guesses(certificate)}."
     )
 
 
@@ -115,16 +132,20 @@ def _parameters(certificate: Certificate) -> str:
     return (
         f"Epsilon is {certificate.epsilon:.3g}: any conclusion that somebody draws from the policy is at most "
         f"{factor:.3g} times as likely with this {certificate.unit}'s record as with any other record in its place"
-        f"{slack}. That is the worst case over all conclusions; the answer above is what it comes to for a fair guess. "
-        "Smaller is safer, and 0 would reveal nothing."
+        f"{slack}. Smaller is safer, and 0 would reveal nothing."
     )
 
 
 def _records(certificate: Certificate) -> str:
-    most = certificate.bounds.get("episodes per unit", 1)
-    if most == 1:
+    most = certificate.bounds.get("episodes per unit")
+    if most is None:
         return f"Each {certificate.unit} counts once."
-    return f"No {certificate.unit} had more than {most} episodes in the sums; others were left out, chosen blindly."
+    if most == 1:
+        return f"Each {certificate.unit} counts with one episode; further ones, if any, were left out at random."
+    return (
+        f"Each {certificate.unit} counts with at most {most} episodes; further ones, if any, were left out at random. "
+        "How many these were is not public."
+    )
 
 
 def _count(certificate: Certificate) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from privrl.learners.evaluation.estimates import Evaluation
 from privrl.privacy.accounting.certificate import Certificate
+from privrl.privacy.accounting.composition import epsilon_of
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,11 @@ class CertifiedEvaluation(Evaluation):
     def of(cls, evaluation: Evaluation, certificate: Certificate) -> "CertifiedEvaluation":
         kept = {f.name: getattr(evaluation, f.name) for f in fields(Evaluation)}
         return cls(**kept, certificate=certificate)
+
+    def together_with(self, other: Certificate) -> tuple[float, float]:
+        """Epsilon and delta for somebody who is in both tables: this evaluation's, and that of another certificate."""
+        delta = max(self.certificate.delta, other.delta)
+        return epsilon_of((*other.events, *self.certificate.events), delta), delta
 
     def to_json(self) -> dict[str, Any]:
         return {**super().to_json(), "certificate": self.certificate.to_json()}
