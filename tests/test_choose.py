@@ -18,7 +18,9 @@ from privrl.audit.statistics import Asked
 from privrl.audit.worlds import tiny_world
 from privrl.contracts.learner import AbstractOfflineLearner
 from privrl.contracts.release import Declared
-from privrl.learners.evaluation.chosen import weights
+from privrl.learners.evaluation.chosen import CHOICE, CHOOSE, LEARN, Chosen, weights
+from privrl.learners.evaluation.evaluated import Evaluated
+from privrl.learners.tabular.tap import TAP
 from privrl.mdp.types import Trajectory
 from privrl.privacy.accounting.budget import Budget, BudgetError
 from privrl.privacy.accounting.certificate import cost_of
@@ -30,7 +32,10 @@ from privrl.privacy.noise.maximum import MaximumNoise, noisy_maximum
 from privrl.privacy.noise.words import Words
 from privrl.privacy.store.errors import BurntError
 from privrl.privacy.trust.privatizers import PairingError
+from privrl.recipes.recipe import Problem
+from privrl.recipes.registry import recipes
 from privrl.statistics.choice import CandidateScores
+from privrl.studies.choose import choose, chosen_of, refuse_too_few
 from privrl.studies.offline import ask_curator
 from privrl.studies.simulated import sampled
 
@@ -265,3 +270,74 @@ class TestCurator:
         found = bound_of(scores, 0.0, 0.95, gaussian=False)
         exact = np.log(probabilities(pair[0][0], 6.0) / probabilities(pair[0][1], 6.0))
         assert found <= np.abs(exact).max() <= 2.0 and found > 0.5 * np.abs(exact).max()
+
+
+@pytest.fixture(scope="module")
+def many():
+    return sampled(tiny_world(), 10_400, jax.random.key(4))
+
+
+def planned(env, sign=1.0):
+    """The best (or the worst) action of each state, many steps from the end."""
+    P, r, V = np.asarray(env.mdp.transition[0]), sign * np.asarray(env.mdp.reward[0]), np.zeros(3)
+    for _ in range(3):
+        Q = r + P @ V
+        V = Q.max(axis=-1)
+    return Q.argmax(axis=-1)
+
+
+class TestVerb:
+    budget = privrl.Central(epsilon=1.0, delta=1e-6)
+
+    def test_the_better_one_is_chosen_under_one_certificate(self, many, tmp_path):
+        env = tiny_world()
+        good, bad = planned(env), planned(env, -1.0)
+        np.savez(tmp_path / "bad.npz", bad)
+        choice = choose(many, [None, tmp_path / "bad.npz", good], self.budget)
+        assert choice.index == 2 and choice.candidate is good
+        certificate = choice.certificate
+        assert certificate.epsilon == pytest.approx(1.0, abs=1e-4) and certificate.epsilon <= 1.0
+        assert {event.group for event in certificate.events} == {LEARN, CHOOSE}
+        assert privrl.certify(certificate, {"actions": good}).ok
+        assert not privrl.certify(certificate, {"actions": bad}).ok  # it is about this candidate
+
+    def test_refusals(self, many, people):
+        with pytest.raises(ValueError, match="at least 5,000 are needed"):
+            choose(people, [None, np.zeros(3, int)], self.budget)
+        with pytest.raises(ValueError, match="give at least two"):
+            choose(many, [None], self.budget)
+        with pytest.raises(ValueError, match=r"needs \[3, 2\] or \[3, 3, 2\]"):
+            choose(many, [None, np.full((4, 2), 0.5)], self.budget)
+        with pytest.raises(PairingError, match="must be public"):
+            choose(many, [None, np.zeros(3, int)], privrl.Central(epsilon=1.0, delta=1e-6, adjacency="add-remove"))
+        with pytest.raises(ValueError, match="at least 20,000 are needed"):
+            refuse_too_few(10_000, privrl.Central(epsilon=0.1, delta=1e-6))
+
+
+class TestChosen:
+    learner = Chosen(TAP(3, 2, 3, rounds=(1.0,)))
+
+    def test_three_groups_that_share_nobody(self):
+        evaluated = Evaluated(self.learner, return_range=(0.0, 3.0))
+        ledger = privrl.Central(epsilon=1.0, delta=1e-6).calibrate(evaluated.declare())
+        assert ledger.groups == pytest.approx({LEARN: 0.6, CHOOSE: 0.1, "evaluate": 0.3})
+        events = {event.name: event for event in ledger.events()}
+        alone = privrl.Central(epsilon=1.0, delta=1e-6).calibrate(TAP(3, 2, 3, rounds=(1.0,)).declare())
+        assert all(events[e.name].parameter == pytest.approx(e.parameter) for e in alone.events())  # the whole budget
+        assert events[CHOICE].parameter == pytest.approx(1.0)
+        with pytest.raises(PairingError, match="keeps no raw data"):
+            privrl.Local(epsilon=1.0).check("Chosen", self.learner.declare())
+
+    def test_what_is_chosen_is_said(self, many):
+        result = privrl.fit(many, self.learner, privrl.NonPrivate())
+        assert result.report["choice"].startswith("People who were not learnt from have chosen ")
+        assert result.policy.probabilities.shape == (3, 3, 2)
+        assert np.allclose(result.policy.probabilities.sum(axis=-1), 1.0)
+
+    def test_the_rule_is_public(self):
+        build, public = recipes["auto"].learner, {"num_states": 3, "num_actions": 2, "horizon": 3}
+        assert build(Problem.of_table(**public, num_episodes=50_000)).share == 0.1
+        for number in (49_999, None):
+            few = build(Problem.of_table(**public, num_episodes=number))
+            assert few.share is None and few.declare() == few.learner.declare()  # everybody is learnt from
+            assert chosen_of(few, {}).startswith("Nothing was chosen, by a public rule: fewer than 50,000 people")

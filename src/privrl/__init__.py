@@ -42,6 +42,7 @@ from privrl.recipes.citations import citation
 from privrl.studies.agent import Agent, Controller
 from privrl.studies.arrivals import Ticket
 from privrl.studies.certify import certify
+from privrl.studies.choose import choose
 from privrl.studies.client import Client
 from privrl.studies.evaluate import evaluate
 from privrl.studies.fit import fit
@@ -84,6 +85,7 @@ __all__ = [
     "UCRLVTR",
     "VAPVI",
     "certify",
+    "choose",
     "citation",
     "evaluate",
     "fit",

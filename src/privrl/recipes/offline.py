@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from privrl.learners.evaluation.chosen import Chosen
 from privrl.learners.gradient.fqi import FQI
 from privrl.learners.gradient.q_learning import QLearning
 from privrl.learners.linear.pevi import PEVI
@@ -36,6 +37,10 @@ def _apvi_practical(problem: Problem) -> APVI:
 def _tdfp(problem: Problem) -> TDFP:
     sizes = (problem.num_states, problem.num_actions, problem.horizon)
     return TDFP(*sizes, problem.terminal, in_flight_rewards=not problem.rewards_at_end)
+
+
+def _tap(problem: Problem) -> TAP:
+    return TAP(problem.num_states, problem.num_actions, problem.horizon, problem.terminal, problem.rewards_at_end)
 
 
 _LEAST_SQUARES = {
@@ -86,9 +91,7 @@ _TDFP = Algorithm(
 _TAP = Algorithm(
     TAP,
     "offline",
-    build=lambda problem: TAP(
-        problem.num_states, problem.num_actions, problem.horizon, problem.terminal, problem.rewards_at_end
-    ),
+    build=_tap,
     cites=(papers["privrl"],),
     releases={
         "visits": "how often each action was taken in each state",
@@ -104,6 +107,13 @@ _TAP = Algorithm(
         "returns-norms": "how many different states a record has, to bound its weight",
         "round-norms": "how far a record was from what was expected, to bound its weight",
     },
+)
+_AUTO = Algorithm(
+    Chosen,
+    "offline",
+    build=lambda problem: Chosen.by_rule(_tap(problem), problem.num_episodes),
+    cites=(papers["privrl"],),
+    releases={**_TAP.releases, "choice": "which of several candidates other people would fare best with"},
 )
 _FQI = Algorithm(
     FQI,
@@ -159,6 +169,7 @@ OFFLINE = (
     Recipe("dp-tdfp", _TDFP, "central", "TDFP, for many states and few people per state"),
     Recipe("tap", _TAP, "none", "visits, next states and TD errors together, near practice"),
     Recipe("dp-tap", _TAP, "central", "TAP, for all kinds of finite worlds; shares of the budget follow what is seen"),
+    Recipe("auto", _AUTO, "central", "dp-tap, or practice's most frequent action, or practice: many people choose"),
     Recipe("fqi", _FQI, "none", "fitted Q iteration by gradient steps on whole episodes"),
     Recipe("dp-fqi", _FQI, "central", "FQI with one clipped gradient per episode (DP-SGD)"),
     Recipe(

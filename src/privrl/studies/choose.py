@@ -10,7 +10,7 @@ from jaxtyping import Float, PRNGKeyArray
 
 from privrl.contracts.learner import AbstractOfflineLearner
 from privrl.data.dataset import AbstractDataset
-from privrl.learners.evaluation.chosen import CHOICE, LEAST_PEOPLE, LIMIT, OWN, Chosen
+from privrl.learners.evaluation.chosen import CHOICE, LEAST_PEOPLE, LIMIT, OWN, SHARE, Chosen
 from privrl.learners.evaluation.evaluated import Evaluated
 from privrl.learners.tabular.tap import TAP
 from privrl.mdp.types import TabularPolicy
@@ -21,8 +21,7 @@ from privrl.studies.evaluate import AnyPolicy, policy_arrays
 from privrl.studies.offline import ask_curator
 from privrl.studies.result import Result, policy_sha256
 
-SHARE = 0.5
-"""Of the people, who choose; the others say what practice does and how people fare in each state."""
+_CHOOSING = 0.5  # of the people; the others say what practice does and how people fare in each state
 _MOST_NOISE = 0.02  # in a mean score, as a share of the largest return
 _ADDS_UP = (
     "this covers the choice alone: somebody who is also among the people that a candidate was learnt from is covered "
@@ -86,9 +85,9 @@ def choose(
     learner = Chosen(
         TAP(*space, people.horizon, terminal, rewards_at_end),
         jnp.asarray(np.stack([_probabilities(candidate, people.horizon, *space) for candidate in candidates])),
-        SHARE,
+        _CHOOSING,
     )
-    refuse_too_few(round(SHARE * people.num_units), privatizer)
+    refuse_too_few(round(_CHOOSING * people.num_units), privatizer)
     answer = ask_curator("choose", people, learner, privatizer, key=key, unit=unit, store=store)
     index = answer.choices[CHOICE]
     chosen = candidates[index]
@@ -113,10 +112,15 @@ def refuse_too_few(choosers: int, privatizer: AbstractPrivatizer) -> None:
 
 
 def chosen_of(learner: AbstractOfflineLearner, choices: Mapping[str, int]) -> str | None:
-    """What was chosen among a learner's own candidates, in one sentence; nothing where it has none."""
+    """What was chosen among a learner's own candidates, in words; nothing where it has none."""
     inner = learner.learner if isinstance(learner, Evaluated) else learner
     if not isinstance(inner, Chosen) or inner.candidates is not None:
         return None
+    if CHOICE not in choices:
+        return (
+            f"Nothing was chosen, by a public rule: fewer than {LEAST_PEOPLE / SHARE:,.0f} people to learn from are "
+            f"too few to choose, and so is a number that is not public. The policy is {OWN[0]}."
+        )
     others = " and ".join(name for i, name in enumerate(OWN) if i != choices[CHOICE])
     return f"People who were not learnt from have chosen {OWN[choices[CHOICE]]}, over {others}."
 

@@ -6,7 +6,7 @@ group's releases, or come from elsewhere, so having more of them costs nothing. 
 number of the candidate whose sum of scores (`statistics/choice.py`) is the largest, by a noisy maximum.
 
     b(a|s)     practice, from the first group's visits
-    V          values of states, with which the advice was planned
+    V          mean returns of practice from each state, as shares of the largest return
     q_j(a|s)   candidate j; what it puts on actions with b < .02 is left to practice: nobody's stay says what they do
     score      f_j sum (q_j/b - 1)(r + V(s') - V(s)),   f_j = 1, except 1.35 for the most frequent action
 
@@ -38,10 +38,12 @@ CHOOSE, CHOICE = "choose", "choice"
 """The group of people who choose, and their only release."""
 OWN = ("the advice of dp-tap", "practice's most frequent action", "practice itself")
 """The candidates that are made of the learner's releases, in their order."""
-LIMIT = 3.0
+LIMIT = 10.0
 """Where the score of a stay is cut, in largest returns."""
 LEAST_PEOPLE = 5_000
 """With fewer people the sampling error of a score hides what is to be chosen by."""
+SHARE = 0.1
+"""Of the people, who choose."""
 _FACTORS = (1.0, 1.35, 1.0)
 _LEAST_SUPPORT = 0.02
 
@@ -53,16 +55,16 @@ class Chosen(AbstractOfflineLearner):
         learner: gives the advice, the values and the practice that scores are made of.
         candidates: probabilities `[k, H, S, A]`, or `[k, 1, S, A]`, of candidates from elsewhere in the place of
             `OWN`; where a state's add up to less than 1, the rest is left to practice.
-        share: of the people, who choose.
+        share: of the people, who choose; `None`: nobody chooses, everybody is learnt from, and the advice is taken.
     """
 
     learner: TAP
     candidates: Float[Array, "k G S A"] | None = None
-    share: float = eqx.field(static=True, default=0.1)
+    share: float | None = eqx.field(static=True, default=SHARE)
     gives_values: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
-        if not 0.0 < self.share < 1.0:
+        if self.share is not None and not 0.0 < self.share < 1.0:
             raise ValueError(f"`share` is {self.share}; it must lie in (0, 1).")
         if self.candidates is not None:
             k, G = self.candidates.shape[:2]
@@ -73,6 +75,12 @@ class Chosen(AbstractOfflineLearner):
                     f"{self.horizon}."
                 )
 
+    @classmethod
+    def by_rule(cls, learner: TAP, people: int | None) -> "Chosen":
+        """Whether people choose is decided from their public number alone, before anybody's record is read: if at
+        least `LEAST_PEOPLE` would. A number that is not public is too small."""
+        return cls(learner, share=SHARE if people is not None and SHARE * people >= LEAST_PEOPLE else None)
+
     @property
     def horizon(self) -> int:
         return self.learner.horizon
@@ -82,9 +90,12 @@ class Chosen(AbstractOfflineLearner):
         return self.learner.space
 
     def bounds(self) -> dict[str, Any]:
-        return {**self.learner.bounds(), "largest score": LIMIT, "share that chooses": self.share}
+        chooses = {} if self.share is None else {"largest score": LIMIT, "share that chooses": self.share}
+        return {**self.learner.bounds(), **chooses}
 
     def declare(self) -> tuple[Declared, ...]:
+        if self.share is None:
+            return self.learner.declare()
         return (
             *(replace(d, group=LEARN) for d in self.learner.declare()),
             Declared(CHOICE, access="choice", group=CHOOSE, group_share=self.share),
@@ -95,12 +106,14 @@ class Chosen(AbstractOfflineLearner):
 
     def fit_with_values(self, ask: Ask) -> tuple[TabularPolicy, Float[Array, " S"]]:
         lesson = self.learner.lesson(ask)
+        if self.share is None:
+            return lesson.policy, lesson.values
         practice = lesson.practice.probabilities
         practice = practice / practice.sum(axis=-1, keepdims=True)
         candidates, factors = self._candidates(lesson)
         scores = CandidateScores(
             factors[:, None, None, None] * weights(candidates, practice),
-            lesson.values / self.learner.largest_return,
+            lesson.mean_returns,
             self.horizon,
             self.learner.terminal,
             self.learner.largest_return,

@@ -64,11 +64,13 @@ _WELL_VISITED = 0.25  # share of all visits
 
 
 class Lesson(eqx.Module):
-    """All that was learnt: a policy, the values of states in the unit of returns, and what practice does."""
+    """All that was learnt: a policy, the values that it was planned with, what practice does, and the mean return of
+    practice from each state, as a share of the largest one."""
 
     policy: TabularPolicy
     values: Float[Array, " S"]
     practice: Practice
+    mean_returns: Float[Array, " S"]
 
 
 class TAP(AbstractOfflineLearner):
@@ -148,7 +150,7 @@ class TAP(AbstractOfflineLearner):
         return self.fit_with_values(ask)[0]
 
     def fit_with_values(self, ask: Ask) -> tuple[TabularPolicy, Float[Array, " S"]]:
-        """The policy, and the values that it was planned with last."""
+        """The policy, and the values or the value feature that it was planned with last."""
         lesson = self.lesson(ask)
         return lesson.policy, lesson.values
 
@@ -159,7 +161,7 @@ class TAP(AbstractOfflineLearner):
         N, noise = _asked(ask, "visits", visits, clip)
         seen, share = practice(N, noise, self._live), _SHARES["visits"]
         if self.rewards_at_end and self._share_of_well_visited(seen) < _WELL_VISITED:
-            return Lesson(*self._joint_rounds(ask), seen)
+            return self._joint_rounds(ask, seen)
         if float(seen.typical) < _FAINT * float(seen.noise):
             seen = practice(*averaged(N, noise, *_asked(ask, "visits-again", visits, clip)), self._live)
             share += _SHARES["visits-again"]
@@ -167,20 +169,20 @@ class TAP(AbstractOfflineLearner):
             self._skip(ask, "visits-again")
         expected = float(seen.noise) * (share / _SHARES["next-states"]) ** 0.5  # about the noise of next states
         evidence = self._evidence(ask, seen, expected)
-        return Lesson(*self._rounds(ask, evidence), seen)
+        return self._rounds(ask, evidence)
 
-    def _joint_rounds(self, ask: Ask) -> tuple[TabularPolicy, Float[Array, " S"]]:
+    def _joint_rounds(self, ask: Ask, seen: Practice) -> Lesson:
         """The rounds of `TDFP`, with everything that is left."""
         self._skip(ask, *_NEXT_STATES, "visits-again", *(f"round-norms-{k + 1}" for k in range(len(self.rounds))))
         Y, noise = self._returns(ask)
-        first = first_feature(Y, noise**2, self._live)
-        policy, F = TDFP(*self._world, shares=self.rounds).rounds_from(ask, *first)
-        return policy, jnp.where(self._live, _mean_return(Y, self._live) + F, 0.0)
+        rounds = TDFP(*self._world, shares=self.rounds)
+        policy, F = rounds.rounds_from(ask, *first_feature(Y, noise**2, self._live))
+        return Lesson(policy, F, seen, _mean_returns(Y, noise, self._live))
 
-    def _rounds(self, ask: Ask, evidence: Evidence) -> tuple[TabularPolicy, Float[Array, " S"]]:
+    def _rounds(self, ask: Ask, evidence: Evidence) -> Lesson:
         seen = evidence.practice
-        Y, noise = self._returns(ask)
-        F = self.largest_return * _mean_returns(Y, noise, self._live)
+        returns = _mean_returns(*self._returns(ask), self._live)
+        F = self.largest_return * returns
         judgement = Judgement(
             self._discount, self.largest_return, self.anchor, self.pessimism, self.support, self.spread
         )
@@ -193,9 +195,10 @@ class TAP(AbstractOfflineLearner):
             variance = variance / jnp.maximum(jnp.where(seen.visible, seen.visits, 0.0).sum(), 1.0)
             evidence = with_round(evidence, jnp.asarray(float(k)), sums, noise, F, variance, judgement)
             pi, F = improved(evidence, F, judgement)
+        by_step = jnp.broadcast_to(pi, (self.horizon, *self.space))
         if bool(evidence.model):
-            return TabularPolicy(planned_by_step(evidence, judgement, self.horizon)), F
-        return TabularPolicy(jnp.broadcast_to(pi, (self.horizon, *self.space))), F
+            by_step = planned_by_step(evidence, judgement, self.horizon)
+        return Lesson(TabularPolicy(by_step), F, seen, returns)
 
     @property
     def _world(self) -> tuple[int, int, int, tuple[int, ...]]:
@@ -292,14 +295,10 @@ def _asked(
     return jnp.asarray(release.value) / clip.kept, release.noise.std.max() / clip.kept
 
 
-def _mean_return(Y: Float[Array, "S 2"], live: Bool[Array, " S"]) -> Float[Array, ""]:
-    """Of all states together."""
-    good, bad = jnp.where(live[:, None], Y, 0.0).sum(axis=0)
-    return jnp.clip(good / jnp.maximum(good + bad, 1.0), 0.0, 1.0)
-
-
 @eqx.filter_jit
 def _mean_returns(Y: Float[Array, "S 2"], noise: Float[Array, ""], live: Bool[Array, " S"]) -> Float[Array, " S"]:
     """The mean of a state's returns, shrunk toward that of all; 0 in terminal states."""
+    good, bad = jnp.where(live[:, None], Y, 0.0).sum(axis=0)
+    mean = jnp.clip(good / jnp.maximum(good + bad, 1.0), 0.0, 1.0)
     effect, _ = first_feature(Y, noise**2, live)
-    return jnp.where(live, jnp.clip(_mean_return(Y, live) + effect, 0.0, 1.0), 0.0)
+    return jnp.where(live, jnp.clip(mean + effect, 0.0, 1.0), 0.0)
