@@ -68,7 +68,7 @@ def evaluate(
     stated.check()
     chosen: Any = Result.load(policy) if policy.is_dir() else policy
     known = chosen.report.get("table", {}) if isinstance(chosen, Result) else {}
-    table = table.with_known(known)
+    table = table.resolved().with_known(known).resolved()
     if table.missing:
         raise ValueError(f"A table needs {', '.join(table.missing)} too. See `privrl evaluate --help`.")
     if isinstance(chosen, Result) and chosen.policy is None:

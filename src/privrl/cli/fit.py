@@ -68,7 +68,7 @@ def fit(
     json: JsonOption = False,
 ) -> None:
     """Learn a policy from a table of people (or simulated ones) and certify what it reveals."""
-    chosen = recipe_of(recipe, "offline", "functional")
+    chosen = recipe_of(recipe, "offline", "measured", "functional")
     privatizer = privatizer_of(chosen, epsilon, delta, rho, adjacency)
     if out is not None:
         check_folder(out)  # before anything is spent, and so is the key
@@ -76,6 +76,7 @@ def fit(
         raise ValueError("`--sign` signs what is saved; say where with `--out`.")
     key = None if sign is None else read_private_key(sign)
     names = named.read()
+    table = table.resolved()
     stated.check()
     check_comparison(wanted, comparison)
     if wanted.evaluate is not None and chosen.family == "functional":
@@ -90,6 +91,7 @@ def fit(
         _check_table(chosen, table, world, out)
         compared = (wanted.evaluate, comparison)
         result, content = _on_table(chosen, privatizer, data, table, seed, kept, *compared, names.unit)
+    result, content = _with_choice(result, content)
     better = result.evaluation is not None and result.evaluation.verdict == "better"
     if wanted.require_better and not better:
         result = result.withheld("it was not shown to be better than practice, which was required")
@@ -110,6 +112,14 @@ def fit(
         _show(result, content)
     if wanted.require_better and not better:
         raise typer.Exit(NOT_BETTER)
+
+
+def _with_choice(result: Result, content: dict[str, Any]) -> tuple[Result, dict[str, Any]]:
+    """What was chosen, or why nothing was, among the rules that the output and the report state."""
+    if "choice" not in result.report:
+        return result, content
+    rules = [*content.get("rules", ()), result.report["choice"]]
+    return dataclasses.replace(result, report={**result.report, "rules": rules}), {**content, "rules": rules}
 
 
 def _content(recipe: Recipe, result: Result, found: dict[str, Any], out: Path | None) -> dict[str, Any]:
@@ -145,6 +155,12 @@ def _check_table(recipe: Recipe, table: TableOptions, world: WorldOptions, out: 
             f"`{recipe.name}` hides a reward function, not the people of a table. Use `env:interval-walk`."
         )
     refuse(given(world), "only makes sense with simulated people, `privrl fit env:NAME`")
+    if table.measured and recipe.family == "offline":
+        raise ValueError(
+            f"`{recipe.name}` learns from numbered states, and `--feature` or `--category` declares measurements. Use "
+            "`--recipe dp-lap`, or discretise the measurements into one column of numbers with public rules, and name "
+            "it with `--state`."
+        )
     missing = table.missing + (["`--out`"] if out is None else [])
     if missing:
         raise ValueError(f"A table needs {', '.join(missing)} too. See `privrl fit --help`.")

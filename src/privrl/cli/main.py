@@ -15,10 +15,13 @@ from privrl.cli.demo import demo
 from privrl.cli.evaluate import evaluate
 from privrl.cli.fit import fit
 from privrl.cli.look import certify, cite, list_
+from privrl.cli.lookalike import lookalike
 from privrl.cli.output import complain
+from privrl.cli.prepare import prepare
 from privrl.cli.report import report
 from privrl.cli.reproduce import reproduce
 from privrl.cli.run import run
+from privrl.cli.schema import schema
 from privrl.cli.store import store
 
 _EXAMPLES = """
@@ -69,9 +72,10 @@ def _root(
     del show_version
 
 
-for _command in (demo, list_, fit, evaluate, run, audit, reproduce, report, certify, cite, bench):
+for _command in (demo, list_, prepare, lookalike, fit, evaluate, run, audit, reproduce, report, certify, cite, bench):
     app.command(_command.__name__.rstrip("_"))(_command)
 app.add_typer(store)
+app.add_typer(schema)
 
 _WRONG_FILE = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError)
 

@@ -6,7 +6,6 @@ memory). A pass keeps one batch of rows, the episodes of the unit that is still 
 back.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,10 +19,10 @@ from privrl.data.dataset import AbstractDataset, Summary
 from privrl.data.encoding import EpisodeEncoder
 from privrl.data.identity import keep_smallest, salt_of
 from privrl.data.rows import RowChecker, Rows
-from privrl.data.schema import Bounds, Schema
+from privrl.data.schema import Bounds, declared_table
 from privrl.data.table import Table, parquet_files
 from privrl.data.transitions import Block, following_states
-from privrl.mdp.measurements import BinnedAction, Measurement, checked_measurements
+from privrl.mdp.measurements import BinnedAction, Measurement
 
 
 def read_parquet(
@@ -68,29 +67,26 @@ def read_parquet(
         seed: replays the choice of episodes where a unit has too many; by default the operating system decides.
         batch_rows: rows read at a time.
     """
-    named = action if isinstance(action, str) else None
-    doses = () if isinstance(action, str) else (action,) if isinstance(action, BinnedAction) else tuple(action)
-    columns = checked_measurements(features) if features else ()
-    schema = Schema(unit, step, state, named, reward, episode, next_state, terminated, columns, doses)
-    if named is None:
-        num_actions = _number_of_actions(doses, num_actions, max_actions)
-    bounds = Bounds(horizon, num_states, num_actions, reward_range, max_episodes_per_unit, columns)
+    schema, bounds = declared_table(
+        unit=unit,
+        step=step,
+        state=state,
+        action=action,
+        reward=reward,
+        horizon=horizon,
+        features=features,
+        num_states=num_states,
+        num_actions=num_actions,
+        episode=episode,
+        next_state=next_state,
+        terminated=terminated,
+        reward_range=reward_range,
+        max_episodes_per_unit=max_episodes_per_unit,
+        max_actions=max_actions,
+    )
     if batch_rows < 1:
         raise ValueError(f"`batch_rows` is {batch_rows}; read at least one row at a time.")
     return ParquetEpisodes(Table(parquet_files(path), schema, sort, batch_rows), bounds, salt_of(seed))
-
-
-def _number_of_actions(doses: tuple[BinnedAction, ...], given: int | None, most: int) -> int:
-    """The number of actions that doses make, if it is the one given and not too large."""
-    made = math.prod(dose.num_actions for dose in doses)
-    if not doses or given not in (None, made):
-        raise ValueError(f"The edges of the doses make {made} actions, and `num_actions` is {given}. Leave it out.")
-    if made > most:
-        raise ValueError(
-            f"The edges of the doses make {made} actions, and `max_actions` is {most}. Noise grows with the number of "
-            "actions: give fewer edges, or a larger `max_actions`."
-        )
-    return made
 
 
 @final

@@ -5,12 +5,13 @@ and is never read off the data: a bound that moved with one person's record woul
 reason an error names the file, the row and the column, and never the value that was found there.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from privrl.mdp.measurements import BinnedAction, Measurement
+from privrl.mdp.measurements import BinnedAction, Measurement, checked_measurements
 
 _VECTORS = (
     "The states are vectors of measurements (`features`), and numbered states are needed. Use the recipe `dp-lap`, or "
@@ -155,3 +156,44 @@ class Schema:
 
 
 _ARGUMENTS = {"feature": "features", "category": "features", "dose": "action"}
+
+
+def declared_table(
+    *,
+    unit: str,
+    step: str,
+    action: str | BinnedAction | Sequence[BinnedAction],
+    reward: str,
+    horizon: int,
+    state: str | None = None,
+    features: Sequence[Measurement] = (),
+    num_states: int | None = None,
+    num_actions: int | None = None,
+    episode: str | None = None,
+    next_state: str | None = None,
+    terminated: str | None = None,
+    reward_range: tuple[float, float] = (0.0, 1.0),
+    max_episodes_per_unit: int = 1,
+    max_actions: int = 12,
+) -> tuple[Schema, Bounds]:
+    """The columns and the public bounds of a table, checked against each other; see `read_parquet`."""
+    named = action if isinstance(action, str) else None
+    doses = () if isinstance(action, str) else (action,) if isinstance(action, BinnedAction) else tuple(action)
+    columns = checked_measurements(features) if features else ()
+    schema = Schema(unit, step, state, named, reward, episode, next_state, terminated, columns, doses)
+    if named is None:
+        num_actions = _number_of_actions(doses, num_actions, max_actions)
+    return schema, Bounds(horizon, num_states, num_actions, reward_range, max_episodes_per_unit, columns)
+
+
+def _number_of_actions(doses: tuple[BinnedAction, ...], given: int | None, most: int) -> int:
+    """The number of actions that doses make, if it is the one given and not too large."""
+    made = math.prod(dose.num_actions for dose in doses)
+    if not doses or given not in (None, made):
+        raise ValueError(f"The edges of the doses make {made} actions, and `num_actions` is {given}. Leave it out.")
+    if made > most:
+        raise ValueError(
+            f"The edges of the doses make {made} actions, and `max_actions` is {most}. Noise grows with the number of "
+            "actions: give fewer edges, or a larger `max_actions`."
+        )
+    return made

@@ -1,0 +1,113 @@
+"""`privrl prepare`: raw records with times to a table of steps."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import typer
+
+from privrl.cli.options import JsonOption
+from privrl.cli.output import complain, emit, say, waiting
+from privrl.data.preparation import Preparation, StateAt
+from privrl.data.prepare import prepare as write_steps
+from privrl.data.windows import HOWS, How
+
+_STATE = "Measurements of a state, by how several values in a window become one"
+
+
+def _combined(how: str) -> Any:
+    words = {"max": "largest", "min": "smallest", "sum": "summed"}.get(how, how)
+    return typer.Option(f"--{how}", metavar="COL", help=f"Its {words} value; may be repeated.", rich_help_panel=_STATE)
+
+
+def prepare(
+    raw: Annotated[Path, typer.Argument(help="A CSV or Parquet file, one row per record, in any order.")],
+    out: Annotated[Path, typer.Argument(help="The Parquet file to write, one row per step.")],
+    unit: Annotated[str, typer.Option("--unit", metavar="COL", help="Whom privacy protects.")],
+    time: Annotated[str, typer.Option("--time", metavar="COL", help="When: timestamps, or numbers.")],
+    every: Annotated[str, typer.Option("--every", help="The length of a step: 4h, 30min, 1d; a number of numbers.")],
+    action: Annotated[
+        list[str],
+        typer.Option(
+            "--action", metavar="COL[:HOW]", help="An action or dose, summed over a window unless HOW says otherwise."
+        ),
+    ],
+    reward: Annotated[
+        str,
+        typer.Option("--reward", metavar="COL[:HOW]", help="Paid at the end of an episode; at every step with HOW."),
+    ],
+    horizon: Annotated[int, typer.Option("--horizon", help="The largest number of steps, public.")],
+    episode: Annotated[
+        str | None, typer.Option("--episode", metavar="COL", help="Which episode of the unit; without it, one.")
+    ] = None,
+    end: Annotated[
+        str | None, typer.Option("--end", metavar="COL", help="True on the last record of an ended episode, or when.")
+    ] = None,
+    last: Annotated[list[str] | None, _combined("last")] = None,
+    first: Annotated[list[str] | None, _combined("first")] = None,
+    mean: Annotated[list[str] | None, _combined("mean")] = None,
+    max_: Annotated[list[str] | None, _combined("max")] = None,
+    min_: Annotated[list[str] | None, _combined("min")] = None,
+    sum_: Annotated[list[str] | None, _combined("sum")] = None,
+    carry: Annotated[
+        str, typer.Option("--carry", help="For how long a value stands in where nothing was measured, public.")
+    ] = "0",
+    state_at: Annotated[
+        StateAt,
+        typer.Option("--state-at", help="Whether a state is from before the window of its action, or from it."),
+    ] = "start",
+    idle: Annotated[float, typer.Option("--idle", help="The action of a window without a record of it.")] = 0.0,
+    time_format: Annotated[
+        str | None, typer.Option("--time-format", help="Of times in a CSV file that are not ISO 8601: %d.%m.%Y %H:%M.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Cut raw records into steps: windows of time, states, actions, rewards, grouped by person. Costs no budget."""
+    given: dict[How, list[str] | None] = {"last": last, "first": first, "mean": mean, "max": max_, "min": min_, "sum": sum_}
+    paid, each = _named(reward)
+    how = Preparation(
+        unit=unit,
+        time=time,
+        every=every,
+        columns=_columns(given),
+        action={name: how or "sum" for name, how in map(_named, action)},
+        reward=paid,
+        horizon=horizon,
+        episode=episode,
+        end=end,
+        reward_each=each,
+        carry=carry if carry != "0" else 0,
+        state_at=state_at,
+        idle=idle,
+        time_format=time_format,
+    )
+    for warning in how.warnings:
+        complain(f"Warning: {warning}")
+    with waiting(f"preparing {raw.name}"):
+        rows = write_steps(raw, out, how)
+    if json:
+        emit({"out": str(out), "rows": rows, "state_at": state_at, "warnings": list(how.warnings)})
+        return
+    say(f"Wrote {rows:,} steps to {out}.")
+    say("Every row comes from the records of one person and from public settings, so no budget was spent.")
+    if state_at == "start":
+        say("A state is what was known before the window of its action; the first window of an episode gives a state.")
+    say(f"Go on with `privrl schema init {out}`.")
+
+
+def _columns(given: Mapping[How, Sequence[str] | None]) -> dict[str, How]:
+    found: dict[str, How] = {}
+    for how, names in given.items():
+        for name in names or ():
+            if name in found:
+                raise ValueError(f"`{name}` is combined in two ways. Give it once.")
+            found[name] = how
+    return found
+
+
+def _named(words: str) -> tuple[str, How | None]:
+    """The column of `COL` or `COL:HOW`, and how its values are combined."""
+    name, colon, how = words.rpartition(":")
+    if colon and how in HOWS:
+        return name, how
+    return words, None

@@ -1,0 +1,58 @@
+"""`privrl schema init` and `check`: a file that says what is publicly known about a table."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from privrl.cli.options import JsonOption
+from privrl.cli.output import complain, emit, say
+from privrl.cli.table_options import TableOptions
+from privrl.data.draft import draft_schema
+from privrl.data.faults import faults
+from privrl.data.schema import declared_table
+
+schema = typer.Typer(
+    name="schema", help="Write a draft of a schema file, or check a table against one.", no_args_is_help=True
+)
+
+
+@schema.command()
+def init(
+    table: Annotated[Path, typer.Argument(help="A Parquet file, or a folder of them.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Where to write it; on standard output unless given.")
+    ] = None,
+) -> None:
+    """Write a draft from the names and types of columns alone; no value of the table is read."""
+    draft = draft_schema(table)
+    if out is None:
+        say(draft.rstrip())
+        return
+    with out.open("x", encoding="utf-8") as file:
+        file.write(draft)
+    complain(f"Wrote `{out}`. Fill it in, then run `privrl schema check {out} {table}`.")
+
+
+@schema.command()
+def check(
+    file: Annotated[Path, typer.Argument(help="The schema file.")],
+    table: Annotated[Path | None, typer.Argument(help="The table; without it only the file is checked.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Say what would be refused: file, row and column, and never a value. Nothing is released."""
+    options = TableOptions(schema=file).resolved()
+    columns = options.columns
+    if options.missing:
+        raise ValueError(f"A table needs {', '.join(options.missing)} too. Add them to `{file}`.")
+    declared_table(**{name: value for name, value in columns.items() if name != "sort"})
+    found = [] if table is None else faults(table, columns)
+    if json:
+        emit({"schema": str(file), "table": None if table is None else str(table), "refused": found})
+    elif found:
+        for fault in found:
+            say(f"Refused: {fault}")
+    else:
+        say(f"`{file}` says all that is needed." if table is None else f"`{table}` is as `{file}` says.")
+    if found:
+        raise typer.Exit(2)

@@ -1,0 +1,175 @@
+"""From raw records to a table that a schema file declares: `prepare`, `schema`, `lookalike`, and what `fit` refuses."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from privrl.cli import main
+from privrl.cli.table_options import TableOptions
+from privrl.data.parquet import read_parquet
+
+SCHEMA = """
+unit = "patient"
+step = "step"
+reward = "alive"
+terminated = "terminated"
+horizon = 6
+rewards_at_end = true
+action = ["fluid", "pressor"]
+action_edges = ["0,250,750", "0,0.05"]
+feature = ["map:30..130:missing", "lactate:0.1..10:missing:log"]
+category = ["ward:icu,step-down"]
+"""
+RAW = """patient,at,map,lactate,ward,fluid,pressor,alive
+b,2026-05-01 00:10:00,70,,icu,100,0,
+b,2026-05-01 04:00:00,64,2.5,icu,250,,
+b,2026-05-01 09:00:00,,3.5,step-down,,0.1,1
+a,2026-05-01 00:00:00,80,1,icu,,,0
+"""
+PREPARE = ("--unit", "patient", "--time", "at", "--every", "4h", "--mean", "map", "--last", "lactate", "--last", "ward")
+PREPARE = (*PREPARE, "--action", "fluid", "--action", "pressor:max", "--reward", "alive", "--horizon", "6")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "stays.toml").write_text(SCHEMA)
+    (tmp_path / "raw.csv").write_text(RAW)
+    return tmp_path
+
+
+def call(capfd: Any, *arguments: str) -> tuple[int, str, str]:
+    code = main(arguments)
+    out, err = capfd.readouterr()
+    return code, out, " ".join(err.split())
+
+
+def test_raw_records_become_steps_and_no_budget_is_spent(here: Path, capfd: Any) -> None:
+    code, out, err = call(capfd, "prepare", "raw.csv", "stays.parquet", *PREPARE)
+    assert code == 0 and "no budget was spent" in out and "Warning" not in err
+    rows = pq.read_table(here / "stays.parquet").to_pylist()
+    assert [(row["patient"], row["step"]) for row in rows] == [("a", 0), ("b", 0), ("b", 1)]
+    assert [row["map"] for row in rows] == [80, 67, None] and [row["fluid"] for row in rows] == [0, 0, 0]
+    assert [row["pressor"] for row in rows] == [0, 0, 0.1] and [row["alive"] for row in rows] == [0, 0, 1]
+
+
+def test_an_action_beside_its_own_effect_is_warned_of(here: Path, capfd: Any) -> None:
+    code, out, err = call(capfd, "prepare", "raw.csv", "stays.parquet", *PREPARE, "--state-at", "end", "--json")
+    assert code == 0 and "Warning" in err and "effect of its own action" in err
+    assert json.loads(out)["rows"] == 4 and json.loads(out)["warnings"]
+
+
+def test_prepare_refuses_what_it_cannot_do(here: Path, capfd: Any) -> None:
+    code, _, err = call(capfd, "prepare", "raw.csv", "stays.parquet", *PREPARE, "--max", "map")
+    assert code == 2 and "two ways" in err
+    (here / "raw.csv").write_text(RAW.replace("64", "zyxwvcanary"))
+    code, out, err = call(capfd, "prepare", "raw.csv", "stays.parquet", *PREPARE)
+    assert code == 2 and "`map` does not hold a number at row 1" in err and "canary" not in out + err
+
+
+def test_a_draft_is_made_of_names_and_types_alone(here: Path, capfd: Any) -> None:
+    names = {"patient_id": ["canary"], "hour": [1], "map": [918273.0], "ward": ["canary"], "dose": [918273.0]}
+    columns = names | {"alive": [918273], "at": pa.array([918273], pa.timestamp("s"))}
+    pq.write_table(pa.table(columns), here / "stays.parquet")
+    code, out, _ = call(capfd, "schema", "init", "stays.parquet")
+    assert code == 0 and "canary" not in out and "918273" not in out
+    assert 'unit = "patient_id"' in out and '"map:FILL-IN..FILL-IN"' in out and '"ward:FILL-IN,FILL-IN"' in out
+    assert call(capfd, "schema", "init", "stays.parquet", "--out", "draft.toml")[0] == 0
+    code, _, err = call(capfd, "schema", "check", "draft.toml", "stays.parquet")
+    assert code == 2 and "still says FILL-IN" in err
+    assert call(capfd, "schema", "init", "stays.parquet", "--out", "draft.toml")[0] == 2  # never over another file
+
+
+def test_a_look_alike_has_the_shape_that_was_declared(here: Path, capfd: Any) -> None:
+    code, out, _ = call(capfd, "lookalike", "stays.toml", "--people", "5000", "--out", "fake.parquet", "--seed", "1")
+    assert code == 0 and "no data were read" in out
+    assert call(capfd, "schema", "check", "stays.toml", "fake.parquet")[0] == 0
+    options = TableOptions(schema=here / "stays.toml").resolved()
+    data = read_parquet(here / "fake.parquet", **options.columns)
+    assert data.num_units == 5000 and data.num_actions == 6
+    batch = next(data.batches(5000))
+    assert set(batch.actions[:, 0].tolist()) == set(range(6)) and set(batch.rewards.ravel().tolist()) == {0.0, 1.0}
+    before = (here / "fake.parquet").read_bytes()
+    call(capfd, "lookalike", "stays.toml", "--people", "5000", "--out", "fake.parquet", "--seed", "1")
+    assert before == (here / "fake.parquet").read_bytes()
+
+
+def test_a_look_alike_of_numbered_states(here: Path, capfd: Any) -> None:
+    numbered = 'unit="u"\nepisode="e"\nstep="t"\nstate="s"\nnext_state="n"\naction="a"\nreward="r"\nhorizon=5\n'
+    (here / "s.toml").write_text(numbered + "num_states=7\nnum_actions=3\nmax_episodes_per_unit=2\nterminal=[6]\n")
+    assert call(capfd, "lookalike", "s.toml", "--people", "50", "--out", "fake.parquet")[0] == 0
+    assert call(capfd, "schema", "check", "s.toml", "fake.parquet") == (0, "`fake.parquet` is as `s.toml` says.\n", "")
+
+
+def test_what_would_be_refused_is_said_without_values(here: Path, capfd: Any) -> None:
+    call(capfd, "lookalike", "stays.toml", "--people", "20", "--out", "fake.parquet")
+    table = pq.read_table(here / "fake.parquet").to_pydict()
+    table["lactate"][9] = float("inf")
+    table["ward"][11] = "zyxwvcanary"
+    pq.write_table(pa.table(table), here / "fake.parquet")
+    code, out, _ = call(capfd, "schema", "check", "stays.toml", "fake.parquet", "--json")
+    found = json.loads(out)["refused"]
+    assert code == 2 and len(found) == 2 and "canary" not in out
+    assert (
+        "`lactate` is infinite at row 9" in found[0]
+        and "`ward` holds none of the declared values at row 11" in found[1]
+    )
+
+
+FIT = ("fit", "fake.parquet", "--recipe", "dp-tdfp", "--epsilon", "1", "--delta", "1e-6", "--out", "policy")
+STEPS = ("--unit", "patient", "--step", "step", "--reward", "alive", "--horizon", "6")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((*FIT, "--schema", "stays.toml"), "dp-lap"),
+        ((*FIT, "--schema", "stays.toml", "--state", "ward"), "`--state` speaks of numbered states"),
+        ((*FIT, "--schema", "stays.toml", "--num-states", "4"), "`--num-states` speaks of numbered states"),
+        ((*FIT, "--schema", "stays.toml", "--num-actions", "4"), "`--num-actions` is said by `--action-edges`"),
+        ((*FIT, *STEPS, "--state", "s", "--num-states", "4"), "`--action`, `--num-actions`"),
+        ((*FIT, *STEPS, "--feature", "map:30..130", "--action", "a", "--action", "b"), "once for each"),
+        ((*FIT, *STEPS, "--feature", "map", "--action", "dose", "--action-edges", "0,1"), "dp-lap"),
+    ],
+)
+def test_options_that_do_not_go_together(here: Path, capfd: Any, arguments: tuple[str, ...], words: str) -> None:
+    code, _, err = call(capfd, *arguments)
+    assert code == 2 and words in err and not (here / "policy").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('feature = ["map"]', "NAME:LO..HI"),
+        ('feature = ["map:low..130"]', "where a number must stand"),
+        ('feature = ["map:130..30"]', "smaller one first"),
+        ('category = ["ward"]', "NAME:a,b,c"),
+        ('action_edges = ["0,250"]', "2 columns of actions and 1 lists"),
+        ('action_edges = ["0,x", "0,1"]', "where a number must stand"),
+        ("feature = 3", "list of them"),
+        ('horizon = "six"', "whole number"),
+        ('rewards_at_end = "yes"', "without quotes"),
+        ('unit = ""', "name of a column"),
+        ("horizont = 6", "no option of a table"),
+        ("horizon 6", "not a TOML file"),
+    ],
+)
+def test_a_schema_file_that_says_nothing_sensible(here: Path, capfd: Any, line: str, words: str) -> None:
+    name = line.split(" ")[0]
+    kept = [old for old in SCHEMA.strip().splitlines() if not old.startswith(f"{name} ")]
+    (here / "stays.toml").write_text("\n".join([*kept, line]))
+    code, _, err = call(capfd, "schema", "check", "stays.toml")
+    assert code == 2 and words in err
+
+
+def test_more_than_twelve_actions_are_asked_for(here: Path, capfd: Any) -> None:
+    wide = SCHEMA.replace("0,0.05", "0,1,2,3,4")
+    (here / "stays.toml").write_text(wide)
+    code, _, err = call(capfd, "schema", "check", "stays.toml")
+    assert code == 2 and "15 actions, and `max_actions` is 12" in err
+    (here / "stays.toml").write_text(wide + "max_actions = 15\n")
+    assert call(capfd, "schema", "check", "stays.toml")[0] == 0
