@@ -39,7 +39,7 @@ def test_at_the_printed_condition_probabilities_are_negative_and_it_is_refused(d
 
 def test_its_features_meet_the_norm_condition_exactly():
     """||phi_V|| <= max V for V >= 0: the paper's (3.1) with L = 1; and <phi, theta> is the kernel."""
-    mixture = hard_mixture(4, 6, 0.02, seed=1)
-    np.testing.assert_allclose(float(feature_norm(mixture.base)), 1.0, rtol=1e-12)
-    kernel = jnp.einsum("saxd,gd->gsax", mixture.base, mixture.weights)
-    np.testing.assert_allclose(kernel, mixture.tabular().transition, atol=1e-12)
+    mdp, base, weights = hard_mixture(4, 6, 0.02, seed=1)
+    np.testing.assert_allclose(float(feature_norm(base)), 1.0, rtol=1e-12)
+    kernel = jnp.einsum("saxd,gd->gsax", base, weights)
+    np.testing.assert_allclose(kernel, mdp.transition, atol=1e-12)

@@ -4,7 +4,7 @@ import pytest
 from tests.mdp.worlds import random_world
 
 from privrl.mdp.features import OneHotFeatures, TableFeatures
-from privrl.mdp.linear import LinearMixtureMDP, linear_mdp
+from privrl.mdp.linear import linear_mdp, mixture_mdp
 
 
 def test_one_hot_features_are_the_identity_and_store_nothing() -> None:
@@ -44,16 +44,16 @@ def one_hot_mixture(mdp):
     """Any finite world: phi(s'|s,a) = e_{s,a,s'} and theta_h = P_h, flattened, so d = S A S."""
     S, A = mdp.num_states, mdp.num_actions
     base = jnp.eye(S * A * S).reshape(S, A, S, S * A * S)
-    weights = mdp.transition.reshape(mdp.transition.shape[0], -1)
-    return LinearMixtureMDP(base, weights, mdp.reward, mdp.initial, mdp.horizon)
+    return base, mdp.transition.reshape(mdp.transition.shape[0], -1)
 
 
 @pytest.mark.parametrize("stationary", [True, False])
 def test_one_hot_mixture_gives_the_world_back(stationary: bool) -> None:
     mdp = random_world(2, H=3, S=3, A=2, stationary=stationary)
-    mixture = one_hot_mixture(mdp)
-    assert mixture.weights.shape == (1 if stationary else 3, 18)
-    np.testing.assert_allclose(mixture.tabular().transition, mdp.transition, atol=1e-15)
+    base, weights = one_hot_mixture(mdp)
+    assert weights.shape == (1 if stationary else 3, 18)
+    mixture = mixture_mdp(base, weights, mdp.reward, mdp.initial, mdp.horizon)
+    np.testing.assert_allclose(mixture.transition, mdp.transition, atol=1e-15)
 
 
 def test_measures_that_are_not_probabilities_are_refused() -> None:
@@ -64,7 +64,6 @@ def test_measures_that_are_not_probabilities_are_refused() -> None:
         make(1.01 * measures)
     with pytest.raises(ValueError, match="smallest entry is -0.1"):
         make(measures.at[0, 0].set(jnp.array([1.1, -0.1])))
-    mixture = one_hot_mixture(mdp)
-    short = LinearMixtureMDP(mixture.base, 0.9 * mixture.weights, mdp.reward, mdp.initial, 1)
+    base, weights = one_hot_mixture(mdp)
     with pytest.raises(ValueError, match="linear mixture MDP is not"):
-        short.tabular()
+        mixture_mdp(base, 0.9 * weights, mdp.reward, mdp.initial, 1)

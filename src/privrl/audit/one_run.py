@@ -173,7 +173,7 @@ class WithCanaries(AbstractDataset):
         trajectory = (self.canaries.states, self.canaries.actions, self.canaries.rewards, self.canaries.next_states)
         return Block(self.whole.num_units + put, lengths, *(np.asarray(column)[put][rows] for column in trajectory))
 
-    def bounded(self, num_states: int, num_actions: int) -> "WithCanaries":
+    def bounded(self, num_states: int | None, num_actions: int) -> "WithCanaries":
         return replace(self, whole=self.whole.bounded(num_states, num_actions))
 
 

@@ -76,12 +76,10 @@ def _every(horizon: int, num_states: int, num_actions: int) -> Trajectory:
     """All episodes of every length, with rewards 0 and 1 in every combination."""
     lines = []
     for n in range(horizon + 1):
-        pad = [0] * (horizon - n)
-        for states in itertools.product(range(num_states), repeat=n + 1):
-            for actions in itertools.product(range(num_actions), repeat=n):
-                for rewards in itertools.product((0, 1), repeat=n):
-                    ending = [-1] * (horizon - n)
-                    lines.append([*states[:n], *pad, *actions, *pad, *rewards, *pad, *states[1:], *ending, n])
+        pad, ending = [0] * (horizon - n), [-1] * (horizon - n)
+        choices = ((range(num_states), n + 1), (range(num_actions), n), ((0, 1), n))
+        for states, actions, rewards in itertools.product(*(itertools.product(x, repeat=k) for x, k in choices)):
+            lines.append([*states[:n], *pad, *actions, *pad, *rewards, *pad, *states[1:], *ending, n])
     table = np.array(lines).reshape(len(lines), -1)
     s, a, r, after = (table[:, i * horizon : (i + 1) * horizon] for i in range(4))
     return Trajectory(s, a, r.astype(float), after, table[:, -1])

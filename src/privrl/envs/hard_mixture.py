@@ -15,13 +15,17 @@ import math
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from privrl.envs.base import Env, at_least, finite
-from privrl.mdp.linear import LinearMixtureMDP
+from privrl.mdp.linear import mixture_mdp
+from privrl.mdp.types import TabularMDP
 
 
-def hard_mixture(dim: int, horizon: int, gap: float, seed: int = 0) -> LinearMixtureMDP:
-    """The world as a mixture of `dim` known kernels, for a given `gap` D; see the module for the formulas."""
+def hard_mixture(
+    dim: int, horizon: int, gap: float, seed: int = 0
+) -> tuple[TabularMDP, Float[Array, "S A S d"], Float[Array, "H d"]]:
+    """The world for a given `gap` D, and the `dim` known kernels and weights that it mixes; the module has formulas."""
     d, H, D = at_least("dim", dim, 2), at_least("horizon", horizon, 1), gap
     room = min(1 / H, 1 - 1 / H)
     if not 0 < (d - 1) * D <= room:
@@ -43,7 +47,8 @@ def hard_mixture(dim: int, horizon: int, gap: float, seed: int = 0) -> LinearMix
     reward = np.zeros((H, S, A))
     reward[:, H + 1] = 1.0
     start = jnp.zeros(S).at[0].set(1.0)
-    return LinearMixtureMDP(jnp.asarray(base), jnp.asarray(weights), jnp.asarray(reward), start, H)
+    mixture = jnp.asarray(base), jnp.asarray(weights)
+    return mixture_mdp(*mixture, jnp.asarray(reward), start, H), *mixture
 
 
 def HardMixture(dim: int = 3, horizon: int = 6, epsilon: float = 1.0, episodes: int = 10_000, seed: int = 0) -> Env:
@@ -61,4 +66,4 @@ def HardMixture(dim: int = 3, horizon: int = 6, epsilon: float = 1.0, episodes: 
         raise ValueError(f"`epsilon` is {epsilon}; it must be positive.")
     gap = math.sqrt(1 / H) / (min(2.0, math.exp(epsilon)) * math.expm1(epsilon) * math.sqrt(K))
     arguments = (("dim", dim), ("horizon", H), ("epsilon", epsilon), ("episodes", K))
-    return finite("hard-mixture", hard_mixture(dim, H, gap, seed).tabular(), arguments=arguments, seed=seed)
+    return finite("hard-mixture", hard_mixture(dim, H, gap, seed)[0], arguments=arguments, seed=seed)

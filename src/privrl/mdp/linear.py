@@ -4,7 +4,6 @@
 - **Linear mixture**: P_h(s'|s,a) = <phi(s'|s,a), theta_h>, rewards known.
 """
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -47,24 +46,16 @@ def linear_mdp(
     return TabularMDP(proper_kernel(P, "linear MDP"), r, initial, horizon)
 
 
-class LinearMixtureMDP(eqx.Module):
-    """A world whose kernel is an unknown mixture of d known ones, with known rewards.
+def mixture_mdp(
+    base: Float[Array, "S A S d"],
+    weights: Float[Array, "G d"],
+    reward: Float[Array, "G S A"],
+    initial: Float[Array, " S"],
+    horizon: int,
+) -> TabularMDP:
+    """The world whose kernel mixes the d known ones of `base`, phi(s'|s,a), by weights theta (one stage or H of them).
 
-    Arguments:
-        base: phi(s'|s,a) `[S, A, S', d]`.
-        weights: theta `[G, d]`.
-        reward: `[G, S, A]`.
-        initial: distribution of the first state.
-        horizon: H.
+    It is an error if the weights do not give probabilities.
     """
-
-    base: Float[Array, "S A S d"]
-    weights: Float[Array, "G d"]
-    reward: Float[Array, "G S A"]
-    initial: Float[Array, " S"]
-    horizon: int = eqx.field(static=True)
-
-    def tabular(self) -> TabularMDP:
-        """The same world as arrays; an error if the weights do not give probabilities."""
-        P = jnp.einsum("saxd,gd->gsax", self.base, self.weights, precision="highest")
-        return TabularMDP(proper_kernel(P, "linear mixture MDP"), self.reward, self.initial, self.horizon)
+    P = jnp.einsum("saxd,gd->gsax", base, weights, precision="highest")
+    return TabularMDP(proper_kernel(P, "linear mixture MDP"), reward, initial, horizon)

@@ -4,6 +4,7 @@ One binary form for both: a header (study, ticket, plan and the server's mac of 
 number of axes, axes and little-endian data, and a checksum at the end.
 """
 
+import math
 import struct
 import zlib
 from dataclasses import dataclass
@@ -124,9 +125,7 @@ def _read_part(content: bytes, at: int) -> tuple[np.ndarray, int]:
     except struct.error as error:
         raise MessageError("The message ends inside an array's header.") from error
     at += 2 + 4 * axes
-    size = 1
-    for axis in shape:
-        size *= axis
+    size = math.prod(shape)
     if kind not in (b"i", b"f") or size == 0 or len(content) < at + 8 * size:
         raise MessageError("The message ends inside an array, or has an array that is empty or of an unknown kind.")
     part = np.frombuffer(content, f"<{kind.decode()}8", size, at).reshape(shape)

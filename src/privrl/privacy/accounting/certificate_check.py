@@ -212,12 +212,8 @@ def _sensitivities(derived: Derived, declared: Declared) -> Iterator[float]:
 
 def _fits(sensitivity: float, allowed: Iterator[float]) -> bool:
     """Whether it is one of those allowed, rounding aside; true where none is named."""
-    none = True
-    for derived in allowed:
-        none = False
-        if derived * (1 - _EXACT) <= sensitivity <= derived * (1 + _ROUNDED):
-            return True
-    return none
+    named = list(allowed)
+    return not named or any(x * (1 - _EXACT) <= sensitivity <= x * (1 + _ROUNDED) for x in named)
 
 
 def same(written: Any, follows: Any, tolerance: float) -> bool:
