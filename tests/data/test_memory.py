@@ -12,10 +12,14 @@ import pytest
 # `VmHWM` and not `ru_maxrss`: a child process inherits the latter from the process that started it.
 SCRIPT = """
 import sys
-from privrl.data import read_parquet
-data = read_parquet(sys.argv[1], unit="who", episode="stay", step="t", state="s", action="a", reward="r",
-                    horizon=5, num_states=7, num_actions=3)
-total = data.transitions().count.sum()
+from privrl.data import Feature, read_parquet
+common = dict(unit="who", episode="stay", step="t", action="a", reward="r", horizon=5, num_actions=3)
+if sys.argv[2] == "numbers":
+    data = read_parquet(sys.argv[1], state="s", num_states=7, **common)
+    total = data.transitions().count.sum()
+else:
+    data = read_parquet(sys.argv[1], features=[Feature("s", 0, 7), Feature("a2", 0, 3), Feature("r2", 0, 1)], **common)
+    total = sum(batch.length.sum() for batch in data.batches())
 for batch in data.batches():
     pass
 data.digest(bytes(32))
@@ -35,7 +39,7 @@ def people(path: Path, count: int) -> None:
         rows = len(who)
         columns = {"who": names, "stay": who, "t": np.tile(np.arange(5), 20_000)}
         values = {"s": rng.integers(0, 7, rows), "a": rng.integers(0, 3, rows), "r": rng.random(rows)}
-        table = pa.table(columns | values)
+        table = pa.table(columns | values | {"a2": values["a"] / 2, "r2": values["r"]})
         writer = writer or pq.ParquetWriter(path, table.schema)
         writer.write_table(table)
     if writer is not None:
@@ -44,12 +48,15 @@ def people(path: Path, count: int) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the peak memory from /proc")
 @pytest.mark.slow
-def test_memory_does_not_grow_with_the_table(tmp_path: Path) -> None:
+@pytest.mark.parametrize("states", ["numbers", "measurements"])
+def test_memory_does_not_grow_with_the_table(tmp_path: Path, states: str) -> None:
     peaks = []
     for count in (20_000, 200_000):
         path = tmp_path / f"{count}.parquet"
         people(path, count)
-        done = subprocess.run([sys.executable, "-c", SCRIPT, str(path)], check=True, capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-c", SCRIPT, str(path), states], check=True, capture_output=True, text=True
+        )
         rows, units, peak = map(int, done.stdout.split())
         assert (rows, units) == (5 * count, count)
         peaks.append(peak / 1024)

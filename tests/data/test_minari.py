@@ -1,4 +1,4 @@
-"""Minari datasets: discrete spaces in, episodes out."""
+"""Minari datasets and Gymnasium environments: discrete actions, numbered or measured observations; episodes out."""
 
 import builtins
 import warnings
@@ -6,12 +6,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Discrete, Text
 
+from privrl.data.gymnasium import from_gymnasium
 from privrl.data.minari import from_minari
 from privrl.data.schema import TableError
+from privrl.mdp.measurements import ENDED, Feature
 
 SIZES: dict[str, Any] = {"horizon": 4, "num_states": 5, "num_actions": 3}
 
@@ -97,11 +100,7 @@ def test_a_dataset_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     ("dataset", "sizes", "words"),
     [
-        (
-            FakeDataset(two_episodes(), observation_space=Box(0, 1, (2,))),
-            {},
-            "observation space of the dataset is `Box`",
-        ),
+        (FakeDataset(two_episodes(), observation_space=Text(3)), {}, "dataset is `Text`; .* or `Box`"),
         (FakeDataset(two_episodes(), action_space=Box(0, 1, (2,))), {}, "action space of the dataset is `Box`"),
         (FakeDataset(two_episodes()), {"horizon": 2}, "Episode 1 is longer than the horizon"),
         (FakeDataset(two_episodes()), {"num_states": 4}, "`states` is out of range at episode 1, step 1"),
@@ -125,3 +124,63 @@ def test_without_minari_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ImportError, match=r"privrl\[minari\]"):
         from_minari("small/two-v0", **SIZES)
+
+
+VECTORS = np.array([[0.1, 1.0], [0.2, 2.0], [0.3, 9.0]])
+UNIT = Box(np.array([0.0, 0.0]), np.array([1.0, 5.0]), dtype=np.float64)
+
+
+@dataclass
+class EndingEpisode(FakeEpisode):
+    terminations: Any = (False, True)
+
+
+def test_observations_of_a_box_are_measurements() -> None:
+    episodes = [FakeEpisode(VECTORS, [0, 1], [0.0, 1.0]), EndingEpisode(VECTORS, [1, 1], [0.0, 1.0])]
+    data = from_minari(FakeDataset(episodes, UNIT, Discrete(2)), horizon=3, num_actions=2)
+    assert data.features == (Feature("x0", 0, 1), Feature("x1", 0, 5))
+    (batch,) = data.batches(2)
+    np.testing.assert_allclose(batch.states[0, :2], VECTORS[:2])
+    np.testing.assert_allclose(batch.next_states[0, :2], [[0.2, 2.0], [0.3, 5.0]])  # moved to the bound
+    assert (batch.next_states[1, 1] == ENDED).all() and (batch.next_states[1, 0] == batch.next_states[0, 0]).all()
+
+
+@pytest.mark.parametrize(
+    ("space", "episode", "features", "words"),
+    [
+        (Box(-np.inf, 1, (2,)), VECTORS, (), "Entries 0, 1 of the observation space have no finite bounds"),
+        (UNIT, VECTORS, (Feature("x", 0, 1),), r"declares 1 columns, and an observation has shape \[2\]"),
+        (UNIT, VECTORS[:, :1], (), r"`observations` have shape \[3, 1\], and with `rewards` of 2 .* have \[3, 2\]"),
+    ],
+)
+def test_vectors_that_are_refused(space: Any, episode: Any, features: Any, words: str) -> None:
+    dataset = FakeDataset([FakeEpisode(episode, [0, 1], [0.0, 1.0])], space, Discrete(2))
+    with pytest.raises(TableError, match=words):
+        from_minari(dataset, horizon=3, num_actions=2, features=features)
+
+
+POLE = [
+    Feature(name, -high, high) for name, high in (("position", 4.8), ("speed", 3.0), ("angle", 0.42), ("turning", 3.5))
+]
+
+
+def test_episodes_are_played_in_gymnasium() -> None:
+    env = gymnasium.make("CartPole-v1")
+    data = from_gymnasium(env, episodes=20, horizon=15, env_seed=1, num_actions=2, features=POLE)
+    (batch,) = data.batches(20)
+    last = np.arange(20), batch.length - 1
+    ended = (batch.next_states[last] == ENDED).all(axis=1)
+    assert data.num_units == 20 and ended.any() and not ended.all()
+    assert (batch.length[~ended] == 15).all() and set(np.unique(batch.actions)) == {0, 1}
+    again = from_gymnasium(env, episodes=20, horizon=15, env_seed=1, num_actions=2, features=POLE)
+    np.testing.assert_array_equal(next(again.batches(20)).states, batch.states)
+    left = from_gymnasium(
+        env, lambda seen: int(seen[2] > 0), episodes=3, horizon=9, env_seed=1, num_actions=2, features=POLE
+    )
+    assert left.num_episodes == 3
+
+
+def test_numbered_observations_are_played_too() -> None:
+    env = gymnasium.make("FrozenLake-v1")
+    data = from_gymnasium(env, episodes=5, horizon=8, env_seed=0, num_states=16, num_actions=4)
+    assert data.num_units == 5 and next(data.batches(5)).states.max() < 16

@@ -2,6 +2,7 @@
 
 from privrl.data.dataset import AbstractDataset
 from privrl.data.episodes import Episodes
+from privrl.data.gymnasium import from_gymnasium
 from privrl.data.minari import from_minari
 from privrl.data.parquet import read_parquet
 from privrl.data.reward_function import RewardFunction
@@ -18,6 +19,7 @@ __all__ = [
     "Feature",
     "RewardFunction",
     "TableError",
+    "from_gymnasium",
     "from_minari",
     "read_parquet",
     "split",
