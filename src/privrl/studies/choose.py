@@ -1,6 +1,6 @@
 """`choose`: people, and policies from anywhere, in; the one that suits them best, with a certificate, out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -8,11 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
-from privrl.contracts.learner import AbstractOfflineLearner
 from privrl.data.dataset import AbstractDataset
-from privrl.learners.evaluation.chosen import CHOICE, LEAST_PEOPLE, LIMIT, OWN, SHARE, Chosen
-from privrl.learners.evaluation.evaluated import Evaluated
-from privrl.learners.tabular.tap import TAP
+from privrl.learners.evaluation.chooser import LEAST_PEOPLE, LIMIT, Chooser
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.privacy.store.store import ReleaseStore
@@ -21,7 +18,6 @@ from privrl.studies.evaluate import AnyPolicy, policy_arrays
 from privrl.studies.offline import ask_curator
 from privrl.studies.result import Result, policy_sha256
 
-_CHOOSING = 0.5  # of the people; the others say what practice does and how people fare in each state
 _MOST_NOISE = 0.02  # in a mean score, as a share of the largest return
 _ADDS_UP = (
     "this covers the choice alone: somebody who is also among the people that a candidate was learnt from is covered "
@@ -57,9 +53,10 @@ def choose(
 ) -> Choice:
     """Lets people who were not learnt from choose among policies.
 
-    Half of the people, by a secret coin each, say what practice does and how people fare (`TAP`'s releases); the other
-    half choose by the scores of `statistics/choice.py`. Use other people than the candidates were learnt from, and
-    again others to evaluate the one that is chosen.
+    Half of the people, by a secret coin each, say what practice does and how people fare; the other half choose by the
+    scores of `statistics/choice.py`. Where practice follows something that was not recorded, scores are biased, and the
+    choice can be harmful. Use other people than the candidates were learnt from, and again others to evaluate the one
+    that is chosen.
 
     Arguments:
         people: at least 10,000.
@@ -82,14 +79,11 @@ def choose(
     if len(candidates) < 2:
         raise ValueError(f"There are {len(candidates)} candidates; give at least two (`None` for practice itself).")
     space = people.num_states, people.num_actions
-    learner = Chosen(
-        TAP(*space, people.horizon, terminal, rewards_at_end),
-        jnp.asarray(np.stack([_probabilities(candidate, people.horizon, *space) for candidate in candidates])),
-        _CHOOSING,
-    )
-    refuse_too_few(round(_CHOOSING * people.num_units), privatizer)
+    given = np.stack([_probabilities(candidate, people.horizon, *space) for candidate in candidates])
+    learner = Chooser(*space, people.horizon, jnp.asarray(given), terminal, rewards_at_end)
+    refuse_too_few(round(learner.share * people.num_units), privatizer)
     answer = ask_curator("choose", people, learner, privatizer, key=key, unit=unit, store=store)
-    index = answer.choices[CHOICE]
+    index = answer.learnt
     chosen = candidates[index]
     arrays = {} if chosen is None else policy_arrays(chosen)
     notes = (*answer.certificate.notes, _ADDS_UP, f"candidate {index} of {len(candidates)} was chosen")
@@ -109,20 +103,6 @@ def refuse_too_few(choosers: int, privatizer: AbstractPrivatizer) -> None:
             "sampling error and noise would decide. Nothing was released. Take the advice of `dp-tap`, or practice's "
             "most frequent action, or let more people choose."
         )
-
-
-def chosen_of(learner: AbstractOfflineLearner, choices: Mapping[str, int]) -> str | None:
-    """What was chosen among a learner's own candidates, in words; nothing where it has none."""
-    inner = learner.learner if isinstance(learner, Evaluated) else learner
-    if not isinstance(inner, Chosen) or inner.candidates is not None:
-        return None
-    if CHOICE not in choices:
-        return (
-            f"Nothing was chosen, by a public rule: fewer than {LEAST_PEOPLE / SHARE:,.0f} people to learn from are "
-            f"too few to choose, and so is a number that is not public. The policy is {OWN[0]}."
-        )
-    others = " and ".join(name for i, name in enumerate(OWN) if i != choices[CHOICE])
-    return f"People who were not learnt from have chosen {OWN[choices[CHOICE]]}, over {others}."
 
 
 def _probabilities(candidate: AnyPolicy | None, horizon: int, S: int, A: int) -> Float[np.ndarray, "H S A"]:

@@ -12,7 +12,6 @@ from privrl.learners.evaluation.evaluated import Assessed, Evaluated
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.store.store import ReleaseStore
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
-from privrl.studies.choose import chosen_of
 from privrl.studies.offline import ask_curator
 from privrl.studies.result import Result
 from privrl.studies.situations import situations_of
@@ -64,9 +63,6 @@ def fit(
             f"steps, states and actions: {(learner.horizon, *learner.space)}."
         )
     found: dict[str, Any] = dict(answer.counts)
-    choice = chosen_of(learner, answer.choices)
-    if choice is not None:
-        found["choice"] = choice
     if answer.values is not None:
         found["values"] = np.asarray(answer.values, float).tolist()
     practice = learner.practice if isinstance(learner, Evaluated) else None

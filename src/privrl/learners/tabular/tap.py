@@ -63,16 +63,6 @@ _CONCENTRATED = 0.15  # sum p^2 of a typical row
 _WELL_VISITED = 0.25  # share of all visits
 
 
-class Lesson(eqx.Module):
-    """All that was learnt: a policy, the values that it was planned with, what practice does, and the mean return of
-    practice from each state, as a share of the largest one."""
-
-    policy: TabularPolicy
-    values: Float[Array, " S"]
-    practice: Practice
-    mean_returns: Float[Array, " S"]
-
-
 class TAP(AbstractOfflineLearner):
     """Counts and iterates, in a stationary finite world of any kind.
 
@@ -114,8 +104,7 @@ class TAP(AbstractOfflineLearner):
         return self.num_states, self.num_actions
 
     @property
-    def largest_return(self) -> float:
-        """The public bound on the return of a stay."""
+    def _largest_return(self) -> float:
         return 1.0 if self.rewards_at_end else float(self.horizon)
 
     @property
@@ -133,7 +122,7 @@ class TAP(AbstractOfflineLearner):
             "contribution norm": "released quantiles of norms",
             "terminal states": list(self.terminal),
             "reward range": [0.0, 1.0],
-            "return bound": self.largest_return,
+            "return bound": self._largest_return,
             "rewards": "estimated",
         }
 
@@ -151,19 +140,14 @@ class TAP(AbstractOfflineLearner):
 
     def fit_with_values(self, ask: Ask) -> tuple[TabularPolicy, Float[Array, " S"]]:
         """The policy, and the values or the value feature that it was planned with last."""
-        lesson = self.lesson(ask)
-        return lesson.policy, lesson.values
-
-    def lesson(self, ask: Ask) -> Lesson:
-        """Makes every release, and gives what was learnt from them."""
         visits = ClippedVisits(*self._world, jnp.ones(()))
         clip = self._clip(ask, "visits-norms", visits, 1.0, self._most_steps, _QUANTILES["visits"])
-        N, noise = _asked(ask, "visits", visits, clip)
+        N, noise = asked(ask, "visits", visits, clip)
         seen, share = practice(N, noise, self._live), _SHARES["visits"]
         if self.rewards_at_end and self._share_of_well_visited(seen) < _WELL_VISITED:
-            return self._joint_rounds(ask, seen)
+            return self._joint_rounds(ask)
         if float(seen.typical) < _FAINT * float(seen.noise):
-            seen = practice(*averaged(N, noise, *_asked(ask, "visits-again", visits, clip)), self._live)
+            seen = practice(*averaged(N, noise, *asked(ask, "visits-again", visits, clip)), self._live)
             share += _SHARES["visits-again"]
         else:
             self._skip(ask, "visits-again")
@@ -171,34 +155,31 @@ class TAP(AbstractOfflineLearner):
         evidence = self._evidence(ask, seen, expected)
         return self._rounds(ask, evidence)
 
-    def _joint_rounds(self, ask: Ask, seen: Practice) -> Lesson:
+    def _joint_rounds(self, ask: Ask) -> tuple[TabularPolicy, Float[Array, " S"]]:
         """The rounds of `TDFP`, with everything that is left."""
         self._skip(ask, *_NEXT_STATES, "visits-again", *(f"round-norms-{k + 1}" for k in range(len(self.rounds))))
         Y, noise = self._returns(ask)
-        rounds = TDFP(*self._world, shares=self.rounds)
-        policy, F = rounds.rounds_from(ask, *first_feature(Y, noise**2, self._live))
-        return Lesson(policy, F, seen, _mean_returns(Y, noise, self._live))
+        return TDFP(*self._world, shares=self.rounds).rounds_from(ask, *first_feature(Y, noise**2, self._live))
 
-    def _rounds(self, ask: Ask, evidence: Evidence) -> Lesson:
+    def _rounds(self, ask: Ask, evidence: Evidence) -> tuple[TabularPolicy, Float[Array, " S"]]:
         seen = evidence.practice
-        returns = _mean_returns(*self._returns(ask), self._live)
-        F = self.largest_return * returns
+        Y, noise = self._returns(ask)
+        F = self._largest_return * mean_returns(Y, noise, self._live)
         judgement = Judgement(
-            self._discount, self.largest_return, self.anchor, self.pessimism, self.support, self.spread
+            self._discount, self._largest_return, self.anchor, self.pessimism, self.support, self.spread
         )
         for k in range(len(self.rounds)):
-            errors = ClippedErrors(*self._world, jnp.ones(()), F, self._discount, self.largest_return)
-            smallest, largest = 0.01 * self.largest_return, 2.0 * self.largest_return
+            errors = ClippedErrors(*self._world, jnp.ones(()), F, self._discount, self._largest_return)
+            smallest, largest = 0.01 * self._largest_return, 2.0 * self._largest_return
             clip = self._clip(ask, f"round-norms-{k + 1}", errors, smallest, largest, _QUANTILES["round"])
-            sums, noise = _asked(ask, f"round-{k + 1}", errors, clip)
+            sums, noise = asked(ask, f"round-{k + 1}", errors, clip)
             variance = clip.square / clip.kept**2 * clip.people
             variance = variance / jnp.maximum(jnp.where(seen.visible, seen.visits, 0.0).sum(), 1.0)
             evidence = with_round(evidence, jnp.asarray(float(k)), sums, noise, F, variance, judgement)
             pi, F = improved(evidence, F, judgement)
-        by_step = jnp.broadcast_to(pi, (self.horizon, *self.space))
         if bool(evidence.model):
-            by_step = planned_by_step(evidence, judgement, self.horizon)
-        return Lesson(TabularPolicy(by_step), F, seen, returns)
+            return TabularPolicy(planned_by_step(evidence, judgement, self.horizon)), F
+        return TabularPolicy(jnp.broadcast_to(pi, (self.horizon, *self.space))), F
 
     @property
     def _world(self) -> tuple[int, int, int, tuple[int, ...]]:
@@ -235,13 +216,13 @@ class TAP(AbstractOfflineLearner):
             return start
         after = ClippedNextStates(*self._world, jnp.ones(()), pairs, self.rewards_at_end)
         clip = self._clip(ask, "next-states-norms", after, 1.0 / 2.0, self._most_steps, _QUANTILES["next-states"])
-        T, noise = _asked(ask, "next-states", after, clip)
+        T, noise = asked(ask, "next-states", after, clip)
         known, ends, variances = kernel(T, noise, pairs, start.visits, seen.state_weights)
         weights = start.visits.at[pairs].get(mode="fill", fill_value=0.0)
         if float((weights * known.concentration).sum()) < _CONCENTRATED * float(weights.sum()):
             self._skip(ask, "next-states-again", "rewards-norms", "rewards")
             return eqx.tree_at(lambda e: e.kernel, start, known)
-        T, noise = averaged(T, noise, *_asked(ask, "next-states-again", after, clip))
+        T, noise = averaged(T, noise, *asked(ask, "next-states-again", after, clip))
         known, ends, variances = kernel(T, noise, pairs, start.visits, seen.state_weights)
         if self.rewards_at_end:
             self._skip(ask, "rewards-norms", "rewards")
@@ -275,19 +256,19 @@ class TAP(AbstractOfflineLearner):
     ) -> tuple[Float[Array, " SA"], Float[Array, " SA"]]:
         paid = ClippedRewards(*self._world, jnp.ones(()))
         clip = self._clip(ask, "rewards-norms", paid, 0.02, self._most_steps, _QUANTILES["rewards"])
-        R, noise = _asked(ask, "rewards", paid, clip)
+        R, noise = asked(ask, "rewards", paid, clip)
         x, v = denoised(R.reshape(-1, 1), noise, groups(visits, seen.visible.ravel()))
         return jnp.minimum(x[:, 0] / visits, 1.0), v[:, 0] / visits**2
 
     def _returns(self, ask: Ask) -> tuple[Float[Array, "S 2"], Float[Array, ""]]:
         """How well stays went on from each state, and how badly, as shares of the largest return; and the noise."""
-        top = self.largest_return
+        top = self._largest_return
         returns = ClippedReturns(*self._world, jnp.ones(()), self._discount, top, self.rewards_at_end)
         clip = self._clip(ask, "returns-norms", returns, 0.5, self._most_steps, _QUANTILES["returns"])
-        return _asked(ask, "returns", returns, clip)
+        return asked(ask, "returns", returns, clip)
 
 
-def _asked(
+def asked(
     ask: Ask, name: str, statistic: AbstractStaySum, clip: ClipLevel
 ) -> tuple[Float[Array, "..."], Float[Array, ""]]:
     """A clipped sum and its noise, both divided by what clipping has left of it."""
@@ -296,7 +277,7 @@ def _asked(
 
 
 @eqx.filter_jit
-def _mean_returns(Y: Float[Array, "S 2"], noise: Float[Array, ""], live: Bool[Array, " S"]) -> Float[Array, " S"]:
+def mean_returns(Y: Float[Array, "S 2"], noise: Float[Array, ""], live: Bool[Array, " S"]) -> Float[Array, " S"]:
     """The mean of a state's returns, shrunk toward that of all; 0 in terminal states."""
     good, bad = jnp.where(live[:, None], Y, 0.0).sum(axis=0)
     mean = jnp.clip(good / jnp.maximum(good + bad, 1.0), 0.0, 1.0)

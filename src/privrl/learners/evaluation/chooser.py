@@ -1,0 +1,131 @@
+"""The chooser: policies from anywhere in, the number of the one that people seem to fare best with out.
+
+People are split by a secret coin each (`docs/design.md`, "Splitting people into groups"). The first half say what
+practice does, b(a|s), and what its mean returns from each state are, V, with the whole budget. The second half choose,
+with the whole budget too, by one release: the number of the candidate whose sum of scores (`statistics/choice.py`) is
+the largest after noise.
+
+    q_j(a|s)   candidate j; what it puts on actions with b < .02 is left to practice: nobody's stay says what they do
+    score      sum over steps of (q_j/b - 1)(r + V(s') - V(s))
+
+**Formal guarantee.** Given the first half's releases, b and V are public, and the choice is epsilon-differentially
+private for the second half (`privacy/noise/maximum.py`), whatever the number of candidates. A person is in one half, so
+the cost of both is the larger one.
+
+**What is not promised.** Scores compare policies fairly where practice depends on the recorded state alone. Where it
+follows something that was not recorded, they favour whoever treats people as those were treated who needed less of it,
+and no score from the same table can know.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from privrl.contracts.learner import AbstractOfflineLearner, Ask
+from privrl.contracts.release import Declared
+from privrl.learners.evaluation.evaluated import LEARN
+from privrl.learners.tabular.tap import asked, mean_returns
+from privrl.learners.tabular.tap_practice import clip_level, practice
+from privrl.statistics.choice import CandidateScores
+from privrl.statistics.norms import Norms
+from privrl.statistics.settings import check_terminal
+from privrl.statistics.stay_sums import AbstractStaySum, ClippedReturns, ClippedVisits
+
+CHOOSE, CHOICE = "choose", "choice"
+"""The group of people who choose, and their only release."""
+LIMIT = 10.0
+"""Where the score of a stay is cut, in largest returns."""
+LEAST_PEOPLE = 5_000
+"""With fewer people who choose, the sampling error of a score hides what is to be chosen by."""
+_SHARES = {"visits-norms": 0.05, "visits": 0.45, "returns-norms": 0.05, "returns": 0.45}
+_QUANTILE = 0.7
+_LEAST_SUPPORT = 0.02
+
+
+class Chooser(AbstractOfflineLearner):
+    """Lets people choose among policies.
+
+    Arguments:
+        num_states, num_actions, horizon: the size of the world, public.
+        candidates: probabilities `[k, H, S, A]`, or `[k, 1, S, A]` for all steps together; where those of a state add
+            up to less than 1, the rest is left to practice.
+        terminal: public states whose entry ends a stay.
+        rewards_at_end: only the step that ends a stay pays, so returns are at most 1.
+        share: of the people, who choose.
+    """
+
+    num_states: int = eqx.field(static=True)
+    num_actions: int = eqx.field(static=True)
+    horizon: int = eqx.field(static=True)
+    candidates: Float[Array, "k G S A"]
+    terminal: tuple[int, ...] = eqx.field(static=True, default=())
+    rewards_at_end: bool = eqx.field(static=True, default=False)
+    share: float = eqx.field(static=True, default=0.5)
+
+    def __check_init__(self) -> None:
+        check_terminal(self.terminal, self.num_states)
+        if not 0.0 < self.share < 1.0:
+            raise ValueError(f"`share` is {self.share}; it must lie in (0, 1).")
+        k, G = self.candidates.shape[:2]
+        if k < 2 or G not in (1, self.horizon) or self.candidates.shape[2:] != self.space:
+            raise ValueError(
+                f"`candidates` has shape {self.candidates.shape}; give probabilities of at least two candidates in "
+                f"{self.num_states} states and {self.num_actions} actions, for all steps together or for each of "
+                f"{self.horizon}."
+            )
+
+    @property
+    def space(self) -> tuple[int, int]:
+        return self.num_states, self.num_actions
+
+    def bounds(self) -> dict[str, Any]:
+        return {
+            "horizon": self.horizon,
+            "counting": "first-visit",
+            "contribution norm": "released quantiles of norms",
+            "largest score": LIMIT,
+            "share that chooses": self.share,
+            "terminal states": list(self.terminal),
+            "reward range": [0.0, 1.0],
+            "return bound": self._largest_return,
+            "rewards": "estimated",
+        }
+
+    @property
+    def _largest_return(self) -> float:
+        return 1.0 if self.rewards_at_end else float(self.horizon)
+
+    def declare(self) -> tuple[Declared, ...]:
+        return (
+            *(Declared(name, weight=share, group=LEARN) for name, share in _SHARES.items()),
+            Declared(CHOICE, access="choice", group=CHOOSE, group_share=self.share),
+        )
+
+    def fit(self, ask: Ask) -> int:
+        """The number of the candidate that was chosen."""
+        world = (self.num_states, self.num_actions, self.horizon, self.terminal)
+        live = jnp.ones(self.num_states, bool).at[jnp.asarray(self.terminal, int)].set(False)
+        level = jnp.ones(())
+        seen = practice(*self._asked(ask, "visits", ClippedVisits(*world, level)), live)
+        returns = ClippedReturns(*world, level, 1.0, self._largest_return, self.rewards_at_end)
+        V = mean_returns(*self._asked(ask, "returns", returns), live)
+        b = seen.probabilities / seen.probabilities.sum(axis=-1, keepdims=True)
+        ratios = weights(self.candidates, b)
+        scores = CandidateScores(ratios, V, self.horizon, self.terminal, self._largest_return, LIMIT)
+        return int(ask(CHOICE, scores).value[0])
+
+    def _asked(self, ask: Ask, name: str, of: AbstractStaySum) -> tuple[Float[Array, "..."], Float[Array, ""]]:
+        """A sum, clipped at a released quantile of its norms, and its noise."""
+        norms = Norms(of, 0.5, float(self.horizon) ** 0.5 + 1.0)
+        level = clip_level(ask(f"{name}-norms", norms), jnp.asarray(norms.edges), _QUANTILE)
+        return asked(ask, name, of, level)
+
+
+def weights(candidates: Float[Array, "k G S A"], practice: Float[Array, "S A"]) -> Float[Array, "k G S A"]:
+    """q/b - 1, whose mean under practice is 0."""
+    b = practice[None, None]
+    supported = jnp.where(b >= _LEAST_SUPPORT, candidates, 0.0)
+    left = 1.0 - supported.sum(axis=-1, keepdims=True)
+    return supported / jnp.maximum(b, _LEAST_SUPPORT) + left - 1.0
