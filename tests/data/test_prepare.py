@@ -290,6 +290,68 @@ def test_a_broken_file_is_not_quoted(tmp_path: Path) -> None:
                 Preparation(**SIMPLE))  # fmt: skip
 
 
+def test_the_first_line_may_be_somebodys_record(tmp_path: Path) -> None:
+    (tmp_path / "raw.csv").write_text(f"{TEXT},2026-05-01 00:00:00,{NUMBER}\n" * 3)
+    with pytest.raises(TableError, match="has no column `patient`. Its first line must name the columns") as caught:
+        prepare(tmp_path / "raw.csv", tmp_path / "t.parquet", Preparation(**SIMPLE))
+    assert TEXT not in str(caught.value) and NUMBER not in str(caught.value)
+
+
+def parquet_fault(column: str, values: Any) -> dict[str, Any]:
+    times = pa.array([DAY, DAY + datetime.timedelta(hours=5)] * 2)
+    good = {"patient": ["a", "a", "b", "b"], "stay": [1, 1, 1, 1], "at": times, "map": [70.0, 71.0, None, 73.0]}
+    good |= {"dose": [0.0, 0.5, None, 1.0], "alive": [None, 1.0, None, 0.0], "left": [False, True, False, False]}
+    return good | ({column: values} if column else {})
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "words"),
+    [
+        ("patient", ["a", None, "b", "b"], "null at row 1"),
+        ("patient", [918273645.5] * 4, "whole numbers or text"),
+        ("stay", [1, 1, None, 1], "null at row 2"),
+        ("at", pa.array([918273645] * 4, pa.time64("us")), "times or numbers"),
+        ("at", pa.array([DAY, None, DAY, DAY]), "null at row 1"),
+        ("at", pa.array([DAY] * 4), "twice in one episode at row 1"),
+        ("at", [TEXT] * 4, "holds text"),
+        ("at", [0.0, float("nan"), 1.0, 2.0], "NaN or infinite at row 1"),
+        ("map", [TEXT] * 4, "holds text"),
+        ("map", [float("inf"), None, None, None], "infinite at row 0"),
+        ("dose", [NUMBER] * 4, "holds text"),
+        ("alive", [None, float("-inf"), None, 1.0], "infinite at row 1"),
+        ("left", [0.0, 918273645.0, 0.0, 0.0], "neither 0 nor 1 at row 1"),
+        ("left", [TEXT] * 4, "true or false"),
+        ("left", pa.array([DAY] * 4, pa.timestamp("us", "Asia/Tokyo")), "one has a time zone and the other has none"),
+        ("left", pa.array([DAY - datetime.timedelta(days=1)] * 4), "a negative duration, at row 0"),
+    ],
+)
+def test_every_fault_of_a_parquet_file_is_named_without_the_cell(
+    tmp_path: Path, column: str, values: Any, words: str
+) -> None:
+    pq.write_table(pa.table(parquet_fault(column, values)), tmp_path / "raw.parquet")
+    with pytest.raises(TableError) as caught:
+        prepare(tmp_path / "raw.parquet", tmp_path / "t.parquet", Preparation(**SIMPLE | {"episode": "stay"}))
+    message = str(caught.value)
+    assert f"`{column}`" in message and words in message, message
+    assert not any(canary in message for canary in (TEXT, "918273", "2026"))
+    assert caught.value.__cause__ is None and caught.value.__context__ is None
+    assert not (tmp_path / "t.parquet").exists()
+
+
+def test_the_faultless_file_passes(tmp_path: Path) -> None:
+    pq.write_table(pa.table(parquet_fault("", None)), tmp_path / "raw.parquet")
+    assert prepare(tmp_path / "raw.parquet", tmp_path / "t.parquet", Preparation(**SIMPLE | {"episode": "stay"})) == 2
+
+
+def test_other_formats_of_times(tmp_path: Path) -> None:
+    lines = LINES | {"at": ["01.05.2026 00:00", "01.05.2026 05:00"] * 2}
+    source = write_lines(tmp_path / "raw.csv", lines)
+    with pytest.raises(TableError, match="Write times as in"):
+        prepare(source, tmp_path / "t.parquet", Preparation(**SIMPLE))
+    how = Preparation(**SIMPLE | {"time_format": "%d.%m.%Y %H:%M", "end": "out"})
+    assert prepare(source, tmp_path / "t.parquet", how) == 8  # four steps each: the end, written otherwise, is a day later
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -77,12 +77,14 @@ class _Piece:
     def __init__(self, raw: RawTable, how: Preparation, columns: dict[str, "pa.Array"]) -> None:
         self._how, self._columns = how, columns
         rows = columns[ROW].to_numpy()
-        times, self._window = _times(columns[how.time], how, lambda i: raw.place(int(rows[i])))
-        self._sorted = Sorted.of(columns[how.unit], None if how.episode is None else columns[how.episode], times)
+        unsorted: Place = lambda i: raw.place(int(rows[i]))  # noqa: E731
+        times, self._window = _times(columns[how.time], how, unsorted)
+        episodes = None if how.episode is None else columns[how.episode]
+        if how.episode is not None:
+            refuse(_null(columns[how.episode]), how.episode, unsorted, "is null", "Name every episode.")
+        self._sorted = Sorted.of(columns[how.unit], episodes, times)
         numbers = rows[self._sorted.order]
         self._place: Place = lambda i: raw.place(int(numbers[i]))
-        if how.episode is not None:
-            refuse(_null(self._column(how.episode)), how.episode, self._place, "is null", "Name every episode.")
         self._sorted.check_times(how.time, self._place)
 
     def _column(self, name: str) -> "pa.Array":

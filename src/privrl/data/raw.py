@@ -125,7 +125,9 @@ class RawTable:
 
     @property
     def _parsers(self) -> dict[str, Any]:
-        return {} if self.time_format is None else {"timestamp_parsers": [self.time_format]}
+        from pyarrow import csv
+
+        return {} if self.time_format is None else {"timestamp_parsers": [self.time_format, csv.ISO8601]}
 
     def _guessed(self) -> "pa.Schema":
         """Names and types, as the first block of the file suggests them."""
@@ -158,9 +160,12 @@ class RawTable:
     def _require(self, present: list[str]) -> None:
         for name in self.uses:
             if present.count(name) != 1:
-                names = ", ".join(f"`{column}`" for column in present)
                 how_many = "no" if name not in present else "several"
-                raise TableError(f"`{self.path.name}` has {how_many} column `{name}`. Its columns are {names}.")
+                # the first line of a CSV file may be somebody's record
+                named = "Its first line must name the columns."
+                if self.path.suffix.lower() != ".csv":
+                    named = f"Its columns are {', '.join(f'`{column}`' for column in present)}."
+                raise TableError(f"`{self.path.name}` has {how_many} column `{name}`. {named}")
 
 
 def _next_batch(reader: Any) -> Any:
@@ -195,5 +200,5 @@ def _check_type(dtype: "pa.DataType", use: Use, name: str, file: str) -> None:
         wanted = "times or numbers" if use == "time" else "true or false, or times"
         raise TableError(
             f"Column `{name}` of `{file}` holds {words_of_type(value)}; it must hold {wanted}. Write times as in "
-            f"2026-05-01 13:00:00, or give their format. {_ZONES}Write all of them alike."
+            f"1999-12-31 13:00:00, or give their format. {_ZONES}Write all of them alike."
         )
