@@ -77,6 +77,11 @@ class AbstractLearner(eqx.Module):
         """What two neighbouring secrets differ by, in words, where that is not a whole person."""
         return ""
 
+    @property
+    def largest_array(self) -> int:
+        """The public number of entries of the largest array that is surely made, besides the sums that are declared."""
+        return 0
+
     @abc.abstractmethod
     def bounds(self) -> dict[str, Any]:
         """What the statistics enforce, and whether rewards are known or estimated, for the certificate."""

@@ -88,6 +88,10 @@ class Gram(AbstractMoment):
     def row_by_row(self) -> bool:
         return True
 
+    @property
+    def ignores_next_state(self) -> bool:
+        return True
+
     def terms(self, rows: Transitions) -> tuple[Int[Array, " N"], Float[Array, "N d d"]]:
         phi = self._phi(rows)
         weights = self._weighted(rows, jnp.asarray(rows.count))

@@ -50,6 +50,11 @@ class AbstractRowStatistic(AbstractStatistic):
         """
         return False
 
+    @property
+    def ignores_next_state(self) -> bool:
+        """Whether rows that differ in the next state alone add the same block."""
+        return False
+
     def of_rows(self, rows: Transitions) -> Array:
         """The sum over rows."""
         slots, blocks = self.terms(rows)

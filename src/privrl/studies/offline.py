@@ -14,6 +14,7 @@ from privrl.privacy.store.errors import StudyMismatchError
 from privrl.privacy.store.store import ReleaseStore
 from privrl.privacy.trust.curator import Curator
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
+from privrl.studies.memory import check_memory
 from privrl.studies.people import AbstractSecret, secret_of
 from privrl.studies.situations import ReleasedVisits
 from privrl.studies.study import Study
@@ -23,8 +24,7 @@ from privrl.studies.study import Study
 class Answer:
     """What a learner made of its releases, the certificate over all of them, and how much data there were.
 
-    `values` are those of states where the learner gives any, `visits` is what releases said about them, and
-    `choices` the number of the candidate that each choice released.
+    `values` are those of states where the learner gives any, and `visits` is what releases said about them.
     """
 
     learnt: Any
@@ -32,7 +32,6 @@ class Answer:
     visits: ReleasedVisits
     certificate: Certificate
     counts: dict[str, int]
-    choices: dict[str, int]
 
 
 def ask_curator(
@@ -48,6 +47,7 @@ def ask_curator(
     """Lets an offline learner query a data set, as `fit` describes; `verb` is what a store's study is called."""
     secret = secret_of(data, learner)
     study = Study.offline(learner, privatizer, secret.unit(unit, privatizer))
+    check_memory(learner, study.declared)
     if store is not None:
         _open(verb, study, secret, key, store)
     source = System() if key is None else Seeded(key)
@@ -57,8 +57,7 @@ def ask_curator(
     notes = secret.notes(groups=bool(study.ledger.groups) and key is None)
     notes = (*notes, *(() if store is None else store.notes()))
     certificate = study.certificate(source.description, secret.bounds, notes=notes)
-    choices = {name: int(number[0]) for name, number in curator.choices.items()}
-    return Answer(learnt, values, visits, certificate, secret.counts, choices)
+    return Answer(learnt, values, visits, certificate, secret.counts)
 
 
 def _open(verb: str, study: Study, secret: AbstractSecret, key: PRNGKeyArray | None, store: ReleaseStore) -> None:

@@ -1,6 +1,7 @@
 """What a curator holds: the episodes of a data set at rest, summed in bounded memory, or one secret function."""
 
 import abc
+import math
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -23,6 +24,7 @@ from privrl.privacy.noise.lattice import Lattice, filled_by
 from privrl.privacy.trust.curator import AbstractPeople
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
 from privrl.statistics.rows import AbstractRowStatistic
+from privrl.studies.memory import check_sum
 
 _FUNCTION = "reward function"
 _NO_PERSON = "what is hidden is the reward function; people whose data shaped it are not protected by this certificate"
@@ -32,6 +34,7 @@ _GROUPS = (
 )
 _COINS = 2**16  # secret coins that are drawn at once, and
 _DRAWN = 1024  # drawn episodes that are summed at once: shapes that do not depend on how many were drawn
+_WORKING = 2**24  # entries of the blocks that are summed at once
 
 
 class AbstractSecret(AbstractPeople):
@@ -187,6 +190,7 @@ class Records(AbstractSecret):
     def total(
         self, statistic: AbstractStatistic, included: Callable[[int], np.ndarray] | None, arithmetic: AbstractArithmetic
     ) -> Array | np.ndarray:
+        check_sum(statistic)
         blank = self._blank(statistic)
         exact = isinstance(arithmetic, Lattice)
         if exact:
@@ -324,8 +328,10 @@ def _of_rows(statistic: AbstractRowStatistic, rows: Any) -> Array:
 
 
 @eqx.filter_jit
-def _terms(statistic: AbstractRowStatistic, rows: Any) -> tuple[Array, Array]:
-    return statistic.terms(rows)
+def _terms(statistic: AbstractRowStatistic, rows: Transitions) -> tuple[tuple[Array, Array], Array, Array]:
+    """The term of each distinct row as if it were there once, how often it is there, and how many there are."""
+    once = eqx.tree_at(lambda r: (r.count, r.reward), rows, ((rows.count > 0) * 1.0, jnp.zeros_like(rows.reward)))
+    return statistic.terms(once), jnp.rint(rows.count).astype(int), rows.count.sum()
 
 
 @eqx.filter_jit
@@ -334,7 +340,38 @@ def _of_one(statistic: AbstractStatistic, record: Trajectory) -> Array:
 
 
 def _units_of_rows(statistic: AbstractRowStatistic, rows: Transitions, lattice: Lattice) -> Int64[np.ndarray, "..."]:
-    """The exact sum of a statistic that adds one block for every row, from the distinct rows and their counts."""
-    once = eqx.tree_at(lambda r: (r.count, r.reward), rows, ((rows.count > 0) * 1.0, jnp.zeros_like(rows.reward)))
+    """The exact sum of a statistic that adds one block for every row, from the distinct rows and their counts.
+
+    Where blocks are large, only so many rows at once that their blocks fit in bounded memory: sums of whole numbers
+    are the same in any order.
+    """
+    if statistic.ignores_next_state:
+        rows = _without_next_states(rows)
+    blank = jax.tree.map(lambda x: x[:1], rows)
+    block = math.prod(jax.eval_shape(statistic.terms, blank)[1].shape[1:])
+    size, number = max(1, _WORKING // block), len(rows.count)
+    if number <= size:
+        return _units_of_part(statistic, rows, lattice)
     lattice.check_room(int(rows.count.sum()))
-    return lattice.of_blocks(statistic, *_terms(statistic, once), jnp.rint(rows.count).astype(int))
+    total = lattice.zeros(statistic)
+    for first in range(0, number, size):
+        missing = max(0, first + size - number)
+        part = jax.tree.map(lambda x: jnp.pad(x[first : first + size], (0, missing)), rows)  # noqa: B023
+        total = total + _units_of_part(statistic, part, lattice)
+    return total
+
+
+def _units_of_part(statistic: AbstractRowStatistic, rows: Transitions, lattice: Lattice) -> Int64[np.ndarray, "..."]:
+    terms, counts, records = _terms(statistic, rows)
+    lattice.check_room(int(records))
+    return lattice.of_blocks(statistic, *terms, counts)
+
+
+def _without_next_states(rows: Transitions) -> Transitions:
+    """Rows that differ in the next state alone as one, with their counts added up."""
+    keys = np.stack([np.asarray(x) for x in (rows.step, rows.state, rows.action)], axis=-1)
+    distinct, place = np.unique(keys, axis=0, return_inverse=True)
+    count = np.bincount(place.ravel(), weights=np.asarray(rows.count), minlength=len(distinct))
+    step, state, action = distinct.T
+    none = np.full(len(distinct), -1)
+    return jax.tree.map(_wide, Transitions(step, state, action, none, count, np.zeros(len(distinct))))

@@ -63,6 +63,10 @@ class Evaluated(AbstractOfflineLearner):
     def space(self) -> tuple[int, int]:
         return self.learner.space
 
+    @property
+    def largest_array(self) -> int:
+        return self.learner.largest_array
+
     def bounds(self) -> dict[str, Any]:
         return {
             **self.learner.bounds(),

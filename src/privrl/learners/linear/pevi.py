@@ -47,6 +47,10 @@ class AbstractPessimisticRegression(AbstractOfflineLearner):
     def space(self) -> tuple[int, int]:
         return self.features.num_states, self.features.num_actions
 
+    @property
+    def largest_array(self) -> int:
+        return self.features.dim * max(self.features.dim, self.features.num_states * self.features.num_actions)
+
     def bounds(self) -> dict[str, Any]:
         return {"feature norm": 1.0, "reward range": [0.0, 1.0], "horizon": self.horizon, "rewards": "estimated"}
 
