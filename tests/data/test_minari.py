@@ -16,6 +16,8 @@ from privrl.data.minari import from_minari
 from privrl.data.schema import TableError
 from privrl.mdp.measurements import ENDED, Feature
 
+VECTORS = np.array([[0.1, 1.0], [0.2, 2.0], [0.3, 9.0]])
+UNIT = Box(np.array([0.0, 0.0]), np.array([1.0, 5.0]), dtype=np.float64)
 SIZES: dict[str, Any] = {"horizon": 4, "num_states": 5, "num_actions": 3}
 
 
@@ -72,29 +74,40 @@ def test_owners_share_a_bound() -> None:
     assert (data.num_units, data.num_episodes) == (1, 1)
 
 
-def test_a_dataset_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def on_disk(name: str, episodes: list[FakeEpisode], observation_space: Any, action_space: Any) -> None:
+    """Writes a dataset as Minari does."""
     minari = pytest.importorskip("minari")
     from minari.data_collector import EpisodeBuffer
 
-    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     buffers = [
         EpisodeBuffer(
             id=k,
-            observations=episode.observations.reshape(-1).tolist(),
-            actions=episode.actions.tolist(),
-            rewards=episode.rewards.tolist(),
+            observations=episode.observations,
+            actions=list(episode.actions),
+            rewards=list(episode.rewards),
             terminations=[False] * (len(episode.rewards) - 1) + [True],
             truncations=[False] * len(episode.rewards),
         )
-        for k, episode in enumerate(two_episodes())
+        for k, episode in enumerate(episodes)
     ]
-    spaces = {"observation_space": Discrete(5), "action_space": Discrete(3)}
+    spaces = {"observation_space": observation_space, "action_space": action_space}
     about = {"algorithm_name": "none", "author": "nobody", "author_email": "none", "code_permalink": "none"}
     about["description"] = "two episodes"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it would like scores and an environment too
-        minari.create_dataset_from_buffers("small/two-v0", buffers, data_format="arrow", **spaces, **about)
+        minari.create_dataset_from_buffers(name, buffers, data_format="arrow", **spaces, **about)
+
+
+def test_a_dataset_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    numbered = [FakeEpisode(e.observations.reshape(-1).tolist(), e.actions, e.rewards) for e in two_episodes()]
+    on_disk("small/two-v0", numbered, Discrete(5), Discrete(3))
     check_two(from_minari("small/two-v0", **SIZES))
+    on_disk("small/box-v0", [FakeEpisode(VECTORS, [0, 1], [0.0, 1.0])], UNIT, Discrete(2))
+    data = from_minari("small/box-v0", horizon=2, num_actions=2)
+    (batch,) = data.batches(1)
+    np.testing.assert_allclose(batch.states[0], VECTORS[:2])
+    assert (batch.next_states[0, 1] == ENDED).all()
 
 
 @pytest.mark.parametrize(
@@ -124,10 +137,6 @@ def test_without_minari_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ImportError, match=r"privrl\[minari\]"):
         from_minari("small/two-v0", **SIZES)
-
-
-VECTORS = np.array([[0.1, 1.0], [0.2, 2.0], [0.3, 9.0]])
-UNIT = Box(np.array([0.0, 0.0]), np.array([1.0, 5.0]), dtype=np.float64)
 
 
 @dataclass

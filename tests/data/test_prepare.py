@@ -349,7 +349,7 @@ def test_other_formats_of_times(tmp_path: Path) -> None:
     with pytest.raises(TableError, match="Write times as in"):
         prepare(source, tmp_path / "t.parquet", Preparation(**SIMPLE))
     how = Preparation(**SIMPLE | {"time_format": "%d.%m.%Y %H:%M", "end": "out"})
-    assert prepare(source, tmp_path / "t.parquet", how) == 8  # four steps each: the end, written otherwise, is a day later
+    assert prepare(source, tmp_path / "t.parquet", how) == 8  # four steps each, for the end is a day later
 
 
 @pytest.mark.parametrize(

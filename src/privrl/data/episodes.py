@@ -157,7 +157,10 @@ def _checked_lengths(lengths: Any, shape: tuple[int, ...]) -> Int[np.ndarray, " 
         return np.full(shape[0], shape[1], np.int64)
     length = np.asarray(lengths)
     if length.shape != shape[:1]:
-        raise TableError(f"`lengths` has shape {list(length.shape)}; there are {shape[0]} episodes. Give one for each.")
+        raise TableError(
+            f"`lengths` has shape {list(length.shape)} and `states` has {list(shape)}, {shape[0]} episodes. Give one "
+            "for each."
+        )
     length = whole_numbers(length, "lengths", lambda i: f"episode {i}")
     remedy = f"It must be from 1 to {shape[1]}, the number of steps in the arrays."
     refuse((length < 1) | (length > shape[1]), "lengths", lambda i: f"episode {i}", "is out of range", remedy)
