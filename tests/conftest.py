@@ -4,6 +4,7 @@ Shapes are checked too by `make test-slow`: `--jaxtyping-packages` wraps all of 
 """
 
 import ctypes
+import functools
 import gc
 import os
 from collections.abc import Iterator
@@ -26,13 +27,19 @@ os.environ["XLA_FLAGS"] = " ".join(
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "compiled"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+# Without source lines in it a program is the same wherever it comes from, and need not be copied to leave them out.
+os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
+os.environ.setdefault("JAX_COMPILATION_CACHE_INCLUDE_METADATA_IN_KEY", "true")
 
 import hypothesis
 import jax
 import pytest
+from jax._src.interpreters import mlir
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
+# A fifth of the time that a small program takes to compile goes into a compiler's context of its own: all share one.
+mlir.make_ir_context = functools.cache(mlir.make_ir_context)
 
 # Examples stay random, since a privacy bound must hold for all inputs; a failure prints the line that replays it.
 hypothesis.settings.register_profile("privrl", deadline=None, print_blob=True)
@@ -52,6 +59,7 @@ def _resident() -> int:
 def _forget() -> None:
     """Drops compiled functions, and gives freed memory back to the system."""
     jax.clear_caches()
+    mlir.make_ir_context.cache_clear()
     gc.collect()
     if _STATM.exists() and hasattr(ctypes.CDLL(None), "malloc_trim"):
         ctypes.CDLL(None).malloc_trim(0)

@@ -23,6 +23,7 @@ from privrl.mdp.types import TabularPolicy, Trajectory
 from privrl.privacy.trust.privatizers import PairingError
 
 BUDGET = {"epsilon": 2.0, "delta": 1e-5}
+KEY = jax.random.key(11)
 
 
 def tiny_world(horizon=4, **settings):
@@ -134,19 +135,18 @@ def equal(left, right, tolerance=0.0):
     return all(np.max(np.abs(np.asarray(x) - np.asarray(y))) <= tolerance for x, y in leaves)
 
 
-def check_offline(learner, data, budget=BUDGET, mechanism="gaussian"):
-    """No noise equals non-private, bit for bit; same key, same result; certificate; fresh noise; sensitivities."""
-    key = jax.random.key(11)
-    exact = privrl.fit(data, learner, privrl.NonPrivate(), key=key)
-    noiseless = privrl.fit(data, learner, privrl.Central(epsilon=math.inf, mechanism=mechanism), key=key)
+def check_fits(learner, data, budget=BUDGET, mechanism="gaussian"):
+    """No noise equals non-private, bit for bit; same key, same result; certificate; fresh noise."""
+    exact = privrl.fit(data, learner, privrl.NonPrivate(), key=KEY)
+    noiseless = privrl.fit(data, learner, privrl.Central(epsilon=math.inf, mechanism=mechanism), key=KEY)
     assert equal(exact.policy, noiseless.policy)
     assert math.isinf(exact.certificate.epsilon) and exact.certificate.notion == "none"
     assert math.isinf(noiseless.certificate.epsilon)
 
     private = privrl.Central(**budget, mechanism=mechanism)
-    first = privrl.fit(data, learner, private, key=key)
+    first = privrl.fit(data, learner, private, key=KEY)
     with record_draws() as drawn:
-        again = privrl.fit(data, learner, private, key=key)
+        again = privrl.fit(data, learner, private, key=KEY)
     assert len(drawn) == len(set(drawn)) > 0
     assert sum(r["counted"] for r in first.certificate.releases) <= len(drawn)
     assert equal(first.policy, again.policy)
@@ -157,7 +157,11 @@ def check_offline(learner, data, budget=BUDGET, mechanism="gaussian"):
     for probabilities in jax.tree.leaves(first.policy):
         assert np.allclose(np.asarray(probabilities).sum(-1), 1)
 
-    asked = record_fit(data, learner, private, key).asked
+
+def check_offline(learner, data, budget=BUDGET, mechanism="gaussian"):
+    """All that `check_fits` checks, the sensitivities of everything that is asked, and who cannot serve it."""
+    check_fits(learner, data, budget, mechanism)
+    asked = record_fit(data, learner, privrl.Central(**budget, mechanism=mechanism), KEY).asked
     check_asked(asked, hostile_trajectories(learner.horizon, *learner.space))
     with pytest.raises(PairingError, match="already left"):
         privrl.fit(data, learner, privrl.Local(**budget))

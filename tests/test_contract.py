@@ -9,7 +9,9 @@ from contract import BUDGET, check_offline, check_online, tiny_data, tiny_world
 
 import privrl
 from privrl.contracts.learner import AbstractOfflineLearner
+from privrl.envs.anticoagulation import Anticoagulation
 from privrl.envs.lq import LQScalar
+from privrl.learners.evaluation.chooser import Chooser
 from privrl.learners.evaluation.evaluated import Evaluated
 from privrl.learners.evaluation.evaluator import Evaluator
 from privrl.learners.linear.lsvi_ucb_unweighted import PerEpisodeLSVIUCB
@@ -21,7 +23,8 @@ LEARNERS = {r.learner: r for r in reversed(recipes.values()) if r.published is N
 OFFLINE = [r for r in LEARNERS if r.family == "offline"]
 ONLINE = list({type(r.build(tiny_world())): r for r in LEARNERS if r.family == "online"}.values())
 CONTROL = list({type(r.build(LQScalar())): r for r in LEARNERS if r.family == "control"}.values())
-TWINS = ("fqi", "vapvi", "dp-apvi", "dp-lsvi-ucb++", "ucrl-vtr", "certainty-equivalence")  # others ask in the same ways
+# Others ask in the same ways: LSVI-UCB++ as `Everything` of `test_patterns.py`; TAP's fits are in `test_tap.py`.
+TWINS = ("fqi", "tap", "vapvi", "dp-apvi", "lsvi-ucb++", "ucrl-vtr", "certainty-equivalence")
 LOCAL = (privrl.Local(epsilon=BUDGET["epsilon"]), privrl.Local(**BUDGET))
 
 
@@ -32,8 +35,9 @@ def quick(recipes):
 
 def test_every_registered_learner_has_a_recipe():
     finite, linear = tiny_world(), LQScalar()
-    built = {type(recipe.build(linear if recipe.family == "control" else finite)) for recipe in recipes.values()}
-    others = {PerEpisodeLSVIUCB, Evaluator, Evaluated}  # one for comparison, and two that compare with practice
+    worlds = {"control": linear, "measured": Anticoagulation()}
+    built = {type(recipe.build(worlds.get(recipe.family, finite))) for recipe in recipes.values()}
+    others = {PerEpisodeLSVIUCB, Evaluator, Evaluated, Chooser}  # one for comparison, and three that compare policies
     assert built | others == set(registry)
 
 

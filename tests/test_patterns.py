@@ -313,7 +313,7 @@ def test_offline_patterns(toy):
     check_offline(toy, tiny_data(tiny_world()))
 
 
-@pytest.mark.parametrize("toy", [slow(Running()), slow(Everything()), Blocks()], ids=lambda toy: type(toy).__name__)
+@pytest.mark.parametrize("toy", [slow(Running()), Everything(), slow(Blocks())], ids=lambda toy: type(toy).__name__)
 def test_online_patterns(toy):
     local = (privrl.Local(**BUDGET),)
     check_online(toy, tiny_world(), episodes=12, local=local)

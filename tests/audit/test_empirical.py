@@ -38,13 +38,13 @@ from privrl.recipes.registry import recipes
 from privrl.statistics.counts import TransitionCounts
 
 # Those whose learners take longest to compile; the statistics of all learners are attacked by the contract, too.
-LONG = ("lsvi", "-lq", "sgd", "vtr", "tdfp", "fqi", "pevi", "shuffle", "@paper")
+LONG = ("lsvi", "-lq", "sgd", "vtr", "tdfp", "fqi", "pevi", "tap", "lap", "shuffle", "@paper")
 PRIVATE = [r for r in recipes.values() if r.trust != "none"]
 
 
 def audited(recipe, **settings):
     """A small audit at a confidence at which none of a thousand is wrong."""
-    env = {} if recipe.family in ("control", "functional") else {"env": tiny_world(2, 2, 2)}
+    env = {} if recipe.family in ("control", "functional", "measured") else {"env": tiny_world(2, 2, 2)}
     settings = {"trials": 400, "rounds": 2, "key": jax.random.key(7), "confidence": 1 - 1e-6} | env | settings
     return lower_bound(recipe, **settings)
 

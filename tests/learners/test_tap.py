@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contract import check_offline, tiny_data
+from contract import check_fits, check_offline, tiny_data
 
 import privrl
 from privrl.contracts.release import Release
@@ -23,7 +23,7 @@ from privrl.privacy.noise.laws import GaussianNoise
 
 WORLDS = {
     "endings": (lambda: Endings(10, 3, 8, seed=31), True),
-    "in flight": (lambda: InFlight(6, 3, 8, seed=32), False),
+    "in flight": (lambda: InFlight(10, 3, 8, seed=32), False),
     "grid": (lambda: GridWithHoles(4, seed=33), True),
 }
 
@@ -187,20 +187,20 @@ def test_advantages_are_shrunk_as_bayes_would():
 
 @pytest.mark.parametrize("ended", [True, False])
 def test_almost_nobody(ended):
-    env = Endings(6, 2, 4, seed=34)
-    learner = learner_for(env, True) if ended else TAP(6, 2, 4, tuple(range(6)), True)
+    env = Endings(10, 3, 8, seed=34)
+    learner = learner_for(env, True) if ended else TAP(10, 3, 8, tuple(range(10)), True)
     for privatizer in (privrl.NonPrivate(), privrl.Central(epsilon=0.01, delta=1e-6)):
         policy = privrl.fit(tiny_data(env, 2), learner, privatizer, key=jax.random.key(1)).policy
         np.testing.assert_allclose(policy.probabilities.sum(axis=-1), 1.0)
 
 
 def test_several_stays_of_a_person_multiply_the_noise():
-    env = Endings(6, 2, 4, seed=34)
+    env = Endings(10, 3, 8, seed=34)
     stays = env.sample(env.behaviour_policy(), 60, jax.random.key(2))
     scales = []
     for most in (1, 3):
         data = privrl.data.Episodes.of(
-            stays, num_states=6, num_actions=2, units=np.arange(60) // 3, max_episodes_per_unit=most, seed=0
+            stays, num_states=10, num_actions=3, units=np.arange(60) // 3, max_episodes_per_unit=most, seed=0
         )
         releases = privrl.fit(data, learner_for(env, True), privrl.Central(rho=1.0), key=jax.random.key(3)).certificate
         scales.append(next(r["laws"][0]["scale"] for r in releases.releases if r["name"] == "visits-norms"))
@@ -214,10 +214,16 @@ def test_settings_are_checked():
         TAP(5, 2, 6, rounds=())
     with pytest.raises(ValueError, match="no reward would ever be seen"):
         TAP(5, 2, 6, rewards_at_end=True)
-    env = Endings(6, 2, 4, seed=34)
+    env = Endings(10, 3, 8, seed=34)
     data, pure = tiny_data(env, 9), privrl.Central(epsilon=1.0, mechanism="laplace")
     with pytest.raises(ValueError, match="released with Gaussian noise"):
         privrl.fit(data, learner_for(env, True), pure)
+
+
+def test_fits_keep_the_contract():
+    """What is asked is attacked in `statistics/test_stay_sums.py`, and all together by the slow test below."""
+    env = WORLDS["endings"][0]()
+    check_fits(learner_for(env, True), tiny_data(env))
 
 
 @pytest.mark.slow
