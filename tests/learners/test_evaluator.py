@@ -217,7 +217,7 @@ def test_policies_are_held_back_unless_a_gain_is_seen(noiseless):
         return dataclasses.replace(noiseless, gain=gain)
 
     assert noiseless.held_back is None
-    assert gained(0.001, 0.02).held_back == "No gain is seen."
+    assert gained(-0.001, 0.02).held_back == "No gain is seen."
     assert gained(0.01, 0.02).held_back is None and gained(0.01, 0.02).verdict == "not shown"
     without = dataclasses.replace(noiseless, gain=None)
     assert without.held_back is None  # the model sees one

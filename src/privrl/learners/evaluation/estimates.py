@@ -20,7 +20,6 @@ _NORMAL = (1.959964, 1.644854)  # quantiles at 97.5% and 95%, in standard deviat
 _EVIDENT = 3.0 / _NORMAL[0]  # three standard errors, in half widths
 _NEGLIGIBLE = 0.05
 """Practice is taken to follow the recorded state alone where both sums of `PracticeResiduals` are surely below."""
-_HALF = 0.5 / _NORMAL[0]  # half a standard error, in half widths
 _LAPLACE = (2.118284, 1.644854)  # -ln(.05)/sqrt(2); its 95% quantile, 1.628, is below that of a normal
 
 
@@ -110,9 +109,9 @@ class Evaluation:
         """Why the assisted policy is not handed out, so that every decision stays with practice; None where it is.
 
         It is handed out where the releases show that practice follows the recorded state alone (up to `_NEGLIGIBLE`),
-        and the certified gain is above half of its standard error, or, where there is none, the model's lower end is
-        above 0. Half a standard error: a policy that is worse by h is handed out with probability Phi(-h/se - 1/2), so
-        what it costs on average, h Phi(-h/se - 1/2), is at most .08 se whatever h is.
+        and the estimate of the gain is above 0, or, where none is certified, the model's lower end is. A policy that is
+        worse by h is then handed out with probability Phi(-h/se), so it costs h Phi(-h/se) on average: at most .17
+        standard errors, whatever h is.
         """
         checks = [one for one in (self.trend, self.continuity) if one is not None]
         if any(one.evidently_not_zero for one in checks):
@@ -121,8 +120,8 @@ class Evaluation:
             return "There are too few people to see whether practice follows the recorded state alone."
         if self.gain is None and self.model_gain is None:
             return "There is no estimate of what the advice would change."
-        shown = self.gain.value > _HALF * self.gain.half if self.gain else self.model_gain.lower > 0.0  # type: ignore[union-attr]
-        return None if shown else "No gain is seen."
+        seen = self.gain.value if self.gain is not None else self.model_gain.lower  # type: ignore[union-attr]
+        return None if seen > 0.0 else "No gain is seen."
 
     @property
     def handed_out(self) -> AssistedPolicy:

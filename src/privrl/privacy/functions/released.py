@@ -9,6 +9,7 @@ the noise is what lets it have exact noise, in whole numbers, and a place in a s
 import math
 import os
 import zipfile
+from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
@@ -20,8 +21,7 @@ from privrl.contracts.release import Release
 from privrl.privacy.functions.paths import mesh_path, nearest, whiten, whitening_factor
 from privrl.privacy.noise.laws import GaussianNoise
 
-_FORMAT, _KIND = 1, "function"
-_ARRAYS = ("values", "beta", "scale")
+_FORMAT = 1
 _ROUNDING = 2.0**-49  # two worlds, eight roundings each, of 2^-53
 
 
@@ -144,27 +144,37 @@ class ReleasedFunction(eqx.Module):
         return self.values[..., nearest(points, self.depth)]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes what was released to exactly this file (NumPy's npz, without pickle)."""
-        arrays: dict[str, Any] = {name: np.asarray(getattr(self, name)) for name in _ARRAYS}
-        with open(path, "wb") as file:
-            np.savez(file, format=np.asarray(_FORMAT), kind=np.asarray(_KIND), **arrays)
+        """Writes what was released to a file (NumPy's npz, without pickle)."""
+        write_arrays(path, "function", {"values": self.values, "beta": self.beta, "scale": self.scale})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "ReleasedFunction":
-        """Reads what `save` wrote, to the last bit; another kind or format, or numbers that are none, are refused."""
-        what = f"`{os.fspath(path)}` is not a released {_KIND}"
-        try:
-            with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
-                content = dict(arrays)
-        except (ValueError, EOFError, zipfile.BadZipFile, TypeError) as error:
-            raise ValueError(f"{what}: it cannot be read as NumPy arrays. Write it with `save`.") from error
-        if set(content) != {"format", "kind", *_ARRAYS} or str(content["kind"]) != _KIND:
-            raise ValueError(f"{what}: it holds {sorted(content)}. Write it with `save`.")
-        if int(content["format"]) != _FORMAT:
-            raise ValueError(f"{what} of format {_FORMAT} but of format {int(content['format'])}. Update privrl.")
-        if not all(content[name].dtype == np.float64 and np.isfinite(content[name]).all() for name in _ARRAYS):
-            raise ValueError(f"{what}: its arrays are not finite numbers in 64 bits.")
-        return cls(**{name: jnp.asarray(content[name]) for name in _ARRAYS})
+        """Reads what `save` wrote, to the last bit."""
+        return cls(**read_arrays(path, "function", ("values", "beta", "scale")))
+
+
+def write_arrays(path: str | os.PathLike[str], kind: str, arrays: Mapping[str, Array]) -> None:
+    """Writes arrays and what they are to exactly this path."""
+    content: dict[str, Any] = {name: np.asarray(array) for name, array in arrays.items()}
+    with open(path, "wb") as file:
+        np.savez(file, format=np.asarray(_FORMAT), kind=np.asarray(kind), **content)
+
+
+def read_arrays(path: str | os.PathLike[str], kind: str, names: tuple[str, ...]) -> dict[str, Array]:
+    """Reads what `write_arrays` wrote; another kind, another format, or numbers that are none are refused."""
+    what = f"`{os.fspath(path)}` is not a released {kind}"
+    try:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
+            content = dict(arrays)
+    except (ValueError, EOFError, zipfile.BadZipFile, TypeError) as error:
+        raise ValueError(f"{what}: it cannot be read as NumPy arrays. Write it with `save`.") from error
+    if set(content) != {"format", "kind", *names} or str(content["kind"]) != kind:
+        raise ValueError(f"{what}: it holds {sorted(content)}. Write it with `save`.")
+    if int(content["format"]) != _FORMAT:
+        raise ValueError(f"{what} of format {_FORMAT} but of format {int(content['format'])}. Update privrl.")
+    if not all(content[name].dtype == np.float64 and np.isfinite(content[name]).all() for name in names):
+        raise ValueError(f"{what}: its arrays are not finite numbers in 64 bits.")
+    return {name: jnp.asarray(content[name]) for name in names}
 
 
 def _positive(**arguments: float) -> None:
