@@ -15,11 +15,11 @@ from privrl.contracts.noise import AbstractNoise
 from privrl.contracts.release import Release
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.privacy.accounting.ledger import Ledger, OverspentError
+from privrl.privacy.functions.features import Features, ReleasedLinearFunction
 from privrl.privacy.functions.released import ReleasedFunction, whitened
 from privrl.privacy.noise.arithmetic import AbstractArithmetic, Floating
 from privrl.privacy.noise.lattice import Lattice, LatticeError, lattice_for
 from privrl.privacy.noise.laws import GaussianNoise
-from privrl.privacy.noise.maximum import MaximumNoise
 from privrl.privacy.noise.sources import AbstractSource, Seeded, System
 from privrl.privacy.store.errors import BurntError
 from privrl.privacy.store.store import ReleaseStore
@@ -123,8 +123,6 @@ class Curator:
         self._watch = watch  # is shown every sum that was released
         self._asked: dict[str, int] = {}
         self._parts: dict[str | None, AbstractPeople] = {None: people}
-        self.choices: dict[str, Array] = {}
-        """The released number of a candidate, for every choice that was made."""
 
     def __call__(self, name: str, statistic: AbstractStatistic | None = None) -> Release:
         """Releases a declared statistic, or the one given now where the declaration left it open."""
@@ -222,6 +220,18 @@ class Curator:
         """Releases the secret function, whose values lie in [0, 1]."""
         return self.function(name, self._people.function, distance=distance, beta=beta, bound=1.0)
 
+    def features(
+        self, name: str, weights: Float[Array, "*m d"], features: Features, *, distance: float, bound: float
+    ) -> ReleasedLinearFunction:
+        """Releases combinations of public features, one per row of `weights`, to be queried any number of times.
+
+        `distance` bounds the difference that one person can make to all weights together (L2), `bound` is a public
+        bound on each of them.
+        """
+        release = self.vector(name, weights, distance=distance, bound=bound)
+        assert isinstance(release.noise, GaussianNoise)
+        return ReleasedLinearFunction(release.value, release.noise.scale, features)
+
     def _release(self, name: str, contents: _Contents) -> Release:
         """One release, whatever it is made of: counted, and only then looked at, drawn and recorded."""
         parameter, number = self._ledger.spend(name), self._next(name)
@@ -252,10 +262,7 @@ class Curator:
         self._ledger.record(name, arithmetic.sensitivity, arithmetic.scale)
         if noisy is None:
             return self._again(name, contents)
-        release = arithmetic.release(contents.law(arithmetic.scale), noisy)
-        if isinstance(release.noise, MaximumNoise):
-            self.choices[name] = release.value
-        return release
+        return arithmetic.release(contents.law(arithmetic.scale), noisy)
 
     def _given_up(self, label: str) -> bool:
         """Whether a release was lost in a crash and is paid for once more; once so, always so, whoever asks."""
