@@ -13,12 +13,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from privrl.audit.adversarial import adversarial_lq_records, adversarial_records
+from privrl.audit.adversarial_measurements import adversarial_measurements
 from privrl.contracts.learner import Plan
 from privrl.contracts.statistic import AbstractStatistic
+from privrl.mdp.anchored import LayeredValue
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.features import OneHotFeatures, TableFeatures
+from privrl.mdp.measurements import Category, Feature, Measurement
+from privrl.mdp.quadratic_features import QuadraticFeatures
 from privrl.mdp.types import TabularPolicy
 from privrl.statistics.choice import CandidateScores
+from privrl.statistics.column_shares import ColumnShares
 from privrl.statistics.counts import RewardSums, TransitionCounts, VisitCounts
 from privrl.statistics.differences import Differences, ReturnsToGo
 from privrl.statistics.evaluation import Gains, Influences, StayReturns, Unsupported, Weights
@@ -29,7 +34,8 @@ from privrl.statistics.mixtures import MixtureMoments, feature_norm
 from privrl.statistics.model_gains import ModelGains, NuisanceSums, StaySums
 from privrl.statistics.moments import Gram, Targets
 from privrl.statistics.next_states import FeatureTransitions, StartCounts
-from privrl.statistics.norms import Norms
+from privrl.statistics.norms import Norms, PersonNorms
+from privrl.statistics.person_sums import ActionGrams, FeatureErrors, FeatureReturns, Rewarding
 from privrl.statistics.practice_residuals import PracticeResiduals
 from privrl.statistics.practice_table import PracticeTable
 from privrl.statistics.regressions import Grams, Regressions, StateVisits, WeightedTransitions
@@ -47,10 +53,13 @@ class Searched:
     published: tuple[Any, ...] = (None,)
     questions: tuple[Any, ...] = (None,)
     linear: bool = field(default=False, kw_only=True)
+    columns: tuple[Measurement, ...] = field(default=(), kw_only=True)
 
     def records(self, count: int = 480, seed: int = 0) -> Any:
         if self.linear:
             return adversarial_lq_records(H, N, D, count=count, seed=seed)
+        if self.columns:
+            return adversarial_measurements(H, self.columns, A, episodes=2, count=count, seed=seed)
         made = adversarial_records(H, S, A, count=count, seed=seed)
         if not self.statistic.per_person:
             return made
@@ -162,6 +171,30 @@ def _stay_sums(kind: Any, *more: Any) -> tuple[Searched, ...]:
 _ERRORS = _stay_sums(ClippedErrors, jnp.asarray([0.2, 7.0, -1.0]), 0.9, 3.0)
 
 
+COLUMNS = (
+    Feature("pressure", 30, 130, missing=True),
+    Feature("lactate", 0.2, 20, log=True),
+    Category("ward", ("icu", "step-down"), missing=True),
+)
+_PHI = QuadraticFeatures(COLUMNS, jnp.asarray([0.1, -0.3]), jnp.asarray([0.4, 0.05]))
+
+
+def _layered(seed: int = 15) -> LayeredValue:
+    rng, d = np.random.default_rng(seed), _PHI.dim
+    weights = (rng.normal(size=shape) for shape in ((d,), (2, d), (2, A, d), (2,), (d, A)))
+    return LayeredValue(*(jnp.asarray(0.2 * one) for one in weights), jnp.asarray(0.1))
+
+
+def _person_sums(kind: Any, *more: tuple[Any, ...]) -> tuple[Searched, ...]:
+    levels = (0.9, 1e-6, 50.0)
+    made = (kind(_PHI, A, jnp.asarray(level), *rest) for rest in more or ((),) for level in levels)
+    return tuple(Searched(one, columns=COLUMNS) for one in made)
+
+
+_IN_FLIGHT, _AT_END = Rewarding(False, 0.9, 0.5), Rewarding(True)
+_FEATURE_ERRORS = _person_sums(FeatureErrors, (_IN_FLIGHT, _layered()), (_AT_END, _layered(16)))
+
+
 WEIGHTS = (None, *_plans((H, S, A)))
 
 _ADVICE = jnp.asarray([1, 0, 1])
@@ -205,6 +238,11 @@ CASES: dict[type, tuple[Searched, ...]] = {
     ),
     ClippedReturns: (*_stay_sums(ClippedReturns, 0.9, 3.0, True), *_stay_sums(ClippedReturns, 1.0, 0.1, False)),
     Norms: tuple(Searched(Norms(one.statistic, 0.1, 2.0)) for one in _ERRORS),
+    ColumnShares: (Searched(ColumnShares(COLUMNS), columns=COLUMNS),),
+    ActionGrams: _person_sums(ActionGrams),
+    FeatureReturns: _person_sums(FeatureReturns, (_IN_FLIGHT,), (_AT_END,)),
+    FeatureErrors: _FEATURE_ERRORS,
+    PersonNorms: tuple(Searched(PersonNorms(one.statistic, 0.1, 2.0), columns=COLUMNS) for one in _FEATURE_ERRORS),
     StayReturns: (Searched(StayReturns()), Searched(StayReturns((0.5, 2.5)))),
     Weights: tuple(Searched(Weights(policy)) for policy in _ASSISTED),
     Unsupported: (Searched(Unsupported(_ASSISTED[0])),),

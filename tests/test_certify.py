@@ -134,7 +134,8 @@ def test_an_honest_certificate_holds(name: str) -> None:
 def test_every_recipe_before_anything_is_released(name: str) -> None:
     """No data needed: what is declared and calibrated is derived again, for every private recipe."""
     recipe = recipes[name]
-    world = {"control": LQScalar(horizon=2), "functional": make("interval-walk", depth=3)}.get(recipe.family)
+    worlds = {"control": LQScalar(horizon=2), "functional": make("interval-walk", depth=3)}
+    world = (worlds | {"measured": make("anticoagulation")}).get(recipe.family)
     learner = recipe.build(tiny_world() if world is None else world, 100)
     privatizer = recipe.privatizer(**BUDGET)
     if isinstance(learner, AbstractOfflineLearner):

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from privrl.envs.anticoagulation import Anticoagulation
 from privrl.envs.interval_walk import IntervalWalk
 from privrl.envs.lq import LQScalar
 from privrl.envs.riverswim import RiverSwim
@@ -22,7 +23,8 @@ def test_an_algorithm_cites_every_paper_that_its_file_names(kind: type) -> None:
 @pytest.mark.parametrize("name", recipes)
 def test_a_recipe_builds_its_algorithm_and_has_words_for_every_release(name: str) -> None:
     recipe = recipes[name]
-    env = {"control": LQScalar, "functional": IntervalWalk}.get(recipe.family, lambda: RiverSwim(states=3))()
+    worlds = {"control": LQScalar, "functional": IntervalWalk, "measured": Anticoagulation}
+    env = worlds.get(recipe.family, lambda: RiverSwim(states=3))()
     learner = recipe.build(env, 1_000)
     online = recipe.family in ("online", "control")
     declared = [release.name for release in (learner.declare(2) if online else learner.declare())]

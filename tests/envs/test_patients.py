@@ -12,6 +12,7 @@ from privrl.envs.diabetes import Person, at_rest, minute, parameters
 from privrl.envs.glucose_day import GlucoseDay
 from privrl.envs.grid_table import GlucoseTable, GridTable, VitalsTable
 from privrl.envs.vitals import Vitals
+from privrl.mdp.measurements import ENDED, NOT_RECORDED
 from privrl.mdp.types import TabularPolicy
 
 MEALS, DOSES = {90: 55.0, 390: 75.0, 750: 80.0}, {80: 0.05, 380: 0.09, 500: 0.05, 740: 0.09, 860: 0.02}
@@ -148,7 +149,10 @@ def test_stays_agree_with_the_value_and_gaps_with_their_shares(world: Vitals | G
     returns, found = stays.rewards.sum(axis=1), world.estimate(world.practice)
     assert abs(returns.mean() - found.value) < 4.5 * np.hypot(found.error, returns.std() / np.sqrt(5000))
     assert np.all((returns >= 0) & (returns <= 1 + 1e-12)) and np.all((stays.length >= 1) & (stays.length <= H))
-    np.testing.assert_array_equal(stays.states[:, 1:], stays.next_states[:, :-1])
+    goes_on = np.arange(H - 1) < stays.length[:, None] - 1
+    np.testing.assert_array_equal(stays.states[:, 1:][goes_on], stays.next_states[:, :-1][goes_on])
+    last = stays.next_states[np.arange(5000), stays.length - 1]
+    assert (last == (ENDED if world.survival else NOT_RECORDED)).all()
     gone = np.isnan(stays.states).mean(axis=(0, 1))
     expected = [0.02, 0.3, 0, 0, 0, 0.5] if world.name == "vitals" else [0.05, 0.05, 0, 0.1, 0]
     np.testing.assert_allclose(gone, expected, atol=0.015)
@@ -192,7 +196,7 @@ def test_the_table_records_cells_ends_and_survival(vitals: GridTable) -> None:
     key, world = jax.random.key(3), vitals.patients
     stays, measured = (w.sample(vitals.behaviour_policy(), 2000, key) for w in (vitals, world))
     taken = np.arange(20) < stays.length[:, None]
-    cells = np.asarray(jax.vmap(jax.vmap(vitals.grid.cell))(measured.states))
+    cells = np.asarray(jax.jit(jax.vmap(jax.vmap(vitals.grid.cell)))(measured.states))
     np.testing.assert_array_equal(stays.states[taken], cells[taken])
     np.testing.assert_array_equal(stays.rewards, measured.rewards)
     last = stays.next_states[np.arange(2000), stays.length - 1]

@@ -24,6 +24,7 @@ from privrl.mdp.features import OneHotFeatures, TableFeatures
 from privrl.recipes.registry import recipes
 
 WORLDS = {"offline": "riverswim", "online": "riverswim", "control": "lq-2d", "functional": "interval-walk"}
+WORLDS["measured"] = "anticoagulation"
 
 
 @functools.cache

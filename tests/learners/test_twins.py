@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import privrl
+from privrl.envs.registry import make
 from privrl.learners.settings import settings_of
 from privrl.recipes.registry import recipes
 
@@ -28,7 +29,8 @@ PAIRS, DIFFERENT = rows(FIRST), rows(SECOND)
 
 def settings(name):
     recipe = recipes[name]
-    env = privrl.envs.lq.LQScalar() if recipe.family == "control" else privrl.envs.RiverSwim(states=3)
+    worlds = {"control": privrl.envs.lq.LQScalar(), "measured": make("anticoagulation")}
+    env = worlds.get(recipe.family, privrl.envs.RiverSwim(states=3))
     return settings_of(recipe.build(env))
 
 

@@ -25,10 +25,10 @@ from privrl.audit.records import picked, pool
 from privrl.audit.report import AuditReport
 from privrl.audit.sensitivity import Norm, climbed, farthest, search
 from privrl.audit.statistics import Asked
-from privrl.audit.worlds import data_of, prepared
+from privrl.audit.worlds import World, data_of, prepared
 from privrl.contracts.learner import AbstractOfflineLearner, AbstractOnlineLearner
 from privrl.envs.base import Env
-from privrl.envs.lq import LQEnv
+from privrl.envs.patients import AbstractPatients
 from privrl.privacy.accounting.composition import epsilon_of, mu_of
 from privrl.privacy.accounting.events import Event
 from privrl.privacy.trust.local_channels import AbstractLocalChannel
@@ -48,7 +48,7 @@ def lower_bound(
     rho: float | None = None,
     trials: int = 100_000,
     key: PRNGKeyArray,
-    env: Env | LQEnv | None = None,
+    env: World | None = None,
     confidence: float = 0.95,
     rounds: int = 12,
 ) -> AuditReport:
@@ -81,7 +81,7 @@ def lower_bound(
         attack, asked, events = _online(run, records, rng, rounds)
         notes = [_FIXED.format("run")]
     else:
-        assert isinstance(world, Env) and isinstance(learner, AbstractOfflineLearner)
+        assert isinstance(world, Env | AbstractPatients) and isinstance(learner, AbstractOfflineLearner)
         fit = record_fit(data_of(world, learner, _PEOPLE, record_key), learner, privatizer, record_key)
         attack, asked, events = _offline(fit, records, rng, rounds)
         notes = [_FIXED.format("fit"), *([_COIN] if any(e.sampling < 1 for e in events) else [])]

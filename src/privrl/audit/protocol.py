@@ -22,18 +22,20 @@ from privrl.audit.people import Listening
 from privrl.audit.recorded_fit import FitTranscript, record_fit
 from privrl.audit.recorded_run import RunTranscript, record_run
 from privrl.audit.records import joined, pool
-from privrl.audit.worlds import data_of, prepared
+from privrl.audit.worlds import World, data_of, prepared
 from privrl.contracts.learner import AbstractOfflineLearner, AbstractOnlineLearner
 from privrl.data.episodes import Episodes
 from privrl.data.reward_function import RewardFunction
 from privrl.envs.base import Env
 from privrl.envs.lq import LQEnv
+from privrl.envs.patients import AbstractPatients
 from privrl.mdp.types import Trajectory
 from privrl.privacy.store.store import ReleaseStore
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, Central
 from privrl.recipes.recipe import Recipe
 from privrl.studies.agent import Agent, Controller
 from privrl.studies.people import Records, SecretFunction
+from privrl.studies.simulated import table_of
 
 _PEOPLE = 120
 _STEPS = 24  # questions that are put again after every crash
@@ -47,7 +49,7 @@ def protocol_attacks(
     delta: float | None = None,
     rho: float | None = None,
     key: PRNGKeyArray,
-    env: Env | LQEnv | None = None,
+    env: World | None = None,
 ) -> tuple[Finding, ...]:
     """Attacks how a recipe makes its releases; the budget is given as for `lower_bound`.
 
@@ -60,10 +62,11 @@ def protocol_attacks(
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     records = pool(world, rng, limit=400)
     if isinstance(learner, AbstractOnlineLearner):
+        assert not isinstance(world, AbstractPatients)
         run = record_run(world, learner, privatizer, key)
         found = (_relations.of_run(run, records, rng), _sequences.of_run(run, world), *_agents(run, world, key, rng))
         return tuple(finding for finding in found if finding.tried)  # an answer at random has no noise to cancel
-    assert isinstance(world, Env) and isinstance(learner, AbstractOfflineLearner)
+    assert isinstance(world, Env | AbstractPatients) and isinstance(learner, AbstractOfflineLearner)
     data = data_of(world, learner, _PEOPLE, key)
     if isinstance(data, RewardFunction):
         return _function(data, record_fit(data, learner, privatizer, key), rng)
@@ -71,7 +74,7 @@ def protocol_attacks(
 
 
 def _tables(
-    world: Env,
+    world: Env | AbstractPatients,
     learner: AbstractOfflineLearner,
     privatizer: AbstractPrivatizer,
     records: Any,
@@ -79,13 +82,16 @@ def _tables(
     rng: np.random.Generator,
 ) -> tuple[Finding, ...]:
     """All attacks on a fit."""
-    people = jax.tree.map(np.asarray, world.sample(world.behaviour_policy(), _PEOPLE, key))
-    extra = jax.tree.map(np.asarray, world.sample(world.behaviour_policy(), 1, jax.random.fold_in(key, 1)))
+    practice: Any = world.behaviour_policy()
+    people = jax.tree.map(np.asarray, world.sample(practice, _PEOPLE, key))
+    extra = jax.tree.map(np.asarray, world.sample(practice, 1, jax.random.fold_in(key, 1)))
 
     def table(rows: Trajectory, first: int = 0) -> Episodes:
         ids = [str(first + i) for i in range(len(rows.length))]
-        return Episodes.of(rows, num_states=world.num_states, num_actions=world.num_actions, units=ids)
+        return table_of(world, rows, units=ids)
 
+    if isinstance(world, AbstractPatients):  # other people of the same world: a table refuses what is hostile
+        records = world.sample(practice, _PEOPLE, jax.random.fold_in(key, 2))
     data = table(people)
     fit = record_fit(data, learner, privatizer, key)
     more = table(joined(extra, people), -1)

@@ -11,15 +11,19 @@ import jax
 import numpy as np
 
 from privrl.audit.adversarial import REWARDS, adversarial_lq_records, adversarial_records
+from privrl.audit.adversarial_measurements import adversarial_measurements
 from privrl.envs.base import Env
 from privrl.envs.lq import LQEnv
+from privrl.envs.patients import AbstractPatients
 from privrl.mdp.types import Trajectory
 
 
-def pool(env: Env | LQEnv, rng: np.random.Generator, limit: int = 6000) -> Any:
+def pool(env: Env | LQEnv | AbstractPatients, rng: np.random.Generator, limit: int = 6000) -> Any:
     """Records of one world, stacked: all of them where there are at most `limit`, otherwise many; and hostile ones."""
     if isinstance(env, LQEnv):
         return _linear(env, rng)
+    if isinstance(env, AbstractPatients):
+        return _measured(env, rng)
     sizes = (env.horizon, env.num_states, env.num_actions)
     whole = _every(*sizes) if _count(*sizes) <= limit else _random(*sizes, rng, limit // 4)
     return joined(whole, adversarial_records(*sizes, seed=int(rng.integers(2**31))))
@@ -95,6 +99,15 @@ def _random(horizon: int, num_states: int, num_actions: int, rng: np.random.Gene
     r[: count // 2] = r[: count // 2, :1]
     length = np.where(rng.random(count) < 0.8, horizon, rng.integers(0, horizon + 1, count))
     return Trajectory(s[:, :-1], a, r, s[:, 1:], length)
+
+
+def _measured(env: AbstractPatients, rng: np.random.Generator, count: int = 300) -> Trajectory:
+    """People of one stay each as they are treated now, then changed; and hostile ones."""
+    seeds = rng.integers(2**31, size=2)
+    stays = env.sample(env.behaviour_policy(), count, jax.random.key(int(seeds[0])))
+    people = jax.tree.map(lambda x: np.asarray(x)[:, None], stays)
+    hostile = adversarial_measurements(env.horizon, env.columns, env.num_actions, seed=int(seeds[1]))
+    return joined(people, mutated(people, rng), hostile)
 
 
 def _linear(env: LQEnv, rng: np.random.Generator, count: int = 300) -> Any:

@@ -85,8 +85,7 @@ def compared(first: Sequence[Entry], second: Sequence[Entry], what: str) -> list
 
 def replaced(people: Trajectory, records: Trajectory, rng: np.random.Generator) -> Trajectory:
     """The same people but for the first, who has another record, one of `records` that a table can hold."""
-    top = [int(np.max(np.asarray(x))) for x in (people.states, people.actions)]
-    other = int(rng.choice(np.flatnonzero(_well_formed(records, *top))))
+    other = int(rng.choice(np.flatnonzero(_well_formed(records, people))))
     return joined(picked(records, slice(other, other + 1)), picked(people, slice(1, None)))
 
 
@@ -105,8 +104,12 @@ def of_run(run: RunTranscript, env: Any) -> Finding:
     return Finding(ORDER_OF_RELEASES, 2 + len(one), tuple(found))
 
 
-def _well_formed(records: Trajectory, last_state: int, last_action: int) -> Bool[np.ndarray, " N"]:
-    s, a, after, r = (np.asarray(x) for x in (records.states, records.actions, records.next_states, records.rewards))
-    inside = (s >= 0) & (s <= last_state) & (a >= 0) & (a <= last_action) & (after >= 0) & (after <= last_state)
-    length = np.asarray(records.length)
-    return (inside & (r >= 0) & (r <= 1)).all(axis=1) & (length > 0) & (length <= s.shape[1])
+def _well_formed(records: Trajectory, people: Trajectory) -> Bool[np.ndarray, " N"]:
+    """Those whose numbers of states and actions occur among people; measurements are taken as they are."""
+    r, length = np.asarray(records.rewards), np.asarray(records.length)
+    inside = (r >= 0) & (r <= 1)
+    known = ((records.states, people.states), (records.actions, people.actions), (records.next_states, people.states))
+    for own, others in known:
+        if np.asarray(others).dtype.kind in "iu":
+            inside &= (np.asarray(own) >= 0) & (np.asarray(own) <= int(np.max(np.asarray(others))))
+    return inside.all(axis=1) & (length > 0) & (length <= r.shape[1])

@@ -1,6 +1,7 @@
 """Where a recipe is attacked: a world small enough to try everything in, of a kind that the recipe can be built for."""
 
-import jax
+from collections.abc import Callable
+
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
@@ -8,14 +9,20 @@ from jaxtyping import PRNGKeyArray
 from privrl.contracts.learner import AbstractLearner, AbstractOfflineLearner
 from privrl.data.episodes import Episodes
 from privrl.data.reward_function import RewardFunction
+from privrl.envs.anticoagulation import Anticoagulation
 from privrl.envs.base import Env
 from privrl.envs.interval_walk import IntervalWalk
 from privrl.envs.lq import LQ2D, LQEnv
+from privrl.envs.patients import AbstractPatients
 from privrl.mdp.features import OneHotFeatures
 from privrl.mdp.types import TabularMDP
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
 from privrl.recipes.recipe import Recipe
 from privrl.recipes.registry import get
+from privrl.studies.simulated import sampled
+
+World = Env | LQEnv | AbstractPatients
+"""Where a recipe can be attacked."""
 
 
 def tiny_world(horizon: int = 3, num_states: int = 3, num_actions: int = 2, seed: int = 0) -> Env:
@@ -32,8 +39,8 @@ def tiny_world(horizon: int = 3, num_states: int = 3, num_actions: int = 2, seed
 
 
 def prepared(
-    recipe: str | Recipe, epsilon: float | None, delta: float | None, rho: float | None, env: Env | LQEnv | None
-) -> tuple[Recipe, AbstractPrivatizer, Env | LQEnv, AbstractLearner]:
+    recipe: str | Recipe, epsilon: float | None, delta: float | None, rho: float | None, env: World | None
+) -> tuple[Recipe, AbstractPrivatizer, World, AbstractLearner]:
     """A recipe, its privatizer (with epsilon = 1 and delta = 1e-5 unless given), a small world and the learner in it.
 
     A recipe without privacy takes no budget.
@@ -46,10 +53,15 @@ def prepared(
     return recipe, privatizer, *world_of(recipe, env)
 
 
-_WORLDS = (tiny_world, lambda: LQ2D(horizon=2), lambda: IntervalWalk(depth=3, horizon=3, knots=3))
+_WORLDS: tuple[Callable[[], World], ...] = (
+    tiny_world,
+    lambda: LQ2D(horizon=2),
+    lambda: IntervalWalk(depth=3, horizon=3, knots=3),
+    lambda: Anticoagulation(horizon=2),
+)
 
 
-def world_of(recipe: Recipe, env: Env | LQEnv | None = None) -> tuple[Env | LQEnv, AbstractLearner]:
+def world_of(recipe: Recipe, env: World | None = None) -> tuple[World, AbstractLearner]:
     """A small world for a recipe and the learner built in it; the recipe itself says which worlds it can serve."""
     if env is not None:
         return env, recipe.build(env, recipe.episodes)
@@ -66,9 +78,10 @@ def world_of(recipe: Recipe, env: Env | LQEnv | None = None) -> tuple[Env | LQEn
     )
 
 
-def data_of(env: Env, learner: AbstractOfflineLearner, episodes: int, key: PRNGKeyArray) -> Episodes | RewardFunction:
+def data_of(
+    env: Env | AbstractPatients, learner: AbstractOfflineLearner, episodes: int, key: PRNGKeyArray
+) -> Episodes | RewardFunction:
     """What the learner learns from: people who acted on the behaviour policy, or a secret reward function."""
     if learner.learns_from == "reward function":
-        return RewardFunction(np.full(env.num_states, 0.5))
-    sampled = jax.tree.map(np.asarray, env.sample(env.behaviour_policy(), episodes, key))
-    return Episodes.of(sampled, num_states=env.num_states, num_actions=env.num_actions)
+        return RewardFunction(np.full(learner.space[0], 0.5))
+    return sampled(env, episodes, key)

@@ -16,6 +16,7 @@ from privrl.cli.output import progress
 from privrl.cli.table_options import TableOptions
 from privrl.envs.base import Env
 from privrl.envs.grid_table import GridTable
+from privrl.envs.patients import AbstractPatients
 from privrl.envs.recorded import OfflineEnv
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
 from privrl.recipes.recipe import Problem, Recipe
@@ -65,8 +66,12 @@ def fit_world(
     if public is not None and share is not None:
         public = round((1.0 - share) * public)
     learner: Any = recipe.build(env, public)
-    assert isinstance(env, OfflineEnv)
+    assert isinstance(env, OfflineEnv | AbstractPatients)
     if share is not None:
+        if isinstance(env, AbstractPatients):
+            raise ValueError(
+                "`--evaluate` compares policies on numbered states, and not yet on measurements. Leave it out."
+            )
         ends = {"terminal": env.terminal, "rewards_at_end": Problem.of(env).rewards_at_end}
         learner = comparison.learner(learner, share, ends, env)
     kept: Result | None = None
@@ -97,15 +102,15 @@ def fit_world(
         "seeds": seeds,
         "value": values,
         "baselines": baselines,
-        "exact": not isinstance(env, GridTable),
+        "exact": not isinstance(env, GridTable | AbstractPatients),
         "rules": rules,
     }
-    if share is not None:
+    if share is not None and not isinstance(env, AbstractPatients):
         content["truth"] = truth_of(env, kept, key=simulation_key(seed))
     return dataclasses.replace(kept, report=report), content
 
 
-def _rules(env: OfflineEnv) -> list[str]:
+def _rules(env: OfflineEnv | AbstractPatients) -> list[str]:
     """What the world does to rewards before anybody learns from them."""
     if not isinstance(env, Env) or env.rescaled is None:
         return []
@@ -126,9 +131,9 @@ def world_noun(recipe: Recipe, table: TableOptions, noun: str | None) -> str:
     return noun or named or "user"
 
 
-def _reward_function(env: OfflineEnv) -> privrl.data.RewardFunction:
+def _reward_function(env: OfflineEnv | AbstractPatients) -> privrl.data.RewardFunction:
     """The secret of a simulated world: what it pays for arriving at a place."""
-    if env.arrival is None:
+    if isinstance(env, AbstractPatients) or env.arrival is None:
         raise ValueError(
             f"`{env.name}` pays for states and actions; a reward that depends on the place alone is needed."
         )

@@ -71,6 +71,7 @@ _RIGHT: dict[Family, str] = {
     "control": _ONLINE,
     "functional": "is learnt from a simulated world: use `privrl fit env:ENV --recipe {}`",
     "offline": "learns from a table: use `privrl fit DATA --recipe {}`",
+    "measured": "learns from a table: use `privrl fit DATA --recipe {}`",
 }
 
 

@@ -16,7 +16,8 @@ from jaxtyping import Array, Float, Int
 
 from privrl.envs.base import at_least
 from privrl.envs.diabetes import Body, Person, at_rest, minute, parameters
-from privrl.envs.patients import AbstractPatients, Column, Treated
+from privrl.envs.patients import AbstractPatients, Treated
+from privrl.mdp.measurements import Feature, Measurement
 
 _MINUTES = 40
 _LOW, _HIGH = 70.0, 180.0
@@ -27,11 +28,11 @@ _SPREAD = ("Vmx", "kp3", "kabs", "kmax")
 _UNITS = 6000.0  # pmol per U
 _UNSEEN = 140.0  # what clinicians assume of glucose that was not measured
 _COLUMNS = (
-    Column("cgm", 40, 400, missing=True),
-    Column("trend", -5, 5, missing=True),
-    Column("insulin_on_board", 0, 0.4),
-    Column("carbohydrates", 0, 150, missing=True),
-    Column("clock", 0, 960),
+    Feature("cgm", 40, 400, missing=True),
+    Feature("trend", -5, 5, missing=True),
+    Feature("insulin_on_board", 0, 0.4),
+    Feature("carbohydrates", 0, 150, missing=True),
+    Feature("clock", 0, 960),
 )
 
 
@@ -62,7 +63,7 @@ class GlucoseDay(AbstractPatients):
 
     name: ClassVar[str] = "glucose-day"
     num_actions: ClassVar[int] = 6
-    columns: ClassVar[tuple[Column, ...]] = _COLUMNS
+    columns: ClassVar[tuple[Measurement, ...]] = _COLUMNS
     survival: ClassVar[float] = 0.0
     sizes: ClassVar[tuple[int, int, int, int]] = (14, 2, 2, 2)
     horizon: int = eqx.field(static=True, default=24)

@@ -18,9 +18,11 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from privrl.envs.glucose_day import GlucoseDay
-from privrl.envs.patients import AbstractPatients, Actor, KnownValue, key_chunks
+from privrl.envs.patients import AbstractPatients, AbstractRemembering, Actor, KnownValue, key_chunks
 from privrl.envs.recorded import AbstractRecorded
 from privrl.envs.vitals import Vitals
+from privrl.mdp.assisted import AssistedPolicy
+from privrl.mdp.measurements import Feature
 from privrl.mdp.multinomial import AnyKey
 from privrl.mdp.types import TabularPolicy, Trajectory
 
@@ -58,6 +60,31 @@ class _OnCells(eqx.Module):
     ) -> Int[Array, ""]:
         likely = jnp.cumsum(self.policy.probabilities[step, self.grid.cell(observation)])
         return jnp.searchsorted(likely[:-1], coins[0], side="right")
+
+
+class _Assisting(AbstractRemembering):
+    """Practice with a bounded share of advice on cells; what is kept in mind is the weight of the stay."""
+
+    grid: Grid
+    policy: AssistedPolicy
+    practice: Actor
+
+    def begin(self) -> Float[Array, ""]:
+        return jnp.ones(())
+
+    def act(
+        self,
+        memory: Float[Array, ""],
+        step: Int[Array, ""],
+        state: object,
+        observation: Float[Array, " D"],
+        coins: Float[Array, " coins"],
+    ) -> tuple[Int[Array, ""], Float[Array, ""]]:
+        cell, on = self.grid.cell(observation), memory < self.policy.deviation
+        # Low bits of a coin, of which practice uses the high ones, make another coin.
+        advised = on & (jnp.mod(coins[0] * 2.0**26, 1.0) < self.policy.alpha[cell])
+        action = jnp.where(advised, self.policy.advice[cell], self.practice(step, state, observation, coins))
+        return action, jnp.where(on, memory * self.policy.rho(cell, action), memory)
 
 
 class GridTable(AbstractRecorded):
@@ -122,6 +149,12 @@ class GridTable(AbstractRecorded):
         """A policy's value and its standard error."""
         return self.patients.estimate(self._actor(policy))
 
+    def gain(self, policy: AssistedPolicy) -> KnownValue:
+        """What an assisted policy on cells adds to practice, for the same people."""
+        patients, actor = self.patients, _Assisting(self.grid, policy, self.behaviour_policy())
+        mean, variance = eqx.filter_jit(patients.moments)(actor, jr.key(patients.seed), patients.practice)
+        return KnownValue(float(mean), float(jnp.sqrt(variance)))
+
     @eqx.filter_jit
     def _chunk(self, actor: Actor, keys: AnyKey) -> tuple[Int[Array, "people rows"], Array, Array, Array]:
         def one(key: AnyKey) -> tuple[Array, Array, Array, Array]:
@@ -162,7 +195,8 @@ def _grid(
 ) -> Grid:
     if cut not in ("expert", "equal"):
         raise ValueError(f"`cut` is {cut!r}; it must be 'expert' or 'equal'.")
-    equal = {c.name: tuple(c.low + (c.high - c.low) * i / 3 for i in (1, 2)) for c in patients.columns}
+    measured = (c for c in patients.columns if isinstance(c, Feature))
+    equal = {c.name: tuple(c.low + (c.high - c.low) * i / 3 for i in (1, 2)) for c in measured}
     edges = expert if cut == "expert" else equal
     return Grid(
         tuple(edges.get(c.name, ()) for c in patients.columns),

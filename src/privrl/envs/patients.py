@@ -16,6 +16,8 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from privrl.mdp.measured_policy import MeasuredPolicy
+from privrl.mdp.measurements import ENDED, NOT_RECORDED, Measurement
 from privrl.mdp.multinomial import AnyKey
 from privrl.mdp.types import Trajectory
 
@@ -27,21 +29,42 @@ Actor = Callable[[Int[Array, ""], Any, Float[Array, " D"], Float[Array, " coins"
 
 
 @dataclass(frozen=True)
-class Column:
-    """A measurement with its public bounds; `missing` if it is not always taken."""
-
-    name: str
-    low: float
-    high: float
-    missing: bool = False
-
-
-@dataclass(frozen=True)
 class KnownValue:
     """A value with its standard error; 0 where it is exact."""
 
     value: float
     error: float = 0.0
+
+
+class AbstractRemembering(eqx.Module):
+    """Somebody who acts, and keeps something in mind from decision to decision."""
+
+    @abc.abstractmethod
+    def begin(self) -> Any:
+        """What is in mind before the first decision."""
+
+    @abc.abstractmethod
+    def act(
+        self,
+        memory: Any,
+        step: Int[Array, ""],
+        state: Any,
+        observation: Float[Array, " D"],
+        coins: Float[Array, " coins"],
+    ) -> tuple[Int[Array, ""], Any]:
+        """The action, and what is in mind afterwards."""
+
+
+class _Forgetful(AbstractRemembering):
+    """An `Actor` as one who keeps nothing in mind."""
+
+    actor: Actor
+
+    def begin(self) -> None:
+        return None
+
+    def act(self, memory: Any, *decision: Any) -> tuple[Int[Array, ""], Any]:
+        return self.actor(*decision), memory
 
 
 class Draws(NamedTuple):
@@ -76,12 +99,38 @@ class Walk(NamedTuple):
     discharge: Float[Array, " H"]
 
 
+class _Measured(eqx.Module):
+    """A policy on measurements as an `Actor`."""
+
+    policy: MeasuredPolicy
+
+    def __call__(
+        self, step: Int[Array, ""], state: object, observation: Float[Array, " D"], coins: Float[Array, " coins"]
+    ) -> Int[Array, ""]:
+        return self.policy.chosen(observation)
+
+
+class _Uniform(eqx.Module):
+    """Every action alike, as an `Actor`."""
+
+    num_actions: int
+
+    def __call__(
+        self, step: Int[Array, ""], state: object, observation: Float[Array, " D"], coins: Float[Array, " coins"]
+    ) -> Int[Array, ""]:
+        return jnp.floor(self.num_actions * coins[0]).astype(int)
+
+
 class AbstractPatients(eqx.Module):
-    """A real-valued world: people, what is measured of them, who treats them now."""
+    """A real-valued world: people, what is measured of them, who treats them now.
+
+    `survival` is what leaving alive pays. Where it is 0, steps pay at most `largest_reward` each; elsewhere nothing but
+    the end pays, and who is there at the horizon leaves alive.
+    """
 
     name: eqx.AbstractClassVar[str]
     num_actions: eqx.AbstractClassVar[int]
-    columns: eqx.AbstractClassVar[tuple[Column, ...]]
+    columns: eqx.AbstractClassVar[tuple[Measurement, ...]]
     survival: eqx.AbstractClassVar[float]
     sizes: eqx.AbstractClassVar[tuple[int, int, int, int]]  # normal and uniform numbers of a person, then of a step
     horizon: eqx.AbstractVar[int]
@@ -113,9 +162,23 @@ class AbstractPatients(eqx.Module):
     def treat(self, state: Any, action: Int[Array, ""], normals: Float[Array, " N"]) -> Treated:
         """One step."""
 
+    @property
+    def largest_reward(self) -> float:
+        """The public bound on what one step pays."""
+        return self.survival or 1.0 / self.horizon
+
     def behaviour_policy(self) -> Actor:
         """Whoever collected the offline data."""
         return self.practice
+
+    def uniform_policy(self) -> Actor:
+        """Every action alike."""
+        return _Uniform(self.num_actions)
+
+    @property
+    def optimal_value(self) -> Float[Array, ""]:
+        """The value of the rule whose constants were tuned in this world: what is known to be attainable."""
+        return self.value(self.tuned)
 
     def draws(self, key: AnyKey, stratum: Float[Array, ""] | None = None) -> Draws:
         """Everything random about one person; `stratum` in [0, 1) replaces the first uniform number."""
@@ -131,32 +194,37 @@ class AbstractPatients(eqx.Module):
             jr.uniform(keys[3], (rows, _COINS + uniforms)),
         )
 
-    def walk(self, actor: Actor, draws: Draws) -> Walk:
+    def walk(self, actor: Actor | AbstractRemembering, draws: Draws) -> Walk:
         """One person's steps under `actor`."""
+        acting = actor if isinstance(actor, AbstractRemembering) else _Forgetful(actor)
 
-        def step(state: Any, x: tuple[Array, Array, Array]) -> tuple[Any, tuple]:
-            h, normals, uniforms = x
+        def step(carry: tuple[Any, Any], x: tuple[Array, Array, Array]) -> tuple[tuple[Any, Any], tuple]:
+            (state, memory), (h, normals, uniforms) = carry, x
             observation = self.observe(state, normals, uniforms[_COINS:])
-            action = actor(h, state, observation, uniforms[:2])
+            action, memory = acting.act(memory, h, state, observation, uniforms[:2])
             after = self.treat(state, action, normals)
-            return after.state, (observation, action, after.reward, after.death, after.discharge)
+            return (after.state, memory), (observation, action, after.reward, after.death, after.discharge)
 
         H = self.horizon
-        start = self.begin(draws.person, draws.uniform)
-        last, (seen, *rest) = jax.lax.scan(step, start, (jnp.arange(H), draws.normals[:H], draws.uniforms[:H]))
+        start = (self.begin(draws.person, draws.uniform), acting.begin())
+        (last, _), (seen, *rest) = jax.lax.scan(step, start, (jnp.arange(H), draws.normals[:H], draws.uniforms[:H]))
         after = self.observe(last, draws.normals[H], draws.uniforms[H, _COINS:])
         return Walk(jnp.concatenate([seen, after[None]]), *rest)
 
     def ends(self, walk: Walk, draws: Draws) -> tuple[Int[Array, ""], Bool[Array, ""], Float[Array, " H"]]:
         """The length of a stay, whether it ended by death, and its rewards."""
-        coins = draws.uniforms[: self.horizon]
-        dies = coins[:, 2] < walk.death
-        over = dies | (coins[:, 3] < walk.discharge)
+        dies, over = self._over(walk, draws)
         length = jnp.where(over.any(), over.argmax() + 1, self.horizon)
         died = dies[length - 1]
         steps = jnp.arange(self.horizon)
         paid = jnp.where(died, 0.0, self.survival) * (steps == length - 1) + walk.rewards
         return length, died, jnp.where(steps < length, paid, 0.0)
+
+    def _over(self, walk: Walk, draws: Draws) -> tuple[Bool[Array, " H"], Bool[Array, " H"]]:
+        """At which steps death would end the stay, and at which anything would."""
+        coins = draws.uniforms[: self.horizon]
+        dies = coins[:, 2] < walk.death
+        return dies, dies | (coins[:, 3] < walk.discharge)
 
     def expected(self, walk: Walk) -> Float[Array, ""]:
         """The return of these steps in expectation over when the stay ends: E[return | everything else]."""
@@ -166,32 +234,39 @@ class AbstractPatients(eqx.Module):
         return jnp.sum(there * (walk.rewards + self.survival * (1 - walk.death) * leaves))
 
     @eqx.filter_jit
-    def _chunk(self, actor: Actor, keys: AnyKey) -> tuple[Float[Array, "people rows D"], Array, Array, Array]:
-        def one(key: AnyKey) -> tuple[Array, Array, Array, Array]:
+    def _chunk(self, actor: Actor, keys: AnyKey) -> Trajectory:
+        def one(key: AnyKey) -> Trajectory:
             draws = self.draws(key)
             walk = self.walk(actor, draws)
             length, _, paid = self.ends(walk, draws)
-            return walk.observations, walk.actions, paid, length
+            ended = self._over(walk, draws)[1].any() | (self.survival > 0)
+            last = (jnp.arange(self.horizon) == length - 1)[:, None]
+            after = jnp.where(last, jnp.where(ended, ENDED, NOT_RECORDED), walk.observations[1:])
+            return Trajectory(walk.observations[:-1], walk.actions, paid, after, length)
 
         return jax.vmap(one)(keys)
 
-    def sample(self, actor: Actor, people: int, key: AnyKey) -> Trajectory:
-        """So many stays; states are measurements `[people, H, D]`, NaN where they are missing."""
+    def sample(self, policy: MeasuredPolicy | Actor, people: int, key: AnyKey) -> Trajectory:
+        """So many stays; states are measurements `[people, H, D]`, NaN where they are missing. The last next state of a
+        stay is `ENDED`, or `NOT_RECORDED` where the horizon has cut it."""
+        actor = _actor(policy)
         parts = [self._chunk(actor, keys) for keys in key_chunks(key, people)]
-        seen, actions, rewards, length = (np.concatenate([np.asarray(p[i]) for p in parts])[:people] for i in range(4))
-        return Trajectory(seen[:, :-1], actions, rewards, seen[:, 1:], length)
+        return jax.tree.map(lambda *x: np.concatenate([np.asarray(part) for part in x])[:people], *parts)
 
-    def value(self, actor: Actor) -> Float[Array, ""]:
+    def value(self, policy: MeasuredPolicy | Actor) -> Float[Array, ""]:
         """The mean return over `evaluated` people, the same ones for every policy."""
-        return self.moments(actor, jr.key(self.seed))[0]
+        return self.moments(_actor(policy), jr.key(self.seed))[0]
 
-    def estimate(self, actor: Actor) -> KnownValue:
+    def estimate(self, policy: MeasuredPolicy | Actor) -> KnownValue:
         """`value` with its standard error."""
-        mean, variance = eqx.filter_jit(self.moments)(actor, jr.key(self.seed))
+        mean, variance = eqx.filter_jit(self.moments)(_actor(policy), jr.key(self.seed))
         return KnownValue(float(mean), float(jnp.sqrt(variance)))
 
-    def moments(self, actor: Actor, key: AnyKey) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """The mean return over mirrored pairs of people, and the variance of that mean.
+    def moments(
+        self, actor: Actor | AbstractRemembering, key: AnyKey, against: Actor | None = None
+    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """The mean return over mirrored pairs of people, and the variance of that mean; with `against`, the mean
+        difference from what the same people would have under another actor.
 
         The first uniform number of a person (a world uses it for what matters most) is spread evenly over each chunk.
         The mean is unbiased; the variance comes from differences of neighbours, which differ in the rest alone up to
@@ -202,7 +277,10 @@ class AbstractPatients(eqx.Module):
         def pair(key: AnyKey, stratum: Array) -> Array:
             draws = self.draws(key, stratum)
             both = jax.tree.map(lambda *x: jnp.stack(x), draws, draws.mirrored())
-            return jax.vmap(lambda d: self.expected(self.walk(actor, d)))(both).mean()
+            values = jax.vmap(lambda d: self.expected(self.walk(actor, d)))(both)
+            if against is not None:
+                values = values - jax.vmap(lambda d: self.expected(self.walk(against, d)))(both)
+            return values.mean()
 
         def chunk(i: Array) -> tuple[Array, Array]:
             own = jr.fold_in(key, i)
@@ -212,6 +290,10 @@ class AbstractPatients(eqx.Module):
 
         means, variances = jax.lax.map(chunk, jnp.arange(chunks))
         return means.mean(), variances.mean() / (chunks * _CHUNK)
+
+
+def _actor(policy: MeasuredPolicy | Actor) -> Actor:
+    return _Measured(policy) if isinstance(policy, MeasuredPolicy) else policy
 
 
 def key_chunks(key: AnyKey, people: int) -> list[AnyKey]:

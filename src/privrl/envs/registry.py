@@ -8,7 +8,9 @@ import typing
 from collections.abc import Callable
 from typing import Any, Literal
 
+from privrl.envs.anticoagulation import Anticoagulation
 from privrl.envs.base import Env
+from privrl.envs.chemotherapy import Chemotherapy
 from privrl.envs.endings import Endings
 from privrl.envs.glucose_day import GlucoseDay
 from privrl.envs.grid_table import GlucoseTable, VitalsTable
@@ -50,6 +52,8 @@ _BUILDERS: dict[str, Callable[..., AnyEnv]] = {
     "vitals-table": VitalsTable,
     "glucose-day": GlucoseDay,
     "glucose-table": GlucoseTable,
+    "anticoagulation": Anticoagulation,
+    "chemotherapy": Chemotherapy,
 }
 _GYM = "gym:"
 _ANY_TYPE = int | float | bool | str  # of text for an argument without annotation, the first that fits

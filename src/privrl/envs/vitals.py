@@ -15,15 +15,16 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array, Float, Int
 
 from privrl.envs.base import at_least
-from privrl.envs.patients import AbstractPatients, Column, Treated
+from privrl.envs.patients import AbstractPatients, Treated
+from privrl.mdp.measurements import Feature, Measurement
 
 _COLUMNS = (
-    Column("map", 30, 130, missing=True),
-    Column("lactate", 0, 10, missing=True),
-    Column("fluid", -3, 9),
-    Column("heart_rate", 30, 200),
-    Column("temperature", 33, 42),
-    Column("wbc", 0, 40, missing=True),
+    Feature("map", 30, 130, missing=True),
+    Feature("lactate", 0, 10, missing=True),
+    Feature("fluid", -3, 9),
+    Feature("heart_rate", 30, 200),
+    Feature("temperature", 33, 42),
+    Feature("wbc", 0, 40, missing=True),
 )
 _MISSING = (0.02, 0.30, 0.50)
 _UNSEEN_PRESSURE = 70.0
@@ -42,7 +43,7 @@ class Vitals(AbstractPatients):
 
     name: ClassVar[str] = "vitals"
     num_actions: ClassVar[int] = 6
-    columns: ClassVar[tuple[Column, ...]] = _COLUMNS
+    columns: ClassVar[tuple[Measurement, ...]] = _COLUMNS
     survival: ClassVar[float] = 1.0
     sizes: ClassVar[tuple[int, int, int, int]] = (6, 1, 8, 3)
     horizon: int = eqx.field(static=True, default=20)

@@ -17,9 +17,11 @@ from privrl.contracts.learner import AbstractLearner
 from privrl.contracts.statistic import Adjacency
 from privrl.envs.base import Env
 from privrl.envs.lq import LQEnv
+from privrl.envs.patients import AbstractPatients
 from privrl.envs.recorded import AbstractRecorded, OfflineEnv
 from privrl.envs.registry import AnyEnv
 from privrl.mdp.features import AbstractFeatures, OneHotFeatures
+from privrl.mdp.measurements import Measurement
 from privrl.privacy.accounting.budget import Budget
 from privrl.privacy.accounting.gdp import zcdp_rho
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, Central, Local, NonPrivate
@@ -27,7 +29,7 @@ from privrl.privacy.trust.published import Published, PublishedNoise
 from privrl.privacy.trust.shuffled import Shuffled
 
 Trust = Literal["none", "central", "shuffle", "local"]
-Family = Literal["offline", "online", "control", "functional"]
+Family = Literal["offline", "measured", "online", "control", "functional"]
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,25 @@ class Problem:
 
 
 @dataclass(frozen=True)
+class MeasuredProblem:
+    """What is public about a table of measurements: its columns with their bounds, sizes, and how it pays.
+
+    `rewards_at_end` says that only the last step of a stay pays; `largest_reward` bounds what one step pays.
+    """
+
+    columns: tuple[Measurement, ...]
+    num_actions: int
+    horizon: int
+    rewards_at_end: bool = False
+    largest_reward: float = 1.0
+
+    @classmethod
+    def of(cls, env: AbstractPatients) -> "MeasuredProblem":
+        """What is public about a simulated world."""
+        return cls(env.columns, env.num_actions, env.horizon, env.survival > 0, env.largest_reward)
+
+
+@dataclass(frozen=True)
 class KnownWorld:
     """A world on the mesh of [0, 1] whose kernel is public, and whose reward is the secret."""
 
@@ -86,8 +107,8 @@ class Algorithm:
     Arguments:
         learner: its class, by which certificates name it.
         family: what it learns from.
-        build: the learner for a `Problem`, for an `LQTask` in the family "control", or for a `KnownWorld` in the family
-            "functional".
+        build: the learner for a `Problem`; for a `MeasuredProblem` in the family "measured", an `LQTask` in the family
+            "control", or a `KnownWorld` in the family "functional".
         cites: the papers that it comes from, in BibTeX (`papers` has those that several algorithms share).
         releases: what each of its releases is, in words for reports.
         name: what figures call it, if that is not the name of the class.
@@ -104,6 +125,9 @@ class Algorithm:
         """What releases of these names are; those that a learner numbers (`round-1`, `round-2`) are said once."""
         bare = dict.fromkeys(re.sub(r"-\d+$", "", name) for name in names)
         return {name: self.releases[name] for name in bare if name in self.releases}
+
+
+_KINDS: dict[Family, str] = {"control": "linear systems", "measured": "worlds of real-valued measurements"}
 
 
 @dataclass(frozen=True)
@@ -144,7 +168,7 @@ class Recipe:
 
     @property
     def learner(self) -> Callable[[Any], AbstractLearner]:
-        """Builds the learner for what is public: a `Problem`, an `LQTask` or a `KnownWorld`, as the family wants it."""
+        """Builds the learner for what is public: a `Problem` or what else the family wants, see `Algorithm`."""
         return self.variant or self.algorithm.build
 
     def build(self, env: AnyEnv, num_episodes: int | None = None) -> AbstractLearner:
@@ -152,12 +176,15 @@ class Recipe:
         if self.family == "control":
             if isinstance(env, LQEnv):
                 return self.learner(env.task)
+        elif self.family == "measured":
+            if isinstance(env, AbstractPatients):
+                return self.learner(MeasuredProblem.of(env))
         elif isinstance(env, Env):
             return self.learner(KnownWorld.of(env) if self.family == "functional" else Problem.of(env, num_episodes))
         elif self.family == "offline" and isinstance(env, AbstractRecorded):
             return self.learner(Problem.of(env, num_episodes))
-        kind = "linear systems" if self.family == "control" else "finite worlds"
-        if isinstance(env, AbstractRecorded):
+        kind = _KINDS.get(self.family, "finite worlds")
+        if isinstance(env, AbstractRecorded) and self.family not in _KINDS:
             kind = "finite worlds in which nothing is hidden"
         raise ValueError(f"`{self.name}` is for {kind}, and `{env.name}` is none. See `privrl list recipes`.")
 

@@ -1,18 +1,19 @@
 """All recipes by name, and all algorithms by the class of their learner."""
 
-import difflib
 from collections.abc import Mapping
 from typing import TypeVar
 
 from privrl.contracts.learner import AbstractLearner
+from privrl.envs.registry import suggestion
 from privrl.recipes.control import CONTROL
 from privrl.recipes.functional import FUNCTIONAL
+from privrl.recipes.measured import MEASURED
 from privrl.recipes.offline import OFFLINE
 from privrl.recipes.online import ONLINE
 from privrl.recipes.recipe import Algorithm, Recipe
 
 T = TypeVar("T")
-recipes: dict[str, Recipe] = {recipe.name: recipe for recipe in (*OFFLINE, *FUNCTIONAL, *ONLINE, *CONTROL)}
+recipes: dict[str, Recipe] = {recipe.name: recipe for recipe in (*OFFLINE, *MEASURED, *FUNCTIONAL, *ONLINE, *CONTROL)}
 algorithms: dict[type[AbstractLearner], Algorithm] = {r.algorithm.learner: r.algorithm for r in recipes.values()}
 
 
@@ -24,7 +25,5 @@ def get(name: str) -> Recipe:
 def named(name: str, known: Mapping[str, T], what: str) -> T:
     """What has this name; an error with close matches and all names otherwise."""
     if name not in known:
-        close = difflib.get_close_matches(name, known, n=3)
-        hint = f"Did you mean {' or '.join(f'`{c}`' for c in close)}? " if close else ""
-        raise ValueError(f"There is no {what} `{name}`. {hint}There are: {', '.join(known)}.")
+        raise ValueError(f"There is no {what} `{name}`. {suggestion(name, known)}")
     return known[name]

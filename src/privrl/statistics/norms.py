@@ -4,7 +4,9 @@ A clip level at the largest norm that a record could have is far above what peop
 A histogram of the norms costs little: each record is in one bin.
 """
 
+import abc
 import math
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -14,15 +16,16 @@ from jaxtyping import Array, Float
 
 from privrl.contracts.statistic import AbstractStatistic, Adjacency
 from privrl.mdp.types import Trajectory
+from privrl.statistics.person_sums import AbstractPersonSum
 from privrl.statistics.settings import check_positive, check_sizes
 from privrl.statistics.stay_sums import AbstractStaySum
 
 
-class Norms(AbstractStatistic):
-    """In which of `num_bins` bins, even in the logarithm, the norm of a stay's vector lies; nothing if that is 0.
+class AbstractNorms(AbstractStatistic):
+    """In which of `num_bins` bins, even in the logarithm, the norm of a record's vector lies; nothing if that is 0.
 
     Arguments:
-        of: whose norm, before it is scaled.
+        of: whose vector.
         smallest, largest: the upper edges of the first bin and of the last one, which has all that is above.
         num_bins: how many.
 
@@ -30,10 +33,9 @@ class Norms(AbstractStatistic):
     L2 and 2 in L1, one has norm at most 1.
     """
 
-    of: AbstractStaySum
-    smallest: float = eqx.field(static=True)
-    largest: float = eqx.field(static=True)
-    num_bins: int = eqx.field(static=True, default=40)
+    smallest: eqx.AbstractVar[float]
+    largest: eqx.AbstractVar[float]
+    num_bins: eqx.AbstractVar[int]
     symmetric: bool = eqx.field(static=True, default=False, init=False)
 
     def __check_init__(self) -> None:
@@ -51,9 +53,13 @@ class Norms(AbstractStatistic):
         """The upper edges of the bins: the clip levels that there are."""
         return np.geomspace(self.smallest, self.largest, self.num_bins)
 
+    @abc.abstractmethod
+    def norm(self, record: Trajectory) -> Float[Array, ""]:
+        """The norm of a record's vector, before it is scaled."""
+
     def contribution(self, record: Trajectory, question: object) -> Float[Array, " bins"]:
         del question
-        norm = self.of.norm(record)
+        norm = self.norm(record)
         at = jnp.searchsorted(jnp.asarray(self.edges), norm * (1.0 - 1e-12))  # a norm that is an edge is not above it
         return jax.nn.one_hot(jnp.minimum(at, self.num_bins - 1), self.num_bins, dtype=float) * (norm > 0)
 
@@ -62,3 +68,28 @@ class Norms(AbstractStatistic):
 
     def l1(self, adjacency: Adjacency) -> float:
         return 2.0 if adjacency == "replace-one" else 1.0
+
+
+class Norms(AbstractNorms):
+    """Of the vectors of stays; see `AbstractNorms`."""
+
+    of: AbstractStaySum
+    smallest: float = eqx.field(static=True)
+    largest: float = eqx.field(static=True)
+    num_bins: int = eqx.field(static=True, default=40)
+
+    def norm(self, record: Trajectory) -> Float[Array, ""]:
+        return self.of.norm(record)
+
+
+class PersonNorms(AbstractNorms):
+    """Of the vectors of people with all their stays; see `AbstractNorms`."""
+
+    of: AbstractPersonSum
+    smallest: float = eqx.field(static=True)
+    largest: float = eqx.field(static=True)
+    num_bins: int = eqx.field(static=True, default=40)
+    per_person: ClassVar[bool] = True
+
+    def norm(self, record: Trajectory) -> Float[Array, ""]:
+        return self.of.norm(record)

@@ -22,6 +22,7 @@ from jaxtyping import Float, Int
 from privrl.learners.evaluation.estimates import Evaluation
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.lq import LinearPolicy
+from privrl.mdp.measured_policy import ARRAY_NAMES, MeasuredPolicy
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.accounting.certificate import Certificate, read_certificate
 from privrl.studies.certified_evaluation import CertifiedEvaluation, read_evaluation
@@ -60,6 +61,8 @@ def policy_sha256(policy: Any) -> str:
 def _arrays(policy: Any) -> dict[str, np.ndarray]:
     if policy is None:
         return {}
+    if isinstance(policy, MeasuredPolicy):
+        return policy.arrays()
     named = policy if isinstance(policy, Mapping) else {f.name: getattr(policy, f.name) for f in fields(policy)}
     return {name: np.asarray(array) for name, array in named.items()}
 
@@ -81,7 +84,7 @@ class Result:
     advice behind it.
     """
 
-    policy: Any  # a `TabularPolicy`, a `LinearPolicy` for linear systems, an `AssistedPolicy`, or `None`: withheld
+    policy: Any  # a `TabularPolicy`, `LinearPolicy`, `MeasuredPolicy` or `AssistedPolicy`, or `None`: withheld
     certificate: Certificate
     report: dict[str, Any] = field(default_factory=dict)
     advice: Any = None
@@ -120,7 +123,8 @@ class Result:
 
     def save(self, folder: str | Path, *, sign: Ed25519PrivateKey | None = None) -> Path:
         """Writes `certificate.json`, `policy.npz` and `report.json` to a new folder, all or nothing; with an evaluation
-        also `evaluation.json` and the whole advice, `advice.npz`.
+        also `evaluation.json` and the whole advice, `advice.npz`; and a policy on measurements as `policy.json`, for
+        programs elsewhere.
 
         Nothing else is written: no record, no exact count that the certificate does not call public, no key. An
         existing result is replaced; a folder that holds anything else is refused. With `sign`, a private key as
@@ -128,12 +132,14 @@ class Result:
         policy that it names.
         """
         certificate = self.certificate if sign is None else self.certificate.signed(sign)
-        with replacing(folder, _FILES | _EVALUATED) as scratch:
+        with replacing(folder, _KNOWN) as scratch:
             (scratch / "certificate.json").write_text(json.dumps(certificate.to_json(), indent=2, allow_nan=False))
             (scratch / "report.json").write_text(json.dumps(self.report, indent=2))
             for name, policy in (("policy.npz", self.policy), ("advice.npz", self.advice)):
                 if policy is not None:
                     np.savez_compressed(scratch / name, allow_pickle=False, **_arrays(policy))
+            if isinstance(self.policy, MeasuredPolicy):
+                (scratch / EXPORTED).write_text(json.dumps(self.policy.to_json(), allow_nan=False))
             if self.evaluation is not None:
                 content = json.dumps(self.evaluation.to_json(), indent=2, allow_nan=False)
                 (scratch / EVALUATION).write_text(content)
@@ -150,6 +156,8 @@ class Result:
         if missing - {"policy.npz"}:
             raise ValueError(f"`{folder}` is not a saved result: {', '.join(sorted(missing))} missing.")
         certificate = read_certificate((folder / "certificate.json").read_text())
+        if (folder / EXPORTED).is_file() and not _is_exported(policy, (folder / EXPORTED).read_text()):
+            raise ValueError(f"`{EXPORTED}` in `{folder}` is not the policy beside it. Do not use it.")
         if missing and certificate.result_sha256 != policy_sha256(None):
             raise ValueError(f"`{folder}` is not a saved result: policy.npz missing.")
         evaluation = None
@@ -168,12 +176,24 @@ class Result:
 _POLICIES: tuple[Any, ...] = (TabularPolicy, LinearPolicy, AssistedPolicy)
 _FILES = {"certificate.json", "policy.npz", "report.json"}
 EVALUATION = "evaluation.json"
+EXPORTED = "policy.json"
 _EVALUATED = {"advice.npz", EVALUATION}
+_KNOWN = _FILES | _EVALUATED | {EXPORTED}
+
+
+def _is_exported(policy: Any, text: str) -> bool:
+    """Whether this is the JSON of that policy, in every digit."""
+    try:
+        return isinstance(policy, MeasuredPolicy) and bool(json.loads(text) == policy.to_json())
+    except ValueError:
+        return False
 
 
 def _read_policy(path: Path) -> Any:
     arrays = read_arrays(path)
     try:
+        if set(arrays) == ARRAY_NAMES:
+            return MeasuredPolicy.from_arrays(arrays)
         (kind,) = (kind for kind in _POLICIES if {f.name for f in fields(kind)} == set(arrays))
         return kind(**{name: jnp.asarray(array) for name, array in arrays.items()})
     except (TypeError, ValueError) as error:
@@ -189,7 +209,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         raise ValueError(f"`{path}` is not a saved policy, or is damaged.") from error
 
 
-def check_folder(folder: str | Path, known: Set[str] = frozenset(_FILES | _EVALUATED)) -> Path:
+def check_folder(folder: str | Path, known: Set[str] = frozenset(_KNOWN)) -> Path:
     """The folder, if it can be written anew: it does not exist yet, or holds nothing but `known` files."""
     folder = Path(folder)
     if folder.exists() and (not folder.is_dir() or set(os.listdir(folder)) - known):

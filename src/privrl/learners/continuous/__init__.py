@@ -1,0 +1,1 @@
+"""Learners for states that are rows of measurements."""

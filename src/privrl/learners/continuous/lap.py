@@ -1,0 +1,157 @@
+"""LAP: linear advantage planning on measurements (privrl 2026).
+
+`TDFP` for rows of real numbers: phi(s) x a in the place of cells (s, a). Releases, with the share of mu^2 of each:
+
+    columns (.04):   histograms of the measurements; medians and quantiles standardise phi      `lap_columns.py`
+    gram (.20):      G_a = sum phi phi^T 1[a] by action, which also says what practice does     `lap_regression.py`
+    returns (.06):   sum phi (y - 1/2), y the return to go in [0, 1];   F_1 = clip(1/2 + phi^T f, 0, 1)
+    round-k (.64):   b_a = sum phi delta 1[a], delta = unit r + gamma F_k(s') - F_k(s);
+                     theta0 and theta_a by empirical Bayes, theta_a with what earlier rounds have measured;
+                     kappa is their typical posterior standard deviation
+                     pi_k(s) = argmax phi^T theta_a + kappa log P(a|s)   over a with P(a|s) >= .1 max P
+                     F_k+1 = clip(F_k + phi^T theta0 + phi^T theta_{pi_k(s)}, 0, 1)
+    norms (6 x .01): a histogram before each of gram, returns and the rounds, from which its clip level is read
+
+The policy is the last pi_k: stationary, and near practice where little is known. A person with several stays is
+clipped as a whole. Each release is one pass over the table. All constants are public; they were chosen on the worlds
+`vitals` and `glucose-day`.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from privrl.contracts.learner import AbstractOfflineLearner, Ask
+from privrl.contracts.release import Declared
+from privrl.learners.continuous.lap_columns import standardised
+from privrl.learners.continuous.lap_regression import Carried, Moments, advantages, common
+from privrl.learners.tabular.tap_practice import ClipLevel, clip_level
+from privrl.mdp.anchored import LayeredValue
+from privrl.mdp.measured_policy import MeasuredPolicy
+from privrl.mdp.measurements import Feature, Measurement, checked_measurements
+from privrl.mdp.quadratic_features import QuadraticFeatures, check_products
+from privrl.statistics.column_shares import ColumnShares
+from privrl.statistics.norms import PersonNorms
+from privrl.statistics.person_sums import AbstractPersonSum, ActionGrams, FeatureErrors, FeatureReturns, Rewarding
+from privrl.statistics.settings import check_sizes
+
+_NORMS = 0.01
+_SHARES = {"columns": 0.04, "gram": 0.20, "returns": 0.06}
+_QUANTILES = {"gram": 0.5, "returns": 0.7, "round": 0.5}
+_SAMPLING = 1.5  # of C^2: how much larger the mean square of a person's vector is taken to be
+_RANGE = 1e-4  # the smallest clip level, of the largest
+
+
+class LAP(AbstractOfflineLearner):
+    """Linear advantage planning, for measurements with gaps and a few actions.
+
+    Arguments:
+        columns: what a row holds: measurements with public bounds, and categories.
+        num_actions, horizon: public.
+        rewards_at_end: only the last step of a stay pays, and every stay has ended with its last row. Otherwise rewards
+            are discounted, and a stay has ended only where the table says so.
+        discount: gamma, where rewards do not come at the end.
+        largest_reward: the public bound on the reward of one step; rewards above it are cut.
+        products: pairs of measurements whose product is a feature; `None`: all pairs.
+        rounds: shares of the rounds in what is left for them.
+        anchor: kappa in typical posterior standard deviations: how strongly practice's own choice counts.
+        support: only actions are advised that practice takes at least so often, relative to its most frequent one.
+    """
+
+    columns: tuple[Measurement, ...] = eqx.field(static=True)
+    num_actions: int = eqx.field(static=True)
+    horizon: int = eqx.field(static=True)
+    rewards_at_end: bool = eqx.field(static=True, default=False)
+    discount: float = eqx.field(static=True, default=0.9)
+    largest_reward: float = eqx.field(static=True, default=1.0)
+    products: tuple[tuple[str, str], ...] | None = eqx.field(static=True, default=None)
+    rounds: tuple[float, ...] = eqx.field(static=True, default=(1.0, 1.0, 1.0, 2.0))
+    anchor: float = eqx.field(static=True, default=1.0)
+    support: float = eqx.field(static=True, default=0.1)
+
+    def __check_init__(self) -> None:
+        checked_measurements(self.columns)
+        check_products(self.columns, self.products)
+        check_sizes(num_actions=self.num_actions, horizon=self.horizon)
+        if not self.rounds or min(self.rounds) <= 0:
+            raise ValueError(f"`rounds` is {self.rounds}; there must be at least one, each with a positive share.")
+        if not (0.0 <= self.support <= 1.0 and self.anchor >= 0.0):
+            raise ValueError(
+                f"`support` is {self.support} and `anchor` is {self.anchor}; the first must lie in [0, 1] and the "
+                "second must not be negative."
+            )
+
+    @property
+    def space(self) -> tuple[int, int]:
+        return len(self.columns), self.num_actions
+
+    @property
+    def measurements(self) -> tuple[Measurement, ...]:
+        return self.columns
+
+    @property
+    def _rewarding(self) -> Rewarding:
+        return Rewarding(self.rewards_at_end, self.discount, self.largest_reward)
+
+    def bounds(self) -> dict[str, Any]:
+        phi = QuadraticFeatures.unscaled(self.columns, self.products)
+        return {
+            "horizon": self.horizon,
+            "columns": [str(column) for column in self.columns],
+            "features": phi.dim,
+            "contribution norm": "released quantiles of norms, of a person with all their stays",
+            "reward range": [0.0, self.largest_reward],
+            "rewards": "estimated",
+        }
+
+    def declare(self) -> tuple[Declared, ...]:
+        left = 1.0 - sum(_SHARES.values()) - _NORMS * (2 + len(self.rounds))
+        shares = {"columns": _SHARES["columns"]}
+        for name in ("gram", "returns"):
+            shares |= {f"{name}-norms": _NORMS, name: _SHARES[name]}
+        for k, share in enumerate(self.rounds, 1):
+            shares |= {f"round-norms-{k}": _NORMS, f"round-{k}": left * share / sum(self.rounds)}
+        return tuple(Declared(name, weight=share) for name, share in shares.items())
+
+    def fit(self, ask: Ask) -> MeasuredPolicy:
+        phi = self._features(ask)
+        size, most = phi.largest_norm, float(self.horizon)
+        grams = ActionGrams(phi, self.num_actions, jnp.ones(()))
+        released, noise, _ = self._asked(ask, "gram", grams, most * size**2)
+        moments = Moments.of(grams.matrices(released), noise)
+        returns = FeatureReturns(phi, self.num_actions, jnp.ones(()), self._rewarding)
+        b, noise, clip = self._asked(ask, "returns", returns, most * size)
+        f = common(moments, b, noise, self._sampling(clip, moments))
+        F = LayeredValue.start(f, moments.practice, jnp.asarray(self.support), len(self.rounds))
+        carried = Carried.nothing(self.num_actions, phi.dim)
+        for k in range(len(self.rounds)):
+            errors = FeatureErrors(phi, self.num_actions, jnp.ones(()), self._rewarding, F)
+            b, noise, clip = self._asked(ask, "round", errors, most * size, f"-{k + 1}")
+            found, carried = advantages(moments, b, noise, self._sampling(clip, moments), carried)
+            kappa = self.anchor * found.deviation
+            F = F.improved(k, found.change, found.by_action, kappa)
+        last = (phi.centre, phi.half_width, found.by_action, moments.practice, kappa, F.support)
+        return MeasuredPolicy(self.columns, self.products, *last)
+
+    def _features(self, ask: Ask) -> QuadraticFeatures:
+        shares = ColumnShares(self.columns)
+        if not any(isinstance(column, Feature) for column in self.columns):
+            return QuadraticFeatures.unscaled(self.columns, self.products)
+        histograms = jnp.asarray(ask("columns", shares).value)
+        return QuadraticFeatures(self.columns, *standardised(histograms, shares.edges), self.products)
+
+    def _asked(
+        self, ask: Ask, name: str, statistic: AbstractPersonSum, largest: float, number: str = ""
+    ) -> tuple[Float[Array, "..."], Float[Array, ""], ClipLevel]:
+        """A sum clipped at a quantile of its norms, and its noise, both divided by what clipping has left of it."""
+        norms = PersonNorms(statistic, _RANGE * largest, largest)
+        histogram = ask(f"{name}-norms{number}", norms)
+        clip = clip_level(histogram, jnp.asarray(norms.edges), _QUANTILES[name])
+        release = ask(f"{name}{number}", eqx.tree_at(lambda s: s.level, statistic, clip.level))
+        return jnp.asarray(release.value) / clip.kept, release.noise.std.max() / clip.kept, clip
+
+    def _sampling(self, clip: ClipLevel, moments: Moments) -> Float[Array, ""]:
+        """v: the sampling variance of a sum per unit of |phi|^2."""
+        return _SAMPLING * clip.level**2 * clip.people / moments.trace

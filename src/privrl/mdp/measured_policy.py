@@ -1,0 +1,148 @@
+"""A stationary policy on rows of measurements, a few kilobytes: made to be exported and run elsewhere.
+
+pi(x) = argmax phi(x)^T theta_a + kappa log P(a|x) over the actions with support (`mdp/anchored.py`), with phi the
+quadratic features of `mdp/quadratic_features.py`. A missing measurement is NaN, whether or not it may be missing.
+"""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, Int
+
+from privrl.mdp.anchored import probabilities, scores
+from privrl.mdp.measurements import Category, Feature, Measurement
+from privrl.mdp.quadratic_features import QuadraticFeatures, categories, measured
+
+_KINDS: dict[str, type] = {"feature": Feature, "category": Category}
+
+
+class MeasuredPolicy(eqx.Module):
+    """`policy(observation) -> action`.
+
+    Arguments:
+        columns: what an observation holds, in this order.
+        products: pairs of measurements whose product is a feature; `None`: all.
+        centre, half_width: of the measurements, in the order of their names.
+        advantages: theta.
+        practice: B, so that P(a|x) = phi^T B.
+        anchor: kappa.
+        support: how often practice must take an action, relative to its most frequent one.
+    """
+
+    columns: tuple[Measurement, ...] = eqx.field(static=True)
+    products: tuple[tuple[str, str], ...] | None = eqx.field(static=True)
+    centre: Float[Array, " F"]
+    half_width: Float[Array, " F"]
+    advantages: Float[Array, "A d"]
+    practice: Float[Array, "d A"]
+    anchor: Float[Array, ""]
+    support: Float[Array, ""]
+
+    @property
+    def features(self) -> QuadraticFeatures:
+        return QuadraticFeatures(self.columns, self.centre, self.half_width, self.products)
+
+    @property
+    def num_actions(self) -> int:
+        return self.advantages.shape[0]
+
+    def scores(self, observation: Float[ArrayLike, "*batch D"]) -> Float[Array, "*batch A"]:
+        """What actions are chosen by; minus infinity without support."""
+        phi = self.features(jnp.asarray(observation, float))
+        return scores(self.advantages, self.practice, self.anchor, self.support, phi)
+
+    def practised(self, observation: Float[ArrayLike, "*batch D"]) -> Float[Array, "*batch A"]:
+        """P(a|x), how often practice takes each action, as far as the releases tell; adds up to 1."""
+        P = probabilities(self.practice, self.features(jnp.asarray(observation, float)))
+        return P / P.sum(axis=-1, keepdims=True)
+
+    def chosen(self, observation: Float[ArrayLike, "*batch D"]) -> Int[Array, "*batch"]:
+        """The actions, inside compiled code too."""
+        return self.scores(observation).argmax(axis=-1)
+
+    def __call__(self, observation: Float[ArrayLike, " D"] | Mapping[str, Any]) -> int:
+        """The action for one observation: numbers in the order of `columns`, or a mapping of names to values, where a
+        category is its value and what is left out or `None` is missing."""
+        if isinstance(observation, Mapping):
+            observation = np.array([_entry(column, observation.get(column.name)) for column in self.columns])
+        row = np.asarray(observation, float)
+        if row.shape != (len(self.columns),):
+            raise ValueError(
+                f"An observation has shape {row.shape}; it must hold {len(self.columns)} numbers: "
+                f"{', '.join(column.name for column in self.columns)}."
+            )
+        return int(_chosen(self, jnp.asarray(row)))
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything that a program elsewhere needs, with the features spelled out; see the guide for a reader."""
+        names = [column.name for _, column in measured(self.columns)]
+        phi = self.features
+        arrays = {name: np.asarray(getattr(self, name)).tolist() for name in _ARRAYS}
+        terms = {
+            "measurements": names,
+            "products": [[names[i], names[j]] for i, j in phi.pairs],
+            "missing": [column.name for _, column in measured(self.columns) if column.missing],
+            "categories": [column.name for _, column in categories(self.columns)],
+        }
+        all_products = {"all_products": self.products is None}
+        return {"kind": _KIND, "columns": _written(self.columns), "terms": terms, **all_products, **arrays}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "MeasuredPolicy":
+        """What `to_json` wrote; exactly, as JSON keeps every digit."""
+        if content.get("kind") != _KIND:
+            raise ValueError(f"This is not the JSON of a policy on measurements: `kind` is not {_KIND!r}.")
+        products = tuple((left, right) for left, right in content["terms"]["products"])
+        arrays = {name: jnp.asarray(content[name], float) for name in _ARRAYS}
+        return cls(_read(content["columns"]), None if content["all_products"] else products, **arrays)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The same as named arrays, for a saved result; columns and products as the bytes of their JSON."""
+        declared = json.dumps([_written(self.columns), self.products]).encode()
+        return {"declared": np.frombuffer(declared, np.uint8)} | {n: np.asarray(getattr(self, n)) for n in _ARRAYS}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "MeasuredPolicy":
+        """What `arrays` gave."""
+        columns, products = json.loads(np.asarray(arrays["declared"], np.uint8).tobytes())
+        pairs = None if products is None else tuple((left, right) for left, right in products)
+        return cls(_read(columns), pairs, **{name: jnp.asarray(arrays[name]) for name in _ARRAYS})
+
+
+@eqx.filter_jit
+def _chosen(policy: MeasuredPolicy, row: Float[Array, " D"]) -> Int[Array, ""]:
+    return policy.chosen(row)
+
+
+_KIND = "privrl policy on measurements, 1"
+_ARRAYS = ("centre", "half_width", "advantages", "practice", "anchor", "support")
+ARRAY_NAMES = frozenset({"declared", *_ARRAYS})
+"""The names of the arrays of a saved policy."""
+
+
+def _written(columns: tuple[Measurement, ...]) -> list[dict[str, Any]]:
+    """As JSON reads it again: lists, no tuples."""
+    written = [{"kind": type(column).__name__.lower(), **dataclasses.asdict(column)} for column in columns]
+    return json.loads(json.dumps(written))
+
+
+def _read(columns: list[dict[str, Any]]) -> tuple[Measurement, ...]:
+    made = []
+    for column in columns:
+        settings = {name: value for name, value in column.items() if name != "kind"}
+        made.append(_KINDS[column["kind"]](**settings))
+    return tuple(made)
+
+
+def _entry(column: Measurement, value: Any) -> float:
+    if value is None:
+        return float("nan")
+    if isinstance(column, Feature):
+        return float(value)
+    text = str(value)
+    return float(column.values.index(text)) if text in column.values else float("nan")

@@ -1,0 +1,140 @@
+"""Quadratic features of measurements: the public map phi from a row of a table to R^d.
+
+For measurement j, with v_j in [-1, 1] the position of its value between the public bounds, and with a public centre c_j
+and half-width s_j (from a release, or 0 and 1),
+
+    u_j  = clip((v_j - c_j)/s_j, -1.5, 1.5);  missing: u_j = 0, and the indicator m_j = 1 if it was declared `missing`
+    phi  = (1/2,  u_1..u_F,  u_j^2 - 1/2,  u_i u_j for the products,  m_j/2,  1/2 [category = value])
+
+Columns are taken in the order of their names, so the order in which they were declared does not matter. Whatever a row
+holds (infinities, NaN where nothing may be missing, categories that do not exist), phi is finite and bounded.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import combinations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from privrl.mdp.measurements import Category, Feature, Measurement, checked_measurements
+
+_REACH = 1.5  # of u: half-widths from the centre
+_HALF = 0.5
+
+
+def measured(columns: Sequence[Measurement]) -> tuple[tuple[int, Feature], ...]:
+    """The measurements among the columns, each with its place in a row, in the order of their names."""
+    found = [(i, column) for i, column in enumerate(columns) if isinstance(column, Feature)]
+    return tuple(sorted(found, key=lambda one: one[1].name))
+
+
+def categories(columns: Sequence[Measurement]) -> tuple[tuple[int, Category], ...]:
+    """The categories among them, in the same way."""
+    found = [(i, column) for i, column in enumerate(columns) if isinstance(column, Category)]
+    return tuple(sorted(found, key=lambda one: one[1].name))
+
+
+def positions(columns: Sequence[Measurement], x: Float[Array, "*batch D"]) -> Float[Array, "*batch F"]:
+    """Where the measurements of rows lie between their bounds, in [-1, 1]; NaN where one is missing."""
+    found = [column.scaled(x[..., place]) for place, column in measured(columns)]
+    return jnp.stack(found, axis=-1) if found else jnp.zeros((*x.shape[:-1], 0))
+
+
+def by_row(function: Callable[[Array], Array], rows: Float[Array, "*batch n"]) -> Array:
+    """A function of one row, of all of them."""
+    found = jax.vmap(function)(rows.reshape(-1, rows.shape[-1]))
+    return found.reshape(*rows.shape[:-1], *found.shape[1:])
+
+
+class QuadraticFeatures(eqx.Module):
+    """phi, see the module.
+
+    Arguments:
+        columns: what a row holds, public.
+        centre, half_width: c and s of the measurements in the order of their names.
+        products: pairs of names whose product is a feature; all pairs of measurements if it is `None`.
+    """
+
+    columns: tuple[Measurement, ...] = eqx.field(static=True)
+    centre: Float[Array, " F"]
+    half_width: Float[Array, " F"]
+    products: tuple[tuple[str, str], ...] | None = eqx.field(static=True, default=None)
+
+    def __check_init__(self) -> None:
+        checked_measurements(self.columns)
+        check_products(self.columns, self.products)
+        F = len(measured(self.columns))
+        if self.centre.shape != (F,) or self.half_width.shape != (F,):
+            raise ValueError(
+                f"`centre` has shape {self.centre.shape} and `half_width` {self.half_width.shape}; there are {F} "
+                "measurements. Give one number for each."
+            )
+
+    @classmethod
+    def unscaled(
+        cls, columns: Sequence[Measurement], products: tuple[tuple[str, str], ...] | None = None
+    ) -> "QuadraticFeatures":
+        """The map that knows the public bounds alone."""
+        F = len(measured(columns))
+        return cls(tuple(columns), jnp.zeros(F), jnp.ones(F), products)
+
+    @property
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """The products, by the numbers of their measurements."""
+        names = [column.name for _, column in measured(self.columns)]
+        if self.products is None:
+            return tuple(combinations(range(len(names)), 2))
+        numbered = (sorted((names.index(left), names.index(right))) for left, right in self.products)
+        return tuple(sorted((i, j) for i, j in numbered))
+
+    @property
+    def dim(self) -> int:
+        """d."""
+        found = measured(self.columns)
+        gaps = sum(column.missing for _, column in found)
+        values = sum(len(column.values) for _, column in categories(self.columns))
+        return 1 + 2 * len(found) + len(self.pairs) + gaps + values
+
+    @property
+    def largest_norm(self) -> float:
+        """A bound on |phi|."""
+        F, gaps = len(measured(self.columns)), sum(column.missing for _, column in measured(self.columns))
+        squares = F * (_REACH**2 + (_REACH**2 - _HALF) ** 2) + len(self.pairs) * _REACH**4
+        return math.sqrt(_HALF**2 * (1 + gaps + len(categories(self.columns))) + squares)
+
+    def __call__(self, x: Float[Array, "*batch D"]) -> Float[Array, "*batch d"]:
+        return by_row(self._of_row, x)
+
+    def _of_row(self, x: Float[Array, " D"]) -> Float[Array, " d"]:
+        v = positions(self.columns, x)
+        gone = jnp.isnan(v)
+        u = (jnp.where(gone, 0.0, v) - self.centre) / self.half_width
+        u = jnp.where(gone | jnp.isnan(u), 0.0, jnp.clip(u, -_REACH, _REACH))
+        declared = [i for i, (_, column) in enumerate(measured(self.columns)) if column.missing]
+        left, right = (jnp.asarray([pair[k] for pair in self.pairs], int) for k in (0, 1))
+        values = [x[place] == jnp.arange(float(len(column.values))) for place, column in categories(self.columns)]
+        parts = [
+            jnp.full(1, _HALF),
+            u,
+            u**2 - _HALF,
+            u[left] * u[right],
+            _HALF * gone[jnp.asarray(declared, int)],
+            *(_HALF * one for one in values),
+        ]
+        return jnp.concatenate(parts)
+
+
+def check_products(columns: Sequence[Measurement], products: tuple[tuple[str, str], ...] | None) -> None:
+    """Refuses products of what is no measurement, of one with itself, or given twice."""
+    names = {column.name for _, column in measured(columns)}
+    seen: set[frozenset[str]] = set()
+    for pair in products or ():
+        if len(pair) != 2 or not set(pair) <= names or pair[0] == pair[1] or frozenset(pair) in seen:
+            raise ValueError(
+                f"`products` has {'*'.join(map(str, pair))}; give pairs of two different measurements, each pair once. "
+                f"There are: {', '.join(sorted(names))}."
+            )
+        seen.add(frozenset(pair))

@@ -1,0 +1,397 @@
+"""LAP: what it chooses, what it does not depend on, and what it is worth in worlds with known values."""
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from contract import BUDGET, check_asked, check_certificate, equal
+from statistic_cases import COLUMNS, A
+
+import privrl
+from privrl.audit.adversarial_measurements import adversarial_measurements
+from privrl.audit.recorded_fit import record_fit
+from privrl.audit.sensitivity import sensitivities
+from privrl.data.episodes import Episodes
+from privrl.envs.anticoagulation import Anticoagulation
+from privrl.envs.registry import make
+from privrl.learners.continuous.lap import LAP
+from privrl.learners.continuous.lap_columns import standardised
+from privrl.learners.continuous.lap_regression import Carried, Spectrum, regressed
+from privrl.mdp.anchored import LayeredValue
+from privrl.mdp.measured_policy import MeasuredPolicy
+from privrl.mdp.measurements import Category, Feature
+from privrl.mdp.quadratic_features import QuadraticFeatures
+from privrl.mdp.types import Trajectory
+from privrl.privacy.noise.lattice import lattice_for
+from privrl.recipes.registry import recipes
+from privrl.statistics.column_shares import ColumnShares
+from privrl.statistics.person_sums import ActionGrams, FeatureErrors, FeatureReturns, Rewarding
+from privrl.studies.people import Records
+from privrl.studies.simulated import sampled
+
+ROOT = Path(__file__).parents[2]
+KEY = jax.random.key(5)
+WORLD = Anticoagulation(horizon=4, evaluated=4096)
+
+
+def learner(world=WORLD, **settings) -> LAP:
+    return dataclasses.replace(recipes["lap"].build(world), **settings)
+
+
+def stays(people: int, world=WORLD, seed: int = 1) -> Trajectory:
+    return world.sample(world.behaviour_policy(), people, jax.random.key(seed))
+
+
+def table(rows: Trajectory, world=WORLD, **public) -> Episodes:
+    return Episodes.of(rows, **({"features": world.columns, "num_actions": world.num_actions} | public))
+
+
+# ------------------------------------------------------------------------------------------------------ the contract
+
+
+@pytest.fixture(scope="module")
+def people() -> Episodes:
+    return table(stays(400))
+
+
+@pytest.fixture(scope="module")
+def private(people) -> privrl.Result:
+    return privrl.fit(people, learner(), privrl.Central(**BUDGET), key=KEY)
+
+
+def test_the_contract_of_offline_learners(people, private):
+    """No noise is NonPrivate; the same key, the same result; the certificate; fresh noise; hostile people."""
+    exact = privrl.fit(people, learner(), privrl.NonPrivate(), key=KEY)
+    noiseless = privrl.fit(people, learner(), privrl.Central(epsilon=np.inf), key=KEY)
+    assert equal(exact.policy, noiseless.policy)
+    transcript = record_fit(people, learner(), privrl.Central(**BUDGET), KEY)
+    check_certificate(private.certificate, BUDGET["epsilon"], BUDGET["delta"], "central")
+    hostile = adversarial_measurements(WORLD.horizon, WORLD.columns, WORLD.num_actions)
+    check_asked(transcript.asked, hostile)
+    assert [step.name for step in transcript.asked] == [declared.name for declared in learner().declare()]
+
+
+def test_shares_add_up():
+    assert sum(declared.weight for declared in learner().declare()) == pytest.approx(1.0, abs=1e-12)
+
+
+@pytest.mark.slow
+def test_noise_is_exact_for_real_people(people):
+    result = privrl.fit(people, learner(rounds=(1.0,)), privrl.Central(epsilon=1.0, delta=1e-6))
+    assert "operating system" in result.certificate.noise_source
+    assert 1.0 - 1e-6 <= result.certificate.epsilon <= 1.0
+    assert "inr:0.8..8:missing:log" in result.certificate.bounds["columns"]
+
+
+@pytest.mark.slow
+def test_interrupted_and_started_again(people, tmp_path):
+    """Every release is kept, and none is made twice."""
+    one_round, budget = learner(rounds=(1.0,)), privrl.Central(epsilon=1.0, delta=1e-6)
+    policies = []
+    for _ in range(2):
+        with privrl.ReleaseStore(tmp_path / "store.db") as store:
+            policies.append(privrl.fit(people, one_round, budget, store=store).policy)
+    assert equal(*policies)
+
+
+# ------------------------------------------------------------------------------------------------------ sensitivities
+
+
+def ratios(statistic, records) -> dict[str, float]:
+    found = sensitivities(statistic, records)
+    return {s.adjacency: s.ratio for s in found if s.norm == "l2" and s.arithmetic != "lattice"}
+
+
+def test_bounds_are_met_and_never_broken():
+    """All pairs of 800 hostile people: the bounds of histograms and Gram matrices are reached."""
+    records = adversarial_measurements(3, COLUMNS, A, episodes=2, count=800, seed=3)
+    phi = QuadraticFeatures.unscaled(COLUMNS)
+    level = jnp.asarray(0.05)
+    for statistic, least in (
+        (ColumnShares(COLUMNS), 0.99),
+        (ActionGrams(phi, A, level), 0.99),
+        (FeatureReturns(phi, A, level, Rewarding(True)), 0.9),
+    ):
+        found = ratios(statistic, records)
+        assert max(found.values()) <= 1 + 1e-6 and found["replace-one"] > least, type(statistic).__name__
+
+
+def test_the_norm_of_gram_matrices_needs_no_matrix():
+    records = adversarial_measurements(3, COLUMNS, A, episodes=2, count=60, seed=4)
+    statistic = ActionGrams(QuadraticFeatures.unscaled(COLUMNS), A, jnp.ones(()))
+    for i in range(0, 60, 7):
+        person = jax.tree.map(lambda x, i=i: jnp.asarray(x[i]), records)
+        entries = statistic.vector(person)
+        whole = np.linalg.norm(np.asarray(statistic.matrices(entries)))
+        assert float(statistic.norm(person)) == pytest.approx(float(jnp.linalg.norm(entries)), rel=1e-12)
+        assert whole == pytest.approx(float(jnp.linalg.norm(entries)), rel=1e-12)
+
+
+@pytest.mark.slow
+def test_several_stays_are_one_person():
+    """Two stays of one person are one clipped vector, and no factor for the number of stays is paid."""
+    rows = stays(40)
+    data = table(rows, units=np.arange(40) // 2, max_episodes_per_unit=2)
+    asked = record_fit(data, learner(rounds=(1.0,)), privrl.Central(**BUDGET), KEY).asked
+    alone = record_fit(table(stays(40)), learner(rounds=(1.0,)), privrl.Central(**BUDGET), KEY).asked
+    for together, single in zip(asked, alone, strict=True):
+        scale = together.statistic.l2("replace-one") / single.statistic.l2("replace-one")
+        assert together.scale == pytest.approx(single.scale * scale, rel=1e-9)
+
+
+@eqx.filter_jit
+def contributed(statistic, person):
+    return statistic.vector(person)
+
+
+def by_hand(stay: Trajectory, F: np.ndarray, rewarding: Rewarding) -> np.ndarray:
+    """TD errors of one stay, in words: unit r + gamma F(next) - F, and nothing for a last step that was cut."""
+    L, errors = int(stay.length), np.zeros(len(F))
+    for t in range(L):
+        r = min(max(stay.rewards[t] / rewarding.largest, 0.0), 1.0)
+        over = rewarding.at_end or stay.next_states[t, 0] == -np.inf
+        if t < L - 1:
+            errors[t] = rewarding.unit * r + rewarding.gamma * F[t + 1] - F[t]
+        elif over:
+            errors[t] = rewarding.unit * r - F[t]
+    return errors
+
+
+@pytest.mark.parametrize("at_end", [True, False])
+def test_errors_and_returns_by_hand(at_end):
+    rewarding = Rewarding(at_end, 0.9, WORLD.largest_reward)
+    phi = QuadraticFeatures.unscaled(WORLD.columns)
+    rng, d = np.random.default_rng(0), phi.dim
+    shapes = ((d,), (1, d), (1, 5, d), (1,), (d, 5))
+    F = LayeredValue(*(jnp.asarray(0.1 * rng.normal(size=s)) for s in shapes), jnp.asarray(0.1))
+    rows = stays(12)
+    errors = FeatureErrors(phi, 5, jnp.asarray(1e9), rewarding, F)
+    returns = FeatureReturns(phi, 5, jnp.asarray(1e9), rewarding)
+    for i in range(12):
+        stay = jax.tree.map(lambda x, i=i: np.asarray(x[i]), rows)
+        person = jax.tree.map(lambda x: jnp.asarray(x[None]), stay)
+        values, features = np.asarray(F(phi(jnp.asarray(stay.states)))), np.asarray(phi(jnp.asarray(stay.states)))
+        expected = np.zeros((5, d))
+        for t, delta in enumerate(by_hand(stay, values, rewarding)):
+            expected[stay.actions[t]] += delta * features[t]
+        np.testing.assert_allclose(np.asarray(contributed(errors, person)), expected, atol=1e-12)
+        L = int(stay.length)
+        r = np.clip(stay.rewards[:L] / rewarding.largest, 0, 1)
+        total = np.zeros(d)
+        for t in range(L):
+            weights = rewarding.gamma ** np.arange(L - t)
+            y = (weights * r[t:]).sum()
+            if not at_end:
+                y = y * 0.1 if stay.next_states[L - 1, 0] == -np.inf else y / weights.sum()
+            total += (min(y, 1.0) - 0.5) * features[t]
+        np.testing.assert_allclose(np.asarray(contributed(returns, person)), total, atol=1e-12)
+
+
+# ------------------------------------------------------------------------------------------------------ invariances
+
+
+def moved(world, columns, states):
+    """The same people in other units: each measurement times 1.8 plus 32, with its bounds."""
+    scaled = [i for i, c in enumerate(columns) if isinstance(c, Feature) and not c.log]
+    units = tuple(
+        dataclasses.replace(c, low=1.8 * c.low + 32, high=1.8 * c.high + 32) if i in scaled else c
+        for i, c in enumerate(columns)
+    )
+    states = np.array(states)
+    states[..., scaled] = 1.8 * states[..., scaled] + 32
+    return units, states
+
+
+@pytest.mark.slow
+def test_units_and_the_order_of_columns_do_not_matter(private):
+    """Under the same key, and with noise: 100% of the choices are the same, and scores up to rounding."""
+    rows, central = stays(400), privrl.Central(**BUDGET)
+    seen = rows.states[np.arange(4) < rows.length[:, None]]
+    units, states = moved(WORLD, WORLD.columns, rows.states)
+    same = table(eqx.tree_at(lambda t: (t.states, t.next_states), rows, (states, _after(rows, states))), features=units)
+    other = privrl.fit(same, learner(columns=units), central, key=KEY).policy
+    there = np.asarray(other.scores(moved(WORLD, WORLD.columns, seen)[1]))
+    here = np.asarray(private.policy.scores(seen))
+    np.testing.assert_allclose(np.where(np.isinf(here), 0, here), np.where(np.isinf(there), 0, there), atol=1e-5)
+    order = [2, 0, 3, 1]
+    columns = tuple(WORLD.columns[i] for i in order)
+    states = rows.states[..., order]
+    turned = eqx.tree_at(lambda t: (t.states, t.next_states), rows, (states, _after(rows, states)))
+    other = privrl.fit(table(turned, features=columns), learner(columns=columns), central, key=KEY).policy
+    np.testing.assert_array_equal(other.chosen(seen[:, order]), private.policy.chosen(seen))
+
+
+def _after(rows: Trajectory, states: np.ndarray) -> np.ndarray:
+    """Next states to match: the marks of last steps are kept."""
+    following = np.concatenate([states[:, 1:], states[:, -1:]], axis=1)
+    return np.where(np.isinf(rows.next_states), rows.next_states[..., :1], following)
+
+
+def test_values_beyond_the_bounds_are_the_bounds():
+    phi = QuadraticFeatures.unscaled(WORLD.columns)
+    rows = stays(20)
+    beyond = np.array(rows.states)
+    beyond[:5, :, 2] = [1e6, -1e6, 500.0, -3.0]
+    clipped = np.array(beyond)
+    clipped[..., 2] = np.clip(beyond[..., 2], 40, 140)
+    for statistic in (ColumnShares(WORLD.columns), ActionGrams(phi, 5, jnp.asarray(0.3))):
+        both = (eqx.tree_at(lambda t: t.states, rows, x) for x in (beyond, clipped))
+        sums = [statistic.total(jax.tree.map(lambda x: jnp.asarray(x[:, None]), one), None) for one in both]
+        np.testing.assert_array_equal(*sums)
+
+
+def test_a_column_without_values_changes_no_other():
+    shares, rows = ColumnShares(WORLD.columns), stays(60)
+    gone = np.array(rows.states)
+    gone[..., 0] = np.nan
+    found = []
+    for states in (rows.states, gone):
+        people = jax.tree.map(lambda x: jnp.asarray(x[:, None]), eqx.tree_at(lambda t: t.states, rows, states))
+        found.append(standardised(shares.total(people, None), shares.edges))
+    (c, s), (c0, s0) = found
+    np.testing.assert_array_equal(c[1:], c0[1:])
+    np.testing.assert_array_equal(s[1:], s0[1:])
+    assert (c0[0], s0[0]) == (0.0, 1.0)
+
+
+def test_streamed_sums_are_the_sums(people):
+    """In whole numbers, whatever the size of the pieces in which people come."""
+    statistic = ActionGrams(QuadraticFeatures.unscaled(WORLD.columns), 5, jnp.asarray(2.0))
+    norm = statistic.l2("add-remove")
+    lattice = lattice_for(parameter=0.1, sensitivity=statistic.l2("replace-one"), norm=norm, filled=10, kind="l2")
+    rows = jax.tree.map(lambda x: np.asarray(x)[:50], stays(50))
+    whole = None
+    for size in (1, 7, 4096):
+        total = lattice.zeros(statistic)
+        for first in range(0, 50, size):
+            piece = jax.tree.map(lambda x, f=first, n=size: jnp.asarray(x[f : f + n, None]), rows)
+            total = total + lattice.total(statistic, piece, None, jnp.ones(len(piece.length), bool))
+        whole = total if whole is None else whole
+        np.testing.assert_array_equal(total, whole)
+    np.testing.assert_array_equal(Records(table(rows)).total(statistic, None, lattice), whole)
+
+
+# ------------------------------------------------------------------------------------------------------ the policy
+
+
+def test_any_gap_has_an_answer(private):
+    """NaN in every column at once is the median state; no score is NaN, and the answer is the best supported one."""
+    policy = private.policy
+    for gaps in np.ndindex(2, 2, 2, 2):
+        row = np.where(gaps, np.nan, [2.0, 4.0, 75.0, 1.0])
+        scores = np.asarray(policy.scores(row))
+        assert not np.isnan(scores).any() and np.isfinite(scores).any()
+        assert policy(row) == scores.argmax()
+    nothing = policy(np.full(4, np.nan))
+    practised = np.asarray(policy.practised(np.full(4, np.nan)))
+    scores = np.asarray(policy.scores(np.full(4, np.nan)))
+    assert nothing == practised.argmax() or scores[nothing] > scores[practised.argmax()]
+    assert policy({"inr": 2.0, "weight": 75, "genotype": "poor"}) == policy([2.0, np.nan, 75.0, 2.0])
+    with pytest.raises(ValueError, match="must hold 4 numbers: inr, last_dose"):
+        policy([1.0, 2.0])
+
+
+def test_a_policy_is_saved_exported_and_read_elsewhere(private, tmp_path):
+    folder = private.save(tmp_path / "saved")
+    loaded = privrl.Result.load(folder)
+    assert equal(loaded.policy, private.policy) and loaded.policy.columns == WORLD.columns
+    assert {check.name: check.ok for check in privrl.certify(loaded.certificate, loaded.policy).checks}["policy"]
+    text = (folder / "policy.json").read_text()
+    assert len(text) < 20_000
+    content = json.loads(text)
+    assert equal(MeasuredPolicy.from_json(content), private.policy)
+    content["advantages"][0][0] += 1e-9
+    (folder / "policy.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="is not the policy beside it"):
+        privrl.Result.load(folder)
+
+
+def test_the_reader_of_the_guide_agrees(private):
+    """Twenty lines of NumPy, as printed."""
+    guide = (ROOT / "docs" / "guides" / "continuous.md").read_text()
+    (code,) = re.findall(r"```python\n(import json\n.*?)```", guide, re.S)
+    assert len(code.strip().splitlines()) <= 20
+    names: dict = {}
+    exec(compile(code, "guide", "exec"), names)
+    content = json.loads(json.dumps(private.policy.to_json()))
+    rows = stays(200).states.reshape(-1, 4)
+    rows[::7, 1] = np.nan
+    chosen = np.asarray(private.policy.chosen(rows))
+    assert [names["act"](content, row) for row in rows] == chosen.tolist() and len(set(chosen.tolist())) > 1
+
+
+def test_features_by_hand():
+    columns = (Feature("b", 0, 10, missing=True), Category("c", ("x", "y")), Feature("a", 1, 100, log=True))
+    phi = QuadraticFeatures(columns, jnp.asarray([0.0, 0.5]), jnp.asarray([1.0, 0.25]))
+    found = np.asarray(phi(jnp.asarray([6.0, 1.0, 10.0])))
+    u_a, u_b = 0.0, -1.2  # a: half way between its bounds; b: (0.2 - 0.5)/0.25
+    np.testing.assert_allclose(found, [0.5, u_a, u_b, u_a**2 - 0.5, u_b**2 - 0.5, u_a * u_b, 0.0, 0.0, 0.5], atol=1e-12)
+    gone = np.asarray(phi(jnp.asarray([np.nan, np.nan, np.nan])))
+    np.testing.assert_allclose(gone, [0.5, 0, 0, -0.5, -0.5, 0, 0.5, 0, 0], atol=1e-12)
+    assert phi.dim == len(found) and (np.linalg.norm(found) < phi.largest_norm)
+    assert QuadraticFeatures.unscaled(columns, (("b", "a"),)).pairs == ((0, 1),)
+    with pytest.raises(ValueError, match=r"has b\*c"):
+        QuadraticFeatures.unscaled(columns, (("b", "c"),))
+
+
+def test_rounds_that_agree_are_averaged():
+    """Two rounds of one measurement with noise 1: the second posterior has half the variance, as for the mean."""
+    G = Spectrum.of(100.0 * jnp.eye(3)[None])
+    y, noise, none = jnp.full((1, 3), 50.0), jnp.asarray(1.0), jnp.asarray(0.0)
+    _, first, carried = regressed(G, y, noise, none, Carried.nothing(1, 3))
+    _, second, _ = regressed(G, y, noise, none, carried)
+    np.testing.assert_allclose(second / first, 0.5, rtol=0.01)
+    theta, _, exact = regressed(G, y, none, none, Carried.nothing(1, 3))
+    again, _, _ = regressed(G, 2 * y, none, none, exact)
+    np.testing.assert_allclose(2 * theta, again, rtol=1e-5)  # without noise, nothing is carried
+
+
+def test_settings_are_refused():
+    with pytest.raises(ValueError, match="`rounds` is"):
+        learner(rounds=())
+    with pytest.raises(ValueError, match="`support` is"):
+        learner(support=2.0)
+    with pytest.raises(ValueError, match="is for worlds of real-valued measurements"):
+        recipes["dp-lap"].build(privrl.envs.RiverSwim())
+    with pytest.raises(ValueError, match="columns"):
+        privrl.fit(table(stays(20)), learner(columns=WORLD.columns[::-1]), privrl.NonPrivate())
+
+
+# ------------------------------------------------------------------------------------------------------ its worth
+
+
+def value(name: str, epsilon: float, seed: int, people: int = 10_000) -> float:
+    world = make(name, evaluated=16_000)
+    data = sampled(world, people, jax.random.key(seed))
+    privatizer = privrl.Central(epsilon=epsilon, delta=1e-6) if epsilon < np.inf else privrl.NonPrivate()
+    policy = privrl.fit(data, recipes["lap"].build(world), privatizer, key=jax.random.key(100 + seed)).policy
+    return float(eqx.filter_jit(world.value)(policy))
+
+
+def test_it_learns_in_a_small_world():
+    """One thousand people, four visits, no noise: well above practice."""
+    policy = privrl.fit(table(stays(1000)), learner(), privrl.NonPrivate()).policy
+    assert float(WORLD.value(policy)) > float(WORLD.value(WORLD.practice)) + 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "epsilon", "least"),
+    [
+        ("vitals", 0.5, 0.77),
+        ("vitals", 1.0, 0.82),
+        ("vitals", 3.0, 0.85),
+        ("vitals", np.inf, 0.87),
+        ("glucose-day", 0.5, 0.61),
+        ("glucose-day", 1.0, 0.68),
+    ],
+)
+def test_values_in_the_worlds_of_the_specification(name, epsilon, least):
+    """Ten thousand people, mean of five seeds."""
+    assert np.mean([value(name, epsilon, seed) for seed in range(5)]) >= least
