@@ -23,8 +23,8 @@ def test_env_crosses_jit_and_vmap_as_an_argument(river: envs.Env) -> None:
     @jax.jit
     def simulate(env: envs.Env, keys: jax.Array, episodes: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         policy = env.uniform_policy()
-        counts = jax.vmap(lambda key: env.flow(policy, episodes, key))(keys)
-        walks = jax.vmap(lambda key: env.rollout(policy, key))(keys)
+        counts = jax.jit(jax.vmap(lambda key: env.flow(policy, episodes, key)))(keys)
+        walks = jax.jit(jax.vmap(lambda key: env.rollout(policy, key)))(keys)
         return counts, walks.rewards, env.regret(policy)
 
     counts, rewards, regret = simulate(river, jr.split(jr.key(0), 3), jnp.asarray(50))

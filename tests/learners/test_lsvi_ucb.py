@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contract import tiny_world
+from contract import of_rows, tiny_world
 from learners.reference_lsvi_ucb import Block, ReferenceLSVIUCB, is_optimistic, onto_simplex
 
 import privrl
@@ -138,7 +138,7 @@ def test_exact_moments_give_exact_counts_and_gram():
     flow = env.flow(policy, 300, jax.random.key(0))
     rows = env.transitions(flow)
     learner = LSVIUCB(features, H, **settings)
-    moments, starts = (d.statistic.of_rows(rows) for d in learner.declare(1))
+    moments, starts = (of_rows(d.statistic, rows) for d in learner.declare(1))
     live, zero = jnp.asarray([True, True, False]), jnp.zeros(())
     pi = policy.probabilities
     n = state_counts(moments, starts, pi, features, live, jnp.asarray(300.0), zero, zero)
@@ -162,7 +162,7 @@ def test_noise_is_averaged_between_arrivals_and_departures():
     flow = world.flow(TabularPolicy(pi), 1000, jax.random.key(1))
     rows = world.transitions(flow)
     learner = LSVIUCB(features, H, rewards=world.rewards)
-    moments, starts = (d.statistic.of_rows(rows) for d in learner.declare(1))
+    moments, starts = (of_rows(d.statistic, rows) for d in learner.declare(1))
     truth = jnp.sum(flow, axis=(2, 3))
     live, length, variance = jnp.ones(S, bool), jnp.asarray(1000.0), jnp.asarray(4.0)
 
@@ -172,7 +172,7 @@ def test_noise_is_averaged_between_arrivals_and_departures():
         n = state_counts(moments + noise, starts + more, pi, features, live, length, variance, variance)
         return n - truth, (moments + noise)[:-1] @ constant_weights(features) - truth[1:]
 
-    errors, alone = jax.vmap(once)(jax.random.split(jax.random.key(2), 400))
+    errors, alone = jax.jit(jax.vmap(once))(jax.random.split(jax.random.key(2), 400))
     z = errors.mean(axis=0) / (errors.std(axis=0) / 20.0)
     assert float(jnp.abs(z).max()) < 4.5
     assert float((errors[:, 1:] ** 2).mean()) < 0.7 * float((alone**2).mean())
@@ -199,7 +199,7 @@ def test_several_bonuses_run_together():
         return learner.plan(learner.init(), released, nobody, jnp.asarray(50))[1].policy.probabilities
 
     bonuses = jnp.asarray([0.0, 0.3, 3.0])
-    together = jax.vmap(policy)(bonuses)
+    together = jax.jit(jax.vmap(policy))(bonuses)
     for bonus, found in zip(bonuses, together, strict=True):
         np.testing.assert_allclose(found, policy(bonus), atol=1e-12)
     assert float(jnp.abs(together[0] - together[2]).max()) > 0

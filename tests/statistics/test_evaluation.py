@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contract import all_trajectories, check_sensitivity, distances, hostile_trajectories, stack
+from contract import all_trajectories, check_sensitivity, contribution, distances, hostile_trajectories, stack
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -246,13 +246,13 @@ def test_numbers_by_hand():
     record = stay([0, 2, 0], [0, 2, 1], [0.0, 0.0, 1.0], [2, 0, 3])
     alpha = 0.5 * 0.3 / 0.7
     w = 1.5 * (1 / 0.8) * (1 - alpha)
-    assert float(Weights(assisted()).contribution(record, None)[0]) == pytest.approx(w)
-    assert float(Gains(assisted(), centred(0.4)).contribution(record, None)[0]) == pytest.approx((w - 1) * 0.6)
-    np.testing.assert_allclose(Influences(assisted()).contribution(record, None), [w, 0.0])  # alpha is 1 in state 2
-    assert float(Unsupported(assisted(support=jnp.array([0.3, 0.3, 0.04, 0.0]))).contribution(record, None)[0]) == (
+    assert float(contribution(Weights(assisted()), record)[0]) == pytest.approx(w)
+    assert float(contribution(Gains(assisted(), centred(0.4)), record)[0]) == pytest.approx((w - 1) * 0.6)
+    np.testing.assert_allclose(contribution(Influences(assisted()), record), [w, 0.0])  # alpha is 1 in state 2
+    assert float(contribution(Unsupported(assisted(support=jnp.array([0.3, 0.3, 0.04, 0.0]))), record)[0]) == (
         pytest.approx(1 / 3)
     )
-    table = np.asarray(PracticeTable(S, A, ADVICE, 3.0).contribution(record, None))
+    table = np.asarray(contribution(PracticeTable(S, A, ADVICE, 3.0), record))
     np.testing.assert_allclose(table, [[1, 0], [0, 0], [1, 0], [0, 0]])
     copies, first = sums().of(jax.tree.map(lambda x: x[0], record), 1.0)
     assert float(first) == -1.0
@@ -266,7 +266,7 @@ def test_numbers_by_hand():
 def test_model_gains_are_cut():
     record = stay([0, 2, 0], [0, 2, 1], [0.0, 0.0, 1.0], [2, 0, 3])
     huge = ModelGains(sums(), jnp.array([100.0, 0.0]), jnp.zeros((2, 10)))
-    assert float(huge.contribution(record, None)[0]) == LARGEST
+    assert float(contribution(huge, record)[0]) == LARGEST
 
 
 def test_settings_without_a_bound_are_refused():

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contract import all_trajectories, check_sensitivity, distances, hostile_trajectories, stack
+from contract import all_trajectories, check_sensitivity, contribution, distances, hostile_trajectories, stack
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -131,7 +131,7 @@ def test_every_pair_of_a_tiny_world_keeps_the_bound_and_some_meet_it(statistic):
 
 
 def distances_l2(statistic, records):
-    terms = np.asarray(jax.vmap(lambda x: statistic.contribution(x, None).ravel())(records))
+    terms = np.asarray(jax.jit(jax.vmap(lambda x: statistic.contribution(x, None).ravel()))(records))
     return np.linalg.norm(terms[:, None] - terms[None], axis=-1).max()
 
 
@@ -140,7 +140,7 @@ def test_errors_of_opposite_sign_meet_their_bound():
     values = jnp.asarray([0.5, 0.5, 0.5, 1.0, 0.0])
     errors = ClippedErrors(S, A, H, (4,), jnp.asarray(0.1), values, 1.0, 1.0)
     up, down = (stay([0, 1, 2], [0, 0, 0], [0.0] * 3, [after] * 3) for after in (3, 4))
-    x, y = (np.asarray(errors.contribution(record, None)) for record in (up, down))
+    x, y = (np.asarray(contribution(errors, record, None)) for record in (up, down))
     assert math.isclose(np.linalg.norm(x - y), errors.l2("replace-one"), rel_tol=1e-12)
 
 
@@ -177,11 +177,11 @@ def test_a_stay_cut_by_the_horizon_has_not_ended():
     """Its last step is an ordinary transition; only a stay that stops earlier without a next state has ended."""
     visits, _, errors, _, split, _, returns = statistics(100.0)
     cut, ended = (stay([0, 1, 0, 1], [0, 1, 1, 0], [0] * 4, [1, 0, 1, after]) for after in (2, 4))
-    assert visits.contribution(cut, None)[1, 0] == visits.contribution(ended, None)[1, 0] == 1
-    assert math.isclose(errors.contribution(cut, None)[1, 0], 0.75 * float(F[2]) - float(F[1]))
-    assert math.isclose(errors.contribution(ended, None)[1, 0], -float(F[1]))
-    assert split.contribution(cut, None)[:, S:].sum() == 0
-    assert not np.any(returns.contribution(cut, None)) and np.any(returns.contribution(ended, None))
+    assert contribution(visits, cut, None)[1, 0] == contribution(visits, ended, None)[1, 0] == 1
+    assert math.isclose(contribution(errors, cut, None)[1, 0], 0.75 * float(F[2]) - float(F[1]))
+    assert math.isclose(contribution(errors, ended, None)[1, 0], -float(F[1]))
+    assert contribution(split, cut, None)[:, S:].sum() == 0
+    assert not np.any(contribution(returns, cut, None)) and np.any(contribution(returns, ended, None))
 
 
 def test_norms_are_binned_by_their_upper_edge():
@@ -189,7 +189,7 @@ def test_norms_are_binned_by_their_upper_edge():
     norms = Norms(visits, 1.0, 4.0, num_bins=3)  # edges 1, 2, 4
     np.testing.assert_allclose(norms.edges, [1, 2, 4])
     records = stack([GOOD[-1], stay([0], [0], [0.0], [1]), GOOD[1], stay([0, 1, 2, 3], [0] * 4, [0] * 4, [1, 2, 3, 0])])
-    each = jax.vmap(lambda x: norms.contribution(x, None))(records)  # norms 0, 1, sqrt 2 and 2
+    each = jax.jit(jax.vmap(lambda x: norms.contribution(x, None)))(records)  # norms 0, 1, sqrt 2 and 2
     np.testing.assert_array_equal(each, [[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 1, 0]])
     check_sensitivity(norms, hostile_trajectories(H, S, A, count=200))
     found = distances(norms, records)

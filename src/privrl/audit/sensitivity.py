@@ -110,6 +110,7 @@ def _moved(one: Asked, norm: Norm, X: Float[np.ndarray, "N D"], records: Any) ->
     """How far two answers are apart, and how large one is: in floats, and for `records` in the whole numbers of the
     lattice that a release would have. Nothing where the statistic has no bound in this norm."""
     norm_of_one, kind = _declared(one, norm, "add-remove"), type(one.statistic).__name__
+    filled = 0 if records is None else filled_by(one.statistic, wide(picked(records, 0)), one.published)
     for adjacency in ("replace-one", "add-remove"):
         declared = _declared(one, norm, adjacency)
         if declared is None or norm_of_one is None:
@@ -117,7 +118,6 @@ def _moved(one: Asked, norm: Norm, X: Float[np.ndarray, "N D"], records: Any) ->
         yield Sensitivity(one.name, kind, adjacency, norm, _largest(X, norm, adjacency), declared)
         if records is None:
             continue
-        filled = filled_by(one.statistic, wide(picked(records, 0)), one.published)
         lattice = lattice_for(parameter=1.0, sensitivity=declared, norm=norm_of_one, filled=filled, kind=norm)
         limit = lattice.granularity * (math.sqrt(lattice.limit) if norm == "l2" else float(lattice.limit))
         try:

@@ -79,6 +79,7 @@ class LQTrajectory(eqx.Module):
     length: Int[Array, "*batch"]
 
 
+@eqx.filter_jit
 def lq_rollout(
     A: Float[Array, "n n"], B: Float[Array, "n d"], task: LQTask, policy: LinearPolicy, key: AnyKey
 ) -> LQTrajectory:

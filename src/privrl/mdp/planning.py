@@ -4,13 +4,14 @@ Regret is never estimated from sampled returns: with S states and H steps one ba
 
     Q_h = r_h + P_h V_{h+1},   V*_h = max_a Q_h,   V^pi_h = sum_a pi_h(a|.) Q_h,   V_{H+1} = 0.
 
-Everything is `jit`-able and `vmap`-able. A stationary world keeps its single stage: it is closed over by the scan, so
-its kernel is never copied H times.
+Everything is compiled, by itself or as a part of what calls it, and `vmap`-able. A stationary world keeps its single
+stage: it is closed over by the scan, so its kernel is never copied H times.
 """
 
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -60,26 +61,31 @@ def _backward(
     return jnp.concatenate([V, last[None]]), Q
 
 
+@eqx.filter_jit
 def optimal_values(mdp: TabularMDP) -> tuple[Float[Array, "H_plus_1 S"], Float[Array, "H S A"]]:
     """The best values `V [H+1, S]` (last row zero) and action values `Q [H, S, A]`."""
     return _backward(mdp, None, lambda _, Q: Q.max(axis=-1))
 
 
+@eqx.filter_jit
 def policy_values(mdp: TabularMDP, policy: TabularPolicy) -> Float[Array, "H_plus_1 S"]:
     """The values `V [H+1, S]` of a policy (last row zero)."""
     return _backward(mdp, policy.probabilities, lambda pi, Q: jnp.sum(pi * Q, axis=-1))[0]
 
 
+@eqx.filter_jit
 def optimal_value(mdp: TabularMDP) -> Float[Array, ""]:
     """The largest expected return from the initial distribution."""
     return jnp.sum(mdp.initial * optimal_values(mdp)[0][0])
 
 
+@eqx.filter_jit
 def policy_value(mdp: TabularMDP, policy: TabularPolicy) -> Float[Array, ""]:
     """A policy's expected return from the initial distribution."""
     return jnp.sum(mdp.initial * policy_values(mdp, policy)[0])
 
 
+@eqx.filter_jit
 def occupancy(mdp: TabularMDP, policy: TabularPolicy) -> Float[Array, "H S A"]:
     """Probability of being in state s and taking action a at step h."""
 

@@ -5,11 +5,13 @@ last step is free). A linear policy plays u_h = K_h x_h + v_h, where v_h is expl
 differentiable and works inside `jit` and `vmap`.
 """
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 
+@eqx.filter_jit
 def riccati(
     A: Float[Array, "n n"], B: Float[Array, "n d"], Q: Float[Array, "n n"], R: Float[Array, "d d"], horizon: int
 ) -> tuple[Float[Array, "H d n"], Float[Array, "steps n n"]]:
@@ -31,6 +33,7 @@ def riccati(
     return gains, jnp.concatenate([costs, last[None]])
 
 
+@eqx.filter_jit
 def optimal_cost(
     A: Float[Array, "n n"],
     B: Float[Array, "n d"],
@@ -50,6 +53,7 @@ def optimal_cost(
     return (P[0] * first_moment).sum() + (P[1:].sum(axis=0) * noise).sum()  # [chowdhury-zhou-shroff eq. 5]
 
 
+@eqx.filter_jit
 def linear_cost(
     A: Float[Array, "n n"],
     B: Float[Array, "n d"],
@@ -80,6 +84,7 @@ def linear_cost(
     return (paid * X).sum() + gains.shape[0] * (R * exploration).sum()
 
 
+@eqx.filter_jit
 def within_norm(gains: Float[Array, "*steps d n"], bound: float | Float[Array, ""]) -> Float[Array, "*steps d n"]:
     """The nearest gains (in Frobenius norm) of spectral norm at most `bound`: larger singular values are cut."""
     U, s, Vt = jnp.linalg.svd(gains, full_matrices=False)

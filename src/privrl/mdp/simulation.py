@@ -14,6 +14,7 @@ that start in a terminal state pay nothing.
 
 from collections.abc import Sequence
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -52,9 +53,15 @@ def action_coin(key: AnyKey, horizon: int, step: int) -> Float[Array, ""]:
 
 def draw_action(policy: TabularPolicy, state: int, step: int, u: float | Float[Array, ""]) -> Int[Array, ""]:
     """An action of the policy from a uniform number in [0, 1), as `rollout` draws it."""
-    return _pick(policy.probabilities[step, state], jnp.asarray(u))
+    return _picked(policy, jnp.asarray(state), jnp.asarray(step), jnp.asarray(u))
 
 
+@eqx.filter_jit
+def _picked(policy: TabularPolicy, state: Int[Array, ""], step: Int[Array, ""], u: Float[Array, ""]) -> Int[Array, ""]:
+    return _pick(policy.probabilities[step, state], u)
+
+
+@eqx.filter_jit
 def rollout(
     mdp: TabularMDP,
     policy: TabularPolicy,
@@ -95,7 +102,11 @@ def flow(
     Returns:
         whole numbers; each stage adds up to `episodes` exactly.
     """
+    return _flow(mdp, policy, jnp.asarray(episodes, float), key)
 
+
+@eqx.filter_jit
+def _flow(mdp: TabularMDP, policy: TabularPolicy, episodes: Float[Array, ""], key: AnyKey) -> Float[Array, "H S A S"]:
     def body(n: Array, x: tuple[Array, Array], stage: Stage) -> tuple[Array, Array]:
         pi, stage_key = x
         joint = pi[:, :, None] * stage[0]
@@ -103,11 +114,12 @@ def flow(
         return moved.sum(axis=(0, 1)), moved
 
     keys = jr.split(key, mdp.horizon + 1)
-    n = multinomial(keys[0], jnp.asarray(episodes, float), mdp.initial)
+    n = multinomial(keys[0], episodes, mdp.initial)
     _, counts = scan_stages(mdp, body, n, (policy.probabilities, keys[1:]))
     return counts
 
 
+@eqx.filter_jit
 def flow_transitions(
     mdp: TabularMDP,
     counts: Float[Array, "H S A S"],
