@@ -405,3 +405,44 @@ def test_json_is_alone_on_standard_output_in_a_process_of_its_own(table: Path, t
     assert json.loads(done.stdout)["recipe"] == "dp-apvi"
     assert done.stdout.count("\n") == 1
     assert "Warning" in done.stderr
+
+
+TABLE = (*COLUMNS, *SIZES, "--max-episodes-per-unit", "2")
+
+
+def test_what_fit_does_silently_is_said(table: Path, tmp_path: Path) -> None:
+    arguments = ("fit", table, "--recipe", "dp-apvi", *BUDGET, *TABLE, "--unit-noun", "patient")
+    (tmp_path / "states.txt").write_text("calm\nshaky\n")
+    texts = ("--state-names", tmp_path / "states.txt", "--purpose", "a trial")
+    called = call(*arguments, *texts, "--out", tmp_path / "out")
+    assert called.code == 0 and "Of each patient at most 2 episodes are used, chosen at random" in called.out
+    assert "stated      purpose: a trial" in called.out
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert report["names"] == {"states": ["calm", "shaky"], "unit": "patient"} and len(report["rules"]) == 1
+    assert call("report", tmp_path / "out", "--out", tmp_path / "page.html").code == 0
+    page = (tmp_path / "page.html").read_text()
+    assert "calm" in page and "a trial" in page and "chosen at random" in page
+    assert call(*arguments, "--purpose", " ", "--out", tmp_path / "none").code == 2
+
+
+def test_terminal_states_need_a_column_that_can_hold_them(table: Path, tmp_path: Path) -> None:
+    columns = tuple(column for column in COLUMNS if "next-state" not in column)
+    arguments = ("fit", table, "--recipe", "dp-tdfp", *BUDGET, *columns, *SIZES, "--max-episodes-per-unit", "2")
+    called = call(*arguments, "--terminal", "2", "--out", tmp_path / "out")
+    assert called.code == 2 and "`--next-state`" in called.err and not (tmp_path / "out").exists()
+    said = call(*arguments, "--out", tmp_path / "out")
+    assert said.code == 0 and "There is no column of next states" in said.out
+
+
+@pytest.mark.parametrize("recipe", ["dp-tdfp", "dp-tap"])
+def test_rewards_at_the_end_without_ends_name_an_option(table: Path, tmp_path: Path, recipe: str) -> None:
+    arguments = ("fit", table, "--recipe", recipe, *BUDGET, *TABLE, "--rewards-at-end", "--out", tmp_path / "out")
+    called = call(*arguments)
+    assert called.code == 2 and "`--terminal`" in called.err and "`--rewards-at-end`" in called.err, called.err
+
+
+def test_rescaled_rewards_are_said() -> None:
+    arguments = ("--env-arg", "horizon=2", "--recipe", "dp-apvi", *BUDGET, "--episodes", "20", "--seed", "1")
+    rules = call("fit", "env:gym:CliffWalking-v1", *arguments, "--json").json()["rules"]
+    assert "between -100 and 0" in rules[0] and "rescaled to [0, 1]" in rules[0]
+    assert call("fit", "env:riverswim", *RIVER, *arguments[2:], "--json").json()["rules"] == []

@@ -104,6 +104,42 @@ def test_evaluate_takes_a_protocol_from_elsewhere(table: Path, tmp_path: Path) -
     content = call(*arguments, *options).json()
     assert content["evaluation"]["verdict"] == "not shown" and content["delta"] == 0
     assert set(files(tmp_path / "out")) == {"evaluation.json"}
+    alone = call("certify", tmp_path / "out")
+    assert alone.code == 0 and "not compared: give it with `--policy`" in alone.out and "Not shown" in alone.out
+    assert "was compared." in call("certify", tmp_path / "out", "--policy", tmp_path / "protocol.npz").out
+    assert call("certify", tmp_path / "out", "--json").json()["ok"] is True
+    np.savez(tmp_path / "other.npz", np.array([0, 1, 1]))
+    other = call("certify", tmp_path / "out", "--policy", tmp_path / "other.npz")
+    assert other.code == 1 and "not the one" in other.err
+    assert call("certify", tmp_path / "out", "--max-epsilon", "1").code == 1
+    path = tmp_path / "out" / "evaluation.json"
+    path.write_text(path.read_text().replace('"people": ', '"people": 1'))
+    assert call("certify", tmp_path / "out").code == 2
+
+
+def test_evaluate_keeps_its_releases_in_a_store_like_fit(table: Path, fitted: Path, tmp_path: Path) -> None:  # noqa: F811
+    store, head = tmp_path / "kept.store", tmp_path / "head"
+    options = (*BUDGET, "--store", store, "--store-head", head, "--after-crash", "redraw")
+    assert call("evaluate", table, fitted, *options, "--out", tmp_path / "first").code == 0
+    assert head.is_file()
+    assert call("evaluate", table, fitted, *options, "--out", tmp_path / "again").code == 0  # read, not drawn
+    first, again = (json.loads((tmp_path / name / "evaluation.json").read_text()) for name in ("first", "again"))
+    assert first["practice"] == again["practice"]
+    alone = call("evaluate", table, fitted, *BUDGET, "--store-head", head, "--out", tmp_path / "third")
+    assert alone.code == 2 and "`--store` is missing" in alone.err
+
+
+def test_what_is_stated_goes_into_the_certificate(table: Path, fitted: Path, tmp_path: Path) -> None:  # noqa: F811
+    texts = ("--purpose", "dosing <review>", "--data-period", "2019 to 2021", "--controller", "clinic")
+    called = call("evaluate", table, fitted, *BUDGET, *texts, "--out", tmp_path / "out")
+    assert called.code == 0 and "stated      data period: 2019 to 2021" in called.out, called.err
+    assert (
+        json.loads((tmp_path / "out" / "evaluation.json").read_text())["certificate"]["stated"]["controller"]
+        == "clinic"
+    )
+    assert call("certify", tmp_path / "out", "--policy", fitted).code == 0
+    long = call("evaluate", table, fitted, *BUDGET, "--purpose", "x" * 501, "--out", tmp_path / "long")
+    assert long.code == 2 and "501 characters" in long.err and not (tmp_path / "long").exists()
 
 
 def test_a_plan_reads_no_data() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 import privrl
 from privrl.cli.options import JsonOption
@@ -15,13 +16,13 @@ from privrl.contracts.statistic import Adjacency
 from privrl.envs.registry import names
 from privrl.envs.zoo import CHOOSING, WORLDS
 from privrl.figures.registry import figures
-from privrl.privacy.accounting.composition import epsilon_of
 from privrl.privacy.accounting.signature import read_public_key
 from privrl.recipes.citations import citation, citation_keys
 from privrl.recipes.registry import recipes
-from privrl.studies.certified_evaluation import CertifiedEvaluation
+from privrl.studies.certified_evaluation import CertifiedEvaluation, read_evaluation
 from privrl.studies.certify import Check
-from privrl.studies.result import Result
+from privrl.studies.evaluate import policy_arrays
+from privrl.studies.result import EVALUATION, Result, evaluation_note
 
 _LISTED: dict[str, Callable[[], list[dict[str, str]]]] = {
     "recipes": lambda: [
@@ -64,7 +65,13 @@ def list_(
 
 
 def certify(
-    folder: Annotated[Path, typer.Argument(help="A folder that `privrl fit --out` or `Result.save` wrote.")],
+    folder: Annotated[
+        Path, typer.Argument(help="A folder that `privrl fit --out`, `privrl evaluate --out` or `Result.save` wrote.")
+    ],
+    policy: Annotated[
+        Path | None,
+        typer.Option("--policy", help="The policy that an evaluation on its own is about: its folder or .npz file."),
+    ] = None,
     public_key: Annotated[
         Path | None, typer.Option("--public-key", help="PEM file: the certificate must be signed by its owner.")
     ] = None,
@@ -84,13 +91,7 @@ def certify(
     Exit code 1 if anything differs, or is not what was asked for. Without a public key a certificate is at most
     "consistent, not authenticated": anybody can write a consistent one.
     """
-    path = folder / "certificate.json"
-    if not path.is_file():
-        inner = f" Did you mean `{folder / 'policy'}`?" if (folder / "policy" / "certificate.json").is_file() else ""
-        raise ValueError(f"There is no `certificate.json` in `{folder}`.{inner}")
     key = None if public_key is None else read_public_key(public_key)
-    result = Result.load(folder)
-    certificate = result.certificate
     asked: dict[str, Any] = {
         "max_epsilon": max_epsilon,
         "max_delta": max_delta,
@@ -98,12 +99,23 @@ def certify(
         "adjacency": adjacency,
         "allow_non_private": allow_non_private,
     }
+    if not (folder / "certificate.json").is_file():
+        if (folder / EVALUATION).is_file():
+            _certify_evaluation(folder, policy, key, asked, json)
+            return
+        inner = f" Did you mean `{folder / 'policy'}`?" if (folder / "policy" / "certificate.json").is_file() else ""
+        raise ValueError(f"There is no `certificate.json` in `{folder}`.{inner}")
+    if policy is not None:
+        raise ValueError(f"`--policy` is for an evaluation on its own; `{folder}` holds its own policy. Leave it out.")
+    result = Result.load(folder)
+    certificate = result.certificate
     verdict = privrl.certify(certificate, result.policy, public_key=key, **asked)
-    own = result.evaluation.certificate if isinstance(result.evaluation, CertifiedEvaluation) else None
-    if own is not None:  # unsigned: the key speaks for the policy's certificate alone
+    evaluation = result.evaluation if isinstance(result.evaluation, CertifiedEvaluation) else None
+    own = None if evaluation is None else evaluation.certificate
+    if evaluation is not None and own is not None:  # unsigned: the key speaks for the policy's certificate alone
         checks = privrl.certify(own, result.policy, **asked).checks
         named = tuple(replace(check, name=f"evaluation: {check.name}") for check in checks)
-        together = epsilon_of((*certificate.events, *own.events), max(certificate.delta, own.delta))
+        together, _ = evaluation.together_with(certificate)
         if max_epsilon is not None and not together <= max_epsilon:
             why = f"for somebody who is in both tables epsilon is {together:.6g}, and at most {max_epsilon:g} is asked."
             named = (*named, Check("evaluation: together", False, why))
@@ -126,6 +138,42 @@ def certify(
                 f"The evaluation beside it has its own, consistent and not authenticated: epsilon = {own.epsilon:.6g} "
                 f"at delta = {own.delta:g}. For somebody who is in both tables it is {together:.6g} together."
             )
+    if not verdict.ok:
+        complain("\n".join(["The certificate does NOT hold:", *(f"- {problem}" for problem in verdict.problems)]))
+        raise typer.Exit(1)
+
+
+def _certify_evaluation(
+    folder: Path, policy: Path | None, key: Ed25519PublicKey | None, asked: dict[str, Any], json: bool
+) -> None:
+    """Certifies an evaluation that lies in a folder of its own; without its policy all but the policy is checked."""
+    evaluation = read_evaluation((folder / EVALUATION).read_text())
+    if not isinstance(evaluation, CertifiedEvaluation):
+        raise ValueError(
+            f"`{EVALUATION}` in `{folder}` has no certificate: the `certificate.json` beside it is missing."
+        )
+    certificate = evaluation.certificate
+    if evaluation_note(evaluation, None) not in certificate.notes:
+        raise ValueError(f"`{EVALUATION}` in `{folder}` is not what its certificate is about.")
+    named = None
+    if policy is not None:
+        named = policy_arrays(Result.load(policy) if policy.is_dir() else policy)
+    verdict = privrl.certify(certificate, named, public_key=key, **asked)
+    if named is None:
+        verdict = replace(verdict, checks=tuple(check for check in verdict.checks if check.name != "policy"))
+    content = certificate.to_json()
+    compared = "compared" if named is not None else "not compared: give it with `--policy`"
+    if json:
+        stated = {name: content[name] for name in ("epsilon", "delta", "unit", "adjacency")}
+        emit({"folder": str(folder), **stated, **verdict.to_json(), "policy": compared, "certificate": content})
+    elif verdict.ok:
+        say(str(certificate))
+        say(evaluation.line)
+        say(
+            f"The certificate of this evaluation is {verdict.words}: epsilon = {certificate.epsilon:.6g} at delta = "
+            f"{certificate.delta:g}. It covers the evaluation alone. The policy with SHA-256 "
+            f"{certificate.result_sha256} was {compared}."
+        )
     if not verdict.ok:
         complain("\n".join(["The certificate does NOT hold:", *(f"- {problem}" for problem in verdict.problems)]))
         raise typer.Exit(1)

@@ -33,12 +33,24 @@ def _apvi_practical(problem: Problem) -> APVI:
     return _apvi(problem, "first-visit", contribution_norm=2.0 if problem.stationary else None)
 
 
+def _check_ends(problem: Problem) -> None:
+    """Refuses rewards at the end alone where no end can be recognised, in the words of the command line."""
+    if problem.rewards_at_end and not problem.terminal:
+        raise ValueError(
+            "Only the last step of an episode pays (`--rewards-at-end`), and no state is known to end one, so no "
+            "reward would be seen. Name these states with `--terminal`, and the column that holds them with "
+            "`--next-state`; or leave out `--rewards-at-end`."
+        )
+
+
 def _tdfp(problem: Problem) -> TDFP:
+    _check_ends(problem)
     sizes = (problem.num_states, problem.num_actions, problem.horizon)
     return TDFP(*sizes, problem.terminal, in_flight_rewards=not problem.rewards_at_end)
 
 
 def _tap(problem: Problem) -> TAP:
+    _check_ends(problem)
     return TAP(problem.num_states, problem.num_actions, problem.horizon, problem.terminal, problem.rewards_at_end)
 
 
