@@ -183,6 +183,8 @@ class TestScores:
         found = np.asarray(weights(candidates[:, None], practice))[:, 0]
         assert np.allclose((np.asarray(practice) * found).sum(axis=-1), 0.0, atol=1e-12)  # mean 0 under practice
         assert np.allclose(found[0, 0], 0.0)  # unsupported advice is left to practice
+        rare = weights(jnp.eye(2)[None, None, :1], jnp.asarray([[0.04, 0.96]]))[0, 0, 0]
+        assert np.allclose(rare, [9.0, -0.375])  # at most ten times as often, though 25 times would be possible
         assert np.allclose(found[0, 1], [-1.0, 1 / 0.3 - 1, -1.0])
         assert np.allclose(found[1, 1], 0.0, atol=1e-12) and np.allclose(found[2], 0.0)  # practice, and no advice
 
@@ -310,8 +312,8 @@ class TestVerb:
             choose(many, [None, np.full((4, 2), 0.5)], self.budget)
         with pytest.raises(PairingError, match="must be public"):
             choose(many, [None, np.zeros(3, int)], privrl.Central(epsilon=1.0, delta=1e-6, adjacency="add-remove"))
-        with pytest.raises(ValueError, match="at least 20,000 are needed"):
-            refuse_too_few(10_000, privrl.Central(epsilon=0.1, delta=1e-6))
+        with pytest.raises(ValueError, match="at least 12,000 are needed"):
+            refuse_too_few(10_000, privrl.Central(epsilon=0.05, delta=1e-6))
 
 
 def test_auto_is_a_public_rule():

@@ -86,7 +86,11 @@ def choose(
     index = answer.learnt
     chosen = candidates[index]
     arrays = {} if chosen is None else policy_arrays(chosen)
-    notes = (*answer.certificate.notes, _ADDS_UP, f"candidate {index} of {len(candidates)} was chosen")
+    notes = (
+        *answer.certificate.notes,
+        _ADDS_UP,
+        f"of {len(candidates)} candidates, number {index} was chosen, counting from 0",
+    )
     certificate = replace(answer.certificate, result_sha256=policy_sha256(arrays), notes=notes)
     return Choice(index, chosen, certificate)
 

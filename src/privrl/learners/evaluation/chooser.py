@@ -5,8 +5,9 @@ practice does, b(a|s), and what its mean returns from each state are, V, with th
 with the whole budget too, by one release: the number of the candidate whose sum of scores (`statistics/choice.py`) is
 the largest after noise.
 
-    q_j(a|s)   candidate j; what it puts on actions with b < .02 is left to practice: nobody's stay says what they do
-    score      sum over steps of (q_j/b - 1)(r + V(s') - V(s))
+    alpha(a|s) = min(1, 9 b/(1-b)), and 0 where b < .02: nobody's stay says what such an action does
+    q_j(a|s)   = alpha pi_j, and what that leaves is left to practice: at most ten times as often as practice
+    score      sum over steps of (q_j/b - 1)(r + V(s') - V(s)), cut to [-3, 3]
 
 **Formal guarantee.** Given the first half's releases, b and V are public, and the choice is epsilon-differentially
 private for the second half (`privacy/noise/maximum.py`), whatever the number of candidates. A person is in one half, so
@@ -35,13 +36,14 @@ from privrl.statistics.stay_sums import AbstractStaySum, ClippedReturns, Clipped
 
 CHOOSE, CHOICE = "choose", "choice"
 """The group of people who choose, and their only release."""
-LIMIT = 10.0
+LIMIT = 3.0
 """Where the score of a stay is cut, in largest returns."""
 LEAST_PEOPLE = 5_000
 """With fewer people who choose, the sampling error of a score hides what is to be chosen by."""
 _SHARES = {"visits-norms": 0.05, "visits": 0.45, "returns-norms": 0.05, "returns": 0.45}
 _QUANTILE = 0.7
 _LEAST_SUPPORT = 0.02
+_DIAL = 10.0
 
 
 class Chooser(AbstractOfflineLearner):
@@ -126,6 +128,7 @@ class Chooser(AbstractOfflineLearner):
 def weights(candidates: Float[Array, "k G S A"], practice: Float[Array, "S A"]) -> Float[Array, "k G S A"]:
     """q/b - 1, whose mean under practice is 0."""
     b = practice[None, None]
-    supported = jnp.where(b >= _LEAST_SUPPORT, candidates, 0.0)
+    alpha = jnp.where(b < 1.0, jnp.minimum(1.0, (_DIAL - 1.0) * b / jnp.where(b < 1.0, 1.0 - b, 1.0)), 1.0)
+    supported = jnp.where(b >= _LEAST_SUPPORT, alpha * candidates, 0.0)
     left = 1.0 - supported.sum(axis=-1, keepdims=True)
     return supported / jnp.maximum(b, _LEAST_SUPPORT) + left - 1.0
