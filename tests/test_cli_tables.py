@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import privrl
 from privrl.cli import main
 from privrl.cli.table_options import TableOptions
 from privrl.data.parquet import read_parquet
@@ -139,6 +140,20 @@ STEPS = ("--unit", "patient", "--step", "step", "--reward", "alive", "--horizon"
 def test_options_that_do_not_go_together(here: Path, capfd: Any, arguments: tuple[str, ...], words: str) -> None:
     code, _, err = call(capfd, *arguments)
     assert code == 2 and words in err and not (here / "policy").exists()
+
+
+def test_a_policy_of_measurements_from_a_table(here: Path, capfd: Any) -> None:
+    call(capfd, "lookalike", "stays.toml", "--people", "600", "--out", "fake.parquet", "--seed", "1")
+    lap = [{"dp-tdfp": "dp-lap"}.get(word, word) for word in FIT]
+    code, _, err = call(capfd, *lap, *STEPS, "--state", "ward", "--num-states", "2", "--action", "fluid")
+    assert code == 2 and "learns from measurements" in err
+    code, _, err = call(capfd, *lap, "--schema", "stays.toml", "--evaluate", "0.3")
+    assert code == 2 and "evaluated" in err
+    code, out, _ = call(capfd, *lap, "--schema", "stays.toml", "--json")
+    assert code == 0 and "map:30..130:missing" in out and json.loads(out)["epsilon"] <= 1.0
+    policy = privrl.Result.load(here / "policy").policy
+    assert policy({"map": 60, "lactate": None, "ward": "icu"}) in range(6)
+    assert call(capfd, "certify", "policy")[0] == 0
 
 
 @pytest.mark.parametrize(

@@ -375,6 +375,27 @@ def test_no_check_of_measurements_quotes_a_cell(tmp_path: Path, capfd: Any, faul
         assert_refused(path, capfd, lambda data: data.digest(bytes(32)), False, MEASURED_COLUMN, **options)
 
 
+MEASURED_FIRST = [
+    pytest.param(fault, name, marks=() if name == MEASURED_FAULTS[fault][1][0] else pytest.mark.slow)
+    for fault, name in MEASURED_CASES
+]
+
+
+@pytest.mark.parametrize(("fault", "name"), MEASURED_FIRST)
+def test_the_command_line_quotes_no_measurement(tmp_path: Path, fault: str, name: str) -> None:
+    (tmp_path / "in").mkdir()
+    path = laid_down(tmp_path / "in", MEASURED_FAULTS[fault][0](name))
+    flags = [
+        f"--{part}={MEASURED_COLUMN[part]}" for part in ("unit", "episode", "step", "reward", "terminated", "horizon")
+    ]
+    flags += ["--feature=pulse:30..200", "--feature=rest:0..1:missing", "--category=ward_name:icu,step-down"]
+    flags += ["--action=amount", "--action-edges=0,1,2", "--max-episodes-per-unit=2"]
+    fit = ["--recipe=dp-lap", "--epsilon=1", "--delta=1e-6", f"--out={tmp_path / 'out'}"]
+    outcome = CliRunner().invoke(app, ["fit", str(path), *flags, *fit])
+    assert isinstance(outcome.exception, TableError) and not (tmp_path / "out").exists()
+    assert_silent(outcome.output + told(outcome.exception))
+
+
 def test_faultless_measurements_pass(tmp_path: Path) -> None:
     data = read_parquet(laid_down(tmp_path, pa.table(measured_rows())), **MEASURED_COLUMN, max_episodes_per_unit=2)
     assert data.check().num_episodes == 3 and next(data.batches(3)).states[0, 0].tolist()[0] == 200.0

@@ -35,7 +35,7 @@ from privrl.figures.numbers import written
 from privrl.privacy.accounting.signature import read_private_key
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
 from privrl.recipes.offline import RULES
-from privrl.recipes.recipe import Problem, Recipe
+from privrl.recipes.recipe import MeasuredProblem, Problem, Recipe
 from privrl.studies.result import Result, check_folder
 
 _LARGE_DELTA = 1e-5
@@ -82,6 +82,8 @@ def fit(
     check_comparison(wanted, comparison)
     if wanted.evaluate is not None and chosen.family == "functional":
         raise ValueError(f"`{chosen.name}` has no people to hold out. Leave out `--evaluate`.")
+    if wanted.evaluate is not None and chosen.family == "measured":
+        raise ValueError("Policies of measurements cannot be evaluated on held-out people yet. Leave out `--evaluate`.")
     world_name = data.removeprefix("env:")
     if world_name != data:
         refuse(given(kept, ("store", "store_head")), "keeps the releases of real people; these are simulated")
@@ -162,6 +164,11 @@ def _check_table(recipe: Recipe, table: TableOptions, world: WorldOptions, out: 
             "`--recipe dp-lap`, or discretise the measurements into one column of numbers with public rules, and name "
             "it with `--state`."
         )
+    if recipe.family == "measured" and not table.measured:
+        raise ValueError(
+            f"`{recipe.name}` learns from measurements. Declare their columns with `--feature NAME:LO..HI` and "
+            "`--category NAME:a,b,c`, or in a file with `--schema`; for numbered states use `--recipe dp-tdfp`."
+        )
     missing = table.missing + (["`--out`"] if out is None else [])
     if missing:
         raise ValueError(f"A table needs {', '.join(missing)} too. See `privrl fit --help`.")
@@ -181,8 +188,13 @@ def _on_table(
     ends = table.ends
     episodes = privrl.data.read_parquet(data, seed=seed, **table.columns)
     one_each = privatizer.adjacency == "replace-one" and episodes.max_episodes_per_unit == 1
-    public = round((1.0 - (share or 0.0)) * episodes.num_episodes) if one_each else None
-    learner: Any = recipe.learner(Problem.of_table(*table.sizes, **ends, num_episodes=public))
+    problem: Problem | MeasuredProblem
+    if table.measured:
+        problem = MeasuredProblem(episodes.features, episodes.num_actions, episodes.horizon, ends["rewards_at_end"])
+    else:
+        public = round((1.0 - (share or 0.0)) * episodes.num_episodes) if one_each else None
+        problem = Problem.of_table(*table.sizes, **ends, num_episodes=public)
+    learner: Any = recipe.learner(problem)
     if share is not None:
         learner = comparison.learner(learner, share, ends)
     if seed is not None:
