@@ -71,7 +71,7 @@ def test_sums_with_canaries_are_sums_of_people_and_canaries():
     canaries, coins = _invented(people.bounds, 30, rng), rng.random(30) < 0.5
     both = WithCanaries(people, canaries, coins)
     statistic = TransitionCounts(S, A, H, "first-visit")
-    added = np.asarray(jax.vmap(statistic.contribution, in_axes=(0, None))(canaries, None))[coins].sum(axis=0)
+    added = np.asarray(jax.jit(jax.vmap(statistic.contribution, in_axes=(0, None)))(canaries, None))[coins].sum(axis=0)
     total = np.asarray(_Records(both).total(statistic, None, Floating(0.0, 0.0)))
     np.testing.assert_allclose(
         total, np.asarray(_Records(people).total(statistic, None, Floating(0.0, 0.0))) + added, atol=1e-12

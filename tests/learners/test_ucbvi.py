@@ -184,7 +184,7 @@ def test_hostile_records_answer_within_the_symbols(counting, asking):
     records = hostile_trajectories(4, 3, 2)
     policy = deterministic(0, 4, 3, 2)
     for index in (0, 3, 10):
-        found = jax.vmap(lambda x, i=index: statistic.symbol(x, Plan(policy), jnp.asarray(i)))(records)
+        found = jax.jit(jax.vmap(lambda x, i=index: statistic.symbol(x, Plan(policy), jnp.asarray(i))))(records)
         assert ((found >= 0) & (found < statistic.num_symbols)).all()
 
 

@@ -46,7 +46,7 @@ def test_optimal_value_is_the_best_of_all_deterministic_policies(stationary: boo
     mdp = random_world(3, stationary=stationary)
     H, S, A = 3, 2, 2
     choices = np.array(list(itertools.product(range(A), repeat=H * S))).reshape(-1, H, S)
-    values = jax.vmap(lambda p: policy_value(mdp, TabularPolicy(p)))(jnp.asarray(np.eye(A)[choices]))
+    values = jax.jit(jax.vmap(lambda p: policy_value(mdp, TabularPolicy(p))))(jnp.asarray(np.eye(A)[choices]))
     assert float(optimal_value(mdp)) == pytest.approx(float(values.max()), abs=1e-12)
 
 

@@ -68,7 +68,7 @@ def test_running_sums_have_the_error_they_say(continual):
     made = channel(Central(rho=1.0, continual=continual))
     totals = [jnp.full(3, float(t)) for t in range(6)]
     keys = jax.random.split(jax.random.key(0), N)
-    values = jax.vmap(lambda key: jnp.stack([r.value for r in streamed(made, totals, key)]))(keys)
+    values = jax.jit(jax.vmap(lambda key: jnp.stack([r.value for r in streamed(made, totals, key)])))(keys)
     error = np.asarray(values) - np.cumsum([np.full(3, t) for t in range(6)], axis=0)
     stated = [float(r.noise.std) for r in streamed(made, totals, keys[0])]
     np.testing.assert_allclose(error.std(axis=(0, 2)), stated, rtol=4.5 / np.sqrt(2 * 3 * N))
@@ -93,7 +93,7 @@ def test_local_terms_are_unbiased_with_the_stated_error(privatizer):
     made = channel(privatizer)
     keys = jax.random.split(jax.random.key(1), N)
     symbols = jnp.arange(N) % 3
-    values, reports = jax.vmap(lambda s, k: made.term(s, None, jnp.asarray(0), k))(symbols, keys)
+    values, reports = jax.jit(jax.vmap(lambda s, k: made.term(s, None, jnp.asarray(0), k)))(symbols, keys)
     _, release = made.publish(made.init(), (values.sum(0), reports.sum(0)), jnp.asarray(0), no_noise)
     exact = np.bincount(np.asarray(symbols), minlength=3)
     error = (np.asarray(release.value) - exact) / np.asarray(release.noise.std)
@@ -108,7 +108,7 @@ def test_a_vector_is_sent_with_the_noise_of_its_budget():
     sent = budget.channel(Declared("sums", Indicator(), access="running", times=6), ledger)
     keys = jax.random.split(jax.random.key(5), N)
     record = jnp.asarray(1)
-    reports = jax.vmap(lambda key: sent.report(record, None, jnp.zeros((), int), key))(keys)
+    reports = jax.jit(jax.vmap(lambda key: sent.report(record, None, jnp.zeros((), int), key)))(keys)
     scale = Indicator().l2("replace-one") / ledger.parameter("sums")
     z = (np.asarray(reports) - np.eye(3)[1]) / scale
     assert abs((z**2).sum() - z.size) < 4.5 * (2 * z.size) ** 0.5

@@ -46,7 +46,7 @@ def decoder(continual: AbstractContinual) -> np.ndarray:
 
 def mean_squared_error(continual: AbstractContinual) -> float:
     """Mean over the steps of the squared error of one entry at leaf sensitivity 1 and mu = 1."""
-    return float(continual.factor**2 * jax.vmap(continual.variance)(jnp.arange(continual.steps)).mean())
+    return float(continual.factor**2 * jax.jit(jax.vmap(continual.variance))(jnp.arange(continual.steps)).mean())
 
 
 def exact_mu(continual: AbstractContinual) -> float:

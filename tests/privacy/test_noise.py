@@ -30,7 +30,7 @@ def draws(noise: AbstractNoise, trials: int, seed: int = 0) -> np.ndarray:
     rng = np.random.default_rng(seed)
     shape = (trials, *noise.shape)
     white = rng.standard_normal(shape) if noise.white == "normal" else rng.laplace(size=shape)
-    return np.asarray(jax.vmap(noise.scaled)(white))
+    return np.asarray(jax.jit(jax.vmap(noise.scaled))(white))
 
 
 def excess(values: np.ndarray, bound: float, failure: float) -> float:

@@ -46,7 +46,7 @@ def test_counts_are_unbiased_with_the_stated_variances(k: int, d: int, epsilon: 
     p, q = float(response.keep_probability), float(response.wrong_probability)
     assert p - q == pytest.approx(1 / float(response.width), rel=1e-12)
     assert 1 - p == pytest.approx(float(response.lie_probability), rel=1e-9)
-    debiased = np.asarray(jax.vmap(lambda z: response.debias(z, jnp.ones(k)))(jnp.asarray(held)))
+    debiased = np.asarray(jax.jit(jax.vmap(lambda z: response.debias(z, jnp.ones(k))))(jnp.asarray(held)))
     np.testing.assert_allclose(rows @ debiased, np.eye(k), atol=1e-11 * float(response.width))
     variance = rows @ debiased**2 - (rows @ debiased) ** 2
     expected = np.where(np.eye(k) > 0, float(response.variance_true), float(response.variance))
@@ -113,7 +113,7 @@ def test_infinite_epsilon_is_the_identity() -> None:
 def test_epsilons_can_be_swept_in_one_program() -> None:
     def share(epsilon: jax.Array, key: jax.Array) -> jax.Array:
         response = SubsetSelection(8, epsilon)
-        draw = jax.vmap(lambda key: response.respond(1, uniform(key, (9,))))(jax.random.split(key, 4_000))
+        draw = jax.jit(jax.vmap(lambda key: response.respond(1, uniform(key, (9,)))))(jax.random.split(key, 4_000))
         return jnp.stack([draw[:, 1].mean(), draw.sum(axis=1).min().astype(float), response.keep_probability])
 
     epsilons = jnp.array([0.1, 1.0, 3.0])

@@ -91,7 +91,7 @@ def test_sampled_records_meet_the_bounds(statistic):
 def test_the_pair_of_sums_that_is_used_comes_within_five_percent():
     """(S1, sqrt2 c S2) without the block of x' x'^T, whose share of the bound nobody needs."""
     assert np.isclose(JOINT.l2("replace-one"), np.sqrt(2) * H * (1 + GAMMA**2 + C**2))
-    matrices = np.asarray(jax.vmap(lambda x: JOINT.contribution(x, None))(sampled()))
+    matrices = np.asarray(jax.jit(jax.vmap(lambda x: JOINT.contribution(x, None)))(sampled()))
     used = np.concatenate(
         [matrices[:, : N + D].reshape(len(matrices), -1), matrices[:, N + D :, : N + D].reshape(len(matrices), -1)], 1
     )
