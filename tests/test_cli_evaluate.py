@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 from test_cli import BUDGET, COLUMNS, RIVER, SIZES, call, table, world  # noqa: F401
+from test_report import stands_alone
 
 from privrl.data.practice import read_practice
 
@@ -108,6 +109,10 @@ def test_evaluate_takes_a_protocol_from_elsewhere(table: Path, tmp_path: Path) -
     assert alone.code == 0 and "not compared: give it with `--policy`" in alone.out and "Not shown" in alone.out
     assert "was compared." in call("certify", tmp_path / "out", "--policy", tmp_path / "protocol.npz").out
     assert call("certify", tmp_path / "out", "--json").json()["ok"] is True
+    assert call("report", tmp_path / "out", "--unit-noun", "rider", "--out", tmp_path / "page.html").code == 0
+    page = stands_alone((tmp_path / "page.html").read_text()).text
+    assert "A policy from elsewhere was compared with practice on" in page and "Every single rider," in page
+    assert page.count("Cite this one: epsilon = 2,") == 1 and "how often practice takes the advised action" in page
     np.savez(tmp_path / "other.npz", np.array([0, 1, 1]))
     other = call("certify", tmp_path / "out", "--policy", tmp_path / "other.npz")
     assert other.code == 1 and "not the one" in other.err

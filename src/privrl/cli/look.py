@@ -19,10 +19,10 @@ from privrl.figures.registry import figures
 from privrl.privacy.accounting.signature import read_public_key
 from privrl.recipes.citations import citation, citation_keys
 from privrl.recipes.registry import recipes
-from privrl.studies.certified_evaluation import CertifiedEvaluation, read_evaluation
+from privrl.studies.certified_evaluation import CertifiedEvaluation
 from privrl.studies.certify import Check
-from privrl.studies.evaluate import policy_arrays
-from privrl.studies.result import EVALUATION, Result, evaluation_note
+from privrl.studies.evaluate import load_evaluation, policy_arrays
+from privrl.studies.result import EVALUATION, Result
 
 _LISTED: dict[str, Callable[[], list[dict[str, str]]]] = {
     "recipes": lambda: [
@@ -147,14 +147,8 @@ def _certify_evaluation(
     folder: Path, policy: Path | None, key: Ed25519PublicKey | None, asked: dict[str, Any], json: bool
 ) -> None:
     """Certifies an evaluation that lies in a folder of its own; without its policy all but the policy is checked."""
-    evaluation = read_evaluation((folder / EVALUATION).read_text())
-    if not isinstance(evaluation, CertifiedEvaluation):
-        raise ValueError(
-            f"`{EVALUATION}` in `{folder}` has no certificate: the `certificate.json` beside it is missing."
-        )
+    evaluation = load_evaluation(folder)
     certificate = evaluation.certificate
-    if evaluation_note(evaluation, None) not in certificate.notes:
-        raise ValueError(f"`{EVALUATION}` in `{folder}` is not what its certificate is about.")
     named = None
     if policy is not None:
         named = policy_arrays(Result.load(policy) if policy.is_dir() else policy)

@@ -11,7 +11,8 @@ from privrl.cli.options import JsonOption, check_file
 from privrl.cli.output import complain, emit, say
 from privrl.cli.study_options import NameOptions
 from privrl.reports.page import GENERATOR
-from privrl.reports.report import content_of, folder_page
+from privrl.reports.report import Content, content_of, folder_page
+from privrl.studies.evaluate import load_evaluation
 from privrl.studies.result import Result
 
 
@@ -19,7 +20,7 @@ from privrl.studies.result import Result
 def report(
     named: NameOptions,
     folder: Annotated[
-        Path, typer.Argument(help="A saved result, or a folder of `privrl reproduce` or `privrl audit`.")
+        Path, typer.Argument(help="A saved result, or a folder of `privrl evaluate`, `reproduce` or `audit`.")
     ],
     out: Annotated[
         Path | None, typer.Option("--out", help="The file to write, ending in .html (beside the folder unless given).")
@@ -29,7 +30,7 @@ def report(
     """Write one HTML page about a saved result, a reproduced figure or an audit; it needs no network to be read."""
     kind = content_of(folder)
     file = _file(folder, out)
-    problems = _problems(folder) if kind == "result" else []
+    problems = _problems(folder, kind)
     _write(file, folder_page(folder, problems, named.read()))
     if json:
         emit({"folder": str(folder), "kind": kind, "report": str(file), "problems": problems})
@@ -40,10 +41,15 @@ def report(
         raise typer.Exit(1)
 
 
-def _problems(folder: Path) -> list[str]:
+def _problems(folder: Path, kind: Content) -> list[str]:
     """What `privrl certify` finds; that a result is not private is said on its page anyway."""
-    result = Result.load(folder)
-    return privrl.certify(result.certificate, result.policy, allow_non_private=True).problems
+    if kind == "result":
+        result = Result.load(folder)
+        return privrl.certify(result.certificate, result.policy, allow_non_private=True).problems
+    if kind == "evaluation":  # its policy is not beside it
+        checks = privrl.certify(load_evaluation(folder).certificate, None, allow_non_private=True).checks
+        return [check.reason for check in checks if not check.ok and check.name != "policy"]
+    return []
 
 
 def _file(folder: Path, out: Path | None) -> Path:

@@ -17,6 +17,14 @@ class Names:
     def state(self, number: int) -> str:
         return self.states[number] if number < len(self.states) else str(number)
 
+    def state_words(self, number: int) -> str:
+        """A state by its name, or as "state 3"."""
+        return self.states[number] if number < len(self.states) else f"state {number}"
+
+    def action_words(self, number: int) -> str:
+        """An action by its name, or as "action 3"."""
+        return self.actions[number] if number < len(self.actions) else f"action {number}"
+
     def to_json(self) -> dict[str, Any]:
         """Those that were given, for `report.json`."""
         found = {"states": list(self.states), "actions": list(self.actions), "unit": self.unit}

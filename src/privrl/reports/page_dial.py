@@ -47,12 +47,14 @@ def dial_section(evaluation: Evaluation, seen: Float[np.ndarray, " S"] | None) -
         f"Here {counted}; once a stay has used up its deviation budget, no more advice is given. The circle is the "
         f"dial that was evaluated{', filled because its gain is certified' if evaluation.gain is not None else ''}."
     )
+    be = "is" if evaluation.held_back is None else "would be"
     described = "Share of decisions in which advice is given, and in which it changes what is done, against the dial"
     return (
         "<h3>How far the dial is turned</h3>"
         + paragraph(
-            f"At a dial of {policy.dial:g}, advice is given in about {percent(at)} of decisions, and something else is "
-            f"done than today in about {percent(new)}.{certified} At other dials nothing was compared with practice."
+            f"At a dial of {policy.dial:g}, advice {be} given in about {percent(at)} of decisions, and something else "
+            f"{be} done than today in about {percent(new)}.{certified} At other dials nothing was compared with "
+            "practice."
         )
         + drawing(to_svg(figure, described), caption)
     )

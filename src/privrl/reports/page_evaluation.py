@@ -20,12 +20,12 @@ _ASSUMPTION = (
 _BOX = {"better": "key", "worse": "bad", "not shown": "warn"}
 
 
-def verdict_box(evaluation: Evaluation | None) -> str:
-    """The verdict in one line, to stand on top of a page."""
+def verdict_box(evaluation: Evaluation | None, withheld: bool = False) -> str:
+    """The verdict in one line, to stand on top of a page; and why a policy that is there gives no advice."""
     if evaluation is None:
         return paragraph(NOT_COMPARED, "warn")
     verdict = paragraph(evaluation.line, _BOX[evaluation.verdict])
-    if evaluation.held_back is None:
+    if evaluation.held_back is None or withheld:
         return verdict
     held = f"The policy is held back: every decision is left as it is today. {evaluation.held_back}"
     return verdict + paragraph(held, "warn")

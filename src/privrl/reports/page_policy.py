@@ -33,6 +33,11 @@ def policy_section(policy: Any, names: Names = _NUMBERS) -> str:
 def _assisted(policy: AssistedPolicy) -> str:
     """In how many states advice is given, and how."""
     alpha = np.asarray(policy.alpha)
+    if not (alpha > 0).any():
+        return paragraph(
+            f"A policy that gives no advice in any of its {len(alpha):,} states: every decision is left to whoever "
+            "decides now."
+        )
     return paragraph(
         f"Advice beside practice, for {len(alpha):,} states. In {np.count_nonzero(alpha > 0):,} of them it gives "
         f"advice, which makes the advised action at most {policy.dial:g} times as frequent as it is today; everything "

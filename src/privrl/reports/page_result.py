@@ -44,11 +44,11 @@ def result_page(result: Result, folder: str | Path, problems: Sequence[str] = ()
     parts = [
         f"<h1>{escape(title)}</h1>",
         *([paragraph(alarm, "bad")] if problems else []),
-        *([verdict_box(result.evaluation)] if _has_practice(certificate) else []),
+        *([verdict_box(result.evaluation, result.policy is None)] if _has_practice(certificate) else []),
         paragraph(_summary(result), "key"),
         paragraph(_to_cite(result), "key"),
-        *([_stated(certificate.stated)] if certificate.stated else []),
-        *(paragraph(warning, "warn") for warning in _warnings(certificate)),
+        *([stated_table(certificate.stated)] if certificate.stated else []),
+        *(paragraph(warning, "warn") for warning in warnings(certificate)),
         *([evaluation_section(result.evaluation, certificate.unit, situations)] if result.evaluation else []),
         "<h2>What was learned</h2>",
         policy_section(result.policy, names),
@@ -57,9 +57,9 @@ def result_page(result: Result, folder: str | Path, problems: Sequence[str] = ()
         answers(in_words(certificate)),
         "<h2>What was released</h2>",
         spending(certificate),
-        _releases(certificate),
+        releases_table(certificate),
         "<h2>What was enforced on every record</h2>",
-        _bounds(certificate),
+        bounds_table(certificate),
         listed([str(rule) for rule in result.report.get("rules", ())]),
         "<h2>The certificate</h2>",
         code(str(signed)),
@@ -130,7 +130,7 @@ _NEIGHBOURS = {
 }
 
 
-def _stated(stated: Mapping[str, str]) -> str:
+def stated_table(stated: Mapping[str, str]) -> str:
     """What those who answer for the study state about it."""
     return table(
         ("stated", "by those who answer for the study"),
@@ -158,7 +158,8 @@ def _advice(result: Result, situations: Situations | None, names: Names) -> str:
     return ""
 
 
-def _warnings(certificate: Certificate) -> list[str]:
+def warnings(certificate: Certificate) -> list[str]:
+    """What a reader must know before anything else."""
     found = []
     if is_simulated(certificate):
         found.append(
@@ -169,13 +170,15 @@ def _warnings(certificate: Certificate) -> list[str]:
             f"This is noise as published. {claimed['source']} claims epsilon = {claimed['epsilon']:.4g} for it; exact "
             f"accounting gives {certificate.epsilon:.4g}."
         )
-    return [*found, *(note for note in certificate.notes if " SHA-256 " not in note)]
+    notes = [note.rstrip(".") for note in certificate.notes if " SHA-256 " not in note]
+    return [*found, *(f"{note[:1].upper()}{note[1:]}." for note in notes)]
 
 
 _DISJOINT = "Releases about disjoint people cost the largest of them, so shares add up to more than 100 %."
 
 
-def _releases(certificate: Certificate) -> str:
+def releases_table(certificate: Certificate) -> str:
+    """Every release with its noise and its share of the budget."""
     parts = shares(certificate)
     rows = []
     for release in certificate.releases:
@@ -208,7 +211,8 @@ def _releases(certificate: Certificate) -> str:
     )
 
 
-def _bounds(certificate: Certificate) -> str:
+def bounds_table(certificate: Certificate) -> str:
+    """What was enforced on every record."""
     if not certificate.bounds:
         return paragraph("The certificate names no bounds.")
     rows = [(str(name), _written(value)) for name, value in certificate.bounds.items()]

@@ -46,7 +46,7 @@ def situations_table(
     columns += ["seen", "how sure"] if seen is not None else []
     rows = []
     for s in shown.tolist():
-        row = [names.state(s), _today(s, situations, names), _advised(s, advice, alpha, situations, names)]
+        row = [names.state_words(s), _today(s, situations, names), _advised(s, advice, alpha, situations, names)]
         row += [_raised(float(support[s]), float(alpha[s]))] if alpha is not None and support is not None else []
         if situations is not None and seen is not None:
             row += [percent(float(seen[s])), _sure(s, int(advice[s]), situations)]
@@ -80,7 +80,7 @@ def _explained(situations: Situations | None, assisted: AssistedPolicy | None) -
 
 
 def _today(s: int, situations: Situations | None, names: Names) -> str:
-    return "not known" if situations is None else names.action(situations.today[s])
+    return "not known" if situations is None else names.action_words(situations.today[s])
 
 
 def _advised(
@@ -93,7 +93,7 @@ def _advised(
     if alpha is not None and alpha[s] <= 0:
         return LEFT
     same = situations is not None and situations.today[s] == int(advice[s])
-    return f"{names.action(int(advice[s]))}{' (as today)' if same else ''}"
+    return f"{names.action_words(int(advice[s]))}{' (as today)' if same else ''}"
 
 
 def _raised(support: float, alpha: float) -> str:

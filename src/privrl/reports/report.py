@@ -14,19 +14,27 @@ from privrl.figures.plots import to_svg, values_figure
 from privrl.reports.names import Names
 from privrl.reports.page import answers, code, drawing, page, paragraph, table
 from privrl.reports.page_audit import AUDIT, audit_page
+from privrl.reports.page_comparison import evaluation_page
 from privrl.reports.page_figure import VERDICT, figure_page
 from privrl.reports.page_result import result_page, spending, usage
 from privrl.reports.study import DemoStudy
 from privrl.reports.words import guesses, in_words
-from privrl.studies.result import Result
+from privrl.studies.evaluate import load_evaluation
+from privrl.studies.result import EVALUATION, Result
 
-Content = Literal["result", "audit", "figure"]
+Content = Literal["result", "evaluation", "audit", "figure"]
 
-_CONTENTS: dict[str, Content] = {"certificate.json": "result", AUDIT: "audit", VERDICT: "figure"}
+_CONTENTS: dict[str, Content] = {
+    "certificate.json": "result",
+    EVALUATION: "evaluation",
+    AUDIT: "audit",
+    VERDICT: "figure",
+}
 
 
 def content_of(folder: str | Path) -> Content:
-    """What a folder holds: a saved result, an audit or a reproduced figure; an error that says what to do otherwise."""
+    """What a folder holds: a saved result, an evaluation alone, an audit or a reproduced figure; an error that says
+    what to do otherwise."""
     folder = Path(folder)
     if not folder.is_dir():
         raise ValueError(f"There is no folder `{folder}`. Give one that `privrl fit --out` or `Result.save` wrote.")
@@ -42,13 +50,15 @@ def folder_page(folder: str | Path, problems: Sequence[str] = (), names: Names |
     """The page of whatever the folder holds.
 
     Arguments:
-        folder: a saved result, an audit or a reproduced figure.
-        problems: what is wrong with a result's certificate; shown before everything else.
+        folder: a saved result, an evaluation alone, an audit or a reproduced figure.
+        problems: what is wrong with the certificate; shown before everything else.
         names: what a result's states, actions and unit are called.
     """
     content = content_of(folder)
     if content == "result":
         return result_page(Result.load(folder), folder, problems, names)
+    if content == "evaluation":
+        return evaluation_page(load_evaluation(Path(folder)), problems, names)
     return audit_page(folder) if content == "audit" else figure_page(folder)
 
 

@@ -16,9 +16,9 @@ from privrl.mdp.assisted import AssistedPolicy, stationary_advice
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.store.store import ReleaseStore
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
-from privrl.studies.certified_evaluation import CertifiedEvaluation
+from privrl.studies.certified_evaluation import CertifiedEvaluation, read_evaluation
 from privrl.studies.offline import ask_curator
-from privrl.studies.result import Result, evaluation_note, policy_sha256, read_arrays
+from privrl.studies.result import EVALUATION, Result, evaluation_note, policy_sha256, read_arrays
 
 AnyPolicy = Result | TabularPolicy | AssistedPolicy | str | Path | ArrayLike
 
@@ -97,6 +97,18 @@ def evaluate(
     notes = (*answer.certificate.notes, _ADDS_UP, evaluation_note(found, None))
     certificate = replace(answer.certificate, result_sha256=policy_sha256(named), notes=notes)
     return CertifiedEvaluation.of(found, certificate)
+
+
+def load_evaluation(folder: Path) -> CertifiedEvaluation:
+    """An evaluation that lies in a folder without its policy, as `privrl evaluate --out` leaves it there."""
+    evaluation = read_evaluation((folder / EVALUATION).read_text())
+    if not isinstance(evaluation, CertifiedEvaluation):
+        raise ValueError(
+            f"`{EVALUATION}` in `{folder}` has no certificate: the `certificate.json` beside it is missing."
+        )
+    if evaluation_note(evaluation, None) not in evaluation.certificate.notes:
+        raise ValueError(f"`{EVALUATION}` in `{folder}` is not what its certificate is about.")
+    return evaluation
 
 
 def _values(policy: AnyPolicy, num_states: int) -> Float[Array, " S"] | None:
