@@ -20,6 +20,7 @@ import privrl.mdp as _mdp
 import privrl.privacy as _privacy
 import privrl.recipes as _recipes
 import privrl.statistics as _statistics
+from privrl.learners.continuous.lap import LAP
 from privrl.learners.control.cautious_lq import CautiousLQ
 from privrl.learners.control.ofu_lq import OFULQ
 from privrl.learners.evaluation.evaluated import Evaluated
@@ -65,6 +66,7 @@ __all__ = [
     "Evaluated",
     "FQI",
     "FunctionalReward",
+    "LAP",
     "LSVIUCB",
     "LSVIUCBPlusPlus",
     "Local",

@@ -22,7 +22,7 @@ from privrl.envs.anticoagulation import Anticoagulation
 from privrl.envs.registry import make
 from privrl.learners.continuous.lap import LAP
 from privrl.learners.continuous.lap_columns import standardised
-from privrl.learners.continuous.lap_regression import Carried, Spectrum, regressed
+from privrl.learners.continuous.lap_regression import Carried, Eigenbasis, regressed
 from privrl.mdp.anchored import LayeredValue
 from privrl.mdp.measured_policy import MeasuredPolicy
 from privrl.mdp.measurements import Category, Feature
@@ -342,7 +342,7 @@ def test_features_by_hand():
 
 def test_rounds_that_agree_are_averaged():
     """Two rounds of one measurement with noise 1: the second posterior has half the variance, as for the mean."""
-    G = Spectrum.of(100.0 * jnp.eye(3)[None])
+    G = Eigenbasis.of(100.0 * jnp.eye(3)[None])
     y, noise, none = jnp.full((1, 3), 50.0), jnp.asarray(1.0), jnp.asarray(0.0)
     _, first, carried = regressed(G, y, noise, none, Carried.nothing(1, 3))
     _, second, _ = regressed(G, y, noise, none, carried)

@@ -25,7 +25,7 @@ from privrl.audit.records import picked, pool
 from privrl.audit.report import AuditReport
 from privrl.audit.sensitivity import Norm, climbed, farthest, search
 from privrl.audit.statistics import Asked
-from privrl.audit.worlds import World, data_of, prepared
+from privrl.audit.worlds import AuditedWorld, data_of, prepared
 from privrl.contracts.learner import AbstractOfflineLearner, AbstractOnlineLearner
 from privrl.envs.base import Env
 from privrl.envs.patients import AbstractPatients
@@ -48,7 +48,7 @@ def lower_bound(
     rho: float | None = None,
     trials: int = 100_000,
     key: PRNGKeyArray,
-    env: World | None = None,
+    env: AuditedWorld | None = None,
     confidence: float = 0.95,
     rounds: int = 12,
 ) -> AuditReport:

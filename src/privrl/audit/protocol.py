@@ -22,7 +22,7 @@ from privrl.audit.people import Listening
 from privrl.audit.recorded_fit import FitTranscript, record_fit
 from privrl.audit.recorded_run import RunTranscript, record_run
 from privrl.audit.records import joined, pool
-from privrl.audit.worlds import World, data_of, prepared
+from privrl.audit.worlds import AuditedWorld, data_of, prepared
 from privrl.contracts.learner import AbstractOfflineLearner, AbstractOnlineLearner
 from privrl.data.episodes import Episodes
 from privrl.data.reward_function import RewardFunction
@@ -49,7 +49,7 @@ def protocol_attacks(
     delta: float | None = None,
     rho: float | None = None,
     key: PRNGKeyArray,
-    env: World | None = None,
+    env: AuditedWorld | None = None,
 ) -> tuple[Finding, ...]:
     """Attacks how a recipe makes its releases; the budget is given as for `lower_bound`.
 

@@ -21,7 +21,7 @@ from privrl.recipes.recipe import Recipe
 from privrl.recipes.registry import get
 from privrl.studies.simulated import sampled
 
-World = Env | LQEnv | AbstractPatients
+AuditedWorld = Env | LQEnv | AbstractPatients
 """Where a recipe can be attacked."""
 
 
@@ -39,8 +39,8 @@ def tiny_world(horizon: int = 3, num_states: int = 3, num_actions: int = 2, seed
 
 
 def prepared(
-    recipe: str | Recipe, epsilon: float | None, delta: float | None, rho: float | None, env: World | None
-) -> tuple[Recipe, AbstractPrivatizer, World, AbstractLearner]:
+    recipe: str | Recipe, epsilon: float | None, delta: float | None, rho: float | None, env: AuditedWorld | None
+) -> tuple[Recipe, AbstractPrivatizer, AuditedWorld, AbstractLearner]:
     """A recipe, its privatizer (with epsilon = 1 and delta = 1e-5 unless given), a small world and the learner in it.
 
     A recipe without privacy takes no budget.
@@ -53,7 +53,7 @@ def prepared(
     return recipe, privatizer, *world_of(recipe, env)
 
 
-_WORLDS: tuple[Callable[[], World], ...] = (
+_WORLDS: tuple[Callable[[], AuditedWorld], ...] = (
     tiny_world,
     lambda: LQ2D(horizon=2),
     lambda: IntervalWalk(depth=3, horizon=3, knots=3),
@@ -61,7 +61,7 @@ _WORLDS: tuple[Callable[[], World], ...] = (
 )
 
 
-def world_of(recipe: Recipe, env: World | None = None) -> tuple[World, AbstractLearner]:
+def world_of(recipe: Recipe, env: AuditedWorld | None = None) -> tuple[AuditedWorld, AbstractLearner]:
     """A small world for a recipe and the learner built in it; the recipe itself says which worlds it can serve."""
     if env is not None:
         return env, recipe.build(env, recipe.episodes)

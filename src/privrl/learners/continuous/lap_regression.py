@@ -25,14 +25,14 @@ _SCALES = np.geomspace(1e-4, 3.0, 24)
 _TINY = 1e-12
 
 
-class Spectrum(eqx.Module):
+class Eigenbasis(eqx.Module):
     """Positive semidefinite matrices by their eigenvalues and eigenvectors."""
 
     values: Float[Array, "A d"]
     vectors: Float[Array, "A d d"]
 
     @classmethod
-    def of(cls, G: Float[Array, "A d d"]) -> "Spectrum":
+    def of(cls, G: Float[Array, "A d d"]) -> "Eigenbasis":
         """The nearest positive semidefinite matrices."""
         g, U = jnp.linalg.eigh(G)
         return cls(jnp.maximum(g, 0.0), U)
@@ -62,7 +62,7 @@ class Carried(eqx.Module):
 
 
 def regressed(
-    G: Spectrum, y: Float[Array, "A d"], noise: Float[Array, ""], sampling: Float[Array, ""], before: Carried
+    G: Eigenbasis, y: Float[Array, "A d"], noise: Float[Array, ""], sampling: Float[Array, ""], before: Carried
 ) -> tuple[Float[Array, "A d"], Float[Array, "A d"], Carried]:
     """E theta, Var theta in the eigenbasis, and what the next round begins with; `noise` is s^2, `sampling` is v."""
     g, y = G.values, G.rotated(y)
@@ -87,15 +87,15 @@ def _likeliest(D: Float[Array, "K A d"], y: Float[Array, "A d"]) -> Float[Array,
 class Moments(eqx.Module):
     """G_a for every action, their sum, and the noise of an entry on the diagonal of one of them."""
 
-    by_action: Spectrum
-    together: Spectrum
+    by_action: Eigenbasis
+    together: Eigenbasis
     noise: Float[Array, ""]
 
     @classmethod
     @eqx.filter_jit
     def of(cls, noisy: Float[Array, "A d d"], noise: Float[Array, ""]) -> "Moments":
-        by_action = Spectrum.of(noisy)
-        return cls(by_action, Spectrum.of(by_action.matrices.sum(axis=0, keepdims=True)), noise)
+        by_action = Eigenbasis.of(noisy)
+        return cls(by_action, Eigenbasis.of(by_action.matrices.sum(axis=0, keepdims=True)), noise)
 
     @property
     def steps(self) -> Float[Array, ""]:
