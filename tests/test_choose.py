@@ -18,8 +18,10 @@ from privrl.audit.statistics import Asked
 from privrl.audit.worlds import tiny_world
 from privrl.contracts.learner import AbstractOfflineLearner
 from privrl.contracts.release import Declared
-from privrl.learners.evaluation.chooser import CHOOSE, weights
-from privrl.learners.evaluation.evaluated import LEARN
+from privrl.learners.evaluation.chooser import CHOICE, CHOOSE, weights
+from privrl.learners.evaluation.chosen import Chosen
+from privrl.learners.evaluation.evaluated import LEARN, Evaluated
+from privrl.learners.tabular.tap import TAP
 from privrl.mdp.types import Trajectory
 from privrl.privacy.accounting.budget import Budget, BudgetError
 from privrl.privacy.accounting.certificate import cost_of
@@ -31,11 +33,10 @@ from privrl.privacy.noise.maximum import MaximumNoise, noisy_maximum
 from privrl.privacy.noise.words import Words
 from privrl.privacy.store.errors import BurntError
 from privrl.privacy.trust.privatizers import PairingError
-from privrl.recipes.offline import RULES
 from privrl.recipes.recipe import Problem
 from privrl.recipes.registry import recipes
 from privrl.statistics.choice import CandidateScores
-from privrl.studies.choose import choose, refuse_too_few
+from privrl.studies.choose import choice_words, choose, refuse_too_few
 from privrl.studies.offline import ask_curator
 from privrl.studies.simulated import sampled
 
@@ -227,7 +228,7 @@ class TestCurator:
         central = privrl.Central(epsilon=2.0, delta=1e-6)
         found = [self.asked(people, picks(), central), self.asked(people, picks(), central, jax.random.key(1))]
         found.append(self.asked(people, picks(), privrl.NonPrivate()))
-        assert [answer.learnt for answer in found] == [1, 1, 1]
+        assert [answer.choices["choice"] for answer in found] == [answer.learnt for answer in found] == [1, 1, 1]
         exact = found[0].certificate
         assert exact.epsilon == pytest.approx(2.0) and exact.epsilon <= 2.0 and exact.mu is None
         (release,) = exact.releases
@@ -316,9 +317,32 @@ class TestVerb:
             refuse_too_few(10_000, privrl.Central(epsilon=0.05, delta=1e-6))
 
 
-def test_auto_is_a_public_rule():
-    sizes = {"num_states": 3, "num_actions": 2, "horizon": 3}
-    for number in (None, 100, 10**6):
-        problem = Problem.of_table(**sizes, num_episodes=number)
-        assert recipes["auto"].learner(problem) == recipes["dp-tap"].learner(problem)
-    assert "public rule" in RULES["auto"]
+class TestChosen:
+    learner = Chosen(TAP(3, 2, 3, rounds=(1.0,)))
+
+    def test_three_groups_that_share_nobody(self):
+        evaluated = Evaluated(self.learner, return_range=(0.0, 3.0))
+        ledger = privrl.Central(epsilon=1.0, delta=1e-6).calibrate(evaluated.declare())
+        assert ledger.groups == pytest.approx({LEARN: 0.6, CHOOSE: 0.1, "evaluate": 0.3})
+        events = {event.name: event for event in ledger.events()}
+        alone = privrl.Central(epsilon=1.0, delta=1e-6).calibrate(TAP(3, 2, 3, rounds=(1.0,)).declare())
+        for event in alone.events():  # all of the budget but what V takes
+            assert events[event.name].parameter == pytest.approx(math.sqrt(0.94) * event.parameter)
+        assert events[CHOICE].parameter == pytest.approx(1.0)
+        assert [name for name, event in events.items() if event.group == CHOOSE] == [CHOICE]
+        with pytest.raises(PairingError, match="keeps no raw data"):
+            privrl.Local(epsilon=1.0).check("Chosen", self.learner.declare())
+
+    def test_what_is_chosen_is_said(self, many):
+        result = privrl.fit(many, self.learner, privrl.Central(epsilon=3.0, delta=1e-6), key=jax.random.key(5))
+        assert result.report["choice"].startswith("People who were not learnt from have chosen ")
+        assert result.policy.probabilities.shape == (3, 3, 2)
+        assert np.allclose(result.policy.probabilities.sum(axis=-1), 1.0)
+
+    def test_the_rule_is_public(self):
+        build, public = recipes["auto"].learner, {"num_states": 3, "num_actions": 2, "horizon": 3}
+        assert build(Problem.of_table(**public, num_episodes=50_000)).share == 0.1
+        for number in (49_999, None):
+            few = build(Problem.of_table(**public, num_episodes=number))
+            assert few.share is None and few.declare() == few.learner.declare()  # everybody is learnt from
+            assert choice_words(few, {}).startswith("Nothing was chosen, by a public rule: fewer than 50,000 people")

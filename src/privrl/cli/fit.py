@@ -34,7 +34,6 @@ from privrl.cli.table_options import TableOptions
 from privrl.figures.numbers import written
 from privrl.privacy.accounting.signature import read_private_key
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
-from privrl.recipes.offline import RULES
 from privrl.recipes.recipe import MeasuredProblem, Problem, Recipe
 from privrl.studies.result import Result, check_folder
 
@@ -94,7 +93,7 @@ def fit(
         _check_table(chosen, table, world, out)
         compared = (wanted.evaluate, comparison)
         result, content = _on_table(chosen, privatizer, data, table, seed, kept, *compared, names.unit)
-    result, content = _with_rule(chosen, result, content)
+    result, content = _with_choice(result, content)
     better = result.evaluation is not None and result.evaluation.verdict == "better"
     if wanted.require_better and not better:
         result = result.withheld("it was not shown to be better than practice, which was required")
@@ -117,11 +116,11 @@ def fit(
         raise typer.Exit(NOT_BETTER)
 
 
-def _with_rule(recipe: Recipe, result: Result, content: dict[str, Any]) -> tuple[Result, dict[str, Any]]:
-    """What the recipe decided without data, among the rules that the output and the report state."""
-    if recipe.name not in RULES:
+def _with_choice(result: Result, content: dict[str, Any]) -> tuple[Result, dict[str, Any]]:
+    """What was chosen, or why nothing was, among the rules that the output and the report state."""
+    if "choice" not in result.report:
         return result, content
-    rules = [*content.get("rules", ()), RULES[recipe.name]]
+    rules = [*content.get("rules", ()), result.report["choice"]]
     return dataclasses.replace(result, report={**result.report, "rules": rules}), {**content, "rules": rules}
 
 

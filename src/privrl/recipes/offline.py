@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from privrl.learners.evaluation.chosen import Chosen
 from privrl.learners.gradient.fqi import FQI
 from privrl.learners.gradient.q_learning import QLearning
 from privrl.learners.linear.pevi import PEVI
@@ -119,6 +120,18 @@ _TAP = Algorithm(
         "round-norms": "how far a record was from what was expected, to bound its weight",
     },
 )
+_AUTO = Algorithm(
+    Chosen,
+    "offline",
+    build=lambda problem: Chosen.by_rule(_tap(problem), problem.num_episodes),
+    cites=(papers["privrl"],),
+    releases={
+        **_TAP.releases,
+        "mean-returns": "how well records went on from each state, without a discount",
+        "mean-returns-norms": "how many different states a record has, to bound its weight",
+        "choice": "which of several candidates other people would fare best with",
+    },
+)
 _FQI = Algorithm(
     FQI,
     "offline",
@@ -173,7 +186,7 @@ OFFLINE = (
     Recipe("dp-tdfp", _TDFP, "central", "TDFP, for many states and few people per state"),
     Recipe("tap", _TAP, "none", "visits, next states and TD errors together, near practice"),
     Recipe("dp-tap", _TAP, "central", "TAP, for all kinds of finite worlds; shares of the budget follow what is seen"),
-    Recipe("auto", _TAP, "central", "the recommended recipe for any finite table, by a public rule: dp-tap"),
+    Recipe("auto", _AUTO, "central", "dp-tap, or practice's most frequent action, or practice: many people choose"),
     Recipe("fqi", _FQI, "none", "fitted Q iteration by gradient steps on whole episodes"),
     Recipe("dp-fqi", _FQI, "central", "FQI with one clipped gradient per episode (DP-SGD)"),
     Recipe(
@@ -191,8 +204,3 @@ OFFLINE = (
         episodes=_SAMPLED_FROM,
     ),
 )
-
-RULES = {
-    "auto": "By a public rule `auto` learns with `dp-tap` and the whole budget: no record took part in this choice."
-}
-"""What a recipe decides without data, for its output and report."""

@@ -1,6 +1,6 @@
 """`choose`: people, and policies from anywhere, in; the one that suits them best, with a certificate, out."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -8,8 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
+from privrl.contracts.learner import AbstractOfflineLearner
 from privrl.data.dataset import AbstractDataset
-from privrl.learners.evaluation.chooser import LEAST_PEOPLE, LIMIT, Chooser
+from privrl.learners.evaluation.chooser import CHOICE, LEAST_PEOPLE, LIMIT, Chooser
+from privrl.learners.evaluation.chosen import OWN, SHARE, Chosen
+from privrl.learners.evaluation.evaluated import Evaluated
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.privacy.store.store import ReleaseStore
@@ -107,6 +110,20 @@ def refuse_too_few(choosers: int, privatizer: AbstractPrivatizer) -> None:
             "sampling error and noise would decide. Nothing was released. Take the advice of `dp-tap`, or practice's "
             "most frequent action, or let more people choose."
         )
+
+
+def choice_words(learner: AbstractOfflineLearner, choices: Mapping[str, int]) -> str | None:
+    """What was chosen among a learner's own candidates, in words; nothing where it has none."""
+    inner = learner.learner if isinstance(learner, Evaluated) else learner
+    if not isinstance(inner, Chosen):
+        return None
+    if inner.share is None:
+        return (
+            f"Nothing was chosen, by a public rule: fewer than {LEAST_PEOPLE / SHARE:,.0f} people to learn from are "
+            f"too few to choose, and so is a number that is not public. The policy is {OWN[0]}."
+        )
+    others = " and ".join(name for i, name in enumerate(OWN) if i != choices[CHOICE])
+    return f"People who were not learnt from have chosen {OWN[choices[CHOICE]]}, over {others}."
 
 
 def _probabilities(candidate: AnyPolicy | None, horizon: int, S: int, A: int) -> Float[np.ndarray, "H S A"]:

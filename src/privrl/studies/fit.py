@@ -12,6 +12,7 @@ from privrl.learners.evaluation.evaluated import Assessed, Evaluated
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.store.store import ReleaseStore
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
+from privrl.studies.choose import choice_words
 from privrl.studies.offline import ask_curator
 from privrl.studies.result import Result
 from privrl.studies.situations import situations_of
@@ -54,7 +55,7 @@ def fit(
     learnt = answer.learnt
     advice, evaluation = None, None
     if isinstance(learnt, Assessed):
-        policy, advice, evaluation = learnt.evaluation.handed_out, learnt.advice, learnt.evaluation
+        policy, advice, evaluation = learnt.policy, learnt.advice, learnt.evaluation
     else:
         policy = learnt
     if isinstance(policy, TabularPolicy) and policy.probabilities.shape != (learner.horizon, *learner.space):
@@ -63,6 +64,9 @@ def fit(
             f"steps, states and actions: {(learner.horizon, *learner.space)}."
         )
     found: dict[str, Any] = dict(answer.counts)
+    choice = choice_words(learner, answer.choices)
+    if choice is not None:
+        found["choice"] = choice
     if answer.values is not None:
         found["values"] = np.asarray(answer.values, float).tolist()
     practice = learner.practice if isinstance(learner, Evaluated) else None

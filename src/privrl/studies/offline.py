@@ -6,9 +6,12 @@ from typing import Any
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from privrl.contracts.learner import AbstractOfflineLearner
+from privrl.contracts.release import Release
+from privrl.contracts.statistic import AbstractStatistic
 from privrl.data.dataset import AbstractDataset
 from privrl.data.reward_function import RewardFunction
 from privrl.privacy.accounting.certificate import Certificate
+from privrl.privacy.noise.maximum import MaximumNoise
 from privrl.privacy.noise.sources import Seeded, System
 from privrl.privacy.store.errors import StudyMismatchError
 from privrl.privacy.store.store import ReleaseStore
@@ -24,7 +27,8 @@ from privrl.studies.study import Study
 class Answer:
     """What a learner made of its releases, the certificate over all of them, and how much data there were.
 
-    `values` are those of states where the learner gives any, and `visits` is what releases said about them.
+    `values` are those of states where the learner gives any, `visits` is what releases said about them, and `choices`
+    the number of the candidate that each choice released.
     """
 
     learnt: Any
@@ -32,6 +36,7 @@ class Answer:
     visits: ReleasedVisits
     certificate: Certificate
     counts: dict[str, int]
+    choices: dict[str, int]
 
 
 def ask_curator(
@@ -51,13 +56,19 @@ def ask_curator(
     if store is not None:
         _open(verb, study, secret, key, store)
     source = System() if key is None else Seeded(key)
-    visits = ReleasedVisits()
-    curator = Curator(secret, study.ledger, source, privatizer.mechanism_of_rounds, store, visits.watch)
+    visits, choices = ReleasedVisits(), dict[str, int]()
+
+    def watch(name: str, statistic: AbstractStatistic, release: Release) -> None:
+        visits.watch(name, statistic, release)
+        if isinstance(release.noise, MaximumNoise):
+            choices[name] = int(release.value[0])
+
+    curator = Curator(secret, study.ledger, source, privatizer.mechanism_of_rounds, store, watch)
     learnt, values = learner.fit_with_values(curator) if learner.gives_values else (learner.fit(curator), None)
     notes = secret.notes(groups=bool(study.ledger.groups) and key is None)
     notes = (*notes, *(() if store is None else store.notes()))
     certificate = study.certificate(source.description, secret.bounds, notes=notes)
-    return Answer(learnt, values, visits, certificate, secret.counts)
+    return Answer(learnt, values, visits, certificate, secret.counts, choices)
 
 
 def _open(verb: str, study: Study, secret: AbstractSecret, key: PRNGKeyArray | None, store: ReleaseStore) -> None:

@@ -109,20 +109,26 @@ class Chooser(AbstractOfflineLearner):
         """The number of the candidate that was chosen."""
         world = (self.num_states, self.num_actions, self.horizon, self.terminal)
         live = jnp.ones(self.num_states, bool).at[jnp.asarray(self.terminal, int)].set(False)
-        level = jnp.ones(())
-        seen = practice(*self._asked(ask, "visits", ClippedVisits(*world, level)), live)
-        returns = ClippedReturns(*world, level, 1.0, self._largest_return, self.rewards_at_end)
-        V = mean_returns(*self._asked(ask, "returns", returns), live)
-        b = seen.probabilities / seen.probabilities.sum(axis=-1, keepdims=True)
-        ratios = weights(self.candidates, b)
+        b = practice(*measured(ask, "visits", ClippedVisits(*world, jnp.ones(()))), live).probabilities
+        V = mean_returns(*measured(ask, "returns", practice_returns(*world, self._largest_return)), live)
+        ratios = weights(self.candidates, b / b.sum(axis=-1, keepdims=True))
         scores = CandidateScores(ratios, V, self.horizon, self.terminal, self._largest_return, LIMIT)
         return int(ask(CHOICE, scores).value[0])
 
-    def _asked(self, ask: Ask, name: str, of: AbstractStaySum) -> tuple[Float[Array, "..."], Float[Array, ""]]:
-        """A sum, clipped at a released quantile of its norms, and its noise."""
-        norms = Norms(of, 0.5, float(self.horizon) ** 0.5 + 1.0)
-        level = clip_level(ask(f"{name}-norms", norms), jnp.asarray(norms.edges), _QUANTILE)
-        return asked(ask, name, of, level)
+
+def practice_returns(
+    num_states: int, num_actions: int, horizon: int, terminal: tuple[int, ...], largest_return: float
+) -> ClippedReturns:
+    """How stays go on from each state under practice, without a discount: with one, r + V(s') - V(s) would on average
+    be above 0 for whoever lives longer, and scores would favour what is done to people who do."""
+    return ClippedReturns(num_states, num_actions, horizon, terminal, jnp.ones(()), 1.0, largest_return)
+
+
+def measured(ask: Ask, name: str, of: AbstractStaySum) -> tuple[Float[Array, "..."], Float[Array, ""]]:
+    """A sum, clipped at a released quantile of its norms, and its noise."""
+    norms = Norms(of, 0.5, float(of.horizon) ** 0.5 + 1.0)
+    level = clip_level(ask(f"{name}-norms", norms), jnp.asarray(norms.edges), _QUANTILE)
+    return asked(ask, name, of, level)
 
 
 def weights(candidates: Float[Array, "k G S A"], practice: Float[Array, "S A"]) -> Float[Array, "k G S A"]:

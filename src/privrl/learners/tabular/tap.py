@@ -63,6 +63,15 @@ _CONCENTRATED = 0.15  # sum p^2 of a typical row
 _WELL_VISITED = 0.25  # share of all visits
 
 
+class Lesson(eqx.Module):
+    """All that was learnt: a policy, the values or the value feature that it was planned with last, and what practice
+    does."""
+
+    policy: TabularPolicy
+    values: Float[Array, " S"]
+    practice: Practice
+
+
 class TAP(AbstractOfflineLearner):
     """Counts and iterates, in a stationary finite world of any kind.
 
@@ -104,7 +113,8 @@ class TAP(AbstractOfflineLearner):
         return self.num_states, self.num_actions
 
     @property
-    def _largest_return(self) -> float:
+    def largest_return(self) -> float:
+        """The public bound on the return of a stay."""
         return 1.0 if self.rewards_at_end else float(self.horizon)
 
     @property
@@ -112,7 +122,8 @@ class TAP(AbstractOfflineLearner):
         return 1.0 - 1.0 / self.horizon
 
     @property
-    def _live(self) -> Bool[Array, " S"]:
+    def live(self) -> Bool[Array, " S"]:
+        """The states that do not end a stay."""
         return jnp.ones(self.num_states, bool).at[jnp.asarray(self.terminal, int)].set(False)
 
     def bounds(self) -> dict[str, Any]:
@@ -122,7 +133,7 @@ class TAP(AbstractOfflineLearner):
             "contribution norm": "released quantiles of norms",
             "terminal states": list(self.terminal),
             "reward range": [0.0, 1.0],
-            "return bound": self._largest_return,
+            "return bound": self.largest_return,
             "rewards": "estimated",
         }
 
@@ -140,37 +151,42 @@ class TAP(AbstractOfflineLearner):
 
     def fit_with_values(self, ask: Ask) -> tuple[TabularPolicy, Float[Array, " S"]]:
         """The policy, and the values or the value feature that it was planned with last."""
+        lesson = self.lesson(ask)
+        return lesson.policy, lesson.values
+
+    def lesson(self, ask: Ask) -> Lesson:
+        """Makes every release, and gives what was learnt from them."""
         visits = ClippedVisits(*self._world, jnp.ones(()))
         clip = self._clip(ask, "visits-norms", visits, 1.0, self._most_steps, _QUANTILES["visits"])
         N, noise = asked(ask, "visits", visits, clip)
-        seen, share = practice(N, noise, self._live), _SHARES["visits"]
+        seen, share = practice(N, noise, self.live), _SHARES["visits"]
         if self.rewards_at_end and self._share_of_well_visited(seen) < _WELL_VISITED:
-            return self._joint_rounds(ask)
+            return Lesson(*self._joint_rounds(ask), seen)
         if float(seen.typical) < _FAINT * float(seen.noise):
-            seen = practice(*averaged(N, noise, *asked(ask, "visits-again", visits, clip)), self._live)
+            seen = practice(*averaged(N, noise, *asked(ask, "visits-again", visits, clip)), self.live)
             share += _SHARES["visits-again"]
         else:
             self._skip(ask, "visits-again")
         expected = float(seen.noise) * (share / _SHARES["next-states"]) ** 0.5  # about the noise of next states
         evidence = self._evidence(ask, seen, expected)
-        return self._rounds(ask, evidence)
+        return Lesson(*self._rounds(ask, evidence), seen)
 
     def _joint_rounds(self, ask: Ask) -> tuple[TabularPolicy, Float[Array, " S"]]:
         """The rounds of `TDFP`, with everything that is left."""
         self._skip(ask, *_NEXT_STATES, "visits-again", *(f"round-norms-{k + 1}" for k in range(len(self.rounds))))
         Y, noise = self._returns(ask)
-        return TDFP(*self._world, shares=self.rounds).rounds_from(ask, *first_feature(Y, noise**2, self._live))
+        return TDFP(*self._world, shares=self.rounds).rounds_from(ask, *first_feature(Y, noise**2, self.live))
 
     def _rounds(self, ask: Ask, evidence: Evidence) -> tuple[TabularPolicy, Float[Array, " S"]]:
         seen = evidence.practice
         Y, noise = self._returns(ask)
-        F = self._largest_return * mean_returns(Y, noise, self._live)
+        F = self.largest_return * mean_returns(Y, noise, self.live)
         judgement = Judgement(
-            self._discount, self._largest_return, self.anchor, self.pessimism, self.support, self.spread
+            self._discount, self.largest_return, self.anchor, self.pessimism, self.support, self.spread
         )
         for k in range(len(self.rounds)):
-            errors = ClippedErrors(*self._world, jnp.ones(()), F, self._discount, self._largest_return)
-            smallest, largest = 0.01 * self._largest_return, 2.0 * self._largest_return
+            errors = ClippedErrors(*self._world, jnp.ones(()), F, self._discount, self.largest_return)
+            smallest, largest = 0.01 * self.largest_return, 2.0 * self.largest_return
             clip = self._clip(ask, f"round-norms-{k + 1}", errors, smallest, largest, _QUANTILES["round"])
             sums, noise = asked(ask, f"round-{k + 1}", errors, clip)
             variance = clip.square / clip.kept**2 * clip.people
@@ -209,7 +225,7 @@ class TAP(AbstractOfflineLearner):
         none = Kernel.unknown(seen.state_weights, A)
         nothing = jnp.zeros(S * A)
         rounds = (jnp.zeros((R, S * A)), jnp.zeros(R), jnp.zeros((R, S)), jnp.zeros(R), jnp.zeros(()))
-        start = Evidence(seen, none, self._live, *rounds, nothing, nothing, jnp.zeros(()), jnp.ones(()))
+        start = Evidence(seen, none, self.live, *rounds, nothing, nothing, jnp.zeros(()), jnp.ones(()))
         pairs = self._well_visited(seen)
         if pairs is None or float(seen.typical) < _VISIBLE * expected:
             self._skip(ask, *_NEXT_STATES)
@@ -262,7 +278,7 @@ class TAP(AbstractOfflineLearner):
 
     def _returns(self, ask: Ask) -> tuple[Float[Array, "S 2"], Float[Array, ""]]:
         """How well stays went on from each state, and how badly, as shares of the largest return; and the noise."""
-        top = self._largest_return
+        top = self.largest_return
         returns = ClippedReturns(*self._world, jnp.ones(()), self._discount, top, self.rewards_at_end)
         clip = self._clip(ask, "returns-norms", returns, 0.5, self._most_steps, _QUANTILES["returns"])
         return asked(ask, "returns", returns, clip)
