@@ -178,6 +178,7 @@ def test_wrong_probabilities_of_practice_are_noticed(data):
     found = privrl.fit(data, evaluator(practice=wrong), privrl.NonPrivate(), key=jax.random.key(0)).policy
     assert found.gain is None and found.verdict == "not shown"
     assert any("mean weight" in words for words in found.refused)
+    assert found.held_back is not None
 
 
 def followed(people, seed, follows):
@@ -222,6 +223,8 @@ def test_policies_are_held_back_unless_a_gain_is_seen(noiseless):
     without = dataclasses.replace(noiseless, gain=None)
     assert without.held_back is None  # the model sees one
     assert "no estimate" in dataclasses.replace(without, model_gain=None).held_back
+    off = dataclasses.replace(noiseless, balance=Interval(1.2, 1.1, 1.3, 1.12, 1.28))
+    assert "not how these people were treated" in off.held_back
     unsure = dataclasses.replace(noiseless, trend=Interval(0.0, -0.1, 0.1, -0.084, 0.084))
     assert "too few" in unsure.held_back and "held back" in unsure.words
     assert "too few" in dataclasses.replace(noiseless, trend=None, continuity=None).held_back

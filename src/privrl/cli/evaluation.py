@@ -13,12 +13,12 @@ from privrl.cli.grouped import flag, given
 from privrl.cli.output import say
 from privrl.contracts.learner import AbstractOfflineLearner
 from privrl.data.practice import read_practice
-from privrl.envs.base import Env
 from privrl.envs.recorded import OfflineEnv
 from privrl.learners.evaluation.estimates import Evaluation
 from privrl.learners.evaluation.evaluated import Evaluated
-from privrl.mdp.assisted import simulated_gain
+from privrl.mdp.assisted import AssistedPolicy
 from privrl.studies.result import Result, check_writable
+from privrl.studies.simulated import assisted_gain
 
 NOT_COMPARED = "Not compared with practice: `--evaluate .3` holds out 30% of the people to do so."
 WORLD = "env"
@@ -107,10 +107,10 @@ def truth_of(env: OfflineEnv, result: Result, *, key: PRNGKeyArray) -> dict[str,
     assert result.evaluation is not None
     practice = float(env.value(env.behaviour_policy()))
     found = {"practice": practice, "model_gain": float(env.value(result.advice)) - practice}
-    if isinstance(env, Env):
-        assisted = simulated_gain(env.mdp, env.behaviour, result.evaluation.policy, _STAYS, key=key)
-        found |= {"gain": assisted.gain, "gain_se": assisted.se, "value": assisted.value, "value_se": assisted.se}
-    return found
+    assisted = assisted_gain(env, result.evaluation.policy, _STAYS, key=key)
+    found |= {"gain": assisted.value, "gain_se": assisted.error}
+    kept = 0.0 if isinstance(result.policy, AssistedPolicy) and not result.policy.supported.any() else 1.0
+    return found | {"value": practice + kept * assisted.value, "value_se": kept * assisted.error}
 
 
 def evaluation_json(evaluation: Evaluation | None, truth: dict[str, float] | None = None) -> dict[str, Any] | None:

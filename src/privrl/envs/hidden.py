@@ -10,10 +10,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from privrl.envs.base import Env
 from privrl.envs.recorded import AbstractRecorded
+from privrl.mdp.assisted import AssistedPolicy, SimulatedGain, simulated_gain
 from privrl.mdp.multinomial import AnyKey
 from privrl.mdp.planning import Stage, scan_stages
 from privrl.mdp.types import TabularPolicy, Trajectory
@@ -95,6 +96,12 @@ class HiddenEnv(AbstractRecorded):
     def value(self, policy: TabularPolicy | FullPolicy) -> Float[Array, ""]:
         """A policy's expected return, exactly."""
         return self.full.value(self._on_full_states(policy))
+
+    def gain(self, policy: AssistedPolicy, stays: int, *, key: PRNGKeyArray) -> SimulatedGain:
+        """What an assisted policy on recorded states adds to practice, which goes on seeing the full state."""
+        seen = self.observation
+        full = AssistedPolicy(policy.advice[seen], policy.support[seen], policy.dial, policy.deviation)
+        return simulated_gain(self.full.mdp, self.full.behaviour, full, stays, key=key)
 
     def sample(self, policy: TabularPolicy | FullPolicy, episodes: int, key: AnyKey) -> Trajectory:
         """Recorded stays of so many people, drawn on the host."""

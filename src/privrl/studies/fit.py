@@ -55,7 +55,7 @@ def fit(
     learnt = answer.learnt
     advice, evaluation = None, None
     if isinstance(learnt, Assessed):
-        policy, advice, evaluation = learnt.evaluation.handed_out, learnt.advice, learnt.evaluation
+        policy, advice, evaluation = learnt.policy, learnt.advice, learnt.evaluation
     else:
         policy = learnt
     if isinstance(policy, TabularPolicy) and policy.probabilities.shape != (learner.horizon, *learner.space):

@@ -18,7 +18,7 @@ from privrl.mdp.assisted import AssistedPolicy
 Standing = Literal["better", "worse", "not shown"]
 _NORMAL = (1.959964, 1.644854)  # quantiles at 97.5% and 95%, in standard deviations
 _EVIDENT = 3.0 / _NORMAL[0]  # three standard errors, in half widths
-_NEGLIGIBLE = 0.05
+_NEGLIGIBLE = 0.03
 """Practice is taken to follow the recorded state alone where both sums of `PracticeResiduals` are surely below."""
 _LAPLACE = (2.118284, 1.644854)  # -ln(.05)/sqrt(2); its 95% quantile, 1.628, is below that of a normal
 
@@ -83,6 +83,7 @@ class Evaluation:
         unsupported: share of decisions without supported advice.
         trend, continuity: what practice does beyond the recorded state, against the trend of the state and against the
             decision before; 0 if it follows the recorded state alone (`statistics/practice_residuals.py`).
+        public: whether the probabilities of practice were, so that a gain can be certified.
         sensitivity: the odds ratio of an unrecorded influence that would overturn the verdict (`influence.py`).
         refused: why something is missing, in words.
     """
@@ -96,6 +97,7 @@ class Evaluation:
     model_gain: Interval | None = None
     trend: Interval | None = None
     continuity: Interval | None = None
+    public: bool = False
     sensitivity: float | None = None
     refused: tuple[str, ...] = ()
 
@@ -118,6 +120,8 @@ class Evaluation:
             return _FOLLOWS_MORE
         if not checks or any(max(abs(one.lower), abs(one.upper)) > _NEGLIGIBLE for one in checks):
             return "There are too few people to see whether practice follows the recorded state alone."
+        if self.public and self.balance is not None and not self.balance.low <= 1.0 <= self.balance.high:
+            return "The probabilities of practice that were given are not how these people were treated."
         if self.gain is None and self.model_gain is None:
             return "There is no estimate of what the advice would change."
         seen = self.gain.value if self.gain is not None else self.model_gain.lower  # type: ignore[union-attr]
@@ -169,6 +173,7 @@ class Evaluation:
             "policy": policy,
             "people": self.people,
             **{name: None if one is None else asdict(one) for name, one in intervals.items()},
+            "public": self.public,
             "sensitivity": None if self.sensitivity is None else _plain(self.sensitivity),
             "refused": list(self.refused),
             "verdict": self.verdict,
@@ -187,6 +192,7 @@ class Evaluation:
         read = cls(
             policy=policy,
             people=int(content["people"]),
+            public=bool(content["public"]),
             sensitivity=None if sensitivity is None else float(sensitivity),
             refused=tuple(content["refused"]),
             **intervals,  # type: ignore[arg-type]

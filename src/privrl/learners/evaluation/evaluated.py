@@ -17,6 +17,7 @@ from privrl.contracts.release import Declared, Release
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.learners.evaluation.estimates import Evaluation
 from privrl.learners.evaluation.evaluator import Evaluator, releases
+from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.types import TabularPolicy
 
 LEARN, EVALUATE = "learn", "evaluate"
@@ -24,10 +25,11 @@ LEARN, EVALUATE = "learn", "evaluate"
 
 @dataclass(frozen=True)
 class Assessed:
-    """Whole advice, and how the assisted policy that was made of it compares with practice."""
+    """Whole advice, how the assisted policy that was made of it compares with practice, and what is handed out."""
 
     advice: TabularPolicy
     evaluation: Evaluation
+    policy: AssistedPolicy
 
 
 class Evaluated(AbstractOfflineLearner):
@@ -40,6 +42,7 @@ class Evaluated(AbstractOfflineLearner):
         terminal: public states whose entry ends a stay.
         return_range: the public smallest and largest return of a stay.
         dial, deviation: of the assisted policy, see `AssistedPolicy`.
+        hold_back: leave every decision to practice unless `Evaluation.held_back` is None.
     """
 
     learner: AbstractOfflineLearner
@@ -49,6 +52,7 @@ class Evaluated(AbstractOfflineLearner):
     return_range: tuple[float, float] = eqx.field(static=True, default=(0.0, 1.0))
     dial: float = eqx.field(static=True, default=1.5)
     deviation: float = eqx.field(static=True, default=4.0)
+    hold_back: bool = eqx.field(static=True, default=True)
 
     def __check_init__(self) -> None:
         if not 0.0 < self.share < 1.0:
@@ -103,7 +107,8 @@ class Evaluated(AbstractOfflineLearner):
         people = ask.people(EVALUATE)  # refused where it is secret, before anything is released
         policy, values = self.learner.fit_with_values(ask)
         evaluator = self._evaluator(people, policy.probabilities, values)
-        return Assessed(policy, evaluator.fit(_Evaluating(ask)))
+        found = evaluator.fit(_Evaluating(ask))
+        return Assessed(policy, found, found.handed_out if self.hold_back else found.policy)
 
     def _evaluator(self, people: int, advice: Array, values: Float[Array, " S"] | None) -> Evaluator:
         feature = None

@@ -166,6 +166,7 @@ class Evaluator(AbstractOfflineLearner):
             model_gain=None if model is None else model.scaled(high - low),
             trend=trend,
             continuity=continuity,
+            public=self.practice is not None,
             sensitivity=sensitivity,
             refused=tuple(refused),
         )

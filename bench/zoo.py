@@ -1,0 +1,190 @@
+"""`python -m bench.zoo`: what recipes are worth in every world of the zoo, and whether anything harmful is handed out.
+
+One line of JSON per study: a table of so many people is split, a recipe learns from 70%, and the assisted policy is
+compared with practice on 30%, once with practice's public probabilities and once with estimated ones. The truth beside
+it is exact for whole advice in finite worlds, and simulated otherwise (the standard error is in the line). `--summary`
+reads such lines and prints the table of harm and the table of shares; `--picture FILE` draws the latter.
+
+    python -m bench.zoo --seeds 20 --people 10000 100000 --epsilon .3 1 3 > zoo.jsonl
+    python -m bench.zoo --summary zoo.jsonl --picture zoo.svg
+"""
+
+import argparse
+import collections
+import json
+import math
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.random as jr
+import matplotlib.pyplot as plt
+import numpy as np
+
+import privrl
+from privrl.data.episodes import Episodes
+from privrl.envs.zoo import CHOOSING, WORLDS, World
+from privrl.learners.evaluation.estimates import Evaluation
+from privrl.learners.evaluation.evaluator import Evaluator
+from privrl.mdp.types import Trajectory
+from privrl.recipes.registry import get
+from privrl.studies.simulated import assisted_gain
+
+HELD_OUT, DELTA, STAYS = 0.3, 1e-6, 40_000
+
+
+def split(world: World, people: int, key: jax.Array) -> tuple[Episodes, Episodes]:
+    """Tables of the people to learn from and of those held out; fixed sizes, so that one program serves all seeds."""
+    stays = world.env.sample(world.env.behaviour_policy(), people, key)
+    held = round(HELD_OUT * people)
+
+    def table(rows: slice) -> Episodes:
+        part = Trajectory(*(np.asarray(x)[rows] for x in jax.tree.leaves(stays)))
+        return Episodes.of(part, num_states=world.sizes[0], num_actions=world.sizes[1])
+
+    return table(slice(held, None)), table(slice(held))
+
+
+def judged(world: World, found: Evaluation, key: jax.Array) -> dict[str, Any]:
+    """What was said, in the world's own units, and what is true, as shares of the range of returns."""
+    true = assisted_gain(world.env, found.policy, STAYS, key=key)
+    said = {name: value for name, value in found.to_json().items() if name != "policy"}
+    out = true.value if found.held_back is None else 0.0
+    return {
+        **said,
+        "assisted": true.value / world.range,
+        "assisted_se": true.error / world.range,
+        "handed_out": out / world.range,
+    }
+
+
+def study(world: World, recipe: str, people: int, epsilon: float, seed: int, *, evaluated: bool) -> dict[str, Any]:
+    """One line: a recipe on one table of one world."""
+    key = jr.fold_in(jr.fold_in(jr.key(seed), people), round(1000 * epsilon))
+    learn, held = split(world, people, jr.fold_in(key, 0))
+    budget = privrl.Central(epsilon=epsilon, delta=DELTA)
+    result = privrl.fit(learn, get(recipe).build(world.env), budget, key=jr.fold_in(key, 1))
+    value = world.value_of(result.policy)
+    line = {
+        "world": world.name,
+        "recipe": recipe,
+        "people": people,
+        "epsilon": epsilon,
+        "seed": seed,
+        "share": world.share(value.value),
+        "whole": (value.value - world.practice) / world.range,
+        "whole_se": value.error / world.range,
+    }
+    if evaluated:
+        public, horizon = world.public, world.sizes[2]
+        bound = 1.0 if public["rewards_at_end"] else float(horizon)
+        for name, practice in (("public", world.env.behaviour), ("estimated", None)):
+            evaluator = Evaluator(
+                *world.sizes,
+                len_of(held),
+                result.policy.probabilities,
+                practice,
+                np.asarray(result.report["values"]) if "values" in result.report else None,
+                public["terminal"],
+                (0.0, bound),
+            )
+            found = privrl.fit(held, evaluator, budget, key=jr.fold_in(key, 2)).policy
+            line[name] = judged(world, found, jr.fold_in(key, 3))
+    return line
+
+
+def len_of(table: Episodes) -> int:
+    """How many people a table has."""
+    return table.summary.num_units
+
+
+def mean_and_error(values: Iterable[float]) -> tuple[float, float]:
+    """The mean over seeds, and its standard error."""
+    x = np.asarray(list(values), float)
+    return float(x.mean()), float(x.std(ddof=1) / math.sqrt(len(x))) if len(x) > 1 else math.nan
+
+
+def summary(lines: list[dict[str, Any]]) -> Iterator[str]:
+    """Shares of the gap by recipe, and what was handed out, cell by cell."""
+    cells = collections.defaultdict(list)
+    for line in lines:
+        cells[line["world"], line["people"], line["epsilon"], line["recipe"]].append(line)
+    yield "world | people | epsilon | recipe | seeds | share of the gap | handed out, public | estimated | lies"
+    for (world, people, epsilon, recipe), found in sorted(cells.items()):
+        share, error = mean_and_error(x["share"] for x in found)
+        row = [world, f"{people}", f"{epsilon:g}", recipe, f"{len(found)}", f"{share:+.3f} +- {error:.3f}"]
+        for name in ("public", "estimated"):
+            judgements = [x[name] for x in found if name in x]
+            if judgements:
+                mean, error = mean_and_error(x["handed_out"] for x in judgements)
+                given = sum(x["held_back"] is None for x in judgements)
+                harm = "  HARM" if mean < -0.002 - 2 * (0.0 if math.isnan(error) else error) else ""
+                row.append(f"{mean:+.4f} +- {error:.4f} ({given} of {len(judgements)}){harm}")
+        lies = [x["public"]["verdict"] == "better" and x["public"]["assisted"] < 0 for x in found if "public" in x]
+        row.append(f"{sum(lies)}" if lies else "")
+        yield " | ".join(row)
+
+
+def picture(lines: list[dict[str, Any]], file: Path, people: int, epsilon: float) -> None:
+    """A dot per world and recipe: practice at 0, the best at 1."""
+    cells = collections.defaultdict(list)
+    for line in lines:
+        if (line["people"], line["epsilon"]) == (people, epsilon):
+            cells[line["world"], line["recipe"]].append(line["share"])
+    worlds = [name for name in WORLDS if any(name == world for world, _ in cells)]
+    recipes = sorted({recipe for _, recipe in cells})
+    _, axes = plt.subplots(figsize=(7.0, 0.32 * len(worlds) + 1.2), layout="constrained")
+    for i, recipe in enumerate(recipes):
+        at = [(j, *mean_and_error(cells[name, recipe])) for j, name in enumerate(worlds) if (name, recipe) in cells]
+        rows, means, errors = (np.array(x, float) for x in zip(*at, strict=True))
+        shown = np.maximum(means, -1.0)
+        axes.errorbar(
+            shown, rows + 0.12 * (i - len(recipes) / 2), xerr=np.nan_to_num(errors), fmt="o", ms=4, label=recipe
+        )
+    axes.axvline(0.0, color="0.4", lw=1)
+    axes.axvline(1.0, color="0.4", lw=1, ls=":")
+    axes.set_yticks(range(len(worlds)), [name + ("" if name in CHOOSING else " *") for name in worlds])
+    axes.invert_yaxis()
+    axes.set_xlim(-1.05, 1.05)
+    axes.set_xlabel("share of the gap from practice (0) to the best (1); below -1 at the edge; * only ever reported")
+    axes.set_title(f"{people:,} people, epsilon {epsilon:g}")
+    axes.legend(loc="lower left", fontsize=8)
+    plt.savefig(file)
+
+
+def main() -> None:
+    jax.config.update("jax_enable_x64", True)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--worlds", nargs="+", default=list(WORLDS), choices=list(WORLDS))
+    parser.add_argument("--recipes", nargs="+", default=["dp-tap"])
+    parser.add_argument("--people", nargs="+", type=int, default=[10_000, 100_000])
+    parser.add_argument("--epsilon", nargs="+", type=float, default=[0.3, 1.0, 3.0])
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--no-evaluation", action="store_true", help="whole advice alone")
+    parser.add_argument("--summary", type=Path, help="read lines, and print tables instead")
+    parser.add_argument("--picture", type=Path, help="with --summary: draw the shares at the largest cell")
+    given = parser.parse_args()
+    if given.summary is not None:
+        lines = [json.loads(line) for line in given.summary.read_text().splitlines()]
+        for row in summary(lines):
+            print(row)
+        if given.picture is not None:
+            picture(lines, given.picture, max(x["people"] for x in lines), 1.0)
+        return
+    for name in given.worlds:
+        world = WORLDS[name]
+        for recipe in given.recipes:
+            for people in given.people:
+                for epsilon in given.epsilon:
+                    for seed in range(given.seeds):
+                        line = study(world, recipe, people, epsilon, seed, evaluated=not given.no_evaluation)
+                        print(json.dumps(line), flush=True)
+        del world.__dict__["env"]
+        jax.clear_caches()
+        print(f"{name} done", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()
