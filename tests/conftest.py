@@ -36,6 +36,7 @@ import jax
 import pytest
 from jax._src.interpreters import mlir
 
+gc.disable()  # until all tests are imported: a fifth of the time, and imports make no garbage
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 # A fifth of the time that a small program takes to compile goes into a compiler's context of its own: all share one.
@@ -70,6 +71,7 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 10, 10)
+    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contract import tiny_world
+from contract import contribution, tiny_world
 
 import privrl
 from privrl.cli import main
@@ -65,7 +65,7 @@ def counted(store, agent):
 
 def terms(records, learner=LEARNER):
     """What these records contribute, in floats, before the lattice."""
-    return sum(np.asarray(learner._counts().contribution(record, None)).ravel() for record in records)
+    return sum(np.asarray(contribution(learner._counts(), record)).ravel() for record in records)
 
 
 def person_key(key, ends, index):

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from contract import total
 from test_agent_arrivals import PATIENCE, Clock
 
 import privrl
@@ -32,7 +33,12 @@ never = no_queries()
 
 @eqx.filter_jit
 def planned(learner, memory, released, seen):
-    return next_plan(learner, memory, released, never, jnp.asarray(seen))
+    return compiled_plan(learner, memory, released, jnp.asarray(seen))
+
+
+@eqx.filter_jit
+def compiled_plan(learner, memory, released, seen):
+    return next_plan(learner, memory, released, never, seen)
 
 
 QUICK = {"LSVIUCB", "UCBVI"}  # one of each kind in the default suite
@@ -97,8 +103,8 @@ def test_gram_matrices_are_those_of_the_policy_that_was_played():
     always = lambda a: TabularPolicy(jnp.zeros((4, 4, 2)).at[:, :, a].set(1.0))  # noqa: E731
     old, new = (eqx.tree_at(lambda m: m.policy, before, always(a)) for a in (1, 0))
     keys = jax.random.split(jax.random.key(0), people)
-    records = jax.vmap(lambda key: RIVER.rollout(old.policy, key))(keys)
-    totals = {d.name: d.statistic.total(records, None) for d in learner.declare(4)}
+    records = jax.jit(jax.vmap(lambda key: RIVER.rollout(old.policy, key)))(keys)
+    totals = {d.name: total(d.statistic, records) for d in learner.declare(4)}
     phi = RIVER.features.of(records.states, records.actions)
     true = jnp.einsum("nhi,nhj->hij", phi, phi)
     for memory, right in ((learner.acted_on(new, old, jnp.zeros((), int)), True), (new, False)):
@@ -116,9 +122,9 @@ def test_a_belief_learns_from_answers_to_an_older_question():
 
     def after(memory, policy, question, people, seed, acted=None):
         keys = jax.random.split(jax.random.key(seed), people)
-        records = jax.vmap(lambda key: LQ.rollout(policy, key))(keys)
+        records = jax.jit(jax.vmap(lambda key: LQ.rollout(policy, key)))(keys)
         (declared,) = learner.declare(4)
-        totals = {"surprises": declared.statistic.total(records, question)}
+        totals = {"surprises": total(declared.statistic, records, question)}
         read = memory if acted is None else learner.acted_on(memory, acted, jnp.zeros((), int))
         return planned(learner, read, exactly(learner, totals), memory.seen + people)
 

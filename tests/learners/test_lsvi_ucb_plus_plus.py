@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contract import BUDGET, tiny_world
+from contract import BUDGET, contribution, tiny_world
 from tests.learners.reference_lsvi_ucb_plus_plus import Reference
 
 import privrl
@@ -274,7 +274,7 @@ def test_weighted_moments_and_gram_matrices_are_of_the_same_weighted_people(term
         steps = (jnp.asarray(x) for x in zip(*rows, strict=True))
         record = Trajectory(*steps, jnp.asarray(length))
         for name, statistic in statistics.items():
-            totals[name] += statistic.contribution(record, Plan(policy, weights))
+            totals[name] += contribution(statistic, record, Plan(policy, weights))
     released = {name: Release(x, GaussianNoise(0.0, x.shape)) for name, x in totals.items()}
     seen, published = next_plan(learner, memory, released, no_queries(), jnp.asarray(people))
     np.testing.assert_allclose(seen.gram, expected, atol=1e-9)

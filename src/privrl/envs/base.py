@@ -165,6 +165,7 @@ class Env(eqx.Module):
         }
 
 
+@eqx.filter_jit
 def most_frequent(behaviour: Float[Array, "S A"]) -> Float[Array, "S A"]:
     """All weight on the first of the most frequent actions, where one is more frequent than another."""
     first = jax.nn.one_hot(behaviour.argmax(axis=-1), behaviour.shape[-1], dtype=float)

@@ -46,7 +46,7 @@ def Endings(
     P[death, :, death] = P[survival, :, survival] = 1.0
     reward = np.where(np.arange(S)[:, None] < live, P[:, :, survival], 0.0)
     start = np.append(rng.dirichlet(np.ones(live)), [0.0, 0.0])
-    mdp = TabularMDP(jnp.asarray(P)[None], jnp.asarray(reward)[None], jnp.asarray(start), H)
+    mdp = TabularMDP(jnp.asarray(P[None]), jnp.asarray(reward[None]), jnp.asarray(start), H)
     return finite(
         "endings",
         mdp,
@@ -54,5 +54,5 @@ def Endings(
         arguments=(("states", S), ("actions", A), ("horizon", H), ("practice", practice)),
         seed=seed,
         terminal=(death, survival),
-        arrival=jnp.zeros(S).at[survival].set(1.0),
+        arrival=jnp.asarray(np.eye(S)[survival]),
     )

@@ -77,7 +77,7 @@ def GridWithHoles(side: int = 8, holes: float = 0.15, horizon: int = 40, seed: i
     reward[goal] = 0.0
     start = np.append(~hole, False).astype(float)
     start[goal] = 0.0
-    mdp = TabularMDP(jnp.asarray(P)[None], jnp.asarray(reward)[None], jnp.asarray(start / start.sum()), H)
+    mdp = TabularMDP(jnp.asarray(P[None]), jnp.asarray(reward[None]), jnp.asarray(start / start.sum()), H)
     return finite(
         "grid-with-holes",
         mdp,
@@ -85,5 +85,5 @@ def GridWithHoles(side: int = 8, holes: float = 0.15, horizon: int = 40, seed: i
         arguments=(("side", n), ("holes", holes), ("horizon", H)),
         seed=seed,
         terminal=ends,
-        arrival=jnp.zeros(S).at[goal].set(1.0),
+        arrival=jnp.asarray(np.eye(S)[goal]),
     )

@@ -103,7 +103,7 @@ def FromGymnasium(id: str, horizon: int = 20, **arguments: Any) -> Env:
     P, r = P / P.sum(axis=-1, keepdims=True), (r - lo) / (hi - lo)
     return finite(
         f"gym:{id}",
-        TabularMDP(jnp.asarray(P)[None], jnp.asarray(r)[None], jnp.asarray(initial / initial.sum()), H),
+        TabularMDP(jnp.asarray(P[None]), jnp.asarray(r[None]), jnp.asarray(initial / initial.sum()), H),
         arguments=(("horizon", H), *((k, tuple(v) if isinstance(v, list) else v) for k, v in arguments.items())),
         terminal=tuple(gone) if lo == 0.0 else (),
         arrival=arrival,

@@ -111,7 +111,7 @@ def HiddenSeverity(
     reward[[death, survival]] = 0.0
     full = finite(
         "hidden-severity: full",
-        TabularMDP(jnp.asarray(P)[None], jnp.asarray(reward)[None], jnp.asarray(start / start.sum()), H),
+        TabularMDP(jnp.asarray(P[None]), jnp.asarray(reward[None]), jnp.asarray(start / start.sum()), H),
         behaviour=jnp.asarray(practice),
         terminal=(death, survival),
         arrival=jnp.zeros(X).at[survival].set(1.0),

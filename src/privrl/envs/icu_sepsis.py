@@ -46,9 +46,9 @@ def ICUSepsis(horizon: int = 20) -> Env:
     P, initial = P / P.sum(axis=-1, keepdims=True), initial / initial.sum()
     return finite(
         "icu-sepsis",
-        TabularMDP(jnp.asarray(P)[None], jnp.asarray(r)[None], jnp.asarray(initial), H),
+        TabularMDP(jnp.asarray(P[None]), jnp.asarray(r[None]), jnp.asarray(initial), H),
         behaviour=jnp.asarray(doctors / doctors.sum(axis=-1, keepdims=True)),
         arguments=(("horizon", H),),
         terminal=(_DEATH, _SURVIVAL, _AFTER),
-        arrival=jnp.zeros(S).at[_SURVIVAL].set(1.0),
+        arrival=jnp.asarray(np.eye(S)[_SURVIVAL]),
     )

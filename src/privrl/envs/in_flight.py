@@ -40,7 +40,7 @@ def InFlight(
             P[s, a, rng.choice(S, k, replace=False)] = rng.dirichlet(np.ones(k))
     paying = (rng.uniform(size=S) < _PAYING) * rng.uniform(0.5, 1, size=S)
     reward = 0.5 * paying[:, None] + 0.5 * rng.uniform(size=(S, A)) ** 2
-    mdp = TabularMDP(jnp.asarray(P)[None], jnp.asarray(reward)[None], jnp.asarray(rng.dirichlet(np.ones(S))), H)
+    mdp = TabularMDP(jnp.asarray(P[None]), jnp.asarray(reward[None]), jnp.asarray(rng.dirichlet(np.ones(S))), H)
     return finite(
         "in-flight",
         mdp,
