@@ -3,15 +3,14 @@
 b(a|s) is practice as the learn group's releases show it, V its values of states in units of the largest return, and
 pi_j a candidate. Per stay
 
-    x_j = sum over steps of (pi_j(a|s)/b(a|s) - 1) (r + V(s') - V(s)),    V(s') = 0 after the end,
+    x_j = m_j + sum over steps of (pi_j(a|s)/b(a|s) - 1) (r + V(s') - V(s)),    V(s') = 0 after the end,
 
 cut to [-c, c]; a person's scores are the mean over their stays. If practice depends on the recorded state alone, the
-weights have mean 0 under it, whatever V is, and E x_j is the sum, over practice's visits, of the mean of
+weights have mean 0 under it, whatever V is, and E x_j - m_j is the sum, over practice's visits, of the mean of
 r + V(s') - V(s) under pi_j less that under b. For V the values of practice this is what pi_j gains, to first order in
-how far it departs from practice. For V the values of pi_j it is all that pi_j gains: the first mean is then 0, and the
-second adds up to the return less V(s_0). A learner's own V lies between. Practice itself has weights 0 and score 0. A
-stay ends on entering a terminal state, or where it stops before the horizon and no next state was recorded; a last step
-that is cut by the horizon counts if its next state is known.
+how far it departs from practice. Practice itself has weights 0. A stay ends on entering a terminal state, or where it
+stops before the horizon and no next state was recorded; a last step that is cut by the horizon counts if its next state
+is known.
 
 **Formal guarantee** (for all records, whatever they say). Rewards are clipped to [0, 1], what is not a number counts
 as 0, and every x_j lies in [-c, c], so their mean does. Hence for two people d = x - y has entries in [-2c, 2c]: its
@@ -44,6 +43,7 @@ class CandidateScores(AbstractScores):
         terminal: public states whose entry ends a stay.
         reward_unit: what a reward is divided by: the largest return of a stay.
         limit: c.
+        margins: m_j, public: what others must seem to be worth more than candidate j to be chosen over it.
     """
 
     weights: Float[Array, "k G S A"]
@@ -52,6 +52,7 @@ class CandidateScores(AbstractScores):
     terminal: tuple[int, ...] = eqx.field(static=True, default=())
     reward_unit: float = eqx.field(static=True, default=1.0)
     limit: float = eqx.field(static=True, default=3.0)
+    margins: tuple[float, ...] | None = eqx.field(static=True, default=None)
     symmetric: bool = eqx.field(static=True, default=False, init=False)
     per_person = True
 
@@ -62,6 +63,8 @@ class CandidateScores(AbstractScores):
         check_positive(reward_unit=self.reward_unit, limit=self.limit)
         check_array("weights", self.weights, (k, G, S, A))
         check_array("values", self.values, (S,))
+        if self.margins is not None and (len(self.margins) != k or not all(map(math.isfinite, self.margins))):
+            raise ValueError(f"`margins` is {self.margins}; give one finite number for each of {k} candidates.")
         if k < 2 or G not in (1, self.horizon):
             raise ValueError(
                 f"`weights` has shape {self.weights.shape}; give those of at least two candidates, for all steps "
@@ -91,7 +94,8 @@ class CandidateScores(AbstractScores):
         change = clipped_reward(rows) / self.reward_unit + follows - self.values[s]
         step = jnp.minimum(jnp.asarray(rows.step), G - 1)
         x = jnp.where(counted[None], self.weights[:, step, s, a] * change[None], 0.0).sum(axis=1)
-        return jnp.clip(jnp.where(jnp.isnan(x), 0.0, x), -self.limit, self.limit)
+        x = jnp.where(jnp.isnan(x), 0.0, x) + jnp.asarray(self.margins or (0.0,) * x.shape[0])
+        return jnp.clip(x, -self.limit, self.limit)
 
     def spread(self, adjacency: Adjacency) -> float:
         return self.limit * (4.0 if adjacency == "replace-one" else 2.0)

@@ -5,7 +5,7 @@ the first, with all of the budget but 6% that measure V, practice's mean returns
 budget, as in `chooser.py`. All candidates, b and V are made of the first group's releases, so having more candidates
 costs nothing.
 
-    score      f_j sum over steps of (q_j/b - 1)(r + V(s') - V(s)),   f_j = 1.5 for the most frequent action, else 1
+    score      m_j + sum over steps of (q_j/b - 1)(r + V(s') - V(s)),   m_j = .015 for the most frequent action, else 0
 
 Whether people choose at all is a public rule: with fewer than 5,000 to choose, nobody does, and all are learnt from.
 
@@ -15,8 +15,8 @@ in one group, so the cost of both is the larger one. Nobody of these two groups 
 holds out, so its intervals know nothing of the choice.
 
 **What is not promised.** Where practice follows something that was not recorded, scores are biased in favour of whoever
-departs from practice. Hence f: advice is chosen over the most frequent action only if it seems to be worth half
-as much again.
+departs from practice. Hence m: advice that seems to be worth less than 1.5% of the largest return more than the most
+frequent action is not chosen over it.
 """
 
 from dataclasses import replace
@@ -48,7 +48,7 @@ SHARE = 0.1
 """Of the people, who choose."""
 _RETURNS = "mean-returns"
 _MEASURED = {f"{_RETURNS}-norms": 0.01, _RETURNS: 0.05}  # shares of the first group's budget
-_FACTORS = (1.0, 1.5, 1.0)
+_MARGINS = (0.0, 0.015, 0.0)  # in largest returns
 
 
 class Chosen(AbstractOfflineLearner):
@@ -113,7 +113,7 @@ class Chosen(AbstractOfflineLearner):
         b = lesson.practice.probabilities / lesson.practice.probabilities.sum(axis=-1, keepdims=True)
         advice = lesson.policy.probabilities
         candidates = (advice, jnp.broadcast_to(lesson.practice.most_taken, advice.shape), jnp.zeros_like(advice))
-        ratios = jnp.asarray(_FACTORS)[:, None, None, None] * weights(jnp.stack(candidates), b)
-        scores = CandidateScores(ratios, V, self.horizon, tap.terminal, tap.largest_return, LIMIT)
+        ratios, settings = weights(jnp.stack(candidates), b), (tap.terminal, tap.largest_return, LIMIT, _MARGINS)
+        scores = CandidateScores(ratios, V, self.horizon, *settings)
         policies = (*candidates[:2], jnp.broadcast_to(b, advice.shape))
         return TabularPolicy(policies[int(ask(CHOICE, scores).value[0])]), lesson.values
