@@ -63,6 +63,7 @@ def test_what_is_not_better_is_withheld_where_that_is_required(tmp_path: Path) -
     assert called.out.strip().splitlines()[-1] == "Not shown to be better than practice."
     assert "The budget is spent, and there is no policy" in called.out
     assert set(files(out)) == {"certificate.json", "evaluation.json", "report.json"}
+    assert json.loads((out / "certificate.json").read_text())["policy"] is None
     certified = call("certify", out, "--allow-non-private")
     assert certified.code == 0 and "The budget is spent, and there is no policy" in certified.out
     again = call(*FIT, "--recipe", "dp-apvi", *BUDGET, "--evaluate", ".5", "--require-better", "--json")

@@ -43,7 +43,7 @@ def evaluation_page(evaluation: CertifiedEvaluation, problems: Sequence[str] = (
         paragraph(
             f"A policy from elsewhere was compared with practice on {evaluation.people:,} {unit}s. {private}", "key"
         ),
-        *([paragraph(cited, "key")] if is_private(certificate) else []),
+        *([paragraph(cited, "key")] if is_private(certificate) and not problems else []),
         *([stated_table(certificate.stated)] if certificate.stated else []),
         *(paragraph(warning, "warn") for warning in warnings(certificate)),
         evaluation_section(evaluation, unit),

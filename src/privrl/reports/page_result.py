@@ -46,7 +46,7 @@ def result_page(result: Result, folder: str | Path, problems: Sequence[str] = ()
         *([paragraph(alarm, "bad")] if problems else []),
         *([verdict_box(result.evaluation, result.policy is None)] if _has_practice(certificate) else []),
         paragraph(_summary(result), "key"),
-        paragraph(_to_cite(result), "key"),
+        *([] if problems else [paragraph(_to_cite(result), "key")]),
         *([stated_table(certificate.stated)] if certificate.stated else []),
         *(paragraph(warning, "warn") for warning in warnings(certificate)),
         *([evaluation_section(result.evaluation, certificate.unit, situations)] if result.evaluation else []),

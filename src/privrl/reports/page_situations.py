@@ -65,7 +65,7 @@ def _explained(situations: Situations | None, assisted: AssistedPolicy | None) -
     elif situations is not None:
         said.append("Today: what was done most often there, by what was released.")
     else:
-        said.append("What is done today is not known: no release says so, and practice is not public.")
+        said.append("What is done most often today was neither released nor saved with public probabilities.")
     if assisted is not None:
         said.append("Taken: how often the advised choice is taken, today and with advice.")
     if situations is not None and situations.visits is not None:

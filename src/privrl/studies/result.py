@@ -133,7 +133,8 @@ class Result:
         """
         certificate = self.certificate if sign is None else self.certificate.signed(sign)
         with replacing(folder, _KNOWN) as scratch:
-            (scratch / "certificate.json").write_text(json.dumps(certificate.to_json(), indent=2, allow_nan=False))
+            content = certificate.to_json() | ({"policy": None} if self.policy is None else {})
+            (scratch / "certificate.json").write_text(json.dumps(content, indent=2, allow_nan=False))
             (scratch / "report.json").write_text(json.dumps(self.report, indent=2))
             for name, policy in (("policy.npz", self.policy), ("advice.npz", self.advice)):
                 if policy is not None:
@@ -141,8 +142,8 @@ class Result:
             if isinstance(self.policy, MeasuredPolicy):
                 (scratch / EXPORTED).write_text(json.dumps(self.policy.to_json(), allow_nan=False))
             if self.evaluation is not None:
-                content = json.dumps(self.evaluation.to_json(), indent=2, allow_nan=False)
-                (scratch / EVALUATION).write_text(content)
+                evaluated = json.dumps(self.evaluation.to_json(), indent=2, allow_nan=False)
+                (scratch / EVALUATION).write_text(evaluated)
         return Path(folder)
 
     @classmethod

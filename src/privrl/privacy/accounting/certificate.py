@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from dataclasses import fields as dataclass_fields
 from typing import Any, Literal
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -133,8 +134,10 @@ class Certificate:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "Certificate":
-        """The certificate that `to_json` wrote."""
+        """The certificate that `to_json` wrote; whoever saved it may have added names that are null."""
         fields = dict(_map(dict(content), lambda x: math.inf if x == "inf" else x))
+        own = {f.name for f in dataclass_fields(cls)}
+        fields = {name: value for name, value in fields.items() if name in own or value is not None}
         fields["events"] = tuple(Event.from_json(event) for event in content["events"])
         fields["notes"] = tuple(fields.get("notes", ()))
         fields["releases"] = tuple(fields["releases"])
