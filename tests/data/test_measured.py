@@ -11,6 +11,7 @@ import pytest
 import privrl
 from privrl.data.episodes import Episodes
 from privrl.data.parquet import read_parquet
+from privrl.data.part import Part
 from privrl.data.schema import TableError
 from privrl.data.write import write_parquet
 from privrl.learners.tabular.apvi import APVI
@@ -107,6 +108,23 @@ def test_episodes_in_memory_are_those_of_the_table(save: Any, tmp_path: Path) ->
     again = read_parquet(tmp_path / "again.parquet", **columns, features=FEATURES, action="action", num_actions=3)
     for field in ("states", "actions", "rewards", "next_states"):
         np.testing.assert_array_equal(getattr(next(again.batches(2)), field), getattr(batch, field))
+
+
+def test_parts_of_the_people_have_their_vectors(save: Any) -> None:
+    whole = read_parquet(save(stays()), **OPTIONS)
+    ann, bob = (Part(whole, np.array(chosen)) for chosen in ([True, False], [False, True]))
+    np.testing.assert_array_equal(next(ann.batches(1)).states[0, :3], STATES[:3])
+    np.testing.assert_array_equal(next(bob.batches(1)).states[0, :2], STATES[3:])
+    assert ann.features == FEATURES and ann.digest(bytes(32)) != bob.digest(bytes(32))
+
+
+@pytest.mark.parametrize("batch_rows", [1, 3, 1000])
+def test_of_several_stays_some_are_used(save: Any, batch_rows: int) -> None:
+    table = stays() | {"patient": ["ann"] * 5, "stay": [1, 1, 1, 2, 2]}
+    options = OPTIONS | {"episode": "stay", "batch_rows": batch_rows, "seed": 3}
+    one, both = (read_parquet(save(table), **options, max_episodes_per_unit=most) for most in (1, 2))
+    assert (one.check().num_episodes, one.check().num_left_out) == (1, 1)
+    np.testing.assert_array_equal(next(both.batches(2)).states[0, :3], STATES[:3])
 
 
 CASES: dict[str, tuple[str, int, Any, str]] = {

@@ -7,14 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import jax
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete, Text
 
+import privrl
 from privrl.data.gymnasium import from_gymnasium
 from privrl.data.minari import from_minari
 from privrl.data.schema import TableError
 from privrl.mdp.measurements import ENDED, Feature
+from privrl.recipes.recipe import MeasuredProblem
+from privrl.recipes.registry import get
 
 VECTORS = np.array([[0.1, 1.0], [0.2, 2.0], [0.3, 9.0]])
 UNIT = Box(np.array([0.0, 0.0]), np.array([1.0, 5.0]), dtype=np.float64)
@@ -193,3 +197,30 @@ def test_numbered_observations_are_played_too() -> None:
     env = gymnasium.make("FrozenLake-v1")
     data = from_gymnasium(env, episodes=5, horizon=8, env_seed=0, num_states=16, num_actions=4)
     assert data.num_units == 5 and next(data.batches(5)).states.max() < 16
+
+
+@pytest.mark.slow
+def test_a_pole_is_balanced_by_what_was_learnt_from_minari(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    env, rng = gymnasium.make("CartPole-v1"), np.random.default_rng(0)
+
+    def practice(seen: Any) -> int:
+        return int(rng.integers(2)) if rng.random() < 0.6 else int(seen[2] + 0.1 * seen[3] > 0)
+
+    def steps(policy: Any) -> float:
+        played = from_gymnasium(env, policy, episodes=20, horizon=100, env_seed=9, num_actions=2, features=POLE)
+        return float(next(played.batches(20)).length.mean())
+
+    played = from_gymnasium(env, practice, episodes=500, horizon=60, env_seed=0, num_actions=2, features=POLE)
+    batch = next(played.batches(500))
+    episodes = [
+        FakeEpisode(np.concatenate([x[:T], x[T - 1 : T]]), a[:T].astype(np.int64), r[:T])
+        for x, a, r, T in zip(batch.states, batch.actions, batch.rewards, batch.length, strict=True)
+    ]
+    limits = np.array([feature.high for feature in POLE])
+    on_disk("pole/practice-v0", episodes, Box(-limits, limits, dtype=np.float64), Discrete(2))
+    data = from_minari("pole/practice-v0", horizon=60, num_actions=2)
+    recipe = get("dp-lap")
+    learner = recipe.learner(MeasuredProblem(data.features, 2, 60))
+    result = privrl.fit(data, learner, recipe.privatizer(epsilon=10.0, delta=1e-6), key=jax.random.key(1))
+    assert steps(practice) < 85 and steps(result.policy) > 90
