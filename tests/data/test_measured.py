@@ -122,7 +122,8 @@ def test_parts_of_the_people_have_their_vectors(save: Any) -> None:
 def test_of_several_stays_some_are_used(save: Any, batch_rows: int) -> None:
     table = stays() | {"patient": ["ann"] * 5, "stay": [1, 1, 1, 2, 2]}
     options = OPTIONS | {"episode": "stay", "batch_rows": batch_rows, "seed": 3}
-    one, both = (read_parquet(save(table), **options, max_episodes_per_unit=most) for most in (1, 2))
+    path = save(table)
+    one, both = (read_parquet(path, **options, max_episodes_per_unit=most) for most in (1, 2))
     assert (one.check().num_episodes, one.check().num_left_out) == (1, 1)
     np.testing.assert_array_equal(next(both.batches(2)).states[0, :3], STATES[:3])
 
