@@ -154,6 +154,8 @@ def test_a_policy_of_measurements_from_a_table(here: Path, capfd: Any) -> None:
     policy = privrl.Result.load(here / "policy").policy
     assert policy({"map": 60, "lactate": None, "ward": "icu"}) in range(6)
     assert call(capfd, "certify", "policy")[0] == 0
+    code, _, err = call(capfd, "evaluate", "fake.parquet", "policy", "--epsilon", "1", "--delta", "1e-6", "--out", "e")
+    assert code == 2 and "evaluated" in err
 
 
 @pytest.mark.parametrize(

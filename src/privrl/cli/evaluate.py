@@ -69,6 +69,8 @@ def evaluate(
     chosen: Any = Result.load(policy) if policy.is_dir() else policy
     known = chosen.report.get("table", {}) if isinstance(chosen, Result) else {}
     table = table.resolved().with_known(known).resolved()
+    if table.measured:
+        raise ValueError("Policies of measurements cannot be evaluated on held-out people yet; states must be numbers.")
     if table.missing:
         raise ValueError(f"A table needs {', '.join(table.missing)} too. See `privrl evaluate --help`.")
     if isinstance(chosen, Result) and chosen.policy is None:

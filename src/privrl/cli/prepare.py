@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import typer
 
@@ -63,7 +63,14 @@ def prepare(
     json: JsonOption = False,
 ) -> None:
     """Cut raw records into steps: windows of time, states, actions, rewards, grouped by person. Costs no budget."""
-    given: dict[How, list[str] | None] = {"last": last, "first": first, "mean": mean, "max": max_, "min": min_, "sum": sum_}
+    given: dict[How, list[str] | None] = {
+        "last": last,
+        "first": first,
+        "mean": mean,
+        "max": max_,
+        "min": min_,
+        "sum": sum_,
+    }
     paid, each = _named(reward)
     how = Preparation(
         unit=unit,
