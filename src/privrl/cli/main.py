@@ -36,6 +36,11 @@ privrl list recipes
 privrl fit stays.parquet --recipe dp-tdfp --epsilon 1 --delta 1e-6 --unit patient_id --episode stay_id --step hour
 --state state --action action --reward reward --horizon 20 --num-states 716 --num-actions 25 --out policy
 
+privrl prepare raw.csv stays.parquet --unit patient_id --time charttime --every 4h --horizon 20 --last lactate
+--mean map --action dose --reward survived
+
+privrl fit stays.parquet --schema stays.toml --recipe dp-lap --epsilon 1 --delta 1e-6 --out policy
+
 privrl fit env:icu-sepsis --recipe dp-tdfp --episodes 10000 --rho 1 --seeds 3
 
 privrl run dp-ucbvi --env riverswim --env-arg states=3 --episodes 10000 --epsilon 5 --delta 1e-6 --seeds 10

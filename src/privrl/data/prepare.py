@@ -34,9 +34,10 @@ def prepare(source: str | Path, target: str | Path, how: Preparation) -> int:
     """Writes a table of steps that `read_parquet` reads, and returns the number of its rows.
 
     The columns are those of the person (and the episode), `step`, the measurements (null where none was made), the
-    actions, the reward, and `terminated` where `end` is given. Rows are grouped by person, in an order that depends on
-    ids alone, and sorted by episode and step. The file appears whole or not at all. Memory is that of a piece of the
-    table and of the records of one person; larger tables go through temporary files beside `target`.
+    actions, the reward, and `terminated` where `end` is given. Rows are grouped by person and sorted by episode and
+    step; inside each piece of a large table people stand in the order of their ids. The file appears whole or not at
+    all. Memory is that of a piece of the table and of the records of one person; larger tables go through temporary
+    files beside `target`.
 
     **Formal guarantee.** A person's rows of the result are a function of that person's rows of `source`, and every
     person has at least one. So a guarantee for one person of the result is one for one person of `source`, and nothing
