@@ -7,24 +7,29 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from contract import tiny_world
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from test_cli import call
 from test_evaluate import BUDGET, KEY, PRACTICE, H, held  # noqa: F401
 from test_report import stands_alone
 
 import privrl
+from privrl.contracts.learner import AbstractOfflineLearner
 from privrl.learners.evaluation.estimates import Interval
 from privrl.mdp.assisted import AssistedPolicy
+from privrl.recipes.offline import OFFLINE
+from privrl.recipes.registry import recipes
 from privrl.reports.names import Names, noun_of, read_names
 from privrl.reports.page import page
 from privrl.reports.page_dial import dial_section, shares_at
 from privrl.reports.page_evaluation import evaluation_section
 from privrl.reports.page_result import result_page
 from privrl.reports.page_situations import situations_table
-from privrl.reports.release_words import COMPARISON, release_words
+from privrl.reports.release_words import release_words
 from privrl.reports.words import EXACT, WORST_CASE, guess_rate, in_hundred, shares, worst_rate
 from privrl.studies.result import Result
 from privrl.studies.situations import Situations
+from privrl.studies.study import Study
 
 NAMES = Names(("mild", "severe <3", "home"), ("wait", "treat"), "patient")
 
@@ -170,10 +175,12 @@ def test_what_is_stated_is_shown_escaped_signed_and_read_again(result: Result, t
     assert "stated" not in result.certificate.to_json()  # old signatures hold
 
 
-def test_every_release_of_an_evaluated_learner_has_words(result: Result) -> None:
-    words = release_words(result.certificate)
-    assert set(words) == set(shares(result.certificate)), set(shares(result.certificate)) - set(words)
-    modelled = privrl.Evaluated(privrl.TDFP(3, 2, H, terminal=(), in_flight_rewards=True), share=0.5)
-    names = {re.sub(r"-\d+$", "", d.name) for d in modelled.declare()}
-    own = {name.removeprefix("evaluate: ") for name in names if name.startswith("evaluate: ")}
-    assert own <= set(COMPARISON)
+@pytest.mark.parametrize("name", [r.name for r in OFFLINE if r.trust == "central" and r.published is None])
+def test_every_release_of_an_evaluated_recipe_has_words(name: str) -> None:
+    learner = recipes[name].build(tiny_world(), 10**6)
+    assert isinstance(learner, AbstractOfflineLearner)
+    for one in (learner, privrl.Evaluated(learner, share=0.5)):
+        certificate = Study.offline(one, BUDGET, "patient").certificate("nowhere", {})
+        said = {re.sub(r"-\d+$", "", release) for release in shares(certificate)}
+        assert set(release_words(certificate)) == said
+

@@ -9,7 +9,7 @@ from privrl.privacy.accounting.certificate import Certificate
 from privrl.recipes.registry import algorithms
 from privrl.reports.words import shares
 
-COMPARISON = {
+_COMPARISON = {
     "practice": "how well people fare today, on average",
     "practice-table": "how often practice takes the advised action in each state",
     "unsupported": "in how many decisions no advice has enough evidence",
@@ -35,7 +35,7 @@ def release_words(certificate: Certificate) -> dict[str, str]:
     for name in names:
         part, _, own = name.rpartition(": ")
         compared = part == EVALUATE or certificate.learner == "Evaluator"
-        words = COMPARISON.get(own) if compared else known.get(own)
+        words = _COMPARISON.get(own) if compared else known.get(own)
         found |= {} if words is None else {name: words}
     return found
 
