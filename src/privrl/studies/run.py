@@ -56,6 +56,18 @@ def run(
     return sweep(env, [(learner, privatizer)], episodes=episodes, key=key, seeds=seeds, flow=flow)[0]
 
 
+def _refuse_gymnasium(env: Any) -> None:
+    """Says what to do with an environment that is stepped through and whose probabilities nobody knows."""
+    if hasattr(env, "reset") and hasattr(env, "action_space"):
+        name = getattr(getattr(env, "spec", None), "id", None) or type(env).__name__
+        raise ValueError(
+            f"`{name}` is a Gymnasium environment, and `privrl.run` simulates worlds whose probabilities are known. "
+            f'For a tabular one use `privrl.envs.make("gym:{name}")`; record episodes of any other with '
+            "`privrl.data.from_gymnasium` and learn from them with `privrl.fit`, or let your own loop ask a "
+            "`privrl.Agent`."
+        )
+
+
 def sweep(
     env: Any,
     settings: Sequence[tuple[AbstractLearner, AbstractPrivatizer]],
@@ -79,6 +91,7 @@ def sweep(
             f"`episodes` is {episodes}, `seeds` is {seeds} and there are {len(settings)} settings; each must be at "
             "least 1."
         )
+    _refuse_gymnasium(env)
     started = time.perf_counter()
     studies = [Study.online(learner, privatizer, episodes) for learner, privatizer in settings]
     for study in studies:
