@@ -14,7 +14,9 @@ from statistic_cases import CASES
 import privrl
 from privrl.audit.bounds import bound_of
 from privrl.audit.curator_attack import CuratorAttack
-from privrl.audit.recorded_fit import record_fit
+from privrl.audit.recorded_fit import Skipped, record_fit
+from privrl.audit.records import picked
+from privrl.audit.sensitivity import farthest
 from privrl.audit.statistics import Asked
 from privrl.audit.worlds import tiny_world
 from privrl.contracts.learner import AbstractOfflineLearner
@@ -342,6 +344,26 @@ class TestChosen:
         assert result.report["choice"].startswith("People who were not learnt from have chosen ")
         assert result.policy.probabilities.shape == (3, 3, 2)
         assert np.allclose(result.policy.probabilities.sum(axis=-1), 1.0)
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("group", [LEARN, CHOOSE])
+    def test_each_group_is_attacked(self, many, group):
+        """The releases of a fit with a choice, on the pair of records that are furthest apart in one group."""
+        fit = record_fit(many, self.learner, privrl.Central(epsilon=1.0, delta=1e-6), jax.random.key(6))
+        records = CASES[CandidateScores][0].records()
+        single = jax.tree.map(lambda x: x[:, 0], records)
+        steps = [step for step in fit.asked if fit.concerns(step, group)]
+        answers = [step.answers(records if step.statistic.per_person else single) / step.scale for step in steps]
+        i, j, _ = farthest(np.concatenate(answers, axis=1))
+        kinds = (records, single)
+        pair = tuple(
+            None
+            if isinstance(step, Skipped)
+            else step.answers(picked(kinds[not step.statistic.per_person], np.array([i, j])))
+            for step in fit.steps
+        )
+        scores = CuratorAttack(fit, pair, group).scores(jax.random.key(7), 20_000)
+        assert 0.0 <= bound_of(scores, 1e-6, 0.95, gaussian=False) <= 1.0
 
     def test_the_rule_is_public(self):
         build, public = recipes["auto"].learner, {"num_states": 3, "num_actions": 2, "horizon": 3}
