@@ -38,7 +38,7 @@ from privrl.recipes.registry import recipes
 from privrl.statistics.counts import TransitionCounts
 
 # Those whose learners take longest to compile; the statistics of all learners are attacked by the contract, too.
-LONG = ("lsvi", "-lq", "sgd", "vtr", "tdfp", "fqi", "pevi", "tap", "lap", "shuffle", "@paper")
+LONG = ("auto", "lsvi", "-lq", "sgd", "vtr", "tdfp", "fqi", "pevi", "tap", "lap", "shuffle", "@paper")
 PRIVATE = [r for r in recipes.values() if r.trust != "none"]
 
 
