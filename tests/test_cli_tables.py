@@ -133,6 +133,7 @@ STEPS = ("--unit", "patient", "--step", "step", "--reward", "alive", "--horizon"
         ((*FIT, "--schema", "stays.toml", "--num-states", "4"), "`--num-states` speaks of numbered states"),
         ((*FIT, "--schema", "stays.toml", "--num-actions", "4"), "`--num-actions` is said by `--action-edges`"),
         ((*FIT, *STEPS, "--state", "s", "--num-states", "4"), "`--action`, `--num-actions`"),
+        ((*FIT, *STEPS, "--state", "s", "--product", "a*b"), "`--product` speaks of measurements"),
         ((*FIT, *STEPS, "--feature", "map:30..130", "--action", "a", "--action", "b"), "once for each"),
         ((*FIT, *STEPS, "--feature", "map", "--action", "dose", "--action-edges", "0,1"), "dp-lap"),
     ],
@@ -149,8 +150,11 @@ def test_a_policy_of_measurements_from_a_table(here: Path, capfd: Any) -> None:
     assert code == 2 and "learns from measurements" in err
     code, _, err = call(capfd, *lap, "--schema", "stays.toml", "--evaluate", "0.3")
     assert code == 2 and "evaluated" in err
-    code, out, _ = call(capfd, *lap, "--schema", "stays.toml", "--json")
+    code, _, err = call(capfd, *lap, "--schema", "stays.toml", "--product", "map*ward")
+    assert code == 2 and "`products` has map*ward" in err
+    code, out, _ = call(capfd, *lap, "--schema", "stays.toml", "--json", "--products", "none")
     assert code == 0 and "map:30..130:missing" in out and json.loads(out)["epsilon"] <= 1.0
+    assert json.loads(out)["certificate"]["bounds"]["features"] == 1 + 2 * 2 + 2 + 2  # squares, missing, categories
     policy = privrl.Result.load(here / "policy").policy
     assert policy({"map": 60, "lactate": None, "ward": "icu"}) in range(6)
     assert call(capfd, "certify", "policy")[0] == 0

@@ -189,7 +189,8 @@ def _on_table(
     one_each = privatizer.adjacency == "replace-one" and episodes.max_episodes_per_unit == 1
     problem: Problem | MeasuredProblem
     if table.measured:
-        problem = MeasuredProblem(episodes.features, episodes.num_actions, episodes.horizon, ends["rewards_at_end"])
+        sizes = (episodes.features, episodes.num_actions, episodes.horizon)
+        problem = MeasuredProblem(*sizes, rewards_at_end=ends["rewards_at_end"], products=table.products)
     else:
         public = round((1.0 - (share or 0.0)) * episodes.num_episodes) if one_each else None
         problem = Problem.of_table(*table.sizes, **ends, num_episodes=public)

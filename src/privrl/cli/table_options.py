@@ -7,11 +7,11 @@ from typing import Annotated, Any
 import typer
 
 from privrl.cli.grouped import flag, given, refuse
-from privrl.data.declaration import category_of, doses_of_words, feature_of, read_words
+from privrl.data.declaration import category_of, doses_of_words, feature_of, products_of, read_words
 
 PANEL = "Columns and public bounds of a table"
 _REQUIRED = ("unit", "step", "state", "action", "reward", "horizon", "num_states", "num_actions")
-_NOT_COLUMNS = ("terminal", "rewards_at_end", "feature", "category", "action", "action_edges", "schema")
+_NOT_COLUMNS = ("terminal", "rewards_at_end", "feature", "category", "action", "action_edges", "product", "schema")
 
 
 def _column(name: str, text: str) -> Any:
@@ -42,6 +42,16 @@ class TableOptions:
     ] = None
     category: Annotated[
         list[str] | None, _declared("category", "NAME:a,b,c[:missing]", "A column with its public list of values.")
+    ] = None
+    product: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--product",
+            "--products",
+            metavar="A*B",
+            help="Two measurements whose product counts too, or none; all pairs unless given.",
+            rich_help_panel=PANEL,
+        ),
     ] = None
     action: Annotated[
         list[str] | None, _column("action", "The action, a whole number from 0; or a dose, with --action-edges.")
@@ -84,6 +94,8 @@ class TableOptions:
         if whole.measured:
             others = given(whole, ("state", "num_states", "next_state", "terminal"))
             refuse(others, "speaks of numbered states, and `--feature` or `--category` declares measurements")
+        else:
+            refuse(given(whole, ("product",)), "speaks of measurements, which are declared with `--feature`")
         if whole.action_edges:
             refuse(given(whole, ("num_actions",)), "is said by `--action-edges`")
         elif whole.action and len(whole.action) > 1:
@@ -94,6 +106,11 @@ class TableOptions:
     def measured(self) -> bool:
         """Whether states are vectors of measurements."""
         return bool(self.feature or self.category)
+
+    @property
+    def products(self) -> tuple[tuple[str, str], ...] | None:
+        """The pairs of measurements that were named; `None`: all."""
+        return None if self.product is None else products_of(self.product)
 
     @property
     def missing(self) -> list[str]:

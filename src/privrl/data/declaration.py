@@ -2,6 +2,7 @@
 
     NAME:LO..HI[:missing][:log]     a measurement with public bounds
     NAME:a,b,c[:missing]            a category with its public values
+    A*B                             two measurements whose product counts too; `none` for no product at all
     0,0.02,0.05                     the edges of a dose
 
 A schema file is TOML that holds the options of a command by name: `unit = "patient_id"`, `feature = ["map:30..130"]`.
@@ -19,7 +20,7 @@ FILL_IN = "FILL-IN"
 
 _NAMES = ("unit", "episode", "step", "state", "reward", "next_state", "terminated")
 _COUNTS = ("horizon", "num_states", "num_actions", "max_episodes_per_unit", "max_actions")
-_LISTS = ("feature", "category", "action", "action_edges")
+_LISTS = ("feature", "category", "product", "action", "action_edges")
 
 
 def feature_of(words: str) -> Feature:
@@ -42,6 +43,19 @@ def category_of(words: str) -> Category:
     if not colon:
         raise ValueError(f"`{words}` does not declare a category. Write NAME:a,b,c, for example `ward:icu,step-down`.")
     return Category(name, tuple(value.strip() for value in values.split(",")), "missing" in flags)
+
+
+def products_of(several: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Pairs `A*B`; none of them for the word `none`."""
+    if list(several) == ["none"]:
+        return ()
+    pairs = []
+    for words in several:
+        first, star, second = words.partition("*")
+        if not star or not first or not second:
+            raise ValueError(f"`{words}` is no product. Write A*B, for example `map*lactate`, or `none` alone.")
+        pairs.append((first.strip(), second.strip()))
+    return tuple(pairs)
 
 
 def doses_of_words(names: Sequence[str], edges: Sequence[str]) -> tuple[BinnedAction, ...]:

@@ -7,7 +7,7 @@ from privrl.recipes.recipe import Algorithm, MeasuredProblem, Recipe
 
 def _lap(problem: MeasuredProblem) -> LAP:
     sizes = (problem.columns, problem.num_actions, problem.horizon)
-    return LAP(*sizes, problem.rewards_at_end, largest_reward=problem.largest_reward)
+    return LAP(*sizes, problem.rewards_at_end, largest_reward=problem.largest_reward, products=problem.products)
 
 
 _LAP = Algorithm(

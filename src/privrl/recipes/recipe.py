@@ -70,7 +70,8 @@ class Problem:
 class MeasuredProblem:
     """What is public about a table of measurements: its columns with their bounds, sizes, and how it pays.
 
-    `rewards_at_end` says that only the last step of a stay pays; `largest_reward` bounds what one step pays.
+    `rewards_at_end` says that only the last step of a stay pays; `largest_reward` bounds what one step pays; `products`
+    are the pairs of measurements whose product is looked at (`None`: all).
     """
 
     columns: tuple[Measurement, ...]
@@ -78,6 +79,7 @@ class MeasuredProblem:
     horizon: int
     rewards_at_end: bool = False
     largest_reward: float = 1.0
+    products: tuple[tuple[str, str], ...] | None = None
 
     @classmethod
     def of(cls, env: AbstractPatients) -> "MeasuredProblem":
