@@ -111,7 +111,8 @@ def _sensitivity(evaluation: Evaluation, unit: str) -> str:
     if math.isinf(odds):
         return "No unrecorded influence, however strong, could overturn the verdict."
     return (
-        f"The verdict would fall if something that is not in the records, such as how ill a {unit} looked, had made "
-        f"the advised treatment {odds:.2f} times as likely (in odds, over a whole stay) for some {unit}s as for others "
-        "who look the same in the records. The closer that number is to 1, the less it takes."
+        f"The verdict could be overturned by something that is not in the records, such as how ill a {unit} looked, if "
+        f"it made the advised treatment {odds:.2f} times as likely, or as unlikely (in odds, over a whole stay), as it "
+        f"is on average for {unit}s who look the same in the records. The closer that number is to 1, the less it "
+        "takes."
     )

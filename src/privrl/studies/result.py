@@ -78,8 +78,9 @@ def evaluation_note(evaluation: Evaluation, advice: Any) -> str:
 class Result:
     """A policy and what it can reveal.
 
-    The certificate is bound to the policy when a result is made (`result_sha256`). `report` holds sizes, values and
-    baselines, and of the sizes only those that are public (`public_facts`): nobody gets to see the others. Where the
+    The certificate is bound to the policy when a result is made (`result_sha256`). `report` holds sizes, values,
+    baselines, and what releases say about states (`Situations`, and values of states where the learner gives any); of
+    the sizes only those that are public (`public_facts`): nobody gets to see the others. Where the
     result was compared with practice, `evaluation` says how, the policy is the assisted one, and `advice` the whole
     advice behind it.
     """

@@ -22,6 +22,7 @@ from privrl.privacy.trust.channels import AbstractChannel
 from privrl.privacy.trust.local_channels import AbstractLocalChannel
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
 from privrl.statistics.rows import AbstractRowStatistic
+from privrl.studies.memory import check_memory
 from privrl.studies.result import Run
 from privrl.studies.simulation import Simulation, SimulationKeys
 from privrl.studies.study import Study
@@ -95,6 +96,8 @@ def sweep(
     started = time.perf_counter()
     studies = [Study.online(learner, privatizer, episodes) for learner, privatizer in settings]
     for study in studies:
+        check_memory(study.learner, study.declared)
+    for study in studies:
         if env.horizon != study.learner.horizon:
             raise ValueError(
                 f"The world has `horizon`={env.horizon} and the learner {study.learner.horizon}. Give both the same."
@@ -109,24 +112,24 @@ def sweep(
     noisy = any(study.privatizer.notion != "none" for study in studies)
     how = (None if flowing else chunk, noisy)
     if len(pairs) == 1:  # what all seeds share is not stacked with them: products with it are much cheaper
-        simulated = simulate_seeds(env, *pairs[0], jnp.asarray(ends), *how, keys[0])
-        policy, regret, counts = jax.tree.map(lambda x: x[None], simulated)
+        simulated = [simulate_seeds(env, *pairs[0], jnp.asarray(ends), *how, keys[0])]
     else:
-        policy, regret, counts = _simulate_settings(env, *_stacked(pairs), jnp.asarray(ends), *how, keys)
+        together = _simulate_settings(env, *_stacked(pairs), jnp.asarray(ends), *how, keys)
+        simulated = [jax.tree.map(lambda x, i=i: x[i], together) for i in range(len(pairs))]
     seconds = time.perf_counter() - started
     return [
         Run(
-            jax.tree.map(lambda x, i=i: x[i], policy),
+            policy,
             study.certificate(
                 Seeded.description,
                 {"episodes per unit": 1},
-                made={name: (int(np.max(count[i])), channels[i][name].law) for name, count in counts.items()},
+                made={name: (int(np.max(count)), own[name].law) for name, count in counts.items()},
             ),
             np.asarray(ends),
-            np.asarray(regret[i]),
+            np.asarray(regret),
             seconds,
         )
-        for i, study in enumerate(studies)
+        for study, own, (policy, regret, counts) in zip(studies, channels, simulated, strict=True)
     ]
 
 
