@@ -126,6 +126,9 @@ def test_steps_are_what_the_definition_says(
         monkeypatch.setattr(preparing, "_PIECE_BYTES", piece_bytes)
         assert prepare(source, tmp_path / "stays.parquet", how) == pq.read_metadata(tmp_path / "stays.parquet").num_rows
         assert_same(tmp_path / "stays.parquet", raw, how)
+    monkeypatch.setattr(preparing, "_WINDOWS", 3)  # halves of halves
+    prepare(source, tmp_path / "stays.parquet", how)
+    assert_same(tmp_path / "stays.parquet", raw, how)
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"raw.{ending}", "stays.parquet"]
 
 

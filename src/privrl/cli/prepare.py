@@ -36,7 +36,9 @@ def prepare(
         str,
         typer.Option("--reward", metavar="COL[:HOW]", help="Paid at the end of an episode; at every step with HOW."),
     ],
-    horizon: Annotated[int, typer.Option("--horizon", help="The largest number of steps, public.")],
+    horizon: Annotated[
+        int, typer.Option("--horizon", help="The largest number of steps, public; later records are left out.")
+    ] = 1000,
     episode: Annotated[
         str | None, typer.Option("--episode", metavar="COL", help="Which episode of the unit; without it, one.")
     ] = None,
@@ -97,6 +99,7 @@ def prepare(
         return
     say(f"Wrote {rows:,} steps to {out}.")
     say("Every row comes from the records of one person and from public settings, so no budget was spent.")
+    say(f"Records after the first {horizon} steps of an episode are left out (`--horizon`).")
     if state_at == "start":
         say("A state is what was known before the window of its action; the first window of an episode gives a state.")
     say(f"Go on with `privrl schema init {out}`.")

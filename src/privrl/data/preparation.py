@@ -47,7 +47,7 @@ class Preparation:
     columns: Mapping[str, How]
     action: Mapping[str, How]
     reward: str
-    horizon: int
+    horizon: int = 1000
     episode: str | None = None
     end: str | None = None
     reward_each: How | None = None

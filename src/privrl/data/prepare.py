@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _PIECE_BYTES = 2**24
+_WINDOWS = 2**19  # that are laid out at once
 _TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
@@ -66,14 +67,24 @@ def _steps(raw: RawTable, how: Preparation, folder: Path) -> Iterator["pa.Table"
     pieces = math.ceil(raw.size / _PIECE_BYTES)
     for piece in partitioned(raw.batches(), how.unit, raw.place, pieces, folder):
         if piece.num_rows:
-            with_one_chunk = {name: piece.column(name).combine_chunks() for name in piece.column_names}
-            yield _Piece(raw, how, with_one_chunk).steps()
-            del with_one_chunk
+            yield from _tables(raw, how, {name: piece.column(name).combine_chunks() for name in piece.column_names})
             pa.default_memory_pool().release_unused()
 
 
+def _tables(raw: RawTable, how: Preparation, columns: dict[str, "pa.Array"]) -> Iterator["pa.Table"]:
+    """The steps of some people, in halves where few records span many windows."""
+    piece = _Piece(raw, how, columns)
+    if int(piece.count.sum()) > _WINDOWS and len(piece.count) > 1:
+        for rows in piece.halves():
+            yield from _tables(raw, how, {name: values.take(rows) for name, values in columns.items()})
+    else:
+        yield piece.steps()
+
+
 class _Piece:
-    """All records of some people."""
+    """All records of some people; `count` is the number of steps of each episode."""
+
+    count: Int[np.ndarray, " E"]
 
     def __init__(self, raw: RawTable, how: Preparation, columns: dict[str, "pa.Array"]) -> None:
         self._how, self._columns = how, columns
@@ -87,6 +98,18 @@ class _Piece:
         numbers = rows[self._sorted.order]
         self._place: Place = lambda i: raw.place(int(numbers[i]))
         self._sorted.check_times(how.time, self._place)
+        self._of_row = np.floor_divide(self._sorted.since_start, self._window).astype(np.int64)
+        self._ended, last = self._ends(self._of_row[self._sorted.starts + self._sorted.lengths - 1])
+        self._lag = 1 if how.state_at == "start" else 0
+        self._cut = last + 1 - self._lag > how.horizon
+        self.count = np.clip(last + 1 - self._lag, 1, how.horizon)
+
+    def halves(self) -> tuple["pa.Array", "pa.Array"]:
+        """The rows of the first half of the episodes, and of the second."""
+        import pyarrow as pa
+
+        middle = int(self._sorted.starts[len(self.count) // 2])
+        return pa.array(self._sorted.order[:middle]), pa.array(self._sorted.order[middle:])
 
     def _column(self, name: str) -> "pa.Array":
         """A column in the order of the sorted rows."""
@@ -101,13 +124,8 @@ class _Piece:
         """One row per step."""
         import pyarrow as pa
 
-        how, rows = self._how, self._sorted
-        window = np.floor_divide(rows.since_start, self._window).astype(np.int64)
-        last = window[rows.starts + rows.lengths - 1]
-        ended, last = self._ends(last)
-        lag = 1 if how.state_at == "start" else 0
-        count = np.clip(last + 1 - lag, 1, how.horizon)  # steps of each episode
-        windows = Windows.of(rows, window, count + lag)
+        how, rows, count, lag = self._how, self._sorted, self.count, self._lag
+        windows = Windows.of(rows, self._of_row, count + lag)
         step = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
         state = np.repeat(np.cumsum(count + lag) - (count + lag), count) + step
         owner = pa.array(np.repeat(rows.starts, count))
@@ -121,9 +139,8 @@ class _Piece:
             table[name] = self._summary(name, way, windows, 0, state + lag).fill_null(how.idle)
         is_last = np.append(step[1:] == 0, True)
         table[how.reward] = pa.array(self._rewards(windows, state + lag, is_last, np.cumsum(count) - 1))
-        if ended is not None:
-            cut = last + 1 - lag > how.horizon
-            table["terminated"] = pa.array(is_last & np.repeat(ended & ~cut, count))
+        if self._ended is not None:
+            table["terminated"] = pa.array(is_last & np.repeat(self._ended & ~self._cut, count))
         return pa.table(table)
 
     def _summary(self, name: str, way: How, windows: Windows, carried: int, at: Int[np.ndarray, " S"]) -> "pa.Array":
