@@ -132,6 +132,21 @@ def test_without_words_for_the_unit_they_come_from_its_column(result: Result) ->
     assert "Every single person," in again and "calm" in again
 
 
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        {"situations": {"visits": "none", "noise": 0.1, "practice": None}},
+        {"situations": {"visits": [[0.5, 0.5]], "noise": 0.1, "practice": None}},  # of another world
+        {"situations": {"visits": None, "noise": 0.0, "practice": None}},
+        {"situations": [1, 2]},
+        {"names": "no names"},
+    ],
+)
+def test_a_damaged_file_beside_the_certificate_breaks_no_page(result: Result, damaged: dict[str, object]) -> None:
+    page = stands_alone(result_page(dataclasses.replace(result, report={**result.report, **damaged}), "policy")).text
+    assert "Cite this one" in page and ("how sure" not in page or "names" in damaged)
+
+
 def test_both_bounds_on_guesses_have_the_same_names_in_guide_and_report(result: Result) -> None:
     guide = " ".join((Path(__file__).parents[1] / "docs" / "guides" / "offline.md").read_text().split())
     text = stands_alone(result_page(result, "policy")).text
@@ -183,4 +198,3 @@ def test_every_release_of_an_evaluated_recipe_has_words(name: str) -> None:
         certificate = Study.offline(one, BUDGET, "patient").certificate("nowhere", {})
         said = {re.sub(r"-\d+$", "", release) for release in shares(certificate)}
         assert set(release_words(certificate)) == said
-

@@ -6,22 +6,17 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from privrl.figures.plots import shares_figure, to_svg
-from privrl.mdp.assisted import AssistedPolicy, stationary_advice
-from privrl.mdp.types import TabularPolicy
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.reports.names import Names, noun_of
 from privrl.reports.page import answers, code, drawing, listed, page, paragraph, table
 from privrl.reports.page_evaluation import evaluation_section, verdict_box
 from privrl.reports.page_policy import policy_section
-from privrl.reports.page_situations import situations_table
+from privrl.reports.page_situations import advice_table, saved_situations
 from privrl.reports.release_words import classes_of, release_words
 from privrl.reports.words import guesses, in_words, is_private, is_simulated, shares
 from privrl.studies.certified_evaluation import CertifiedEvaluation
 from privrl.studies.result import Result
-from privrl.studies.situations import Situations
 
 
 def result_page(result: Result, folder: str | Path, problems: Sequence[str] = (), names: Names | None = None) -> str:
@@ -34,10 +29,11 @@ def result_page(result: Result, folder: str | Path, problems: Sequence[str] = ()
         names: what states, actions and one unit are called; the certificate itself is shown as it is.
     """
     signed = result.certificate
-    names = (names or Names()).with_known(result.report.get("names", {}))
+    known = result.report.get("names")
+    names = (names or Names()).with_known(known if isinstance(known, Mapping) else {})
     result = replace(result, certificate=replace(signed, unit=names.unit or noun_of(signed.unit)))
     certificate = result.certificate
-    situations = _situations(result)
+    situations = saved_situations(result)
     private, plain = "A private policy: what it is, and what it reveals", "A policy that was learned without privacy"
     title = private if is_private(certificate) else plain
     alarm = f"The certificate does NOT hold, so believe nothing on this page. {' '.join(problems)}"
@@ -52,7 +48,7 @@ def result_page(result: Result, folder: str | Path, problems: Sequence[str] = ()
         *([evaluation_section(result.evaluation, certificate.unit, situations)] if result.evaluation else []),
         "<h2>What was learned</h2>",
         policy_section(result.policy, names),
-        _advice(result, situations, names),
+        advice_table(result, situations, names),
         "<h2>What the policy reveals</h2>",
         answers(in_words(certificate)),
         "<h2>What was released</h2>",
@@ -137,25 +133,6 @@ def stated_table(stated: Mapping[str, str]) -> str:
         [(name.capitalize(), text) for name, text in stated.items()],
         caption="Nothing checks these words; a signature covers them",
     )
-
-
-def _situations(result: Result) -> Situations | None:
-    """What releases say about states; the file beside the certificate may be damaged, and then nothing is shown."""
-    try:
-        kept = result.report.get("situations")
-        return None if kept is None else Situations.from_json(kept)
-    except (KeyError, TypeError, ValueError):
-        return None
-
-
-def _advice(result: Result, situations: Situations | None, names: Names) -> str:
-    """The table of situations, of a policy that has any."""
-    ends = result.certificate.bounds.get("terminal states", ())
-    if isinstance(result.policy, AssistedPolicy):
-        return situations_table(np.asarray(result.policy.advice), situations, result.policy, names, ends)
-    if isinstance(result.policy, TabularPolicy) and situations is not None:
-        return situations_table(stationary_advice(result.policy.probabilities), situations, None, names, ends)
-    return ""
 
 
 def warnings(certificate: Certificate) -> list[str]:

@@ -5,14 +5,42 @@ from collections.abc import Collection
 import numpy as np
 from jaxtyping import Float, Int
 
-from privrl.mdp.assisted import AssistedPolicy
+from privrl.mdp.assisted import AssistedPolicy, stationary_advice
+from privrl.mdp.types import TabularPolicy
 from privrl.reports.names import Names
 from privrl.reports.page import paragraph, percent, table
+from privrl.studies.result import Result
 from privrl.studies.situations import Situations
 
 _MOST = 20
 _STRONG, _FAIR = 10.0, 3.0
 LEFT = "left to whoever decides"
+
+
+def saved_situations(result: Result) -> Situations | None:
+    """What releases say about the states of a result; the file beside its certificate may be damaged, or about another
+    world, and then nothing is shown."""
+    kept = result.report.get("situations")
+    try:
+        found = None if kept is None else Situations.from_json(kept)
+    except (KeyError, TypeError, ValueError):
+        return None
+    policies = [result.policy, None if result.evaluation is None else result.evaluation.policy]
+    states = {len(policy.advice) for policy in policies if isinstance(policy, AssistedPolicy)} - {0}
+    if isinstance(result.policy, TabularPolicy):
+        states = {result.policy.probabilities.shape[1]}
+    return found if found is not None and states <= {found.num_states} else None
+
+
+def advice_table(result: Result, situations: Situations | None, names: Names) -> str:
+    """The table of situations, of a result that has any."""
+    stated = result.certificate.bounds.get("terminal states")
+    ends = [state for state in stated if isinstance(state, int)] if isinstance(stated, list) else []
+    if isinstance(result.policy, AssistedPolicy):
+        return situations_table(np.asarray(result.policy.advice), situations, result.policy, names, ends)
+    if isinstance(result.policy, TabularPolicy) and situations is not None:
+        return situations_table(stationary_advice(result.policy.probabilities), situations, None, names, ends)
+    return ""
 
 
 def situations_table(

@@ -73,8 +73,22 @@ class Situations:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "Situations":
-        """What `to_json` wrote."""
-        return cls(content["visits"], float(content["noise"]), content["practice"])
+        """What `to_json` wrote; `ValueError` or `TypeError` if it did not."""
+        visits, practice = content["visits"], content["practice"]
+        if visits is None and practice is None:
+            raise ValueError("There is nothing about any state.")
+        if visits is not None:
+            table = np.asarray(visits, float)
+            if table.ndim != 2 or not np.isfinite(table).all():
+                raise ValueError("`visits` is not a table of numbers.")
+            visits = table.tolist()
+        if practice is not None:
+            practice = [int(action) for action in practice]
+        return cls(visits, float(content["noise"]), practice)
+
+    @property
+    def num_states(self) -> int:
+        return len(self.practice if self.visits is None else self.visits)  # type: ignore[arg-type]
 
     @property
     def today(self) -> list[int]:
