@@ -143,11 +143,11 @@ def test_shares_add_up():
 
     public, estimated = shares(), shares(practice=None)
     assert sum(public.values()) == sum(estimated.values()) == 100.0
-    assert public["gain"] + public["gain-square"] == 35.0 and public["influences"] == 9.0
-    assert public["practice"] == 5.0 and public["balance"] == public["unsupported"] == 3.0
+    assert public["gain"] + public["gain-square"] == 38.0 and public["influences"] == 6.0
+    assert public["practice"] == 4.0 and public["balance"] == 3.0 and public["unsupported"] == 2.0
     assert estimated["practice-table"] == 44.0 and "gain" not in estimated
-    assert sum(public[name] for name in ("nuisance", "model-gain", "model-square")) == 33.0
-    assert public["nuisance"] == 10.0 and public["residuals"] == 12.0
+    assert sum(public[name] for name in ("nuisance", "model-gain", "model-square")) == 27.0
+    assert public["nuisance"] == 8.0 and public["residuals"] == 20.0
     whole = shares(dial=math.inf)
     assert "gain" not in whole and "balance" not in whole and "nuisance" in whole
 
@@ -299,8 +299,8 @@ def test_an_unrecorded_influence_below_the_odds_ratio_does_not_overturn_the_gain
 
 def test_mu_is_read_off_the_noise():
     declared = evaluator().declare()
-    release = Release(jnp.zeros(1), GaussianNoise(1.0 / (0.2 * math.sqrt(0.05)), (1,)))
-    assert model_mu(release, declared) == pytest.approx(0.2 * math.sqrt(0.33))
+    release = Release(jnp.zeros(1), GaussianNoise(1.0 / (0.2 * math.sqrt(0.04)), (1,)))
+    assert model_mu(release, declared) == pytest.approx(0.2 * math.sqrt(0.27))
     assert model_mu(Release(jnp.zeros(1), GaussianNoise(0.0, (1,))), declared) == math.inf
 
 

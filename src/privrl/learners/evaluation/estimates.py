@@ -18,7 +18,7 @@ from privrl.mdp.assisted import AssistedPolicy
 Standing = Literal["better", "worse", "not shown"]
 _NORMAL = (1.959964, 1.644854)  # quantiles at 97.5% and 95%, in standard deviations
 _EVIDENT = 3.0 / _NORMAL[0]  # three standard errors, in half widths
-_NEGLIGIBLE = 0.03
+_NEGLIGIBLE = 0.027
 """Practice is taken to follow the recorded state alone where both sums of `PracticeResiduals` are surely below."""
 _LAPLACE = (2.118284, 1.644854)  # -ln(.05)/sqrt(2); its 95% quantile, 1.628, is below that of a normal
 

@@ -35,14 +35,14 @@ from privrl.statistics.practice_residuals import PracticeResiduals
 from privrl.statistics.practice_table import PracticeTable
 from privrl.statistics.settings import check_array, check_sizes, check_terminal
 
-_ALWAYS = {"practice": 5.0, "unsupported": 3.0, "residuals": 12.0}
+_ALWAYS = {"practice": 4.0, "unsupported": 2.0, "residuals": 20.0}
 _BOUNDED = {"balance": 3.0}
 # Noise in the square only widens the interval, by little where noise in the gain itself does: its share is small.
-_CERTIFIED = {"gain": 33.0, "gain-square": 2.0, "influences": 9.0}
+_CERTIFIED = {"gain": 36.0, "gain-square": 2.0, "influences": 6.0}
 _TABLE = {"practice-table": 44.0}
 _VARIANCE = 0.5  # of the residuals over people
 _ESTIMATED = 0.01  # of the residuals, where the probabilities of practice are estimated
-MODEL = {"nuisance": 10.0, "model-gain": 16.5, "model-square": 6.5}
+MODEL = {"nuisance": 8.0, "model-gain": 13.5, "model-square": 5.5}
 
 
 def releases(*, public: bool, bounded: bool, modelled: bool) -> tuple[Declared, ...]:
