@@ -19,6 +19,7 @@ from privrl.privacy.accounting.gdp import gdp_mu
 from privrl.privacy.noise.laws import GaussianNoise
 from privrl.statistics.evaluation import Gains, Influences, StayReturns, Unsupported, Weights
 from privrl.statistics.model_gains import LARGEST, ModelGains, NuisanceSums, StaySums
+from privrl.statistics.practice_residuals import PracticeResiduals
 
 STAYS, LEARN, REPETITIONS = 100_000, 50_000, 200
 WIDTHS = {0.3: 0.0095, 1.0: 0.0080, 3.0: 0.0078}
@@ -53,6 +54,7 @@ class Pool:
             "practice": StayReturns(),
             "balance": Weights(self.assisted),
             "unsupported": Unsupported(self.assisted),
+            "residuals": PracticeResiduals(self.assisted, f),
             "centred at 0": Gains(self.assisted, jnp.asarray(0.0)),
             "centred at 1": Gains(self.assisted, jnp.asarray(1.0)),
             "influences": Influences(self.assisted),
@@ -97,7 +99,13 @@ class Asked:
         share = self.squares.pop(name) / len(to)
         self.squares |= {other: self.squares[other] + share for other in to}
 
-    def __call__(self, name, statistic):
+    def people(self, group=None):
+        raise AssertionError("the number of people is a setting")
+
+    def secret(self, name, *, distance, beta):
+        raise AssertionError("nobody's function is secret")
+
+    def __call__(self, name, statistic=None):
         exact = self.counts @ self.pool.contributions(name, statistic)
         scale = statistic.l2("replace-one") / math.sqrt(self.squares[name])
         return Release(

@@ -207,12 +207,15 @@ def test_a_sampled_step_is_scaled_to_the_expected_sample():
         def fit(self, ask):
             asked = {}
 
-            def watched(name, statistic=None):
-                asked[name] = ask(name, statistic)
-                return asked[name]
+            class Watched(type(ask)):
+                def __init__(self):
+                    self.__dict__ = ask.__dict__
 
-            watched.skip = ask.skip
-            policy = FQI.fit(self, watched)
+                def __call__(self, name, statistic=None):
+                    asked[name] = ask(name, statistic)
+                    return asked[name]
+
+            policy = FQI.fit(self, Watched())
             gradients.append(np.asarray(asked["gradient"].value) / self.sampling)
             return policy
 

@@ -181,14 +181,3 @@ def test_an_estimate_outside_the_ball_loses_no_parameter():
         truth /= np.maximum(np.linalg.norm(truth, axis=(1, 2), keepdims=True), 1.0)
         before, after = (np.einsum("kpn,pq,kqn->k", truth - c, V, truth - c) for c in (np.asarray(estimate), centre))
         assert (after <= before * (1 + 1e-6)).all()
-
-
-@pytest.mark.slow
-def test_nodes_are_members_that_fill_the_set_evenly():
-    within = around(jnp.zeros((2, 1)), jnp.diag(jnp.asarray([100.0, 4.0])), jnp.asarray(0.5), SIZE)
-    nodes = np.asarray(jax.jit(jax.vmap(within.node))(jnp.arange(400)))[..., 0]
-    assert all(contains(within, jnp.asarray(node)[:, None]) for node in nodes[:50])
-    spread = 0.5 / np.sqrt(2 * np.asarray(within.curvature))
-    assert np.abs(nodes.mean(axis=0) / spread).max() < 0.02
-    assert (nodes.std(axis=0) / spread).min() > 0.75 and (nodes.std(axis=0) / spread).max() < 1.05
-    assert len(np.unique(nodes[:, 0])) == 400

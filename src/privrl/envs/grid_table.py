@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Key
 
 from privrl.envs.glucose_day import GlucoseDay
 from privrl.envs.patients import AbstractPatients, AbstractRemembering, Actor, KnownValue, key_chunks
@@ -156,7 +156,9 @@ class GridTable(AbstractRecorded):
         return KnownValue(float(mean), float(jnp.sqrt(variance)))
 
     @eqx.filter_jit
-    def _chunk(self, actor: Actor, keys: AnyKey) -> tuple[Int[Array, "people rows"], Array, Array, Array]:
+    def _chunk(
+        self, actor: Actor, keys: Key[Array, " people"]
+    ) -> tuple[Int[Array, "people rows"], Array, Array, Array]:
         def one(key: AnyKey) -> tuple[Array, Array, Array, Array]:
             draws = self.patients.draws(key)
             walk = self.patients.walk(actor, draws)

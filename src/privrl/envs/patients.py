@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from privrl.mdp.measured_policy import MeasuredPolicy
 from privrl.mdp.measurements import ENDED, NOT_RECORDED, Measurement
@@ -234,7 +234,7 @@ class AbstractPatients(eqx.Module):
         return jnp.sum(there * (walk.rewards + self.survival * (1 - walk.death) * leaves))
 
     @eqx.filter_jit
-    def _chunk(self, actor: Actor, keys: AnyKey) -> Trajectory:
+    def _chunk(self, actor: Actor, keys: Key[Array, " people"]) -> Trajectory:
         def one(key: AnyKey) -> Trajectory:
             draws = self.draws(key)
             walk = self.walk(actor, draws)
@@ -296,6 +296,6 @@ def _actor(policy: MeasuredPolicy | Actor) -> Actor:
     return _Measured(policy) if isinstance(policy, MeasuredPolicy) else policy
 
 
-def key_chunks(key: AnyKey, people: int) -> list[AnyKey]:
+def key_chunks(key: AnyKey, people: int) -> list[Key[Array, " people"]]:
     """Keys of people in pieces of one size, so that one program serves all; the last may have too many."""
     return [jr.split(jr.fold_in(key, i), _CHUNK) for i in range(-(-people // _CHUNK))]

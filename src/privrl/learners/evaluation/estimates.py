@@ -187,12 +187,12 @@ class Evaluation:
         policy = AssistedPolicy(
             jnp.asarray(kept["advice"], int), jnp.asarray(kept["support"], float), kept["dial"], kept["deviation"]
         )
-        intervals = {name: None if content[name] is None else Interval(**content[name]) for name in _INTERVALS}
+        intervals = {name: None if content.get(name) is None else Interval(**content[name]) for name in _INTERVALS}
         sensitivity = content["sensitivity"]
         read = cls(
             policy=policy,
             people=int(content["people"]),
-            public=bool(content["public"]),
+            public=bool(content.get("public", content["gain"] is not None)),
             sensitivity=None if sensitivity is None else float(sensitivity),
             refused=tuple(content["refused"]),
             **intervals,  # type: ignore[arg-type]
