@@ -14,10 +14,11 @@ from privrl.contracts.release import Release
 from privrl.envs.endings import Endings
 from privrl.envs.grid_with_holes import GridWithHoles
 from privrl.envs.in_flight import InFlight
+from privrl.learners.tabular.anchor import Practice, practice
+from privrl.learners.tabular.clip_levels import averaged, clip_level
 from privrl.learners.tabular.tap import TAP
 from privrl.learners.tabular.tap_kernel import Kernel, denoised, kernel
 from privrl.learners.tabular.tap_planning import Evidence, Judgement, advantages, improved, planned_by_step, with_round
-from privrl.learners.tabular.tap_practice import Practice, averaged, clip_level, practice
 from privrl.learners.tabular.tap_shrinkage import posterior
 from privrl.privacy.noise.laws import GaussianNoise
 

@@ -27,7 +27,7 @@ from privrl.contracts.learner import AbstractOfflineLearner, Ask
 from privrl.contracts.release import Declared
 from privrl.learners.continuous.lap_columns import standardised
 from privrl.learners.continuous.lap_regression import Carried, Moments, advantages, common
-from privrl.learners.tabular.tap_practice import ClipLevel, clip_level
+from privrl.learners.tabular.clip_levels import ClipLevel, clip_level
 from privrl.mdp.anchored import LayeredValue
 from privrl.mdp.measured_policy import MeasuredPolicy
 from privrl.mdp.measurements import Feature, Measurement, checked_measurements

@@ -27,8 +27,9 @@ from jaxtyping import Array, Float
 from privrl.contracts.learner import AbstractOfflineLearner, Ask
 from privrl.contracts.release import Declared
 from privrl.learners.evaluation.evaluated import LEARN
+from privrl.learners.tabular.anchor import practice
+from privrl.learners.tabular.clip_levels import clip_level
 from privrl.learners.tabular.tap import asked, mean_returns
-from privrl.learners.tabular.tap_practice import clip_level, practice
 from privrl.statistics.choice import CandidateScores
 from privrl.statistics.norms import Norms
 from privrl.statistics.settings import check_terminal

@@ -2,7 +2,7 @@
 
 It counts and iterates: a private kernel n(s, a, s') carries sums of TD errors from one value function to the next.
 
-    visits:       N(s, a), again where they are faint                                             `tap_practice.py`
+    visits:       N(s, a), again where they are faint                                                   `anchor.py`
     next states:  a first look for well-visited (s, a), where a typical (s, a) is well above their noise;
                   if rows have few next states, a second look, and rewards by (s, a)              `tap_kernel.py`
     returns:      by state; their shrunken means are F_1
@@ -29,9 +29,10 @@ from jaxtyping import Array, Bool, Float, Int
 
 from privrl.contracts.learner import AbstractOfflineLearner, Ask
 from privrl.contracts.release import Declared
+from privrl.learners.tabular.anchor import Practice, practice
+from privrl.learners.tabular.clip_levels import ClipLevel, averaged, clip_level
 from privrl.learners.tabular.tap_kernel import Kernel, denoised, groups, kernel
 from privrl.learners.tabular.tap_planning import Evidence, Judgement, improved, planned_by_step, with_round
-from privrl.learners.tabular.tap_practice import ClipLevel, Practice, averaged, clip_level, practice
 from privrl.learners.tabular.tdfp import TDFP, first_feature
 from privrl.mdp.types import TabularPolicy
 from privrl.statistics.norms import Norms

@@ -9,9 +9,8 @@ is small where F is near F_j. With known rewards the kernel alone is one more so
 the sampling variance of a visit is added, and the sum is shrunk (`tap_shrinkage.py`). lam is what the newest round
 shows the kernel's own claim to be wrong by.
 
-The action is that of the largest  mean - z deviation + kappa log P(a|s)  among supported ones, kappa the anchor times
-the root mean square of the deviations: as noise grows advantages shrink to nothing, and the mode of practice is played.
-Where no action is supported it is played as well.
+The choice is anchored to practice (`anchor.py`), with  mean - z deviation  as score and kappa the anchor times the root
+mean square of the deviations.
 """
 
 import equinox as eqx
@@ -19,9 +18,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from privrl.learners.tabular.anchor import Practice, anchored
 from privrl.learners.tabular.tap_kernel import Kernel
-from privrl.learners.tabular.tap_practice import Practice
-from privrl.learners.tabular.tap_shrinkage import Posterior, posterior
+from privrl.learners.tabular.tap_shrinkage import posterior
 
 _TINY = 1e-12
 _LEAST_LAM, _MOST_LAM = 0.2, 50.0
@@ -123,16 +122,6 @@ def with_round(
     )
 
 
-def chosen(judged: Posterior, practice: Practice, judgement: Judgement) -> Float[Array, "S A"]:
-    """The policy of one step, see the module: one action per state, ties broken by the first."""
-    supported = practice.supported(judgement.support)
-    score = judged.mean - judgement.pessimism * judged.deviation
-    score += judgement.anchor * judged.typical * jnp.log(practice.probabilities)
-    best = jnp.where(supported, score, -jnp.inf).argmax(axis=1)
-    one_hot = jnp.eye(score.shape[1])[best]
-    return jnp.where(supported.any(axis=1, keepdims=True), one_hot, practice.most_taken)
-
-
 def _improved(
     evidence: Evidence, F: Float[Array, " S"], discount: float, judgement: Judgement
 ) -> tuple[Float[Array, "S A"], Float[Array, " S"]]:
@@ -149,8 +138,9 @@ def _improved(
         judgement.largest_return,
         judgement.spread,
     )
-    pi = chosen(judged, practice, judgement)
-    gain = (pi * (judged.mean - judgement.pessimism * judged.deviation)).sum(axis=1)
+    score = judged.mean - judgement.pessimism * judged.deviation
+    pi = anchored(score, judgement.anchor * judged.typical, practice, judgement.support)
+    gain = (pi * score).sum(axis=1)
     return pi, jnp.where(evidence.live, jnp.clip(F + gain, 0.0, judgement.largest_return), 0.0)
 
 

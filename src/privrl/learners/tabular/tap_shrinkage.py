@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from privrl.learners.tabular.advantages import LARGEST, SMALLEST, action_effects
+from privrl.learners.tabular.anchor import typical_deviation
 
 _TINY = 1e-30
 
@@ -46,8 +47,7 @@ def posterior(
     variance = (1.0 - k) * (
         tau2 + (1.0 - k) * unsure[None, :]
     )  # of what is particular, and of the action effect behind it
-    n = jnp.where(visible, visits, 0.0)
-    typical = jnp.sqrt((n * variance).sum() / jnp.maximum(n.sum(), _TINY))
+    typical = typical_deviation(variance, jnp.where(visible, visits, 0.0))
     each = (prior + k * rest, jnp.sqrt(variance), typical)
     return Posterior(*(largest_return * value for value in each))
 

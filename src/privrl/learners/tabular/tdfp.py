@@ -32,7 +32,7 @@ from privrl.contracts.release import Declared
 from privrl.learners.tabular.advantages import CellSums, plan, shrunken_means, weighted_line, weighted_mean
 from privrl.mdp.types import TabularPolicy
 from privrl.statistics.differences import Differences, ReturnsToGo
-from privrl.statistics.settings import check_terminal
+from privrl.statistics.settings import check_not_negative, check_terminal
 
 
 class TDFP(AbstractOfflineLearner):
@@ -51,6 +51,8 @@ class TDFP(AbstractOfflineLearner):
         pessimism: z at no noise, in posterior standard deviations.
         spread: how much wider advantages are taken to differ than the fit of their standard deviation says.
         iterate_below: a round's planned value is the next feature if privacy's share of the variance is below this.
+        anchor: kappa in typical posterior standard deviations: how strongly practice's own choice counts (`anchor.py`);
+            0 is no anchor, and then any action may be advised that was seen.
     """
 
     num_states: int = eqx.field(static=True)
@@ -67,11 +69,13 @@ class TDFP(AbstractOfflineLearner):
     pessimism: float = eqx.field(static=True, default=0.75)
     spread: float = eqx.field(static=True, default=2.0)
     iterate_below: float = eqx.field(static=True, default=0.95)
+    anchor: float = eqx.field(static=True, default=0.0)
 
     gives_values: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
         check_terminal(self.terminal, self.num_states)
+        check_not_negative(anchor=self.anchor)
         if not self.terminal and not self.in_flight_rewards:
             raise ValueError(
                 "`terminal` is empty and `in_flight_rewards` is off, so no reward would ever be seen. Name the states "
@@ -132,7 +136,7 @@ class TDFP(AbstractOfflineLearner):
         for k, share in enumerate(self.shares):
             rounds = self._asked(ask, rounds, k, share, F, w)
             sums = _combined(rounds, F, w, jnp.asarray(1.0 / self._largest_return))
-            planned = plan(sums, F, w, live, self.horizon, self.pessimism, self.spread)
+            planned = plan(sums, F, w, live, self.horizon, self.pessimism, self.spread, self.anchor)
             if planned.noise_share < self.iterate_below:
                 F = _next_feature(planned.values, F, w, live)
         return planned.policy, F

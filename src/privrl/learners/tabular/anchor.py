@@ -1,49 +1,28 @@
-"""TAP, part 1: what practice does, from noisy visits; and clip levels, from noisy histograms of norms.
+"""What practice does, from noisy visits that are released anyway; and a choice of actions that stays near it.
 
 Visits of (s, a) are shrunk toward N(s) P(a), the visits of the state times how often the action is taken anywhere:
 
     M  = N(s) P(a),   c^2 = sum((N - M)^2 - sigma^2)/sum M^2            relative spread, by moments
     N^ = M + c^2 M^2/(c^2 M^2 + sigma^2) (N - M)
 
-An action is *visible* where N^ > sigma/2, and P(a|s) is N^ over its sum, at least .01.
+An action is *visible* where N^ > sigma/2, and P(a|s) is N^ over its sum, at least .01. It is *supported* where it is
+visible and P(a|s) is not far below that of the most frequent action. The anchored choice is that of the largest
+
+    score + kappa log P(a|s)     among supported actions,   kappa = `anchor` times a posterior deviation of an advantage
+
+and the mode of practice where no action is supported. As noise grows, shrunken advantages go to nothing and kappa does
+not, so the mode of practice is played everywhere. All of it is a function of releases: an anchor costs no privacy.
 """
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from privrl.contracts.release import Release
-
+SUPPORT = 0.1
+"""Unless a learner has a setting for it: how often, relative to the most frequent action, an action must be taken."""
 _TINY = 1e-12
 _LEAST_SPREAD = 1e-3
 _LEAST_PROBABILITY = 0.01
-
-
-class ClipLevel(eqx.Module):
-    """A clip level C and what clipping at it does.
-
-    `kept` is the mean of min(1, C/norm): clipped sums are divided by it. `square` is the mean of min(norm, C)^2, and
-    `people` how many had a norm at all.
-    """
-
-    level: Float[Array, ""]
-    kept: Float[Array, ""]
-    square: Float[Array, ""]
-    people: Float[Array, ""]
-
-
-@eqx.filter_jit
-def clip_level(histogram: Release, edges: Float[Array, " bins"], quantile: float) -> ClipLevel:
-    """The smallest edge below which the released share of norms is `quantile`; bins within their noise count as 0."""
-    h = jnp.asarray(histogram.value)
-    total = jnp.maximum(h.sum(), 1.0)
-    at = jnp.minimum((jnp.cumsum(h) < quantile * total).sum(), h.shape[0] - 1)
-    C = edges[at]
-    middle = edges * jnp.sqrt(edges[0] / edges[1])
-    seen = jnp.where(h > 2.0 * histogram.noise.std.max(), h, 0.0)
-    seen = jnp.where(seen.sum() > 0, seen, 1.0) / jnp.where(seen.sum() > 0, seen.sum(), h.shape[0])
-    kept, square = seen @ jnp.minimum(1.0, C / middle), seen @ jnp.minimum(middle, C) ** 2
-    return ClipLevel(C, kept, square, total)
 
 
 class Practice(eqx.Module):
@@ -89,10 +68,17 @@ def practice(noisy: Float[Array, "S A"], noise: Float[Array, ""], live: Bool[Arr
     return Practice(estimate, noise, P, visible, typical)
 
 
-def averaged(
-    first: Float[Array, "*shape"], s: Float[Array, ""], second: Float[Array, "*shape"], t: Float[Array, ""]
-) -> tuple[Float[Array, "*shape"], Float[Array, ""]]:
-    """Two releases of one sum with noise s and t, by precision (the plain mean of two without noise)."""
-    both = jnp.maximum(s**2 + t**2, _TINY**2)
-    weight = jnp.where(s + t > 0, t**2 / both, 0.5)
-    return weight * first + (1.0 - weight) * second, s * t / jnp.sqrt(both)
+def anchored(
+    score: Float[Array, "S A"], kappa: Float[Array, ""], practice: Practice, support: float
+) -> Float[Array, "S A"]:
+    """The anchored choice, see the module: one action per state, ties broken by the first."""
+    supported = practice.supported(support)
+    score = score + kappa * jnp.log(practice.probabilities)
+    best = jnp.where(supported, score, -jnp.inf).argmax(axis=1)
+    one_hot = jnp.eye(score.shape[1])[best]
+    return jnp.where(supported.any(axis=1, keepdims=True), one_hot, practice.most_taken)
+
+
+def typical_deviation(variance: Float[Array, "S A"], visits: Float[Array, "S A"]) -> Float[Array, ""]:
+    """The root mean square of deviations over visits."""
+    return jnp.sqrt((visits * variance).sum() / jnp.maximum(visits.sum(), _TINY))
