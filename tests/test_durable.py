@@ -179,7 +179,7 @@ def test_another_study_a_key_and_no_privacy_are_refused(tmp_path):
 KILLED = textwrap.dedent(
     """
     import sys
-    from privrl.privacy import ReleaseStore
+    from privrl.privacy.store.store import ReleaseStore
     from test_durable import fitted
     with ReleaseStore(sys.argv[1]) as store:
         print("ready", flush=True)
