@@ -231,7 +231,11 @@ CASES: dict[type, tuple[Searched, ...]] = {
         *_counts(TransitionCounts),
         *_counts(TransitionCounts, with_end=True, pairs=jnp.asarray([0, 3, 4, S * A]))[:3],
     ),
-    ReturnsToGo: (Searched(ReturnsToGo(S, H, 1.2, 3.0)), Searched(ReturnsToGo(S, H, 0.4, 0.1))),
+    ReturnsToGo: (
+        Searched(ReturnsToGo(S, H, 1.2, 3.0)),
+        Searched(ReturnsToGo(S, H, 0.4, 0.1)),
+        Searched(ReturnsToGo(S, H, 1.2, 1.0, (2,), ended_only=True)),
+    ),
     Differences: _differences(),
     ClippedVisits: _stay_sums(ClippedVisits),
     ClippedRewards: _stay_sums(ClippedRewards),

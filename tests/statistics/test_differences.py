@@ -47,14 +47,15 @@ def plain_loop(statistic, record):
         seen.add((s, a))
         known = 0 <= after < S
         ended = after in TERMINAL if known else h == int(record.length) - 1 and int(record.length) < H
+        if not known and not ended:
+            continue
         block = [statistic.visit_weight, 0.0, 0.0, 0.0, 0.0]
         if ended:
             share = r / statistic.return_bound
             block[1:3] = statistic.ending_weight * share, statistic.ending_weight * (1 - share)
         else:
-            if known:
-                move = (float(statistic.feature[after]) - float(statistic.feature[s])) / float(statistic.scale)
-                block[3] = statistic.difference_weight * min(max(move, -1.0), 1.0)
+            move = (float(statistic.feature[after]) - float(statistic.feature[s])) / float(statistic.scale)
+            block[3] = statistic.difference_weight * min(max(move, -1.0), 1.0)
             block[4] = (statistic.reward_weight or 0.0) * r
         out[s, a] = block[: statistic.shape[2]]
     return out * min(1.0, statistic.contribution_norm / max(np.linalg.norm(out), 1e-300))
@@ -66,7 +67,7 @@ def records():
         stay([0, 1], [2, 2], [0.0, 0.4], [1, 4]),
         stay([3, 3, 3, 3, 3], [0, 1, 2, 0, 1], [0.2, 0, 0, 0, 1.0], [3, 3, 3, 3, 3]),
         stay([1, 2], [0, 0], [0.0, 0.7], [2, -1]),  # stops early, next state not recorded: it has ended
-        stay([0, 1, 2, 3, 0], [0] * 5, [0.5] * 5, [1, 2, 3, 0, -1]),  # the horizon: it may go on
+        stay([0, 1, 2, 3, 0], [0] * 5, [0.5] * 5, [1, 2, 3, 0, -1]),  # the horizon: it may go on, nobody knows where
         stay([0, 5, 5], [0, 0, 0], [1.0, 0, 0], [5, 5, 5]),  # rows inside a terminal state say nothing
         stay([], [], [], []),
     ]
@@ -97,6 +98,24 @@ def test_returns_to_go_by_hand():
     np.testing.assert_allclose(got[:2], [[0.75, 0.25], [0.25, 0.75]], atol=1e-15)
     tight = ReturnsToGo(S, H, contribution_norm=0.5)
     assert math.isclose(np.linalg.norm(contribution(tight, stay([0], [0], [1.0], [5]), None)), 0.5)
+
+
+def test_a_stay_that_was_cut_is_not_lost():
+    """Five steps of five without an end: no ending, no loss; the last step moves the feature, or says nothing."""
+    states, rest = [0, 1, 2, 3, 0], ([1, 0, 0, 0, 2], [0.0] * 5)
+    cut, unknown = (stay(states, *rest, [1, 2, 3, 0, last]) for last in (1, -1))
+    ended = stay(states, *rest, [1, 2, 3, 0, TERMINAL[0]])
+    statistic = differences(norm=100.0, wT=0.7)
+    moved, left_out, lost = (np.asarray(contribution(statistic, x, None)) for x in (cut, unknown, ended))
+    np.testing.assert_array_equal(moved[..., 1:3], 0.0)
+    np.testing.assert_array_equal(left_out[..., 1:3], 0.0)
+    np.testing.assert_allclose(moved[0, 2], [0.3, 0.0, 0.0, 0.25 * np.clip((F[1] - F[0]) / 0.7, -1, 1)])
+    np.testing.assert_array_equal(left_out[0, 2], 0.0)
+    np.testing.assert_allclose(lost[0, 2], [0.3, 0.0, 0.7, 0.0])
+    returns = ReturnsToGo(S, H, 100.0, terminal=TERMINAL, ended_only=True)
+    for record in (cut, unknown):
+        assert not np.any(contribution(returns, record, None))
+    np.testing.assert_array_equal(contribution(returns, ended, None)[:4], [[0.0, 1.0]] * 4)
 
 
 @pytest.mark.parametrize("wR", [None, 0.4])

@@ -2,7 +2,8 @@
 
 Both statistics look at first visits only (a stopping time, so what follows is a fair draw in a stationary world), and
 scale one stay's whole vector down to a public L2 norm. A stay has *ended* where it enters a public terminal state, or
-where it stops before the horizon and the next state was not recorded.
+where it stops before the horizon and the next state was not recorded. A stay that was cut by the horizon has not: its
+last step is a step like any other, and is left out where no next state is known.
 
 **Formal guarantee** (for all records, whatever they say). Write x and y for two stays' vectors, of norm at most C each.
 If <x, y> >= 0, then ||x - y||^2 = ||x||^2 + ||y||^2 - 2 <x, y> <= 2 C^2: replace-one costs sqrt(2) C in L2, not 2 C;
@@ -29,7 +30,7 @@ from jaxtyping import Array, Bool, Float, Int
 from privrl.contracts.statistic import Adjacency
 from privrl.mdp.types import Trajectory, Transitions
 from privrl.statistics.counts import first_visits
-from privrl.statistics.rows import AbstractRowStatistic, clipped_reward, within
+from privrl.statistics.rows import AbstractRowStatistic, after_each, clipped_reward, within
 from privrl.statistics.settings import (
     SMALLEST,
     check_array,
@@ -60,15 +61,20 @@ class ReturnsToGo(_AbstractStay):
         num_states, horizon: the size of the world.
         contribution_norm: one stay's vector is scaled down to this L2 norm.
         return_bound: the largest return; what is above is cut.
+        terminal: public states whose entry ends a stay.
+        ended_only: stays that did not end are left out (where only ends pay, their return is not known).
     """
 
     num_states: int = eqx.field(static=True)
     horizon: int = eqx.field(static=True)
     contribution_norm: float = eqx.field(static=True)
     return_bound: float = eqx.field(static=True, default=1.0)
+    terminal: tuple[int, ...] = eqx.field(static=True, default=())
+    ended_only: bool = eqx.field(static=True, default=False)
 
     def __check_init__(self) -> None:
         check_sizes(num_states=self.num_states, horizon=self.horizon)
+        check_terminal(self.terminal, self.num_states)
         check_positive(contribution_norm=self.contribution_norm, return_bound=self.return_bound)
 
     @property
@@ -82,6 +88,9 @@ class ReturnsToGo(_AbstractStay):
         counted = _counted(rows, self.num_states, 1, self.horizon)
         to_go = jnp.cumsum(jnp.where(counted, clipped_reward(rows), 0.0)[::-1])[::-1]
         first = (counted & first_visits(rows, counted)).astype(float)
+        if self.ended_only:
+            after = after_each(rows, trajectory.length, (self.num_states, 1, self.horizon), self.terminal)
+            first *= (counted & (after == self.num_states)).any()
         G = first * jnp.clip(to_go / self.return_bound, 0.0, 1.0)
         scale = _scale(jnp.stack([G, first - G], axis=-1), self.contribution_norm)
         return eqx.tree_at(lambda r: (r.count, r.reward), rows, (scale * first, scale * G))
@@ -152,14 +161,11 @@ class Differences(_AbstractStay):
         return entries[..., 0]
 
     def rows(self, trajectory: Trajectory) -> Transitions:
-        """The first row of each (s, a); the next state of a row that ends the stay is written as S."""
+        """The first row of each (s, a), if it says what came next; the end of the stay is written as S."""
         rows = Transitions.of(trajectory)
         counted = _counted(rows, self.num_states, self.num_actions, self.horizon) & ~self._is_terminal(rows.state)
-        first = (counted & first_visits(rows, counted)).astype(float)
-        known = within(rows, self.num_states, self.num_actions, "needed")
-        stops = (rows.step == trajectory.length - 1) & (trajectory.length < self.horizon)
-        ended = jnp.where(known, self._is_terminal(rows.next_state), stops)
-        after = jnp.where(ended, self.num_states, jnp.where(known, rows.next_state, -1))
+        after = after_each(rows, trajectory.length, (self.num_states, self.num_actions, self.horizon), self.terminal)
+        first = (counted & first_visits(rows, counted) & (after >= 0)).astype(float)
         rows = eqx.tree_at(
             lambda r: (r.next_state, r.count, r.reward), rows, (after, first, first * clipped_reward(rows))
         )

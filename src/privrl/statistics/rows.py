@@ -12,6 +12,7 @@ from typing import Any, Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from privrl.contracts.statistic import AbstractStatistic
@@ -86,6 +87,25 @@ def within(
         after = jnp.asarray(rows.next_state)
         inside &= (after >= 0) & (after < num_states)
     return inside
+
+
+def after_each(
+    rows: Transitions,
+    length: Int[Array | np.ndarray, ""],
+    sizes: tuple[int, int, int],
+    terminal: tuple[int, ...],
+) -> Int[Array, " H"]:
+    """The next state of each step of one stay: S where the stay ended, and -1 where it is not known.
+
+    A stay has ended where it enters a public terminal state, or where it stops before the horizon and the next state
+    was not recorded. One that was cut by the horizon has not: its last step is a step like any other. `sizes` are the
+    numbers of states and actions, and the horizon.
+    """
+    num_states, num_actions, horizon = sizes
+    known = within(rows, num_states, num_actions, "needed")
+    stops = (rows.step == length - 1) & (length < horizon)
+    ended = jnp.where(known, jnp.isin(rows.next_state, jnp.asarray(terminal, int)), stops)
+    return jnp.where(ended, num_states, jnp.where(known, rows.next_state, -1))
 
 
 def clipped_reward(rows: Transitions) -> Float[Array, " N"]:

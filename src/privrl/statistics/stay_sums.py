@@ -30,7 +30,7 @@ from jaxtyping import Array, Bool, Float, Int
 from privrl.contracts.statistic import Adjacency
 from privrl.mdp.types import Trajectory, Transitions
 from privrl.statistics.counts import first_visits
-from privrl.statistics.rows import AbstractRowStatistic, clipped_reward, within
+from privrl.statistics.rows import AbstractRowStatistic, after_each, clipped_reward, within
 from privrl.statistics.settings import SMALLEST, check_array, check_positive, check_sizes, check_terminal, unit_weights
 
 
@@ -82,13 +82,10 @@ class AbstractStaySum(AbstractRowStatistic):
         rows = Transitions.of(trajectory)
         inside = within(rows, self.num_states, self.num_actions, "ignored") & (rows.count > 0)
         counted = inside & (rows.step < self.horizon) & ~self._is_terminal(rows.state)
-        known = within(rows, self.num_states, self.num_actions, "needed")
-        stops = (rows.step == trajectory.length - 1) & (trajectory.length < self.horizon)
-        ended = jnp.where(known, self._is_terminal(rows.next_state), stops)
-        after = jnp.where(ended, self.num_states, jnp.where(known, rows.next_state, -1))
+        after = after_each(rows, trajectory.length, (self.num_states, self.num_actions, self.horizon), self.terminal)
         cleaned = (after, counted.astype(float), jnp.where(counted, clipped_reward(rows), 0.0))
         rows = eqx.tree_at(lambda r: (r.next_state, r.count, r.reward), rows, cleaned)
-        return self.chosen(rows, counted, ended)
+        return self.chosen(rows, counted, after == self.num_states)
 
     def _norm(self, rows: Transitions) -> Float[Array, ""]:
         return jnp.sqrt((self.terms(rows)[1] ** 2).sum())

@@ -123,7 +123,8 @@ class TDFP(AbstractOfflineLearner):
 
     def fit_with_values(self, ask: Ask) -> tuple[TabularPolicy, Float[Array, " S"]]:
         norm = self.contribution_norm * math.sqrt(self.expected_cells)
-        returns = ask("returns", ReturnsToGo(self.num_states, self.horizon, norm, self._largest_return))
+        shape = (self.num_states, self.horizon, norm, self._largest_return, self.terminal)
+        returns = ask("returns", ReturnsToGo(*shape, ended_only=not self.in_flight_rewards))
         F, w = first_feature(jnp.asarray(returns.value), returns.noise.variance.max(), self._live)
         return self.rounds_from(ask, F, w)
 
