@@ -3,10 +3,11 @@
 One line of JSON per study: a table of so many people is split, a recipe learns from 70%, and the assisted policy is
 compared with practice on 30%, once with practice's public probabilities and once with estimated ones. The truth beside
 it is exact for whole advice in finite worlds, and simulated otherwise (the standard error is in the line). `--summary`
-reads such lines and prints the table of harm and the table of shares; `--picture FILE` draws the latter.
+reads such lines and prints one row per world, people, epsilon and recipe; `--picture FILE` draws the shares of the gap
+at one number of people and one epsilon.
 
     python -m bench.zoo --seeds 20 --people 10000 100000 --epsilon .3 1 3 > zoo.jsonl
-    python -m bench.zoo --summary zoo.jsonl --picture zoo.svg
+    python -m bench.zoo --summary zoo.jsonl --picture zoo.svg --people 20000 --epsilon 1
 """
 
 import argparse
@@ -107,24 +108,30 @@ def mean_and_error(values: Iterable[float]) -> tuple[float, float]:
 
 
 def summary(lines: list[dict[str, Any]]) -> Iterator[str]:
-    """Shares of the gap by recipe, and what was handed out, cell by cell."""
+    """Shares of the gap by recipe, and what was handed out as a share of the range of returns (in how many studies).
+
+    Harm: below -.002 by more than two standard errors. A lie: "better" with public practice, and worse in truth.
+    """
     cells = collections.defaultdict(list)
     for line in lines:
         cells[line["world"], line["people"], line["epsilon"], line["recipe"]].append(line)
-    yield "world | people | epsilon | recipe | seeds | share of the gap | handed out, public | estimated | lies"
+    yield "| world | people | epsilon | recipe | seeds | share of the gap | handed out: public | estimated | lies |"
+    yield "|---|---:|---:|---|---:|---|---|---|---:|"
     for (world, people, epsilon, recipe), found in sorted(cells.items()):
         share, error = mean_and_error(x["share"] for x in found)
         row = [world, f"{people}", f"{epsilon:g}", recipe, f"{len(found)}", f"{share:+.3f} +- {error:.3f}"]
         for name in ("public", "estimated"):
             judgements = [x[name] for x in found if name in x]
-            if judgements:
+            if not judgements:
+                row.append("")
+            else:
                 mean, error = mean_and_error(x["handed_out"] for x in judgements)
                 given = sum(x["held_back"] is None for x in judgements)
-                harm = "  HARM" if mean < -0.002 - 2 * (0.0 if math.isnan(error) else error) else ""
+                harm = " **harm**" if mean < -0.002 - 2 * (0.0 if math.isnan(error) else error) else ""
                 row.append(f"{mean:+.4f} +- {error:.4f} ({given} of {len(judgements)}){harm}")
         lies = [x["public"]["verdict"] == "better" and x["public"]["assisted"] < 0 for x in found if "public" in x]
         row.append(f"{sum(lies)}" if lies else "")
-        yield " | ".join(row)
+        yield f"| {' | '.join(row)} |"
 
 
 def picture(lines: list[dict[str, Any]], file: Path, people: int, epsilon: float) -> None:
@@ -164,14 +171,16 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--no-evaluation", action="store_true", help="whole advice alone")
     parser.add_argument("--summary", type=Path, help="read lines, and print tables instead")
-    parser.add_argument("--picture", type=Path, help="with --summary: draw the shares at the largest cell")
+    parser.add_argument(
+        "--picture", type=Path, help="with --summary: draw the shares at the last --people and --epsilon"
+    )
     given = parser.parse_args()
     if given.summary is not None:
         lines = [json.loads(line) for line in given.summary.read_text().splitlines()]
         for row in summary(lines):
             print(row)
         if given.picture is not None:
-            picture(lines, given.picture, max(x["people"] for x in lines), 1.0)
+            picture(lines, given.picture, given.people[-1], given.epsilon[-1])
         return
     for name in given.worlds:
         world = WORLDS[name]

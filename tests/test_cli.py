@@ -407,11 +407,11 @@ def test_json_is_alone_on_standard_output_in_a_process_of_its_own(table: Path, t
     assert "Warning" in done.stderr
 
 
-TABLE = (*COLUMNS, *SIZES, "--max-episodes-per-unit", "2")
+SEVERAL = (*COLUMNS, *SIZES, "--max-episodes-per-unit", "2")
 
 
 def test_what_fit_does_silently_is_said(table: Path, tmp_path: Path) -> None:
-    arguments = ("fit", table, "--recipe", "dp-apvi", *BUDGET, *TABLE, "--unit-noun", "patient")
+    arguments = ("fit", table, "--recipe", "dp-apvi", *BUDGET, *SEVERAL, "--unit-noun", "patient")
     (tmp_path / "states.txt").write_text("calm\nshaky\n")
     texts = ("--state-names", tmp_path / "states.txt", "--purpose", "a trial")
     called = call(*arguments, *texts, "--out", tmp_path / "out")
@@ -436,7 +436,7 @@ def test_terminal_states_need_a_column_that_can_hold_them(table: Path, tmp_path:
 
 @pytest.mark.parametrize("recipe", ["dp-tdfp", "dp-tap"])
 def test_rewards_at_the_end_without_ends_name_an_option(table: Path, tmp_path: Path, recipe: str) -> None:
-    arguments = ("fit", table, "--recipe", recipe, *BUDGET, *TABLE, "--rewards-at-end", "--out", tmp_path / "out")
+    arguments = ("fit", table, "--recipe", recipe, *BUDGET, *SEVERAL, "--rewards-at-end", "--out", tmp_path / "out")
     called = call(*arguments)
     assert called.code == 2 and "`--terminal`" in called.err and "`--rewards-at-end`" in called.err, called.err
 

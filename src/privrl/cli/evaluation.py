@@ -57,14 +57,6 @@ class ComparisonOptions:
         ),
     ] = None
 
-    def learner(
-        self, learner: AbstractOfflineLearner, share: float, ends: dict[str, Any], env: OfflineEnv | None = None
-    ) -> Evaluated:
-        """A learner that is evaluated in the same study, on this share of the people."""
-        practice = practice_of(self.practice, learner.space, ends["terminal"], env)
-        bound = return_bound_of(self.return_bound, ends["rewards_at_end"], learner.horizon)
-        return Evaluated(learner, practice, share, ends["terminal"], (0.0, bound), self.dial, self.deviation)
-
 
 @dataclass(frozen=True)
 class EvaluateOptions:
@@ -80,6 +72,29 @@ class EvaluateOptions:
             "--require-better", help="Save no policy and exit with 3 unless it is better.", rich_help_panel=_PANEL
         ),
     ] = False
+    no_hold_back: Annotated[
+        bool,
+        typer.Option(
+            "--no-hold-back",
+            help="Save the assisted policy even where practice could not be checked or no gain is seen.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = False
+
+    def learner(
+        self,
+        learner: AbstractOfflineLearner,
+        comparison: ComparisonOptions,
+        ends: dict[str, Any],
+        env: OfflineEnv | None = None,
+    ) -> AbstractOfflineLearner:
+        """The learner, evaluated in the same study if that is wanted."""
+        if self.evaluate is None:
+            return learner
+        practice = practice_of(comparison.practice, learner.space, ends["terminal"], env)
+        bound = return_bound_of(comparison.return_bound, ends["rewards_at_end"], learner.horizon)
+        settings = (self.evaluate, ends["terminal"], (0.0, bound), comparison.dial, comparison.deviation)
+        return Evaluated(learner, practice, *settings, not self.no_hold_back)
 
 
 def return_bound_of(given: float | None, rewards_at_end: bool, horizon: int) -> float:

@@ -87,11 +87,11 @@ def fit(
     if world_name != data:
         refuse(given(kept, ("store", "store_head")), "keeps the releases of real people; these are simulated")
         noun = world_noun(chosen, table, names.unit)
-        compared = (wanted.evaluate, comparison)
+        compared = (wanted, comparison)
         result, content = fit_world(chosen, privatizer, world_name, world, seed, *compared, noun)
     else:
         _check_table(chosen, table, world, out)
-        compared = (wanted.evaluate, comparison)
+        compared = (wanted, comparison)
         result, content = _on_table(chosen, privatizer, data, table, seed, kept, *compared, names.unit)
     result, content = _with_choice(result, content)
     better = result.evaluation is not None and result.evaluation.verdict == "better"
@@ -180,7 +180,7 @@ def _on_table(
     table: TableOptions,
     seed: int | None,
     kept: StoreOptions,
-    share: float | None,
+    wanted: EvaluateOptions,
     comparison: ComparisonOptions,
     noun: str | None,
 ) -> tuple[Result, dict[str, Any]]:
@@ -192,11 +192,10 @@ def _on_table(
         sizes = (episodes.features, episodes.num_actions, episodes.horizon)
         problem = MeasuredProblem(*sizes, rewards_at_end=ends["rewards_at_end"], products=table.products)
     else:
-        public = round((1.0 - (share or 0.0)) * episodes.num_episodes) if one_each else None
+        public = round((1.0 - (wanted.evaluate or 0.0)) * episodes.num_episodes) if one_each else None
         problem = Problem.of_table(*table.sizes, **ends, num_episodes=public)
     learner: Any = recipe.learner(problem)
-    if share is not None:
-        learner = comparison.learner(learner, share, ends)
+    learner = wanted.learner(learner, comparison, ends)
     if seed is not None:
         complain("Warning: noise from a `--seed` can be replayed and protects nobody. Leave it out on real people.")
     key = None if seed is None else jax.random.key(fresh_seed(seed))

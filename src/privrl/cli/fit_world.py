@@ -9,7 +9,7 @@ import jax
 import typer
 
 import privrl
-from privrl.cli.evaluation import ComparisonOptions, simulation_key, truth_of
+from privrl.cli.evaluation import ComparisonOptions, EvaluateOptions, simulation_key, truth_of
 from privrl.cli.grouped import given, refuse
 from privrl.cli.options import EnvArgOption, EnvSeedOption, env_of, fresh_seed
 from privrl.cli.output import progress
@@ -46,12 +46,12 @@ def fit_world(
     name: str,
     world: WorldOptions,
     seed: int | None,
-    share: float | None,
+    wanted: EvaluateOptions,
     comparison: ComparisonOptions,
     noun: str,
 ) -> tuple[Result, dict[str, Any]]:
     """Every seed has its own people and its own noise; the result of the first one is kept."""
-    functional = recipe.family == "functional"
+    functional, share = recipe.family == "functional", wanted.evaluate
     if functional:
         refuse(given(world, ("episodes",)), "speaks of people; the secret is a function")
     episodes = recipe.episodes if world.episodes is None else world.episodes
@@ -73,7 +73,7 @@ def fit_world(
                 "`--evaluate` compares policies on numbered states, and not yet on measurements. Leave it out."
             )
         ends = {"terminal": env.terminal, "rewards_at_end": Problem.of(env).rewards_at_end}
-        learner = comparison.learner(learner, share, ends, env)
+        learner = wanted.learner(learner, comparison, ends, env)
     kept: Result | None = None
     values: list[float] = []
     value_of = eqx.filter_jit(env.value)  # one program for all repetitions
