@@ -14,6 +14,11 @@ same claimed epsilon would protect one step of a stay, and a stay has up to H of
 
 N, the number of episodes, scales the step. It is public where a person may be replaced but not added; give it as
 `num_episodes`, or it is counted with a small share of the budget, which suits both relations.
+
+There is no anchor to practice here (`learners/tabular/anchor.py`): that needs P(a|s), and nothing that is released says
+how often an action is taken. A gradient is a sum of clipped TD errors: a pair that is often taken has a small one if Q
+is right there, and a pair that is never taken has none; a difference of two gradients is n(s, a) times a known change
+of Q, plus changes of targets, through a clipping that depends on the stay. Visits would be one more release.
 """
 
 import equinox as eqx
