@@ -32,6 +32,7 @@ b,2026-05-01 09:00:00,,3.5,step-down,,0.1,1
 a,2026-05-01 00:00:00,80,1,icu,,,0
 """
 PREPARE = ("--unit", "patient", "--time", "at", "--every", "4h", "--mean", "map", "--last", "lactate", "--last", "ward")
+PREPARE = (*PREPARE, "--text", "ward")
 PREPARE = (*PREPARE, "--action", "fluid", "--action", "pressor:max", "--reward", "alive", "--horizon", "6")
 
 
@@ -61,7 +62,31 @@ def test_raw_records_become_steps_and_no_budget_is_spent(here: Path, capfd: Any)
 def test_an_action_beside_its_own_effect_is_warned_of(here: Path, capfd: Any) -> None:
     code, out, err = call(capfd, "prepare", "raw.csv", "stays.parquet", *PREPARE, "--state-at", "end", "--json")
     assert code == 0 and "Warning" in err and "effect of its own action" in err
-    assert json.loads(out)["rows"] == 4 and json.loads(out)["warnings"]
+    assert json.loads(out)["state_at"] == "end" and json.loads(out)["warnings"]
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_what_is_printed_depends_on_nobodys_records(here: Path, capfd: Any, form: tuple[str, ...]) -> None:
+    printed = call(capfd, "prepare", "raw.csv", "stays.parquet", *PREPARE, *form)
+    longer = RAW.replace("2026-05-01 09:00:00", "2026-05-01 19:00:00")
+    assert longer != RAW
+    (here / "raw.csv").write_text(longer)
+    assert call(capfd, "prepare", "raw.csv", "stays.parquet", *PREPARE, *form) == printed and printed[0] == 0
+
+
+def test_the_time_of_an_end_is_declared(here: Path, capfd: Any) -> None:
+    rows = [line.split(",") for line in RAW.splitlines()]
+    ends = ["out", *["2026-05-01T20:00:00+02:00"] * 4]
+    zoned = [[row[0], row[1] if i == 0 else f"{row[1]}Z", *row[2:], ends[i]] for i, row in enumerate(rows)]
+    (here / "raw.csv").write_text("\n".join(map(",".join, zoned)) + "\n")
+    arguments = ("prepare", "raw.csv", "stays.parquet", *PREPARE)
+    code, _, err = call(capfd, *arguments, "--end", "out:time")
+    assert code == 2 and "a time without a time zone" in err and "--zoned" in err
+    code, _, err = call(capfd, *arguments, "--end", "out", "--zoned")
+    assert code == 2 and "true or false" in err and "--end COL:time" in err
+    assert call(capfd, *arguments, "--end", "out:time", "--zoned")[0] == 0
+    steps = pq.read_table(here / "stays.parquet").to_pydict()
+    assert steps["patient"] == ["a"] * 4 + ["b"] * 4 and steps["terminated"] == [False, False, False, True] * 2
 
 
 def test_prepare_refuses_what_it_cannot_do(here: Path, capfd: Any) -> None:

@@ -122,12 +122,24 @@ def test_a_dataset_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         (FakeDataset(two_episodes()), {"horizon": 2}, "Episode 1 is longer than the horizon"),
         (FakeDataset(two_episodes()), {"num_states": 4}, "`states` is out of range at episode 1, step 1"),
         (FakeDataset(two_episodes()), {"reward_range": (0.0, 0.5)}, "`rewards` is out of range at episode 0, step 1"),
-        (FakeDataset([FakeEpisode([0, 1], [0, 1], [0.0, 1.0])]), {}, "Episode 0 has 2 entries where 3 are expected"),
+        (FakeDataset([FakeEpisode([0, 1], [0, 1], [0.0, 1.0])]), {}, "`observations` of episode 0 do not fit"),
     ],
 )
 def test_what_is_refused(dataset: FakeDataset, sizes: dict[str, Any], words: str) -> None:
     with pytest.raises(TableError, match=words):
         from_minari(dataset, **{**SIZES, **sizes})
+
+
+@pytest.mark.parametrize("changed", ["observations", "actions"])
+def test_an_episode_that_does_not_fit_is_refused_without_its_length(changed: str) -> None:
+    def message(length: int) -> str:
+        parts = {"observations": [0] * (length + 1), "actions": [0] * length, "rewards": [0.0] * length}
+        parts[changed] = parts[changed][:-1]
+        with pytest.raises(TableError) as caught:
+            from_minari(FakeDataset([FakeEpisode(**parts)]), **SIZES | {"horizon": 99})
+        return str(caught.value)
+
+    assert message(17) == message(71) and f"`{changed}` of episode 0" in message(17)
 
 
 def test_without_minari_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +175,7 @@ def test_observations_of_a_box_are_measurements() -> None:
     [
         (Box(-np.inf, 1, (2,)), VECTORS, (), "Entries 0, 1 of the observation space have no finite bounds"),
         (UNIT, VECTORS, (Feature("x", 0, 1),), r"declares 1 columns, and an observation has shape \[2\]"),
-        (UNIT, VECTORS[:, :1], (), r"`observations` have shape \[3, 1\], and with `rewards` of 2 .* have \[3, 2\]"),
+        (UNIT, VECTORS[:, :1], (), r"`observations` of episode 0 do not fit .* are of shape \[2\]"),
     ],
 )
 def test_vectors_that_are_refused(space: Any, episode: Any, features: Any, words: str) -> None:

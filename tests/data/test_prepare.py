@@ -121,10 +121,10 @@ def test_steps_are_what_the_definition_says(
         pyarrow.csv.write_csv(table, source)
     else:
         pq.write_table(table, source, row_group_size=50)
-    how = Preparation(**HOW | {"state_at": state_at})
+    how = Preparation(**HOW | {"state_at": state_at, "text": ("ward",)})
     for piece_bytes in (2**25, 2**10):
         monkeypatch.setattr(preparing, "_PIECE_BYTES", piece_bytes)
-        assert prepare(source, tmp_path / "stays.parquet", how) == pq.read_metadata(tmp_path / "stays.parquet").num_rows
+        prepare(source, tmp_path / "stays.parquet", how)
         assert_same(tmp_path / "stays.parquet", raw, how)
     monkeypatch.setattr(preparing, "_WINDOWS", 3)  # halves of halves
     prepare(source, tmp_path / "stays.parquet", how)
@@ -198,7 +198,7 @@ def test_an_episode_goes_on_until_its_end(tmp_path: Path) -> None:
         prepare(
             source,
             tmp_path / "t.parquet",
-            Preparation("who", "at", "4h", {"x": "last"}, {"a": "sum"}, "r", 9, end="out"),
+            Preparation("who", "at", "4h", {"x": "last"}, {"a": "sum"}, "r", 9, end="out", end_time=True),
         )
         table = pq.read_table(tmp_path / "t.parquet").to_pydict()
         assert table["step"] == list(range(steps)) and table["terminated"] == [False] * (steps - 1) + [True]
@@ -239,6 +239,7 @@ def write_lines(path: Path, lines: dict[str, list[str]]) -> Path:
 
 
 SIMPLE: dict[str, Any] = HOW | {"columns": {"map": "mean"}}
+UNTIL: dict[str, Any] = SIMPLE | {"end": "out", "end_time": True}
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -255,13 +256,13 @@ def test_every_fault_is_named_without_the_cell(tmp_path: Path, fault: str) -> No
 
 
 def test_a_record_after_the_end_is_a_negative_duration(tmp_path: Path) -> None:
-    how = Preparation(**SIMPLE | {"end": "out"})
+    how = Preparation(**UNTIL)
     prepare(write_lines(tmp_path / "raw.csv", LINES), tmp_path / "t.parquet", how)
     lines = LINES | {"out": [*LINES["out"][:2], *["2026-04-30 00:00:00"] * 2]}
     with pytest.raises(TableError, match=r"after `out`, a negative duration, at row 2"):
         prepare(write_lines(tmp_path / "raw.csv", lines), tmp_path / "t.parquet", how)
     lines = LINES | {"out": ["2026-05-02T00:00:00Z"] * 4}
-    with pytest.raises(TableError, match="one has a time zone and the other has none"):
+    with pytest.raises(TableError, match="`out` does not hold a time without a time zone at row 0"):
         prepare(write_lines(tmp_path / "raw.csv", lines), tmp_path / "t.parquet", how)
 
 
@@ -343,7 +344,8 @@ def test_every_fault_of_a_parquet_file_is_named_without_the_cell(
 
 def test_the_faultless_file_passes(tmp_path: Path) -> None:
     pq.write_table(pa.table(parquet_fault("", None)), tmp_path / "raw.parquet")
-    assert prepare(tmp_path / "raw.parquet", tmp_path / "t.parquet", Preparation(**SIMPLE | {"episode": "stay"})) == 2
+    prepare(tmp_path / "raw.parquet", tmp_path / "t.parquet", Preparation(**SIMPLE | {"episode": "stay"}))
+    assert pq.read_metadata(tmp_path / "t.parquet").num_rows == 2
 
 
 def test_other_formats_of_times(tmp_path: Path) -> None:
@@ -351,8 +353,8 @@ def test_other_formats_of_times(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "raw.csv", lines)
     with pytest.raises(TableError, match="Write times as in"):
         prepare(source, tmp_path / "t.parquet", Preparation(**SIMPLE))
-    how = Preparation(**SIMPLE | {"time_format": "%d.%m.%Y %H:%M", "end": "out"})
-    assert prepare(source, tmp_path / "t.parquet", how) == 8  # four steps each, for the end is a day later
+    prepare(source, tmp_path / "t.parquet", Preparation(**UNTIL | {"time_format": "%d.%m.%Y %H:%M"}))
+    assert pq.read_metadata(tmp_path / "t.parquet").num_rows == 8  # four steps each, for the end is a day later
 
 
 @pytest.mark.parametrize(
@@ -360,13 +362,14 @@ def test_other_formats_of_times(tmp_path: Path) -> None:
     [
         ({"every": "4 hours"}, "such as 4h"),
         ({"every": "0h"}, "must have a length"),
-        ({"every": 4.0, "carry": 0}, "Give it with a unit"),
+        ({"every": 4.0, "carry": 0}, "give it with a unit"),
         ({"carry": 3.0}, "as `every` is given"),
         ({"columns": {}}, "at least one column"),
         ({"action": {"map": "sum"}}, "named twice"),
         ({"columns": {"map": "median"}}, "combined by last"),
         ({"horizon": 0}, "at least 1"),
         ({"state_at": "middle"}, "'start' or 'end'"),
+        ({"text": ("map",)}, "combined by last or first"),
     ],
 )
 def test_settings_are_checked(tmp_path: Path, change: dict[str, Any], words: str) -> None:

@@ -12,6 +12,7 @@ from privrl.data.preparation import Preparation, StateAt
 from privrl.data.prepare import prepare as write_steps
 from privrl.data.windows import HOWS, How
 
+_TIME = ":time"
 _STATE = "Measurements of a state, by how several values in a window become one"
 
 
@@ -43,7 +44,10 @@ def prepare(
         str | None, typer.Option("--episode", metavar="COL", help="Which episode of the unit; without it, one.")
     ] = None,
     end: Annotated[
-        str | None, typer.Option("--end", metavar="COL", help="True on the last record of an ended episode, or when.")
+        str | None,
+        typer.Option(
+            "--end", metavar="COL[:time]", help="True on the last record of an ended episode; COL:time, when it ended."
+        ),
     ] = None,
     last: Annotated[list[str] | None, _combined("last")] = None,
     first: Annotated[list[str] | None, _combined("first")] = None,
@@ -51,6 +55,15 @@ def prepare(
     max_: Annotated[list[str] | None, _combined("max")] = None,
     min_: Annotated[list[str] | None, _combined("min")] = None,
     sum_: Annotated[list[str] | None, _combined("sum")] = None,
+    text: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--text",
+            metavar="COL",
+            help="Combined by last or first and text; others are numbers.",
+            rich_help_panel=_STATE,
+        ),
+    ] = None,
     carry: Annotated[
         str, typer.Option("--carry", help="For how long a value stands in where nothing was measured, public.")
     ] = "0",
@@ -62,6 +75,9 @@ def prepare(
     time_format: Annotated[
         str | None, typer.Option("--time-format", help="Of times in a CSV file that are not ISO 8601: %d.%m.%Y %H:%M.")
     ] = None,
+    zoned: Annotated[
+        bool, typer.Option("--zoned", help="Times in a CSV file have a zone: they end in Z or +02:00.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Cut raw records into steps: windows of time, states, actions, rewards, grouped by person. Costs no budget."""
@@ -74,6 +90,7 @@ def prepare(
         "sum": sum_,
     }
     paid, each = _named(reward)
+    ends = end is not None and end.endswith(_TIME)
     how = Preparation(
         unit=unit,
         time=time,
@@ -83,21 +100,24 @@ def prepare(
         reward=paid,
         horizon=horizon,
         episode=episode,
-        end=end,
+        end=end.removesuffix(_TIME) if end is not None and ends else end,
+        end_time=ends,
         reward_each=each,
         carry=carry if carry != "0" else 0,
         state_at=state_at,
         idle=idle,
         time_format=time_format,
+        zoned=zoned,
+        text=tuple(text or ()),
     )
     for warning in how.warnings:
         complain(f"Warning: {warning}")
     with waiting(f"preparing {raw.name}"):
-        rows = write_steps(raw, out, how)
+        write_steps(raw, out, how)
     if json:
-        emit({"out": str(out), "rows": rows, "state_at": state_at, "warnings": list(how.warnings)})
+        emit({"out": str(out), "state_at": state_at, "warnings": list(how.warnings)})
         return
-    say(f"Wrote {rows:,} steps to {out}.")
+    say(f"Wrote the steps to {out}.")
     say("Every row comes from the records of one person and from public settings, so no budget was spent.")
     say(f"Records after the first {horizon} steps of an episode are left out (`--horizon`).")
     if state_at == "start":

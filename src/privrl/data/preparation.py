@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from privrl.data.raw import ROW, Use
+from privrl.data.raw import ROW, Cells, Use
 from privrl.data.windows import HOWS, How
 
 StateAt = Literal["start", "end"]
@@ -25,7 +25,8 @@ class Preparation:
 
     Arguments:
         unit, time: the columns of the person and of the time: timestamps, or numbers such as hours since admission.
-        every: the length of a window: "4h", "30min", "1d", or a number where times are numbers.
+        every: the length of a window: "4h", "30min", "1d", or a number where times are numbers. It says how times in a
+            CSV file are read.
         columns: the measurements of a state, each with how several values in a window become one: "last", "first",
             "mean", "max", "min" or "sum".
         action: the columns of actions or doses, each with how a window's values become one (usually "sum" of doses).
@@ -33,12 +34,18 @@ class Preparation:
         horizon: the largest number of steps of an episode; later records are left out (but for the reward at the end).
         episode: which episode of the person a record belongs to; without it a person has one.
         end: true on the last record of an episode that has ended, or the time at which it ended.
+        end_time: in a CSV file `end` is a time; without it, true or false, or 1 or 0.
         reward_each: how a window's rewards become one, where every step pays.
         carry: for how long a value is carried forward where nothing was measured, as `every`; by default not at all.
         state_at: "start": a state is what windows before that of its action have shown. "end": what the same window
             has shown, which may be an effect of the action.
         idle: the action of a window without a record of it.
         time_format: of times in a CSV file, where they are not ISO 8601, for example "%d.%m.%Y %H:%M".
+        zoned: times in a CSV file have a time zone: they end in Z or in an offset such as +02:00.
+        text: the `columns` that are text, combined by "last" or "first". In a CSV file all others are numbers.
+
+    **Formal guarantee.** `cells`, the types of the columns of a CSV file, is a function of these settings; nobody's
+    values change how the values of another person are read.
     """
 
     unit: str
@@ -55,7 +62,11 @@ class Preparation:
     state_at: StateAt = "start"
     idle: float = 0.0
     time_format: str | None = None
+    end_time: bool = False
+    zoned: bool = False
+    text: tuple[str, ...] = ()
     uses: dict[str, Use] = field(init=False, repr=False)
+    cells: dict[str, Cells] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         named = [self.unit, self.time, self.episode, self.end, self.reward, *self.columns, *self.action]
@@ -75,12 +86,29 @@ class Preparation:
             raise ValueError(f"`horizon` is {self.horizon}; it must be a whole number, at least 1 and below 2^31.")
         if self.state_at not in ("start", "end"):
             raise ValueError(f"`state_at` is {self.state_at!r}; it must be 'start' or 'end'.")
+        for name in self.text:
+            if self.columns.get(name) not in ("last", "first"):
+                raise ValueError(
+                    f"`{name}` is declared as text; it must be a column that is combined by last or first."
+                )
         uses: dict[str, Use] = {self.unit: "id", self.time: "time", self.reward: "number"}
         uses |= {} if self.episode is None else {self.episode: "id"}
         uses |= {} if self.end is None else {self.end: "end"}
         uses |= {name: "value" if how in ("last", "first") else "number" for name, how in self.columns.items()}
-        object.__setattr__(self, "uses", uses | dict.fromkeys(self.action, "number"))
+        uses.update(dict.fromkeys(self.text, "text"))
+        uses.update(dict.fromkeys(self.action, "number"))
+        object.__setattr__(self, "uses", uses)
+        object.__setattr__(self, "cells", {name: self._cells_of(use) for name, use in uses.items()})
         self.carried_windows  # noqa: B018 raises where durations are none
+
+    def _cells_of(self, use: Use) -> Cells:
+        if use in ("id", "text"):
+            return "text"
+        if use == "end" and not self.end_time:
+            return "truth"
+        if use == "end" or (use == "time" and not unitless(self.every)):
+            return "zoned time" if self.zoned else "time"
+        return "number"
 
     @property
     def carried_windows(self) -> int:
@@ -96,6 +124,11 @@ class Preparation:
     def warnings(self) -> tuple[str, ...]:
         """What to think about before learning from the result."""
         return (OWN_EFFECT,) if self.state_at == "end" else ()
+
+
+def unitless(given: str | float) -> bool:
+    """Whether a duration is a number without a unit."""
+    return re.fullmatch(r"[\d.\s]+", str(given)) is not None
 
 
 def duration(given: str | float, name: str) -> float:

@@ -6,7 +6,6 @@ the number of people stays what it was.
 """
 
 import math
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,10 +16,10 @@ from jaxtyping import Bool, Float, Int, Shaped
 from privrl.data.columns import refuse
 from privrl.data.guard import guarded
 from privrl.data.partition import partitioned
-from privrl.data.preparation import Preparation, duration
+from privrl.data.preparation import Preparation, duration, unitless
 from privrl.data.raw import ROW, RawTable
 from privrl.data.schema import Place, TableError
-from privrl.data.windows import How, Sorted, Windows, summarised
+from privrl.data.windows import How, Sorted, Windows, elapsed, summarised, windows_in
 from privrl.data.write import whole_file
 
 if TYPE_CHECKING:
@@ -31,8 +30,8 @@ _WINDOWS = 2**19  # that are laid out at once
 _TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
-def prepare(source: str | Path, target: str | Path, how: Preparation) -> int:
-    """Writes a table of steps that `read_parquet` reads, and returns the number of its rows.
+def prepare(source: str | Path, target: str | Path, how: Preparation) -> None:
+    """Writes a table of steps that `read_parquet` reads.
 
     The columns are those of the person (and the episode), `step`, the measurements (null where none was made), the
     actions, the reward, and `terminated` where `end` is given. Rows are grouped by person and sorted by episode and
@@ -40,25 +39,24 @@ def prepare(source: str | Path, target: str | Path, how: Preparation) -> int:
     all. Memory is that of a piece of the table and of the records of one person; larger tables go through temporary
     files beside `target`.
 
-    **Formal guarantee.** A person's rows of the result are a function of that person's rows of `source`, and every
-    person has at least one. So a guarantee for one person of the result is one for one person of `source`, and nothing
-    is spent.
+    **Formal guarantee.** If nothing is refused, a person's rows of the result, with their types, are a function of that
+    person's rows of `source`, of `how` and, for Parquet, of the types in the schema of the file, which are public; and
+    every person has at least one. So a guarantee for one person of the result is one for one person of `source`, and
+    nothing is spent. Cells are refused by rules about one person's rows. The number of rows, a sum over people, is not
+    reported.
     """
     import pyarrow.parquet as pq
 
     source, target = Path(source), Path(target)
-    raw = RawTable(source, how.uses, how.time_format)
+    raw = RawTable(source, how.uses, how.cells, how.time_format)
     if target.suffix != ".parquet":
         raise ValueError(f"`{target}` must end in .parquet.")
-    num_rows = 0
     with whole_file(target) as temporary:
         writer: Any = None
         for steps in _steps(raw, how, target.parent):
             writer = writer or pq.ParquetWriter(temporary, steps.schema)
             writer.write_table(steps)
-            num_rows += steps.num_rows
         writer.close()
-    return num_rows
 
 
 def _steps(raw: RawTable, how: Preparation, folder: Path) -> Iterator["pa.Table"]:
@@ -98,7 +96,7 @@ class _Piece:
         numbers = rows[self._sorted.order]
         self._place: Place = lambda i: raw.place(int(numbers[i]))
         self._sorted.check_times(how.time, self._place)
-        self._of_row = np.floor_divide(self._sorted.since_start, self._window).astype(np.int64)
+        self._of_row = windows_in(self._sorted.since_start, self._window, how.time, self._place)
         self._ended, last = self._ends(self._of_row[self._sorted.starts + self._sorted.lengths - 1])
         self._lag = 1 if how.state_at == "start" else 0
         self._cut = last + 1 - self._lag > how.horizon
@@ -174,6 +172,7 @@ class _Piece:
     def _ends(self, last: Int[np.ndarray, " E"]) -> tuple[Bool[np.ndarray, " E"] | None, Int[np.ndarray, " E"]]:
         """Which episodes have ended (`None`: nobody says), and the last window of each."""
         import pyarrow as pa
+        import pyarrow.compute as pc
 
         how, rows = self._how, self._sorted
         if how.end is None:
@@ -192,7 +191,7 @@ class _Piece:
         unit = self._columns[how.time].type.unit
         with guarded(f"Column `{how.end}` cannot be read"):
             end = (
-                values.cast(pa.timestamp(unit, values.type.tz), safe=False)
+                pc.cast(values, options=pc.CastOptions(pa.timestamp(unit, values.type.tz), allow_time_truncate=True))
                 .cast(pa.int64())
                 .fill_null(0)
                 .to_numpy()[row]
@@ -201,8 +200,11 @@ class _Piece:
         late = np.repeat(known, rows.lengths) & (rows.times > np.repeat(end, rows.lengths))
         remedy = "No record can be later than the end of its episode, nor an episode end before it begins."
         refuse(late, how.time, self._place, f"is after `{how.end}`, a negative duration,", remedy)
-        whole = np.where(known, end - rows.times[rows.starts], 0)
-        return known, np.maximum(last, -(-whole // int(self._window)) - 1)
+        begin = rows.times[rows.starts]
+        whole = elapsed(np.where(known, end, begin), begin)
+        begins: Place = lambda i: self._place(int(rows.starts[i]))  # noqa: E731
+        full = windows_in(whole, self._window, how.end, begins)
+        return known, np.maximum(last, full - (whole % np.uint64(self._window) == 0))
 
 
 def _times(values: "pa.Array", how: Preparation, place: Place) -> tuple[Shaped[np.ndarray, " R"], float | int]:
@@ -214,7 +216,7 @@ def _times(values: "pa.Array", how: Preparation, place: Place) -> tuple[Shaped[n
     if not pa.types.is_timestamp(values.type):
         numbers = values.cast(pa.float64(), safe=False).to_numpy()
         refuse(~np.isfinite(numbers), how.time, place, "is NaN or infinite", "Every record needs a time.")
-        if not all(re.fullmatch(r"[\d.\s]+", str(given)) for given in (how.every, how.carry)):
+        if not (unitless(how.every) and unitless(how.carry)):
             raise TableError(
                 f"Column `{how.time}` holds numbers, `every` is {how.every!r} and `carry` {how.carry!r}. Give both as "
                 "numbers in the unit of the column, or write timestamps."

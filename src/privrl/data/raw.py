@@ -1,7 +1,8 @@
 """Raw records, CSV or Parquet: batches of typed columns with the number of each row, and errors without cells.
 
-In a CSV file ids are read as text (so that `007` and `7` stay two people), columns of numbers as numbers, and times as
-ISO 8601 or in a given format. A column never changes its type further down.
+In a CSV file every column is read as what it is declared to hold, whatever its cells look like: ids as text (so that
+`007` and `7` stay two people), numbers as doubles, times as ISO 8601 or in a given format. A cell that is none is
+refused, by its row.
 """
 
 import re
@@ -20,22 +21,39 @@ from privrl.data.table import opened, place_in, read_batches
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Use = Literal["id", "time", "number", "value", "end"]
-"""What a raw column is read as: an id, a time, a number, anything that can be copied, or a truth or time of the end."""
+Use = Literal["id", "time", "number", "value", "text", "end"]
+"""What a raw column is used as: an id, a time, a number, anything that can be copied, text that is copied, or whether
+or when an episode has ended."""
+Cells = Literal["text", "number", "time", "zoned time", "truth"]
+"""What the cells of a column of a CSV file are read as."""
 ROW = "__row__"
 """The column that holds the number of each row."""
 
 _BLOCK_BYTES = 2**20
 _BATCH_ROWS = 2**16
 _ZONES = "Times with and without a time zone must not be mixed. "
+_TIMES = "Write times as in 1999-12-31 13:00:00, or give their format. "
+_WANTED: dict[Cells, tuple[str, str]] = {
+    "text": ("text in UTF-8", "Write the file in UTF-8."),
+    "number": ("a number", "Columns hold numbers unless they are declared as text (`--text`)."),
+    "time": ("a time without a time zone", f"{_TIMES}Where all of them have a time zone, say so (`--zoned`)."),
+    "zoned time": ("a time with a time zone", "Times are declared to end in Z or an offset such as +02:00."),
+    "truth": ("true or false, or 1 or 0", "Where it is the time of the end, say so (`--end COL:time`)."),
+}
+"""What a cell must be, and what to do where it is none."""
 
 
 @dataclass(frozen=True)
 class RawTable:
-    """A CSV or Parquet file of which these columns are used."""
+    """A CSV or Parquet file of which these columns are used; `cells` says how a CSV file is read.
+
+    **Formal guarantee.** The types of all columns are functions of `cells`, or of the schema of a Parquet file, so a
+    row that is read is a function of that row of the file.
+    """
 
     path: Path
     uses: Mapping[str, Use]
+    cells: Mapping[str, Cells]
     time_format: str | None = None
 
     def __post_init__(self) -> None:
@@ -101,18 +119,17 @@ class RawTable:
         import pyarrow as pa
         from pyarrow import csv
 
-        guessed = self._guessed()
-        self._require(guessed.names)
-        types: dict[str, pa.DataType] = {}
-        for name, use in self.uses.items():
-            types[name] = _csv_type(guessed.field(name).type, use)
-            _check_type(types[name], use, name, self.path.name)
+        names = self._names()
+        self._require(names)
+        stamp, zoned = pa.timestamp("us"), pa.timestamp("us", "UTC")
+        kinds = {"text": pa.string(), "number": pa.float64(), "time": stamp, "zoned time": zoned, "truth": pa.bool_()}
+        types = {name: kinds[self.cells[name]] for name in self.uses}
         options = csv.ConvertOptions(
             column_types=types, include_columns=list(self.uses), strings_can_be_null=True, **self._parsers
         )
-        reader = self._next(lambda: csv.open_csv(self.path, self._reading, convert_options=options), guessed.names)
+        reader = self._next(lambda: csv.open_csv(self.path, self._reading, convert_options=options), names)
         while True:
-            batch = self._next(lambda: _next_batch(reader), guessed.names)
+            batch = self._next(lambda: _next_batch(reader), names)
             if batch is None:
                 return
             yield batch
@@ -129,15 +146,14 @@ class RawTable:
 
         return {} if self.time_format is None else {"timestamp_parsers": [self.time_format, csv.ISO8601]}
 
-    def _guessed(self) -> "pa.Schema":
-        """Names and types, as the first block of the file suggests them."""
+    def _names(self) -> list[str]:
+        """The first line of the file."""
         from pyarrow import csv
 
         problem = f"`{self.path.name}` is not a CSV file, or cannot be read"
-        with guarded(problem, "Give a file with a line of names and as many cells in every line."):
-            options = csv.ConvertOptions(strings_can_be_null=True, **self._parsers)
-            with csv.open_csv(self.path, self._reading, convert_options=options) as reader:
-                return reader.schema
+        remedy = "Give a file with a line of names and as many cells in every line."
+        with guarded(problem, remedy), csv.open_csv(self.path, self._reading) as reader:
+            return reader.schema.names
 
     def _next(self, read: Callable[[], Any], names: list[str]) -> Any:
         """What `read` gives; an error says which column and row, as pyarrow says it before it quotes the cell."""
@@ -145,7 +161,7 @@ class RawTable:
         try:
             return read()
         except Exception as error:
-            where = re.match(r"In CSV column #(\d+): (?:Row #(\d+): )?CSV conversion error to (\w+)", str(error))
+            where = re.match(r"In CSV column #(\d+): (?:Row #(\d+): )?CSV conversion error to \w+", str(error))
             kind = type(error).__name__
         if where is None:
             raise TableError(
@@ -153,9 +169,12 @@ class RawTable:
             )
         name = names[int(where[1])]
         row = f" at {self.place(int(where[2]) - 2)}" if where[2] else ""
-        wanted = {"double": "a number", "timestamp": "a time like the first ones"}.get(where[3], "such a value")
-        zones = _ZONES if where[3] == "timestamp" else ""
-        raise TableError(f"Column `{name}` does not hold {wanted}{row}. {zones}Correct the cell, or leave it empty.")
+        wanted, remedy = _WANTED[self.cells[name]]
+        if self.uses[name] == "time" and self.cells[name] == "number":
+            remedy = (
+                "The length of a window is a number, so times are; for timestamps, give it with a unit, such as 4h."
+            )
+        raise TableError(f"Column `{name}` does not hold {wanted}{row}. {remedy} Correct the cell, or leave it empty.")
 
     def _require(self, present: list[str]) -> None:
         for name in self.uses:
@@ -175,19 +194,6 @@ def _next_batch(reader: Any) -> Any:
         return None
 
 
-def _csv_type(guess: "pa.DataType", use: Use) -> "pa.DataType":
-    import pyarrow as pa
-    from pyarrow import types
-
-    if use == "id":
-        return pa.string()
-    if types.is_timestamp(guess):
-        return pa.timestamp("us", guess.tz)
-    if use == "number" or types.is_null(guess) or types.is_integer(guess) or types.is_floating(guess):
-        return pa.float64()
-    return pa.timestamp("us") if types.is_date(guess) else guess
-
-
 def _check_type(dtype: "pa.DataType", use: Use, name: str, file: str) -> None:
     """Refuses a column that cannot be used as it is to be."""
     from pyarrow import types
@@ -196,9 +202,12 @@ def _check_type(dtype: "pa.DataType", use: Use, name: str, file: str) -> None:
     number = types.is_integer(value) or types.is_floating(value)
     if use in ("id", "number", "value"):
         kind_of(value, "unit" if use == "id" else "feature" if use == "number" else "copied", name, file)
+    elif use == "text":
+        if not (types.is_string(value) or types.is_large_string(value)):
+            raise TableError(f"Column `{name}` of `{file}` holds {words_of_type(value)}; it is declared as text.")
     elif not (number or types.is_timestamp(value) or (use == "end" and types.is_boolean(value))):
         wanted = "times or numbers" if use == "time" else "true or false, or times"
         raise TableError(
-            f"Column `{name}` of `{file}` holds {words_of_type(value)}; it must hold {wanted}. Write times as in "
-            f"1999-12-31 13:00:00, or give their format. {_ZONES}Write all of them alike."
+            f"Column `{name}` of `{file}` holds {words_of_type(value)}; it must hold {wanted}. {_TIMES}{_ZONES}"
+            "Write all of them alike."
         )

@@ -116,10 +116,11 @@ def _shaped(values: Any, shape: tuple[int, ...], name: str, k: int) -> np.ndarra
     with guarded(f"Episode {k} has `{name}` that are no array", "Collect the episodes again."):
         array = np.asarray(values)
     if array.size != np.prod(shape):
+        # without any shape of this episode's arrays, which are the length of somebody's stay
+        entry = f"of shape {list(shape[1:])}" if shape[1:] else "a number each"
         raise TableError(
-            f"Episode {k} has {array.size} entries where {int(np.prod(shape))} are expected: its `{name}` have shape "
-            f"{list(array.shape)}, and with `rewards` of {shape[0] - (name == 'observations')} steps they must have "
-            f"{list(shape)}. Collect the dataset again."
+            f"The `{name}` of episode {k} do not fit its `rewards`: T rewards go with T actions and T + 1 "
+            f"observations, and `{name}` are {entry}. Collect the dataset again."
         )
     return array.reshape(shape)
 

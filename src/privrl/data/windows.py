@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 How = Literal["last", "first", "mean", "max", "min", "sum"]
 """How the values of a column in one window become one."""
 HOWS: tuple[How, ...] = ("last", "first", "mean", "max", "min", "sum")
+_MOST_WINDOWS = 2**62  # of an episode: their numbers are int64
 
 
 @dataclass(frozen=True, repr=False)
@@ -55,8 +56,27 @@ class Sorted:
 
     @property
     def since_start(self) -> Shaped[np.ndarray, " R"]:
-        """The time since the first record of the episode."""
-        return self.times - np.repeat(self.times[self.starts], self.lengths)
+        """The time since the first record of the episode, exact for whole numbers; infinite where a float overflows."""
+        return elapsed(self.times, np.repeat(self.times[self.starts], self.lengths))
+
+
+def elapsed(later: Shaped[np.ndarray, " N"], earlier: Shaped[np.ndarray, " N"]) -> Shaped[np.ndarray, " N"]:
+    """`later` - `earlier`, which is not negative: of int64 as uint64, in which every such difference is exact."""
+    if later.dtype.kind == "i":
+        return later.astype(np.int64).view(np.uint64) - earlier.astype(np.int64).view(np.uint64)
+    with np.errstate(over="ignore"):
+        return later - earlier
+
+
+def windows_in(
+    since: Shaped[np.ndarray, " N"], window: float | int, column: str, place: Place
+) -> Int[np.ndarray, " N"]:
+    """How many whole windows lie in durations that are not negative, at most 2^62."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        number = np.floor_divide(since, since.dtype.type(window))
+    far = ~(number <= number.dtype.type(_MOST_WINDOWS))  # also where it is NaN
+    refuse(far, column, place, "is too far from the first record of its episode", "Correct the time.")
+    return number.astype(np.int64)
 
 
 def _ranked(ids: "pa.Array") -> Int[np.ndarray, " R"]:
@@ -76,7 +96,7 @@ class Windows:
     """Windows 0, ..., `count` - 1 of each episode laid end to end: for each, the group of records in it, or -1.
 
     Groups are the windows that have records, in order; `groups` says where each begins among the sorted rows. Records
-    after an episode's last window are in no window.
+    after an episode's last window are in no window, and none is in a window of another episode.
     """
 
     groups: Int[np.ndarray, " G"]
@@ -91,7 +111,7 @@ class Windows:
         begins = np.append(True, (window[1:] != window[:-1]) | (episode[1:] != episode[:-1]))
         groups = np.flatnonzero(begins)
         offset = np.cumsum(count) - count
-        inside = window[groups] < count[episode[groups]]
+        inside = (window[groups] >= 0) & (window[groups] < count[episode[groups]])
         group_of = np.full(int(count.sum()), -1, np.int64)
         at = offset[episode[groups]] + window[groups]
         group_of[at[inside]] = np.flatnonzero(inside)
