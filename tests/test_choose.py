@@ -21,11 +21,12 @@ from privrl.audit.statistics import Asked
 from privrl.audit.worlds import tiny_world
 from privrl.contracts.learner import AbstractOfflineLearner
 from privrl.contracts.release import Declared
-from privrl.learners.evaluation.chooser import CHOICE, CHOOSE, weights
+from privrl.learners.evaluation.chooser import CHOICE, CHOOSE, Chooser, weights
 from privrl.learners.evaluation.chosen import Chosen
 from privrl.learners.evaluation.evaluated import LEARN, Evaluated
 from privrl.learners.tabular.tap import TAP
-from privrl.mdp.types import Trajectory
+from privrl.mdp.assisted import AssistedPolicy
+from privrl.mdp.types import TabularPolicy, Trajectory
 from privrl.privacy.accounting.budget import Budget, BudgetError
 from privrl.privacy.accounting.certificate import cost_of
 from privrl.privacy.accounting.composition import calibrate, epsilon_of
@@ -40,6 +41,7 @@ from privrl.recipes.recipe import Problem
 from privrl.recipes.registry import recipes
 from privrl.statistics.choice import CandidateScores
 from privrl.studies.choose import choice_words, choose, refuse_too_few
+from privrl.studies.evaluate import policy_arrays
 from privrl.studies.offline import ask_curator
 from privrl.studies.simulated import sampled
 
@@ -321,6 +323,47 @@ class TestVerb:
             choose(many, [None, np.zeros(3, int)], privrl.Central(epsilon=1.0, delta=1e-6, adjacency="add-remove"))
         with pytest.raises(ValueError, match="at least 12,000 are needed"):
             refuse_too_few(10_000, privrl.Central(epsilon=0.05, delta=1e-6))
+
+    @pytest.mark.parametrize("wrong", [np.nan, -5.0, 0.1])
+    def test_what_is_no_policy_is_refused_before_a_release(self, many, wrong, monkeypatch):
+        monkeypatch.setattr("privrl.privacy.trust.curator.Curator.__call__", unreachable)
+        policy = TabularPolicy(jnp.full((3, 3, 2), wrong))
+        for candidate in (policy, np.full((3, 2), wrong)):
+            with pytest.raises(ValueError, match="must be at least 0 and add up to 1"):
+                choose(many, [None, candidate], self.budget)
+        if not wrong > 0:
+            with pytest.raises(ValueError, match="no probabilities"):
+                Chooser(3, 2, 3, jnp.full((2, 1, 3, 2), wrong))
+
+    def test_laplace_noise_is_refused_before_a_release(self, many, monkeypatch):
+        monkeypatch.setattr("privrl.privacy.trust.curator.Curator.__call__", unreachable)
+        pure = privrl.Central(epsilon=1.0, mechanism="laplace")
+        with pytest.raises(PairingError, match="is released with Gaussian noise.*Nothing was released"):
+            choose(many, [None, np.zeros(3, int)], pure)
+        for learner in (TAP(3, 2, 3), Chosen(TAP(3, 2, 3)), Evaluated(Chosen(TAP(3, 2, 3)), return_range=(0.0, 3.0))):
+            with pytest.raises(PairingError, match="is released with Gaussian noise.*Nothing was released"):
+                privrl.fit(many, learner, pure)
+
+    def test_a_certificate_is_about_what_was_scored(self, many):
+        """The handed-out policy is silent everywhere; its whole advice was scored."""
+        advice = TabularPolicy(jnp.broadcast_to(jnp.eye(2)[planned(tiny_world())], (3, 3, 2)))
+        silent = AssistedPolicy(planned(tiny_world()), jnp.zeros(3))
+        practice = choose(many, [None, np.zeros(3, int)], privrl.NonPrivate()).certificate
+        for given, arrays in (
+            (privrl.Result(silent, practice, {}, advice), {"probabilities": np.asarray(advice.probabilities)}),
+            (silent, {"actions": planned(tiny_world())}),
+        ):
+            choice = choose(many, [None, given], privrl.Central(epsilon=5.0, delta=1e-6))
+            assert choice.index == 1 and choice.candidate is given
+            assert choice.scored.keys() == arrays.keys()
+            assert (
+                privrl.certify(choice.certificate, arrays).ok and privrl.certify(choice.certificate, choice.scored).ok
+            )
+            assert not privrl.certify(choice.certificate, policy_arrays(silent)).ok
+
+
+def unreachable(*_):
+    raise AssertionError("Something was released.")
 
 
 class TestChosen:

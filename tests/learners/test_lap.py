@@ -31,6 +31,7 @@ from privrl.mdp.types import Trajectory
 from privrl.privacy.noise.lattice import lattice_for
 from privrl.recipes.registry import recipes
 from privrl.statistics.column_shares import ColumnShares
+from privrl.statistics.norms import PersonNorms
 from privrl.statistics.person_sums import ActionGrams, FeatureErrors, FeatureReturns, Rewarding
 from privrl.studies.people import Records
 from privrl.studies.simulated import sampled
@@ -275,6 +276,36 @@ def test_streamed_sums_are_the_sums(people):
         whole = total if whole is None else whole
         np.testing.assert_array_equal(total, whole)
     np.testing.assert_array_equal(Records(table(rows)).total(statistic, None, lattice), whole)
+
+
+def test_norms_of_long_stays_need_bounded_memory():
+    """Norms over blocks of steps are the norms, and no batch makes an array of more than 2^24 entries."""
+    columns = tuple(Feature(f"x{i}", 0.0, 1.0) for i in range(4))
+    grams = ActionGrams(QuadraticFeatures.unscaled(columns), 3, jnp.ones(()))
+    H, rng = 1100, np.random.default_rng(0)
+    stay = Trajectory(
+        rng.random((1, H, 4)), rng.integers(0, 3, (1, H)), rng.random((1, H)), rng.random((1, H, 4)), np.array([H])
+    )
+    stay = jax.tree.map(jnp.asarray, stay)
+    np.testing.assert_allclose(grams.norm(stay), jnp.linalg.norm(grams.vector(stay)), rtol=1e-10)
+    many = Episodes.from_arrays(
+        np.zeros((4, 1000, 4)), np.zeros((4, 1000), int), np.zeros((4, 1000)), horizon=1000, num_actions=3,
+        features=columns, seed=0,
+    )  # fmt: skip
+    for statistic in (grams, PersonNorms(grams, 1e-3, 1e3)):
+        (batch,) = Records(many)._batches(statistic, None)
+        compiled = jax.jit(jax.vmap(lambda r, s=statistic: s.contribution(r, None))).lower(batch).compile()
+        assert len(batch.length) < 1024 and compiled.memory_analysis().temp_size_in_bytes < 256e6
+    assert LAP(columns, 3, 1000).largest_array == grams.working_entries(1000) >= 1000 * 3 * grams.features.dim
+
+
+def test_laplace_noise_is_refused_before_a_release(monkeypatch):
+    def unreachable(*_):
+        raise AssertionError("Something was released.")
+
+    monkeypatch.setattr("privrl.privacy.trust.curator.Curator.__call__", unreachable)
+    with pytest.raises(ValueError, match="is released with Gaussian noise.*Nothing was released"):
+        privrl.fit(table(stays(20)), learner(), privrl.Central(epsilon=1.0, mechanism="laplace"))
 
 
 # ------------------------------------------------------------------------------------------------------ the policy

@@ -219,6 +219,7 @@ def test_settings_are_checked():
     data, pure = tiny_data(env, 9), privrl.Central(epsilon=1.0, mechanism="laplace")
     with pytest.raises(ValueError, match="released with Gaussian noise"):
         privrl.fit(data, learner_for(env, True), pure)
+    assert all(d.gaussian for d in learner_for(env, True).declare())  # so it was refused before the first release
 
 
 def test_fits_keep_the_contract():

@@ -93,9 +93,36 @@ def test_a_channel_serves_everybody_or_nobody(private, part):
         private.channel(declared, private.calibrate([declared]))
 
 
+@pytest.mark.parametrize("trust", ["central", "local"])
+def test_published_noise_serves_no_choice(trust):
+    """A noisy maximum is not Gaussian: at R/s = 1 and delta = .4, its epsilon is above that of mu = 1."""
+    private = Published(lambda declared, _: {d.name: 1.0 for d in declared}, "x", epsilon=1.0, delta=0.4, trust=trust)
+    choice = [Declared("choice", Number(), access="choice")]
+    with pytest.raises(PairingError, match=r"releases a choice \(`choice`\)"):
+        private.check("Picks", choice)
+    with pytest.raises(BudgetError, match="accounted as 'gaussian'"):
+        private.calibrate(choice)
+
+
+@pytest.mark.parametrize("private", [Central(rho=1.0), Central(epsilon=math.inf), NonPrivate()])
+@pytest.mark.parametrize("group", [None, "choose"])
+def test_a_choice_is_alone_whoever_calibrates(private, group):
+    choice = Declared("choice", access="choice", group="choose")
+    with pytest.raises(BudgetError, match="a `group` of its own"):
+        private.calibrate([choice, Declared("sum", group=group)])
+    assert private.calibrate([choice, Declared("sum", group="others")]).groups == {"choose": 0.5, "others": 0.5}
+
+
 def test_laplace_has_no_running_sums():
     with pytest.raises(PairingError, match="Gaussian"):
         Central(epsilon=1.0, mechanism="laplace").check("Learner", [RUNNING])
+
+
+def test_what_needs_gaussian_noise_is_refused_before_anything_is_released():
+    declared = [Declared("first"), Declared("second", gaussian=True)]
+    with pytest.raises(PairingError, match="`second` of `X` is released with Gaussian noise.*Nothing was released"):
+        Central(epsilon=1.0, mechanism="laplace").check("X", declared)
+    Central(epsilon=1.0, delta=1e-6).check("X", declared)
 
 
 def test_gaussian_is_never_pure():

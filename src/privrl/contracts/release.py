@@ -29,6 +29,7 @@ class Declared:
         group: declarations of different groups touch disjoint people, split without looking at their data.
         group_share: the probability with which a person is in that group; groups without one share the rest equally.
         sampling: each release sees each person with this probability, independently (Poisson sampling).
+        gaussian: its sum, or what is done with its share, needs Gaussian noise; Laplace noise is refused beforehand.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Declared:
     group: str | None = None
     sampling: float = 1.0
     group_share: float | None = None
+    gaussian: bool = False
 
     @property
     def touches(self) -> int:

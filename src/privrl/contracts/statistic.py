@@ -39,6 +39,12 @@ class AbstractStatistic(eqx.Module):
         d = self.shape[0] if self.symmetric else 0
         return (d * (d + 1) // 2,) if self.symmetric else self.raw_shape
 
+    def working_entries(self, steps: int) -> int:
+        """The entries of the largest array that is made for one record of `steps` steps; 0: no more than a few for each
+        step. Records are summed in smaller batches where it is large."""
+        del steps
+        return 0
+
     @abc.abstractmethod
     def contribution(self, record: Any, question: Any) -> Array:
         """One person's term of the sum; `question` is the public pytree that was published when they took part."""

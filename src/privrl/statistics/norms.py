@@ -91,5 +91,8 @@ class PersonNorms(AbstractNorms):
     num_bins: int = eqx.field(static=True, default=40)
     per_person: ClassVar[bool] = True
 
+    def working_entries(self, steps: int) -> int:
+        return self.of.working_entries(steps)
+
     def norm(self, record: Trajectory) -> Float[Array, ""]:
         return self.of.norm(record)

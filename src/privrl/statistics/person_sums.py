@@ -36,6 +36,8 @@ from privrl.mdp.quadratic_features import QuadraticFeatures
 from privrl.mdp.types import Trajectory
 from privrl.statistics.settings import SMALLEST, check_array, check_positive, check_sizes
 
+_COMPARED = 2**16  # pairs of steps of one person that are compared at once
+
 
 class Rewarding(eqx.Module):
     """How rewards of a stay are read.
@@ -104,6 +106,9 @@ class AbstractPersonSum(AbstractStatistic):
         check_sizes(num_actions=self.num_actions)
         check_array("level", self.level, (), low=SMALLEST)
 
+    def working_entries(self, steps: int) -> int:
+        return steps * self.num_actions * self.features.dim
+
     @abc.abstractmethod
     def vector(self, person: Trajectory) -> Float[Array, "..."]:
         """x, before it is scaled."""
@@ -140,6 +145,10 @@ class ActionGrams(AbstractPersonSum):
         d = self.features.dim
         return self.num_actions, d * (d + 1) // 2
 
+    def working_entries(self, steps: int) -> int:
+        matrices = self.num_actions * self.features.dim**2
+        return max(super().working_entries(steps), matrices, min(steps, _rows_at_once(steps)) * steps)
+
     def vector(self, person: Trajectory) -> Float[Array, "A m"]:
         phi, taken = (x.reshape(-1, x.shape[-1]) for x in self._steps(person))
         d = phi.shape[-1]
@@ -148,9 +157,17 @@ class ActionGrams(AbstractPersonSum):
         return whole[:, i, j] * _isometry(d)[None]
 
     def norm(self, person: Trajectory) -> Float[Array, ""]:
-        """||x||^2 = sum_{t,t'} 1[a_t = a_t'] (phi_t . phi_t')^2, without a matrix of d^2 entries."""
+        """||x||^2 = sum_{t,t'} 1[a_t = a_t'] (phi_t . phi_t')^2, without a matrix of d^2 entries; over blocks of t."""
         phi, taken = (x.reshape(-1, x.shape[-1]) for x in self._steps(person))
-        return jnp.sqrt(((taken @ taken.T) * (phi @ phi.T) ** 2).sum())
+        steps, rows = len(phi), _rows_at_once(len(phi))
+
+        def of_rows(block: tuple[Float[Array, "R d"], Float[Array, "R A"]]) -> Float[Array, ""]:
+            return ((block[1] @ taken.T) * (block[0] @ phi.T) ** 2).sum()
+
+        if steps <= rows:
+            return jnp.sqrt(of_rows((phi, taken)))
+        blocks = (jnp.pad(x, ((0, -steps % rows), (0, 0))).reshape(-1, rows, x.shape[-1]) for x in (phi, taken))
+        return jnp.sqrt(jax.lax.map(of_rows, tuple(blocks)).sum())
 
     def matrices(self, released: Float[Array, "A m"]) -> Float[Array, "A d d"]:
         """Symmetric matrices from their released upper triangles."""
@@ -158,6 +175,11 @@ class ActionGrams(AbstractPersonSum):
         entries = released / _isometry(self.features.dim)[None]
         empty = jnp.zeros((self.num_actions, self.features.dim, self.features.dim))
         return empty.at[:, i, j].set(entries).at[:, j, i].set(entries)
+
+
+def _rows_at_once(steps: int) -> int:
+    """How many steps are compared with all others at once."""
+    return max(1, _COMPARED // steps)
 
 
 def _isometry(dim: int) -> Float[Array, " m"]:

@@ -35,11 +35,13 @@ class Choice:
     Attributes:
         index: its number.
         candidate: as it was given; `None` for practice itself.
-        certificate: of the choice alone, bound to the candidate's hash.
+        scored: the arrays of what was scored: the candidate's whole advice, however much of it is handed out.
+        certificate: of the choice alone, bound to the hash of `scored`.
     """
 
     index: int
     candidate: AnyPolicy | None
+    scored: Mapping[str, np.ndarray]
     certificate: Certificate
 
 
@@ -82,20 +84,19 @@ def choose(
     if len(candidates) < 2:
         raise ValueError(f"There are {len(candidates)} candidates; give at least two (`None` for practice itself).")
     space = people.num_states, people.num_actions
-    given = np.stack([_probabilities(candidate, people.horizon, *space) for candidate in candidates])
+    scored = [_scored(candidate) for candidate in candidates]
+    given = np.stack([_probabilities(arrays, people.horizon, *space) for arrays in scored])
     learner = Chooser(*space, people.horizon, jnp.asarray(given), terminal, rewards_at_end)
     refuse_too_few(round(learner.share * people.num_units), privatizer)
     answer = ask_curator("choose", people, learner, privatizer, key=key, unit=unit, store=store)
     index = answer.learnt
-    chosen = candidates[index]
-    arrays = {} if chosen is None else policy_arrays(chosen)
     notes = (
         *answer.certificate.notes,
         _ADDS_UP,
         f"of {len(candidates)} candidates, number {index} was chosen, counting from 0",
     )
-    certificate = replace(answer.certificate, result_sha256=policy_sha256(arrays), notes=notes)
-    return Choice(index, chosen, certificate)
+    certificate = replace(answer.certificate, result_sha256=policy_sha256(scored[index]), notes=notes)
+    return Choice(index, candidates[index], scored[index], certificate)
 
 
 def refuse_too_few(choosers: int, privatizer: AbstractPrivatizer) -> None:
@@ -126,21 +127,32 @@ def choice_words(learner: AbstractOfflineLearner, choices: Mapping[str, int]) ->
     return f"People who were not learnt from have chosen {OWN[choices[CHOICE]]}, over {others}."
 
 
-def _probabilities(candidate: AnyPolicy | None, horizon: int, S: int, A: int) -> Float[np.ndarray, "H S A"]:
-    """Of a whole advice, by step; zeros for practice."""
+def _scored(candidate: AnyPolicy | None) -> dict[str, np.ndarray]:
+    """The whole advice of a candidate, as `probabilities` or `actions`; nothing for practice."""
     if candidate is None:
-        return np.zeros((horizon, S, A))
+        return {}
     if isinstance(candidate, Result) and isinstance(candidate.advice, TabularPolicy):
         candidate = candidate.advice
     named = policy_arrays(candidate)
-    given: Any = named.get("probabilities")
+    return {"actions": np.asarray(named["advice"])} if "advice" in named else named
+
+
+def _probabilities(scored: Mapping[str, np.ndarray], horizon: int, S: int, A: int) -> Float[np.ndarray, "H S A"]:
+    """By step; zeros for practice."""
+    if not scored:
+        return np.zeros((horizon, S, A))
+    given: Any = scored.get("probabilities")
     if given is None:
-        actions = np.asarray(named["actions"] if "actions" in named else named["advice"])
+        actions = scored["actions"]
         if actions.shape != (S,) or actions.min(initial=0) < 0 or actions.max(initial=0) >= A:
             raise ValueError(f"A candidate has actions of shape {actions.shape}; give one in [0, {A}) for {S} states.")
         given = np.eye(A)[actions]
     if given.shape not in ((S, A), (horizon, S, A)):
         raise ValueError(
             f"A candidate has shape {list(given.shape)}; these people's world needs {[S, A]} or {[horizon, S, A]}."
+        )
+    if not ((given >= 0.0).all() and np.abs(given.sum(axis=-1) - 1.0).max(initial=0.0) <= 1e-6):  # also not a number
+        raise ValueError(
+            "The probabilities of a candidate must be at least 0 and add up to 1 in every state. Nothing was released."
         )
     return np.broadcast_to(given, (horizon, S, A)).astype(float)

@@ -139,7 +139,7 @@ def policy_arrays(policy: AnyPolicy) -> dict[str, np.ndarray]:
     if array.ndim == 1 and array.dtype.kind in "iu":
         return {"actions": array}
     if array.ndim in (2, 3) and array.dtype.kind == "f":
-        if np.any(array < 0) or np.abs(array.sum(axis=-1) - 1.0).max(initial=0.0) > 1e-6:
+        if not ((array >= 0).all() and np.abs(array.sum(axis=-1) - 1.0).max(initial=0.0) <= 1e-6):  # also not a number
             raise ValueError("The probabilities of the policy must be at least 0 and add up to 1 in every state.")
         return {"probabilities": array}
     raise ValueError(

@@ -34,7 +34,7 @@ _GROUPS = (
 )
 _COINS = 2**16  # secret coins that are drawn at once, and
 _DRAWN = 1024  # drawn episodes that are summed at once: shapes that do not depend on how many were drawn
-_WORKING = 2**24  # entries of the blocks that are summed at once
+_WORKING = 2**24  # entries of the largest array that is made while records, or blocks, are summed at once
 
 
 class AbstractSecret(AbstractPeople):
@@ -237,9 +237,15 @@ class Records(AbstractSecret):
                     coins = np.concatenate([coins, included(_COINS)])
                 marked, coins = coins[: len(drawn)], coins[len(drawn) :]
                 drawn = drawn[marked]
-            size = max(1, _DRAWN // self._data.max_episodes_per_unit) if statistic.per_person else _DRAWN
+            size = self._at_once(statistic)
             for first in range(0, len(drawn), size):
                 yield self._padded(block, records, drawn[first : first + size], size, statistic.per_person)
+
+    def _at_once(self, statistic: AbstractStatistic) -> int:
+        """How many records are summed at once, so that memory stays bounded."""
+        episodes = self._data.max_episodes_per_unit if statistic.per_person else 1
+        working = max(1, statistic.working_entries(episodes * self._data.horizon))
+        return max(1, min(_DRAWN // episodes, _WORKING // working))
 
     def _padded(
         self,

@@ -92,6 +92,12 @@ class LAP(AbstractOfflineLearner):
         return self.columns
 
     @property
+    def largest_array(self) -> int:
+        """Of the Gram matrices: while one stay is summed, or the matrices themselves."""
+        phi = QuadraticFeatures.unscaled(self.columns, self.products)
+        return ActionGrams(phi, self.num_actions, jnp.ones(())).working_entries(self.horizon)
+
+    @property
     def _rewarding(self) -> Rewarding:
         return Rewarding(self.rewards_at_end, self.discount, self.largest_reward)
 
@@ -113,7 +119,7 @@ class LAP(AbstractOfflineLearner):
             shares |= {f"{name}-norms": _NORMS, name: _SHARES[name]}
         for k, share in enumerate(self.rounds, 1):
             shares |= {f"round-norms-{k}": _NORMS, f"round-{k}": left * share / sum(self.rounds)}
-        return tuple(Declared(name, weight=share) for name, share in shares.items())
+        return tuple(Declared(name, weight=share, gaussian=True) for name, share in shares.items())
 
     def fit(self, ask: Ask) -> MeasuredPolicy:
         phi = self._features(ask)

@@ -78,6 +78,12 @@ class Chooser(AbstractOfflineLearner):
                 f"{self.num_states} states and {self.num_actions} actions, for all steps together or for each of "
                 f"{self.horizon}."
             )
+        totals = self.candidates.sum(axis=-1)
+        if not bool((self.candidates >= 0.0).all() & (totals <= 1.0 + 1e-6).all()):  # also where one is not a number
+            raise ValueError(
+                "`candidates` has entries that are no probabilities: each must be a number, at least 0, and those of a "
+                "state must add up to at most 1. Nothing was released."
+            )
 
     @property
     def space(self) -> tuple[int, int]:
@@ -102,7 +108,7 @@ class Chooser(AbstractOfflineLearner):
 
     def declare(self) -> tuple[Declared, ...]:
         return (
-            *(Declared(name, weight=share, group=LEARN) for name, share in _SHARES.items()),
+            *(Declared(name, weight=share, group=LEARN, gaussian=True) for name, share in _SHARES.items()),
             Declared(CHOICE, access="choice", group=CHOOSE, group_share=self.share),
         )
 

@@ -96,7 +96,7 @@ class Chosen(AbstractOfflineLearner):
         left = (1.0 - sum(_MEASURED.values())) / sum(d.weight for d in learnt)
         return (
             *(replace(d, group=LEARN, weight=left * d.weight) for d in learnt),
-            *(Declared(name, weight=weight, group=LEARN) for name, weight in _MEASURED.items()),
+            *(Declared(name, weight=weight, group=LEARN, gaussian=True) for name, weight in _MEASURED.items()),
             Declared(CHOICE, access="choice", group=CHOOSE, group_share=self.share),
         )
 

@@ -117,7 +117,7 @@ class FunctionalReward(AbstractOfflineLearner):
         )
 
     def declare(self) -> tuple[Declared, ...]:
-        return (Declared("reward function"),)
+        return (Declared("reward function", gaussian=True),)
 
     def fit(self, ask: Ask) -> TabularPolicy:
         released = ask.secret("reward function", distance=self.distance, beta=self.kernel_beta)

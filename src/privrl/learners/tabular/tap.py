@@ -145,7 +145,7 @@ class TAP(AbstractOfflineLearner):
         for k, share in enumerate(self.rounds, 1):
             shares[f"round-norms-{k}"] = _NORMS
             shares[f"round-{k}"] = left * share / sum(self.rounds)
-        return tuple(Declared(name, weight=share) for name, share in shares.items())
+        return tuple(Declared(name, weight=share, gaussian=True) for name, share in shares.items())
 
     def fit(self, ask: Ask) -> TabularPolicy:
         return self.fit_with_values(ask)[0]

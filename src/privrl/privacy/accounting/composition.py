@@ -14,7 +14,7 @@ looking at their data (parallel composition). The cost of a list of events is th
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
 from privrl.contracts.statistic import Adjacency
@@ -99,18 +99,23 @@ def calibrate(requests: Sequence[Request], budget: Budget, adjacency: Adjacency 
     **Formal guarantee.** Under `adjacency`, the cost of the returned events (`epsilon_of` at the budget's delta, or
     `rho_of`) never exceeds the budget, and is at most 0.1% below it.
     """
-    choices = {request.name: request for request in requests if request.mechanism == "exponential"}
-    for scope in _scopes(requests):
-        names = [request.name for request in scope]
-        if len(names) > 1 and choices.keys() & set(names):
-            raise BudgetError(
-                f"The releases {names} touch the same people, and one of them is a choice, whose epsilon is that of "
-                "the whole budget. Give the choice a `group` of its own, and each of the others one too."
-            )
+    choices = {request.name for request in requests if request.mechanism == "exponential"}
+    check_alone(requests, choices)
     whole = math.sqrt(2 * budget.rho) if budget.rho is not None else budget.epsilon
     assert whole is not None
     rest = iter(_shared(tuple(r for r in requests if r.name not in choices), budget, adjacency))
     return tuple(request.at(whole * (1 - 1e-12)) if request.name in choices else next(rest) for request in requests)
+
+
+def check_alone(items: Sequence[_Item], choices: Collection[str]) -> None:
+    """Refuses a choice that touches somebody whom another release touches too."""
+    for scope in _scopes(items):
+        names = [item.name for item in scope]
+        if len(names) > 1 and set(names) & set(choices):
+            raise BudgetError(
+                f"The releases {names} touch the same people, and one of them is a choice, whose epsilon is that of "
+                "the whole budget. Give the choice a `group` of its own, and each of the others one too."
+            )
 
 
 def _shared(requests: Sequence[Request], budget: Budget, adjacency: Adjacency) -> tuple[Event, ...]:

@@ -12,6 +12,8 @@ from typing import Any
 
 from privrl.contracts.release import Declared
 from privrl.contracts.statistic import Adjacency
+from privrl.privacy.accounting.budget import BudgetError
+from privrl.privacy.accounting.composition import check_alone
 from privrl.privacy.accounting.events import Event
 
 _GAUSSIAN = "Gaussian noise, mu^2"
@@ -42,6 +44,8 @@ class Ledger:
         declared: the learner's declarations.
         events: their calibrated cost, one event each, in the same order.
         adjacency: the neighbouring relation that the sensitivities refer to.
+
+    Whoever calibrates: a choice is accounted as one, or as a release without noise, and is alone in its group.
     """
 
     def __init__(self, declared: Sequence[Declared], events: Sequence[Event], adjacency: Adjacency) -> None:
@@ -50,6 +54,14 @@ class Ledger:
         if len(self._lines) != len(declared):
             names = [d.name for d in declared]
             raise ValueError(f"Release names must be distinct; {names} were declared.")
+        choices = {d.name for d in declared if d.access == "choice"}
+        for event in events:
+            if event.name in choices and event.mechanism not in ("exponential", "none"):
+                raise BudgetError(
+                    f"Release `{event.name}` is a choice, which is made by a noisy maximum, and it is accounted as "
+                    f"{event.mechanism!r}. Nothing was released. Use `Central(...)`."
+                )
+        check_alone(events, choices)
 
     def declared(self, name: str) -> Declared:
         """The declaration of a name; an undeclared name is refused."""

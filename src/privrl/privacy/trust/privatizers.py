@@ -188,6 +188,11 @@ class Central(AbstractBudgeted):
                     f"`{learner}` releases running sums (`{d.name}`), which are released with Gaussian noise. Use "
                     "`Central(..., mechanism='gaussian')` with a delta."
                 )
+            if d.gaussian and self.mechanism == "laplace":
+                raise PairingError(
+                    f"`{d.name}` of `{learner}` is released with Gaussian noise, and this budget is for Laplace noise. "
+                    "Nothing was released. Use `Central(..., mechanism='gaussian')` with a delta."
+                )
 
     def calibrate(self, declared: Sequence[Declared]) -> Ledger:
         return Ledger(declared, self._events(declared, [self._of(d) for d in declared]), self.adjacency)

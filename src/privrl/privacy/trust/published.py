@@ -83,7 +83,12 @@ class Published(AbstractPrivatizer):
 
     def check(self, learner: str, declared: Sequence[Declared]) -> None:
         for d in declared:
-            if self.trust == "local" and (d.access in ("rounds", "choice") or d.statistic is None):
+            if d.access == "choice":
+                raise PairingError(
+                    f"`{learner}` releases a choice (`{d.name}`), which is made by a noisy maximum, and the "
+                    "published noise is Gaussian. Use `Central(...)`."
+                )
+            if self.trust == "local" and (d.access == "rounds" or d.statistic is None):
                 raise PairingError(
                     f"`{learner}` queries `{d.name}` after people have left, and local noise keeps no raw data. "
                     "Use a learner that sends one message per person."
