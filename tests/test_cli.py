@@ -418,7 +418,7 @@ def test_what_fit_does_silently_is_said(table: Path, tmp_path: Path) -> None:
     assert called.code == 0 and "Of each patient at most 2 episodes are used, chosen at random" in called.out
     assert "stated      purpose: a trial" in called.out
     report = json.loads((tmp_path / "out" / "report.json").read_text())
-    assert report["names"] == {"states": ["calm", "shaky"], "unit": "patient"} and len(report["rules"]) == 1
+    assert report["names"] == {"states": ["calm", "shaky"]} and len(report["rules"]) == 1
     assert call("report", tmp_path / "out", "--out", tmp_path / "page.html").code == 0
     page = (tmp_path / "page.html").read_text()
     assert "calm" in page and "a trial" in page and "chosen at random" in page

@@ -92,6 +92,12 @@ def test_evaluate_adds_one_file_with_its_own_certificate(table: Path, fitted: Pa
     assert content["certificate"]["unit"] == "patient" and content["gain"] is not None
     certified = call("certify", fitted)
     assert certified.code == 0 and "The evaluation beside it has its own" in certified.out
+    assert "there is none together" in certified.out  # fit was told of no noun, so the units differ
+    assert call("certify", fitted, "--json").json()["epsilon_with_evaluation"] is None
+    bounded = call("certify", fitted, "--max-epsilon", "100")
+    assert bounded.code == 1 and "do not compose: `unit` is " in bounded.err
+    assert call("report", fitted, "--out", fitted.with_name("page.html")).code == 0
+    assert "Cite this one" not in fitted.with_name("page.html").read_text()
     assert call(*arguments).code == 2  # never replaced
     content["certificate"]["epsilon"] = 0.1
     (fitted / "evaluation.json").write_text(json.dumps(content))
@@ -102,7 +108,7 @@ def test_evaluate_takes_a_protocol_from_elsewhere(table: Path, tmp_path: Path) -
     np.savez(tmp_path / "protocol.npz", np.array([1, 1, 1]))
     arguments = ("evaluate", table, tmp_path / "protocol.npz", "--epsilon", "2", "--out", tmp_path / "out")
     assert "--unit" in call(*arguments).err
-    options = (*COLUMNS, *SIZES, "--max-episodes-per-unit", "2", "--json")
+    options = (*COLUMNS, *SIZES, "--max-episodes-per-unit", "2", "--unit-noun", "rider", "--json")
     content = call(*arguments, *options).json()
     assert content["evaluation"]["verdict"] == "not shown" and content["delta"] == 0
     assert set(files(tmp_path / "out")) == {"evaluation.json"}
@@ -110,7 +116,7 @@ def test_evaluate_takes_a_protocol_from_elsewhere(table: Path, tmp_path: Path) -
     assert alone.code == 0 and "not compared: give it with `--policy`" in alone.out and "Not shown" in alone.out
     assert "was compared." in call("certify", tmp_path / "out", "--policy", tmp_path / "protocol.npz").out
     assert call("certify", tmp_path / "out", "--json").json()["ok"] is True
-    assert call("report", tmp_path / "out", "--unit-noun", "rider", "--out", tmp_path / "page.html").code == 0
+    assert call("report", tmp_path / "out", "--out", tmp_path / "page.html").code == 0
     page = stands_alone((tmp_path / "page.html").read_text()).text
     assert "A policy from elsewhere was compared with practice on" in page and "Every single rider," in page
     assert page.count("Cite this one: epsilon = 2,") == 1 and "how often practice takes the advised action" in page

@@ -2,6 +2,7 @@
 saved with an evaluation or without a policy."""
 
 import dataclasses
+import hashlib
 import json
 import math
 from pathlib import Path
@@ -16,8 +17,11 @@ from privrl.envs.base import finite
 from privrl.learners.evaluation.estimates import Interval
 from privrl.mdp.assisted import AssistedPolicy, simulated_gain
 from privrl.mdp.types import TabularMDP, TabularPolicy
+from privrl.privacy.accounting.composition import epsilon_of
+from privrl.privacy.accounting.events import Event
 from privrl.studies.certified_evaluation import CertifiedEvaluation, read_evaluation
-from privrl.studies.result import Result, policy_sha256
+from privrl.studies.certify import certify_result
+from privrl.studies.result import Result, evaluation_note, policy_sha256
 from privrl.studies.simulated import sampled
 
 H, PEOPLE, KEY = 3, 4000, jax.random.key(3)
@@ -200,3 +204,81 @@ def test_an_evaluation_or_advice_that_was_changed_is_refused(assessed: Result, t
         path.write_text(json.dumps(content))
     with pytest.raises(ValueError, match="not what its certificate is about"):
         Result.load(tmp_path / "policy")
+
+
+# ---------------------------------------------------------------------------------- two certificates beside each other
+
+
+@pytest.fixture(scope="module")
+def both(held: privrl.data.Episodes) -> Result:
+    """A policy, and an evaluation of it with a certificate of its own."""
+    result = privrl.fit(held, privrl.APVI(3, 2, H), BUDGET, key=KEY, unit="patient")
+    evaluation = privrl.evaluate(held, result, BUDGET, practice=PRACTICE, key=KEY, unit="patient")
+    return dataclasses.replace(result, evaluation=evaluation)
+
+
+@pytest.mark.parametrize("other", [{"adjacency": "add-remove"}, {"unit": "stay"}, {"neighbours": "any two functions"}])
+def test_certificates_of_other_neighbours_do_not_compose(both: Result, other: dict[str, str]) -> None:
+    """Before, a mu under add-remove was added to one under replace-one, and the sum could be half of the truth."""
+    evaluation = both.evaluation
+    assert isinstance(evaluation, CertifiedEvaluation) and not evaluation.apart_from(both.certificate)
+    apart = dataclasses.replace(both, certificate=dataclasses.replace(both.certificate, **other))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=f"do not compose: `{next(iter(other))}` is "):
+        evaluation.together_with(apart.certificate)
+    for result, ok in ((both, True), (apart, False)):
+        checks = {check.name: check for check in certify_result(result, max_epsilon=100.0).checks}
+        assert checks["evaluation: together"].ok is ok
+    assert not {check.name: check.ok for check in certify_result(both, max_epsilon=2.5).checks}["evaluation: together"]
+
+
+def test_the_epsilon_together_is_that_of_the_adjacency_and_of_the_worst_pair_of_groups(both: Result) -> None:
+    def certificate(*events: Event) -> privrl.Certificate:
+        return dataclasses.replace(both.certificate, adjacency="add-remove", delta=1e-6, events=events)
+
+    assert both.evaluation is not None
+    none = CertifiedEvaluation.of(both.evaluation, certificate(Event("b", "gaussian", 0.0)))
+    sampled_policy = certificate(Event("a", "gaussian", 1.0, 100, None, 0.01))
+    truth = epsilon_of(sampled_policy.events, 1e-6, adjacency="add-remove")
+    assert none.together_with(sampled_policy)[0] == pytest.approx(truth, rel=1e-6)
+    assert truth != pytest.approx(epsilon_of(sampled_policy.events, 1e-6), rel=1e-3)
+    grouped = CertifiedEvaluation.of(both.evaluation, certificate(Event("b", "gaussian", 0.4, 1, "two")))
+    policy = certificate(Event("a", "gaussian", 0.3, 1, "one"))
+    assert grouped.together_with(policy)[0] == pytest.approx(epsilon_of((Event("", "gaussian", 0.5),), 1e-6))
+
+
+def test_an_evaluation_of_another_policy_is_refused(
+    both: Result, evaluation: CertifiedEvaluation, tmp_path: Path
+) -> None:
+    """Before, `report` showed its verdict, and cited its epsilon, beside a policy that it is not about."""
+    swapped = dataclasses.replace(both, evaluation=evaluation)
+    checks = {check.name: check.ok for check in certify_result(swapped, allow_non_private=True).checks}
+    assert checks["policy"] and not checks["evaluation: policy"]
+    swapped.save(tmp_path / "swapped")
+    with pytest.raises(ValueError, match="about another policy"):
+        Result.load(tmp_path / "swapped")
+
+
+def test_what_follows_from_the_numbers_cannot_be_changed_in_the_file(evaluation: CertifiedEvaluation) -> None:
+    content = evaluation.to_json()
+    silent = dataclasses.replace(evaluation, trend=None).to_json()
+    assert silent["held_back"] is not None
+    wrong = [silent | {"held_back": None}, silent | {"held_back": "other"}, content | {"words": "hand it out"}]
+    wrong += [{name: value for name, value in content.items() if name != "held_back"}]
+    for changed in wrong:
+        with pytest.raises(ValueError, match="changed or damaged"):
+            read_evaluation(json.dumps(changed))
+    twice = f'{json.dumps(content)[:-1]}, "people": {evaluation.people}}}'
+    with pytest.raises(ValueError, match="damaged"):
+        read_evaluation(twice)
+
+
+def test_an_evaluation_of_the_first_version_is_read_and_its_note_holds(evaluation: CertifiedEvaluation) -> None:
+    """That version wrote, and hashed, none of these fields."""
+    later = ("trend", "continuity", "public", "held_back")
+    old = dataclasses.replace(evaluation, trend=None, continuity=None, public=True).to_json()
+    content = {name: value for name, value in old.items() if name not in (*later, "certificate")}
+    text = json.dumps([content, policy_sha256(None)], sort_keys=True)
+    read = read_evaluation(json.dumps(content))
+    assert evaluation_note(read, None).endswith(hashlib.sha256(text.encode()).hexdigest())
+    for change in ({"public": False}, {"trend": evaluation.practice}, {"continuity": evaluation.practice}):
+        assert evaluation_note(dataclasses.replace(read, **change), None) != evaluation_note(read, None)  # type: ignore[arg-type]

@@ -31,7 +31,7 @@ from privrl.studies.result import Result
 from privrl.studies.situations import Situations
 from privrl.studies.study import Study
 
-NAMES = Names(("mild", "severe <3", "home"), ("wait", "treat"), "patient")
+NAMES = Names(("mild", "severe <3", "home"), ("wait", "treat"))
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def test_the_command_takes_files_of_names(result: Result, tmp_path: Path) -> Non
     result.save(tmp_path / "policy")
     (tmp_path / "states.txt").write_text("mild\n\nhome\n")
     assert read_names(tmp_path / "states.txt") == ("mild", "1", "home")
-    options = ("--state-names", tmp_path / "states.txt", "--unit-noun", "patient")
+    options = ("--state-names", tmp_path / "states.txt")
     assert call("report", tmp_path / "policy", "--out", tmp_path / "page.html", *options).code == 0
     assert "mild" in (tmp_path / "page.html").read_text()
 
@@ -124,12 +124,18 @@ def page_of(part: str) -> str:
     return page("Part", f"<h1>Part</h1>{part}")
 
 
-def test_without_words_for_the_unit_they_come_from_its_column(result: Result) -> None:
+def test_the_unit_of_a_guarantee_is_that_of_the_certificate(result: Result, tmp_path: Path) -> None:
+    """Before, the unsigned `report.json`, or an option of `report`, put any other unit into its sentences."""
     text = stands_alone(result_page(result, "policy")).text
     assert "Every single patient," in text and (noun_of("stay"), noun_of("id"), noun_of("_id")) == ("stay", "id", "_id")
-    named = dataclasses.replace(result, report={**result.report, "names": {"states": ["calm"], "unit": "person"}})
+    stays = dataclasses.replace(result, certificate=dataclasses.replace(result.certificate, unit="stay"))
+    named = dataclasses.replace(stays, report={**result.report, "names": {"states": ["calm"], "unit": "rider"}})
     again = stands_alone(result_page(named, "policy")).text
-    assert "Every single person," in again and "calm" in again
+    assert "Every single stay," in again and "with one stay replaced by any other" in again and "calm" in again
+    assert "rider" not in again and "patient" not in again
+    result.save(tmp_path / "policy")
+    other = call("report", tmp_path / "policy", "--out", tmp_path / "page.html", "--unit-noun", "rider")
+    assert other.code == 2 and not (tmp_path / "page.html").exists()
 
 
 @pytest.mark.parametrize(
@@ -161,12 +167,16 @@ def test_one_epsilon_is_to_be_cited_also_where_an_evaluation_has_a_certificate_o
     held: privrl.data.Episodes,  # noqa: F811
 ) -> None:
     plain = privrl.fit(held, privrl.APVI(3, 2, H), BUDGET, key=KEY, unit="patient")
-    evaluation = privrl.evaluate(held, plain, BUDGET, key=KEY)
+    evaluation = privrl.evaluate(held, plain, BUDGET, key=KEY, unit="patient")
     both = dataclasses.replace(plain, evaluation=evaluation)
     together, _ = evaluation.together_with(plain.certificate)
     assert plain.certificate.epsilon < together <= plain.certificate.epsilon + evaluation.certificate.epsilon
     text = stands_alone(result_page(both, "policy")).text
     assert text.count("Cite this one") == 1 and f"Cite this one: epsilon = {together:.3g}" in text
+    for other in ({"adjacency": "add-remove"}, {"unit": "stay"}):
+        apart = dataclasses.replace(both, certificate=dataclasses.replace(plain.certificate, **other))
+        text = stands_alone(result_page(apart, "policy")).text
+        assert "Cite this one" not in text and f"do not compose: {next(iter(other))} is " in text
 
 
 def test_what_is_stated_is_shown_escaped_signed_and_read_again(result: Result, tmp_path: Path) -> None:

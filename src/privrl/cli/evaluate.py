@@ -20,7 +20,7 @@ from privrl.cli.evaluation import (
 from privrl.cli.grouped import grouped
 from privrl.cli.options import DeltaOption, EpsilonOption, JsonOption, RhoOption, check_budget, fresh_seed
 from privrl.cli.output import complain, emit, say, show_table, waiting
-from privrl.cli.study_options import NameOptions, StatedOptions, StoreOptions
+from privrl.cli.study_options import StatedOptions, StoreOptions, StudyNameOptions
 from privrl.cli.table_options import TableOptions
 from privrl.learners.evaluation.widths import plan_widths
 from privrl.studies.result import EVALUATION, Result
@@ -33,7 +33,7 @@ def evaluate(
     comparison: ComparisonOptions,
     table: TableOptions,
     kept: StoreOptions,
-    named: NameOptions,
+    named: StudyNameOptions,
     stated: StatedOptions,
     data: Annotated[str | None, typer.Argument(help="A Parquet file of people who were held out.")] = None,
     policy: Annotated[

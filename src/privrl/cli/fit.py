@@ -29,7 +29,7 @@ from privrl.cli.options import (
     recipe_of,
 )
 from privrl.cli.output import complain, emit, say, show_table, waiting
-from privrl.cli.study_options import NameOptions, StatedOptions, StoreOptions
+from privrl.cli.study_options import StatedOptions, StoreOptions, StudyNameOptions
 from privrl.cli.table_options import TableOptions
 from privrl.figures.numbers import written
 from privrl.privacy.accounting.signature import read_private_key
@@ -49,7 +49,7 @@ def fit(
     comparison: ComparisonOptions,
     world: WorldOptions,
     kept: StoreOptions,
-    named: NameOptions,
+    named: StudyNameOptions,
     stated: StatedOptions,
     epsilon: EpsilonOption = None,
     delta: DeltaOption = None,
@@ -86,13 +86,13 @@ def fit(
     world_name = data.removeprefix("env:")
     if world_name != data:
         refuse(given(kept, ("store", "store_head")), "keeps the releases of real people; these are simulated")
-        noun = world_noun(chosen, table, names.unit)
+        noun = world_noun(chosen, table, named.unit_noun)
         compared = (wanted, comparison)
         result, content = fit_world(chosen, privatizer, world_name, world, seed, *compared, noun)
     else:
         _check_table(chosen, table, world, out)
         compared = (wanted, comparison)
-        result, content = _on_table(chosen, privatizer, data, table, seed, kept, *compared, names.unit)
+        result, content = _on_table(chosen, privatizer, data, table, seed, kept, *compared, named.unit_noun)
     result, content = _with_choice(result, content)
     better = result.evaluation is not None and result.evaluation.verdict == "better"
     if wanted.require_better and not better:

@@ -20,7 +20,7 @@ from privrl.privacy.accounting.signature import read_public_key
 from privrl.recipes.citations import citation, citation_keys
 from privrl.recipes.registry import recipes
 from privrl.studies.certified_evaluation import CertifiedEvaluation
-from privrl.studies.certify import Check
+from privrl.studies.certify import certify_result
 from privrl.studies.evaluate import load_evaluation, policy_arrays
 from privrl.studies.result import EVALUATION, Result
 
@@ -109,22 +109,16 @@ def certify(
         raise ValueError(f"`--policy` is for an evaluation on its own; `{folder}` holds its own policy. Leave it out.")
     result = Result.load(folder)
     certificate = result.certificate
-    verdict = privrl.certify(certificate, result.policy, public_key=key, **asked)
+    verdict = certify_result(result, public_key=key, **asked)
     evaluation = result.evaluation if isinstance(result.evaluation, CertifiedEvaluation) else None
-    own = None if evaluation is None else evaluation.certificate
-    if evaluation is not None and own is not None:  # unsigned: the key speaks for the policy's certificate alone
-        checks = privrl.certify(own, result.policy, **asked).checks
-        named = tuple(replace(check, name=f"evaluation: {check.name}") for check in checks)
+    together: float | None = None
+    if evaluation is not None and not evaluation.apart_from(certificate):
         together, _ = evaluation.together_with(certificate)
-        if max_epsilon is not None and not together <= max_epsilon:
-            why = f"for somebody who is in both tables epsilon is {together:.6g}, and at most {max_epsilon:g} is asked."
-            named = (*named, Check("evaluation: together", False, why))
-        verdict = replace(verdict, checks=(*verdict.checks, *named))
     content = certificate.to_json()
     if json:
         stated = {name: content[name] for name in ("epsilon", "delta", "unit", "adjacency")}
-        if own is not None:
-            stated["epsilon_with_evaluation"] = together if math.isfinite(together) else "inf"
+        if evaluation is not None:
+            stated["epsilon_with_evaluation"] = "inf" if together == math.inf else together
         emit({"folder": str(folder), **stated, **verdict.to_json(), "certificate": content})
     elif verdict.ok:
         say(str(certificate))
@@ -133,10 +127,13 @@ def certify(
         say(
             f"The certificate is {verdict.words}: epsilon = {certificate.epsilon:.6g} at delta = {certificate.delta:g}."
         )
-        if own is not None:
+        if evaluation is not None:
+            own = evaluation.certificate
+            none = f"there is none together: {evaluation.apart_from(certificate)}"
             say(
                 f"The evaluation beside it has its own, consistent and not authenticated: epsilon = {own.epsilon:.6g} "
-                f"at delta = {own.delta:g}. For somebody who is in both tables it is {together:.6g} together."
+                f"at delta = {own.delta:g}. For somebody who is in both tables "
+                f"{none if together is None else f'it is {together:.6g} together.'}"
             )
     if not verdict.ok:
         complain("\n".join(["The certificate does NOT hold:", *(f"- {problem}" for problem in verdict.problems)]))

@@ -12,6 +12,7 @@ from privrl.cli.output import complain, emit, say
 from privrl.cli.study_options import NameOptions
 from privrl.reports.page import GENERATOR
 from privrl.reports.report import Content, content_of, folder_page
+from privrl.studies.certify import certify_result
 from privrl.studies.evaluate import load_evaluation
 from privrl.studies.result import Result
 
@@ -44,8 +45,7 @@ def report(
 def _problems(folder: Path, kind: Content) -> list[str]:
     """What `privrl certify` finds; that a result is not private is said on its page anyway."""
     if kind == "result":
-        result = Result.load(folder)
-        return privrl.certify(result.certificate, result.policy, allow_non_private=True).problems
+        return certify_result(Result.load(folder), allow_non_private=True).problems
     if kind == "evaluation":  # its policy is not beside it
         checks = privrl.certify(load_evaluation(folder).certificate, None, allow_non_private=True).checks
         return [check.reason for check in checks if not check.ok and check.name != "policy"]

@@ -41,7 +41,7 @@ class StoreOptions:
 
 @dataclass(frozen=True)
 class NameOptions:
-    """What states, actions and one unit are called."""
+    """What states and actions are called."""
 
     state_names: Annotated[
         Path | None,
@@ -55,16 +55,22 @@ class NameOptions:
             "--action-names", help="Text file with one name per line, the first of action 0.", rich_help_panel=_NAMES
         ),
     ] = None
+
+    def read(self) -> Names:
+        """The names, from their files."""
+        return Names(read_names(self.state_names), read_names(self.action_names))
+
+
+@dataclass(frozen=True)
+class StudyNameOptions(NameOptions):
+    """What states, actions and one unit are called: a certificate keeps the unit, and a page takes it from there."""
+
     unit_noun: Annotated[
         str | None,
         typer.Option(
             "--unit-noun", help="What one unit is called in words, for example patient.", rich_help_panel=_NAMES
         ),
     ] = None
-
-    def read(self) -> Names:
-        """The names, from their files."""
-        return Names(read_names(self.state_names), read_names(self.action_names), self.unit_noun)
 
 
 @dataclass(frozen=True)

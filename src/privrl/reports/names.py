@@ -1,4 +1,4 @@
-"""Names for states, actions and the unit, so that a page speaks of patients and doses, not of numbers."""
+"""Names for states and actions, so that a page speaks of doses and not of numbers; and the unit in words."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,11 +8,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Names:
-    """What states, actions and one unit are called; a number without a name stays a number."""
+    """What states and actions are called; a number without a name stays a number."""
 
     states: Sequence[str] = ()
     actions: Sequence[str] = ()
-    unit: str | None = None
 
     def state(self, number: int) -> str:
         return self.states[number] if number < len(self.states) else str(number)
@@ -27,7 +26,7 @@ class Names:
 
     def to_json(self) -> dict[str, Any]:
         """Those that were given, for `report.json`."""
-        found = {"states": list(self.states), "actions": list(self.actions), "unit": self.unit}
+        found = {"states": list(self.states), "actions": list(self.actions)}
         return {name: value for name, value in found.items() if value}
 
     def with_known(self, known: Mapping[str, Any]) -> "Names":
@@ -35,7 +34,6 @@ class Names:
         return Names(
             self.states or tuple(map(str, known.get("states", ()))),
             self.actions or tuple(map(str, known.get("actions", ()))),
-            self.unit or known.get("unit"),
         )
 
     def action(self, number: int) -> str:
@@ -43,7 +41,10 @@ class Names:
 
 
 def noun_of(unit: str) -> str:
-    """What one unit is called in words, from the name of its column: patient, of `patient_id`."""
+    """What one unit of a certificate is called in words: patient, where the certificate names the column `patient_id`.
+
+    A guarantee speaks of this unit and no other, so nothing but the certificate says what it is.
+    """
     for ending in ("_id", "_ID", " id", "Id"):
         if unit.endswith(ending) and len(unit) > len(ending):
             return unit.removesuffix(ending)

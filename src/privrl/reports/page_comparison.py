@@ -21,10 +21,10 @@ def evaluation_page(evaluation: CertifiedEvaluation, problems: Sequence[str] = (
     Arguments:
         evaluation: what `privrl.evaluate` gave.
         problems: what is wrong with its certificate; shown first, if anything.
-        names: what states, actions and one unit are called.
+        names: what states and actions are called.
     """
     signed, names = evaluation.certificate, names or Names()
-    certificate = replace(signed, unit=names.unit or noun_of(signed.unit))
+    certificate = replace(signed, unit=noun_of(signed.unit))
     title = "A policy compared with practice: what was found, and what that reveals"
     alarm = f"The certificate does NOT hold, so believe nothing on this page. {' '.join(problems)}"
     unit = certificate.unit

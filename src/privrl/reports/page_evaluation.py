@@ -4,6 +4,7 @@ import math
 
 from privrl.figures.plots import forest_figure, to_svg
 from privrl.learners.evaluation.estimates import Evaluation, Interval
+from privrl.reports.names import noun_of
 from privrl.reports.page import drawing, listed, paragraph, percent, table
 from privrl.reports.page_dial import dial_section
 from privrl.studies.certified_evaluation import CertifiedEvaluation
@@ -32,7 +33,10 @@ def verdict_box(evaluation: Evaluation | None, withheld: bool = False) -> str:
 
 
 def evaluation_section(evaluation: Evaluation, unit: str, situations: Situations | None = None) -> str:
-    """The comparison with practice, from releases alone."""
+    """The comparison with practice, from releases alone; its people are those of its own certificate, if it has one,
+    and otherwise of the one whose `unit` this is."""
+    own = evaluation.certificate if isinstance(evaluation, CertifiedEvaluation) else None
+    unit = noun_of(unit if own is None else own.unit)
     dial = evaluation.policy.dial
     gains = {
         f"assisted (dial {dial:g})": (evaluation.gain, True),
@@ -66,12 +70,12 @@ def evaluation_section(evaluation: Evaluation, unit: str, situations: Situations
     )
     parts.append(paragraph(f"{_ASSUMPTION} {_checked(evaluation)} {_sensitivity(evaluation, unit)}"))
     parts.append(listed(evaluation.refused))
-    if isinstance(evaluation, CertifiedEvaluation):
-        own = evaluation.certificate
+    if own is not None:
         parts.append(
             paragraph(
                 f"This evaluation has a certificate of its own: epsilon = {own.epsilon:.3g}, delta = {own.delta:.3g}. "
-                f"For a {unit} who is in both tables the two costs add up.",
+                f"It covers the evaluation alone: for a {unit} who is in the policy's table too, the policy's cost "
+                "counts as well.",
                 "warn",
             )
         )

@@ -26,12 +26,12 @@ def result_page(result: Result, folder: str | Path, problems: Sequence[str] = ()
         result: what `Result.load` read.
         folder: where it lies; the page shows its name alone, for where it lies is nobody's business.
         problems: what is wrong with the certificate (as `privrl certify` finds it); shown first, if anything.
-        names: what states, actions and one unit are called; the certificate itself is shown as it is.
+        names: what states and actions are called.
     """
-    signed = result.certificate
+    saved, signed = result, result.certificate
     known = result.report.get("names")
     names = (names or Names()).with_known(known if isinstance(known, Mapping) else {})
-    result = replace(result, certificate=replace(signed, unit=names.unit or noun_of(signed.unit)))
+    result = replace(result, certificate=replace(signed, unit=noun_of(signed.unit)))
     certificate = result.certificate
     situations = saved_situations(result)
     private, plain = "A private policy: what it is, and what it reveals", "A policy that was learned without privacy"
@@ -42,10 +42,10 @@ def result_page(result: Result, folder: str | Path, problems: Sequence[str] = ()
         *([paragraph(alarm, "bad")] if problems else []),
         *([verdict_box(result.evaluation, result.policy is None)] if _has_practice(certificate) else []),
         paragraph(_summary(result), "key"),
-        *([] if problems else [paragraph(_to_cite(result), "key")]),
+        *([] if problems else [paragraph(_to_cite(saved), "key")]),
         *([stated_table(certificate.stated)] if certificate.stated else []),
         *(paragraph(warning, "warn") for warning in warnings(certificate)),
-        *([evaluation_section(result.evaluation, certificate.unit, situations)] if result.evaluation else []),
+        *([evaluation_section(result.evaluation, signed.unit, situations)] if result.evaluation else []),
         "<h2>What was learned</h2>",
         policy_section(result.policy, names),
         advice_table(result, situations, names),
@@ -106,17 +106,19 @@ def _summary(result: Result) -> str:
 
 
 def _to_cite(result: Result) -> str:
-    """The one epsilon to cite, with what it is about."""
+    """The one epsilon to cite, with what it is about; none where the certificates of two releases do not compose."""
     certificate, evaluation = result.certificate, result.evaluation
     if not is_private(certificate):
         return "Cite this one: no privacy guarantee, epsilon is infinite."
     if isinstance(evaluation, CertifiedEvaluation):
+        if why := evaluation.apart_from(certificate):
+            return f"There is no epsilon for policy and evaluation together, so there is none to cite: {why}"
         epsilon, delta = evaluation.together_with(certificate)
         what = "policy and evaluation together"
     else:
         epsilon, delta, what = certificate.epsilon, certificate.delta, "everything that was released"
     slack = f", delta = {delta:.3g}" if delta > 0 else ""
-    about = certificate.neighbours or _NEIGHBOURS[certificate.adjacency].format(unit=certificate.unit)
+    about = certificate.neighbours or _NEIGHBOURS[certificate.adjacency].format(unit=noun_of(certificate.unit))
     return f"Cite this one: epsilon = {epsilon:.3g}{slack}, for {what}, with {about}."
 
 

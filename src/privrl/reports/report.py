@@ -52,7 +52,7 @@ def folder_page(folder: str | Path, problems: Sequence[str] = (), names: Names |
     Arguments:
         folder: a saved result, an evaluation alone, an audit or a reproduced figure.
         problems: what is wrong with the certificate; shown before everything else.
-        names: what a result's states, actions and unit are called.
+        names: what a result's states and actions are called.
     """
     content = content_of(folder)
     if content == "result":

@@ -12,7 +12,7 @@ import datetime
 import functools
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -26,7 +26,8 @@ from privrl.privacy.accounting.privatizer_settings import UnknownPrivatizerError
 from privrl.privacy.accounting.signature import SignatureError
 from privrl.privacy.noise.sources import DEVICES, System
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
-from privrl.studies.result import policy_sha256
+from privrl.studies.certified_evaluation import CertifiedEvaluation
+from privrl.studies.result import Result, policy_sha256
 from privrl.studies.study import Study
 
 _Answer = TypeVar("_Answer")
@@ -120,6 +121,31 @@ def certify(
         if wanted is not None:
             checks.append(_check(name, [] if found == wanted else [f"`{name}` is {found!r}, and {wanted!r} is asked."]))
     return Verdict(tuple(checks), authenticated)
+
+
+def certify_result(result: Result, *, public_key: Ed25519PublicKey | None = None, **asked: Any) -> Verdict:
+    """Checks a result as a whole: its certificate, and that of an evaluation beside it, if that has its own.
+
+    Arguments:
+        result: as `Result.load` read it.
+        public_key: whose signature is wanted; it speaks for the policy's certificate alone.
+        asked: the other arguments of `certify`, for each of the two; `max_epsilon` also for both together.
+    """
+    verdict = certify(result.certificate, result.policy, public_key=public_key, **asked)
+    evaluation, most = result.evaluation, asked.get("max_epsilon")
+    if not isinstance(evaluation, CertifiedEvaluation):
+        return verdict
+    checks = list(certify(evaluation.certificate, result.policy, **asked).checks)
+    if most is not None:
+        checks.append(_guarded("together", lambda: _together_above(evaluation, result.certificate, most)))
+    named = (replace(check, name=f"evaluation: {check.name}") for check in checks)
+    return replace(verdict, checks=(*verdict.checks, *named))
+
+
+def _together_above(evaluation: CertifiedEvaluation, policy: Certificate, most: float) -> list[str]:
+    if why := evaluation.apart_from(policy):
+        return [why]
+    return _above("for somebody who is in both tables epsilon", evaluation.together_with(policy)[0], most)
 
 
 def _above(name: str, found: float, most: float) -> list[str]:

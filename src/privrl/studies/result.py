@@ -24,7 +24,7 @@ from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.lq import LinearPolicy
 from privrl.mdp.measured_policy import ARRAY_NAMES, MeasuredPolicy
 from privrl.mdp.types import TabularPolicy
-from privrl.privacy.accounting.certificate import Certificate, read_certificate
+from privrl.privacy.accounting.certificate import Certificate, read_certificate, read_json
 from privrl.studies.certified_evaluation import CertifiedEvaluation, read_evaluation
 
 
@@ -68,8 +68,15 @@ def _arrays(policy: Any) -> dict[str, np.ndarray]:
 
 
 def evaluation_note(evaluation: Evaluation, advice: Any) -> str:
-    """What binds an evaluation, and the whole advice beside it, to the certificate that has this note."""
-    content = {name: value for name, value in evaluation.to_json().items() if name != "certificate"}
+    """What binds an evaluation, and the whole advice beside it, to the certificate that has this note.
+
+    Not hashed: the words of `held_back`, which follow from the numbers, and fields that the first version did not
+    write where they are what `Evaluation.from_json` takes instead, so that its notes hold.
+    """
+    content = evaluation.to_json()
+    implied = {"trend": None, "continuity": None, "public": evaluation.gain is not None}
+    left_out = {"certificate", "held_back", *(name for name, value in implied.items() if content[name] == value)}
+    content = {name: value for name, value in content.items() if name not in left_out}
     text = json.dumps([content, policy_sha256(advice)], sort_keys=True, allow_nan=False)
     return f"the evaluation and the advice beside it have SHA-256 {hashlib.sha256(text.encode()).hexdigest()}"
 
@@ -169,6 +176,8 @@ class Result:
             bound = evaluation.certificate if isinstance(evaluation, CertifiedEvaluation) else certificate
             if evaluation_note(evaluation, None if own else advice) not in bound.notes:
                 raise ValueError(f"`{EVALUATION}` or `advice.npz` in `{folder}` is not what its certificate is about.")
+            if bound.result_sha256 != certificate.result_sha256:
+                raise ValueError(f"`{EVALUATION}` in `{folder}` is about another policy. Do not use it.")
         report = json.loads((folder / "report.json").read_text())
         result = cls(policy, certificate, report, advice, evaluation)
         object.__setattr__(result, "certificate", certificate)  # never bound anew to what lies beside it
@@ -186,8 +195,8 @@ _KNOWN = _FILES | _EVALUATED | {EXPORTED}
 def _is_exported(policy: Any, text: str) -> bool:
     """Whether this is the JSON of that policy, in every digit."""
     try:
-        return isinstance(policy, MeasuredPolicy) and bool(json.loads(text) == policy.to_json())
-    except ValueError:
+        return isinstance(policy, MeasuredPolicy) and bool(read_json(text) == policy.to_json())
+    except (ValueError, RecursionError):
         return False
 
 

@@ -182,7 +182,10 @@ class Evaluation:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "Evaluation":
-        """What `to_json` wrote; a verdict that does not follow from the numbers is refused."""
+        """What `to_json` wrote; anything else, such as a verdict that does not follow from the numbers, is refused.
+
+        The first version wrote none of `_LATER`.
+        """
         kept = content["policy"]
         policy = AssistedPolicy(
             jnp.asarray(kept["advice"], int), jnp.asarray(kept["support"], float), kept["dial"], kept["deviation"]
@@ -197,15 +200,21 @@ class Evaluation:
             refused=tuple(content["refused"]),
             **intervals,  # type: ignore[arg-type]
         )
-        if read.verdict != content["verdict"]:
+        written = read.to_json()
+        if not _LATER & content.keys():
+            written = {name: value for name, value in written.items() if name not in _LATER}
+        wrong = [name for name, value in written.items() if name not in content or content[name] != value]
+        if wrong or content.keys() != written.keys():
+            named = ", ".join(f"`{name}`" for name in wrong) or "a field that privrl does not write"
             raise ValueError(
-                f"The recorded verdict is {content['verdict']!r}, and the recorded gain says {read.verdict!r}: the "
-                "evaluation was changed or damaged."
+                f"The recorded numbers do not give what is recorded besides ({named}): the evaluation was changed or "
+                "damaged."
             )
         return read
 
 
 _INTERVALS = ("practice", "unsupported", "balance", "gain", "model_gain", "trend", "continuity")
+_LATER = {"trend", "continuity", "public", "held_back"}
 _FOLLOWS_MORE = "Practice follows more than the recorded state, so a comparison would be biased, and no gain is given."
 
 

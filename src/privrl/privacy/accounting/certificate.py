@@ -241,15 +241,17 @@ def _map(content: Any, change: Any) -> Any:
 
 
 def read_certificate(text: str) -> Certificate:
-    """Reads a certificate from the text of a `certificate.json`; a clear error if it is not one.
-
-    A name that occurs twice in one object, or a number that is none, is refused: two readers might see two contents.
-    """
+    """Reads a certificate from the text of a `certificate.json`; a clear error if it is not one."""
     try:
-        content = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_number)
-        return Certificate.from_json(content)
+        return Certificate.from_json(read_json(text))
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise ValueError("This is not a certificate that privrl wrote; `certificate.json` is damaged.") from error
+
+
+def read_json(text: str) -> Any:
+    """What JSON text holds; a name that occurs twice in one object, or a number that is none, is a `ValueError`, since
+    two readers might see two contents."""
+    return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_number)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
