@@ -155,7 +155,7 @@ def picture(lines: list[dict[str, Any]], file: Path, people: int, epsilon: float
     axes.set_yticks(range(len(worlds)), [name + ("" if name in CHOOSING else " *") for name in worlds])
     axes.invert_yaxis()
     axes.set_xlim(-1.05, 1.05)
-    axes.set_xlabel("share of the gap from practice (0) to the best (1); below -1 at the edge; * only ever reported")
+    axes.set_xlabel("share of the gap from practice (0) to the best (1), with standard errors\n* only ever reported")
     axes.set_title(f"{people:,} people, epsilon {epsilon:g}")
     axes.legend(loc="lower left", fontsize=8)
     plt.savefig(file)
