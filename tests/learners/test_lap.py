@@ -337,10 +337,13 @@ def test_a_policy_is_saved_exported_and_read_elsewhere(private, tmp_path):
     assert len(text) < 20_000
     content = json.loads(text)
     assert equal(MeasuredPolicy.from_json(content), private.policy)
+    twice = f'{{"advantages": [], {text[1:]}'  # a reader that takes the first one would use another policy
+    assert json.loads(twice) == content
     content["advantages"][0][0] += 1e-9
-    (folder / "policy.json").write_text(json.dumps(content))
-    with pytest.raises(ValueError, match="is not the policy beside it"):
-        privrl.Result.load(folder)
+    for changed in (json.dumps(content), twice):
+        (folder / "policy.json").write_text(changed)
+        with pytest.raises(ValueError, match="is not the policy beside it"):
+            privrl.Result.load(folder)
 
 
 def test_the_reader_of_the_guide_agrees(private):
