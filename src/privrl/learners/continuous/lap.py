@@ -39,7 +39,7 @@ from privrl.statistics.settings import check_sizes
 
 _NORMS = 0.01
 _SHARES = {"columns": 0.04, "gram": 0.20, "returns": 0.06}
-_QUANTILES = {"gram": 0.3, "returns": 0.7, "round": 0.3}
+_QUANTILES = {"gram": 0.5, "returns": 0.7, "round": 0.5}
 _SAMPLING = 1.5  # of C^2: how much larger the mean square of a person's vector is taken to be
 _RANGE = 1e-4  # the smallest clip level, of the largest
 
