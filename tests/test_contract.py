@@ -24,7 +24,18 @@ OFFLINE = [r for r in LEARNERS if r.family == "offline"]
 ONLINE = list({type(r.build(tiny_world())): r for r in LEARNERS if r.family == "online"}.values())
 CONTROL = list({type(r.build(LQScalar())): r for r in LEARNERS if r.family == "control"}.values())
 # Others ask in the same ways: LSVI-UCB++ as `Everything` of `test_patterns.py`; TAP's fits are in `test_tap.py`.
-TWINS = ("auto", "fqi", "tap", "vapvi", "dp-apvi", "lsvi-ucb++", "ucrl-vtr", "certainty-equivalence")
+TWINS = (
+    "auto",
+    "fqi",
+    "tap",
+    "vapvi",
+    "dp-apvi",
+    "lsvi-ucb",
+    "lsvi-ucb++",
+    "tdfp",
+    "ucrl-vtr",
+    "certainty-equivalence",
+)
 LOCAL = (privrl.Local(epsilon=BUDGET["epsilon"]), privrl.Local(**BUDGET))
 
 

@@ -51,7 +51,9 @@ LEARNERS = {
 }
 
 
-@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if "luyo" in n or "ngo" in n else n for n in LEARNERS]
+)
 def test_differences_of_fresh_releases_say_nothing_about_the_user_in_between(name):
     """At epsilon = 1, users released one by one (the worst schedule): right at most twice as often as by chance.
 

@@ -71,7 +71,9 @@ def everything_written(
     ("first", "second", "options"),
     [
         # One person more: delta lies between 1/61 and 1/60, where a warning could tell them apart.
-        ([1] * 60, [1] * 61, ("--delta", str(1 / 60.5), "--adjacency", "add-remove")),
+        pytest.param(
+            [1] * 60, [1] * 61, ("--delta", str(1 / 60.5), "--adjacency", "add-remove"), marks=pytest.mark.slow
+        ),
         # One episode more of a person who may have three.
         ([2] * 30, [2] * 29 + [3], ("--delta", "1e-6", "--max-episodes-per-unit", "3")),
         pytest.param(

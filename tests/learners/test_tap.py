@@ -38,7 +38,7 @@ def share(env, policy):
     return (float(env.value(policy)) - low) / (high - low)
 
 
-@pytest.mark.parametrize("kind", WORLDS)
+@pytest.mark.parametrize("kind", ["endings", "in flight", pytest.param("grid", marks=pytest.mark.slow)])
 def test_without_noise_nearly_all_of_the_gap_is_closed(kind):
     build, at_end = WORLDS[kind]
     env = build()
@@ -46,7 +46,10 @@ def test_without_noise_nearly_all_of_the_gap_is_closed(kind):
     assert share(env, result.policy) > 0.9
 
 
-@pytest.mark.parametrize(("people", "rho"), [(30, 0.01), (300, 0.3), (4_000, 3.0), (4_000, 300.0)])
+@pytest.mark.parametrize(
+    ("people", "rho"),
+    [(30, 0.01), pytest.param(300, 0.3, marks=pytest.mark.slow), (4_000, 3.0), (4_000, 300.0)],
+)
 def test_every_path_spends_the_declared_total_and_not_more(people, rho):
     """From visits that are hardly seen (joint rounds) to a kernel with two looks."""
     env = Endings(10, 3, 8, seed=31)

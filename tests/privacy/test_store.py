@@ -95,8 +95,10 @@ def kill_loop(*arguments: object) -> dict[str, Any]:
 # --------------------------------------------------------------------------------------------------------- the killing
 
 
-@pytest.mark.parametrize("writers", [1, 2])
-@pytest.mark.parametrize("rounds", [90, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("writers", "rounds"),
+    [(2, 90), *(pytest.param(*more, marks=pytest.mark.slow) for more in ((1, 90), (1, 300), (2, 300)))],
+)
 def test_a_store_survives_kill_9(writers: int, rounds: int, tmp_path: Path) -> None:
     """At every point of the protocol (`missed` is empty) and at random times, the witnesses find nothing wrong."""
     result = kill_loop("loop", tmp_path, "sound", writers, rounds, 1)

@@ -87,7 +87,7 @@ def test_too_few_pairs(longer):
     assert statistic.l2("replace-one") == pytest.approx(math.sqrt(6))
 
 
-@pytest.mark.parametrize("with_end", [False, True])
+@pytest.mark.parametrize("with_end", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize("counting", COUNTING)
 def test_sensitivities_of_chosen_pairs_and_ends(counting, with_end, longer):
     for pairs in (None, jnp.array([0, 3]), jnp.array([1, 4, 4])):
