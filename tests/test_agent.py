@@ -284,6 +284,7 @@ def test_killed_agents_go_on_and_nobody_counts_twice(tmp_path):
         assert any("transitions/1" in note for note in agent.certificate.notes)
 
 
+@pytest.mark.slow
 def test_a_controller_decides_as_the_simulation(tmp_path):
     """The live side of linear control: same inputs, same releases, across a restart; saved and loaded."""
     env = privrl.envs.lq.LQScalar()

@@ -46,6 +46,7 @@ def test_a_million_scheduled_episodes_cost_as_many_plans_as_blocks():
     assert result.block_regret[0, -1] < 0.1 * float(env.regret(env.uniform_policy()))
 
 
+@pytest.mark.slow
 def test_flows_and_rollouts_give_the_same_regret_on_average():
     """Two-sample z test on total regret over 400 seeds each, at 4.5 standard errors."""
     env = privrl.envs.RiverSwim(states=3)

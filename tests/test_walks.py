@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from contract import tiny_world
 from walks import Walk, walk_of
 
@@ -67,6 +68,7 @@ def test_a_row_goes_from_parquet_to_a_policy_without_a_step_back(tmp_path, monke
     assert walk.files[-1] == "studies/result.py"
 
 
+@pytest.mark.slow
 def test_the_walk_of_a_simulated_person(monkeypatch):
     """Somebody else takes part in the place of everybody of the last block; `privrl.run`."""
     person = SimulationKeys.person

@@ -112,6 +112,7 @@ def test_lifting_is_the_best_that_extra_hits_can_do():
     )
 
 
+@pytest.mark.slow
 def test_one_run_of_randomised_response_is_accused_no_more_often_than_promised():
     """Exactly: all coins answered by randomised response, all guessed; the bound exceeds epsilon in at most 5%."""
     for m, epsilon in [(20, 0.5), (200, 1.0), (300, 3.0)]:

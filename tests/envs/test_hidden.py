@@ -80,6 +80,7 @@ def test_stays_are_recorded_without_severity(table: HiddenEnv) -> None:
     np.testing.assert_allclose(frequency, np.asarray(table.behaviour)[often], atol=0.05)
 
 
+@pytest.mark.slow
 def test_the_table_of_108_cells_is_as_hard_as_the_one_it_stands_for(table: HiddenEnv) -> None:
     """Practice .901, its most frequent action .927, practice drawn again by cell .885, the best dose .952."""
     measured = {

@@ -66,6 +66,7 @@ def private(people) -> privrl.Result:
     return privrl.fit(people, learner(), privrl.Central(**BUDGET), key=KEY)
 
 
+@pytest.mark.slow
 def test_the_contract_of_offline_learners(people, private):
     """No noise is NonPrivate; the same key, the same result; the certificate; fresh noise; hostile people."""
     exact = privrl.fit(people, learner(), privrl.NonPrivate(), key=KEY)

@@ -57,8 +57,12 @@ def cases():
     yield "endings, no privacy", ending, env.features, settings, privrl.NonPrivate()
 
 
+SLOW = ("no privacy", "unknown rewards", "endings, no privacy")
+
+
 @pytest.mark.parametrize(
-    ("env", "features", "settings", "privatizer"), [pytest.param(*case, id=name) for name, *case in cases()]
+    ("env", "features", "settings", "privatizer"),
+    [pytest.param(*case, id=name, marks=[pytest.mark.slow] if name in SLOW else []) for name, *case in cases()],
 )
 def test_it_is_the_algorithm_release_by_release(env, features, settings, privatizer):
     """The same people and the same noise: the policies and Gram matrices agree at every plan."""

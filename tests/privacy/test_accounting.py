@@ -366,6 +366,7 @@ def test_all_requests_spend_a_concentrated_budget(items: Any, rho: float) -> Non
     assert 0.999 * rho <= rho_of(events) <= rho
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(items=shares, epsilon=st.floats(0.05, 20.0), log10_delta=st.floats(-9, -3))
 def test_mixed_requests_spend_an_approximate_budget(items: Any, epsilon: float, log10_delta: float) -> None:
