@@ -21,7 +21,7 @@ from privrl.learners.tabular.consistency import consistent_counts
 from privrl.mdp.simulation import rollout
 from privrl.privacy.accounting.composition import epsilon_of
 from privrl.privacy.accounting.events import Event
-from privrl.privacy.continual.mechanisms import SquareRoot
+from privrl.privacy.continual.toeplitz import SquareRoot
 from privrl.recipes.recipe import Problem
 from privrl.recipes.registry import get
 

@@ -17,7 +17,7 @@ from privrl.learners.control.ofu_lq import OFULQ, ReleasedSums
 from privrl.learners.control.optimism import ConfidenceSet, most_optimistic
 from privrl.learners.published import ofu_lq_noise
 from privrl.mdp.lq import LQTrajectory
-from privrl.privacy.continual.mechanisms import SquareRoot
+from privrl.privacy.continual.toeplitz import SquareRoot
 from privrl.privacy.noise.laws import SymmetricNoise
 from privrl.statistics.lq_moments import joint_weight
 from privrl.studies.run import sweep

@@ -17,11 +17,10 @@ from privrl.privacy.continual.mechanisms import (
     BinaryTree,
     Fresh,
     Honaker,
-    SquareRoot,
-    _coefficients,
     every,
     geometric_schedule,
 )
+from privrl.privacy.continual.toeplitz import SquareRoot, _coefficients
 from privrl.privacy.noise import sources as _sources
 
 ALL = [Fresh, BinaryTree, Honaker, SquareRoot]

@@ -10,7 +10,8 @@ import pytest
 
 from privrl.contracts.release import Declared
 from privrl.contracts.statistic import AbstractStatistic
-from privrl.privacy.continual.mechanisms import BinaryTree, Fresh, Honaker, SquareRoot
+from privrl.privacy.continual.mechanisms import BinaryTree, Fresh, Honaker
+from privrl.privacy.continual.toeplitz import SquareRoot
 from privrl.privacy.noise.words import Words
 from privrl.privacy.trust.exact_channels import ExactChannel
 from privrl.privacy.trust.privatizers import Central

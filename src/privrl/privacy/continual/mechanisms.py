@@ -21,6 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Float64, Int, Int64
 
+from privrl.privacy.continual.participation import Participation, largest
+
 Draw = Callable[[int], Array]
 
 
@@ -37,6 +39,15 @@ class AbstractContinual(eqx.Module):
     @abc.abstractmethod
     def factor(self) -> float:
         """Noise scale per unit of leaf sensitivity over mu: the largest column norm of the encoder."""
+
+    @abc.abstractmethod
+    def encoder(self) -> Float64[np.ndarray, "rows steps"]:
+        """E, one column for each leaf, with A = B E for all noise that is drawn, released or not."""
+
+    def sensitivity(self, participation: Participation) -> float:
+        """At least how far a person of several leaves moves E x, for terms of norm 1 (see `participation.py`)."""
+        encoder = self.encoder()
+        return largest(encoder.T @ encoder, participation)
 
     @abc.abstractmethod
     def init(self, shape: tuple[int, ...]) -> Float[Array, "..."]:
@@ -69,6 +80,9 @@ class Fresh(AbstractContinual):
     def factor(self) -> float:
         return math.sqrt(self.steps)
 
+    def encoder(self) -> Float64[np.ndarray, "rows steps"]:
+        return np.tril(np.ones((self.steps, self.steps)))
+
     def init(self, shape: tuple[int, ...]) -> Float[Array, "..."]:
         return jnp.zeros((0, *shape))
 
@@ -90,6 +104,11 @@ class AbstractTree(AbstractContinual):
     @property
     def factor(self) -> float:
         return math.sqrt(self.steps.bit_length())
+
+    def encoder(self) -> Float64[np.ndarray, "rows steps"]:
+        leaves = np.arange(self.steps)
+        levels = [(level, self.steps >> level) for level in range(self.steps.bit_length())]
+        return np.concatenate([leaves >> level == np.arange(whole)[:, None] for level, whole in levels]).astype(float)
 
     def init(self, shape: tuple[int, ...]) -> Float[Array, "..."]:
         return jnp.zeros((self.steps.bit_length(), *shape))
@@ -133,35 +152,6 @@ class Honaker(AbstractTree):
 
     def _variances(self) -> Float64[np.ndarray, " steps"]:
         return _digits(self.steps) @ _refinement(self.steps.bit_length())[0]
-
-
-class SquareRoot(AbstractContinual):
-    """Correlated noise from the square root of the prefix-sum matrix; the best of these, and the default.
-
-    The matrix of prefix sums is C C, C lower triangular Toeplitz with coefficients c_0 = 1,
-    c_j = c_{j-1} (2j-1)/(2j) (those of (1-x)^{-1/2}). Release C (C x + scale z): noise_t = sum_j c_{t-j} z_j, with
-    encoder C and factor sqrt(sum c_j^2). The state is all white noise so far: `steps` arrays, so let leaves be blocks.
-    """
-
-    steps: int = eqx.field(static=True)
-
-    @property
-    def factor(self) -> float:
-        return math.sqrt(float((_coefficients(self.steps) ** 2).sum()))
-
-    def init(self, shape: tuple[int, ...]) -> Float[Array, "..."]:
-        return jnp.zeros((self.steps, *shape))
-
-    def step(
-        self, state: Float[Array, "..."], fresh: Draw, t: int | Int[Array, ""]
-    ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
-        state = state.at[t].set(fresh(0))
-        age = t - jnp.arange(self.steps)
-        weights = jnp.where(age >= 0, jnp.asarray(_coefficients(self.steps))[age], 0.0)
-        return state, jnp.tensordot(weights, state, axes=1, precision=jax.lax.Precision.HIGHEST)
-
-    def _variances(self) -> Float64[np.ndarray, " steps"]:
-        return np.cumsum(_coefficients(self.steps) ** 2)
 
 
 def geometric_schedule(total: int, ratio: float, first: int = 1) -> Int64[np.ndarray, " blocks"]:
@@ -211,12 +201,6 @@ def _close_interval(
 def _digits(steps: int) -> np.ndarray:
     """Binary digits of 1, ..., steps: `[steps, levels]`, lowest first."""
     return (np.arange(1, steps + 1)[:, None] >> np.arange(steps.bit_length())) & 1
-
-
-@functools.lru_cache(maxsize=64)
-def _coefficients(steps: int) -> np.ndarray:
-    j = np.arange(1, steps)
-    return np.concatenate([[1.0], np.cumprod((2.0 * j - 1.0) / (2.0 * j))])
 
 
 @functools.lru_cache(maxsize=64)

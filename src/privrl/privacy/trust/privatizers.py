@@ -19,7 +19,8 @@ from privrl.privacy.accounting.certificate import Notion
 from privrl.privacy.accounting.composition import calibrate
 from privrl.privacy.accounting.events import Event, Mechanism, Request
 from privrl.privacy.accounting.ledger import Ledger
-from privrl.privacy.continual.mechanisms import AbstractContinual, BinaryTree, Fresh, Honaker, SquareRoot
+from privrl.privacy.continual.mechanisms import AbstractContinual, BinaryTree, Fresh, Honaker
+from privrl.privacy.continual.toeplitz import SquareRoot
 from privrl.privacy.noise.subset import SubsetSelection, best_size
 from privrl.privacy.trust.channels import (
     AbstractChannel,

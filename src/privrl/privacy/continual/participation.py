@@ -1,0 +1,78 @@
+"""How far one person can move a sequence of running sums when they may come back.
+
+A person's terms x_1, ..., x_m, each of L2 norm at most D, go into blocks b_1 <= ... <= b_m of their choice, at least
+`distance` blocks apart (0: several may fall into one block). With encoder E (the releases are B (E x + scale z)) they
+move E x by sum_i E[:, b_i] (x) x_i, whose squared norm is sum_ij G[b_i, b_j] <x_i, x_j> with the Gram matrix
+G = E^T E, at most D^2 sum_ij |G[b_i, b_j]|; equal terms attain it where G >= 0.
+
+**Formal guarantee.** `largest` is at least the square root of the largest sum_ij |G[b_i, b_j]| over all patterns, so
+adding or removing a person, whenever and however often they come, moves E x by at most D times it. Two persons in each
+other's place, with patterns and terms of their own, are at most twice that apart (triangle inequality), and at most
+sqrt 2 times where G >= 0 and any two terms of any two people have inner product at least 0: then those of their images
+have, too.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float64
+
+
+@dataclass(frozen=True)
+class Participation:
+    """How often one person may take part, and how many blocks lie at least between two times.
+
+    Attributes:
+        times: m, the largest number of terms of one person that count.
+        distance: from one of a person's blocks to the next; 0 where nothing is known, so that all may fall into one.
+    """
+
+    times: int = 1
+    distance: int = 0
+
+    def __post_init__(self) -> None:
+        if self.times < 1:
+            raise ValueError(f"`times` is {self.times}; a person takes part at least once.")
+        if self.distance < 0:
+            raise ValueError(f"`distance` is {self.distance}; it is a number of blocks, at least 0.")
+
+    def earliest(self, steps: int) -> tuple[int, ...]:
+        """The pattern 0, distance, 2 distance, ... as far as there are blocks."""
+        return tuple(i * self.distance for i in range(self.times) if i * self.distance < steps)
+
+
+def summed(gram: Float64[np.ndarray, "steps steps"], pattern: tuple[int, ...]) -> float:
+    """sqrt(sum_ij |G[b_i, b_j]|) of one pattern of blocks."""
+    return float(np.sqrt(np.abs(gram[np.ix_(pattern, pattern)]).sum()))
+
+
+def largest(gram: Float64[np.ndarray, "steps steps"], participation: Participation) -> float:
+    """An upper bound on `summed` over all patterns: exact where no two different blocks of one pattern meet.
+
+    In sum_i sum_j |G[b_i, b_j]| the inner sum is at most r(b_i), the largest over patterns that hold block b_i; and the
+    sum of r over a pattern is at most its largest over all patterns. Both are additive over blocks, so `_best` finds
+    them by dynamic programming. Where |G| is diagonal for all blocks of one pattern (distance at least the band of E),
+    r(b) = G[b, b], and the bound is attained.
+    """
+    size, m, distance = np.abs(gram), participation.times, participation.distance
+    steps = len(size)
+    holding = np.empty(steps)
+    for b in range(steps):
+        before = _best(size[b, : b + 1][::-1], m, distance)  # before[k]: at most k blocks, b the last of them
+        after = _best(size[b, b:], m, distance)
+        holding[b] = max(before[k] + after[m + 1 - k] for k in range(1, m + 1)) - size[b, b]
+    return float(np.sqrt(max(_best(holding[b:], m, distance)[m] for b in range(steps))))
+
+
+def _best(weights: Float64[np.ndarray, " n"], m: int, distance: int) -> Float64[np.ndarray, " k"]:
+    """For k = 0, ..., m: the largest sum of weights >= 0 of k or fewer blocks, at least `distance` apart, of which the
+    first is block 0 (which counts as often as it is repeated)."""
+    n = len(weights)
+    best = np.zeros((m + 1, n + max(distance, 1)))  # best[k, i]: of blocks i, i + 1, ...
+    first = np.zeros(m + 1)
+    for k in range(1, m + 1):
+        for i in reversed(range(n)):
+            taken = weights[i] + best[k - 1, i + distance]
+            best[k, i] = max(best[k, i + 1] if i + 1 < n else 0.0, taken)
+        first[k] = weights[0] + best[k - 1, distance]
+    return first

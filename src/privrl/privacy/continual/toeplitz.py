@@ -1,0 +1,141 @@
+"""Correlated noise by Toeplitz factors of the matrix of prefix sums.
+
+Lower triangular Toeplitz matrices multiply as power series do, and the matrix A of prefix sums is that of 1/(1-x). An
+encoder with the series e(x) leaves 1/((1-x) e(x)) for the decoder. Both encoders here have coefficients that are
+positive up to a point, zero from there on, and never grow.
+"""
+
+import abc
+import functools
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Float64, Int
+
+from privrl.privacy.continual.mechanisms import AbstractContinual, Draw
+from privrl.privacy.continual.participation import Participation, summed
+
+
+class AbstractToeplitz(AbstractContinual):
+    """Noise_t = sum_j b_{t-j} z_j. The state is all white noise so far: `steps` arrays, so let leaves be blocks."""
+
+    @property
+    @abc.abstractmethod
+    def coefficients(self) -> Float64[np.ndarray, " steps"]:
+        """Those of the encoder, e_0 >= e_1 >= ... >= 0."""
+
+    @property
+    def factor(self) -> float:
+        return math.sqrt(float((self.coefficients**2).sum()))
+
+    @property
+    def decoding(self) -> Float64[np.ndarray, " steps"]:
+        """Those of the decoder, b = 1/((1-x) e(x))."""
+        return _decoding(tuple(self.coefficients))
+
+    def encoder(self) -> Float64[np.ndarray, "steps steps"]:
+        age = np.arange(self.steps)[:, None] - np.arange(self.steps)
+        return np.where(age >= 0, self.coefficients[age], 0.0)
+
+    def sensitivity(self, participation: Participation) -> float:
+        """Exactly the norm of the summed columns of the earliest pattern.
+
+        Columns b < b' have inner product sum_u e_{u + b' - b} e_u over u < steps - b'. It does not grow with the gap
+        b' - b, nor with b' at equal gap. In any pattern the i-th and j-th block, i < j, are (j-i) distances or more
+        apart and block j is at (j-1) distances or later, so no pair meets more than it does in the earliest pattern.
+        """
+        encoder = self.encoder()
+        return summed(encoder.T @ encoder, participation.earliest(self.steps))
+
+    def init(self, shape: tuple[int, ...]) -> Float[Array, "..."]:
+        return jnp.zeros((self.steps, *shape))
+
+    def step(
+        self, state: Float[Array, "..."], fresh: Draw, t: int | Int[Array, ""]
+    ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+        state = state.at[t].set(fresh(0))
+        age = t - jnp.arange(self.steps)
+        weights = jnp.where(age >= 0, jnp.asarray(self.decoding)[age], 0.0)
+        return state, jnp.tensordot(weights, state, axes=1, precision=jax.lax.Precision.HIGHEST)
+
+    def _variances(self) -> Float64[np.ndarray, " steps"]:
+        return np.cumsum(self.decoding**2)
+
+
+class SquareRoot(AbstractToeplitz):
+    """The square root of the prefix sums on both sides; the best of these for people who come once, and the default.
+
+    e_0 = 1, e_j = e_{j-1} (2j-1)/(2j), those of (1-x)^{-1/2}; the decoder is the encoder.
+    """
+
+    steps: int = eqx.field(static=True)
+
+    @property
+    def coefficients(self) -> Float64[np.ndarray, " steps"]:
+        return _coefficients(self.steps)
+
+    @property
+    def decoding(self) -> Float64[np.ndarray, " steps"]:
+        return _coefficients(self.steps)
+
+
+class Banded(AbstractToeplitz):
+    """The square root, cut off after `band` coefficients: blocks that many or more apart do not meet.
+
+    For people who come back after `distance` blocks or more, `band = distance` costs sqrt(times) instead of up to
+    `times`, at little more noise in each release.
+    """
+
+    steps: int = eqx.field(static=True)
+    band: int = eqx.field(static=True)
+
+    def __check_init__(self) -> None:
+        if not 1 <= self.band <= self.steps:
+            raise ValueError(f"`band` is {self.band}; it is a number of coefficients, 1 to `steps` = {self.steps}.")
+
+    @property
+    def coefficients(self) -> Float64[np.ndarray, " steps"]:
+        return np.where(np.arange(self.steps) < self.band, _coefficients(self.steps), 0.0)
+
+
+def best_band(steps: int, participation: Participation) -> Banded:
+    """The banded square root with the smallest mean squared error for people who come so often, of all bands."""
+
+    def error(scheme: Banded) -> float:
+        return scheme.sensitivity(participation) ** 2 * float(np.cumsum(scheme.decoding**2).mean())
+
+    return min((Banded(steps, band) for band in range(1, steps + 1)), key=error)
+
+
+def error_floor(steps: int, participation: Participation) -> float:
+    """No factorisation has less noise: a lower bound on the root mean squared error at D = mu = 1, for steps = m d.
+
+    Take the d patterns k, k + d, ..., k + (m-1) d, which share no block. Over random signs of the terms the mean of
+    the squared shift is the sum of the squared norms of a pattern's columns, so some signs and the best pattern give at
+    least ||E||_F^2 / d. With ||B||_F ||E||_F >= ||A||_* (the nuclear norm) the product of the root mean squared error
+    ||B||_F / sqrt steps and the sensitivity is at least ||A||_* / sqrt(steps d).
+    """
+    apart = max(participation.distance, 1)
+    if participation.times * apart != steps:
+        raise ValueError(f"The bound is for `times` x `distance` = `steps`, not {participation} of {steps}.")
+    return float(np.linalg.norm(np.tril(np.ones((steps, steps))), "nuc") / np.sqrt(steps * apart))
+
+
+@functools.lru_cache(maxsize=64)
+def _coefficients(steps: int) -> Float64[np.ndarray, " steps"]:
+    j = np.arange(1, steps)
+    return np.concatenate([[1.0], np.cumprod((2.0 * j - 1.0) / (2.0 * j))])
+
+
+@functools.lru_cache(maxsize=64)
+def _decoding(coefficients: tuple[float, ...]) -> Float64[np.ndarray, " steps"]:
+    """1/((1-x) e(x)) by the recursion e_0 inverse_k = -sum_{j>0} e_j inverse_{k-j}, then prefix sums."""
+    e = np.array(coefficients)
+    inverse = np.zeros(len(e))
+    inverse[0] = 1.0 / e[0]
+    for k in range(1, len(e)):
+        inverse[k] = -(e[1 : k + 1] @ inverse[k - 1 :: -1][:k]) / e[0]
+    return np.cumsum(inverse)
