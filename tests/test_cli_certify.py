@@ -118,6 +118,40 @@ def test_another_policy_is_found(results: dict[str, Path], tmp_path: Path) -> No
     assert failed(certified(tmp_path / "swapped", "--json")) == {"policy"}
 
 
+@pytest.mark.parametrize("changed", ["rules", "situations", "values", "added"])
+def test_a_report_that_was_changed_is_found_and_nothing_of_it_is_shown(
+    results: dict[str, Path], keys: dict[str, Path], tmp_path: Path, changed: str
+) -> None:
+    """Before, `report.json` was bound to nothing: a page showed whatever stood in it beside a signed certificate."""
+    folder, key = tmp_path / "policy", ("--public-key", keys["ours, public"])
+    shutil.copytree(results["signed"], folder)
+    content = json.loads((folder / "report.json").read_text())
+    if changed == "situations":
+        content[changed]["visits"][0][0] += 1e-6
+    else:
+        content[changed] = ["0.25, by somebody else"]
+    (folder / "report.json").write_text(json.dumps(content))
+    assert failed(certified(folder, *key, "--json")) == {"report"}
+    shown = call("report", folder, "--out", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert shown.code == 1 and "does NOT hold" in page and "by somebody else" not in page and "how sure" not in page
+    unnamed = tampered(folder, tmp_path / "unnamed", lambda c: c["notes"].pop())
+    assert failed(certified(unnamed, *key, "--json")) == {"signature", "report"}
+
+
+def test_a_report_in_another_order_is_the_same_and_a_name_that_occurs_twice_is_refused(
+    results: dict[str, Path], tmp_path: Path
+) -> None:
+    shutil.copytree(results["signed"], tmp_path / "policy")
+    file = tmp_path / "policy" / "report.json"
+    text = json.dumps(dict(reversed(json.loads(file.read_text()).items())))
+    file.write_text(text)
+    assert certified(tmp_path / "policy").code == 0
+    file.write_text(f'{{"seed": 0, {text[1:]}')
+    called = certified(tmp_path / "policy")
+    assert called.code == 2 and "`report.json`" in called.err and "damaged" in called.err
+
+
 @pytest.mark.parametrize(
     ("options", "failing"),
     [

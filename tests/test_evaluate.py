@@ -282,3 +282,22 @@ def test_an_evaluation_of_the_first_version_is_read_and_its_note_holds(evaluatio
     assert evaluation_note(read, None).endswith(hashlib.sha256(text.encode()).hexdigest())
     for change in ({"public": False}, {"trend": evaluation.practice}, {"continuity": evaluation.practice}):
         assert evaluation_note(dataclasses.replace(read, **change), None) != evaluation_note(read, None)  # type: ignore[arg-type]
+
+
+def test_a_result_is_withheld_together_with_an_evaluation_that_has_its_own_certificate(
+    both: Result, tmp_path: Path
+) -> None:
+    """Before, the note of the evaluation was looked for in the policy's certificate, and `withheld` failed."""
+    evaluation = both.evaluation
+    assert isinstance(evaluation, CertifiedEvaluation)
+    both.withheld("nobody asked for it").save(tmp_path / "none")
+    loaded = Result.load(tmp_path / "none")
+    assert loaded.policy is None and isinstance(loaded.evaluation, CertifiedEvaluation)
+    assert loaded.evaluation.line == evaluation.line and certify_result(loaded, allow_non_private=True).ok
+    assert loaded.evaluation.together_with(loaded.certificate) == evaluation.together_with(both.certificate)
+    settings = loaded.evaluation.certificate.study["learner"]["settings"]
+    assert settings["advice"] == {"dtype": "int64", "shape": [3]}
+    assert evaluation.certificate.study["learner"]["settings"]["advice"]["array"]  # which named the advice
+    signed = dataclasses.replace(evaluation.certificate, signature="by somebody")
+    with pytest.raises(ValueError, match="signed already"):
+        dataclasses.replace(both, evaluation=dataclasses.replace(evaluation, certificate=signed)).withheld("why")

@@ -125,11 +125,11 @@ def page_of(part: str) -> str:
 
 
 def test_the_unit_of_a_guarantee_is_that_of_the_certificate(result: Result, tmp_path: Path) -> None:
-    """Before, the unsigned `report.json`, or an option of `report`, put any other unit into its sentences."""
+    """Before, `report.json`, or an option of `report`, put any other unit into its sentences."""
     text = stands_alone(result_page(result, "policy")).text
     assert "Every single patient," in text and (noun_of("stay"), noun_of("id"), noun_of("_id")) == ("stay", "id", "_id")
     stays = dataclasses.replace(result, certificate=dataclasses.replace(result.certificate, unit="stay"))
-    named = dataclasses.replace(stays, report={**result.report, "names": {"states": ["calm"], "unit": "rider"}})
+    named = stays.reporting({**result.report, "names": {"states": ["calm"], "unit": "rider"}})
     again = stands_alone(result_page(named, "policy")).text
     assert "Every single stay," in again and "with one stay replaced by any other" in again and "calm" in again
     assert "rider" not in again and "patient" not in again
@@ -149,7 +149,7 @@ def test_the_unit_of_a_guarantee_is_that_of_the_certificate(result: Result, tmp_
     ],
 )
 def test_a_damaged_file_beside_the_certificate_breaks_no_page(result: Result, damaged: dict[str, object]) -> None:
-    page = stands_alone(result_page(dataclasses.replace(result, report={**result.report, **damaged}), "policy")).text
+    page = stands_alone(result_page(result.reporting({**result.report, **damaged}), "policy")).text
     assert "Cite this one" in page and ("how sure" not in page or "names" in damaged)
 
 

@@ -1,6 +1,5 @@
 """`privrl fit env:NAME`: a policy from people who are sampled in a simulated world, with its value there."""
 
-import dataclasses
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -107,7 +106,7 @@ def fit_world(
     }
     if share is not None and not isinstance(env, AbstractPatients):
         content["truth"] = truth_of(env, kept, key=simulation_key(seed))
-    return dataclasses.replace(kept, report=report), content
+    return kept.reporting(report), content
 
 
 def _rules(env: OfflineEnv | AbstractPatients) -> list[str]:

@@ -46,6 +46,15 @@ def known_settings(learner: AbstractLearner) -> dict[str, Any]:
         return {"class": class_name(type(learner)), "settings": None}
 
 
+def without_numbers(settings: Any) -> Any:
+    """The same settings, of whose arrays dtype and shape are left: what was learnt cannot be read off them."""
+    if isinstance(settings, Mapping):
+        if {"dtype", "shape"} <= settings.keys():
+            return {name: settings[name] for name in ("dtype", "shape")}
+        return {name: without_numbers(value) for name, value in settings.items()}
+    return [without_numbers(one) for one in settings] if isinstance(settings, (list, tuple)) else settings
+
+
 def class_name(cls: type) -> str:
     """`privrl.APVI` for privrl's own classes, module and name for others."""
     short = f"privrl.{cls.__name__}"

@@ -20,7 +20,7 @@ from privrl.studies.result import Result
 
 
 def result_page(result: Result, folder: str | Path, problems: Sequence[str] = (), names: Names | None = None) -> str:
-    """The page of a saved result.
+    """The page of a saved result; of its report nothing is shown unless the certificate names it.
 
     Arguments:
         result: what `Result.load` read.
@@ -29,6 +29,8 @@ def result_page(result: Result, folder: str | Path, problems: Sequence[str] = ()
         names: what states and actions are called.
     """
     saved, signed = result, result.certificate
+    if not result.report_holds:  # anybody may have written it
+        result = replace(result, report={})
     known = result.report.get("names")
     names = (names or Names()).with_known(known if isinstance(known, Mapping) else {})
     result = replace(result, certificate=replace(signed, unit=noun_of(signed.unit)))

@@ -124,7 +124,8 @@ def certify(
 
 
 def certify_result(result: Result, *, public_key: Ed25519PublicKey | None = None, **asked: Any) -> Verdict:
-    """Checks a result as a whole: its certificate, and that of an evaluation beside it, if that has its own.
+    """Checks a result as a whole: its certificate and report, and the certificate of an evaluation beside it, if that
+    has its own.
 
     Arguments:
         result: as `Result.load` read it.
@@ -132,6 +133,7 @@ def certify_result(result: Result, *, public_key: Ed25519PublicKey | None = None
         asked: the other arguments of `certify`, for each of the two; `max_epsilon` also for both together.
     """
     verdict = certify(result.certificate, result.policy, public_key=public_key, **asked)
+    verdict = replace(verdict, checks=(*verdict.checks, _check("report", _report_problems(result))))
     evaluation, most = result.evaluation, asked.get("max_epsilon")
     if not isinstance(evaluation, CertifiedEvaluation):
         return verdict
@@ -140,6 +142,12 @@ def certify_result(result: Result, *, public_key: Ed25519PublicKey | None = None
         checks.append(_guarded("together", lambda: _together_above(evaluation, result.certificate, most)))
     named = (replace(check, name=f"evaluation: {check.name}") for check in checks)
     return replace(verdict, checks=(*verdict.checks, *named))
+
+
+def _report_problems(result: Result) -> list[str]:
+    if result.report_holds:
+        return []
+    return ["`report.json` is not the one that this certificate names. Results of an older privrl name none."]
 
 
 def _together_above(evaluation: CertifiedEvaluation, policy: Certificate, most: float) -> list[str]:

@@ -112,8 +112,8 @@ def load_evaluation(folder: Path) -> CertifiedEvaluation:
 
 
 def _values(policy: AnyPolicy, num_states: int) -> Float[Array, " S"] | None:
-    """The values of states that were saved with a result; other policies have none."""
-    saved = policy.report.get("values") if isinstance(policy, Result) else None
+    """The values of states that were saved with a result, and that its certificate names; other policies have none."""
+    saved = policy.report.get("values") if isinstance(policy, Result) and policy.report_holds else None
     return None if saved is None or len(saved) != num_states else jnp.asarray(saved, float)
 
 

@@ -20,11 +20,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from jaxtyping import Float, Int
 
 from privrl.learners.evaluation.estimates import Evaluation
+from privrl.learners.settings import without_numbers
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.lq import LinearPolicy
 from privrl.mdp.measured_policy import ARRAY_NAMES, MeasuredPolicy
 from privrl.mdp.types import TabularPolicy
-from privrl.privacy.accounting.certificate import Certificate, read_certificate, read_json
+from privrl.privacy.accounting.certificate import Certificate, read_certificate, read_json, unique
 from privrl.studies.certified_evaluation import CertifiedEvaluation, read_evaluation
 
 
@@ -81,14 +82,23 @@ def evaluation_note(evaluation: Evaluation, advice: Any) -> str:
     return f"the evaluation and the advice beside it have SHA-256 {hashlib.sha256(text.encode()).hexdigest()}"
 
 
+_REPORT_NOTE = "the report beside it has SHA-256 "
+
+
+def report_note(report: Mapping[str, Any]) -> str:
+    """What binds a report to the certificate that has this note: its content as JSON, in whatever order it stands."""
+    text = json.dumps(json.loads(json.dumps(report)), sort_keys=True)
+    return f"{_REPORT_NOTE}{hashlib.sha256(text.encode()).hexdigest()}"
+
+
 @dataclass(frozen=True)
 class Result:
     """A policy and what it can reveal.
 
-    The certificate is bound to the policy when a result is made (`result_sha256`). `report` holds sizes, values,
-    baselines, and what releases say about states (`Situations`, and values of states where the learner gives any); of
-    the sizes only those that are public (`public_facts`): nobody gets to see the others. Where the
-    result was compared with practice, `evaluation` says how, the policy is the assisted one, and `advice` the whole
+    The certificate is bound to the policy (`result_sha256`) and to the report (a note) when a result is made. `report`
+    holds sizes, values, baselines, and what releases say about states (`Situations`, and values of states where the
+    learner gives any); of the sizes only those that are public (`public_facts`): nobody gets to see the others. Where
+    the result was compared with practice, `evaluation` says how, the policy is the assisted one, and `advice` the whole
     advice behind it.
     """
 
@@ -99,35 +109,58 @@ class Result:
     evaluation: Evaluation | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "report", public_facts(self.certificate, self.report))
         if not self.certificate.result_sha256 and is_dataclass(self.policy):
             notes = () if self.evaluation is None else (evaluation_note(self.evaluation, self.advice),)
             bound = replace(
                 self.certificate,
                 result_sha256=policy_sha256(self.policy),
-                notes=(*self.certificate.notes, *notes),
+                notes=(*self.certificate.notes, *notes, report_note(self.report)),
             )
             object.__setattr__(self, "certificate", bound)
-        object.__setattr__(self, "report", public_facts(self.certificate, self.report))
+
+    @property
+    def report_holds(self) -> bool:
+        """Whether `report` is the one that the certificate names; where it is not, anybody may have written it."""
+        return report_note(self.report) in self.certificate.notes
+
+    def reporting(self, facts: Mapping[str, Any]) -> "Result":
+        """The same result with this report, to which the certificate is bound; that must come before a signature."""
+        if self.certificate.signature:
+            raise ValueError("The certificate is signed already, and names its report. Report first, then sign.")
+        changed = replace(self, report=dict(facts))
+        kept = (note for note in self.certificate.notes if not note.startswith(_REPORT_NOTE))
+        return replace(changed, certificate=replace(self.certificate, notes=(*kept, report_note(changed.report))))
 
     def signed(self, key: Ed25519PrivateKey) -> "Result":
         """The same result with a signed certificate."""
         return replace(self, certificate=self.certificate.signed(key))
 
     def withheld(self, why: str) -> "Result":
-        """What was spent and found, without the policy: its certificate is bound to no policy and says why."""
-        if self.certificate.signature:
+        """What was spent and found, without the policy: its certificate is bound to no policy and says why.
+
+        An evaluation with a certificate of its own keeps that, bound to no policy either; its settings, among which the
+        advice is, keep the shapes of arrays and lose their numbers.
+        """
+        evaluation, swapped = self.evaluation, dict[str, str]()
+        own = evaluation.certificate if isinstance(evaluation, CertifiedEvaluation) else None
+        if self.certificate.signature or (own is not None and own.signature):
             raise ValueError("The certificate is signed already, and names the policy. Withhold first, then sign.")
-        note = f"the budget is spent, and there is no policy: {why}"
-        notes, evaluation = [*self.certificate.notes, note], None
-        if self.evaluation is not None:
-            notes.remove(evaluation_note(self.evaluation, self.advice))
-            settings = (self.evaluation.policy.dial, self.evaluation.policy.deviation)
+        if evaluation is not None:
+            settings = (evaluation.policy.dial, evaluation.policy.deviation)
             nothing = AssistedPolicy(jnp.zeros(0, int), jnp.zeros(0), *settings)
-            evaluation = replace(self.evaluation, policy=nothing)
-            notes.append(evaluation_note(evaluation, None))
-        certificate = replace(self.certificate, result_sha256=policy_sha256(None), notes=tuple(notes))
+            before = evaluation_note(evaluation, self.advice if own is None else None)
+            evaluation = replace(evaluation, policy=nothing)
+            swapped[before] = evaluation_note(evaluation, None)
+        if own is not None:
+            study = {**own.study, "learner": without_numbers(own.study["learner"])}
+            assert evaluation is not None
+            evaluation = CertifiedEvaluation.of(evaluation, replace(_unbound(own, swapped), study=study))
+        certificate = _unbound(self.certificate, swapped)
+        note = f"the budget is spent, and there is no policy: {why}"
+        certificate = replace(certificate, notes=(*certificate.notes, note))
         kept = {name: fact for name, fact in self.report.items() if name not in ("situations", "values")}
-        return Result(None, certificate, {**kept, "policy": None}, None, evaluation)
+        return Result(None, certificate, {}, None, evaluation).reporting({**kept, "policy": None})
 
     def save(self, folder: str | Path, *, sign: Ed25519PrivateKey | None = None) -> Path:
         """Writes `certificate.json`, `policy.npz` and `report.json` to a new folder, all or nothing; with an evaluation
@@ -178,10 +211,19 @@ class Result:
                 raise ValueError(f"`{EVALUATION}` or `advice.npz` in `{folder}` is not what its certificate is about.")
             if bound.result_sha256 != certificate.result_sha256:
                 raise ValueError(f"`{EVALUATION}` in `{folder}` is about another policy. Do not use it.")
-        report = json.loads((folder / "report.json").read_text())
+        try:
+            report = json.loads((folder / "report.json").read_text(), object_pairs_hook=unique)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"`report.json` in `{folder}` is damaged.") from error
         result = cls(policy, certificate, report, advice, evaluation)
         object.__setattr__(result, "certificate", certificate)  # never bound anew to what lies beside it
         return result
+
+
+def _unbound(certificate: Certificate, swapped: Mapping[str, str]) -> Certificate:
+    """The same certificate, bound to no policy, and with some notes in place of others."""
+    notes = tuple(swapped.get(note, note) for note in certificate.notes)
+    return replace(certificate, result_sha256=policy_sha256(None), notes=notes)
 
 
 _POLICIES: tuple[Any, ...] = (TabularPolicy, LinearPolicy, AssistedPolicy)

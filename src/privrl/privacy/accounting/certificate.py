@@ -251,10 +251,11 @@ def read_certificate(text: str) -> Certificate:
 def read_json(text: str) -> Any:
     """What JSON text holds; a name that occurs twice in one object, or a number that is none, is a `ValueError`, since
     two readers might see two contents."""
-    return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_number)
+    return json.loads(text, object_pairs_hook=unique, parse_constant=_no_number)
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON; a name that occurs twice is a `ValueError`."""
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("A name occurs twice.")
