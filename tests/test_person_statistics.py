@@ -16,6 +16,7 @@ from privrl.contracts.release import Declared
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.noise.arithmetic import Floating
+from privrl.privacy.noise.coins import Coins
 from privrl.privacy.noise.lattice import lattice_for
 from privrl.privacy.noise.mechanisms import clip_by_norm
 from privrl.statistics.counts import VisitCounts
@@ -123,9 +124,9 @@ def test_groups_take_people_with_all_their_episodes(tmp_path):
 def test_people_are_drawn_whole(tmp_path):
     """Poisson sampling draws people, not episodes, and is not refused where people have several."""
     data = read(table(tmp_path / "t.parquet"), batch_rows=9)
-    marks = np.random.default_rng(3).random(2**16) < 0.4
-    drawn = Records(data).total(Returns(), lambda n: marks[:n], FLOATING)
-    alone = Records(data).part(marks[: data.num_units]).total(Returns(), None, FLOATING)
+    coins = Coins(bytes(32), 0.4)
+    drawn = Records(data).total(Returns(), coins, FLOATING)
+    alone = Records(data).part(coins.marks(0, data.num_units)).total(Returns(), None, FLOATING)
     np.testing.assert_allclose(drawn, alone, rtol=1e-12)
     privrl.fit(data, Once(sampling=0.4), privrl.Central(epsilon=1.0, delta=1e-6), key=jax.random.key(0))
 

@@ -307,7 +307,7 @@ def test_the_shipped_coins_of_poisson_sampling_are_fair():
 
     class Crowd(_Person):
         def total(self, statistic, included, arithmetic):
-            self.drawn = included(200_000)
+            self.drawn = included.marks(0, 200_000)
             return jnp.zeros(statistic.shape)
 
     learner = QLearning(OneHotFeatures(2, 2), 2, 1000, batch=30, steps=1)

@@ -16,6 +16,7 @@ from privrl.learners.gradient.approximators import LinearQ, NetworkQ, TabularQ
 from privrl.learners.gradient.q_learning import QLearning
 from privrl.mdp.features import OneHotFeatures, TableFeatures
 from privrl.privacy.noise.arithmetic import Floating
+from privrl.privacy.noise.coins import Coins
 from privrl.privacy.noise.laws import GaussianNoise
 from privrl.recipes.registry import get
 from privrl.statistics.gradients import BellmanGradient, EpisodeCount, ParameterGradient
@@ -139,8 +140,8 @@ def test_drawn_episodes_are_summed_and_no_others():
     """Several blocks, several batches of drawn episodes: the sum over exactly those whose coin says so."""
     env = tiny_world()
     whole = tiny_data(env, episodes=2600)
-    coins = np.random.default_rng(5).random(2**17) < 0.9
-    handed = iter(np.split(coins, 2))
+    sample = Coins(bytes(range(32)), 0.9)
+    coins = sample.marks(0, 2600)
     statistic = ParameterGradient(jnp.ones((S, A)), H, 0.3, slopes=random_features().table)
 
     class Pieces(type(whole)):  # the same episodes in blocks of 700
@@ -151,13 +152,15 @@ def test_drawn_episodes_are_summed_and_no_others():
 
     pieces = Pieces(**{field.name: getattr(whole, field.name) for field in dataclasses.fields(whole)})
     exactly = Floating(1.0, math.inf)
-    found = Records(pieces).total(statistic, lambda n: next(handed), exactly)
+    found = Records(pieces).total(statistic, sample, exactly)
     [batch] = whole.batches(2600)
     each = contributions(statistic, jax.tree.map(jnp.asarray, batch))
-    expected = np.asarray(each)[coins[:2600]].sum(axis=0)
+    expected = np.asarray(each)[coins].sum(axis=0)
     np.testing.assert_allclose(found, expected, rtol=1e-12)
-    counted = Records(pieces).total(EpisodeCount(), lambda n: coins[:n], exactly)
-    assert float(counted) == coins[:2600].sum() < 2600
+    counted = Records(pieces).total(EpisodeCount(), sample, exactly)
+    assert float(counted) == coins.sum() < 2600
+    later = Records(pieces, first=1300).total(EpisodeCount(), sample, exactly)  # a shard after others
+    assert float(later) == sample.marks(1300, 2600).sum()
 
 
 def test_no_step_compiles_again(monkeypatch):

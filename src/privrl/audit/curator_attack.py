@@ -52,6 +52,10 @@ class _InGroup(Seeded):
         del label
         return np.full(shape, self._coin)
 
+    def secret(self, label: Any) -> bytes:
+        del label  # `_Person` looks at no coin
+        return bytes(32)
+
 
 @dataclass(frozen=True)
 class CuratorAttack(AbstractAttack):

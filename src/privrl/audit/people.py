@@ -1,12 +1,13 @@
 """The people of a table, as attacks need them: summed up once and handed out again, and listened to."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Array, Bool, Float64, Int64
 
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.privacy.noise.arithmetic import AbstractArithmetic
+from privrl.privacy.noise.coins import Coins
 from privrl.privacy.noise.lattice import Lattice
 from privrl.privacy.trust.curator import AbstractPeople
 
@@ -28,7 +29,7 @@ class Remembered(AbstractPeople):
         return self._people.records_per_unit
 
     def total(
-        self, statistic: AbstractStatistic, included: Callable[[int], np.ndarray] | None, arithmetic: AbstractArithmetic
+        self, statistic: AbstractStatistic, included: Coins | None, arithmetic: AbstractArithmetic
     ) -> Array | np.ndarray:
         if not isinstance(arithmetic, Lattice):
             return self._people.total(statistic, included, arithmetic)

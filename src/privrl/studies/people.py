@@ -2,7 +2,7 @@
 
 import abc
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -20,6 +20,7 @@ from privrl.data.reward_function import RewardFunction
 from privrl.data.transitions import Block, unrecorded
 from privrl.mdp.types import Trajectory, Transitions
 from privrl.privacy.noise.arithmetic import AbstractArithmetic, check_shape
+from privrl.privacy.noise.coins import Coins
 from privrl.privacy.noise.lattice import Lattice, filled_by
 from privrl.privacy.trust.curator import AbstractPeople
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
@@ -32,8 +33,7 @@ _GROUPS = (
     "people were split into groups by a pseudorandom function of their ids under a secret key: for a person replaced "
     "by one of another id the guarantee of the split is computational"
 )
-_COINS = 2**16  # secret coins that are drawn at once, and
-_DRAWN = 1024  # drawn episodes that are summed at once: shapes that do not depend on how many were drawn
+_DRAWN = 1024  # episodes that are summed at once: shapes that do not depend on how many were drawn
 _WORKING = 2**24  # entries of the largest array that is made while records, or blocks, are summed at once
 
 
@@ -111,7 +111,7 @@ class SecretFunction(AbstractSecret):
         return self._data.digest(key)
 
     def total(
-        self, statistic: AbstractStatistic, included: Callable[[int], np.ndarray] | None, arithmetic: AbstractArithmetic
+        self, statistic: AbstractStatistic, included: Coins | None, arithmetic: AbstractArithmetic
     ) -> Array | np.ndarray:
         del included
         return arithmetic.zeros(statistic)
@@ -128,10 +128,13 @@ class SecretFunction(AbstractSecret):
 
 
 class Records(AbstractSecret):
-    """The curator's view of a data set: exact sums over kept episodes, in bounded memory."""
+    """The curator's view of a data set: exact sums over kept episodes, in bounded memory.
 
-    def __init__(self, data: AbstractDataset) -> None:
-        self._data = data
+    Where the data are one shard of several, `first` is the number of kept records before it: coins are by number.
+    """
+
+    def __init__(self, data: AbstractDataset, first: int = 0) -> None:
+        self._data, self._first = data, first
 
     @classmethod
     def of(cls, data: AbstractDataset, learner: AbstractOfflineLearner) -> "Records":
@@ -188,7 +191,7 @@ class Records(AbstractSecret):
         return self._data.unit_coins(key, purpose)
 
     def total(
-        self, statistic: AbstractStatistic, included: Callable[[int], np.ndarray] | None, arithmetic: AbstractArithmetic
+        self, statistic: AbstractStatistic, included: Coins | None, arithmetic: AbstractArithmetic
     ) -> Array | np.ndarray:
         check_sum(statistic)
         blank = self._blank(statistic)
@@ -221,22 +224,17 @@ class Records(AbstractSecret):
         episodes = self._data.max_episodes_per_unit
         return jax.tree.map(lambda x: jnp.stack([x] * episodes), empty) if statistic.per_person else empty
 
-    def _batches(
-        self, statistic: AbstractStatistic, included: Callable[[int], np.ndarray] | None
-    ) -> Iterator[Trajectory]:
+    def _batches(self, statistic: AbstractStatistic, included: Coins | None) -> Iterator[Trajectory]:
         """All records in batches of one shape, filled up with empty ones; or only those that `included` marks."""
         if included is None and not statistic.per_person:
             yield from self._data.batches(check_first=False)
             return
-        coins = np.zeros(0, bool)
+        before = self._first
         for block in self._data.blocks():
             records = _by_person(block) if statistic.per_person else np.arange(len(block.lengths) + 1)
-            drawn = np.arange(len(records) - 1)
-            if included is not None:
-                while len(coins) < len(drawn):
-                    coins = np.concatenate([coins, included(_COINS)])
-                marked, coins = coins[: len(drawn)], coins[len(drawn) :]
-                drawn = drawn[marked]
+            number = len(records) - 1
+            drawn = np.arange(number) if included is None else np.flatnonzero(included.marks(before, number))
+            before += number
             size = self._at_once(statistic)
             for first in range(0, len(drawn), size):
                 yield self._padded(block, records, drawn[first : first + size], size, statistic.per_person)

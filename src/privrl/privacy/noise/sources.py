@@ -8,6 +8,7 @@ from a source, and a name can be drawn once only.
 import abc
 import hashlib
 import math
+import os
 from typing import ClassVar
 
 import jax
@@ -67,6 +68,10 @@ class AbstractSource(abc.ABC):
     def uniform(self, label: Label, shape: tuple[int, ...]) -> Float[Array | np.ndarray, "..."]:
         """Independent uniform entries in [0, 1)."""
 
+    @abc.abstractmethod
+    def secret(self, label: Label) -> bytes:
+        """32 random bytes, the key of coins that can be looked up one by one (`coins.py`)."""
+
     def _claim(self, label: Label) -> bytes:
         """A stable digest of the label, refused the second time."""
         digest = _digest(label)
@@ -91,6 +96,9 @@ class Seeded(AbstractSource):
     def uniform(self, label: Label, shape: tuple[int, ...]) -> Float[Array, "..."]:
         return uniform(self.randomness(label), shape)
 
+    def secret(self, label: Label) -> bytes:
+        return np.asarray(jax.random.bits(self.randomness(label), (32,), np.uint8)).tobytes()
+
     def randomness(self, label: Label) -> PRNGKeyArray:
         """The label's own key."""
         key = self._key
@@ -114,6 +122,10 @@ class System(AbstractSource):
 
     def uniform(self, label: Label, shape: tuple[int, ...]) -> Float64[np.ndarray, "..."]:
         return coins(self.randomness(label), shape)
+
+    def secret(self, label: Label) -> bytes:
+        self._claim(label)
+        return os.urandom(32)
 
 
 def coins(words: Words, shape: tuple[int, ...]) -> Float64[np.ndarray, "..."]:

@@ -18,6 +18,7 @@ from privrl.privacy.accounting.ledger import Ledger, OverspentError
 from privrl.privacy.functions.features import Features, ReleasedLinearFunction
 from privrl.privacy.functions.released import ReleasedFunction, whitened
 from privrl.privacy.noise.arithmetic import AbstractArithmetic, Floating
+from privrl.privacy.noise.coins import Coins
 from privrl.privacy.noise.lattice import Lattice, LatticeError, lattice_for
 from privrl.privacy.noise.laws import GaussianNoise
 from privrl.privacy.noise.sources import AbstractSource, Seeded, System
@@ -41,9 +42,9 @@ class AbstractPeople(abc.ABC):
 
     @abc.abstractmethod
     def total(
-        self, statistic: AbstractStatistic, included: Callable[[int], np.ndarray] | None, arithmetic: AbstractArithmetic
+        self, statistic: AbstractStatistic, included: Coins | None, arithmetic: AbstractArithmetic
     ) -> Array | np.ndarray:
-        """The sum of the statistic over all kept records, or over those that `included(n)` marks, n at a time."""
+        """The sum of the statistic over all kept records, or over those that `included` draws by their number."""
 
     @property
     def function(self) -> Float[Array, "*m n"]:
@@ -61,6 +62,11 @@ class AbstractPeople(abc.ABC):
     @abc.abstractmethod
     def coins(self, key: bytes, purpose: str) -> Float64[np.ndarray, " U"]:
         """A number in [0, 1) for each person: a pseudorandom function, under the key, of the purpose and their id."""
+
+    def groups(self, key: bytes, purpose: str, edges: Float64[np.ndarray, " G"]) -> "list[AbstractPeople]":
+        """Everybody in one of several groups, which the edges separate, by their coins."""
+        drawn = np.searchsorted(edges, self.coins(key, purpose), side="right")
+        return [self.part(drawn == i) for i in range(len(edges) + 1)]
 
 
 @dataclass(frozen=True)
@@ -148,7 +154,7 @@ class Curator:
 
         def summed(number: int, arithmetic: AbstractArithmetic) -> Array | np.ndarray:
             people = self._people_of(declared.group)
-            included = self._sampled(people, name, number, declared.sampling, records)
+            included = self._sampled(name, number, declared.sampling, records)
             return people.total(chosen, included, arithmetic)
 
         law = functools.partial(law_of, chosen, mechanism)
@@ -338,20 +344,19 @@ class Curator:
         if group not in self._parts:
             groups = self._ledger.groups
             edges = np.cumsum(list(groups.values()))[:-1]
-            drawn = np.searchsorted(edges, self._group_coins(), side="right")
-            self._parts |= {name: self._people.part(drawn == i) for i, name in enumerate(groups)}
+            self._parts |= dict(zip(groups, self._grouped(edges), strict=True))
         return self._parts[group]
 
-    def _group_coins(self) -> Float64[np.ndarray, " U"]:
-        """A coin per person, by their id; simulated people, who have none, get theirs from the seed."""
+    def _grouped(self, edges: Float64[np.ndarray, " G"]) -> list[AbstractPeople]:
+        """By a coin per person, from their id; simulated people, who have none, get theirs from the seed."""
         if isinstance(self._source, Seeded):
-            return np.asarray(self._source.uniform(("groups",), (self._people.num_units,)))
+            coins = np.asarray(self._source.uniform(("groups",), (self._people.num_units,)))
+            drawn = np.searchsorted(edges, coins, side="right")
+            return [self._people.part(drawn == i) for i in range(len(edges) + 1)]
         key = os.urandom(32) if self._store is None else self._store.secret("groups")
-        return self._people.coins(key, "groups")
+        return self._people.groups(key, "groups", edges)
 
-    def _sampled(
-        self, people: AbstractPeople, name: str, number: int, sampling: float, records: int
-    ) -> Callable[[int], np.ndarray] | None:
+    def _sampled(self, name: str, number: int, sampling: float, records: int) -> Coins | None:
         """A secret independent coin per person for Poisson sampling; none where everybody takes part."""
         if sampling == 1.0:
             return None
@@ -360,9 +365,7 @@ class Curator:
                 f"Release `{name}` samples people, which needs one record per person; this data set keeps up to "
                 f"{records}. Keep one record each."
             )
-        batches = iter(range(people.num_units + 1))
-        threshold = np.floor(sampling * 2.0**52) * 2.0**-52  # coins are midpoints of 2^-52: nobody is drawn more often
-        return lambda n: np.asarray(self._source.uniform((name, number, "sample", next(batches)), (n,))) < threshold
+        return Coins(self._source.secret((name, number, "sample")), sampling)
 
 
 def _kept() -> np.ndarray:
