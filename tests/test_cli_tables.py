@@ -180,7 +180,9 @@ def test_a_policy_of_measurements_from_a_table(here: Path, capfd: Any) -> None:
     code, out, _ = call(capfd, *lap, "--schema", "stays.toml", "--json", "--products", "none")
     assert code == 0 and "map:30..130:missing" in out and json.loads(out)["epsilon"] <= 1.0
     assert json.loads(out)["certificate"]["bounds"]["features"] == 1 + 2 * 2 + 2 + 2  # squares, missing, categories
-    policy = privrl.Result.load(here / "policy").policy
+    result = privrl.Result.load(here / "policy")
+    assert result.report["names"]["actions"][1] == "fluid 0 to below 250, pressor 0.05 or more"
+    policy = result.policy
     assert policy({"map": 60, "lactate": None, "ward": "icu"}) in range(6)
     assert call(capfd, "certify", "policy")[0] == 0
     code, _, err = call(capfd, "evaluate", "fake.parquet", "policy", "--epsilon", "1", "--delta", "1e-6", "--out", "e")

@@ -55,7 +55,7 @@ def test_edges_cut_a_dose_into_actions():
     assert dose.binned(np.array([-0.01, 0.0, 0.0199, 0.02, 0.05, 9.0, np.inf, np.nan])).tolist() == [
         -1, 0, 0, 1, 2, 2, 2, -1,
     ]  # fmt: skip
-    assert dose.words() == ("dose 0 below 0.02", "dose 0.02 below 0.05", "dose 0.05 or more")
+    assert dose.words() == ("dose 0 to below 0.02", "dose 0.02 to below 0.05", "dose 0.05 or more")
 
 
 @pytest.mark.parametrize("edges", [(), (0,), (0, 0), (1, 0), (0, float("nan")), (0, float("inf"))])

@@ -8,6 +8,7 @@ import typer
 
 from privrl.cli.grouped import flag, given, refuse
 from privrl.data.declaration import category_of, doses_of_words, feature_of, products_of, read_words
+from privrl.mdp.measurements import product_words
 
 PANEL = "Columns and public bounds of a table"
 _REQUIRED = ("unit", "step", "state", "action", "reward", "horizon", "num_states", "num_actions")
@@ -135,6 +136,15 @@ class TableOptions:
                 "each step led to and name it with `--next-state`, or leave out `--terminal`."
             )
         return {"terminal": tuple(self.terminal or ()), "rewards_at_end": self.rewards_at_end}
+
+    @property
+    def action_words(self) -> dict[str, Any]:
+        """What the actions of doses are called, as names for a report; nothing where actions are numbers."""
+        return (
+            {"actions": product_words(doses_of_words(self.action or (), self.action_edges))}
+            if self.action_edges
+            else {}
+        )
 
     @property
     def columns(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 
 from privrl.data.schema import Bounds, Schema
 from privrl.data.write import whole_file
-from privrl.mdp.measurements import BinnedAction, Category, Feature, Measurement
+from privrl.mdp.measurements import BinnedAction, Category, Measurement
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -150,13 +150,7 @@ def _measured(feature: Measurement, h: Float[np.ndarray, " R"], rng: np.random.G
     if isinstance(feature, Category):
         number = np.minimum((_share(h) * len(feature.values)).astype(np.int64), len(feature.values) - 1)
         return pa.array(feature.values, pa.string()).take(pa.array(number, mask=missing))
-    return pa.array(_spread(feature, _share(h)), mask=missing)
-
-
-def _spread(feature: Feature, share: Float[np.ndarray, " R"]) -> Float[np.ndarray, " R"]:
-    low, high = (np.log(feature.low), np.log(feature.high)) if feature.log else (feature.low, feature.high)
-    x = low + (high - low) * share
-    return feature.clipped(np.exp(x) if feature.log else x)
+    return pa.array(feature.at(2.0 * _share(h) - 1.0), mask=missing)
 
 
 def _dosed(dose: BinnedAction, actions: Int[np.ndarray, " R"], rng: np.random.Generator) -> Float[np.ndarray, " R"]:

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from typing import Any, Literal
 
 from privrl.figures.numbers import mean_and_error
@@ -104,7 +105,7 @@ def to_svg(figure: Any, description: str) -> str:
     svg = text.getvalue()
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     svg = re.sub(r' (width|height)="[\d.]+pt"', "", svg, count=2)  # the page decides how large it is
-    return svg.replace("<svg", f'<svg role="img" aria-label="{description}"', 1)
+    return svg.replace("<svg", f'<svg role="img" aria-label="{escape(description)}"', 1)
 
 
 def values_figure(

@@ -65,6 +65,12 @@ class Feature:
             x, low, high = jnp.log(x), float(np.log(low)), float(np.log(high))
         return jnp.clip(2.0 * (x - low) / (high - low) - 1.0, -1.0, 1.0)
 
+    def at(self, position: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
+        """The values at positions in [-1, 1] between the bounds: what `scaled` takes back to them."""
+        low, high = (np.log(self.low), np.log(self.high)) if self.log else (self.low, self.high)
+        x = low + (high - low) * (np.asarray(position) + 1.0) / 2.0
+        return self.clipped(np.exp(x) if self.log else x)
+
     def __str__(self) -> str:
         """As the commands read it: `NAME:LO..HI[:missing][:log]`."""
         low, high = (repr(bound).removesuffix(".0") for bound in (self.low, self.high))
@@ -136,7 +142,7 @@ class BinnedAction:
 
     def words(self) -> tuple[str, ...]:
         """What each action is, for tables and pictures."""
-        ends = [*(f"below {edge:g}" for edge in self.edges[1:]), "or more"]
+        ends = [*(f"to below {edge:g}" for edge in self.edges[1:]), "or more"]
         return tuple(f"{self.name} {edge:g} {end}" for edge, end in zip(self.edges, ends, strict=True))
 
 

@@ -24,6 +24,10 @@ class Names:
         """An action by its name, or as "action 3"."""
         return self.actions[number] if number < len(self.actions) else f"action {number}"
 
+    def numbered_action(self, number: int) -> str:
+        """An action by its number and its name, or as "action 3"."""
+        return f"{number}: {self.actions[number]}" if number < len(self.actions) else f"action {number}"
+
     def to_json(self) -> dict[str, Any]:
         """Those that were given, for `report.json`."""
         found = {"states": list(self.states), "actions": list(self.actions)}

@@ -7,9 +7,11 @@ from jaxtyping import Float
 
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.lq import LinearPolicy
+from privrl.mdp.measured_policy import MeasuredPolicy
 from privrl.mdp.types import TabularPolicy
 from privrl.reports.names import Names
 from privrl.reports.page import paragraph, percent, table
+from privrl.reports.page_measured import measured_section
 
 _MOST_STATES = 12
 _MOST_ACTIONS = 8
@@ -25,6 +27,8 @@ def policy_section(policy: Any, names: Names = _NUMBERS) -> str:
         return _assisted(policy)
     if isinstance(policy, TabularPolicy):
         return _tabular(np.asarray(policy.probabilities), names)
+    if isinstance(policy, MeasuredPolicy):
+        return measured_section(policy, names)
     if isinstance(policy, LinearPolicy):
         return _linear(np.asarray(policy.gains), float(np.asarray(policy.radius)))
     return paragraph(f"A policy of type `{type(policy).__name__}`.")

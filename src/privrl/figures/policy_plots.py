@@ -1,0 +1,236 @@
+"""Pictures of a policy on measurements: a strip per column, and a map of two of them.
+
+An action has one colour and one number in all pictures of a policy, and the number stands in its area wherever there
+is room, so that nothing depends on colours alone. After eight actions colours come again with a pattern.
+"""
+
+import textwrap
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Bool, Int, Shaped
+
+from privrl.figures.plots import BLACK, BLUE, FONT, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION
+from privrl.mdp.measurements import Category, Feature
+from privrl.mdp.policy_slices import PolicyMap, Slice, Stretch
+
+Whose = Literal["advised", "practised"]
+
+_YELLOW, _PALE = "#F0E442", "#C9C9C9"
+_COLOURS = (SKY, ORANGE, GREEN, _YELLOW, PURPLE, VERMILLION, _PALE, BLUE)
+_PATTERNS = ("", "///", "...", "xxx")
+_WIDTH = 4.0  # inches; narrow enough that text stays readable on a phone
+_LINE = 52  # letters of a line of the legend
+_ROOM = 0.055  # the smallest part of a strip that holds a number
+_LETTERS = 9  # of a value of a category
+
+
+def strips_figure(slices: Sequence[Slice], name: Callable[[int], str]) -> Any:
+    """For every column what is advised, and below it what practice does most often, as the column alone moves; `name`
+    is what the legend says of an action, its number first."""
+    from matplotlib.figure import Figure
+
+    shown = sorted({action for one in slices for action in _actions_of(one)})
+    labels = _labels(shown, name)
+    legend = 0.17 * sum(label.count("\n") + 1 for label in labels) + 0.25
+    height = 0.92 * len(slices) + legend
+    figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+    panels: Any = figure.subfigures(2, 1, height_ratios=(height - legend, legend))
+    strips, below = panels
+    grid = strips.subplots(len(slices), 2, squeeze=False, width_ratios=(10, 1))
+    for (axes, gap), one in zip(grid, slices, strict=True):
+        _strip(axes, one)
+        _gap(gap, one)
+    _legend(below, shown, labels)
+    return figure
+
+
+def map_figure(policy_map: PolicyMap, whose: Whose, name: Callable[[int], str]) -> Any:
+    """The regions of actions over two measurements, with a column and a row where one of them has no value."""
+    from matplotlib.figure import Figure
+
+    actions: Int[np.ndarray, "Y1 X1"] = getattr(policy_map, whose)
+    x, y = policy_map.x, policy_map.y
+    wide, tall = x.missing is not None, y.missing is not None
+    drawn = actions[: None if tall else -1, : None if wide else -1]
+    shown = sorted(set(drawn.ravel().tolist()))
+    labels = _labels(shown, name)
+    legend = 0.17 * sum(label.count("\n") + 1 for label in labels) + 0.2
+    figure = Figure(figsize=(_WIDTH, 3.1 + legend), layout="constrained")
+    panels: Any = figure.subfigures(2, 1, height_ratios=(3.1, legend))
+    above, below = panels
+    grid = above.subplots(
+        1 + tall,
+        1 + wide,
+        squeeze=False,
+        width_ratios=(12, 1) if wide else (1,),
+        height_ratios=(1, 12) if tall else (1,),
+    )
+    main = grid[-1, 0]
+    _regions(main, policy_map, actions[:-1, :-1])
+    _scale(main, x, "x")
+    _scale(main, y, "y")
+    main.set_xlabel(_plain(x.column.name), fontsize=FONT)
+    main.set_ylabel(_plain(y.column.name), fontsize=FONT)
+    if tall:
+        axes = grid[0, 0]
+        _run(axes, policy_map.x_values, actions[-1, :-1], vertical=False)
+        _scale(axes, x, "x")
+        axes.set(xticks=[], yticks=[0.5], yticklabels=["none"], ylim=(0, 1))
+        axes.minorticks_off()
+    if wide:
+        axes = grid[-1, 1]
+        _run(axes, policy_map.y_values, actions[:-1, -1], vertical=True)
+        _scale(axes, y, "y")
+        axes.set(yticks=[], xticks=[0.5], xticklabels=["none"], xlim=(0, 1))
+        axes.minorticks_off()
+    if tall and wide:
+        corner = grid[0, 1]
+        _cell(corner, (0.0, 1.0, 0.0, 1.0), int(actions[-1, -1]), (0.5, 0.5))
+        corner.set(xticks=[], yticks=[], xlim=(0, 1), ylim=(0, 1))
+    _legend(below, shown, labels)
+    return figure
+
+
+def _actions_of(one: Slice) -> set[int]:
+    return {part.action for part in (*one.advised, *one.practised)} | set(one.missing or ())
+
+
+def _look(action: int) -> dict[str, Any]:
+    colour, pattern = action % len(_COLOURS), action // len(_COLOURS)
+    return {"facecolor": _COLOURS[colour], "hatch": _PATTERNS[pattern % len(_PATTERNS)], "edgecolor": "white"}
+
+
+def _ink(action: int) -> str:
+    return "white" if _COLOURS[action % len(_COLOURS)] == BLUE else BLACK
+
+
+def _labels(shown: Sequence[int], name: Callable[[int], str]) -> list[str]:
+    return [_plain(textwrap.fill(name(action), _LINE, subsequent_indent="    ")) for action in shown]
+
+
+def _plain(text: str) -> str:
+    """Text from outside, in which a dollar sign begins no formula."""
+    return text.replace("$", r"\$")
+
+
+def _write(axes: Any, x: float, y: float, action: int) -> None:
+    """The number of an action, readable where a line crosses it."""
+    from matplotlib.patheffects import withStroke
+
+    around = withStroke(linewidth=2.5, foreground=_COLOURS[action % len(_COLOURS)])
+    style = {"fontsize": FONT - 1.5, "color": _ink(action), "path_effects": [around], "zorder": 4}
+    axes.text(x, y, str(action), ha="center", va="center", **style)
+
+
+def _legend(figure: Any, shown: Sequence[int], labels: Sequence[str]) -> None:
+    from matplotlib.patches import Patch
+
+    patches = [Patch(label=label, linewidth=0, **_look(action)) for action, label in zip(shown, labels, strict=True)]
+    figure.legend(handles=patches, loc="upper left", fontsize=FONT - 1, frameon=False, borderaxespad=0.2)
+
+
+def _strip(axes: Any, one: Slice) -> None:
+    """Two rows, the upper one of advice; a line at the median and a bar over the middle of the records."""
+    _scale(axes, one, "x")
+    axes.set(yticks=[1.5, 0.5], yticklabels=["advice", "today"], ylim=(0, 2.25))
+    axes.spines[["top", "right", "left", "bottom"]].set_visible(False)
+    axes.tick_params(axis="y", length=0, labelsize=FONT - 1.5)
+    axes.set_title(_plain(one.column.name), fontsize=FONT, loc="left", pad=4)
+    for parts, bottom in ((one.advised, 1.0), (one.practised, 0.0)):
+        for part in parts:
+            share, middle = _along(one, part)
+            at = (middle, bottom + 0.47) if share > _ROOM else None
+            _cell(axes, (part.low, part.high, bottom, bottom + 0.94), part.action, at)
+    if one.middle is not None:
+        low, median, high = one.middle
+        axes.plot([low, high], [2.14, 2.14], color=GREY, linewidth=2.5, solid_capstyle="butt")
+        axes.plot([median, median], [0.0, 2.25], color=BLACK, linewidth=1.1, linestyle=(0, (2, 1.5)), zorder=3)
+
+
+def _gap(axes: Any, one: Slice) -> None:
+    """What is done where the column has no value."""
+    axes.set_axis_off()
+    axes.set(xlim=(0, 1), ylim=(0, 2.25))
+    if one.missing is not None:
+        axes.set_title("none", fontsize=FONT - 1.5, pad=4)
+        for action, bottom in zip(one.missing, (1.0, 0.0), strict=True):
+            _cell(axes, (0.0, 1.0, bottom, bottom + 0.94), action, (0.5, bottom + 0.47))
+
+
+def _along(one: Slice, part: Stretch) -> tuple[float, float]:
+    """Which share of the axis a stretch takes, and the value in its middle."""
+    low, high = one.advised[0].low, one.advised[-1].high
+    if isinstance(one.column, Feature) and one.column.log:
+        return float(np.log(part.high / part.low) / np.log(high / low)), float(np.sqrt(part.low * part.high))
+    return (part.high - part.low) / (high - low), (part.low + part.high) / 2.0
+
+
+def _cell(axes: Any, box: tuple[float, float, float, float], action: int, at: tuple[float, float] | None) -> None:
+    """A box from left to right and from bottom to top, with the number of its action where there is room."""
+    from matplotlib.patches import Rectangle
+
+    left, right, bottom, top = box
+    axes.add_patch(Rectangle((left, bottom), right - left, top - bottom, linewidth=0, **_look(action)))
+    if at is not None:
+        _write(axes, *at, action)
+
+
+def _scale(axes: Any, one: Slice, which: Literal["x", "y"]) -> None:
+    """The axis of a column between its public bounds, or over the list of its values."""
+    from matplotlib.ticker import NullFormatter
+
+    limits, axis = (axes.set_xlim, axes.xaxis) if which == "x" else (axes.set_ylim, axes.yaxis)
+    limits(one.advised[0].low, one.advised[-1].high)
+    axes.tick_params(labelsize=FONT - 1.5)
+    if isinstance(one.column, Category):
+        short = [value if len(value) <= _LETTERS else f"{value[: _LETTERS - 1]}…" for value in one.column.values]
+        axis.set_ticks(np.arange(len(short)) + 0.5, [_plain(value) for value in short])
+    elif one.column.log:
+        (axes.set_xscale if which == "x" else axes.set_yscale)("log")
+        axis.set_major_formatter(lambda value, _: f"{value:g}")
+        axis.set_minor_formatter(NullFormatter())
+    else:
+        axes.locator_params(axis=which, nbins=5)
+
+
+def _regions(axes: Any, policy_map: PolicyMap, actions: Int[np.ndarray, "Y X"]) -> None:
+    x, y = policy_map.x_values, policy_map.y_values
+    for action in sorted(set(actions.ravel().tolist())):
+        inside: Bool[np.ndarray, "Y X"] = actions == action
+        look = _look(action)
+        # one indicator at a time: levels between two actions are no actions
+        axes.contourf(x, y, inside, levels=(0.5, 1.5), colors=[look["facecolor"]], hatches=[look["hatch"] or None])
+        place = _deepest(inside)
+        if place is not None:
+            row, column = place
+            _write(axes, x[column], y[row], action)
+    for one, line in ((policy_map.x, "x"), (policy_map.y, "y")):
+        assert one.middle is not None
+        low, median, high = one.middle
+        draw = axes.axvline if line == "x" else axes.axhline
+        draw(median, color=BLACK, linewidth=0.9, linestyle=(0, (2, 1.5)))
+        for end in (low, high):
+            draw(end, color=GREY, linewidth=0.8, linestyle=(0, (1, 2)))
+
+
+def _deepest(inside: Bool[np.ndarray, "Y X"]) -> tuple[int, int] | None:
+    """A place in the region that is as far from its edge as there is one; `None` where it is too thin for a number."""
+    layer, place, depth = np.pad(inside, 1), None, 0
+    while layer.any():
+        places = np.argwhere(layer[1:-1, 1:-1])
+        place, depth = places[len(places) // 2], depth + 1
+        layer[1:-1, 1:-1] &= layer[2:, 1:-1] & layer[:-2, 1:-1] & layer[1:-1, 2:] & layer[1:-1, :-2]
+        layer[[0, -1]] = layer[:, [0, -1]] = False
+    return (int(place[0]), int(place[1])) if place is not None and depth >= 4 else None
+
+
+def _run(axes: Any, values: Shaped[np.ndarray, " N"], actions: Int[np.ndarray, " N"], *, vertical: bool) -> None:
+    """Cells along an axis, one for each run of equal actions."""
+    starts = np.flatnonzero(np.append(True, actions[1:] != actions[:-1]))
+    for a, b in zip(starts, np.append(starts[1:], len(actions)), strict=True):
+        low, high, middle = values[a], values[min(b, len(values) - 1)], float(values[(a + b - 1) // 2])
+        box = (0.0, 1.0, low, high) if vertical else (low, high, 0.0, 1.0)
+        at = (0.5, middle) if vertical else (middle, 0.5)
+        _cell(axes, box, int(actions[a]), at if (b - a) / len(actions) > _ROOM else None)

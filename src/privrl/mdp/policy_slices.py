@@ -1,0 +1,164 @@
+"""What a policy on measurements does as they move between their public bounds, and which of them matter.
+
+Everything here is computed from the policy, which is released, and from public bounds: no record is looked at, and
+nothing is spent. The reference row has every measurement at its released median (the centre c_j of the policy) and
+every category at the first of its public values.
+
+*Importance.* Draw a row with every measurement uniformly within one released half-width of its median, c_j ± s_j (about
+the middle 80% of records), independently of the others, and every category uniformly from its list. The importance of
+a column is the probability that the choice changes if this column alone is drawn again. Draws are fixed, so a policy
+has one picture.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from privrl.mdp.measured_policy import MeasuredPolicy
+from privrl.mdp.measurements import Category, Feature
+from privrl.mdp.quadratic_features import measured
+
+_DRAWS = 4096
+_POINTS = 2001  # of a slice
+_GRID = (141, 121)  # of a map
+
+
+class Stretch(NamedTuple):
+    """From `low` to `high` it is one action."""
+
+    low: float
+    high: float
+    action: int
+
+
+@dataclass(frozen=True)
+class Slice:
+    """One column moves, all others stay at the reference.
+
+    Arguments:
+        column: which.
+        advised: what the policy chooses, in stretches between the bounds of a measurement; of a category its value
+            number k reaches from k to k + 1.
+        practised: in the same way what practice does most often, as far as releases tell.
+        missing: both where the column has no value; `None` where it always has one.
+        middle: the released median, and the ends of the range c_j ± s_j, within the bounds; `None` for a category.
+    """
+
+    column: Feature | Category
+    advised: tuple[Stretch, ...]
+    practised: tuple[Stretch, ...]
+    missing: tuple[int, int] | None
+    middle: tuple[float, float, float] | None
+
+
+@dataclass(frozen=True)
+class PolicyMap:
+    """Two measurements move: advised and practised actions `[y, x]`, with a last column and a last row where the
+    measurement of the x-axis and that of the y-axis have no value."""
+
+    x: Slice
+    y: Slice
+    x_values: Float[np.ndarray, " X"]
+    y_values: Float[np.ndarray, " Y"]
+    advised: Int[np.ndarray, "Y1 X1"]
+    practised: Int[np.ndarray, "Y1 X1"]
+
+
+def choices(policy: MeasuredPolicy, rows: Float[np.ndarray, "N D"]) -> tuple[Int[np.ndarray, " N"], ...]:
+    """What is advised in these rows, and what practice does most often there."""
+    count = len(rows)
+    padded = np.pad(rows, ((0, -count % _DRAWS), (0, 0)), mode="edge")
+    chunks = [_both(policy, jnp.asarray(chunk)) for chunk in padded.reshape(-1, _DRAWS, rows.shape[1])]
+    advised, practised = (np.concatenate([np.asarray(chunk[k]) for chunk in chunks])[:count] for k in (0, 1))
+    return advised, practised
+
+
+@eqx.filter_jit
+def _both(policy: MeasuredPolicy, rows: Float[Array, "N D"]) -> tuple[Int[Array, " N"], Int[Array, " N"]]:
+    """Of so many rows at once, so that there is one program."""
+    return policy.chosen(rows), policy.practised(rows).argmax(axis=-1)
+
+
+def reference(policy: MeasuredPolicy) -> Float[np.ndarray, " D"]:
+    """The row with every measurement at its released median, and every category at its first value."""
+    row = np.zeros(len(policy.columns))
+    for j, (place, column) in enumerate(measured(policy.columns)):
+        row[place] = column.at(np.asarray(_range(policy, j)[1]))
+    return row
+
+
+def importance(policy: MeasuredPolicy) -> Float[np.ndarray, " D"]:
+    """Of each column, see the module."""
+    rng = np.random.default_rng(0)
+    rows, again = _drawn(policy, rng), _drawn(policy, rng)
+    advised, _ = choices(policy, rows)
+    found = np.empty(len(policy.columns))
+    for place in range(len(policy.columns)):
+        moved = rows.copy()
+        moved[:, place] = again[:, place]
+        found[place] = np.mean(choices(policy, moved)[0] != advised)
+    return found
+
+
+def _drawn(policy: MeasuredPolicy, rng: np.random.Generator) -> Float[np.ndarray, "N D"]:
+    rows = np.empty((_DRAWS, len(policy.columns)))
+    position = {place: j for j, (place, _) in enumerate(measured(policy.columns))}
+    for place, column in enumerate(policy.columns):
+        if isinstance(column, Category):
+            rows[:, place] = rng.integers(0, len(column.values), _DRAWS)
+        else:
+            low, _, high = _range(policy, position[place])
+            rows[:, place] = column.at(rng.uniform(low, high, _DRAWS))
+    return rows
+
+
+def _range(policy: MeasuredPolicy, j: int) -> tuple[float, float, float]:
+    """c - s, c and c + s of measurement j, as positions in [-1, 1]."""
+    c, s = np.nan_to_num(float(policy.centre[j])), np.abs(np.nan_to_num(float(policy.half_width[j])))
+    low, middle, high = np.clip([c - s, c, c + s], -1.0, 1.0).tolist()
+    return low, middle, high
+
+
+def slice_of(policy: MeasuredPolicy, place: int) -> Slice:
+    """What the policy does as the column at this place of a row moves."""
+    column = policy.columns[place]
+    if isinstance(column, Category):
+        values, ends = np.arange(float(len(column.values))), np.arange(len(column.values) + 1.0)
+        middle = None
+    else:
+        position = np.linspace(-1.0, 1.0, _POINTS)
+        values, between = column.at(position), column.at((position[1:] + position[:-1]) / 2.0)
+        ends = np.concatenate([[column.low], between, [column.high]])
+        j = next(j for j, (at, _) in enumerate(measured(policy.columns)) if at == place)
+        low, median, high = column.at(np.asarray(_range(policy, j))).tolist()
+        middle = (low, median, high)
+    rows = np.repeat(reference(policy)[None], len(values) + 1, axis=0)
+    rows[:, place] = np.append(values, np.nan)
+    advised, practised = choices(policy, rows)
+    missing = (int(advised[-1]), int(practised[-1])) if column.missing else None
+    return Slice(column, _stretches(advised[:-1], ends), _stretches(practised[:-1], ends), missing, middle)
+
+
+def _stretches(actions: Int[np.ndarray, " N"], ends: Float[np.ndarray, " N1"]) -> tuple[Stretch, ...]:
+    """Neighbours with one action together."""
+    starts = np.flatnonzero(np.append(True, actions[1:] != actions[:-1])).tolist()
+    runs = pairwise([*starts, len(actions)])
+    return tuple(Stretch(float(ends[a]), float(ends[b]), int(actions[a])) for a, b in runs)
+
+
+def map_of(policy: MeasuredPolicy, x: int, y: int) -> PolicyMap:
+    """What the policy does as the measurements at two places of a row move."""
+    slices = slice_of(policy, x), slice_of(policy, y)
+    first, second = (one.column for one in slices)
+    assert isinstance(first, Feature) and isinstance(second, Feature)
+    xs, ys = (f.at(np.linspace(-1.0, 1.0, n)) for f, n in zip((first, second), _GRID, strict=True))
+    X, Y = np.meshgrid(np.append(xs, np.nan), np.append(ys, np.nan))
+    rows = np.repeat(reference(policy)[None], X.size, axis=0)
+    rows[:, x], rows[:, y] = X.ravel(), Y.ravel()
+    advised, practised = (found.reshape(X.shape) for found in choices(policy, rows))
+    return PolicyMap(*slices, xs, ys, advised, practised)
