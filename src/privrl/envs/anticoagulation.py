@@ -6,7 +6,6 @@ INR above 4 may cause a bleeding, which ends the treatment. Clinicians follow a 
 dose, and one time in four they do anything.
 """
 
-from collections.abc import Hashable
 from typing import ClassVar, NamedTuple
 
 import equinox as eqx
@@ -14,7 +13,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from privrl.envs.base import at_least
 from privrl.envs.patients import AbstractPatients, Treated
 from privrl.mdp.measurements import Category, Feature, Measurement
 
@@ -52,14 +50,6 @@ class Anticoagulation(AbstractPatients):
     sizes: ClassVar[tuple[int, int, int, int]] = (3, 2, 2, 1)
     horizon: int = eqx.field(static=True, default=20)
     evaluated: int = eqx.field(static=True, default=60_000)
-    seed: int = eqx.field(static=True, default=0)
-
-    def __check_init__(self) -> None:
-        at_least("horizon", self.horizon, 1)
-
-    @property
-    def arguments(self) -> tuple[tuple[str, Hashable], ...]:
-        return (("horizon", self.horizon), ("evaluated", self.evaluated))
 
     def begin(self, normals: Float[Array, " first"], uniforms: Float[Array, " first_uniform"]) -> _Clotting:
         known = jnp.searchsorted(jnp.array(_FREQUENT), uniforms[0], side="right")

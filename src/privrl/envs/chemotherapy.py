@@ -9,7 +9,6 @@ and the log hazard of a month is linear in both. Here people differ in how sensi
 and gaps, and there are four doses. Oncologists dose by size alone, and one time in three they do anything.
 """
 
-from collections.abc import Hashable
 from typing import ClassVar, NamedTuple
 
 import equinox as eqx
@@ -17,7 +16,6 @@ import jax.numpy as jnp
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Float, Int
 
-from privrl.envs.base import at_least
 from privrl.envs.patients import AbstractPatients, Treated
 from privrl.mdp.measurements import Feature, Measurement
 
@@ -49,14 +47,6 @@ class Chemotherapy(AbstractPatients):
     sizes: ClassVar[tuple[int, int, int, int]] = (3, 1, 4, 2)
     horizon: int = eqx.field(static=True, default=12)
     evaluated: int = eqx.field(static=True, default=60_000)
-    seed: int = eqx.field(static=True, default=0)
-
-    def __check_init__(self) -> None:
-        at_least("horizon", self.horizon, 1)
-
-    @property
-    def arguments(self) -> tuple[tuple[str, Hashable], ...]:
-        return (("horizon", self.horizon), ("evaluated", self.evaluated))
 
     def begin(self, normals: Float[Array, " first"], uniforms: Float[Array, " first_uniform"]) -> _Cancer:
         size, toxicity = jnp.abs(1.0 + 0.5 * normals[0]), jnp.abs(0.8 + 0.4 * normals[1])

@@ -6,7 +6,6 @@ three flaws: one in three decisions is arbitrary, every clinician has a habit of
 too little), and neither the habit nor the body is recorded.
 """
 
-from collections.abc import Hashable
 from typing import ClassVar, NamedTuple
 
 import equinox as eqx
@@ -14,7 +13,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from privrl.envs.base import at_least
 from privrl.envs.diabetes import Body, Person, at_rest, minute, parameters
 from privrl.envs.patients import AbstractPatients, Treated
 from privrl.mdp.measurements import Feature, Measurement
@@ -68,14 +66,6 @@ class GlucoseDay(AbstractPatients):
     sizes: ClassVar[tuple[int, int, int, int]] = (14, 2, 2, 2)
     horizon: int = eqx.field(static=True, default=24)
     evaluated: int = eqx.field(static=True, default=110_000)
-    seed: int = eqx.field(static=True, default=0)
-
-    def __check_init__(self) -> None:
-        at_least("horizon", self.horizon, 1)
-
-    @property
-    def arguments(self) -> tuple[tuple[str, Hashable], ...]:
-        return (("horizon", self.horizon), ("evaluated", self.evaluated))
 
     def begin(self, normals: Float[Array, " first"], uniforms: Float[Array, " first_uniform"]) -> _Day:
         n, published = normals, parameters()

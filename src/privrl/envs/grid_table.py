@@ -17,8 +17,9 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
+from privrl.envs.actors import AbstractRemembering, Actor
 from privrl.envs.glucose_day import GlucoseDay
-from privrl.envs.patients import AbstractPatients, AbstractRemembering, Actor, KnownValue, key_chunks
+from privrl.envs.patients import AbstractPatients, KnownValue, key_chunks
 from privrl.envs.recorded import AbstractRecorded
 from privrl.envs.vitals import Vitals
 from privrl.mdp.assisted import AssistedPolicy
@@ -216,7 +217,7 @@ def VitalsTable(cut: Cut = "expert", horizon: int = 20, evaluated: int = 140_000
         evaluated: people of whom a value is the mean.
         seed: of these people.
     """
-    patients = Vitals(horizon, evaluated, seed)
+    patients = Vitals(horizon, evaluated, seed=seed)
     expert = {"map": (54.0, 64.0, 76.0, 86.0), "lactate": (2.5, 4.0), "fluid": (1.0, 2.0)}
     grid = _grid(patients, cut, expert, {"map": 70.0, "lactate": 3.0, "wbc": 12.0})
     return GridTable(patients, grid, "vitals-table", (("cut", cut), *patients.arguments), seed)
@@ -232,7 +233,7 @@ def GlucoseTable(cut: Cut = "expert", horizon: int = 24, evaluated: int = 110_00
         evaluated: people of whom a value is the mean.
         seed: of these people.
     """
-    patients = GlucoseDay(horizon, evaluated, seed)
+    patients = GlucoseDay(horizon, evaluated, seed=seed)
     expert = {
         "cgm": (70.0, 100.0, 140.0, 180.0, 250.0),
         "trend": (-0.5, 0.5),

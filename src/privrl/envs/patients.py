@@ -5,7 +5,7 @@ A stay ends by death, by discharge, or at the horizon; leaving alive pays `survi
 """
 
 import abc
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,6 +16,8 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from privrl.envs.actors import AbstractRemembering, Actor, Forgetful, Uniform, acting
+from privrl.envs.base import at_least
 from privrl.mdp.measured_policy import MeasuredPolicy
 from privrl.mdp.measurements import ENDED, NOT_RECORDED, Measurement
 from privrl.mdp.multinomial import AnyKey
@@ -24,9 +26,6 @@ from privrl.mdp.types import Trajectory
 _CHUNK = 2048  # people (or mirrored pairs of people) that are simulated at once
 _COINS = 4  # of every step: two for who acts, one for death, one for discharge
 
-Actor = Callable[[Int[Array, ""], Any, Float[Array, " D"], Float[Array, " coins"]], Int[Array, ""]]
-"""(step, the person's full state, what was observed, two uniform numbers) -> action."""
-
 
 @dataclass(frozen=True)
 class KnownValue:
@@ -34,37 +33,6 @@ class KnownValue:
 
     value: float
     error: float = 0.0
-
-
-class AbstractRemembering(eqx.Module):
-    """Somebody who acts, and keeps something in mind from decision to decision."""
-
-    @abc.abstractmethod
-    def begin(self) -> Any:
-        """What is in mind before the first decision."""
-
-    @abc.abstractmethod
-    def act(
-        self,
-        memory: Any,
-        step: Int[Array, ""],
-        state: Any,
-        observation: Float[Array, " D"],
-        coins: Float[Array, " coins"],
-    ) -> tuple[Int[Array, ""], Any]:
-        """The action, and what is in mind afterwards."""
-
-
-class _Forgetful(AbstractRemembering):
-    """An `Actor` as one who keeps nothing in mind."""
-
-    actor: Actor
-
-    def begin(self) -> None:
-        return None
-
-    def act(self, memory: Any, *decision: Any) -> tuple[Int[Array, ""], Any]:
-        return self.actor(*decision), memory
 
 
 class Draws(NamedTuple):
@@ -99,28 +67,6 @@ class Walk(NamedTuple):
     discharge: Float[Array, " H"]
 
 
-class _Measured(eqx.Module):
-    """A policy on measurements as an `Actor`."""
-
-    policy: MeasuredPolicy
-
-    def __call__(
-        self, step: Int[Array, ""], state: object, observation: Float[Array, " D"], coins: Float[Array, " coins"]
-    ) -> Int[Array, ""]:
-        return self.policy.chosen(observation)
-
-
-class _Uniform(eqx.Module):
-    """Every action alike, as an `Actor`."""
-
-    num_actions: int
-
-    def __call__(
-        self, step: Int[Array, ""], state: object, observation: Float[Array, " D"], coins: Float[Array, " coins"]
-    ) -> Int[Array, ""]:
-        return jnp.floor(self.num_actions * coins[0]).astype(int)
-
-
 class AbstractPatients(eqx.Module):
     """A real-valued world: people, what is measured of them, who treats them now.
 
@@ -135,8 +81,16 @@ class AbstractPatients(eqx.Module):
     sizes: eqx.AbstractClassVar[tuple[int, int, int, int]]  # normal and uniform numbers of a person, then of a step
     horizon: eqx.AbstractVar[int]
     evaluated: eqx.AbstractVar[int]  # people of whom `value` is the mean
-    arguments: eqx.AbstractVar[tuple[tuple[str, Hashable], ...]]
-    seed: eqx.AbstractVar[int]
+    seed: int = eqx.field(static=True, default=0, kw_only=True)  # of these people
+
+    def __check_init__(self) -> None:
+        at_least("horizon", self.horizon, 1)
+        at_least("evaluated", self.evaluated, 1)
+
+    @property
+    def arguments(self) -> tuple[tuple[str, Hashable], ...]:
+        """How `make` builds this world again."""
+        return (("horizon", self.horizon), ("evaluated", self.evaluated))
 
     @abc.abstractmethod
     def begin(self, normals: Float[Array, " first"], uniforms: Float[Array, " first_uniform"]) -> Any:
@@ -173,7 +127,7 @@ class AbstractPatients(eqx.Module):
 
     def uniform_policy(self) -> Actor:
         """Every action alike."""
-        return _Uniform(self.num_actions)
+        return Uniform(self.num_actions)
 
     @property
     def optimal_value(self) -> Float[Array, ""]:
@@ -187,26 +141,22 @@ class AbstractPatients(eqx.Module):
         uniform = jr.uniform(keys[1], (first_uniform,))
         if stratum is not None:
             uniform = uniform.at[0].set(stratum)
-        return Draws(
-            jr.normal(keys[0], (first,)),
-            uniform,
-            jr.normal(keys[2], (rows, normals)),
-            jr.uniform(keys[3], (rows, _COINS + uniforms)),
-        )
+        of_steps = jr.normal(keys[2], (rows, normals)), jr.uniform(keys[3], (rows, _COINS + uniforms))
+        return Draws(jr.normal(keys[0], (first,)), uniform, *of_steps)
 
     def walk(self, actor: Actor | AbstractRemembering, draws: Draws) -> Walk:
         """One person's steps under `actor`."""
-        acting = actor if isinstance(actor, AbstractRemembering) else _Forgetful(actor)
+        who = actor if isinstance(actor, AbstractRemembering) else Forgetful(actor)
 
         def step(carry: tuple[Any, Any], x: tuple[Array, Array, Array]) -> tuple[tuple[Any, Any], tuple]:
             (state, memory), (h, normals, uniforms) = carry, x
             observation = self.observe(state, normals, uniforms[_COINS:])
-            action, memory = acting.act(memory, h, state, observation, uniforms[:2])
+            action, memory = who.act(memory, h, state, observation, uniforms[:2])
             after = self.treat(state, action, normals)
             return (after.state, memory), (observation, action, after.reward, after.death, after.discharge)
 
         H = self.horizon
-        start = (self.begin(draws.person, draws.uniform), acting.begin())
+        start = (self.begin(draws.person, draws.uniform), who.begin())
         (last, _), (seen, *rest) = jax.lax.scan(step, start, (jnp.arange(H), draws.normals[:H], draws.uniforms[:H]))
         after = self.observe(last, draws.normals[H], draws.uniforms[H, _COINS:])
         return Walk(jnp.concatenate([seen, after[None]]), *rest)
@@ -249,17 +199,17 @@ class AbstractPatients(eqx.Module):
     def sample(self, policy: MeasuredPolicy | Actor, people: int, key: AnyKey) -> Trajectory:
         """So many stays; states are measurements `[people, H, D]`, NaN where they are missing. The last next state of a
         stay is `ENDED`, or `NOT_RECORDED` where the horizon has cut it."""
-        actor = _actor(policy)
+        actor = acting(policy)
         parts = [self._chunk(actor, keys) for keys in key_chunks(key, people)]
         return jax.tree.map(lambda *x: np.concatenate([np.asarray(part) for part in x])[:people], *parts)
 
     def value(self, policy: MeasuredPolicy | Actor) -> Float[Array, ""]:
         """The mean return over `evaluated` people, the same ones for every policy."""
-        return self.moments(_actor(policy), jr.key(self.seed))[0]
+        return self.moments(acting(policy), jr.key(self.seed))[0]
 
     def estimate(self, policy: MeasuredPolicy | Actor) -> KnownValue:
         """`value` with its standard error."""
-        mean, variance = eqx.filter_jit(self.moments)(_actor(policy), jr.key(self.seed))
+        mean, variance = eqx.filter_jit(self.moments)(acting(policy), jr.key(self.seed))
         return KnownValue(float(mean), float(jnp.sqrt(variance)))
 
     def moments(
@@ -290,10 +240,6 @@ class AbstractPatients(eqx.Module):
 
         means, variances = jax.lax.map(chunk, jnp.arange(chunks))
         return means.mean(), variances.mean() / (chunks * _CHUNK)
-
-
-def _actor(policy: MeasuredPolicy | Actor) -> Actor:
-    return _Measured(policy) if isinstance(policy, MeasuredPolicy) else policy
 
 
 def key_chunks(key: AnyKey, people: int) -> list[Key[Array, " people"]]:

@@ -5,7 +5,6 @@ Hidden are how sick somebody is, perfusion m, lactate l and fluid f; three more 
 help until there is too much. Doctors decide by blood pressure alone, and 40% of the time they do anything.
 """
 
-from collections.abc import Hashable
 from typing import ClassVar, NamedTuple
 
 import equinox as eqx
@@ -14,7 +13,6 @@ import jax.numpy as jnp
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Float, Int
 
-from privrl.envs.base import at_least
 from privrl.envs.patients import AbstractPatients, Treated
 from privrl.mdp.measurements import Feature, Measurement
 
@@ -48,14 +46,6 @@ class Vitals(AbstractPatients):
     sizes: ClassVar[tuple[int, int, int, int]] = (6, 1, 8, 3)
     horizon: int = eqx.field(static=True, default=20)
     evaluated: int = eqx.field(static=True, default=140_000)
-    seed: int = eqx.field(static=True, default=0)
-
-    def __check_init__(self) -> None:
-        at_least("horizon", self.horizon, 1)
-
-    @property
-    def arguments(self) -> tuple[tuple[str, Hashable], ...]:
-        return (("horizon", self.horizon), ("evaluated", self.evaluated))
 
     def begin(self, normals: Float[Array, " first"], uniforms: Float[Array, " first_uniform"]) -> _Shock:
         n = normals
