@@ -63,6 +63,11 @@ def counted(store, agent):
     return total * np.concatenate(grids)
 
 
+def alone(record):
+    """A batch of one record."""
+    return jax.tree.map(lambda x: np.asarray(x)[None], record)
+
+
 def terms(records, learner=LEARNER):
     """What these records contribute, in floats, before the lattice."""
     return sum(np.asarray(contribution(learner._counts(), record)).ravel() for record in records)

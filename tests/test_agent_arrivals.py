@@ -15,7 +15,7 @@ import pytest
 from contract import tiny_world
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_agent import PRIVATE, some
+from test_agent import PRIVATE, alone, some
 
 import privrl
 from privrl.mdp.types import Trajectory
@@ -106,7 +106,7 @@ class Expected:
         for number, record in self.counted.items():
             plan = self.arrivals[number][2]
             block = int(np.searchsorted(ENDS, number, side="right"))
-            found[block, plan] = found.get((block, plan), 0) + agent._plans.units(record, plan)
+            found[block, plan] = found.get((block, plan), 0) + agent._plans.units(alone(record), plan)[0][0]
         return found
 
 
@@ -218,8 +218,8 @@ def test_a_longer_stay_moves_nobody_else(tmp_path, blind, other_end):
     assert np.linalg.norm(moved.astype(float)) * lattice.granularity <= lattice.sensitivity
     late = other_end is None or other_end >= 11.0  # block 0 closes ten seconds after the arrival of person 1
     with privrl.ReleaseStore(tmp_path / "alone.db") as store:
-        alone = live(store, Clock())._plans.units(some(0), 0)
-    assert np.array_equal(two[0, 0], alone) is late
+        only = live(store, Clock())._plans.units(alone(some(0)), 0)[0][0]
+    assert np.array_equal(two[0, 0], only) is late
 
 
 def test_late_again_and_counted_records_are_answered_alike(store, clock):
@@ -231,7 +231,7 @@ def test_late_again_and_counted_records_are_answered_alike(store, clock):
     assert answers == [None] * 4
     assert agent.begin_episode("ben") == ben  # and there is no second place for whoever came too late
     assert agent.num_arrived == 2
-    np.testing.assert_array_equal(store.total("block 0, plan 0"), agent._plans.units(some(0), 0))
+    np.testing.assert_array_equal(store.total("block 0, plan 0"), agent._plans.units(alone(some(0)), 0)[0][0])
     public = [name for name in dir(agent) if not name.startswith("_")]
     assert sorted(public) == [
         "act", "begin_episode", "certificate", "end_episode", "end_episodes", "num_arrived", "policy", "result",
@@ -247,7 +247,7 @@ def test_a_block_closes_on_time_even_if_nobody_called(store, clock):
     clock.time = 10 * PATIENCE
     agent.end_episode(ben, some(1))
     assert agent._plans.closed == 1
-    np.testing.assert_array_equal(store.total("block 0, plan 0"), agent._plans.units(some(0), 0))
+    np.testing.assert_array_equal(store.total("block 0, plan 0"), agent._plans.units(alone(some(0)), 0)[0][0])
 
 
 def test_everybody_has_finished_and_the_block_waits_all_the_same(store, clock):
@@ -307,7 +307,7 @@ def test_a_clock_that_is_set_back_opens_nothing(store, clock):
     clock.time = 0.0
     other = live(store, clock)
     other.end_episode(ben, some(1))
-    np.testing.assert_array_equal(store.total("block 0, plan 0"), agent._plans.units(some(0), 0))
+    np.testing.assert_array_equal(store.total("block 0, plan 0"), agent._plans.units(alone(some(0)), 0)[0][0])
     assert other.begin_episode("dora").plan == 1
     places = [json.loads(store.place("people", number))["time"] for number in range(4)]
     assert places == sorted(places)
@@ -361,7 +361,7 @@ def test_what_is_no_ticket_is_refused(store, clock, forged):
         ValueError, match="1 of 2 records were not counted, the first at position 1: a record comes with"
     ):
         agent.end_episodes([(good, some(0)), (forged, some(1))])
-    np.testing.assert_array_equal(store.total("block 0, plan 0"), agent._plans.units(some(0), 0))
+    np.testing.assert_array_equal(store.total("block 0, plan 0"), agent._plans.units(alone(some(0)), 0)[0][0])
 
 
 def test_a_record_that_cannot_be_read_keeps_nobody_else_out(store, clock):
@@ -370,7 +370,7 @@ def test_a_record_that_cannot_be_read_keeps_nobody_else_out(store, clock):
     short = Trajectory(jnp.zeros(2, int), jnp.zeros(2, int), jnp.zeros(2), jnp.zeros(2, int), jnp.asarray(2))
     with pytest.raises(ValueError, match="1 of 2 records were not counted, the first at position 0"):
         agent.end_episodes([(anna, short), (ben, some(1))])
-    np.testing.assert_array_equal(store.total("block 0, plan 0"), agent._plans.units(some(1), 0))
+    np.testing.assert_array_equal(store.total("block 0, plan 0"), agent._plans.units(alone(some(1)), 0)[0][0])
 
 
 @pytest.mark.parametrize("point", ["arrive:begun", "arrive:written", "arrive:committed"])

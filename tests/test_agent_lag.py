@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from contract import total
+from test_agent import alone
 from test_agent_arrivals import PATIENCE, Clock
 
 import privrl
@@ -72,7 +73,10 @@ def test_a_mixed_block_is_summed_as_its_learner_can_read_it(tmp_path, learner):
         clock.time += PATIENCE
         assert agent.policy is not None
         assert agent._plans.closed == mixed + 1
-        units = [agent._plans.units(record, ticket.plan) for ticket, record in zip(tickets, records, strict=True)]
+        units = [
+            agent._plans.units(alone(record), ticket.plan)[0][0]
+            for ticket, record in zip(tickets, records, strict=True)
+        ]
         counting = units[first:last] if learner.one_plan_per_block else units[first : last + 1]
         found = np.concatenate([total().ravel() for total in agent._plans._totals(mixed).values()])
         np.testing.assert_array_equal(found, np.sum(counting, axis=0))

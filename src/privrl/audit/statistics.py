@@ -13,7 +13,7 @@ from privrl.audit.records import picked, wide
 from privrl.contracts.noise import AbstractNoise
 from privrl.contracts.release import Release
 from privrl.contracts.statistic import AbstractStatistic
-from privrl.privacy.noise.lattice import Lattice, LatticeError, _Bounds, _summed
+from privrl.privacy.noise.lattice import Lattice, LatticeBounds, LatticeError, _summed
 from privrl.privacy.noise.symmetric import doubled
 from privrl.privacy.trust.curator import Curator
 
@@ -62,7 +62,7 @@ class Asked(eqx.Module):
 
     def units(self, records: Any, lattice: Lattice) -> Int64[np.ndarray, "N D"]:
         """The whole units that each of these records alone adds to the exact sum; of a matrix, all its entries."""
-        bounds = _Bounds.of(lattice)
+        bounds = lattice.bounds
         parts = [_units(self.statistic, self.published, chunk, bounds) for chunk in _chunks(records)]
         units, finite = (
             np.concatenate([np.asarray(x) for x in leaf])[: _count(records)] for leaf in zip(*parts, strict=True)
@@ -97,7 +97,7 @@ def _answers(statistic: AbstractStatistic, published: Any, question: Any, record
 
 @eqx.filter_jit
 def _units(
-    statistic: AbstractStatistic, published: Any, records: Any, bounds: _Bounds
+    statistic: AbstractStatistic, published: Any, records: Any, bounds: LatticeBounds
 ) -> tuple[Int64[Array, "N D"], Bool[Array, " N"]]:
     """What the shipped sum over people makes of a table of one, for each record."""
 

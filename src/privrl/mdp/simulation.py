@@ -51,14 +51,16 @@ def action_coin(key: AnyKey, horizon: int, step: int) -> Float[Array, ""]:
     return _coins(key, horizon)[step + 1, 0]
 
 
-def draw_action(policy: TabularPolicy, state: int, step: int, u: float | Float[Array, ""]) -> Int[Array, ""]:
-    """An action of the policy from a uniform number in [0, 1), as `rollout` draws it."""
-    return _picked(policy, jnp.asarray(state), jnp.asarray(step), jnp.asarray(u))
+def cumulative_table(policy: TabularPolicy) -> Float[np.ndarray, "H S A"]:
+    """The distribution function of each (step, state), on the host; 0 for actions of probability 0."""
+    probabilities = np.asarray(policy.probabilities)
+    return np.where(probabilities > 0, np.cumsum(probabilities, axis=-1), 0.0)
 
 
-@eqx.filter_jit
-def _picked(policy: TabularPolicy, state: Int[Array, ""], step: Int[Array, ""], u: Float[Array, ""]) -> Int[Array, ""]:
-    return _pick(policy.probabilities[step, state], u)
+def draw_action(table: Float[np.ndarray, "H S A"], state: int, step: int, u: float) -> int:
+    """An action of the policy of a `cumulative_table` from a uniform number in [0, 1), as `rollout` draws it."""
+    row = table[step, state]
+    return int((row > u * row.max()).argmax())
 
 
 @eqx.filter_jit

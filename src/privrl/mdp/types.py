@@ -1,5 +1,6 @@
 """Trajectories, transitions, finite worlds and policies, as pytrees. Batch axes go in front."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -9,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray
 
 from privrl.mdp.measurements import NOT_RECORDED
+from privrl.mdp.records import columns_of_steps
 
 
 def number(value: ArrayLike) -> Float[Array, "*shape"]:
@@ -37,6 +39,16 @@ class Trajectory(eqx.Module):
         zeros = jnp.zeros(horizon, int)
         states, after = (zeros, zeros - 1) if dim is None else _empty_vectors(horizon, dim)
         return cls(states, zeros, jnp.zeros(horizon), after, jnp.zeros((), int))
+
+    @classmethod
+    def from_steps(cls, steps: Sequence[Mapping[str, Any]], *, horizon: int) -> "Trajectory":
+        """An episode of numbered states from JSON, one object for each step.
+
+        `Trajectory.from_steps([{"state": 0, "action": 1, "reward": 0.0}, {"state": 1, ...}], horizon=20)`; a step may
+        have a `next_state`, and otherwise it is the state of the step after. Errors name the step and the entry, never
+        a value.
+        """
+        return cls(**columns_of_steps(steps, horizon), length=np.asarray(len(steps)))
 
     @property
     def valid(self) -> Bool[Array, "*batch H"]:
@@ -119,26 +131,46 @@ class TabularPolicy(eqx.Module):
         return cls(jnp.full((horizon, num_states, num_actions), 1.0 / num_actions))
 
 
-def readable(record: Any, blank: Any) -> Any | None:
-    """A record from outside as arrays of the form of `blank`, or `None` if its parts, shapes or kinds are others.
+class RecordForm:
+    """What a record must look like: the parts, shapes and kinds of `blank`.
 
-    Whatever is passed, only what has the form of a record gets any further. Whether one person's record can be read
-    must not decide anything about another person's, and words about it must not quote it: errors of the libraries
-    below do both.
+    Whatever is passed, only what has this form gets any further. Whether one person's record can be read must not
+    decide anything about another person's, and words about it must not quote it: errors of the libraries below do both.
     """
-    try:
-        leaves, form = jax.tree.flatten(record)
-        arrays = [np.asarray(leaf) for leaf in leaves]
-        same_parts = bool(form == jax.tree.structure(blank))  # type: ignore[operator]
-        forms = jax.tree.leaves(blank)
-        if not same_parts or not all(map(_fits, arrays, forms)):
+
+    def __init__(self, blank: Any) -> None:
+        leaves, self._structure = jax.tree.flatten(blank)
+        self.name = type(blank).__name__
+        self._wanted = [(np.shape(leaf), np.asarray(leaf).dtype) for leaf in leaves]
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """The shapes of the parts."""
+        return [shape for shape, _ in self._wanted]
+
+    def leaves(self, record: Any) -> list[np.ndarray] | None:
+        """The arrays of a record, or `None` if its parts, shapes or kinds are others."""
+        try:
+            leaves, structure = jax.tree.flatten(record)
+            if structure != self._structure:  # type: ignore[operator]
+                return None
+            arrays = [np.asarray(leaf) for leaf in leaves]
+            if not all(map(_fits, arrays, self._wanted)):
+                return None
+            return [array.astype(kind, copy=False) for array, (_, kind) in zip(arrays, self._wanted, strict=True)]
+        except Exception:  # whatever the record does to those who look at it
             return None
-        wide = [array.astype(np.asarray(wanted).dtype) for array, wanted in zip(arrays, forms, strict=True)]
-        return jax.tree.unflatten(form, wide)
-    except Exception:  # whatever the record does to those who look at it
-        return None
+
+    def read(self, record: Any) -> Any | None:
+        """The record, or `None`."""
+        leaves = self.leaves(record)
+        return None if leaves is None else jax.tree.unflatten(self._structure, leaves)
+
+    def stacked(self, records: Sequence[list[np.ndarray]]) -> Any:
+        """The `leaves` of several records as one record with a batch axis."""
+        return jax.tree.unflatten(self._structure, [np.stack(column) for column in zip(*records, strict=True)])
 
 
-def _fits(array: np.ndarray, wanted: Any) -> bool:
-    whole = np.asarray(wanted).dtype.kind in "iu"
-    return array.shape == np.shape(wanted) and array.dtype.kind in ("iu" if whole else "iuf")
+def _fits(array: np.ndarray, wanted: tuple[tuple[int, ...], np.dtype]) -> bool:
+    shape, kind = wanted
+    return array.shape == shape and array.dtype.kind in ("iu" if kind.kind in "iu" else "iuf")

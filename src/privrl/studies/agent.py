@@ -15,15 +15,14 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
 from privrl.contracts.learner import AbstractOnlineLearner, Plan
 from privrl.mdp.lq import LQTrajectory, explorations
-from privrl.mdp.simulation import action_coin, draw_action
-from privrl.mdp.types import Trajectory, readable
+from privrl.mdp.simulation import action_coin, cumulative_table, draw_action
+from privrl.mdp.types import RecordForm, Trajectory
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.privacy.noise.sources import Seeded, System
 from privrl.privacy.store.errors import SumSealedError
@@ -140,15 +139,19 @@ class AbstractAgent(abc.ABC):
         """Several records at once, each on its own: what cannot be read is named in an error, and the others count."""
         ended = list(ended)
         self._plans.catch_up()
-        rows: dict[tuple[int, int], dict[str, np.ndarray]] = {}
-        refused = []
+        by_plan: dict[int, list[tuple[int, Ticket, list[np.ndarray]]]] = {}
         for position, pair in enumerate(ended):
             ticket, trajectory = pair if isinstance(pair, tuple) and len(pair) == 2 else (None, None)
-            units = self._units(ticket, trajectory)
-            if units is None:
-                refused.append(position)
-            else:
-                rows.setdefault((self._arrivals.block(ticket), ticket.plan), {}).setdefault(str(ticket.number), units)
+            record = self._form.leaves(trajectory) if self._arrivals.issued(ticket) else None
+            if record is not None:
+                by_plan.setdefault(ticket.plan, []).append((position, ticket, record))
+        refused = set(range(len(ended)))
+        rows: dict[tuple[int, int], dict[str, np.ndarray]] = {}
+        for plan, people in by_plan.items():
+            for (position, ticket, _), units in zip(people, self._units([row[2] for row in people], plan), strict=True):
+                if units is not None:
+                    refused.remove(position)
+                    rows.setdefault((self._arrivals.block(ticket), plan), {}).setdefault(str(ticket.number), units)
         for (block, plan), units_of in rows.items():
             stream, units = self._arrivals.sum_name(block, plan), np.stack(list(units_of.values()))
             closed = functools.partial(self._arrivals.closes, block)
@@ -156,26 +159,28 @@ class AbstractAgent(abc.ABC):
                 self._store.contribute(stream, list(units_of), units, scope="people", closed=closed)
         self._plans.catch_up()
         if refused:
-            form = [np.shape(leaf) for leaf in jax.tree.leaves(self._blank(self._plans[0]))]
             raise ValueError(
-                f"{len(refused)} of {len(ended)} records were not counted, the first at position {refused[0]}: a "
+                f"{len(refused)} of {len(ended)} records were not counted, the first at position {min(refused)}: a "
                 "record comes with a ticket of this study, and has the parts of "
-                f"`{type(self._blank(self._plans[0])).__name__}` as numbers of shapes {form}. Send it again as it "
-                "should be, or an empty one (length 0)."
+                f"`{self._form.name}` as numbers of shapes {self._form.shapes}. Send it again as it should be, or an "
+                "empty one (length 0)."
             )
 
-    def _units(self, ticket: Any, trajectory: Any) -> np.ndarray | None:
-        """One person's terms in whole numbers; `None` if ticket or record cannot be read, whatever is wrong with them.
+    def _units(self, records: list[list[np.ndarray]], plan: int) -> list[np.ndarray | None]:
+        """Everybody's terms in whole numbers; `None` where a record cannot be read, whatever is wrong with it.
 
         An error here must not reach anybody else's record, nor quote this one.
         """
-        if not self._arrivals.issued(ticket):
-            return None
-        record = readable(trajectory, self._blank(self._plans[ticket.plan]))
         try:
-            return None if record is None else self._plans.units(record, ticket.plan)
+            found, finite = self._plans.units(self._form.stacked(records), plan)
+            return [units if fine else None for units, fine in zip(found, finite.tolist(), strict=True)]
         except Exception:
-            return None
+            return [None] if len(records) == 1 else [self._units([record], plan)[0] for record in records]
+
+    @functools.cached_property
+    def _form(self) -> RecordForm:
+        """What a record looks like."""
+        return RecordForm(self._blank(self._plans[0]))
 
     @property
     def certificate(self) -> Certificate:
@@ -193,8 +198,9 @@ class AbstractAgent(abc.ABC):
 
     def _plan_of(self, ticket: Ticket) -> Plan:
         """The plan that a person acts on."""
-        self._plans.catch_up()
         self._arrivals.check(ticket)
+        if ticket.plan > self._plans.closed:  # another process was further
+            self._plans.catch_up()
         return self._plans[ticket.plan]
 
     def _person(self, ticket: Ticket) -> PRNGKeyArray | None:
@@ -212,15 +218,23 @@ class Agent(AbstractAgent):
 
     def act(self, ticket: Ticket, state: int, step: int) -> int:
         """An action for the person with this ticket, drawn from the policy that was out when they arrived."""
-        policy = self._plan_of(ticket).policy
-        horizon, num_states, _ = policy.probabilities.shape
+        plan = self._plan_of(ticket)
+        table = self._tables.get(ticket.plan)
+        if table is None:
+            table = self._tables[ticket.plan] = cumulative_table(plan.policy)
+        horizon, num_states, _ = table.shape
         if not (0 <= step < horizon and 0 <= state < num_states):
             raise ValueError(
                 f"`step` must lie in [0, {horizon}) and `state` in [0, {num_states}); one of them does not."
             )
         person = self._person(ticket)
-        coin = secrets.randbits(53) * 2.0**-53 if person is None else action_coin(person, horizon, step)
-        return int(draw_action(policy, state, step, coin))
+        coin = secrets.randbits(53) * 2.0**-53 if person is None else float(action_coin(person, horizon, step))
+        return draw_action(table, state, step, coin)
+
+    @functools.cached_property
+    def _tables(self) -> dict[int, Float[np.ndarray, "H S A"]]:
+        """The policies of plans on the host."""
+        return {}
 
     def _blank(self, plan: Plan) -> Trajectory:
         del plan

@@ -32,6 +32,7 @@ from privrl.privacy.store.store import ReleaseStore
 from privrl.privacy.trust.privatizers import PairingError
 
 _QUEUE = "people"
+_REMEMBERED = 10_000  # places whose content is kept in memory
 
 
 class BehindError(Exception):
@@ -72,6 +73,7 @@ class AbstractArrivals(abc.ABC):
 
     def __init__(self, store: ReleaseStore, ends: Int[np.ndarray, " B"]) -> None:
         self._store, self._ends = store, ends
+        self._remembered: dict[int, dict[str, Any]] = {}
 
     @property
     @abc.abstractmethod
@@ -137,13 +139,15 @@ class AbstractArrivals(abc.ABC):
                 f"All {most} places are taken; the budget is spent on these people. Nothing was recorded. A new study "
                 "needs a new budget, and new people."
             ) from error
-        place = json.loads(kept)
+        place = self._remember(number, kept)
         return Ticket(number, place["plan"], place["token"])
 
     def issued(self, ticket: Ticket) -> bool:
         """Whether this is a ticket of this study. Its numbers are whole numbers and nothing that only equals them:
         a person's key is made of them."""
-        if type(ticket) is not Ticket or [type(x) for x in asdict(ticket).values()] != [int, int, str]:
+        if type(ticket) is not Ticket:
+            return False
+        if not (type(ticket.number) is type(ticket.plan) is int and type(ticket.token) is str):
             return False
         place = self._place(ticket.number) if 0 <= ticket.number < self.num_places else None
         if place is None or place["plan"] != ticket.plan:
@@ -174,8 +178,17 @@ class AbstractArrivals(abc.ABC):
         return self.end(block - 1) if block else 0
 
     def _place(self, number: int) -> dict[str, Any] | None:
-        kept = self._store.place(_QUEUE, number)
-        return None if kept is None else json.loads(kept)
+        """What is kept with a place. It never changes, so some are remembered."""
+        place = self._remembered.get(number)
+        if place is None and (kept := self._store.place(_QUEUE, number)) is not None:
+            return self._remember(number, kept)
+        return place
+
+    def _remember(self, number: int, kept: bytes) -> dict[str, Any]:
+        if len(self._remembered) >= _REMEMBERED:
+            self._remembered.clear()
+        place = self._remembered[number] = json.loads(kept)
+        return place
 
     def _kept(self, number: int) -> dict[str, Any]:
         place = self._place(number)

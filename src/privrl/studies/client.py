@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Int64, PRNGKeyArray
 
 from privrl.contracts.learner import AbstractOnlineLearner
-from privrl.mdp.types import Trajectory, readable
+from privrl.mdp.types import RecordForm, Trajectory
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.privacy.noise.sources import Seeded, System
 from privrl.privacy.store.errors import BurntError
@@ -92,7 +92,7 @@ class Client:
     def _readable(self, trajectory: Trajectory) -> Trajectory:
         """The record, or the empty one: that somebody reports must not depend on what their record is like."""
         blank = Trajectory.empty(self._study.learner.horizon)
-        record = readable(trajectory, blank)
+        record = RecordForm(blank).read(trajectory)
         if record is not None:
             return record
         warnings.warn(

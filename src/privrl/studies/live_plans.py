@@ -16,9 +16,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, Int64, PRNGKeyArray
+from jaxtyping import Array, Bool, Int, Int64, PRNGKeyArray
 
 from privrl.contracts.learner import AbstractOnlineLearner, Plan
+from privrl.contracts.statistic import AbstractStatistic
+from privrl.privacy.noise.lattice import LatticeBounds, of_each
 from privrl.privacy.noise.words import Words
 from privrl.privacy.store.errors import BurntError
 from privrl.privacy.store.store import ReleaseStore
@@ -30,6 +32,8 @@ from privrl.studies.loop import State, planned, publish
 from privrl.studies.public_key import public_key
 from privrl.studies.simulation import SimulationKeys
 from privrl.studies.study import Study
+
+BATCHES = (1, 8, 64, 256)  # people whose terms are computed at once; a service compiles these before it answers
 
 
 class LivePlans:
@@ -94,9 +98,24 @@ class LivePlans:
         """How often each statistic may be released."""
         return {_pool(name): float(blocks) for name in self.channels}
 
-    def units(self, record: Any, plan: int) -> Int64[np.ndarray, " entries"]:
-        """One person's terms of all statistics, end to end, as the plan that they acted on asks for them."""
-        return np.concatenate([channel.term(record, self[plan]).ravel() for channel in self.channels.values()])
+    def units(self, records: Any, plan: int) -> tuple[Int64[np.ndarray, "B entries"], Bool[np.ndarray, " B"]]:
+        """Every person's terms of all statistics, end to end, as the plan that they acted on asks for them, and whether
+        they are numbers.
+
+        Arguments:
+            records: with a batch axis. They are computed in batches of a few sizes, filled up with the last record, so
+                that there are few programs; a person's whole numbers do not depend on who else is there (tests
+                compare).
+        """
+        grids = tuple((channel.statistic, channel.lattice.bounds) for channel in self.channels.values())
+        number, parts = len(jax.tree.leaves(records)[0]), []
+        for first in range(0, number, BATCHES[-1]):
+            some = min(BATCHES[-1], number - first)
+            rows = first + np.minimum(np.arange(next(size for size in BATCHES if size >= some)), some - 1)
+            batch = jax.tree.map(lambda x: x[rows], records)  # noqa: B023
+            parts.append([np.asarray(x)[:some] for x in _terms(grids, batch, self[plan])])
+        units, finite = (np.concatenate(column) for column in zip(*parts, strict=True))
+        return units, finite
 
     def catch_up(self) -> None:
         """Closes every block whose time has come, makes or reads its releases, and plans."""
@@ -168,6 +187,16 @@ def _pool(name: str) -> str:
 def _of_most(plans: dict[int, int]) -> int:
     """The plan that most people of a block acted on, the newest of several; a choice from public facts."""
     return max(plans, key=lambda plan: (plans[plan], plan))
+
+
+@eqx.filter_jit
+def _terms(
+    grids: tuple[tuple[AbstractStatistic, LatticeBounds], ...], records: Any, plan: Plan
+) -> tuple[Int64[Array, "B entries"], Bool[Array, " B"]]:
+    """The terms of several people, each on their own."""
+    found = [of_each(statistic, records, plan, bounds) for statistic, bounds in grids]
+    units = [units.reshape(len(units), -1) for units, _ in found]
+    return jnp.concatenate(units, axis=1), jnp.stack([finite for _, finite in found]).all(axis=0)
 
 
 def _check_absence(channels: dict[str, ExactChannel]) -> None:

@@ -15,6 +15,7 @@ in L1). The float arithmetic that made the entries is covered, with the 2^-41, b
 far more than the rounding of any statistic here.
 """
 
+import functools
 import json
 import math
 from dataclasses import asdict, dataclass
@@ -106,12 +107,17 @@ class Lattice(AbstractArithmetic):
     def total(
         self, statistic: AbstractStatistic, records: Any, question: Any, taking_part: Bool[Array, " B"]
     ) -> Int64[np.ndarray, "..."]:
-        return _checked(*_summed(statistic, records, question, taking_part, _Bounds.of(self)))
+        return _checked(*_summed(statistic, records, question, taking_part, self.bounds))
 
     def of_one(self, statistic: AbstractStatistic, record: Any, question: Any) -> Int64[np.ndarray, "..."]:
         """One record's contribution."""
         alone = jax.tree.map(lambda x: jnp.asarray(x)[None], record)
         return self.total(statistic, alone, question, jnp.ones(1, bool))
+
+    @property
+    def bounds(self) -> "LatticeBounds":
+        """What compiled code needs to know of this lattice."""
+        return _bounds(self)
 
     def of_blocks(
         self,
@@ -121,7 +127,7 @@ class Lattice(AbstractArithmetic):
         counts: Int[Array, " N"],
     ) -> Int64[np.ndarray, "..."]:
         """The exact sum of blocks that `counts` records contribute each, one block per record."""
-        return _checked(*_summed_blocks(statistic, slots, blocks, counts, _Bounds.of(self)))
+        return _checked(*_summed_blocks(statistic, slots, blocks, counts, self.bounds))
 
     def noisy(
         self, law: AbstractNoise, total: Int64[np.ndarray, "..."], randomness: Randomness
@@ -228,20 +234,13 @@ def _checked(total: Array, finite: Array) -> Int64[np.ndarray, "..."]:
     return np.array(total)
 
 
-class _Bounds(eqx.Module):
+class LatticeBounds(eqx.Module):
     """What compiled code needs to know of a lattice, as arrays: another release needs no other program."""
 
     grid: Float[Array, ""]
     norm: Float[Array, ""]
     limit: tuple[Int[Array, ""], Int[Array, ""], Int[Array, ""]]
     kind: str = eqx.field(static=True)
-
-    @classmethod
-    def of(cls, lattice: Lattice) -> "_Bounds":
-        limbs = lattice.limit >> 2 * _LIMB, (lattice.limit >> _LIMB) & _MASK, lattice.limit & _MASK
-        high, middle, low = (jnp.asarray(limb, jnp.int64) for limb in limbs)
-        grid, norm = jnp.asarray(lattice.granularity), jnp.asarray(lattice.norm)
-        return cls(grid, norm, (high, middle, low), lattice.kind)
 
     def units(self, x: Float[Array, "..."], symmetric: bool) -> tuple[Int64[Array, "..."], Bool[Array, ""]]:
         """One record's whole units, within the limit exactly, and whether the entries were numbers at all.
@@ -263,15 +262,42 @@ class _Bounds(eqx.Module):
         return jnp.where(within, exact, smaller), finite
 
 
+@functools.lru_cache(maxsize=64)
+def _bounds(lattice: Lattice) -> LatticeBounds:
+    limbs = lattice.limit >> 2 * _LIMB, (lattice.limit >> _LIMB) & _MASK, lattice.limit & _MASK
+    high, middle, low = (jnp.asarray(limb, jnp.int64) for limb in limbs)
+    grid, norm = jnp.asarray(lattice.granularity), jnp.asarray(lattice.norm)
+    return LatticeBounds(grid, norm, (high, middle, low), lattice.kind)
+
+
+def _of_record(
+    statistic: AbstractStatistic, record: Any, question: Any, bounds: LatticeBounds, takes_part: Bool[Array, ""]
+) -> tuple[Int[Array, " P"], Int64[Array, "P *block"], Bool[Array, ""]]:
+    """The slots of one record and its units in them, and whether its entries are numbers."""
+    slots, blocks = statistic.parts(record, question)
+    _check_blocks(statistic, blocks)
+    return slots, *bounds.units(jnp.where(takes_part, _merged(slots, blocks), 0.0), statistic.symmetric)
+
+
+def of_each(
+    statistic: AbstractStatistic, records: Any, question: Any, bounds: LatticeBounds
+) -> tuple[Int64[Array, "B *shape"], Bool[Array, " B"]]:
+    """Every record's own contribution, as `Lattice.of_one` gives it, and whether its entries are numbers; for compiled
+    code, which takes the `bounds` of a lattice as an argument."""
+
+    def alone(record: Any) -> tuple[Array, Array]:
+        slots, units, finite = _of_record(statistic, record, question, bounds, jnp.asarray(True))
+        return _placed(statistic, slots, units), finite
+
+    return jax.vmap(alone)(records)
+
+
 @eqx.filter_jit
 def _summed(
-    statistic: AbstractStatistic, records: Any, question: Any, taking_part: Bool[Array, " B"], bounds: _Bounds
+    statistic: AbstractStatistic, records: Any, question: Any, taking_part: Bool[Array, " B"], bounds: LatticeBounds
 ) -> tuple[Int64[Array, "..."], Bool[Array, ""]]:
     def of_record(record: Any, takes_part: Bool[Array, ""]) -> tuple[Array, Array, Array]:
-        slots, blocks = statistic.parts(record, question)
-        _check_blocks(statistic, blocks)
-        units, finite = bounds.units(jnp.where(takes_part, _merged(slots, blocks), 0.0), statistic.symmetric)
-        return slots, units, finite
+        return _of_record(statistic, record, question, bounds, takes_part)
 
     slots, units, finite = jax.vmap(of_record)(records, taking_part)
     return _placed(statistic, slots.reshape(-1), units.reshape(-1, *units.shape[2:])), finite.all()
@@ -283,7 +309,7 @@ def _summed_blocks(
     slots: Int[Array, " N"],
     blocks: Float[Array, "N *block"],
     counts: Int[Array, " N"],
-    bounds: _Bounds,
+    bounds: LatticeBounds,
 ) -> tuple[Int64[Array, "..."], Bool[Array, ""]]:
     _check_blocks(statistic, blocks)
     units, finite = jax.vmap(lambda block: bounds.units(block, statistic.symmetric))(blocks)

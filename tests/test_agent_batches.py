@@ -1,0 +1,106 @@
+"""Many records at once: the whole numbers of one by one, whoever else is in the batch."""
+
+import contextlib
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+from test_agent import alone
+
+import privrl
+from privrl.mdp.types import Trajectory
+from privrl.privacy.store.store import ReleaseStore
+
+RIVER = privrl.envs.RiverSwim(states=4, horizon=6)
+LEARNERS = {
+    "LSVIUCB": privrl.LSVIUCB(RIVER.features, 6, rewards=RIVER.rewards, growth=3.0),
+    "UCBVI": privrl.UCBVI(RIVER.rewards, 6, first_block=3, growth=1.5),
+}
+USERS = 600
+
+
+def records(number, seed=0):
+    """Records with rewards, lengths and states of all kinds, some out of range."""
+    rng = np.random.default_rng(seed)
+    shape = (number, 6)
+    states, after = rng.integers(-1, 6, shape), rng.integers(-1, 5, shape)
+    return Trajectory(states, rng.integers(0, 3, shape), rng.normal(1.0, 1.0, shape), after, rng.integers(0, 8, number))
+
+
+def live(store, name):
+    private = privrl.Central(epsilon=1.0, delta=1e-6)
+    return privrl.Agent(LEARNERS[name], private, num_users=USERS, store=store, patience=1.0, clock=lambda: 0.0)
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_a_batch_has_the_whole_numbers_of_one_by_one(name):
+    with ReleaseStore.in_memory() as store:
+        plans = live(store, name)._plans
+        people = records(300)
+        person = lambda i: alone(jax.tree.map(lambda x: x[i], people))  # noqa: E731
+        single = np.concatenate([plans.units(person(i), 0)[0] for i in range(300)])
+        assert np.unique(single, axis=0).shape[0] > 50
+        for number in (1, 2, 8, 9, 64, 200, 256, 300):
+            units, fine = plans.units(jax.tree.map(lambda x: x[:number], people), 0)  # noqa: B023
+            assert fine.all()
+            np.testing.assert_array_equal(units, single[:number])
+
+
+def test_records_of_several_blocks_count_as_if_one_by_one():
+    people = [jax.tree.map(lambda x: x[i], records(20, 1)) for i in range(20)]  # noqa: B023
+    people[3] = dataclasses.replace(people[3], rewards=np.ones(5))
+    sums = []
+    for together in (True, False):
+        with ReleaseStore.in_memory() as store:
+            agent = live(store, "UCBVI")
+            ended = [(agent.begin_episode(i), record) for i, record in enumerate(people)]
+            for batch in [ended] if together else [[pair] for pair in ended]:
+                words = f"1 of {len(batch)} records were not counted, the first at position {3 if together else 0}"
+                faulty = any(record is people[3] for _, record in batch)
+                with pytest.raises(ValueError, match=words) if faulty else contextlib.nullcontext():
+                    agent.end_episodes(batch)
+            names = [agent._arrivals.sum_name(block, 0) for block in range(6)]
+            sums.append([store.total(name).tolist() for name in names])
+            assert sum(store.count(name) for name in names) == 19
+    assert sums[0] == sums[1]
+
+
+# -------------------------------------------------------------------------------------------------------- JSON records
+
+STEPS = [{"state": 2, "action": 1, "reward": 0.5}, {"state": 3, "action": 0, "reward": 1, "next_state": 1}]
+
+
+def test_steps_of_json_become_a_record():
+    record = Trajectory.from_steps(STEPS, horizon=4)
+    assert record.states.tolist() == [2, 3, 0, 0] and record.actions.tolist() == [1, 0, 0, 0]
+    assert record.rewards.tolist() == [0.5, 1.0, 0.0, 0.0] and record.next_states.tolist() == [3, 1, -1, -1]
+    assert int(record.length) == 2 and int(Trajectory.from_steps([], horizon=4).length) == 0
+    with ReleaseStore.in_memory() as store:
+        agent = live(store, "UCBVI")
+        agent.end_episode(agent.begin_episode("a"), Trajectory.from_steps(STEPS, horizon=6))
+        assert store.count("block 0, plan 0") == 1
+
+
+@pytest.mark.parametrize(
+    ("steps", "words"),
+    [
+        ("states", "must be a list"),
+        ({"state": 1}, "must be a list"),
+        ([{}], "Step 0 must be an object with `state`, `action` and `reward`"),
+        ([STEPS[0], 7], "Step 1 must be an object"),
+        ([STEPS[0] | {"id": 7}], "and nothing else"),
+        ([STEPS[0], STEPS[0] | {"state": True}], "`state` of step 1 must be a whole number, 0 or larger"),
+        ([STEPS[0] | {"action": 7654.5}], "`action` of step 0"),
+        ([STEPS[0] | {"action": -7654}], "`action` of step 0"),
+        ([STEPS[0] | {"state": 10**30}], "`state` of step 0"),
+        ([STEPS[0] | {"next_state": -2}], "(-1: not recorded)"),
+        ([STEPS[0] | {"reward": "7654"}], "`reward` of step 0 must be a finite number"),
+        ([STEPS[0] | {"reward": float("nan")}], "`reward` of step 0"),
+        ([STEPS[0]] * 5, "5 steps and the study has 4"),
+    ],
+)
+def test_what_is_wrong_with_steps_is_said_without_their_values(steps, words):
+    with pytest.raises(ValueError) as caught:
+        Trajectory.from_steps(steps, horizon=4)
+    assert words in str(caught.value) and "7654" not in str(caught.value)
