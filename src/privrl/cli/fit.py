@@ -97,9 +97,8 @@ def fit(
     better = result.evaluation is not None and result.evaluation.verdict == "better"
     if wanted.require_better and not better:
         result = result.withheld("it was not shown to be better than practice, which was required")
-    certificate = stated.on(result.certificate)
-    report = {**result.report, **({"names": names.to_json()} if names.to_json() else {})}
-    result = dataclasses.replace(result, certificate=certificate, report=report)
+    result = result.reporting({**result.report, **({"names": names.to_json()} if names.to_json() else {})})
+    result = dataclasses.replace(result, certificate=stated.on(result.certificate))
     if key is not None:
         result = result.signed(key)
     if out is not None:
@@ -121,7 +120,7 @@ def _with_choice(result: Result, content: dict[str, Any]) -> tuple[Result, dict[
     if "choice" not in result.report:
         return result, content
     rules = [*content.get("rules", ()), result.report["choice"]]
-    return dataclasses.replace(result, report={**result.report, "rules": rules}), {**content, "rules": rules}
+    return result.reporting({**result.report, "rules": rules}), {**content, "rules": rules}
 
 
 def _content(recipe: Recipe, result: Result, found: dict[str, Any], out: Path | None) -> dict[str, Any]:
@@ -205,7 +204,7 @@ def _on_table(
         result = privrl.fit(episodes, learner, privatizer, key=key, unit=unit, store=store)
     rules = table.rules(unit)
     report = {"recipe": recipe.name, **result.report, "table": given(table), "rules": rules}
-    return dataclasses.replace(result, report=report), {"seed": seed, "rules": rules}
+    return result.reporting(report), {"seed": seed, "rules": rules}
 
 
 def _show(result: Result, content: dict[str, Any]) -> None:
