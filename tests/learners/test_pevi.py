@@ -8,7 +8,9 @@ from contract import tiny_data, tiny_world
 
 import privrl
 from privrl.learners.linear.pevi import PEVI
+from privrl.learners.linear.vapvi import VAPVI
 from privrl.mdp.features import TableFeatures
+from privrl.privacy.trust.privatizers import PairingError
 
 H = 4
 
@@ -58,3 +60,22 @@ def test_the_span_is_never_dearer_than_the_range_and_cheaper_somewhere(data):
     charged = sorted(law["sensitivity"] for law in targets["laws"] for _ in range(law["times"]))
     assert all(s <= r + 1e-9 for s, r in zip(charged, [1.0, 2.0, 3.0, 4.0], strict=True))
     assert sum(charged) < 0.9 * 10.0
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [PEVI(random_features(), H), VAPVI(random_features(), 3), VAPVI(random_features(), H)]
+    + [VAPVI(random_features(), H, split=True)],
+    ids=["pevi", "vapvi, short", "vapvi", "vapvi, split"],
+)
+def test_laplace_noise_is_refused_before_anything_is_read_or_reserved(learner, monkeypatch):
+    """Before, the first release of a matrix refused it: the study was open, and a store held it."""
+
+    def unreachable(*_, **__):
+        raise AssertionError("Somebody's record was read, or something was reserved.")
+
+    monkeypatch.setattr("privrl.studies.offline.Curator", unreachable)
+    monkeypatch.setattr("privrl.privacy.store.store.ReleaseStore.open_study", unreachable)
+    pure = privrl.Central(epsilon=1.0, mechanism="laplace")
+    with privrl.ReleaseStore.in_memory() as store, pytest.raises(PairingError, match=r"Nothing was released"):
+        privrl.fit(tiny_data(tiny_world(learner.horizon), 5), learner, pure, store=store)

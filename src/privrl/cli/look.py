@@ -16,11 +16,12 @@ from privrl.contracts.statistic import Adjacency
 from privrl.envs.registry import names
 from privrl.envs.zoo import CHOOSING, WORLDS
 from privrl.figures.registry import figures
+from privrl.privacy.accounting.certificate import Certificate
 from privrl.privacy.accounting.signature import read_public_key
 from privrl.recipes.citations import citation, citation_keys
 from privrl.recipes.registry import recipes
 from privrl.studies.certified_evaluation import CertifiedEvaluation
-from privrl.studies.certify import certify_result
+from privrl.studies.certify import Verdict, certify_result
 from privrl.studies.evaluate import load_evaluation, policy_arrays
 from privrl.studies.result import EVALUATION, Result
 
@@ -108,36 +109,23 @@ def certify(
     if policy is not None:
         raise ValueError(f"`--policy` is for an evaluation on its own; `{folder}` holds its own policy. Leave it out.")
     result = Result.load(folder)
-    certificate = result.certificate
+    certificate, evaluation = result.certificate, result.evaluation
     verdict = certify_result(result, public_key=key, **asked)
-    evaluation = result.evaluation if isinstance(result.evaluation, CertifiedEvaluation) else None
-    together: float | None = None
-    if evaluation is not None and not evaluation.apart_from(certificate):
-        together, _ = evaluation.together_with(certificate)
-    content = certificate.to_json()
-    if json:
-        stated = {name: content[name] for name in ("epsilon", "delta", "unit", "adjacency")}
-        if evaluation is not None:
-            stated["epsilon_with_evaluation"] = "inf" if together == math.inf else together
-        emit({"folder": str(folder), **stated, **verdict.to_json(), "certificate": content})
-    elif verdict.ok:
-        say(str(certificate))
-        if result.policy is None:
-            say("The budget is spent, and there is no policy.")
-        say(
-            f"The certificate is {verdict.words}: epsilon = {certificate.epsilon:.6g} at delta = {certificate.delta:g}."
+    said = ["The budget is spent, and there is no policy."] if result.policy is None else []
+    said.append(
+        f"The certificate is {verdict.words}: epsilon = {certificate.epsilon:.6g} at delta = {certificate.delta:g}."
+    )
+    more: dict[str, Any] = {}
+    if isinstance(evaluation, CertifiedEvaluation):
+        own, apart = evaluation.certificate, evaluation.apart_from(certificate)
+        together = None if apart else evaluation.together_with(certificate)[0]
+        more["epsilon_with_evaluation"] = "inf" if together == math.inf else together
+        said.append(
+            f"The evaluation beside it has its own, consistent and not authenticated: epsilon = {own.epsilon:.6g} "
+            f"at delta = {own.delta:g}. For somebody who is in both tables "
+            f"{f'there is none together: {apart}' if together is None else f'it is {together:.6g} together.'}"
         )
-        if evaluation is not None:
-            own = evaluation.certificate
-            none = f"there is none together: {evaluation.apart_from(certificate)}"
-            say(
-                f"The evaluation beside it has its own, consistent and not authenticated: epsilon = {own.epsilon:.6g} "
-                f"at delta = {own.delta:g}. For somebody who is in both tables "
-                f"{none if together is None else f'it is {together:.6g} together.'}"
-            )
-    if not verdict.ok:
-        complain("\n".join(["The certificate does NOT hold:", *(f"- {problem}" for problem in verdict.problems)]))
-        raise typer.Exit(1)
+    _show_verdict(folder, certificate, verdict, said, more, json)
 
 
 def _certify_evaluation(
@@ -152,19 +140,26 @@ def _certify_evaluation(
     verdict = privrl.certify(certificate, named, public_key=key, **asked)
     if named is None:
         verdict = replace(verdict, checks=tuple(check for check in verdict.checks if check.name != "policy"))
-    content = certificate.to_json()
     compared = "compared" if named is not None else "not compared: give it with `--policy`"
+    said = (
+        f"The certificate of this evaluation is {verdict.words}: epsilon = {certificate.epsilon:.6g} at delta = "
+        f"{certificate.delta:g}. It covers the evaluation alone. The policy with SHA-256 "
+        f"{certificate.result_sha256} was {compared}."
+    )
+    _show_verdict(folder, certificate, verdict, [evaluation.line, said], {"policy": compared}, json)
+
+
+def _show_verdict(
+    folder: Path, certificate: Certificate, verdict: Verdict, said: list[str], more: dict[str, Any], json: bool
+) -> None:
+    """The certificate and what is said about it, or why it does not hold and exit code 1; `more` is for JSON."""
     if json:
+        content = certificate.to_json()
         stated = {name: content[name] for name in ("epsilon", "delta", "unit", "adjacency")}
-        emit({"folder": str(folder), **stated, **verdict.to_json(), "policy": compared, "certificate": content})
+        emit({"folder": str(folder), **stated, **more, **verdict.to_json(), "certificate": content})
     elif verdict.ok:
-        say(str(certificate))
-        say(evaluation.line)
-        say(
-            f"The certificate of this evaluation is {verdict.words}: epsilon = {certificate.epsilon:.6g} at delta = "
-            f"{certificate.delta:g}. It covers the evaluation alone. The policy with SHA-256 "
-            f"{certificate.result_sha256} was {compared}."
-        )
+        for line in (str(certificate), *said):
+            say(line)
     if not verdict.ok:
         complain("\n".join(["The certificate does NOT hold:", *(f"- {problem}" for problem in verdict.problems)]))
         raise typer.Exit(1)

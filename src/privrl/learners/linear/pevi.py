@@ -72,7 +72,7 @@ class PEVI(AbstractPessimisticRegression):
     """Pessimistic value iteration on linear features of a finite world."""
 
     def declare(self) -> tuple[Declared, ...]:
-        return (Declared("gram", times=self.horizon), Declared("targets", times=self.horizon))
+        return tuple(Declared(name, times=self.horizon, gaussian=True) for name in ("gram", "targets"))
 
     def values(self, ask: Ask, h: int, V: Float[Array, " S"]) -> Float[Array, "S A"]:
         H = self.horizon

@@ -71,16 +71,16 @@ class VAPVI(AbstractPessimisticRegression):
         """Without a split all releases share the budget; with one, those of each half have all of it."""
         H, T = self.horizon, self._uncertain
         if not T:
-            return tuple(Declared(name, times=H) for name in _REGRESSION)
+            return tuple(Declared(name, times=H, gaussian=True) for name in _REGRESSION)
         if self.split:
             return (
-                *(Declared(name, times=T, weight=1 / 3, group="variances") for name in _VARIANCE),
-                *(Declared(name, times=H, weight=1 / 2, group="values") for name in _REGRESSION),
+                *(Declared(name, times=T, weight=1 / 3, group="variances", gaussian=True) for name in _VARIANCE),
+                *(Declared(name, times=H, weight=1 / 2, group="values", gaussian=True) for name in _REGRESSION),
             )
         share = 1.0 if self.calibration == "paper" else _VARIANCE_SHARE
         return (
-            *(Declared(name, times=T, weight=share * T) for name in _VARIANCE),
-            *(Declared(name, times=H, weight=float(H)) for name in _REGRESSION),
+            *(Declared(name, times=T, weight=share * T, gaussian=True) for name in _VARIANCE),
+            *(Declared(name, times=H, weight=float(H), gaussian=True) for name in _REGRESSION),
         )
 
     def values(self, ask: Ask, h: int, V: Float[Array, " S"]) -> Float[Array, "S A"]:
