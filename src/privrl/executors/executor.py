@@ -28,7 +28,7 @@ class AbstractExecutor(abc.ABC):
 
     @abc.abstractmethod
     def start(self, shards: Sequence[Any]) -> None:
-        """Takes new shards, in the place of those before."""
+        """Takes these shards in the place of those before; nothing happens if it has this very sequence already."""
 
     @abc.abstractmethod
     def each(self, f: Callable[..., Any], *args: Any, own: Sequence[Any] | None = None) -> Iterator[tuple[int, Any]]:
@@ -62,10 +62,10 @@ class InProcess(AbstractExecutor):
     """One shard after another, in this process."""
 
     def __init__(self) -> None:
-        self._shards: list[Any] = []
+        self._shards: Sequence[Any] = ()
 
     def start(self, shards: Sequence[Any]) -> None:
-        self._shards = list(shards)
+        self._shards = shards
 
     def each(self, f: Callable[..., Any], *args: Any, own: Sequence[Any] | None = None) -> Iterator[tuple[int, Any]]:
         for i, shard in enumerate(self._shards):
@@ -79,7 +79,7 @@ class InProcess(AbstractExecutor):
         return total
 
     def close(self) -> None:
-        self._shards = []
+        self._shards = ()
 
 
 def own_of(own: Sequence[Any] | None, shard: int) -> tuple[Any, ...]:

@@ -71,12 +71,14 @@ class Processes(AbstractExecutor):
         if number < 1:
             raise ValueError(f"`number` is {number}; give at least one process.")
         self._workers: list[_Worker | None] = [None] * number
-        self._shards: list[Any] = []
+        self._shards: Sequence[Any] = ()
         self._home: dict[int, int] = {}  # which worker has a shard
         weakref.finalize(self, _end_all, self._workers)
 
     def start(self, shards: Sequence[Any]) -> None:
-        self._shards, self._home = list(shards), {}
+        if shards is self._shards:
+            return
+        self._shards, self._home = shards, {}
         for worker in self._workers:
             if worker is not None:
                 worker.held = set()
@@ -91,7 +93,7 @@ class Processes(AbstractExecutor):
         return total
 
     def close(self) -> None:
-        self._shards, self._home = [], {}
+        self._shards, self._home = (), {}
         _end_all(self._workers)
 
     def _call(
@@ -115,7 +117,7 @@ class _Call:
     """
 
     workers: list[_Worker | None]
-    shards: list[Any]
+    shards: Sequence[Any]
     home: dict[int, int]
     task: bytes
     own: Sequence[Any] | None

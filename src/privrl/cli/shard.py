@@ -1,0 +1,29 @@
+"""`privrl shard`: a table whose people are spread over its files, written anew with every person in one file."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from privrl.cli.options import JsonOption
+from privrl.cli.output import emit, say, waiting
+from privrl.data.spread import spread
+
+
+def shard(
+    source: Annotated[Path, typer.Argument(metavar="IN", help="A Parquet file, or a folder of them.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to write; it must not exist.")],
+    unit: Annotated[str, typer.Option("--unit", metavar="COL", help="Whom privacy protects.")],
+    files: Annotated[int, typer.Option("--files", help="How many files; a million rows or more each are good.")],
+    episode: Annotated[str | None, typer.Option("--episode", metavar="COL", help="Sort by it, after the unit.")] = None,
+    step: Annotated[str | None, typer.Option("--step", metavar="COL", help="Sort by it, after the episode.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Write a table anew, with each person in one file, for `privrl fit --workers` and `--dask`. Costs no budget."""
+    with waiting(f"sharding {source.name}"):
+        written = spread(source, out, unit=unit, files=files, episode=episode, step=step)
+    if json:
+        emit({"out": str(out), "files": written})
+        return
+    say(f"Wrote {written} files to {out}, sorted by `{unit}`; everybody's rows are in one file.")
+    say("Rows were moved and not changed, so no budget was spent. The folder is as secret as the table.")
