@@ -88,7 +88,7 @@ def test_no_pair_of_neighbours_is_told_apart_by_more_than_epsilon():
 
 
 def test_seeded_noise_has_the_same_law():
-    law, draws = MaximumNoise(2.0, (3,)), 20_000
+    law, draws = MaximumNoise(jnp.asarray(2.0), (3,)), 20_000
     scores = jnp.asarray([1.0, 0.0, 2.5])
     white = jax.random.laplace(jax.random.key(3), (draws, 3))
     found = np.bincount(np.asarray(jax.vmap(lambda w: jnp.argmax(scores + law.scaled(w)))(white)), minlength=3) / draws
@@ -138,7 +138,7 @@ class TestAccounting:
 def test_probabilities_of_the_law():
     scores = jnp.asarray([0.3, -1.0, 0.0, 0.9])
     assert np.allclose(
-        MaximumNoise(0.7, (4,)).probabilities(scores), probabilities(np.asarray(scores), 0.7), atol=1e-12
+        MaximumNoise(jnp.asarray(0.7), (4,)).probabilities(scores), probabilities(np.asarray(scores), 0.7), atol=1e-12
     )
 
 

@@ -1,5 +1,6 @@
 """How often situations were seen, from releases that are made anyway."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from jaxtyping import PRNGKeyArray
 from test_evaluate import PRACTICE, H, held  # noqa: F401
 
 import privrl
+from privrl.contracts.learner import AbstractOfflineLearner
 from privrl.contracts.release import Release
 from privrl.privacy.noise.laws import GaussianNoise
 from privrl.statistics.counts import VisitCounts
@@ -79,12 +81,22 @@ def test_it_costs_nothing_and_vanishes_with_a_policy_that_is_withheld(
     assert not {"situations", "values"} & set(result.withheld("no").report)
 
 
-def test_values_that_were_saved_make_a_model_of_the_whole_advice(held: privrl.data.Episodes) -> None:  # noqa: F811
-    learner = privrl.TDFP(3, 2, H, terminal=(), in_flight_rewards=True)
+@pytest.mark.parametrize("evaluated", [False, True])
+def test_values_that_were_saved_make_a_model_of_the_whole_advice(
+    held: privrl.data.Episodes,  # noqa: F811
+    tmp_path: Path,
+    evaluated: bool,
+) -> None:
+    """Before, a learner that was evaluated in its own study saved no values, so its advice was not modelled again."""
+    learner: AbstractOfflineLearner = privrl.TDFP(3, 2, H, terminal=(), in_flight_rewards=True)
+    learner = privrl.Evaluated(learner) if evaluated else learner
     result = privrl.fit(held, learner, BUDGET, key=jax.random.key(1))
+    result = Result.load(result.save(tmp_path / "policy"))
     options = {"practice": PRACTICE, "return_range": (0.0, float(H)), "key": jax.random.key(2)}
     found = privrl.evaluate(held, result, privrl.Central(epsilon=20.0, delta=1e-6), **options)
     assert {release["name"] for release in found.certificate.releases} >= {"nuisance", "model-gain"}
     assert found.model_gain is not None or any("model of the whole advice is refused" in why for why in found.refused)
-    plain = privrl.evaluate(held, result.policy, BUDGET, **options)
-    assert plain.model_gain is None and any("give values" in why for why in plain.refused)
+    changed = dataclasses.replace(result, report={**result.report, "values": [0.0, 1.0, 2.0]})
+    for unknown in (result.policy, changed):
+        plain = privrl.evaluate(held, unknown, BUDGET, **options)
+        assert plain.model_gain is None and any("give values" in why for why in plain.refused)

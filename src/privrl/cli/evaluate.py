@@ -140,7 +140,7 @@ def _plan(
         "practice": "practice",
         "gain": "certified gain",
         "gain_at_most": "certified gain, at most",
-        "model_gain": "full advice (model, no guarantee; `fit --evaluate` alone)",
+        "model_gain": "full advice (model, no guarantee)",
     }
     rows = [
         (words, *("refused" if (width := getattr(one, name)) is None else f"{width:.4f}" for one in widths.values()))

@@ -53,11 +53,9 @@ def fit(
         )
     answer = ask_curator("fit", data, learner, privatizer, key=key, unit=unit, store=store)
     learnt = answer.learnt
-    advice, evaluation = None, None
+    policy, advice, evaluation, values = learnt, None, None, answer.values
     if isinstance(learnt, Assessed):
-        policy, advice, evaluation = learnt.policy, learnt.advice, learnt.evaluation
-    else:
-        policy = learnt
+        policy, advice, evaluation, values = learnt.policy, learnt.advice, learnt.evaluation, learnt.values
     if isinstance(policy, TabularPolicy) and policy.probabilities.shape != (learner.horizon, *learner.space):
         raise ValueError(
             f"`{type(learner).__name__}.fit` returned a policy of shape {policy.probabilities.shape}; it must have "
@@ -67,8 +65,8 @@ def fit(
     choice = choice_words(learner, answer.choices)
     if choice is not None:
         found["choice"] = choice
-    if answer.values is not None:
-        found["values"] = np.asarray(answer.values, float).tolist()
+    if values is not None:
+        found["values"] = np.asarray(values, float).tolist()
     practice = learner.practice if isinstance(learner, Evaluated) else None
     situations = situations_of(answer.visits, None if practice is None else np.asarray(practice))
     if situations is not None:

@@ -15,6 +15,7 @@ from jaxtyping import Array, Float
 from privrl.contracts.learner import AbstractOfflineLearner, Ask
 from privrl.contracts.release import Declared, Release
 from privrl.contracts.statistic import AbstractStatistic
+from privrl.learners.evaluation.composed import AbstractComposed
 from privrl.learners.evaluation.estimates import Evaluation
 from privrl.learners.evaluation.evaluator import Evaluator, releases
 from privrl.mdp.assisted import AssistedPolicy
@@ -25,14 +26,16 @@ LEARN, EVALUATE = "learn", "evaluate"
 
 @dataclass(frozen=True)
 class Assessed:
-    """Whole advice, how the assisted policy that was made of it compares with practice, and what is handed out."""
+    """Whole advice, how the assisted policy that was made of it compares with practice, what is handed out, and values
+    of states where the learner gives any."""
 
     advice: TabularPolicy
     evaluation: Evaluation
     policy: AssistedPolicy
+    values: Float[Array, " S"] | None
 
 
-class Evaluated(AbstractOfflineLearner):
+class Evaluated(AbstractComposed):
     """Learns with another learner, then compares the advice with practice on people who were held out.
 
     Arguments:
@@ -58,18 +61,6 @@ class Evaluated(AbstractOfflineLearner):
         if not 0.0 < self.share < 1.0:
             raise ValueError(f"`share` is {self.share}; it must lie in (0, 1).")
         self._evaluator(1, jnp.zeros(self.space[0], int), None)  # refuses settings that are none
-
-    @property
-    def horizon(self) -> int:
-        return self.learner.horizon
-
-    @property
-    def space(self) -> tuple[int, int]:
-        return self.learner.space
-
-    @property
-    def largest_array(self) -> int:
-        return self.learner.largest_array
 
     def bounds(self) -> dict[str, Any]:
         return {
@@ -108,7 +99,7 @@ class Evaluated(AbstractOfflineLearner):
         policy, values = self.learner.fit_with_values(ask)
         evaluator = self._evaluator(people, policy.probabilities, values)
         found = evaluator.fit(_Evaluating(ask))
-        return Assessed(policy, found, found.handed_out if self.hold_back else found.policy)
+        return Assessed(policy, found, found.handed_out if self.hold_back else found.policy, values)
 
     def _evaluator(self, people: int, advice: Array, values: Float[Array, " S"] | None) -> Evaluator:
         feature = None

@@ -159,7 +159,7 @@ class Lattice(AbstractArithmetic):
         if isinstance(law, SymmetricNoise):
             return Release(self.value(law, noisy), SymmetricNoise(self.scale, law.dim))
         if isinstance(law, MaximumNoise):
-            return Release(jnp.asarray(noisy), MaximumNoise(self.scale, law.shape))
+            return Release(jnp.asarray(noisy), MaximumNoise(jnp.asarray(self.scale, float), law.shape))
         kind = LaplaceNoise if isinstance(law, LaplaceNoise) else GaussianNoise
         return Release(self.value(law, noisy), kind(self.scale, law.shape))
 

@@ -42,10 +42,6 @@ class MaximumNoise(AbstractNoise):
     shape: tuple[int, ...] = eqx.field(static=True)
     white: ClassVar[White] = "laplace"
 
-    def __init__(self, scale: ArrayLike, shape: tuple[int, ...]) -> None:
-        self.scale = jnp.asarray(scale, float)
-        self.shape = shape
-
     @property
     def variance(self) -> Float[Array, ""]:
         return self.scale**2
