@@ -6,9 +6,9 @@ from typing import Any
 
 from privrl.data.columns import kind_of
 from privrl.data.declaration import FILL_IN
+from privrl.data.files import parquet_files
 from privrl.data.guard import guarded
 from privrl.data.schema import TableError
-from privrl.data.table import parquet_files
 
 _HINTS: dict[str, tuple[str, ...]] = {
     "unit": ("patient_id", "subject_id", "person_id", "user_id", "unit_id", "patient", "subject", "person", "user"),

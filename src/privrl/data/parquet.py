@@ -8,7 +8,6 @@ back.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import final
 
 import numpy as np
@@ -17,16 +16,17 @@ from jaxtyping import Bool, Int, Shaped, UInt64
 from privrl.data.columns import canonical, changes, ids_of, taken
 from privrl.data.dataset import AbstractDataset, Summary
 from privrl.data.encoding import EpisodeEncoder
+from privrl.data.files import Paths, parquet_files
 from privrl.data.identity import keep_smallest, salt_of
 from privrl.data.rows import RowChecker, Rows
 from privrl.data.schema import Bounds, declared_table
-from privrl.data.table import Table, parquet_files
+from privrl.data.table import Table
 from privrl.data.transitions import Block, following_states
 from privrl.mdp.measurements import BinnedAction, Measurement
 
 
 def read_parquet(
-    path: str | Path,
+    path: Paths,
     *,
     unit: str,
     step: str,
@@ -47,7 +47,10 @@ def read_parquet(
     seed: int | None = None,
     batch_rows: int = 16_384,
 ) -> "ParquetEpisodes":
-    """Opens a table of episodes: one Parquet file, or all `*.parquet` files of a folder in the order of their names.
+    """Opens a table of episodes: a Parquet file, a folder of them, a pattern (`stays/*.parquet`), or several paths.
+
+    Files are read in the order of their names, those of folders below a folder too; a column that no file has may be in
+    the names of folders (`site=3/part-0.parquet`).
 
     Columns are checked now; rows are checked, all of them, before anything is summed.
 

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from privrl.data.columns import plain
+from privrl.data.files import parquet_files
 from privrl.data.guard import guarded
 from privrl.data.partition import partitioned
 from privrl.data.schema import TableError
-from privrl.data.table import opened, parquet_files, place_in, read_batches
+from privrl.data.table import opened, place_in, read_batches
 
 if TYPE_CHECKING:
     import pyarrow as pa
