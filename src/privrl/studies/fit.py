@@ -8,6 +8,7 @@ from jaxtyping import PRNGKeyArray
 from privrl.contracts.learner import AbstractLearner, AbstractOfflineLearner
 from privrl.data.dataset import AbstractDataset
 from privrl.data.reward_function import RewardFunction
+from privrl.executors.executor import AbstractExecutor
 from privrl.learners.evaluation.evaluated import Assessed, Evaluated
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.store.store import ReleaseStore
@@ -26,6 +27,7 @@ def fit(
     key: PRNGKeyArray | None = None,
     unit: str | None = None,
     store: ReleaseStore | None = None,
+    executor: AbstractExecutor | None = None,
 ) -> Result:
     """Learns a policy from a data set at rest, or from a secret reward function.
 
@@ -41,6 +43,8 @@ def fit(
         store: a `ReleaseStore` in which every release is kept before it is used, with a hard budget. Interrupted and
             called again with the same arguments, table and store, `fit` reads what was released and goes on from
             there; another learner, another setting or another table is refused.
+        executor: where the shards of a table in Parquet files are checked and added up: `Processes(4)`, or
+            `Dask(client)`. The sums are those of one process, and noise is drawn here. Not with a `key`.
 
     Returns:
         the policy and the certificate; the report holds what releases say about every state besides (`Situations`, and
@@ -51,7 +55,7 @@ def fit(
             f"`{type(learner).__name__}` learns while people take part, so it has nothing to ask of a table. Use "
             "`privrl.run` with an environment, or an offline learner such as `APVI`."
         )
-    answer = ask_curator("fit", data, learner, privatizer, key=key, unit=unit, store=store)
+    answer = ask_curator("fit", data, learner, privatizer, key=key, unit=unit, store=store, executor=executor)
     learnt = answer.learnt
     policy, advice, evaluation, values = learnt, None, None, answer.values
     if isinstance(learnt, Assessed):

@@ -10,6 +10,8 @@ from privrl.contracts.release import Release
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.data.dataset import AbstractDataset
 from privrl.data.reward_function import RewardFunction
+from privrl.data.shards import ShardedEpisodes
+from privrl.executors.executor import AbstractExecutor
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.privacy.noise.maximum import MaximumNoise
 from privrl.privacy.noise.sources import Seeded, System
@@ -18,7 +20,8 @@ from privrl.privacy.store.store import ReleaseStore
 from privrl.privacy.trust.curator import Curator
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
 from privrl.studies.memory import check_memory
-from privrl.studies.people import AbstractSecret, secret_of
+from privrl.studies.people import AbstractSecret, Records, secret_of
+from privrl.studies.sharded_records import NOT_EXACT, ShardedRecords
 from privrl.studies.situations import ReleasedVisits
 from privrl.studies.study import Study
 
@@ -48,9 +51,14 @@ def ask_curator(
     key: PRNGKeyArray | None,
     unit: str | None,
     store: ReleaseStore | None,
+    executor: AbstractExecutor | None = None,
 ) -> Answer:
     """Lets an offline learner query a data set, as `fit` describes; `verb` is what a store's study is called."""
-    secret = secret_of(data, learner)
+    secret = secret_of(_sharded(data, executor), learner)
+    if isinstance(secret, Records) and isinstance(secret.data, ShardedEpisodes):
+        if key is not None or privatizer.notion == "none":
+            raise ValueError(NOT_EXACT)
+        secret = ShardedRecords.of(secret, secret.data)
     study = Study.offline(learner, privatizer, secret.unit(unit, privatizer))
     check_memory(learner, study.declared)
     if store is not None:
@@ -69,6 +77,16 @@ def ask_curator(
     notes = (*notes, *(() if store is None else store.notes()))
     certificate = study.certificate(source.description, secret.bounds, notes=notes)
     return Answer(learnt, values, visits, certificate, secret.counts, choices)
+
+
+def _sharded(
+    data: AbstractDataset | RewardFunction, executor: AbstractExecutor | None
+) -> AbstractDataset | RewardFunction:
+    if executor is None:
+        return data
+    if isinstance(data, RewardFunction):
+        raise ValueError("A reward function is one secret, and nobody's sums. Leave out `executor`.")
+    return ShardedEpisodes.of(data, executor)
 
 
 def _open(verb: str, study: Study, secret: AbstractSecret, key: PRNGKeyArray | None, store: ReleaseStore) -> None:

@@ -1,0 +1,264 @@
+"""Shards on the workers of a Dask cluster, which are trusted as the driver is.
+
+Shards are futures that stay in the memory of workers; the scheduler computes them again where a worker dies. Nothing
+raises on a worker, because Dask logs the arguments of tasks that fail: errors travel as words (`failures.py`), and
+whatever is sent hides what it holds from logs.
+"""
+
+import ipaddress
+import pickle
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, final
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+from privrl.executors.executor import AbstractExecutor, own_of
+from privrl.executors.failures import Failure, ShardError
+from privrl.executors.hidden import Hidden, ShardSum, folded, held, summed_shard
+from privrl.executors.worker_state import Versions, worker_state
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+_FAILURES = 10  # workers that may die over one shard
+_PATIENCE = 120.0  # seconds without any worker
+_FOLD = 8  # sums that are added by one task
+_SPILLS = (
+    "Workers would write rows to their disks when memory is short. Start them with the environment variables "
+    "DASK_DISTRIBUTED__WORKER__MEMORY__TARGET=False and DASK_DISTRIBUTED__WORKER__MEMORY__SPILL=False."
+)
+
+
+@final
+class Dask(AbstractExecutor):
+    """The workers of a cluster, through a connected `distributed.Client`.
+
+    Connections beyond this machine must be encrypted (`tls://`); every worker has one thread, spills nothing to its
+    disk, reads the files under the same paths as the driver, and has the driver's versions of privrl, JAX, NumPy and
+    pyarrow. Otherwise it is refused before any row is read. The client stays open when the executor is closed.
+    """
+
+    def __init__(self, client: "Client") -> None:
+        if client.asynchronous:
+            raise ValueError("The client is asynchronous. Give a `distributed.Client` that was made without it.")
+        _refuse_plain("" if client.scheduler is None else str(client.scheduler.address), "The scheduler")
+        self._client = client
+        self._shards: Sequence[Any] = ()
+        self._futures: list[Future] = []
+        self._checked: set[str] = set()
+
+    def start(self, shards: Sequence[Any]) -> None:
+        if shards is self._shards:
+            return
+        self.close()
+        self._check_workers()
+        session = uuid4().hex
+        self._futures = [
+            self._client.submit(held, Hidden(pickle.dumps(shard)), key=f"privrl-shard-{session}-{i}", pure=False)
+            for i, shard in enumerate(shards)
+        ]
+        self._shards = shards
+
+    def each(self, f: Callable[..., Any], *args: Any, own: Sequence[Any] | None = None) -> Iterator[tuple[int, Any]]:
+        futures = self._submitted(f, args, own)
+        numbers = {future.key: i for i, future in enumerate(futures)}
+        failures: dict[int, Failure] = {}
+        for future in self._completed(futures):
+            result = self._result(future, numbers[future.key])
+            failures |= result.failures
+            if not result.failures:
+                yield numbers[future.key], result.total
+        _raise_first(failures)
+
+    def summed(self, f: Callable[..., Any], *args: Any, own: Sequence[Any] | None = None) -> Any:
+        futures = self._submitted(f, args, own)
+        numbers = {future.key: i for i, future in enumerate(futures)}
+        for future in self._completed(futures):
+            self._refuse_lost(future, numbers[future.key])
+        while len(futures) > 1:
+            futures = self._folded(futures)
+        result = self._result(futures[0], None)
+        _raise_first(result.failures)
+        return result.total
+
+    def close(self) -> None:
+        self._shards, self._futures = (), []  # the scheduler forgets what nobody holds
+
+    def _submitted(self, f: Callable[..., Any], args: tuple[Any, ...], own: Sequence[Any] | None) -> "list[Future]":
+        self._check_workers()
+        call = uuid4().hex
+        try:
+            packed = Hidden(pickle.dumps((f, args)))
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise ValueError(
+                f"What is summed cannot be sent to another process ({type(error).__name__}). Define its classes and "
+                "functions in a module, not inside a function."
+            ) from None
+        # The arguments are a task, too: they travel once, and are made again where a worker that held them dies.
+        task = self._client.submit(held, packed, key=f"privrl-task-{call}", pure=False)
+        expected = Hidden(Versions.here())
+        return [
+            self._client.submit(
+                summed_shard, i, shard, task, Hidden(own_of(own, i)), expected, key=f"privrl-{call}-{i}", pure=False
+            )
+            for i, shard in enumerate(self._futures)
+        ]
+
+    def _folded(self, futures: "Sequence[Future]") -> "list[Future]":
+        """Fewer sums: those of one worker are added there."""
+        places: dict[str, list[Future]] = {}
+        where = self._client.who_has(list(futures))
+        for future in futures:
+            places.setdefault(next(iter(where.get(future.key) or ("",))), []).append(future)
+        if all(len(group) == 1 for group in places.values()):
+            places = {"": list(futures)}
+        new = []
+        for place, group in places.items():
+            for first in range(0, len(group), _FOLD):
+                some = group[first : first + _FOLD]
+                near = {"workers": [place], "allow_other_workers": True} if place else {}
+                key = f"privrl-sum-{uuid4().hex}"
+                new.append(
+                    some[0] if len(some) == 1 else self._client.submit(folded, *some, key=key, pure=False, **near)
+                )
+        return new
+
+    def _completed(self, futures: "Sequence[Future]") -> "Iterator[Future]":
+        """Futures as they are done; an error where nobody is left to do them."""
+        from distributed import as_completed
+
+        coming, done, alone = as_completed(futures, loop=self._client.loop), 0, time.monotonic()
+        while done < len(futures):
+            batch = coming.next_batch(block=False)
+            for future in batch:
+                done += 1
+                yield future
+                self._done(done, len(futures))
+            if not batch:
+                time.sleep(0.01)
+                alone = self._patient(alone)
+
+    def _patient(self, alone: float) -> float:
+        """Since when there is no worker; an error if that is too long ago, or the scheduler is gone."""
+        if self._client.status != "running":
+            raise ShardError(_LOST)
+        if self._client.nthreads():
+            return time.monotonic()
+        if time.monotonic() - alone > _PATIENCE:
+            raise ShardError(
+                f"The cluster has had no worker for {_PATIENCE:.0f} seconds. Nothing was released from this pass. "
+                "Start workers, and repeat the command with the same store."
+            )
+        return alone
+
+    def _result(self, future: "Future", shard: int | None) -> ShardSum:
+        """What a task gave, also if its worker dies now and it is computed again."""
+        alone = time.monotonic()
+        while True:
+            self._refuse_lost(future, shard)
+            try:
+                found: ShardSum = future.result(timeout=2.0).value
+                return found
+            except TimeoutError:
+                alone = self._patient(alone)
+            except Exception:
+                if future.status == "finished":
+                    continue
+                self._refuse_lost(future, shard)
+                raise ShardError(_LOST) from None
+
+    def _refuse_lost(self, future: "Future", shard: int | None) -> None:
+        if self._client.status != "running" or future.status in ("cancelled", "lost"):
+            raise ShardError(_LOST)
+        if future.status == "error":
+            which = "A sum of shards" if shard is None else f"Shard {shard}"
+            raise ShardError(
+                f"{which} has ended its worker again and again, perhaps because memory ran out. Nothing was released. "
+                "Give workers more memory, or write the table in more files of fewer rows (`privrl shard`)."
+            )
+
+    def _check_workers(self) -> None:
+        """Sets up workers that were not seen before, or refuses them."""
+        if self._client.status != "running":
+            raise ShardError(_LOST)
+        threads = self._client.nthreads()
+        if not threads:
+            raise ShardError("The cluster has no workers. Start some, for example with `dask worker`.")
+        new = [worker for worker in threads if worker not in self._checked]
+        for worker in new:
+            _refuse_plain(worker, "A worker")
+            if threads[worker] != 1:
+                raise ValueError(f"A worker has {threads[worker]} threads. Start workers with `--nthreads 1`.")
+        if not new:
+            return
+        expected = Versions.here()
+        for state in self._client.run(worker_state, workers=new).values():
+            if state.versions != expected:
+                raise ValueError(
+                    f"A worker has {state.versions}, and the driver has {expected}. Sums are the same on like "
+                    "machines alone: install the same versions."
+                )
+            if state.spills:
+                raise ValueError(_SPILLS)
+        self._client.run_on_scheduler(_allow_failures, _FAILURES)
+        self._checked |= set(new)
+
+
+_LOST = (
+    "The connection to the cluster's scheduler was lost. Nothing was released from this pass. Start the cluster again, "
+    "and repeat the command with the same store: what was released before is read from it."
+)
+
+
+def connected(address: str, ca: str | None = None, certificate: str | None = None, key: str | None = None) -> "Client":
+    """A client of the scheduler at an address, which must be `tls://`, or on this machine."""
+    _refuse_plain(address, "The scheduler")
+    try:
+        from distributed import Client
+        from distributed.security import Security
+    except ImportError:
+        raise ImportError("`--dask` needs the extra `privrl[dask]`: pip install 'privrl[dask]'.") from None
+    security = None
+    if address.startswith("tls://"):
+        if ca is None or certificate is None:
+            raise ValueError("A `tls://` scheduler needs the authority's certificate (`--dask-ca`) and one of yours.")
+        security = Security(
+            tls_ca_file=ca, tls_client_cert=certificate, tls_client_key=key or certificate, require_encryption=True
+        )
+    try:
+        return Client(address, security=security, timeout=30, set_as_default=False)
+    except (OSError, TimeoutError) as error:
+        raise ValueError(
+            f"There is no scheduler at {address}, or it does not know the certificate ({type(error).__name__})."
+        ) from None
+
+
+def _refuse_plain(address: str, who: str) -> None:
+    """Rows and exact sums must not travel in the clear: encrypted, or inside this machine."""
+    parts = urlsplit(address)
+    if parts.scheme in ("tls", "inproc") or (parts.scheme == "tcp" and _is_loopback(parts.hostname)):
+        return
+    raise ValueError(
+        f"{who} is at `{address}`: exact sums of people would travel in the clear. Use `tls://` with certificates, or "
+        "`tcp://127.0.0.1` on one machine."
+    )
+
+
+def _is_loopback(host: str | None) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return host is not None and ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _raise_first(failures: dict[int, Failure]) -> None:
+    if failures:
+        first = min(failures)
+        raise failures[first].error(first)
+
+
+def _allow_failures(number: int, dask_scheduler: Any = None) -> None:
+    dask_scheduler.allowed_failures = number

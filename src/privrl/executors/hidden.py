@@ -1,0 +1,69 @@
+"""What is sent to a cluster, and the functions that run there: nothing shows what it holds, and nothing raises."""
+
+import pickle
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+from privrl.executors.executor import added
+from privrl.executors.failures import Failure, caught
+from privrl.executors.worker_state import Versions
+
+
+class Hidden:
+    """A value that no log shows."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return "Hidden()"
+
+    def __sizeof__(self) -> int:
+        return sys.getsizeof(self.value)
+
+
+@dataclass(frozen=True, repr=False)
+class ShardSum:
+    """The sum over some shards that did not fail, and the failures of the others by their numbers."""
+
+    total: Any = None
+    failures: dict[int, Failure] = field(default_factory=dict)
+
+    def __sizeof__(self) -> int:
+        parts = self.total if isinstance(self.total, tuple) else (self.total,)
+        return sum(getattr(part, "nbytes", 64) for part in parts)
+
+
+def held(packed: Hidden) -> Hidden:
+    """Unpacks a shard, or a task, into the memory of a worker; a failure if that cannot be done."""
+    return Hidden(caught(pickle.loads, packed.value))
+
+
+def summed_shard(number: int, shard: Hidden, task: Hidden, own: Hidden, expected: Hidden) -> Hidden:
+    """Runs a task on a shard."""
+    result: Any
+    if caught(Versions.here) != expected.value:
+        result = Failure("VersionMismatch")
+    elif isinstance(shard.value, Failure) or isinstance(task.value, Failure):
+        result = shard.value if isinstance(shard.value, Failure) else task.value
+    else:
+        f, args = task.value
+        result = caught(f, shard.value, *args, *own.value)
+    failed = isinstance(result, Failure)
+    return Hidden(ShardSum(None, {number: result}) if failed else ShardSum(result))
+
+
+def folded(*sums: Hidden) -> Hidden:
+    """The sum of several; terms are other tasks' results, which must not be changed."""
+    total: Any = None
+    failures: dict[int, Failure] = {}
+    for one in sums:
+        if one.value.total is not None:
+            total = _copied(one.value.total) if total is None else added(total, one.value.total)
+        failures |= one.value.failures
+    return Hidden(ShardSum(total, failures))
+
+
+def _copied(total: Any) -> Any:
+    return tuple(_copied(part) for part in total) if isinstance(total, tuple) else total + 0

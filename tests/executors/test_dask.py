@@ -1,0 +1,145 @@
+"""Executors on a Dask cluster of real processes: the same contract, and nothing of anybody in what it logs."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from executors.cluster import Cluster
+from executors.shard_tasks import CANARY, Shard, fail, kill_always, kill_once, pair, square, used
+
+from privrl.data.schema import TableError
+from privrl.executors import dask as dask_module
+from privrl.executors.dask import Dask, connected
+from privrl.executors.failures import ShardError
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    started = Cluster(tmp_path_factory.mktemp("cluster"))
+    try:
+        yield started
+    finally:
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def executor(cluster: Cluster) -> Iterator[Dask]:
+    with cluster.client() as client, Dask(client) as dask:
+        yield dask
+
+
+def test_a_cluster_keeps_the_contract(executor: Dask, cluster: Cluster) -> None:
+    executor.start([Shard(i) for i in range(5)])
+    assert dict(executor.each(square, 10)) == {i: i * i + 10 for i in range(5)}
+    assert dict(executor.each(square, 10, own=[100, 200, 300, 400, 500]))[3] == 419
+    total, number = executor.summed(pair)
+    np.testing.assert_array_equal(total, [10, 15, 20])
+    assert number == 5
+    first, second = dict(executor.each(used)), dict(executor.each(used))
+    assert all(first[i][1] < second[i][1] for i in range(5) if first[i][0] == second[i][0])
+    seen: list[tuple[int, int]] = []
+    executor.watch = lambda done, of: seen.append((done, of))
+    executor.summed(pair)
+    executor.watch = None
+    assert seen == [(i, 5) for i in range(1, 6)]
+    with pytest.raises(TableError, match="Column `x` is out of range at row 3."):
+        executor.summed(fail, 3, True)
+    with pytest.raises(ShardError, match="Shard 3 failed with ValueError"):
+        dict(executor.each(fail, 3, False))
+    with pytest.raises(ValueError, match="cannot be sent"):
+        executor.summed(lambda shard: 0)
+    assert CANARY not in cluster.log.read_text()
+
+
+@pytest.mark.parametrize(
+    "address", ["tcp://10.0.0.7:8786", "tcp://scheduler:8786", "ws://127.0.0.1:1", "10.0.0.7:8786"]
+)
+def test_nothing_travels_in_the_clear(address: str) -> None:
+    with pytest.raises(ValueError, match="would travel in the clear"):
+        connected(address)
+
+
+def test_certificates_are_needed() -> None:
+    with pytest.raises(ValueError, match="--dask-ca"):
+        connected("tls://scheduler:8786")
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_is_replaced_by_the_others(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, 2, nanny=True)
+    try:
+        with cluster.client() as client, Dask(client) as executor:
+            executor.start([Shard(i) for i in range(6)])
+            for who in (0, 3, 5):
+                (tmp_path / "killed").unlink(missing_ok=True)
+                total, number = executor.summed(kill_once, tmp_path, who)
+                np.testing.assert_array_equal(total, [15, 21, 27])
+                assert number == 6
+    finally:
+        cluster.close()
+
+
+@pytest.mark.slow
+def test_all_workers_die_and_others_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(tmp_path, 2)
+    try:
+        with cluster.client() as client, Dask(client) as executor:
+            executor.start([Shard(i) for i in range(4)])
+            assert executor.summed(pair)[1] == 4
+            for worker in cluster.workers:
+                os.killpg(worker.pid, signal.SIGKILL)
+            deadline = time.monotonic() + 60
+            while client.nthreads():
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+            with pytest.raises(ShardError, match="has no workers"):
+                executor.summed(pair)
+            cluster.workers += [cluster.add(), cluster.add()]
+            client.wait_for_workers(2, timeout=120)
+            assert executor.summed(pair)[1] == 4
+    finally:
+        cluster.close()
+
+
+@pytest.mark.slow
+def test_a_shard_that_always_kills_ends_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dask_module, "_FAILURES", 1)
+    cluster = Cluster(tmp_path, 2, nanny=True)
+    try:
+        with cluster.client() as client, Dask(client) as executor:
+            executor.start([Shard(i) for i in range(3)])
+            with pytest.raises(ShardError, match="has ended its worker again and again"):
+                executor.summed(kill_always, 1)
+    finally:
+        cluster.close()
+
+
+@pytest.mark.slow
+def test_a_scheduler_that_dies_ends_in_words(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, 1)
+    try:
+        with cluster.client() as client, Dask(client) as executor:
+            executor.start([Shard(i) for i in range(3)])
+            assert executor.summed(pair)[1] == 3
+            os.killpg(cluster.scheduler.pid, signal.SIGKILL)
+            with pytest.raises(ShardError, match="scheduler was lost"):
+                executor.summed(pair)
+    finally:
+        cluster.close()
+
+
+@pytest.mark.slow
+def test_workers_that_spill_or_have_threads_are_refused(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, 1, settings={})
+    try:
+        with cluster.client() as client, Dask(client) as executor, pytest.raises(ValueError, match="to their disks"):
+            executor.start([Shard(0)])
+        cluster.workers.append(cluster.add("--nthreads", "2"))
+        with cluster.client() as client, Dask(client) as executor, pytest.raises(ValueError, match="has 2 threads"):
+            executor.start([Shard(0)])
+    finally:
+        cluster.close()

@@ -1,0 +1,249 @@
+"""A table in shards gives the sums, groups, samples, digests and policies of one process."""
+
+import itertools
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from statistic_cases import CASES, COLUMNS, A, H, S
+
+import privrl
+from privrl.data.parquet import read_parquet
+from privrl.data.schema import TableError
+from privrl.data.shards import Shard, ShardedEpisodes, _are_disjoint
+from privrl.executors.executor import AbstractExecutor, InProcess
+from privrl.executors.processes import Processes
+from privrl.mdp.features import OneHotFeatures
+from privrl.privacy.noise import sources
+from privrl.privacy.noise.coins import Coins
+from privrl.privacy.noise.lattice import lattice_for
+from privrl.privacy.noise.words import Words
+from privrl.privacy.trust.channels import sensitivity_of
+from privrl.studies.people import Records
+from privrl.studies.sharded_records import ShardedRecords
+
+TABLE = {name: name for name in ("unit", "episode", "step", "state", "action", "reward", "next_state")}
+PRIVATE = privrl.Central(epsilon=1.0, delta=1e-6)
+
+
+def rows(people: int = 90, seed: int = 0, *, sorted_ids: bool = False) -> dict[str, Any]:
+    """Stays of 1 to H steps of people with up to three of them."""
+    rng = np.random.default_rng(seed)
+    names = rng.permutation(people) + 1000
+    stays = rng.integers(1, 4, people)
+    lengths = rng.integers(1, H + 1, int(stays.sum()))
+    unit = np.repeat(np.repeat(np.sort(names) if sorted_ids else names, stays), lengths)
+    n = len(unit)
+    return {
+        "unit": np.array([f"p{i}" for i in unit]),
+        "episode": np.repeat(np.arange(len(lengths)), lengths),
+        "step": np.concatenate([np.arange(length) for length in lengths]),
+        "state": rng.integers(0, S, n),
+        "action": rng.integers(0, A, n),
+        "reward": rng.random(n),
+        "next_state": rng.integers(-1, S, n),
+        "pressure": pa.array(rng.uniform(20.0, 140.0, n), mask=rng.random(n) < 0.2),
+        "lactate": rng.uniform(0.1, 22.0, n),
+        "ward": pa.array(rng.choice(["icu", "step-down"], n), mask=rng.random(n) < 0.2),
+    }
+
+
+def written(folder: Path, columns: dict[str, Any], files: int = 3, group: int = 16) -> Path:
+    folder.mkdir()
+    table = pa.table(columns)
+    edges = np.linspace(0, table.num_rows, files + 1).astype(int)
+    for i, (first, end) in enumerate(itertools.pairwise(edges)):
+        pq.write_table(table.slice(first, end - first), folder / f"{i}.parquet", row_group_size=group)
+    return folder
+
+
+def opened(path: Path, **more: Any) -> Any:
+    settings = {"horizon": H, "num_states": S, "num_actions": A, "max_episodes_per_unit": 2, "seed": 7} | more
+    return read_parquet(path, **TABLE, **settings)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(tmp_path_factory.mktemp("table") / "stays", rows())
+
+
+def sharded(data: Any, size: int = 40, executor: AbstractExecutor | None = None) -> ShardedEpisodes:
+    return ShardedEpisodes.of(data, InProcess() if executor is None else executor, size)
+
+
+# --------------------------------------------------------------------------------------------------- partitions
+
+
+@pytest.mark.parametrize("size", [1, 17, 40, 150, 10**6])
+def test_shards_are_runs_of_row_groups_between_people(folder: Path, size: int) -> None:
+    whole = opened(folder)
+    shards = sharded(whole, size).shards
+    pieces = [(f, g) for shard in shards for f, first, end in shard.data.table.pieces for g in range(first, end)]
+    assert pieces == [(f, g) for f, groups in enumerate(whole.table.row_groups) for g in range(len(groups))]
+    people = [set(itertools.chain(*shard.data.unit_ids())) for shard in shards]
+    assert sum(map(len, people)) == len(set.union(*people)) == whole.num_units
+    assert len(shards) == 1 if size == 10**6 else len(shards) > 1
+
+
+def test_what_is_counted_and_digested_is_that_of_the_whole(folder: Path) -> None:
+    whole, parts = opened(folder), sharded(opened(folder))
+    assert parts.check() == whole.check()
+    assert parts.digest(bytes(32)) == whole.digest(bytes(32))
+    assert parts.bounded(S, A) is parts
+
+
+def test_a_person_in_two_shards_is_refused(tmp_path: Path) -> None:
+    columns = rows()
+    columns["unit"][-1], columns["episode"][-1], columns["step"][-1] = columns["unit"][0], 10_000, 0
+    data = sharded(opened(written(tmp_path / "t", columns)))
+    with pytest.raises(TableError, match="a unit is in two shards; its rows must be together. Write") as found:
+        data.check()
+    assert str(columns["unit"][0]) not in str(found.value)
+
+
+def test_disjoint_ids_need_no_hashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    apart = sharded(opened(written(tmp_path / "a", rows(sorted_ids=True))))
+    mixed = sharded(opened(written(tmp_path / "b", rows())))
+    assert _are_disjoint([shard.data.table for shard in apart.shards])
+    assert not _are_disjoint([shard.data.table for shard in mixed.shards])
+    monkeypatch.setattr("privrl.data.shards._unit_hashes", None)
+    assert apart.check() == apart.whole.check()
+
+
+def test_what_has_no_shards_is_refused(folder: Path) -> None:
+    with pytest.raises(ValueError, match="sorted in memory has no shards"):
+        sharded(opened(folder, sort=True))
+    with pytest.raises(ValueError, match="`int` is none"):
+        ShardedEpisodes.of(3, InProcess())  # type: ignore[arg-type]
+    learner = privrl.APVI(S, A, H)
+    with pytest.raises(ValueError, match="floating-point sums"):
+        privrl.fit(opened(folder), learner, privrl.NonPrivate(), executor=InProcess())
+
+
+def test_a_file_that_changes_is_noticed_by_the_shard(tmp_path: Path) -> None:
+    path = written(tmp_path / "t", rows())
+    data = sharded(opened(path))
+    data.check()
+    shard = data.shards[-1]
+    table = pq.read_table(path / "2.parquet")
+    pq.write_table(table.slice(0, table.num_rows - 1), path / "2.parquet", row_group_size=16)
+    with pytest.raises(TableError, match="has changed since the table was opened"):
+        dict(data.started().each(_ids))
+    assert shard is data.shards[-1]
+
+
+def _ids(shard: Shard) -> int:
+    return sum(len(ids) for ids in shard.data.unit_ids())
+
+
+# ---------------------------------------------------------------------------------------------------------- sums
+
+OFFLINE = [
+    (kind.__name__, case)
+    for kind, cases in CASES.items()
+    for case in cases[:1]
+    if not case.linear and case.published == (None,) and case.questions == (None,)
+]
+QUICK = {"VisitCounts", "Differences", "Gram", "FeatureReturns"}
+
+
+def fine(statistic: Any) -> Any:
+    """A lattice so fine that a last bit shows."""
+    distance = sensitivity_of(statistic, "gaussian", "add-remove")
+    return lattice_for(parameter=2.0**16, sensitivity=distance, norm=distance, filled=100, kind="l2")
+
+
+@pytest.mark.parametrize(
+    ("name", "case"),
+    [pytest.param(*one, id=one[0], marks=() if one[0] in QUICK else pytest.mark.slow) for one in OFFLINE],
+)
+def test_sums_are_those_of_one_process(folder: Path, name: str, case: Any) -> None:
+    measured = {"features": COLUMNS, "state": None, "next_state": None, "num_states": None} if case.columns else {}
+    data = read_parquet(
+        folder,
+        **(TABLE | {"horizon": H, "num_states": S, "num_actions": A, "max_episodes_per_unit": 2, "seed": 7} | measured),
+    )
+    grid = fine(case.statistic)
+    for coins in (None, Coins(bytes(range(32)), 0.6)):
+        expected = Records(data).total(case.statistic, coins, grid)
+        assert np.abs(expected).max() > 2**30 or not np.any(expected)
+        for size in (1, 60):
+            parts = sharded(data, size)
+            found = ShardedRecords.of(Records(parts), parts).total(case.statistic, coins, grid)
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_groups_are_those_of_one_process(folder: Path) -> None:
+    statistic = CASES[privrl.statistics.VisitCounts][0].statistic
+    grid, edges = fine(statistic), np.array([0.2, 0.25])
+    whole, parts = Records(opened(folder)), sharded(opened(folder), 1)
+    apart = ShardedRecords.of(Records(parts), parts).groups(bytes(32), "groups", edges)
+    for found, expected in zip(apart, whole.groups(bytes(32), "groups", edges), strict=True):
+        assert found.num_units == expected.num_units
+        for coins in (None, Coins(bytes(32), 0.5)):
+            np.testing.assert_array_equal(found.total(statistic, coins, grid), expected.total(statistic, coins, grid))
+
+
+# ---------------------------------------------------------------------------------------------------------- fits
+
+
+@pytest.fixture
+def same_words(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Call it before a fit, and its cryptographic words, coins and keys are those of the fit before."""
+    count = itertools.count()
+    monkeypatch.setattr(sources, "Words", lambda: Words(next(count).to_bytes(32, "big")))
+    monkeypatch.setattr(os, "urandom", lambda n: bytes(range(n)))
+
+    def again() -> None:
+        nonlocal count
+        count = itertools.count()
+
+    return again
+
+
+LEARNERS = {
+    "APVI": lambda: privrl.APVI(S, A, H),
+    "TDFP": lambda: privrl.TDFP(S, A, H),
+    "PEVI": lambda: privrl.PEVI(OneHotFeatures(S, A), H),
+    "FQI": lambda: privrl.FQI(S, A, H, steps=3, sampling=0.5),
+    "grouped": lambda: privrl.Evaluated(privrl.APVI(S, A, H), 0.3, 63),
+}
+
+
+@pytest.mark.parametrize("name", [pytest.param("APVI"), *(pytest.param(n, marks=pytest.mark.slow) for n in LEARNERS)])
+def test_policies_are_those_of_one_process(folder: Path, name: str, same_words: Callable[[], None]) -> None:
+    fitted = []
+    one = {"max_episodes_per_unit": 1}
+    for executor in (None, InProcess()):
+        same_words()
+        data = opened(folder, **one)
+        data = data if executor is None else sharded(data, 40, executor)
+        fitted.append(privrl.fit(data, LEARNERS[name](), PRIVATE, executor=executor))
+    here, there = fitted
+    assert here.certificate.epsilon == there.certificate.epsilon
+    assert jnp.array_equal(_table(here.policy), _table(there.policy))
+    assert here.report["users"] == there.report["users"]
+
+
+def _table(policy: Any) -> Any:
+    return policy.probabilities if hasattr(policy, "probabilities") else policy.advice
+
+
+def test_processes_fit_what_one_process_fits(folder: Path, same_words: Callable[[], None]) -> None:
+    learner = privrl.APVI(S, A, H)
+    same_words()
+    expected = privrl.fit(opened(folder), learner, PRIVATE)
+    with Processes(2) as executor:
+        same_words()
+        found = privrl.fit(sharded(opened(folder), 60, executor), learner, PRIVATE, executor=executor)
+        assert jnp.array_equal(expected.policy.probabilities, found.policy.probabilities)
+        bad = rows()
+        bad["state"][-3] = 77
+        with pytest.raises(TableError, match="Column `state` is out of range at row"):
+            privrl.fit(sharded(opened(written(folder.parent / "bad", bad)), 60, executor), learner, PRIVATE)
