@@ -152,8 +152,9 @@ def contributed(statistic, person):
     return statistic.vector(person)
 
 
-def by_hand(stay: Trajectory, F: np.ndarray, rewarding: Rewarding) -> np.ndarray:
-    """TD errors of one stay, in words: unit r + gamma F(next) - F, and nothing for a last step that was cut."""
+def by_hand(stay: Trajectory, F: np.ndarray, rewarding: Rewarding, trace: float) -> np.ndarray:
+    """TD errors of one stay, in words: unit r + gamma F(next) - F, and nothing for a last step that was cut; each with
+    those that follow it, gamma times `trace` as much for every step between."""
     L, errors = int(stay.length), np.zeros(len(F))
     for t in range(L):
         r = min(max(stay.rewards[t] / rewarding.largest, 0.0), 1.0)
@@ -162,25 +163,26 @@ def by_hand(stay: Trajectory, F: np.ndarray, rewarding: Rewarding) -> np.ndarray
             errors[t] = rewarding.unit * r + rewarding.gamma * F[t + 1] - F[t]
         elif over:
             errors[t] = rewarding.unit * r - F[t]
-    return errors
+    decay = rewarding.gamma * trace
+    return np.array([sum(decay ** (k - t) * errors[k] for k in range(t, L)) if t < L else 0.0 for t in range(len(F))])
 
 
-@pytest.mark.parametrize("at_end", [True, False])
-def test_errors_and_returns_by_hand(at_end):
+@pytest.mark.parametrize(("at_end", "trace"), [(True, 0.0), (False, 0.6), (True, 1.0)])
+def test_errors_and_returns_by_hand(at_end, trace):
     rewarding = Rewarding(at_end, 0.9, WORLD.largest_reward)
     phi = QuadraticFeatures.unscaled(WORLD.columns)
     rng, d = np.random.default_rng(0), phi.dim
     shapes = ((d,), (1, d), (1, 5, d), (1,), (d, 5))
     F = LayeredValue(*(jnp.asarray(0.1 * rng.normal(size=s)) for s in shapes), jnp.asarray(0.1))
     rows = stays(12)
-    errors = FeatureErrors(phi, 5, jnp.asarray(1e9), rewarding, F)
+    errors = FeatureErrors(phi, 5, jnp.asarray(1e9), rewarding, F, trace)
     returns = FeatureReturns(phi, 5, jnp.asarray(1e9), rewarding)
     for i in range(12):
         stay = jax.tree.map(lambda x, i=i: np.asarray(x[i]), rows)
         person = jax.tree.map(lambda x: jnp.asarray(x[None]), stay)
         values, features = np.asarray(F(phi(jnp.asarray(stay.states)))), np.asarray(phi(jnp.asarray(stay.states)))
         expected = np.zeros((5, d))
-        for t, delta in enumerate(by_hand(stay, values, rewarding)):
+        for t, delta in enumerate(by_hand(stay, values, rewarding, trace)):
             expected[stay.actions[t]] += delta * features[t]
         np.testing.assert_allclose(np.asarray(contributed(errors, person)), expected, atol=1e-12)
         L = int(stay.length)

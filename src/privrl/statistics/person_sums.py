@@ -101,6 +101,7 @@ class AbstractPersonSum(AbstractStatistic):
     symmetric: bool = eqx.field(static=True, default=False, init=False)
     signed: ClassVar[bool] = True
     per_person: ClassVar[bool] = True
+    any_width: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
         check_sizes(num_actions=self.num_actions)
@@ -203,17 +204,23 @@ class FeatureReturns(AbstractPersonSum):
 
 
 class FeatureErrors(AbstractPersonSum):
-    """TD errors (sum_t phi_t delta_t 1[a_t = a])_a: `[A, d]`.
+    """TD errors with a trace (sum_t phi_t e_t 1[a_t = a])_a: `[A, d]`.
 
     delta_t = unit r_t + gamma F(s_{t+1}) - F(s_t), without F(s_{t+1}) where the stay ended. The last step of a stay
-    that did not end is left out.
+    that did not end is left out: its delta is 0. Then e_t = delta_t + gamma trace e_{t+1}, and 0 after the last step.
 
     Arguments:
         values: F, from earlier releases, in [0, 1].
+        trace: in [0, 1], how far what comes later counts: 0 leaves delta, 1 gives return minus F.
     """
 
     rewarding: Rewarding
     values: LayeredValue
+    trace: float = eqx.field(static=True, default=0.0)
+
+    def __check_init__(self) -> None:
+        if not 0.0 <= self.trace <= 1.0:
+            raise ValueError(f"`trace` is {self.trace}; it must lie in [0, 1].")
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -221,8 +228,8 @@ class FeatureErrors(AbstractPersonSum):
 
     def vector(self, person: Trajectory) -> Float[Array, "A d"]:
         phi, taken = self._steps(person)
-        delta = jax.vmap(self._errors)(person, self.values(phi))
-        return jnp.einsum("eha,ehd->ad", taken * delta[..., None], phi)
+        errors = jax.vmap(self._errors)(person, self.values(phi))
+        return jnp.einsum("eha,ehd->ad", taken * errors[..., None], phi)
 
     def _errors(self, stay: Trajectory, F: Float[Array, " H"]) -> Float[Array, " H"]:
         last: Int[Array, ""] = jnp.asarray(stay.length) - 1
@@ -230,4 +237,15 @@ class FeatureErrors(AbstractPersonSum):
         ended = self.rewarding.ended(stay)
         after = jnp.where(goes_on, jnp.append(F[1:], 0.0), 0.0)
         delta = self.rewarding.unit * self.rewarding.rewards(stay) + self.rewarding.gamma * after - F
-        return jnp.where(goes_on | ended, delta, 0.0)
+        return self._traced(jnp.where(goes_on | ended, delta, 0.0))
+
+    def _traced(self, delta: Float[Array, " H"]) -> Float[Array, " H"]:
+        """e_t."""
+        if not self.trace:
+            return delta
+
+        def back(later: Float[Array, ""], one: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+            e = one + self.rewarding.gamma * self.trace * later
+            return e, e
+
+        return jax.lax.scan(back, jnp.zeros(()), delta, reverse=True)[1]
