@@ -119,8 +119,8 @@ def test_a_cell_of_one_person_does_not_change_how_another_ones_are_read(tmp_path
 def test_what_the_columns_of_a_csv_file_are_is_a_function_of_the_settings(zoned: bool, time: int) -> None:
     """Timestamps or numbers, truths or times of an end."""
     how = Preparation(**HOW, every=("1h", 1)[time % 2], end="out", end_time=time > 1, zoned=zoned)
-    stamp = "zoned time" if zoned else "time"
-    assert how.cells["t"] == (stamp, "number")[time % 2] and how.cells["out"] == (stamp if time > 1 else "truth")
+    stamp = ("zoned time" if zoned else "time", "number")[time % 2]
+    assert how.cells["t"] == stamp and how.cells["out"] == (stamp if time > 1 else "truth")
 
 
 def test_text_in_a_parquet_file_is_text_already(tmp_path: Path) -> None:

@@ -49,6 +49,17 @@ def prepare(
             "--end", metavar="COL[:time]", help="True on the last record of an ended episode; COL:time, when it ended."
         ),
     ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--name",
+            metavar="COL",
+            help="Of a long table, one row per measurement: what was measured. Then the others are its names.",
+        ),
+    ] = None,
+    value: Annotated[
+        str | None, typer.Option("--value", metavar="COL", help="Of a long table: what the measurement was.")
+    ] = None,
     last: Annotated[list[str] | None, _combined("last")] = None,
     first: Annotated[list[str] | None, _combined("first")] = None,
     mean: Annotated[list[str] | None, _combined("mean")] = None,
@@ -109,6 +120,8 @@ def prepare(
         time_format=time_format,
         zoned=zoned,
         text=tuple(text or ()),
+        name=name,
+        value=value,
     )
     for warning in how.warnings:
         complain(f"Warning: {warning}")

@@ -16,7 +16,7 @@ from privrl.data.schema import Bounds, Place, TableError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_IDS = {"unit", "episode"}
+_IDS = {"unit", "episode", "name"}
 
 
 def kind_of(dtype: "pa.DataType", part: str, column: str, file: str) -> str:

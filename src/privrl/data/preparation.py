@@ -34,7 +34,7 @@ class Preparation:
         horizon: the largest number of steps of an episode; later records are left out (but for the reward at the end).
         episode: which episode of the person a record belongs to; without it a person has one.
         end: true on the last record of an episode that has ended, or the time at which it ended.
-        end_time: in a CSV file `end` is a time; without it, true or false, or 1 or 0.
+        end_time: `end` is a time, as `time` is; without it, true or false, or 1 or 0 (or timestamps, in Parquet).
         reward_each: how a window's rewards become one, where every step pays.
         carry: for how long a value is carried forward where nothing was measured, as `every`; by default not at all.
         state_at: "start": a state is what windows before that of its action have shown. "end": what the same window
@@ -43,6 +43,8 @@ class Preparation:
         time_format: of times in a CSV file, where they are not ISO 8601, for example "%d.%m.%Y %H:%M".
         zoned: times in a CSV file have a time zone: they end in Z or in an offset such as +02:00.
         text: the `columns` that are text, combined by "last" or "first". In a CSV file all others are numbers.
+        name, value: of a long table, which has one row per measurement, the columns of its name and of its value. Then
+            `columns`, `action`, `reward` and `end` are names; rows with other names are records without a value.
 
     **Formal guarantee.** `cells`, the types of the columns of a CSV file, is a function of these settings; nobody's
     values change how the values of another person are read.
@@ -65,12 +67,16 @@ class Preparation:
     end_time: bool = False
     zoned: bool = False
     text: tuple[str, ...] = ()
+    name: str | None = None
+    value: str | None = None
     uses: dict[str, Use] = field(init=False, repr=False)
     cells: dict[str, Cells] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        named = [self.unit, self.time, self.episode, self.end, self.reward, *self.columns, *self.action]
-        names = [name for name in named if name is not None]
+        if (self.name is None) != (self.value is None):
+            raise ValueError("A long table has a column of names and one of values. Give both, or neither.")
+        named = [self.unit, self.time, self.episode, self.name, self.value, self.end, self.reward]
+        names = [name for name in (*named, *self.columns, *self.action) if name is not None]
         twice = sorted({name for name in names if names.count(name) > 1 or name in ("step", "terminated", ROW)})
         if twice:
             raise ValueError(
@@ -91,22 +97,29 @@ class Preparation:
                 raise ValueError(
                     f"`{name}` is declared as text; it must be a column that is combined by last or first."
                 )
-        uses: dict[str, Use] = {self.unit: "id", self.time: "time", self.reward: "number"}
+        uses: dict[str, Use] = {self.unit: "id", self.time: "time"}
         uses |= {} if self.episode is None else {self.episode: "id"}
-        uses |= {} if self.end is None else {self.end: "end"}
-        uses |= {name: "value" if how in ("last", "first") else "number" for name, how in self.columns.items()}
-        uses.update(dict.fromkeys(self.text, "text"))
-        uses.update(dict.fromkeys(self.action, "number"))
+        if self.name is not None and self.value is not None:
+            uses |= {self.name: "name", self.value: "text" if self.text else "number"}
+        else:
+            uses |= self.named
         object.__setattr__(self, "uses", uses)
         object.__setattr__(self, "cells", {name: self._cells_of(use) for name, use in uses.items()})
         self.carried_windows  # noqa: B018 raises where durations are none
 
+    @property
+    def named(self) -> dict[str, Use]:
+        """What is combined, and the end: columns of a wide table, names in a long one."""
+        found: dict[str, Use] = {} if self.end is None else {self.end: "end"}
+        found |= {name: "value" if how in ("last", "first") else "number" for name, how in self.columns.items()}
+        return found | dict.fromkeys(self.text, "text") | dict.fromkeys((*self.action, self.reward), "number")
+
     def _cells_of(self, use: Use) -> Cells:
-        if use in ("id", "text"):
+        if use in ("id", "text", "name"):
             return "text"
         if use == "end" and not self.end_time:
             return "truth"
-        if use == "end" or (use == "time" and not unitless(self.every)):
+        if use in ("end", "time") and not unitless(self.every):
             return "zoned time" if self.zoned else "time"
         return "number"
 

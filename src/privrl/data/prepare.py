@@ -11,15 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Float, Int
 
 from privrl.data.columns import refuse
 from privrl.data.guard import guarded
+from privrl.data.long import LongTable
 from privrl.data.partition import partitioned
-from privrl.data.preparation import Preparation, duration, unitless
+from privrl.data.preparation import Preparation
 from privrl.data.raw import ROW, RawTable
-from privrl.data.schema import Place, TableError
-from privrl.data.windows import How, Sorted, Windows, elapsed, summarised, windows_in
+from privrl.data.schema import Place
+from privrl.data.times import sorted_records
+from privrl.data.windows import How, Windows, summarised, windows_in
 from privrl.data.write import whole_file
 
 if TYPE_CHECKING:
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
 
 _PIECE_BYTES = 2**24
 _WINDOWS = 2**19  # that are laid out at once
-_TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def prepare(source: str | Path, target: str | Path, how: Preparation) -> None:
@@ -63,9 +64,12 @@ def _steps(raw: RawTable, how: Preparation, folder: Path) -> Iterator["pa.Table"
     import pyarrow as pa
 
     pieces = math.ceil(raw.size / _PIECE_BYTES)
-    for piece in partitioned(raw.batches(), how.unit, raw.place, pieces, folder):
+    long = None if how.name is None else LongTable(raw, how)
+    batches = raw.batches() if long is None else long.batches()
+    for piece in partitioned(batches, how.unit, raw.place, pieces, folder):
         if piece.num_rows:
-            yield from _tables(raw, how, {name: piece.column(name).combine_chunks() for name in piece.column_names})
+            columns = {name: piece.column(name).combine_chunks() for name in piece.column_names}
+            yield from _tables(raw, how, columns if long is None else long.wide(columns))
             pa.default_memory_pool().release_unused()
 
 
@@ -88,16 +92,14 @@ class _Piece:
         self._how, self._columns = how, columns
         rows = columns[ROW].to_numpy()
         unsorted: Place = lambda i: raw.place(int(rows[i]))  # noqa: E731
-        times, self._window = _times(columns[how.time], how, unsorted)
-        episodes = None if how.episode is None else columns[how.episode]
-        if how.episode is not None:
-            refuse(_null(columns[how.episode]), how.episode, unsorted, "is null", "Name every episode.")
-        self._sorted = Sorted.of(columns[how.unit], episodes, times)
+        clock, self._sorted = sorted_records(columns, how, unsorted)
         numbers = rows[self._sorted.order]
         self._place: Place = lambda i: raw.place(int(numbers[i]))
         self._sorted.check_times(how.time, self._place)
-        self._of_row = windows_in(self._sorted.since_start, self._window, how.time, self._place)
-        self._ended, last = self._ends(self._of_row[self._sorted.starts + self._sorted.lengths - 1])
+        self._of_row = windows_in(self._sorted.since_start, clock.window, how.time, self._place)
+        final = self._of_row[self._sorted.starts + self._sorted.lengths - 1]
+        ends = None if how.end is None else self._column(how.end)
+        self._ended, last = clock.ended(ends, self._sorted, final, how, self._place)
         self._lag = 1 if how.state_at == "start" else 0
         self._cut = last + 1 - self._lag > how.horizon
         self.count = np.clip(last + 1 - self._lag, 1, how.horizon)
@@ -168,89 +170,3 @@ class _Piece:
         rewards = np.zeros(len(is_last))
         rewards[is_last] = values[row]
         return rewards
-
-    def _ends(self, last: Int[np.ndarray, " E"]) -> tuple[Bool[np.ndarray, " E"] | None, Int[np.ndarray, " E"]]:
-        """Which episodes have ended (`None`: nobody says), and the last window of each."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        how, rows = self._how, self._sorted
-        if how.end is None:
-            return None, last
-        values = self._column(how.end)
-        final = rows.starts + rows.lengths - 1
-        if not pa.types.is_timestamp(values.type):
-            true = _truths(values, how.end, self._place)
-            early = true.copy()
-            early[final] = False
-            refuse(early, how.end, self._place, "is true before the last record of an episode", "Mark the last one.")
-            return true[final], last
-        _same_zone(values.type, self._columns[how.time].type, how)
-        given = values.is_valid().to_numpy(zero_copy_only=False)
-        row = np.maximum.reduceat(np.where(given, np.arange(len(given)), -1), rows.starts)
-        unit = self._columns[how.time].type.unit
-        with guarded(f"Column `{how.end}` cannot be read"):
-            end = (
-                pc.cast(values, options=pc.CastOptions(pa.timestamp(unit, values.type.tz), allow_time_truncate=True))
-                .cast(pa.int64())
-                .fill_null(0)
-                .to_numpy()[row]
-            )
-        known = row >= 0
-        late = np.repeat(known, rows.lengths) & (rows.times > np.repeat(end, rows.lengths))
-        remedy = "No record can be later than the end of its episode, nor an episode end before it begins."
-        refuse(late, how.time, self._place, f"is after `{how.end}`, a negative duration,", remedy)
-        begin = rows.times[rows.starts]
-        whole = elapsed(np.where(known, end, begin), begin)
-        begins: Place = lambda i: self._place(int(rows.starts[i]))  # noqa: E731
-        full = windows_in(whole, self._window, how.end, begins)
-        return known, np.maximum(last, full - (whole % np.uint64(self._window) == 0))
-
-
-def _times(values: "pa.Array", how: Preparation, place: Place) -> tuple[Shaped[np.ndarray, " R"], float | int]:
-    """Times as numbers, none of them missing, and the length of a window in their unit."""
-    import pyarrow as pa
-
-    refuse(_null(values), how.time, place, "is null", "Every record needs a time; leave out those without.")
-    every = duration(how.every, "every")
-    if not pa.types.is_timestamp(values.type):
-        numbers = values.cast(pa.float64(), safe=False).to_numpy()
-        refuse(~np.isfinite(numbers), how.time, place, "is NaN or infinite", "Every record needs a time.")
-        if not (unitless(how.every) and unitless(how.carry)):
-            raise TableError(
-                f"Column `{how.time}` holds numbers, `every` is {how.every!r} and `carry` {how.carry!r}. Give both as "
-                "numbers in the unit of the column, or write timestamps."
-            )
-        return numbers, every
-    ticks = every * _TICKS[values.type.unit]
-    if not isinstance(how.every, str) or ticks != int(ticks) or ticks < 1:
-        raise TableError(
-            f"Column `{how.time}` holds timestamps and `every` is {how.every!r}. Give it with a unit, such as 4h, and "
-            "not below the resolution of the column."
-        )
-    return values.cast(pa.int64()).to_numpy(), int(ticks)
-
-
-def _null(values: "pa.Array") -> Bool[np.ndarray, " R"]:
-    return values.is_null().to_numpy(zero_copy_only=False)
-
-
-def _truths(values: "pa.Array", column: str, place: Place) -> Bool[np.ndarray, " R"]:
-    """A column of true and false, or of 1 and 0; what is not given is false."""
-    import pyarrow as pa
-
-    if pa.types.is_boolean(values.type):
-        return values.fill_null(False).to_numpy(zero_copy_only=False)
-    numbers = values.cast(pa.float64(), safe=False).fill_null(0.0).to_numpy()
-    refuse((numbers != 0.0) & (numbers != 1.0), column, place, "is neither 0 nor 1", "Write true or false, or a time.")
-    return numbers == 1.0
-
-
-def _same_zone(end: "pa.TimestampType", time: "pa.DataType", how: Preparation) -> None:
-    import pyarrow as pa
-
-    if not pa.types.is_timestamp(time) or (end.tz is None) != (time.tz is None):
-        raise TableError(
-            f"Of the columns `{how.time}` and `{how.end}` one has a time zone and the other has none, or one holds "
-            "numbers. Write both alike."
-        )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from privrl.data.columns import kind_of, plain, words_of_type
+from privrl.data.columns import kind_of, plain, refuse, words_of_type
 from privrl.data.guard import guarded
 from privrl.data.schema import Place, TableError
 from privrl.data.table import opened, place_in, read_batches
@@ -21,9 +21,9 @@ from privrl.data.table import opened, place_in, read_batches
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Use = Literal["id", "time", "number", "value", "text", "end"]
-"""What a raw column is used as: an id, a time, a number, anything that can be copied, text that is copied, or whether
-or when an episode has ended."""
+Use = Literal["id", "time", "number", "value", "text", "end", "name"]
+"""What a raw column is used as: an id, a time, a number, anything that can be copied, text that is copied, whether or
+when an episode has ended, or the name of what was measured."""
 Cells = Literal["text", "number", "time", "zoned time", "truth"]
 """What the cells of a column of a CSV file are read as."""
 ROW = "__row__"
@@ -91,19 +91,13 @@ class RawTable:
     def _typed(self, batch: "pa.RecordBatch", name: str, place: Place) -> "pa.Array":
         """A column without dictionary encoding; numbers as doubles, which must be finite where they are given."""
         import pyarrow as pa
-        import pyarrow.compute as pc
 
         with guarded(f"Column `{name}` cannot be read from {place(0)} on"):
             values = plain(batch.column(name))
             if self.uses[name] != "number":
                 return values
             values = values.cast(pa.float64(), safe=False)
-            bad = pc.fill_null(pc.is_inf(values), fill_value=False).to_numpy(zero_copy_only=False)
-        if bad.any():
-            raise TableError(
-                f"Column `{name}` is infinite at {place(int(bad.argmax()))}. Leave the cell empty where nothing was "
-                "measured."
-            )
+        refuse_infinite(values, name, place)
         return values
 
     def _parquet(self) -> Iterator["pa.RecordBatch"]:
@@ -187,11 +181,24 @@ class RawTable:
                 raise TableError(f"`{self.path.name}` has {how_many} column `{name}`. {named}")
 
 
+def refuse_infinite(values: "pa.Array", name: str, place: Place) -> None:
+    """Raises if a number is infinite; `place` says where they stand."""
+    import pyarrow.compute as pc
+
+    with guarded(f"Column `{name}` cannot be read from {place(0)} on"):
+        bad = pc.fill_null(pc.is_inf(values), fill_value=False).to_numpy(zero_copy_only=False)
+    refuse(bad, name, place, "is infinite", "Leave the cell empty where nothing was measured.")
+
+
 def _next_batch(reader: Any) -> Any:
     try:
         return reader.read_next_batch()
     except StopIteration:
         return None
+
+
+_PARTS: dict[Use, str] = {"id": "unit", "name": "name", "number": "feature", "value": "copied"}
+"""As what a table of steps would have the column."""
 
 
 def _check_type(dtype: "pa.DataType", use: Use, name: str, file: str) -> None:
@@ -200,8 +207,8 @@ def _check_type(dtype: "pa.DataType", use: Use, name: str, file: str) -> None:
 
     value = dtype.value_type if types.is_dictionary(dtype) else dtype
     number = types.is_integer(value) or types.is_floating(value)
-    if use in ("id", "number", "value"):
-        kind_of(value, "unit" if use == "id" else "feature" if use == "number" else "copied", name, file)
+    if use in _PARTS:
+        kind_of(value, _PARTS[use], name, file)
     elif use == "text":
         if not (types.is_string(value) or types.is_large_string(value)):
             raise TableError(f"Column `{name}` of `{file}` holds {words_of_type(value)}; it is declared as text.")
