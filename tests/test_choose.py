@@ -21,10 +21,13 @@ from privrl.audit.statistics import Asked
 from privrl.audit.worlds import tiny_world
 from privrl.contracts.learner import AbstractOfflineLearner
 from privrl.contracts.release import Declared
+from privrl.data.episodes import Episodes
 from privrl.learners.evaluation.chooser import CHOICE, CHOOSE, Chooser, weights
 from privrl.learners.evaluation.chosen import Chosen
 from privrl.learners.evaluation.evaluated import LEARN, Evaluated
+from privrl.learners.gradient.fqi import FQI
 from privrl.learners.tabular.tap import TAP
+from privrl.learners.tabular.tdfp import TDFP
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.types import TabularPolicy, Trajectory
 from privrl.privacy.accounting.budget import Budget, BudgetError
@@ -340,7 +343,8 @@ class TestVerb:
         pure = privrl.Central(epsilon=1.0, mechanism="laplace")
         with pytest.raises(PairingError, match="is released with Gaussian noise.*Nothing was released"):
             choose(many, [None, np.zeros(3, int)], pure)
-        for learner in (TAP(3, 2, 3), Chosen(TAP(3, 2, 3)), Evaluated(Chosen(TAP(3, 2, 3)), return_range=(0.0, 3.0))):
+        chosen = Chosen((TAP(3, 2, 3),))
+        for learner in (TAP(3, 2, 3), chosen, Evaluated(chosen, return_range=(0.0, 3.0))):
             with pytest.raises(PairingError, match="is released with Gaussian noise.*Nothing was released"):
                 privrl.fit(many, learner, pure)
 
@@ -367,16 +371,21 @@ def unreachable(*_):
 
 
 class TestChosen:
-    learner = Chosen(TAP(3, 2, 3, rounds=(1.0,)))
+    learner = Chosen(
+        (TAP(3, 2, 3, rounds=(1.0,)), TDFP(3, 2, 3, (), in_flight_rewards=True, shares=(1.0,)), FQI(3, 2, 3, steps=2)),
+        shares=(2.0, 1.0, 1.0),
+    )
 
     def test_three_groups_that_share_nobody(self):
         evaluated = Evaluated(self.learner, return_range=(0.0, 3.0))
         ledger = privrl.Central(epsilon=1.0, delta=1e-6).calibrate(evaluated.declare())
         assert ledger.groups == pytest.approx({LEARN: 0.6, CHOOSE: 0.1, "evaluate": 0.3})
         events = {event.name: event for event in ledger.events()}
-        alone = privrl.Central(epsilon=1.0, delta=1e-6).calibrate(TAP(3, 2, 3, rounds=(1.0,)).declare())
-        for event in alone.events():  # all of the budget but what V takes
-            assert events[event.name].parameter == pytest.approx(math.sqrt(0.94) * event.parameter)
+        for learner, share in zip(self.learner.learners, (0.42, 0.21, 0.21), strict=True):  # 16% measure practice
+            name = type(learner).__name__
+            alone = privrl.Central(epsilon=1.0, delta=1e-6).calibrate(learner.declare())
+            for event in alone.events():
+                assert events[f"{name}: {event.name}"].parameter == pytest.approx(math.sqrt(share) * event.parameter)
         assert events[CHOICE].parameter == pytest.approx(1.0)
         assert [name for name, event in events.items() if event.group == CHOOSE] == [CHOICE]
         with pytest.raises(PairingError, match="keeps no raw data"):
@@ -385,8 +394,41 @@ class TestChosen:
     def test_what_is_chosen_is_said(self, many):
         result = privrl.fit(many, self.learner, privrl.Central(epsilon=3.0, delta=1e-6), key=jax.random.key(5))
         assert result.report["choice"].startswith("People who were not learnt from have chosen ")
+        for name in ("tap", "tdfp", "fqi"):
+            assert f"the advice of dp-{name}" in result.report["choice"]
         assert result.policy.probabilities.shape == (3, 3, 2)
         assert np.allclose(result.policy.probabilities.sum(axis=-1), 1.0)
+        assert (
+            privrl.certify(result.certificate, None).checks[1].ok
+        )  # the learners inside are built again from settings
+
+    def test_refusals(self):
+        for learners, wrong in (
+            ((), "at least one"),
+            ((TAP(3, 2, 3), TAP(3, 2, 3)), "one of each class"),
+            ((TAP(3, 2, 3), FQI(4, 2, 3)), "different sizes"),
+        ):
+            with pytest.raises(ValueError, match=wrong):
+                Chosen(learners)
+        with pytest.raises(ValueError, match="a positive one for each"):
+            Chosen((TAP(3, 2, 3),), shares=(1.0, 1.0))
+        with pytest.raises(ValueError, match="must lie in"):
+            Chosen((TAP(3, 2, 3),), share=1.0)
+
+    @pytest.mark.parametrize("unit", [1.0, 0.02])
+    def test_whether_advice_beats_the_most_frequent_action_does_not_depend_on_the_unit_of_rewards(self, unit):
+        """With rewards of at most .02 per step nothing is worth 1.5% of the largest possible return: the margin of the
+        most frequent action is relative to what people get."""
+        rng = np.random.default_rng(0)
+        n = 60_000
+        actions = (rng.random((n, 2)) < 0.4).astype(int)  # action 1 is better, and is taken less often
+        rewards = unit * (rng.random((n, 2)) < 0.3 + 0.4 * actions)
+        stays = Trajectory(np.zeros((n, 2), int), actions, rewards, np.full((n, 2), -1), np.ones(n, int))
+        table = Episodes.of(stays, num_states=2, num_actions=2)
+        learner = Chosen((TAP(2, 2, 2, rounds=(1.0,)),))
+        result = privrl.fit(table, learner, privrl.Central(epsilon=20.0, delta=1e-6), key=jax.random.key(1))
+        assert result.report["choice"].startswith("People who were not learnt from have chosen the advice of dp-tap")
+        assert result.policy.probabilities[0, 0].argmax() == 1
 
     @pytest.mark.slow
     @pytest.mark.parametrize("group", [LEARN, CHOOSE])
@@ -409,9 +451,22 @@ class TestChosen:
         assert 0.0 <= bound_of(scores, 1e-6, 0.95, gaussian=False) <= 1.0
 
     def test_the_rule_is_public(self):
-        build, public = recipes["auto"].learner, {"num_states": 3, "num_actions": 2, "horizon": 3}
-        assert build(Problem.of_table(**public, num_episodes=50_000)).share == 0.1
-        for number in (49_999, None):
-            few = build(Problem.of_table(**public, num_episodes=number))
-            assert few.share is None and few.declare() == few.learner.declare()  # everybody is learnt from
-            assert choice_words(few, {}).startswith("Nothing was chosen, by a public rule: fewer than 50,000 people")
+        """From the numbers of people, states and actions, and from whether only ends pay."""
+        build, public = recipes["auto"].learner, {"num_states": 30, "num_actions": 20, "horizon": 3}
+
+        def learnt(people, **ends):
+            learner = build(Problem.of_table(**public, num_episodes=people, **ends))
+            return [type(one).__name__ for one in learner.learners], learner.share
+
+        ends = {"terminal": (29,), "rewards_at_end": True}
+        assert learnt(50_000) == (["TAP"], 0.1) and learnt(49_999) == learnt(None) == (["TAP"], None)
+        assert learnt(11_999, **ends) == learnt(None, **ends) == (["TDFP"], None)  # under 20 for each of 600 pairs
+        assert learnt(12_000, **ends) == (["TAP"], None)
+        assert learnt(50_000, **ends) == (["TDFP"], 0.1) and learnt(60_000, **ends) == (["TDFP", "TAP"], 0.1)
+        few = build(Problem.of_table(**public, num_episodes=49_999))
+        assert {d.name: d.weight for d in few.declare()} == pytest.approx(  # everybody is learnt from
+            {f"TAP: {d.name}": d.weight for d in few.learners[0].declare()}
+        )
+        words = choice_words(few, {})
+        assert words.startswith("Nothing was chosen, by a public rule: fewer than 50,000 people")
+        assert words.endswith("The policy is the advice of dp-tap.")

@@ -23,13 +23,17 @@ import math
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 from privrl.contracts.statistic import AbstractScores, Adjacency
 from privrl.mdp.types import Trajectory, Transitions
 from privrl.statistics.evaluation import person_mean
 from privrl.statistics.rows import clipped_reward
 from privrl.statistics.settings import check_array, check_positive, check_sizes, check_terminal
+
+
+def _numbers(margins: ArrayLike | None) -> Float[Array, " k"] | None:
+    return None if margins is None else jnp.asarray(margins, float)
 
 
 class CandidateScores(AbstractScores):
@@ -43,7 +47,8 @@ class CandidateScores(AbstractScores):
         terminal: public states whose entry ends a stay.
         reward_unit: what a reward is divided by: the largest return of a stay.
         limit: c.
-        margins: m_j, public: what others must seem to be worth more than candidate j to be chosen over it.
+        margins: m_j: what others must seem to be worth more than candidate j to be chosen over it; public, or from
+            releases about other people.
     """
 
     weights: Float[Array, "k G S A"]
@@ -52,7 +57,7 @@ class CandidateScores(AbstractScores):
     terminal: tuple[int, ...] = eqx.field(static=True, default=())
     reward_unit: float = eqx.field(static=True, default=1.0)
     limit: float = eqx.field(static=True, default=3.0)
-    margins: tuple[float, ...] | None = eqx.field(static=True, default=None)
+    margins: Float[Array, " k"] | None = eqx.field(default=None, converter=_numbers)
     symmetric: bool = eqx.field(static=True, default=False, init=False)
     per_person = True
 
@@ -63,8 +68,8 @@ class CandidateScores(AbstractScores):
         check_positive(reward_unit=self.reward_unit, limit=self.limit)
         check_array("weights", self.weights, (k, G, S, A))
         check_array("values", self.values, (S,))
-        if self.margins is not None and (len(self.margins) != k or not all(map(math.isfinite, self.margins))):
-            raise ValueError(f"`margins` is {self.margins}; give one finite number for each of {k} candidates.")
+        if self.margins is not None:
+            check_array("margins", self.margins, (k,))
         if k < 2 or G not in (1, self.horizon):
             raise ValueError(
                 f"`weights` has shape {self.weights.shape}; give those of at least two candidates, for all steps "
@@ -94,7 +99,7 @@ class CandidateScores(AbstractScores):
         change = clipped_reward(rows) / self.reward_unit + follows - self.values[s]
         step = jnp.minimum(jnp.asarray(rows.step), G - 1)
         x = jnp.where(counted[None], self.weights[:, step, s, a] * change[None], 0.0).sum(axis=1)
-        x = jnp.where(jnp.isnan(x), 0.0, x) + jnp.asarray(self.margins or (0.0,) * x.shape[0])
+        x = jnp.where(jnp.isnan(x), 0.0, x) + (0.0 if self.margins is None else self.margins)
         return jnp.clip(x, -self.limit, self.limit)
 
     def spread(self, adjacency: Adjacency) -> float:

@@ -11,7 +11,7 @@ from jaxtyping import Float, PRNGKeyArray
 from privrl.contracts.learner import AbstractOfflineLearner
 from privrl.data.dataset import AbstractDataset
 from privrl.learners.evaluation.chooser import CHOICE, LEAST_PEOPLE, LIMIT, Chooser
-from privrl.learners.evaluation.chosen import OWN, SHARE, Chosen
+from privrl.learners.evaluation.chosen import SHARE, Chosen
 from privrl.learners.evaluation.evaluated import Evaluated
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.accounting.certificate import Certificate
@@ -108,7 +108,7 @@ def refuse_too_few(choosers: int, privatizer: AbstractPrivatizer) -> None:
     if choosers < needed:
         raise ValueError(
             f"{choosers:,} people would choose, and at least {needed:,} are needed at this budget: with fewer, "
-            "sampling error and noise would decide. Nothing was released. Take the advice of `dp-tap`, or practice's "
+            "sampling error and noise would decide. Nothing was released. Take the advice of one recipe, or practice's "
             "most frequent action, or let more people choose."
         )
 
@@ -121,10 +121,11 @@ def choice_words(learner: AbstractOfflineLearner, choices: Mapping[str, int]) ->
     if inner.share is None:
         return (
             f"Nothing was chosen, by a public rule: fewer than {LEAST_PEOPLE / SHARE:,.0f} people to learn from are "
-            f"too few to choose, and so is a number that is not public. The policy is {OWN[0]}."
+            f"too few to choose, and so is a number that is not public. The policy is {inner.candidates[0]}."
         )
-    others = " and ".join(name for i, name in enumerate(OWN) if i != choices[CHOICE])
-    return f"People who were not learnt from have chosen {OWN[choices[CHOICE]]}, over {others}."
+    *others, last = (name for i, name in enumerate(inner.candidates) if i != choices[CHOICE])
+    over = f"{', '.join(others)} and {last}"
+    return f"People who were not learnt from have chosen {inner.candidates[choices[CHOICE]]}, over {over}."
 
 
 def _scored(candidate: AnyPolicy | None) -> dict[str, np.ndarray]:

@@ -27,7 +27,7 @@ from jaxtyping import Array, Float
 from privrl.contracts.learner import AbstractOfflineLearner, Ask
 from privrl.contracts.release import Declared
 from privrl.learners.evaluation.evaluated import LEARN
-from privrl.learners.tabular.anchor import practice
+from privrl.learners.tabular.anchor import Practice, practice
 from privrl.learners.tabular.clip_levels import clip_level
 from privrl.learners.tabular.tap import asked, mean_returns
 from privrl.statistics.choice import CandidateScores
@@ -115,23 +115,27 @@ class Chooser(AbstractOfflineLearner):
     def fit(self, ask: Ask) -> int:
         """The number of the candidate that was chosen."""
         world = (self.num_states, self.num_actions, self.horizon, self.terminal)
-        live = jnp.ones(self.num_states, bool).at[jnp.asarray(self.terminal, int)].set(False)
-        b = practice(*measured(ask, "visits", ClippedVisits(*world, jnp.ones(()))), live).probabilities
-        V = mean_returns(*measured(ask, "returns", practice_returns(*world, self._largest_return)), live)
-        ratios = weights(self.candidates, b / b.sum(axis=-1, keepdims=True))
+        seen, V = seen_practice(ask, world, self._largest_return, ("visits", "returns"))
+        ratios = weights(self.candidates, seen.probabilities / seen.probabilities.sum(axis=-1, keepdims=True))
         scores = CandidateScores(ratios, V, self.horizon, self.terminal, self._largest_return, LIMIT)
         return int(ask(CHOICE, scores).value[0])
 
 
-def practice_returns(
-    num_states: int, num_actions: int, horizon: int, terminal: tuple[int, ...], largest_return: float
-) -> ClippedReturns:
-    """How stays go on from each state under practice, without a discount: with one, r + V(s') - V(s) would on average
-    be above 0 for whoever lives longer, and scores would favour what is done to people who do."""
-    return ClippedReturns(num_states, num_actions, horizon, terminal, jnp.ones(()), 1.0, largest_return)
+def seen_practice(
+    ask: Ask, world: tuple[int, int, int, tuple[int, ...]], largest_return: float, names: tuple[str, str]
+) -> tuple[Practice, Float[Array, " S"]]:
+    """What practice does, and V, its mean returns from each state: two releases of these names, and their norms.
+
+    V has no discount: with one, r + V(s') - V(s) would on average be above 0 for whoever lives longer, and scores would
+    favour what is done to people who do.
+    """
+    live = jnp.ones(world[0], bool).at[jnp.asarray(world[3], int)].set(False)
+    returns = ClippedReturns(*world, jnp.ones(()), 1.0, largest_return)
+    seen = practice(*_measured(ask, names[0], ClippedVisits(*world, jnp.ones(()))), live)
+    return seen, mean_returns(*_measured(ask, names[1], returns), live)
 
 
-def measured(ask: Ask, name: str, of: AbstractStaySum) -> tuple[Float[Array, "..."], Float[Array, ""]]:
+def _measured(ask: Ask, name: str, of: AbstractStaySum) -> tuple[Float[Array, "..."], Float[Array, ""]]:
     """A sum, clipped at a released quantile of its norms, and its noise."""
     norms = Norms(of, 0.5, float(of.horizon) ** 0.5 + 1.0)
     level = clip_level(ask(f"{name}-norms", norms), jnp.asarray(norms.edges), _QUANTILE)

@@ -1,13 +1,13 @@
-"""Advice, practice's most frequent action, or practice itself: people who were not learnt from choose.
+"""Advice of several learners, practice's most frequent action, or practice itself: other people choose.
 
-Two groups of people, split by a secret coin each (`docs/design.md`, "Splitting people into groups"). `TAP` learns from
-the first, with all of the budget but 6% that measure V, practice's mean returns; the second chooses, with the whole
-budget, as in `chooser.py`. All candidates, b and V are made of the first group's releases, so having more candidates
-costs nothing.
+Two groups of people, split by a secret coin each (`docs/design.md`, "Splitting people into groups"). From the first one
+learners learn, each with a public share of the budget, and 16% of it measure what practice does, b, and its mean
+returns V; the second chooses, with the whole budget, as in `chooser.py`.
 
-    score      m_j + sum over steps of (q_j/b - 1)(r + V(s') - V(s)),   m_j = .015 for the most frequent action, else 0
+    score      m_j + sum over steps of (q_j/b - 1)(r + V(s') - V(s))
+    m_j        1.5% of the mean of V over visits for the most frequent action, else 0
 
-Whether people choose at all is a public rule: with fewer than 5,000 to choose, nobody does, and all are learnt from.
+Whether people choose at all, and what is learnt, are public rules: `enough_to_choose`, and the recipe `auto`.
 
 **Formal guarantee.** The first group's releases are Gaussian and share one budget. Given these, weights and V are
 public, and the choice is epsilon-differentially private for the second group (`privacy/noise/maximum.py`). A person is
@@ -15,10 +15,12 @@ in one group, so the cost of both is the larger one. Nobody of these two groups 
 holds out, so its intervals know nothing of the choice.
 
 **What is not promised.** Where practice follows something that was not recorded, scores are biased in favour of whoever
-departs from practice. Hence m: advice that seems to be worth less than 1.5% of the largest return more than the most
-frequent action is not chosen over it.
+departs from practice. Hence m: advice that seems to be worth less than 1.5% of what people get today more than the most
+frequent action is not chosen over it. It is relative to what people get, so it does not depend on how rewards are
+scaled.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -28,92 +30,129 @@ from jaxtyping import Array, Float
 
 from privrl.contracts.learner import AbstractOfflineLearner, Ask
 from privrl.contracts.release import Declared
-from privrl.learners.evaluation.chooser import (
-    CHOICE,
-    CHOOSE,
-    LEAST_PEOPLE,
-    LIMIT,
-    measured,
-    practice_returns,
-    weights,
-)
+from privrl.learners.evaluation.chooser import CHOICE, CHOOSE, LEAST_PEOPLE, LIMIT, seen_practice, weights
 from privrl.learners.evaluation.evaluated import LEARN
-from privrl.learners.tabular.tap import TAP, mean_returns
+from privrl.learners.evaluation.renamed import Renamed, renamed
 from privrl.mdp.types import TabularPolicy
 from privrl.statistics.choice import CandidateScores
+from privrl.statistics.settings import check_terminal
 
-OWN = ("the advice of dp-tap", "practice's most frequent action", "practice itself")
-"""The candidates, in their order."""
 SHARE = 0.1
 """Of the people, who choose."""
-_RETURNS = "mean-returns"
-_MEASURED = {f"{_RETURNS}-norms": 0.01, _RETURNS: 0.05}  # shares of the first group's budget
-_MARGINS = (0.0, 0.015, 0.0)  # in largest returns
+MODE, PRACTICE = "practice's most frequent action", "practice itself"
+_VISITS, _RETURNS = "practice", "mean-returns"
+_MEASURED = {f"{_VISITS}-norms": 0.01, _VISITS: 0.09, f"{_RETURNS}-norms": 0.01, _RETURNS: 0.05}  # of the first group's
+_MARGIN = 0.015  # of the mean of V
 
 
 class Chosen(AbstractOfflineLearner):
-    """Learns with `TAP`, and lets other people choose between its advice, the most frequent action and practice.
+    """Lets people who were not learnt from choose: advice of learners, the most frequent action, or practice.
 
     Arguments:
-        learner: gives the advice.
-        share: of the people, who choose; `None`: nobody chooses, everybody is learnt from, and the advice is taken.
+        learners: of one world; each gives one candidate, of its own class.
+        terminal: public states whose entry ends a stay.
+        rewards_at_end: only the step that ends a stay pays, so returns are at most 1.
+        shares: of the learners, in what is left of the budget; equal ones if there are none.
+        share: of the people, who choose; `None`: nobody chooses, everybody is learnt from by the first learner alone,
+            and its advice is taken.
     """
 
-    learner: TAP
+    learners: tuple[AbstractOfflineLearner, ...]
+    terminal: tuple[int, ...] = eqx.field(static=True, default=())
+    rewards_at_end: bool = eqx.field(static=True, default=False)
+    shares: tuple[float, ...] = eqx.field(static=True, default=())
     share: float | None = eqx.field(static=True, default=SHARE)
     gives_values: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
+        names = [type(learner).__name__ for learner in self.learners]
+        if not names or len(set(names)) < len(names):
+            raise ValueError(f"`learners` are {names}; give at least one, and at most one of each class.")
+        if len({(learner.space, learner.horizon) for learner in self.learners}) > 1:
+            raise ValueError("`learners` are of worlds of different sizes; give those of one world.")
+        if self.shares and (len(self.shares) != len(names) or not min(self.shares) > 0.0):
+            raise ValueError(f"`shares` is {self.shares}; give a positive one for each of {names}, or none.")
         if self.share is not None and not 0.0 < self.share < 1.0:
             raise ValueError(f"`share` is {self.share}; it must lie in (0, 1), or be `None`.")
-
-    @classmethod
-    def by_rule(cls, learner: TAP, people: int | None) -> "Chosen":
-        """Decided from the public number of people, before anybody's record is read. One that is not public is too
-        small."""
-        return cls(learner, SHARE if people is not None and SHARE * people >= LEAST_PEOPLE else None)
+        check_terminal(self.terminal, self.space[0])
 
     @property
     def horizon(self) -> int:
-        return self.learner.horizon
+        return self.learners[0].horizon
 
     @property
     def space(self) -> tuple[int, int]:
-        return self.learner.space
+        return self.learners[0].space
 
     @property
     def largest_array(self) -> int:
-        return self.learner.largest_array
+        return max(learner.largest_array for learner in self._asked)
+
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        """What there is to choose from, in words, in its order; the first alone where nobody chooses."""
+        advice = tuple(f"the advice of dp-{name.lower()}" for name in self._names)
+        return advice if self.share is None else (*advice, MODE, PRACTICE)
+
+    @property
+    def _asked(self) -> tuple[AbstractOfflineLearner, ...]:
+        return self.learners[:1] if self.share is None else self.learners
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(type(learner).__name__ for learner in self._asked)
+
+    @property
+    def _largest_return(self) -> float:
+        return 1.0 if self.rewards_at_end else float(self.horizon)
 
     def bounds(self) -> dict[str, Any]:
-        chooses = {} if self.share is None else {"largest score": LIMIT, "share that chooses": self.share}
-        return {**self.learner.bounds(), **chooses}
+        own = {"terminal states": list(self.terminal), "return bound": self._largest_return}
+        if self.share is not None:
+            own |= {"largest score": LIMIT, "share that chooses": self.share}
+        return {name: bound for learner in self._asked for name, bound in learner.bounds().items()} | own
 
     def declare(self) -> tuple[Declared, ...]:
-        learnt = self.learner.declare()
         if self.share is None:
-            return learnt
-        left = (1.0 - sum(_MEASURED.values())) / sum(d.weight for d in learnt)
+            return tuple(self._learnt(1.0, None))
         return (
-            *(replace(d, group=LEARN, weight=left * d.weight) for d in learnt),
+            *self._learnt(1.0 - sum(_MEASURED.values()), LEARN),
             *(Declared(name, weight=weight, group=LEARN, gaussian=True) for name, weight in _MEASURED.items()),
             Declared(CHOICE, access="choice", group=CHOOSE, group_share=self.share),
         )
 
+    def _learnt(self, whole: float, group: str | None) -> Iterator[Declared]:
+        """What the learners declare, with `whole` of the budget together."""
+        shares = (1.0,) if self.share is None else self.shares or (1.0,) * len(self.learners)
+        for name, learner, share in zip(self._names, self._asked, shares, strict=True):
+            declared = learner.declare()
+            unit = whole * share / sum(shares) / sum(d.weight for d in declared)
+            yield from (replace(d, name=renamed(name, d.name), group=group, weight=unit * d.weight) for d in declared)
+
     def fit(self, ask: Ask) -> TabularPolicy:
         return self.fit_with_values(ask)[0]
 
-    def fit_with_values(self, ask: Ask) -> tuple[TabularPolicy, Float[Array, " S"]]:
-        tap = self.learner
-        lesson = tap.lesson(ask)
+    def fit_with_values(self, ask: Ask) -> tuple[TabularPolicy, Float[Array, " S"] | None]:
+        group = None if self.share is None else LEARN
+        found = [
+            learner.fit_with_values(Renamed(ask, name, group))
+            for name, learner in zip(self._names, self._asked, strict=True)
+        ]
         if self.share is None:
-            return lesson.policy, lesson.values
-        returns = practice_returns(*self.space, self.horizon, tap.terminal, tap.largest_return)
-        V = mean_returns(*measured(ask, _RETURNS, returns), tap.live)
-        b = lesson.practice.probabilities / lesson.practice.probabilities.sum(axis=-1, keepdims=True)
-        advice = lesson.policy.probabilities
-        candidates = (advice, jnp.broadcast_to(lesson.practice.most_taken, advice.shape), jnp.zeros_like(advice))
-        ratios, settings = weights(jnp.stack(candidates), b), (tap.terminal, tap.largest_return, LIMIT, _MARGINS)
-        scores = CandidateScores(ratios, V, self.horizon, *settings)
-        policies = (*candidates[:2], jnp.broadcast_to(b, advice.shape))
-        return TabularPolicy(policies[int(ask(CHOICE, scores).value[0])]), lesson.values
+            return found[0]
+        world = (*self.space, self.horizon, self.terminal)
+        seen, V = seen_practice(ask, world, self._largest_return, (_VISITS, _RETURNS))
+        b = seen.probabilities / seen.probabilities.sum(axis=-1, keepdims=True)
+        advice = [policy.probabilities for policy, _ in found]
+        candidates = (*advice, jnp.broadcast_to(seen.most_taken, advice[0].shape), jnp.zeros_like(advice[0]))
+        margins = jnp.zeros(len(candidates)).at[-2].set(_MARGIN * (seen.state_weights * V).sum())
+        settings = (self.horizon, self.terminal, self._largest_return, LIMIT, margins)
+        chosen = int(ask(CHOICE, CandidateScores(weights(jnp.stack(candidates), b), V, *settings)).value[0])
+        policies = (*candidates[:-1], jnp.broadcast_to(b, advice[0].shape))
+        values = next((values for _, values in found if values is not None), V)
+        return TabularPolicy(policies[chosen]), values
+
+
+def enough_to_choose(people: int | None) -> bool:
+    """Whether a tenth of so many people can choose. A number that is not public is too small."""
+    return people is not None and SHARE * people >= LEAST_PEOPLE

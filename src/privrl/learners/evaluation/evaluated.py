@@ -13,11 +13,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from privrl.contracts.learner import AbstractOfflineLearner, Ask
-from privrl.contracts.release import Declared, Release
-from privrl.contracts.statistic import AbstractStatistic
+from privrl.contracts.release import Declared
 from privrl.learners.evaluation.composed import AbstractComposed
 from privrl.learners.evaluation.estimates import Evaluation
 from privrl.learners.evaluation.evaluator import Evaluator, releases
+from privrl.learners.evaluation.renamed import Renamed, renamed
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.types import TabularPolicy
 
@@ -86,19 +86,17 @@ class Evaluated(AbstractComposed):
         public, modelled = self.practice is not None, self.learner.gives_values
         asked = releases(public=public, bounded=self._bounded, modelled=modelled)
         whole = sum(d.weight for d in asked)
+        named = (replace(d, name=renamed(EVALUATE, d.name), group=EVALUATE, group_share=self.share) for d in asked)
         return (
             *(replace(d, group=d.group or LEARN, weight=d.weight / heaviest) for d in learnt),
-            *(
-                replace(d, name=_named(d.name), group=EVALUATE, group_share=self.share, weight=d.weight / whole)
-                for d in asked
-            ),
+            *(replace(d, weight=d.weight / whole) for d in named),
         )
 
     def fit(self, ask: Ask) -> Assessed:
         people = ask.people(EVALUATE)  # refused where it is secret, before anything is released
         policy, values = self.learner.fit_with_values(ask)
         evaluator = self._evaluator(people, policy.probabilities, values)
-        found = evaluator.fit(_Evaluating(ask))
+        found = evaluator.fit(Renamed(ask, EVALUATE, EVALUATE))
         return Assessed(policy, found, found.handed_out if self.hold_back else found.policy, values)
 
     def _evaluator(self, people: int, advice: Array, values: Float[Array, " S"] | None) -> Evaluator:
@@ -108,26 +106,3 @@ class Evaluated(AbstractComposed):
             feature = jnp.clip((values - middle) / jnp.where(half > 0, half, 1.0), -1.0, 1.0)
         world = (*self.space, self.horizon, people, advice, self.practice, feature)
         return Evaluator(*world, self.terminal, self.return_range, self.dial, self.deviation)
-
-
-class _Evaluating:
-    """The curator, as the evaluator sees it: names of its own, and the people of its group."""
-
-    def __init__(self, ask: Ask) -> None:
-        self._ask = ask
-
-    def __call__(self, name: str, statistic: AbstractStatistic | None = None) -> Release:
-        return self._ask(_named(name), statistic)
-
-    def secret(self, name: str, *, distance: float, beta: float) -> Any:
-        return self._ask.secret(_named(name), distance=distance, beta=beta)
-
-    def people(self, group: str | None = None) -> int:
-        return self._ask.people(EVALUATE if group is None else group)
-
-    def skip(self, name: str, to: tuple[str, ...]) -> None:
-        self._ask.skip(_named(name), tuple(_named(other) for other in to))
-
-
-def _named(name: str) -> str:
-    return f"{EVALUATE}: {name}"

@@ -64,15 +64,6 @@ _CONCENTRATED = 0.15  # sum p^2 of a typical row
 _WELL_VISITED = 0.25  # share of all visits
 
 
-class Lesson(eqx.Module):
-    """All that was learnt: a policy, the values or the value feature that it was planned with last, and what practice
-    does."""
-
-    policy: TabularPolicy
-    values: Float[Array, " S"]
-    practice: Practice
-
-
 class TAP(AbstractOfflineLearner):
     """Counts and iterates, in a stationary finite world of any kind.
 
@@ -152,25 +143,19 @@ class TAP(AbstractOfflineLearner):
 
     def fit_with_values(self, ask: Ask) -> tuple[TabularPolicy, Float[Array, " S"]]:
         """The policy, and the values or the value feature that it was planned with last."""
-        lesson = self.lesson(ask)
-        return lesson.policy, lesson.values
-
-    def lesson(self, ask: Ask) -> Lesson:
-        """Makes every release, and gives what was learnt from them."""
         visits = ClippedVisits(*self._world, jnp.ones(()))
         clip = self._clip(ask, "visits-norms", visits, 1.0, self._most_steps, _QUANTILES["visits"])
         N, noise = asked(ask, "visits", visits, clip)
         seen, share = practice(N, noise, self.live), _SHARES["visits"]
         if self.rewards_at_end and self._share_of_well_visited(seen) < _WELL_VISITED:
-            return Lesson(*self._joint_rounds(ask), seen)
+            return self._joint_rounds(ask)
         if float(seen.typical) < _FAINT * float(seen.noise):
             seen = practice(*averaged(N, noise, *asked(ask, "visits-again", visits, clip)), self.live)
             share += _SHARES["visits-again"]
         else:
             self._skip(ask, "visits-again")
         expected = float(seen.noise) * (share / _SHARES["next-states"]) ** 0.5  # about the noise of next states
-        evidence = self._evidence(ask, seen, expected)
-        return Lesson(*self._rounds(ask, evidence), seen)
+        return self._rounds(ask, self._evidence(ask, seen, expected))
 
     def _joint_rounds(self, ask: Ask) -> tuple[TabularPolicy, Float[Array, " S"]]:
         """The rounds of `TDFP`, with everything that is left."""
