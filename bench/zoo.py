@@ -12,21 +12,26 @@ at one number of people and one epsilon.
 
 import argparse
 import collections
+import dataclasses
 import json
 import math
 import sys
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import jax.random as jr
 import matplotlib.pyplot as plt
 import numpy as np
 
 import privrl
+from privrl.contracts.learner import AbstractOfflineLearner
 from privrl.data.episodes import Episodes
 from privrl.envs.zoo import CHOOSING, WORLDS, World
+from privrl.learners.evaluation.chosen import Chosen
 from privrl.learners.evaluation.estimates import Evaluation
 from privrl.learners.evaluation.evaluator import Evaluator
 from privrl.mdp.types import Trajectory
@@ -61,12 +66,27 @@ def judged(world: World, found: Evaluation, key: jax.Array) -> dict[str, Any]:
     }
 
 
+def key_of(world: World, people: int, epsilon: float, seed: int) -> jax.Array:
+    """Of one table: no two worlds share noise. Recipes do share the table."""
+    name = zlib.crc32(world.name.encode())
+    return jr.fold_in(jr.fold_in(jr.fold_in(jr.key(seed), name), people), round(1000 * epsilon))
+
+
+def learner_of(recipe: str, world: World, people: int) -> AbstractOfflineLearner:
+    """A recipe's learner; where people choose, they are one tenth of all, as with `--evaluate`."""
+    learner = get(recipe).build(world.env, people)
+    if isinstance(learner, Chosen) and learner.share is not None:
+        learner = dataclasses.replace(learner, share=learner.share / (1.0 - HELD_OUT))
+    assert isinstance(learner, AbstractOfflineLearner)
+    return learner
+
+
 def study(world: World, recipe: str, people: int, epsilon: float, seed: int, *, evaluated: bool) -> dict[str, Any]:
     """One line: a recipe on one table of one world."""
-    key = jr.fold_in(jr.fold_in(jr.key(seed), people), round(1000 * epsilon))
-    learn, held = split(world, people, jr.fold_in(key, 0))
+    table, *keys = jr.split(key_of(world, people, epsilon, seed), 6)
+    learn, held = split(world, people, table)
     budget = privrl.Central(epsilon=epsilon, delta=DELTA)
-    result = privrl.fit(learn, get(recipe).build(world.env), budget, key=jr.fold_in(key, 1))
+    result = privrl.fit(learn, learner_of(recipe, world, people), budget, key=keys[0])
     value = world.value_of(result.policy)
     line = {
         "world": world.name,
@@ -78,27 +98,25 @@ def study(world: World, recipe: str, people: int, epsilon: float, seed: int, *, 
         "whole": (value.value - world.practice) / world.range,
         "whole_se": value.error / world.range,
     }
+    if "choice" in result.report:
+        line["choice"] = result.report["choice"]
     if evaluated:
         public, horizon = world.public, world.sizes[2]
         bound = 1.0 if public["rewards_at_end"] else float(horizon)
-        for name, practice in (("public", world.env.behaviour), ("estimated", None)):
+        practices = {"public": world.env.behaviour, "estimated": None}
+        for (name, practice), noise, people_key in zip(practices.items(), keys[1:3], keys[3:], strict=True):
             evaluator = Evaluator(
                 *world.sizes,
-                len_of(held),
+                held.summary.num_units,
                 result.policy.probabilities,
                 practice,
-                np.asarray(result.report["values"]) if "values" in result.report else None,
+                jnp.asarray(result.report["values"]) if "values" in result.report else None,
                 public["terminal"],
                 (0.0, bound),
             )
-            found = privrl.fit(held, evaluator, budget, key=jr.fold_in(key, 2)).policy
-            line[name] = judged(world, found, jr.fold_in(key, 3))
+            found = privrl.fit(held, evaluator, budget, key=noise).policy
+            line[name] = judged(world, found, people_key)
     return line
-
-
-def len_of(table: Episodes) -> int:
-    """How many people a table has."""
-    return table.summary.num_units
 
 
 def mean_and_error(values: Iterable[float]) -> tuple[float, float]:

@@ -1,19 +1,23 @@
 """The plain renderings that `make bench` measures against compute what privrl computes; nothing is timed here."""
 
 import sys
+from types import SimpleNamespace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from bench import __main__ as table
-from bench import offline, online, roofline, timing
+from bench import offline, online, roofline, timing, zoo
 from bench.as_written import apvi, counts, greedy, lsvi_ucb, vapvi
 
 import privrl
 from privrl.audit.worlds import tiny_world
 from privrl.cli.bench import bench
+from privrl.envs.zoo import WORLDS
 from privrl.learners.linear.vapvi import VAPVI
 from privrl.learners.tabular.apvi import APVI
+from privrl.mdp.types import TabularPolicy
 from privrl.statistics.counts import TransitionCounts
 
 
@@ -98,3 +102,29 @@ def test_the_command_runs_the_table_of_this_checkout(monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     bench(json=True)
     assert asked == [True]
+
+
+def test_no_two_fits_of_the_zoo_share_noise(monkeypatch):
+    """Over worlds, and within one study: the fit, and the evaluations with public and with estimated practice."""
+    keys, worlds = [], [WORLDS["endings-50x4"], WORLDS["endings-60x4"]]
+
+    def fit(people, learner, budget, *, key):
+        keys.append(tuple(jax.random.key_data(key).tolist()))
+        S, A, H = learner.space + (learner.horizon,)
+        return SimpleNamespace(policy=TabularPolicy(jnp.full((H, S, A), 1.0 / A)), report={})
+
+    monkeypatch.setattr(privrl, "fit", fit)
+    monkeypatch.setattr(zoo, "judged", lambda world, found, key: keys.append(tuple(jax.random.key_data(key).tolist())))
+    for world in worlds:
+        zoo.study(world, "dp-fqi", 20, 1.0, 0, evaluated=True)
+        assert list(zoo.study(world, "dp-fqi", 20, 1.0, 0, evaluated=False)) == [*_LINE]
+    assert len(keys) == 12 and len(set(keys)) == 10  # the learner's own noise is that of the seed
+
+
+_LINE = ("world", "recipe", "people", "epsilon", "seed", "share", "whole", "whole_se")
+
+
+def test_one_tenth_of_all_people_choose_in_the_zoo():
+    world = WORLDS["endings-50x4"]
+    assert 0.7 * zoo.learner_of("auto", world, 100_000).share == pytest.approx(0.1)
+    assert zoo.learner_of("auto", world, 10_000).share is None
