@@ -40,7 +40,7 @@ def check(
     table: Annotated[Path | None, typer.Argument(help="The table; without it only the file is checked.")] = None,
     json: JsonOption = False,
 ) -> None:
-    """Say what would be refused: file, row and column, and never a value. Nothing is released."""
+    """Say all that would be refused: each kind of fault by file, row and column, never a value. Nothing is released."""
     options = TableOptions(schema=file).resolved()
     columns = options.columns
     if options.missing:

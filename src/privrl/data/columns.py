@@ -182,7 +182,8 @@ def hashes(ids: "pa.Array", salt: int) -> UInt64[np.ndarray, " N"]:
 def refuse(bad: Bool[np.ndarray, " N"], column: str, place: Place, problem: str, remedy: str) -> None:
     """Raises a `TableError` for the first bad entry, if there is one."""
     if bad.any():
-        raise TableError(f"Column `{column}` {problem} at {place(int(bad.argmax()))}. {remedy}")
+        message = f"Column `{column}` {problem} at {place(int(bad.argmax()))}. {remedy}"
+        raise TableError(message, (column, problem), bad)
 
 
 def whole_numbers(values: Shaped[np.ndarray, " N"], column: str, place: Place) -> Int[np.ndarray, " N"]:

@@ -1,5 +1,6 @@
 """The checks of a table's rows as they stream by, each batch in the light of the row before it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -48,16 +49,36 @@ class Rows:
     ended: Bool[np.ndarray, " R"] | None
 
 
+def steps_of(batch: "pa.RecordBatch", column: str, place: Place) -> Int[np.ndarray, " R"]:
+    """The numbers of steps, whose differences are exact."""
+    steps = whole_numbers_of(batch, column, place)
+    refuse((steps < -_FAR) | (steps > _FAR), column, place, "is too large", "Count steps from 0.")
+    return steps
+
+
+def ends_of(batch: "pa.RecordBatch", column: str, place: Place) -> Bool[np.ndarray, " R"]:
+    """Where an episode is said to have ended: true or false, or 1 or 0."""
+    ended = given_numbers_of(batch, column, place)
+    if ended.dtype == bool:
+        return ended
+    numbers = whole_numbers(ended, column, place)
+    refuse((numbers < 0) | (numbers > 1), column, place, "is neither 0 nor 1", "Write true or false.")
+    return numbers == 1
+
+
 class RowChecker:
     """Checks the rows of one table in order; between batches it remembers one row and a fingerprint per id.
 
     Units are numbered 0, 1, ... in the order in which they begin, whatever the batches. `grouped` says that an earlier
-    pass has found every unit and episode in one piece; then no fingerprints are kept.
+    pass has found every unit and episode in one piece; then no fingerprints are kept. `refuse` is called with the rows
+    that stand in a wrong order, and raises unless it is another one.
     """
 
-    def __init__(self, table: Table, bounds: Bounds, salt: int, grouped: bool = False) -> None:
+    def __init__(
+        self, table: Table, bounds: Bounds, salt: int, grouped: bool = False, refuse: Callable[..., None] = refuse
+    ) -> None:
         self._table, self._schema, self._bounds, self._salt = table, table.schema, bounds, salt
-        self._grouped = grouped
+        self._grouped, self._refuse = grouped, refuse
         self._units, self._episodes = Fingerprints(), Fingerprints()
         self._unit: Any = None
         self._episode: Any = None
@@ -79,6 +100,13 @@ class RowChecker:
         following = None if after is None else self._indices(batch, after, place, "num_states", missing=-1)
         ended = self._check_end(batch, place, new_episode)
         return Rows(starts, number, rank, units, episodes, steps, states, actions, rewards, following, ended)
+
+    def order(self, batch: "pa.RecordBatch", place: Place) -> None:
+        """Checks how the rows of one batch follow each other, and nothing else."""
+        new_unit, new_episode, units, episodes = self._boundaries(batch, place)
+        self._ranks(units, episodes, new_unit[np.flatnonzero(new_episode)])
+        self._check_steps(batch, place, new_episode)
+        self._check_end(batch, place, new_episode)
 
     def _states(self, batch: "pa.RecordBatch", place: Place) -> Shaped[np.ndarray, "R *D"]:
         if self._schema.state is None:
@@ -128,18 +156,17 @@ class RowChecker:
         self, batch: "pa.RecordBatch", place: Place, new_episode: Bool[np.ndarray, " R"]
     ) -> Int[np.ndarray, " R"]:
         column = self._schema.step
-        steps = whole_numbers_of(batch, column, place)
-        refuse((steps < -_FAR) | (steps > _FAR), column, place, "is too large", "Count steps from 0.")
+        steps = steps_of(batch, column, place)
         gap = np.diff(steps, prepend=self._step)
         inside = ~new_episode
-        refuse(inside & (gap == 0), column, place, "has a step twice in one episode", "Keep one row per step.")
+        self._refuse(inside & (gap == 0), column, place, "has a step twice in one episode", "Keep one row per step.")
         remedy = f"Steps of an episode follow each other; fill in the missing one. If it is further down: {_SORT}"
-        refuse(inside & (gap > 1), column, place, "skips a step", remedy)
-        refuse(inside & (gap < 0), column, place, "goes back within an episode", _SORT)
+        self._refuse(inside & (gap > 1), column, place, "skips a step", remedy)
+        self._refuse(inside & (gap < 0), column, place, "goes back within an episode", _SORT)
         index = np.arange(len(steps))
         position = index - np.maximum.accumulate(np.where(new_episode, index, -(self._position + 1)))
         remedy = f"`horizon` is {self._bounds.horizon}. Cut the episode or give a larger `horizon`."
-        refuse(position >= self._bounds.horizon, column, place, "goes beyond the horizon", remedy)
+        self._refuse(position >= self._bounds.horizon, column, place, "goes beyond the horizon", remedy)
         self._step, self._position = int(steps[-1]), int(position[-1])
         return steps
 
@@ -149,14 +176,10 @@ class RowChecker:
         column = self._schema.terminated
         if column is None:
             return None
-        ended = given_numbers_of(batch, column, place)
-        if ended.dtype != bool:
-            numbers = whole_numbers(ended, column, place)
-            refuse((numbers < 0) | (numbers > 1), column, place, "is neither 0 nor 1", "Write true or false.")
-            ended = numbers == 1
+        ended = ends_of(batch, column, place)
         before = np.concatenate([[self._ended], ended[:-1]])
         remedy = "Mark the last row of an episode only, or give what follows an `episode` of its own."
-        refuse(before & ~new_episode, column, place, "was true one row earlier, and the episode goes on", remedy)
+        self._refuse(before & ~new_episode, column, place, "was true one row earlier, and the episode goes on", remedy)
         self._ended = bool(ended[-1])
         return ended
 

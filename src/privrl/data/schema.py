@@ -23,7 +23,14 @@ Place = Callable[[int], str]
 
 
 class TableError(ValueError):
-    """A table that cannot be used as it is: what is wrong, where, and what to do. Never quotes a person's value."""
+    """A table that cannot be used as it is: what is wrong, where, and what to do. Never quotes a person's value.
+
+    Where entries of one column are at fault, `kind` is the column and what is wrong, and `rows` marks all of them.
+    """
+
+    def __init__(self, message: str, kind: tuple[str, str] | None = None, rows: np.ndarray | None = None) -> None:
+        super().__init__(message)
+        self.kind, self.rows = kind, rows
 
 
 @dataclass(frozen=True)
@@ -142,20 +149,23 @@ class Schema:
     def require(self, present: list[str], table: str) -> None:
         """Raises if a column is missing, and lists those that exist."""
         for part, column in self.columns.items():
-            argument = _ARGUMENTS.get(part.split(" ")[0], part)
-            if column not in present:
-                names = ", ".join(f"`{name}`" for name in present)
-                raise TableError(
-                    f"{table} has no column `{column}` (given as `{argument}=`). Its columns are {names}. "
-                    f"Pass the right name as `{argument}=`."
-                )
-            if present.count(column) > 1:
-                raise TableError(
-                    f"{table} has several columns `{column}` (given as `{argument}=`). Rename all but one."
-                )
+            require_column(part, column, present, table)
 
 
 _ARGUMENTS = {"feature": "features", "category": "features", "dose": "action"}
+
+
+def require_column(part: str, column: str, present: list[str], table: str) -> None:
+    """Raises if a column is not there exactly once."""
+    argument = _ARGUMENTS.get(part.split(" ")[0], part)
+    if column not in present:
+        names = ", ".join(f"`{name}`" for name in present)
+        raise TableError(
+            f"{table} has no column `{column}` (given as `{argument}=`). Its columns are {names}. "
+            f"Pass the right name as `{argument}=`."
+        )
+    if present.count(column) > 1:
+        raise TableError(f"{table} has several columns `{column}` (given as `{argument}=`). Rename all but one.")
 
 
 def declared_table(
