@@ -3,6 +3,7 @@
 Shapes are checked too by `make test-slow`: `--jaxtyping-packages` wraps all of privrl before anything imports it.
 """
 
+import contextlib
 import ctypes
 import functools
 import gc
@@ -35,6 +36,7 @@ import hypothesis
 import jax
 import pytest
 from jax._src.interpreters import mlir
+from postgres import MISSING, Cluster, programs
 
 gc.disable()  # until all tests are imported: a fifth of the time, and imports make no garbage
 jax.config.update("jax_enable_x64", True)
@@ -87,3 +89,18 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
     if _resident() > max(_ROOM, item.config.stash.get(_KEPT, 0) + _STEP):
         _forget()
         item.config.stash[_KEPT] = _resident()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Cluster]:
+    """A PostgreSQL server of this worker."""
+    if programs() is None:
+        pytest.skip(MISSING)
+    with contextlib.closing(Cluster()) as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=["file", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path | str:
+    """Where a store may be, on either engine: a file, or an address."""
+    return tmp_path / "study.db" if request.param == "file" else request.getfixturevalue("postgres").new()

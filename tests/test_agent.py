@@ -57,7 +57,7 @@ def live(store, private=PRIVATE, learner=LEARNER, num_users=USERS, **settings):
 def counted(store, agent):
     """The exact sums of all blocks, added up: for tests only."""
     plans = agent._plans
-    names = [name for (name,) in store._file.db.execute("SELECT name FROM sums")]
+    names = [name for (name,) in store._engine.db.execute("SELECT name FROM sums")]
     total = sum(store.total(name) for name in names)
     grids = [np.full(int(np.prod(s.shape, dtype=int)), s.lattice.granularity) for s in plans.channels.values()]
     return total * np.concatenate(grids)

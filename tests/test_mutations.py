@@ -281,8 +281,8 @@ REDRAWN = (
     Mutation(
         "a kept release drawn again",
         "privacy/store/releases.py",
-        "            self._file.move_head()\n            return integers(*stored)\n        with",
-        "            self._file.move_head()\n            return draw()\n        with",
+        "            self._engine.move_head()\n            return integers(*stored)\n        with",
+        "            self._engine.move_head()\n            return draw()\n        with",
         "privacy/test_store.py",
     ),
     Mutation(
@@ -309,13 +309,13 @@ REDRAWN = (
     Mutation(
         "rows that were changed behind the chain",
         "privacy/store/file.py",
-        "            _store_chain.verified(self.select, str(self.path))",
+        "            _chain.verified(self.execute, self.title)",
         "            pass",
         "privacy/test_store_chain.py",
     ),
     Mutation(
         "an older copy put back",
-        "privacy/store/file.py",
+        "privacy/store/engine.py",
         "if kept is not None and kept != self._link(kept.number):",
         "if False:",
         "privacy/test_store_chain.py",
@@ -347,8 +347,8 @@ PLACES = (
     Mutation(
         "people enter blocks as they end",
         "studies/agent.py",
-        "(self._arrivals.block(ticket), ticket.plan)",
-        "(self._plans.closed, ticket.plan)",
+        "(self._arrivals.block(ticket), plan)",
+        "(self._plans.closed, plan)",
         "test_agent_arrivals.py",
     ),
     Mutation(

@@ -118,7 +118,7 @@ def _alike(act: Callable[[int], object], monkeypatch: pytest.MonkeyPatch) -> Cal
         with monkeypatch.context() as patch:
             patch.setattr(os, "urandom", words.randbytes)
             patch.setattr(random, "_urandom", words.randbytes)  # what `secrets` draws from
-            for module in ("privrl.privacy.store.file", "privrl.studies.study"):
+            for module in ("privrl.privacy.store.engine", "privrl.studies.study"):
                 patch.setattr(f"{module}.datetime", Clock)
             return act(world)
 

@@ -1,14 +1,16 @@
 """Kills processes that use a store, at random times and at every point of its protocol, and checks what they left.
 
-    python kill_loop.py loop DIRECTORY STORE WRITERS ROUNDS SEED
+    python kill_loop.py loop DIRECTORY file|postgres STORE WRITERS ROUNDS SEED
+    python kill_loop.py server DIRECTORY ROUNDS SEED
     python kill_loop.py purge DIRECTORY
     python kill_loop.py owner DIRECTORY burn|redraw
 
 Each prints one JSON object. The parent loads the store without the rest of its package, so without JAX, and can fork
 workers quickly. In each round of the loop, workers contribute, seal, release, arrive and reserve numbers until they are
 killed, and write what they were told into a witness file *before* they go on. Then all of them are dead, and a copy of
-the files (so that the next round still meets what the kill left) is read with plain SQL and compared with the
-witnesses; opened as a store, its chain must fit its tables and hold its head.
+the files (so that the next round still meets what the kill left; of a database, one state of it) is read with plain SQL
+and compared with the witnesses; opened as a store, its chain must fit its tables and hold its head. `server` kills the
+PostgreSQL server under its writers instead, and starts it again.
 """
 
 import contextlib
@@ -30,6 +32,9 @@ from typing import Any
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from postgres import Cluster
+
 SOURCE = Path(__file__).parents[2] / "src" / "privrl"
 for package, place in (("privrl", SOURCE), ("privrl.privacy", SOURCE / "privacy")):
     sys.modules[package] = types.ModuleType(package)
@@ -40,7 +45,7 @@ assert "jax" not in sys.modules  # its threads would not survive a fork
 LIMITS = {"wide": 1e3, "tight": 1.2}
 CHARGE = 0.1
 ROUNDS_PER_FILE = 24
-WORK_SECONDS = 0.03  # about what a worker needs for a round
+WORK_SECONDS = {"file": 0.03, "postgres": 0.3}  # about what a worker needs for a round
 ANY_TIME, NEVER = "any time", "never"
 PLACES = 60
 WORDS = ("got", "burnt", "refused", "kept", "seated", "sealed", "range")
@@ -89,10 +94,10 @@ class ReturnsFirst(stores.ReleaseStore):
     def release(self, name, pool, charge, draw, *, law=b""):
         if self._late is not None:
             late, value = self._late
-            with self._file.transaction("late"):
-                columns = (*sums.columns(value), "now", late)
-                self._file.db.execute("UPDATE releases SET shape = ?, value = ?, released = ? WHERE name = ?", columns)
-                self._file.chain("value", late)
+            with self._engine.transaction("late", f"release {late}"):
+                update = "UPDATE releases SET shape = ?, value = ?, released = ? WHERE name = ?"
+                self._engine.execute(update, *sums.columns(value), "now", late)
+                self._engine.chain("value", late)
             self._late = None
         stored = self._stored(name, pool, charge, law)
         if stored is not None and stored[1] is not None:
@@ -121,7 +126,7 @@ class KeepsItsHead(stores.ReleaseStore):
 
     def __init__(self, path, **arguments):
         super().__init__(path, **arguments)
-        self._file._head = None
+        self._engine._head = None
 
 
 KINDS = {
@@ -278,8 +283,9 @@ def join(children: list[int], seconds: float = 20) -> int:
 class Checker:
     """What must hold in one file for ever, given what its processes were told."""
 
-    def __init__(self, folder: Path, after_crash: str) -> None:
+    def __init__(self, folder: Path, after_crash: str, cluster: Cluster | None = None) -> None:
         self.folder, self.after_crash = folder, after_crash
+        self.place = folder / "store.db" if cluster is None else cluster.new()
         self.values: dict[str, bytes] = {}
         self.sealed: dict[str, tuple[Any, ...]] = {}
         self.lost: set[str] = set()
@@ -294,22 +300,37 @@ class Checker:
         copy.mkdir()
         for path in [*self.folder.glob("store.db*"), *self.folder.glob("head")]:
             shutil.copy(path, copy)
-        with contextlib.closing(sqlite3.connect(copy / "store.db")) as database:
-            must(database.execute("PRAGMA integrity_check").fetchall() == [("ok",)], "the file is damaged")
-            if not database.execute("SELECT 1 FROM sqlite_master").fetchall():
-                must(all(set(line) == {"died"} for line in lines), "something was acknowledged before the file existed")
+        with self.opened(copy) as database:
+            if database is None:
+                told_nothing = all(set(line) <= {"died", "gone"} for line in lines)
+                must(told_nothing, "something was acknowledged before the file existed")
                 return
             self.check_releases(database, lines)
             self.check_contributions(database, lines)
             self.check_sums(database, lines)
             self.check_numbers(database, lines)
             self.check_head(database, lines, copy / "head")
+        place = copy / "store.db" if isinstance(self.place, Path) else self.place
         try:
-            stores.ReleaseStore(copy / "store.db", head=copy / "head").close()
+            stores.ReleaseStore(place, head=copy / "head").close()
         except errors.StoreError as error:
             raise WrongError(f"the chain does not hold: {error}") from error
 
-    def check_releases(self, database: sqlite3.Connection, lines: list[dict[str, Any]]) -> None:
+    @contextlib.contextmanager
+    def opened(self, copy: Path) -> Iterator[Any]:
+        """One state of the store for plain SQL; None before it has tables."""
+        if isinstance(self.place, Path):
+            with contextlib.closing(sqlite3.connect(copy / "store.db")) as database:
+                must(database.execute("PRAGMA integrity_check").fetchall() == [("ok",)], "the file is damaged")
+                yield database if database.execute("SELECT 1 FROM sqlite_master").fetchall() else None
+        else:
+            import psycopg
+
+            with psycopg.connect(self.place) as database:
+                database.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+                yield database if database.execute("SELECT to_regclass('chain')").fetchone() != (None,) else None
+
+    def check_releases(self, database: Any, lines: list[dict[str, Any]]) -> None:
         rows = database.execute("SELECT name, pool, charge, value FROM releases").fetchall()
         charged = {row[0] for row in rows}
         values = {row[0]: row[3] for row in rows if row[3] is not None}
@@ -338,7 +359,7 @@ class Checker:
             must(told_burnt <= charged, "a burnt release is not charged")
         self.lost, self.values = charged - values.keys(), values
 
-    def check_contributions(self, database: sqlite3.Connection, lines: list[dict[str, Any]]) -> None:
+    def check_contributions(self, database: Any, lines: list[dict[str, Any]]) -> None:
         found = database.execute("SELECT number, total FROM sums WHERE name = 'visits'").fetchone()
         number, total = (0, bytes(8 * CELLS)) if found is None else found
         cells = np.frombuffer(total, "<i8")
@@ -354,7 +375,7 @@ class Checker:
         (counted,) = database.execute("SELECT COALESCE(SUM(number), 0) FROM sums").fetchone()
         must(digests == counted, "digests and sums disagree")
 
-    def check_sums(self, database: sqlite3.Connection, lines: list[dict[str, Any]]) -> None:
+    def check_sums(self, database: Any, lines: list[dict[str, Any]]) -> None:
         seals = dict(database.execute("SELECT name, sealed FROM seals"))
         must({line["sealed"] for line in lines if "sealed" in line} <= seals.keys(), "a seal is lost")
         sums = {row[0]: row for row in database.execute("SELECT name, number, total FROM sums")}
@@ -367,7 +388,7 @@ class Checker:
         for stream, new in told_new.items():
             must(new == 0 or (stream in sums and sums[stream][1] >= new), "an acknowledged contribution is lost")
 
-    def check_numbers(self, database: sqlite3.Connection, lines: list[dict[str, Any]]) -> None:
+    def check_numbers(self, database: Any, lines: list[dict[str, Any]]) -> None:
         places = database.execute("SELECT number, content FROM places ORDER BY number").fetchall()
         must(places == [(i, place_of(i)) for i in range(len(places))] and len(places) <= PLACES, "places are wrong")
         seated: dict[str, int] = {}
@@ -385,7 +406,7 @@ class Checker:
         facts = {name: content.hex() for name, content in database.execute("SELECT name, content FROM facts")}
         must({line["fact"] for line in lines if "fact" in line} <= set(facts.values()), "a fact is lost or changed")
 
-    def check_head(self, database: sqlite3.Connection, lines: list[dict[str, Any]], path: Path) -> None:
+    def check_head(self, database: Any, lines: list[dict[str, Any]], path: Path) -> None:
         """What a process was told, the head outside knew before."""
         known = json.loads(path.read_text())["number"] if path.exists() else -1
         events = {row[:2]: row[2] for row in database.execute("SELECT kind, subject, number FROM chain")}
@@ -397,7 +418,7 @@ class Checker:
 # ---------------------------------------------------------------------------------------------------- what is called
 
 
-def all_points(folder: Path) -> list[str]:
+def all_points(folder: Path, place: Path | str) -> list[str]:
     """Every point of the protocol, found by passing through all of it, but for the points of purging."""
     seen: list[str] = []
 
@@ -408,7 +429,7 @@ def all_points(folder: Path) -> list[str]:
     def fail() -> np.ndarray:
         raise InterruptedError
 
-    with Recording(folder / "points.db", after_crash="redraw", head=folder / "points.head") as store:
+    with Recording(place, after_crash="redraw", head=folder / "points.head") as store:
         store.open_study({}, LIMITS)
         store.fact("seed", lambda: b"1")
         store.contribute("visits", ["one"], units_of([1]))
@@ -436,10 +457,10 @@ def agenda(points: list[str]) -> list[tuple[str, str | None]]:
     return making + others + drawing + redrawing
 
 
-def loop(folder: Path, kind: str, writers: int, rounds: int, seed: int) -> dict[str, Any]:
+def loop(folder: Path, cluster: Cluster | None, kind: str, writers: int, rounds: int, seed: int) -> dict[str, Any]:
     """Rounds of killing and checking, stopped when the store does something that it must never do."""
     rng = random.Random(seed)
-    points = all_points(folder)
+    points = all_points(folder, folder / "points.db" if cluster is None else cluster.new())
     deaths: list[tuple[str, str | None]] = []
     files: list[Checker] = []
     caught, killed, here, number = None, 0, ROUNDS_PER_FILE, 0
@@ -450,7 +471,7 @@ def loop(folder: Path, kind: str, writers: int, rounds: int, seed: int) -> dict[
         death, opened = deaths.pop(0)
         if opened is not None or here >= ROUNDS_PER_FILE:
             (folder / f"file-{number}").mkdir()
-            files.append(Checker(folder / f"file-{number}", opened or rng.choice(["burn", "redraw"])))
+            files.append(Checker(folder / f"file-{number}", opened or rng.choice(["burn", "redraw"]), cluster))
             here = 0
         try:
             killed += one_round(files[-1], KINDS[kind], death, writers, here, rng)
@@ -476,7 +497,7 @@ def one_round(file: Checker, kind: type, death: str, writers: int, here: int, rn
     def task(tell: Tell, writer: int, seed: float) -> None:
         mortal = dying(kind, death, tell)
         work(
-            lambda: mortal(file.folder / "store.db", after_crash=file.after_crash, head=file.folder / "head"),
+            lambda: mortal(file.place, after_crash=file.after_crash, head=file.folder / "head"),
             tell,
             random.Random(seed),
             here,
@@ -489,10 +510,47 @@ def one_round(file: Checker, kind: type, death: str, writers: int, here: int, rn
     ]
     if death == ANY_TIME:
         started = time.perf_counter()
-        for moment, child in sorted((rng.uniform(0, WORK_SECONDS), child) for child in children):
+        seconds = WORK_SECONDS["file" if isinstance(file.place, Path) else "postgres"]
+        for moment, child in sorted((rng.uniform(0, seconds), child) for child in children):
             time.sleep(max(0.0, started + moment - time.perf_counter()))
             os.kill(child, signal.SIGKILL)
     return join(children)
+
+
+def server(folder: Path, cluster: Cluster, rounds: int, seed: int) -> dict[str, Any]:
+    """Kills the server under two writers, who may lose their connection and must lose nothing else; starts it again."""
+    rng, lost, caught, number = random.Random(seed), 0, None, 0
+    file = Checker(folder, "redraw", cluster)
+    while caught is None and number < rounds:
+
+        def task(tell: Tell, writer: int, drawn: float, here: int) -> None:
+            try:
+                opened = functools.partial(stores.ReleaseStore, file.place, after_crash="redraw", head=folder / "head")
+                work(opened, tell, random.Random(drawn), here, writer)
+            except errors.StoreError as error:
+                must("was lost" in str(error) or "cannot be reached" in str(error), str(error))
+                tell(gone=True)
+
+        children = [
+            forked(
+                functools.partial(task, writer=writer, drawn=rng.random(), here=number % ROUNDS_PER_FILE),
+                folder / f"witness-{number}-{writer}",
+            )
+            for writer in range(2)
+        ]
+        time.sleep(rng.uniform(0.05, 0.6))
+        cluster.kill()
+        try:
+            join(children)
+            cluster.start()
+            file.check()
+        except WrongError as wrong:
+            caught = str(wrong)
+        number += 1
+    lines = told(folder)
+    lost = sum("gone" in line for line in lines)
+    words = {word: sum(word in line for line in lines) for word in WORDS}
+    return {"caught": caught, "rounds": number, "lost": lost, **words}
 
 
 def purge(folder: Path) -> dict[str, Any]:
@@ -609,10 +667,15 @@ def owner(folder: Path, after_crash: str) -> dict[str, Any]:
 
 if __name__ == "__main__":
     command, directory, *rest = sys.argv[1:]
-    if command == "loop":
-        result = loop(Path(directory), rest[0], *(int(number) for number in rest[1:]))
-    elif command == "purge":
-        result = purge(Path(directory))
-    else:
-        result = owner(Path(directory), rest[0])
+    with contextlib.ExitStack() as stack:
+        needed = command == "server" or (command == "loop" and rest.pop(0) == "postgres")
+        server_of_this = stack.enter_context(contextlib.closing(Cluster())) if needed else None
+        if command == "loop":
+            result = loop(Path(directory), server_of_this, rest[0], *(int(number) for number in rest[1:]))
+        elif command == "server":
+            result = server(Path(directory), server_of_this, *(int(number) for number in rest))
+        elif command == "purge":
+            result = purge(Path(directory))
+        else:
+            result = owner(Path(directory), rest[0])
     sys.stdout.write(json.dumps(result) + "\n")

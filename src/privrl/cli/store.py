@@ -10,19 +10,19 @@ import typer
 
 from privrl.cli.options import JsonOption, StoreHeadOption
 from privrl.cli.output import emit, say, show_table
-from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.store.store import ADDRESSES, ReleaseStore
 
 store = typer.Typer(
     name="store", help="Look at a durable store of releases, or purge its raw parts.", no_args_is_help=True
 )
 
-FileArgument = Annotated[Path, typer.Argument(help="A file that `ReleaseStore` made.")]
+FileArgument = Annotated[str, typer.Argument(help="A file that `ReleaseStore` made, or a postgresql:// address.")]
 
 
 @contextlib.contextmanager
-def _opened(file: Path, head: Path | None, *, accept_missing_head: bool = False) -> Iterator[ReleaseStore]:
+def _opened(file: str, head: Path | None, *, accept_missing_head: bool = False) -> Iterator[ReleaseStore]:
     """An existing store; what SQLite cannot read is bad input."""
-    if not file.exists():
+    if not file.startswith(ADDRESSES) and not Path(file).exists():
         raise ValueError(f"There is no file `{file}`.")
     try:
         with ReleaseStore(file, head=head, accept_missing_head=accept_missing_head) as opened:
@@ -37,7 +37,7 @@ def show(file: FileArgument, store_head: StoreHeadOption = None, json: JsonOptio
     with _opened(file, store_head) as opened:
         shown = opened.shown()
     if json:
-        emit({"file": str(file), **shown})
+        emit({"file": file, **shown})
     else:
         _print(shown)
 

@@ -22,8 +22,12 @@ class StoreOptions:
     """Where releases are kept, so that an interrupted command can go on."""
 
     store: Annotated[
-        Path | None,
-        typer.Option("--store", help="File that keeps every release, so that a killed command can go on where it was."),
+        str | None,
+        typer.Option(
+            "--store",
+            help="File (or postgresql:// address) that keeps every release, so that a killed command can go on where "
+            "it was.",
+        ),
     ] = None
     store_head: StoreHeadOption = None
     after_crash: Annotated[

@@ -152,11 +152,10 @@ class AbstractAgent(abc.ABC):
                 if units is not None:
                     refused.remove(position)
                     rows.setdefault((self._arrivals.block(ticket), plan), {}).setdefault(str(ticket.number), units)
-        for (block, plan), units_of in rows.items():
-            stream, units = self._arrivals.sum_name(block, plan), np.stack(list(units_of.values()))
-            closed = functools.partial(self._arrivals.closes, block)
-            with contextlib.suppress(SumSealedError):  # too late: answered alike
-                self._store.contribute(stream, list(units_of), units, scope="people", closed=closed)
+        if len(rows) == 1:
+            self._count(rows)
+        elif rows:
+            self._store.together(functools.partial(self._count, rows))
         self._plans.catch_up()
         if refused:
             raise ValueError(
@@ -165,6 +164,14 @@ class AbstractAgent(abc.ABC):
                 f"`{self._form.name}` as numbers of shapes {self._form.shapes}. Send it again as it should be, or an "
                 "empty one (length 0)."
             )
+
+    def _count(self, rows: dict[tuple[int, int], dict[str, np.ndarray]]) -> None:
+        """Adds everybody's terms to the sum of their block and plan."""
+        for (block, plan), units_of in sorted(rows.items(), key=lambda row: self._arrivals.sum_name(*row[0])):
+            closed = functools.partial(self._arrivals.closes, block)
+            keys, units = list(units_of), np.stack(list(units_of.values()))
+            with contextlib.suppress(SumSealedError):  # too late: answered alike
+                self._store.contribute(self._arrivals.sum_name(block, plan), keys, units, scope="people", closed=closed)
 
     def _units(self, records: list[list[np.ndarray]], plan: int) -> list[np.ndarray | None]:
         """Everybody's terms in whole numbers; `None` where a record cannot be read, whatever is wrong with it.

@@ -23,14 +23,13 @@ and ranges) are not in the chain.
 import hashlib
 import json
 import os
-import sqlite3
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from privrl.privacy.store.errors import StoreError, TamperedError
 
-Select = Callable[..., sqlite3.Cursor]  # a query and its values, to rows
+Select = Callable[..., Any]  # a query and its values, to rows
 
 # What an event of each kind wrote.
 _WRITTEN = {

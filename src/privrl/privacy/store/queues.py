@@ -3,15 +3,15 @@
 import abc
 from collections.abc import Callable
 
+from privrl.privacy.store.engine import AbstractEngine
 from privrl.privacy.store.errors import QueueFullError
-from privrl.privacy.store.file import StoreFile
 from privrl.privacy.store.sums import digests
 
 
 class AbstractQueues(abc.ABC):
     """The part of a store that hands out numbers."""
 
-    _file: StoreFile
+    _engine: AbstractEngine
 
     def arrive(self, queue: str, key: str, *, at_most: int, content: Callable[[int], bytes]) -> tuple[int, bytes]:
         """The place of a key in a queue: its number (0, 1, ... in order of arrival) and the bytes kept with it.
@@ -20,38 +20,40 @@ class AbstractQueues(abc.ABC):
         transaction, and committed before it is returned; the key is kept as a digest. An unknown key is refused when
         `at_most` places are taken (`QueueFullError`), and nothing is written.
         """
-        with self._file.transaction("arrive"):
-            (digest,) = digests(self._file.digest_key(), f"queue {queue}", [key])
-            known = self._file.select("SELECT number FROM arrivals WHERE digest = ?", digest).fetchone()
+        with self._engine.transaction("arrive", f"queue {queue}"):
+            (digest,) = digests(self._engine.digest_key(), f"queue {queue}", [key])
+            known = self._engine.execute("SELECT number FROM arrivals WHERE digest = ?", digest).fetchone()
             number = self.arrived(queue) if known is None else known[0]
             if known is None:
                 if number >= at_most:
                     raise QueueFullError(f"All {at_most} places of the queue `{queue}` are taken. Nothing was written.")
-                self._file.db.execute("INSERT INTO places VALUES (?, ?, ?)", (queue, number, content(number)))
-                self._file.db.execute("INSERT INTO arrivals VALUES (?, ?)", (digest, number))
+                self._engine.execute("INSERT INTO places VALUES (?, ?, ?)", queue, number, content(number))
+                self._engine.execute("INSERT INTO arrivals VALUES (?, ?)", digest, number)
             kept = self.place(queue, number)
         assert kept is not None
         return number, kept
 
     def arrived(self, queue: str) -> int:
         """How many places of a queue are taken."""
-        return self._file.select("SELECT COALESCE(MAX(number) + 1, 0) FROM places WHERE queue = ?", queue).fetchone()[0]
+        query = "SELECT COALESCE(MAX(number) + 1, 0) FROM places WHERE queue = ?"
+        return self._engine.execute(query, queue).fetchone()[0]
 
     def place(self, queue: str, number: int) -> bytes | None:
         """What is kept with a place, or None if it is free."""
-        found = self._file.select("SELECT content FROM places WHERE queue = ? AND number = ?", queue, number).fetchone()
+        query = "SELECT content FROM places WHERE queue = ? AND number = ?"
+        found = self._engine.execute(query, queue, number).fetchone()
         return None if found is None else found[0]
 
     def reserve_range(self, name: str, size: int) -> range:
         """The next `size` numbers of a sequence that starts at 0: nobody else ever gets one of them."""
         if size < 1:
             raise ValueError(f"`size` is {size}; a range has at least one number.")
-        with self._file.transaction("range"):
-            self._file.digest_key()
-            found = self._file.select("SELECT next FROM ranges WHERE name = ?", name).fetchone()
+        with self._engine.transaction("range", f"range {name}"):
+            self._engine.digest_key()
+            found = self._engine.execute("SELECT next FROM ranges WHERE name = ?", name).fetchone()
             first = 0 if found is None else found[0]
             if found is None:
-                self._file.db.execute("INSERT INTO ranges VALUES (?, ?)", (name, size))
+                self._engine.execute("INSERT INTO ranges VALUES (?, ?)", name, size)
             else:
-                self._file.db.execute("UPDATE ranges SET next = ? WHERE name = ?", (first + size, name))
+                self._engine.execute("UPDATE ranges SET next = ? WHERE name = ?", first + size, name)
         return range(first, first + size)

@@ -1,15 +1,14 @@
 """What is written once: releases, reserved with their law, drawn, kept, and only then returned; and small facts."""
 
 import abc
-import sqlite3
 from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
 from jaxtyping import Int64
 
+from privrl.privacy.store.engine import AbstractEngine, check_amount, now
 from privrl.privacy.store.errors import BurntError, StoreBudgetError, StoreError
-from privrl.privacy.store.file import StoreFile, check_amount, now
 from privrl.privacy.store.sums import check_integers, columns, integers
 
 AfterCrash = Literal["burn", "redraw"]
@@ -18,7 +17,7 @@ AfterCrash = Literal["burn", "redraw"]
 class AbstractReleases(abc.ABC):
     """The part of a store that draws once."""
 
-    _file: StoreFile
+    _engine: AbstractEngine
     after_crash: AfterCrash
 
     @abc.abstractmethod
@@ -37,14 +36,14 @@ class AbstractReleases(abc.ABC):
         check_amount("charge", charge)
         stored = self._stored(name, pool, charge, law)
         if stored is not None and stored[1] is not None:
-            self._file.move_head()
+            self._engine.move_head()
             return integers(*stored)
-        with self._file.owner(name):
+        with self._engine.owner(name):
             stored = self._stored(name, pool, charge, law)
             if stored is None:
                 self._reserve(name, pool, charge, law)
             elif stored[1] is not None:
-                self._file.move_head()
+                self._engine.move_head()
                 return integers(*stored)
             elif self.after_crash == "burn":
                 raise BurntError(
@@ -52,47 +51,49 @@ class AbstractReleases(abc.ABC):
                     f"{charge:g} stays spent. Release under a new name, or open the store with after_crash='redraw'."
                 )
             else:
-                with self._file.transaction("redraw"):
-                    self._file.digest_key()
-                    self._file.chain("redraw", name)
+                with self._engine.transaction("redraw", f"release {name}"):
+                    self._engine.digest_key()
+                    self._engine.chain("redraw", name)
             value = draw()
             self._reached("drawn")
             check_integers("the value of `draw()`", value)
-            with self._file.transaction("persist"):
+            with self._engine.transaction("persist", f"release {name}"):
                 # Safety does not rest on the lock: had anybody else persisted a value, a trigger refuses this one.
-                self._file.db.execute(
+                self._engine.execute(
                     "UPDATE releases SET shape = ?, value = ?, released = ? WHERE name = ?",
-                    (*columns(value), now(), name),
+                    *columns(value),
+                    now(),
+                    name,
                 )
-                self._file.chain("value", name)
+                self._engine.chain("value", name)
         return value.copy()
 
     def value(self, name: str) -> Int64[np.ndarray, "..."] | None:
         """The kept value of a release, or `None`."""
-        found = self._file.select(
+        found = self._engine.execute(
             "SELECT shape, value FROM releases WHERE name = ? AND value IS NOT NULL", name
         ).fetchone()
         if found is None:
             return None
-        self._file.move_head()
+        self._engine.move_head()
         return integers(*found)
 
     def law(self, name: str) -> bytes | None:
         """The law that a release was reserved with, whether or not it has a value; None if it is not reserved."""
-        found = self._file.select("SELECT law FROM releases WHERE name = ?", name).fetchone()
+        found = self._engine.execute("SELECT law FROM releases WHERE name = ?", name).fetchone()
         return None if found is None else found[0]
 
     def burnt(self, name: str) -> bool:
         """Whether a release is reserved, has no value and nobody is drawing it. Waits while somebody is."""
         query = "SELECT value IS NULL FROM releases WHERE name = ?"
-        if self._file.select(query, name).fetchone() != (1,):
+        if self._engine.execute(query, name).fetchone() != (1,):
             return False
-        with self._file.owner(""):
-            return self._file.select(query, name).fetchone() == (1,)
+        with self._engine.owner(name, drawing=False):
+            return self._engine.execute(query, name).fetchone() == (1,)
 
     def _stored(self, name: str, pool: str, charge: float, law: bytes) -> tuple[str, bytes] | tuple[None, None] | None:
         """Shape and value of a release, both None if it is only reserved."""
-        found = self._file.select(
+        found = self._engine.execute(
             "SELECT pool, charge, law, shape, value FROM releases WHERE name = ?", name
         ).fetchone()
         if found is not None and found[:2] != (pool, charge):
@@ -108,39 +109,41 @@ class AbstractReleases(abc.ABC):
         return None if found is None else found[3:]
 
     def _reserve(self, name: str, pool: str, charge: float, law: bytes) -> None:
-        with self._file.transaction("reserve"):
-            self._file.digest_key()
-            limits = self._file.limits()
+        with self._engine.transaction("reserve", f"release {name}"):
+            self._engine.digest_key()
+            limits = self._engine.limits()
             if pool not in limits:
                 raise StoreError(
                     f"There is no pool `{pool}` to charge; `open_study` declared {sorted(limits) or 'none yet'}."
                 )
+            query = "SELECT COALESCE(SUM(charge), 0.0) FROM releases WHERE pool = ?"
+            (spent,) = self._engine.execute(query, pool).fetchone()
             try:
                 insert = "INSERT INTO releases (name, pool, charge, law, reserved) VALUES (?, ?, ?, ?, ?)"
-                self._file.db.execute(insert, (name, pool, float(charge), law, now()))
-            except sqlite3.IntegrityError as error:
-                (spent,) = self._file.select("SELECT TOTAL(charge) FROM releases WHERE pool = ?", pool).fetchone()
+                self._engine.execute(insert, name, pool, float(charge), law, now())
+            except self._engine.refusals as error:
+                why = str(error).splitlines()[0]
                 raise StoreBudgetError(
                     f"The release `{name}` costs {charge:g} and the pool `{pool}` has spent {spent:g} of "
-                    f"{limits[pool]:g} ({error}). Nothing was reserved; stop here, or release less."
+                    f"{limits[pool]:g} ({why}). Nothing was reserved; stop here, or release less."
                 ) from error
-            self._file.chain("reserve", name)
+            self._engine.chain("reserve", name)
 
     def fact(self, name: str, make: Callable[[], bytes]) -> bytes:
         """A small value that is written once: the first writer wins and everybody reads the same. Survives `purge`."""
         query = "SELECT content FROM facts WHERE name = ?"
-        found = self._file.select(query, name).fetchone()
+        found = self._engine.execute(query, name).fetchone()
         if found is None:
             content = make()
-            with self._file.transaction("fact"):
-                found = self._file.select(query, name).fetchone()
+            with self._engine.transaction("fact", f"fact {name}"):
+                found = self._engine.execute(query, name).fetchone()
                 if found is None:
-                    self._file.digest_key()
-                    self._file.db.execute("INSERT INTO facts VALUES (?, ?)", (name, content))
-                    self._file.chain("fact", name)
+                    self._engine.digest_key()
+                    self._engine.execute("INSERT INTO facts VALUES (?, ?)", name, content)
+                    self._engine.chain("fact", name)
                     found = (content,)
         return found[0]
 
     def known(self, name: str) -> bool:
         """Whether there is such a fact."""
-        return self._file.select("SELECT 1 FROM facts WHERE name = ?", name).fetchone() is not None
+        return self._engine.execute("SELECT 1 FROM facts WHERE name = ?", name).fetchone() is not None

@@ -8,7 +8,7 @@ APPLICATION = 0x70726C73  # "prls" in the header of the file
 FORMAT = 3
 _LARGEST = 1.7976931348623157e308
 
-_TABLES = f"""
+TABLES = f"""
 CREATE TABLE chain (
     number INTEGER PRIMARY KEY, kind TEXT NOT NULL, subject TEXT NOT NULL, hash BLOB NOT NULL
 ) WITHOUT ROWID;
@@ -47,7 +47,7 @@ CREATE TABLE ranges (name TEXT PRIMARY KEY, next INTEGER NOT NULL CHECK (next >=
 _NO_PURGE = "NOT EXISTS (SELECT 1 FROM purges)"
 # Before what, on which table, when, it is refused and with which words. Inserts are guarded one by one because
 # `INSERT OR REPLACE` deletes rows without running the guards of deletion.
-_GUARDS = (
+GUARDS = (
     ("DELETE", "chain", "1", "the chain is not cut"),
     ("UPDATE", "chain", "1", "the chain is not changed"),
     ("INSERT", "chain", "NEW.number IS NOT (SELECT COALESCE(MAX(number) + 1, 0) FROM chain)", "one link at a time"),
@@ -113,9 +113,9 @@ _GUARDS = (
     ("UPDATE", "ranges", "NEW.name IS NOT OLD.name OR NEW.next <= OLD.next", "a range is not given back"),
     ("INSERT", "ranges", "EXISTS (SELECT 1 FROM ranges WHERE name = NEW.name)", "a range is not given back"),
 )
-SCHEMA = _TABLES + "".join(
+SCHEMA = TABLES + "".join(
     f"CREATE TRIGGER guard_{i} BEFORE {event} ON {table} WHEN {when} BEGIN SELECT RAISE(ABORT, '{words}'); END;\n"
-    for i, (event, table, when, words) in enumerate(_GUARDS)
+    for i, (event, table, when, words) in enumerate(GUARDS)
 )
 
 

@@ -1,7 +1,8 @@
 """Contributions that count once and noise that is drawn once, across crashes, under a budget that is never exceeded.
 
-A `ReleaseStore` is one SQLite file. People's contributions are integers; they are added to a running sum together with
-a digest of their idempotency key, in one transaction, and acknowledged after it. A release has a name and goes through
+A `ReleaseStore` is one SQLite file, or the tables of one schema of a PostgreSQL server. People's contributions are
+integers; they are added to a running sum together with a digest of their idempotency key, in one transaction, and
+acknowledged after it. A release has a name and goes through
 
     reserve the budget and write the law of the noise -> draw the noisy integers -> persist them -> return them
 
@@ -15,8 +16,8 @@ place in a queue belongs to one key for ever. Triggers inside the file hold this
 short of one that removes the triggers; such a file is refused, also when they were put back, if a row of what was
 declared, spent, released or sealed is not what the chain says (`chain.py`, which states what chain and head
 detect and what they do not). That a commit also survives power loss is SQLite's promise (write-ahead log,
-`synchronous=FULL`) and the disk's; we rely on it and do not test it. An old copy that is put back has forgotten
-what was spent since: it is refused only by a `head` outside the file.
+`synchronous=FULL`) or PostgreSQL's (`fsync`, `synchronous_commit`), and the disk's; we rely on it and do not test it.
+An old copy that is put back has forgotten what was spent since: it is refused only by a `head` outside the store.
 
 Raw sums, and how many people are in them, are sensitive: all files are owner-only, and `purge` removes what is raw once
 a study has ended.
@@ -24,27 +25,32 @@ a study has ended.
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from privrl.privacy.identity import keyed_hash
 from privrl.privacy.store import view as _store_view
 from privrl.privacy.store.chain import Head
-from privrl.privacy.store.errors import StoreError, StudyMismatchError
-from privrl.privacy.store.file import StoreFile, check_amount, now
+from privrl.privacy.store.engine import AbstractEngine, T, check_amount, now
+from privrl.privacy.store.errors import StudyMismatchError
+from privrl.privacy.store.file import FileEngine
 from privrl.privacy.store.queues import AbstractQueues
 from privrl.privacy.store.releases import AbstractReleases, AfterCrash
 from privrl.privacy.store.sums import AbstractSums
 
+ADDRESSES = ("postgresql://", "postgres://")  # how a store that is not a file is named
+
 
 class ReleaseStore(AbstractSums, AbstractQueues, AbstractReleases):
-    """Durable contributions and releases with a hard budget, in one SQLite file on a local disk.
+    """Durable contributions and releases with a hard budget, in one SQLite file on a local disk, or in PostgreSQL.
 
-    Several processes may open the same file; within a process, each thread opens its own, and a forked child opens its
-    own too.
+    Several processes may open the same store; within a process, each thread opens its own, and a forked child opens its
+    own too. One file is for one busy writer (SQLite is unfair among several); where several machines write, use
+    PostgreSQL.
 
     Arguments:
-        path: the file, made if there is none.
+        path: the file, made if there is none; or an address such as `"postgresql:///river"` (the extra
+            `privrl[postgres]`, see `postgres.py`), whose tables are made if there are none.
         after_crash: what to do with a release that was reserved by a process that died: `"burn"` refuses it for good,
             `"redraw"` draws again under the same charge, which is sound because values are returned only after they
             are persisted, so nobody saw the first draw.
@@ -74,11 +80,8 @@ class ReleaseStore(AbstractSums, AbstractQueues, AbstractReleases):
         if after_crash not in ("burn", "redraw"):
             raise ValueError(f"`after_crash` is {after_crash!r}; use 'burn' or 'redraw'.")
         self.after_crash = after_crash
-        self._file = StoreFile(
-            None if path is None else os.path.realpath(path),  # one file, one lock, whatever links lead to it
-            None if head is None else Head(head),
-            accept_missing_head=accept_missing_head,
-            reached=lambda point: self._reached(point),
+        self._engine = _engine(
+            path, None if head is None else Head(head), accept_missing_head, lambda point: self._reached(point)
         )
 
     @classmethod
@@ -88,8 +91,21 @@ class ReleaseStore(AbstractSums, AbstractQueues, AbstractReleases):
 
     @property
     def path(self) -> str:
-        """Where the file is."""
-        return self._file.path or "a store in memory"
+        """Where the store is."""
+        return self._engine.title
+
+    def together(self, work: Callable[[], T]) -> T:
+        """Calls `work`; what it contributes is committed at once, before this returns, or not at all.
+
+        A contribution that is refused leaves the others as they are. `work` may be called again if the database gave
+        the transaction up, and contributes to several sums in the sorted order of their names.
+        """
+
+        def attempt() -> T:
+            with self._engine.transaction("together", ""):
+                return work()
+
+        return self._engine.retried(attempt)
 
     # ----------------------------------------------------------------------------------------------------- the study
 
@@ -101,16 +117,17 @@ class ReleaseStore(AbstractSums, AbstractQueues, AbstractReleases):
             content = json.dumps(dict(study), sort_keys=True, separators=(",", ":"), allow_nan=False)
         except (TypeError, ValueError) as error:
             raise ValueError(f"`study` is not JSON: {error}. Use text, finite numbers, lists and mappings.") from error
-        with self._file.transaction("study"):
-            written = self._file.select("SELECT content FROM study").fetchone()
+        with self._engine.transaction("study", "study"):
+            written = self._engine.execute("SELECT content FROM study").fetchone()
             if written is None:
                 rows = [(pool, float(limit)) for pool, limit in limits.items()]
-                self._file.db.executemany("INSERT INTO pools VALUES (?, ?)", rows)
-                self._file.db.execute("INSERT INTO study VALUES (1, ?)", (content,))
-                self._file.chain("study")
+                for row in rows:
+                    self._engine.execute("INSERT INTO pools VALUES (?, ?)", *row)
+                self._engine.execute("INSERT INTO study VALUES (1, ?)", content)
+                self._engine.chain("study")
                 return
             differing = _differing(json.loads(written[0]), json.loads(content))
-            differing += [f"limits[{pool!r}]" for pool in _differing(self._file.limits(), dict(limits))]
+            differing += [f"limits[{pool!r}]" for pool in _differing(self._engine.limits(), dict(limits))]
             if differing:
                 raise StudyMismatchError(
                     f"`{self.path}` belongs to a study that differs in {', '.join(f'`{key}`' for key in differing)}. "
@@ -119,17 +136,17 @@ class ReleaseStore(AbstractSums, AbstractQueues, AbstractReleases):
 
     def secret(self, purpose: str) -> bytes:
         """32 secret bytes of this store for one purpose, the same for every process; gone with `purge`."""
-        return keyed_hash(self._file.digest_key(), "secret of a store")(purpose.encode())
+        return keyed_hash(self._engine.digest_key(), "secret of a store")(purpose.encode())
 
     # ------------------------------------------------------------------------------------------- looking and purging
 
     def shown(self) -> dict[str, Any]:
         """What was declared, spent, released, burnt, sealed and handed out; nothing raw. Fit for JSON."""
-        return _store_view.shown(self._file)
+        return _store_view.shown(self._engine)
 
     def notes(self) -> tuple[str, ...]:
         """What crashes have done to the releases, in words, for a certificate."""
-        return _store_view.notes(self._file)
+        return _store_view.notes(self._engine)
 
     def purge(self) -> None:
         """Removes raw sums, counts, digests and their key; keeps what was declared, spent and released.
@@ -137,29 +154,21 @@ class ReleaseStore(AbstractSums, AbstractQueues, AbstractReleases):
         Afterwards nothing new is accepted. The bytes are gone from the files, not from backups, snapshots or the
         spare cells of a flash disk. Interrupted, it is finished by calling it again.
         """
-        with self._file.owner(""):
-            with self._file.transaction("purge"):
-                if self._file.select("SELECT 1 FROM purges").fetchone() is None:
-                    self._file.db.execute("INSERT INTO purges VALUES (1, ?, NULL)", (now(),))
-                    self._file.db.execute("UPDATE digest_key SET content = NULL")
+        with self._engine.owner("", drawing=False):
+            with self._engine.transaction("purge", None):
+                if self._engine.execute("SELECT 1 FROM purges").fetchone() is None:
+                    self._engine.execute("INSERT INTO purges VALUES (1, ?, NULL)", now())
+                    self._engine.execute("UPDATE digest_key SET content = NULL")
                     for table in ("sums", "contributions", "arrivals"):
-                        self._file.db.execute(f"DELETE FROM {table}")
-                    self._file.chain("purge")
-            self._file.db.execute("VACUUM")
-            self._reached("purge:rewritten")
-            busy, *_ = self._file.select("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-            if busy:
-                raise StoreError(
-                    f"Somebody is reading `{self.path}`, so raw bytes are still in its write-ahead log. Close other "
-                    "programs that have it open and purge again."
-                )
-            self._reached("purge:truncated")
-            with self._file.transaction("purge-end"):
-                self._file.db.execute("UPDATE purges SET ended = ? WHERE ended IS NULL", (now(),))
+                        self._engine.execute(f"DELETE FROM {table}")
+                    self._engine.chain("purge")
+            self._engine.erase()
+            with self._engine.transaction("purge-end", None):
+                self._engine.execute("UPDATE purges SET ended = ? WHERE ended IS NULL", now())
 
     def close(self) -> None:
         """Closes the file; the store cannot be used afterwards."""
-        self._file.close()
+        self._engine.close()
 
     def __enter__(self) -> "ReleaseStore":
         return self
@@ -171,6 +180,18 @@ class ReleaseStore(AbstractSums, AbstractQueues, AbstractReleases):
 
     def _reached(self, point: str) -> None:
         """Called at every point of the protocol where a crash makes a difference; tests stop the process here."""
+
+
+def _engine(
+    path: str | os.PathLike[str] | None, head: Head | None, accept_missing_head: bool, reached: Callable[[str], None]
+) -> AbstractEngine:
+    """What runs the store: a file, or a database server for an address."""
+    if isinstance(path, str) and path.startswith(ADDRESSES):
+        from privrl.privacy.store.postgres import PostgresEngine  # an extra, which most people do not have
+
+        return PostgresEngine(path, head, accept_missing_head=accept_missing_head, reached=reached)
+    path = None if path is None else os.path.realpath(path)  # one file, one lock, whatever links lead to it
+    return FileEngine(path, head, accept_missing_head=accept_missing_head, reached=reached)
 
 
 def _differing(one: dict[str, Any], other: dict[str, Any]) -> list[str]:

@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Bool, Int64
 
+from privrl.privacy.store.engine import AbstractEngine, now
 from privrl.privacy.store.errors import ConflictError, SumFullError, SumSealedError
-from privrl.privacy.store.file import StoreFile, now
 
 
 class AbstractSums(abc.ABC):
     """The part of a store that adds up."""
 
-    _file: StoreFile
+    _engine: AbstractEngine
 
     def contribute(
         self,
@@ -43,66 +43,91 @@ class AbstractSums(abc.ABC):
         check_integers("units", units)
         if units.ndim == 0 or len(units) != len(keys):
             raise ValueError(f"`units` has shape {units.shape} for {len(keys)} keys; pass one row for each key.")
+
+        def attempt() -> Bool[np.ndarray, " B"]:
+            return self._contributed(name, keys, units, scope, at_most, marks, closed)
+
+        return self._engine.retried(attempt)
+
+    def _contributed(
+        self,
+        name: str,
+        keys: Sequence[str],
+        units: Int64[np.ndarray, "B *shape"],
+        scope: str | None,
+        at_most: int | None,
+        marks: Sequence[bytes] | None,
+        closed: Callable[[], bool] | None,
+    ) -> Bool[np.ndarray, " B"]:
         where = f"sum {name}" if scope is None else f"scope {scope}"
-        with self._file.transaction("contribute"):
+        with self._engine.transaction("contribute", f"sum {name}"):
             if self.sealed(name) or (closed is not None and closed()):
                 raise SumSealedError(f"The sum `{name}` is sealed and takes no contributions any more.")
-            digest_key = self._file.digest_key()
+            digest_key = self._engine.digest_key()
             kept_marks = [None] * len(keys) if marks is None else digests(digest_key, f"mark of {where}", marks)
             count, total = 0, np.zeros(units.shape[1:], np.int64)
-            held = self._file.select("SELECT number, shape, total FROM sums WHERE name = ?", name).fetchone()
+            held = self._engine.execute("SELECT number, shape, total FROM sums WHERE name = ?", name).fetchone()
             if held is not None:
                 count, total = held[0], integers(held[1], held[2])
             if total.shape != units.shape[1:]:
                 raise ValueError(
                     f"Rows of `units` have shape {units.shape[1:]} and the sum `{name}` has {total.shape}."
                 )
-            entries = zip(digests(digest_key, where, keys), kept_marks, strict=True)
-            new = np.fromiter((self._insert(*entry) for entry in entries), np.bool_, len(keys))
+            new = self._inserted(digests(digest_key, where, keys), kept_marks)
             if at_most is not None and count + int(new.sum()) > at_most:
                 raise SumFullError(f"The sum `{name}` takes {at_most} contributions and would get more.")
             if new.any():
                 total = exact_sum(np.concatenate([total[None], units[new]]))
             if new.any() or held is None:
-                self._file.db.execute(
+                self._engine.execute(
                     "INSERT INTO sums VALUES (?, ?, ?, ?)"
                     " ON CONFLICT (name) DO UPDATE SET number = excluded.number, total = excluded.total",
-                    (name, count + int(new.sum()), *columns(total)),
+                    name,
+                    count + int(new.sum()),
+                    *columns(total),
                 )
         return new
 
-    def _insert(self, digest: bytes, mark: bytes | None) -> bool:
-        """Whether a key is new; it is kept now."""
-        insert = "INSERT INTO contributions VALUES (?, ?) ON CONFLICT DO NOTHING"
-        new = self._file.db.execute(insert, (digest, mark)).rowcount == 1
-        find = "SELECT mark FROM contributions WHERE digest = ?"
-        if not new and mark is not None and self._file.select(find, digest).fetchone() != (mark,):
-            raise ConflictError("Something else was already contributed under this key. Nothing was added.")
+    def _inserted(self, keys: Sequence[bytes], marks: Sequence[bytes | None]) -> Bool[np.ndarray, " B"]:
+        """Which keys are new; they are kept now. Of a key that comes twice the first one is.
+
+        In the order of their digests: transactions that wait for each other's keys never wait in a circle.
+        """
+        first: dict[bytes, int] = {}
+        for position, key in enumerate(keys):
+            first.setdefault(key, position)
+        inserted = self._engine.insert_contributions(sorted((key, marks[i]) for key, i in first.items()))
+        new = np.zeros(len(keys), np.bool_)
+        new[[first[key] for key in inserted]] = True
+        for key, mark, is_new in zip(keys, marks, new, strict=True):
+            find = "SELECT mark FROM contributions WHERE digest = ?"
+            if not is_new and mark is not None and self._engine.execute(find, key).fetchone() != (mark,):
+                raise ConflictError("Something else was already contributed under this key. Nothing was added.")
         return new
 
     def total(self, name: str) -> Int64[np.ndarray, "..."] | None:
         """The raw sum, or None before its first contribution. Sensitive."""
-        self._file.digest_key()
-        found = self._file.select("SELECT shape, total FROM sums WHERE name = ?", name).fetchone()
+        self._engine.digest_key()
+        found = self._engine.execute("SELECT shape, total FROM sums WHERE name = ?", name).fetchone()
         return None if found is None else integers(*found)
 
     def count(self, name: str) -> int:
         """How many contributions a sum has. Sensitive, unless contributions are private by themselves."""
-        self._file.digest_key()
-        found = self._file.select("SELECT number FROM sums WHERE name = ?", name).fetchone()
+        self._engine.digest_key()
+        found = self._engine.execute("SELECT number FROM sums WHERE name = ?", name).fetchone()
         return 0 if found is None else found[0]
 
     def seal(self, name: str) -> None:
         """Ends a sum, which may be empty: nothing is added to it from now on, by any process."""
-        with self._file.transaction("seal"):
+        with self._engine.transaction("seal", f"sum {name}"):
             if not self.sealed(name):
-                self._file.digest_key()
-                self._file.db.execute("INSERT INTO seals VALUES (?, ?)", (name, now()))
-                self._file.chain("seal", name)
+                self._engine.digest_key()
+                self._engine.execute("INSERT INTO seals VALUES (?, ?)", name, now())
+                self._engine.chain("seal", name)
 
     def sealed(self, name: str) -> bool:
         """Whether a sum takes no contributions any more."""
-        return self._file.select("SELECT 1 FROM seals WHERE name = ?", name).fetchone() is not None
+        return self._engine.execute("SELECT 1 FROM seals WHERE name = ?", name).fetchone() is not None
 
 
 def exact_sum(rows: Int64[np.ndarray, "B *shape"]) -> Int64[np.ndarray, "*shape"]:

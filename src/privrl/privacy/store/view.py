@@ -8,30 +8,31 @@ import json
 import math
 from typing import Any
 
-from privrl.privacy.store.file import StoreFile
+from privrl.privacy.store.engine import AbstractEngine
 
 
-def shown(file: StoreFile) -> dict[str, Any]:
+def shown(engine: AbstractEngine) -> dict[str, Any]:
     """The public content of a store, fit for JSON."""
-    at_work = file.at_work()
-    with file.snapshot():
-        study = file.select("SELECT content FROM study").fetchone()
-        limits = file.limits()
-        purge = file.select("SELECT ended FROM purges").fetchone()
-        rows = file.select(
+    at_work = engine.at_work()
+    with engine.snapshot():
+        study = engine.execute("SELECT content FROM study").fetchone()
+        limits = engine.limits()
+        purge = engine.execute("SELECT ended FROM purges").fetchone()
+        rows = engine.execute(
             "SELECT name, pool, charge, reserved, released, shape FROM releases ORDER BY reserved, name"
         ).fetchall()
-        redrawn = {name for (name,) in file.select("SELECT subject FROM chain WHERE kind = 'redraw'").fetchall()}
-        sealed = [name for (name,) in file.select("SELECT name FROM seals ORDER BY sealed, name").fetchall()]
-        queues = dict(file.select("SELECT queue, MAX(number) + 1 FROM places GROUP BY queue ORDER BY queue").fetchall())
-        ranges = dict(file.select("SELECT name, next FROM ranges ORDER BY name").fetchall())
-        facts = [name for (name,) in file.select("SELECT name FROM facts ORDER BY name").fetchall()]
+        redrawn = {name for (name,) in engine.execute("SELECT subject FROM chain WHERE kind = 'redraw'").fetchall()}
+        sealed = [name for (name,) in engine.execute("SELECT name FROM seals ORDER BY sealed, name").fetchall()]
+        taken = "SELECT queue, MAX(number) + 1 FROM places GROUP BY queue ORDER BY queue"
+        queues = dict(engine.execute(taken).fetchall())
+        ranges = dict(engine.execute("SELECT name, next FROM ranges ORDER BY name").fetchall())
+        facts = [name for (name,) in engine.execute("SELECT name FROM facts ORDER BY name").fetchall()]
     releases = []
     for name, pool, charge, reserved, released, shape in rows:
         if released is not None:
             status = "redrawn" if name in redrawn else "released"
         else:
-            status = "reserved" if name == at_work else "burnt"
+            status = "reserved" if name in at_work else "burnt"
         shape = None if shape is None else json.loads(shape)
         release = {"name": name, "pool": pool, "charge": charge, "status": status, "shape": shape}
         releases.append(release | {"date": (released or reserved)[:10]})  # a time would tell how long a pass took
@@ -49,9 +50,9 @@ def shown(file: StoreFile) -> dict[str, Any]:
     }
 
 
-def notes(file: StoreFile) -> tuple[str, ...]:
+def notes(engine: AbstractEngine) -> tuple[str, ...]:
     """What crashes have done to the releases, in words."""
-    releases = shown(file)["releases"]
+    releases = shown(engine)["releases"]
     lost = [release["name"] for release in releases if release["status"] == "burnt"]
     drawn = [release["name"] for release in releases if release["status"] == "redrawn"]
     words = [f"burnt by a crash and charged all the same: {', '.join(lost)}"] if lost else []

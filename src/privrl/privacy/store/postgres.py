@@ -1,0 +1,236 @@
+"""A store on a PostgreSQL server, for studies that several machines work on: the extra `privrl[postgres]`.
+
+The tables are in the first schema of the search path, which must be empty or hold a store; give each study a database
+or a schema of its own (`postgresql:///river`, `postgresql:///studies?options=-csearch_path%3Driver`). READ COMMITTED is
+enough, because everything that is decided is decided under a lock: a transaction locks what it is about (a sum, a
+queue, a range), adds digests in sorted order, and locks the chain last, so no two wait for each other in a circle; the
+draw of a release is locked by its name for as long as the connection of its owner lives. Guards inside the database
+(`postgres_schema.py`) lock again and hold for every other program.
+
+**Formal guarantee.** That of `ReleaseStore`, as long as the server runs with `fsync` and `synchronous_commit` on (the
+latter is set here). Whoever owns the tables can remove the guards, so a service should connect as a role that owns
+nothing (`grant_service`). A replica that lags, or a backup that is put back, has forgotten what was spent since; only a
+`head` refuses it. `purge` needs the owner of the tables; it rewrites them, and old bytes stay in the server's
+write-ahead log and its archive until these are recycled.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from privrl.privacy.store import chain as _chain
+from privrl.privacy.store.chain import Head
+from privrl.privacy.store.engine import AbstractEngine, T
+from privrl.privacy.store.errors import StoreError
+from privrl.privacy.store.postgres_schema import (
+    COLUMNS,
+    COMMENT,
+    CONSTRAINTS,
+    TRIGGERS,
+    expected_columns,
+    expected_constraints,
+    expected_triggers,
+    grants,
+    statements,
+)
+
+try:
+    import psycopg
+except ImportError as error:  # pragma: no cover
+    raise ImportError(
+        'A store on a PostgreSQL server needs psycopg 3: pip install "privrl[postgres]". Or name a file.'
+    ) from error
+
+_ATTEMPTS = 20  # of a transaction that the server gave up for another's
+_KEY = "hashtextextended(current_schema() || ' ' || %s, 0)"
+_AT_WORK = f"""
+SELECT r.name FROM releases r WHERE r.value IS NULL AND EXISTS (
+    SELECT 1 FROM pg_locks l WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+    AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND ((l.classid::bigint << 32) | l.objid::bigint) = {_KEY.replace("%s", "'draw ' || r.name")})
+"""
+
+
+class PostgresEngine(AbstractEngine):
+    """A schema of one store. A connection that was lost is made again at the next transaction, and verified again."""
+
+    refusals = (psycopg.errors.RaiseException, psycopg.IntegrityError)
+
+    def __init__(
+        self, address: str, head: Head | None, *, accept_missing_head: bool, reached: Callable[[str], None]
+    ) -> None:
+        super().__init__(head, reached)
+        self._address = address
+        self._connection: psycopg.Connection[Any] | None = None
+        self._connect()
+        try:
+            self.move_head(accept_missing_head)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def title(self) -> str:
+        known = psycopg.conninfo.conninfo_to_dict(self._address)
+        return f"postgresql:{known.get('host', '')}/{known.get('dbname', '')}"
+
+    def execute(self, query: str, *values: Any) -> Any:
+        self.check_process()
+        assert self._connection is not None
+        if self._connection.closed and not self._depth:
+            self._connect()
+        try:
+            return self._connection.execute(query.replace("?", "%s"), values or None)
+        except psycopg.OperationalError as error:
+            if not self._connection.closed:
+                raise
+            raise StoreError(
+                f"The connection to `{self.title}` was lost. What was under way is either kept as a whole or not at "
+                "all; do it again, which counts nothing twice."
+            ) from error
+
+    def insert_contributions(self, rows: Sequence[tuple[bytes, bytes | None]]) -> set[bytes]:
+        insert = (
+            "INSERT INTO contributions SELECT * FROM unnest(?::bytea[], ?::bytea[]) ON CONFLICT DO NOTHING"
+            " RETURNING digest"
+        )
+        return {digest for (digest,) in self.execute(insert, [row[0] for row in rows], [row[1] for row in rows])}
+
+    def retried(self, attempt: Callable[[], T]) -> T:
+        for _ in range(_ATTEMPTS if not self._depth else 0):
+            with contextlib.suppress(psycopg.errors.DeadlockDetected):
+                return attempt()
+        return attempt()
+
+    def erase(self) -> None:
+        self._reached("purge:rewritten")
+        for table in ("sums", "contributions", "arrivals", "digest_key"):
+            self.execute(f"VACUUM FULL {table}")
+        self._reached("purge:truncated")
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+    def __del__(self) -> None:
+        with contextlib.suppress(AttributeError, StoreError):
+            self.check_process()  # a forked child must not end its parent's connection
+            self.close()
+
+    # --------------------------------------------------------------------------------------------------------- locks
+
+    def _begin(self, about: str | None) -> None:
+        self.execute("BEGIN")
+        try:
+            self._lock(about)
+        except BaseException:
+            self._rollback()
+            raise
+
+    def _lock(self, about: str | None) -> None:
+        # Everybody shares the lock of the store, but for one who needs it alone: whoever purges.
+        if about is None:
+            self.execute(f"SELECT pg_advisory_xact_lock({_KEY})", "store")
+        else:
+            self.execute(f"SELECT pg_advisory_xact_lock_shared({_KEY})", "store")
+            if about:
+                self.execute(f"SELECT pg_advisory_xact_lock({_KEY})", about)
+
+    def _lock_chain(self) -> None:
+        self.execute(f"SELECT pg_advisory_xact_lock({_KEY})", "chain")
+
+    def _begin_reading(self) -> None:
+        self.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+
+    def _rollback(self) -> None:
+        connection = self._connection
+        if connection is None or connection.closed:
+            return
+        if connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+            with contextlib.suppress(psycopg.OperationalError):
+                connection.execute("ROLLBACK")
+
+    @contextlib.contextmanager
+    def _owner_lock(self, name: str, drawing: bool) -> Iterator[None]:
+        del drawing
+        self.execute(f"SELECT pg_advisory_lock({_KEY})", f"draw {name}")
+        try:
+            yield
+        finally:
+            assert self._connection is not None
+            if not self._connection.closed:  # otherwise the server has freed it
+                self._rollback()
+                self.execute(f"SELECT pg_advisory_unlock({_KEY})", f"draw {name}")
+
+    def at_work(self) -> set[str]:
+        return {name for (name,) in self.execute(_AT_WORK)}
+
+    # ------------------------------------------------------------------------------------------------------- opening
+
+    def _connect(self) -> None:
+        try:
+            self._connection = psycopg.connect(self._address, autocommit=True)
+        except psycopg.OperationalError as error:
+            raise StoreError(f"`{self.title}` cannot be reached: {error}".rstrip() + ".") from error
+        try:
+            self._open()
+        except psycopg.Error as error:
+            self.close()
+            raise StoreError(f"`{self.title}` cannot be opened as a store of releases: {error}.") from error
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self) -> None:
+        self.execute("SET synchronous_commit = on")
+        self.execute("SET default_transaction_isolation = 'read committed'")
+        (schema,) = self.execute("SELECT quote_ident(current_schema())").fetchone()
+        if schema is None:
+            raise StoreError(f"The search path of `{self.title}` names no schema that exists. Create it first.")
+        if self._comment() is None:
+            self._refuse_lost_store()
+            self.execute(f"SELECT pg_advisory_lock({_KEY})", "create")  # two processes may create it at once
+            try:
+                if self._comment() is None:
+                    self._write_schema(schema)
+            finally:
+                self._rollback()
+                self.execute(f"SELECT pg_advisory_unlock({_KEY})", "create")
+        if self._comment() != COMMENT:
+            raise StoreError(
+                f"`{self.title}` holds {self._comment()!r} and this version of privrl reads {COMMENT!r}. Finish that "
+                "study with the version of privrl that began it; a new study needs a new schema."
+            )
+        with self.snapshot():
+            found = (
+                sorted(tuple(row) for row in self.execute(TRIGGERS)),
+                [tuple(row) for row in self.execute(COLUMNS)],
+                sorted(tuple(row) for row in self.execute(CONSTRAINTS)),
+            )
+            if found != (expected_triggers, expected_columns, expected_constraints):
+                raise StoreError(f"The tables or guards of `{self.title}` were changed; it cannot be trusted any more.")
+            _chain.verified(self.execute, self.title)
+
+    def _comment(self) -> str | None:
+        """What the store is marked with; None for a schema without tables."""
+        found = self.execute(COLUMNS).fetchone()
+        if found is None:
+            return None
+        query = "SELECT obj_description(to_regclass(quote_ident(current_schema()) || '.chain'), 'pg_class')"
+        (comment,) = self.execute(query).fetchone()
+        return comment or "tables of something else"
+
+    def _write_schema(self, schema: str) -> None:
+        with self.transaction("create", None):
+            for statement in statements(schema):
+                self.execute(statement)
+            self._first_rows()
+
+
+def grant_service(address: str, role: str) -> None:
+    """Lets a role run a service on the store at an address, which the owner of its tables opens: it may read, insert
+    and update, which guards check, and cannot delete, empty or alter a table, nor drop a guard."""
+    with psycopg.connect(address, autocommit=True) as connection:
+        (schema, quoted), *_ = connection.execute("SELECT quote_ident(current_schema()), quote_ident(%s)", (role,))
+        for statement in grants(schema, quoted):
+            connection.execute(statement)

@@ -1,0 +1,147 @@
+"""The tables and guards of `schema.py` as PostgreSQL writes them: the same rules, and locks where two could race.
+
+A guard of SQLite is a condition; here it is a function of a trigger that fires always (also for replication). What
+SQLite decides under its one write lock is decided under a lock of its own: charges of a pool under the row of the pool,
+seals and sums under the name of the sum. `TRUNCATE`, which SQLite does not have, is refused for every table.
+"""
+
+import re
+from typing import NamedTuple
+
+from privrl.privacy.store.schema import FORMAT, GUARDS, TABLES
+
+COMMENT = f"privrl store, format {FORMAT}"
+_TYPES = {"INTEGER": "bigint", "BLOB": "bytea", "REAL": "double precision", "TEXT": 'text COLLATE "C"'}
+_BITS = {"INSERT": 4, "DELETE": 8, "UPDATE": 16}
+_ROW_BEFORE, _BEFORE_TRUNCATE = 1 | 2, 2 | 32
+_SUM_LOCK = "PERFORM pg_advisory_xact_lock(hashtextextended(TG_TABLE_SCHEMA || ' sum ' || NEW.name, 0));"
+_LOCKS = {
+    ("INSERT", "releases"): "PERFORM 1 FROM pools WHERE pool = NEW.pool FOR UPDATE;",
+    ("INSERT", "seals"): _SUM_LOCK,
+    ("INSERT", "sums"): _SUM_LOCK,
+    ("UPDATE", "sums"): _SUM_LOCK,
+}
+
+
+class Guard(NamedTuple):
+    """A trigger: its name, table, kind as PostgreSQL numbers it, and the body of its function."""
+
+    name: str
+    table: str
+    kind: int
+    body: str
+
+
+def _condition(when: str) -> str:
+    """A condition of SQLite in PostgreSQL's words."""
+    when = re.sub(r"\bIS NOT (?!NULL)", "IS DISTINCT FROM ", when)
+    return "TRUE" if when == "1" else when.replace("TOTAL(charge)", "COALESCE(SUM(charge), 0.0)")
+
+
+def _columns(definition: str) -> str:
+    definition = re.sub(r"typeof\(\w+\) = 'real' AND ", "", definition)
+    for lite, postgres in _TYPES.items():
+        definition = re.sub(rf"\b{lite}\b", postgres, definition)
+    return definition.replace(" WITHOUT ROWID", "")
+
+
+tables = tuple(re.findall(r"CREATE TABLE (\w+)", TABLES))
+guards = (
+    *(
+        Guard(
+            f"guard_{i}",
+            table,
+            _ROW_BEFORE | _BITS[event],
+            f"BEGIN {_LOCKS.get((event, table), '')} IF {_condition(when)} THEN RAISE EXCEPTION '{words}'; END IF; "
+            f"RETURN {'OLD' if event == 'DELETE' else 'NEW'}; END",
+        )
+        for i, (event, table, when, words) in enumerate(GUARDS)
+    ),
+    *(
+        Guard(f"guard_{table}", table, _BEFORE_TRUNCATE, "BEGIN RAISE EXCEPTION 'a store is not emptied'; END")
+        for table in tables
+    ),
+)
+
+
+def _parts(definition: str) -> list[str]:
+    """The columns and constraints of a table."""
+    parts, depth = [""], 0
+    for letter in definition:
+        depth += {"(": 1, ")": -1}.get(letter, 0)
+        if letter == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part.strip() for part in parts]
+
+
+def _expected() -> tuple[list[tuple[str, str, str, bool]], list[tuple[str, str, str, bool]]]:
+    """Columns (table, name, type, whether it is never missing) and constraints, as the catalogue lists them."""
+    columns, constraints = [], []
+    for table, definition in re.findall(r"CREATE TABLE (\w+) \((.*?)\)(?: WITHOUT ROWID)?;\n", TABLES, re.DOTALL):
+        parts = _parts(definition)
+        key = next((part for part in parts if part.startswith("PRIMARY KEY")), "")
+        constraints.append((table, f"{table}_pkey", "p", True))
+        for part in parts:
+            name, kind, *rest = part.split()
+            if part.startswith("CHECK"):
+                constraints.append((table, f"{table}_check", "c", True))
+            elif part != key:
+                needed = "NOT NULL" in part or "PRIMARY KEY" in part or name in re.findall(r"\w+", key)
+                columns.append((table, name, _TYPES[kind].split(" COLLATE")[0], needed))
+                if "CHECK" in rest:
+                    constraints.append((table, f"{table}_{name}_check", "c", True))
+    return sorted(columns, key=lambda row: row[0]), sorted(constraints)
+
+
+expected_columns, expected_constraints = _expected()
+expected_triggers = sorted((*guard, "A", True, True) for guard in guards)
+
+
+def statements(schema: str) -> list[str]:
+    """What makes the tables and guards in a schema, whose name is quoted already."""
+    made = [_columns(statement).strip() for statement in TABLES.split(";\n") if statement.strip()]
+    for guard in guards:
+        event = next((word for word, bit in _BITS.items() if guard.kind & bit), "TRUNCATE")
+        each = "STATEMENT" if event == "TRUNCATE" else "ROW"
+        made += [
+            f"CREATE FUNCTION {guard.name}() RETURNS trigger LANGUAGE plpgsql SET search_path = {schema}, pg_temp "
+            f"AS $guard${guard.body}$guard$",
+            f"CREATE TRIGGER {guard.name} BEFORE {event} ON {guard.table} FOR EACH {each} "
+            f"EXECUTE FUNCTION {guard.name}()",
+            f"ALTER TABLE {guard.table} ENABLE ALWAYS TRIGGER {guard.name}",
+        ]
+    made.append(f"COMMENT ON TABLE chain IS '{COMMENT}'")
+    return made
+
+
+def grants(schema: str, role: str) -> list[str]:
+    """What lets a role run a service, and no more: it cannot delete, empty or alter a table, nor drop a guard."""
+    return [
+        f"GRANT USAGE ON SCHEMA {schema} TO {role}",
+        f"GRANT SELECT, INSERT, UPDATE ON {', '.join(tables)} TO {role}",
+    ]
+
+
+# What must be found in a store: triggers with their functions, columns and constraints.
+TRIGGERS = """
+SELECT t.tgname, c.relname, t.tgtype::int, p.prosrc, t.tgenabled::text, t.tgqual IS NULL,
+       p.proconfig = ARRAY['search_path=' || quote_ident(n.nspname) || ', pg_temp']
+FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_proc p ON p.oid = t.tgfoid
+WHERE n.nspname = current_schema() AND NOT t.tgisinternal ORDER BY t.tgname COLLATE "C"
+"""
+COLUMNS = """
+SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull
+FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind IN ('r', 'p', 'f', 'v', 'm')
+  AND a.attnum > 0 AND NOT a.attisdropped
+ORDER BY c.relname COLLATE "C", a.attnum
+"""
+CONSTRAINTS = """
+SELECT c.relname, k.conname, k.contype::text, k.convalidated
+FROM pg_constraint k JOIN pg_class c ON c.oid = k.conrelid
+WHERE c.relnamespace = current_schema()::regnamespace AND k.contype IN ('p', 'c')
+ORDER BY c.relname COLLATE "C", k.conname COLLATE "C"
+"""

@@ -1,0 +1,293 @@
+"""A store on PostgreSQL: its guards, its roles, a server that dies, and several writers at once."""
+
+import contextlib
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from postgres import Cluster
+from tests.privacy.test_store import GUARDED, LIMITS, STUDY, kill_loop, never, seven, use
+
+from privrl.privacy.store.errors import BehindHeadError, StoreError, SumSealedError, TamperedError
+from privrl.privacy.store.postgres_schema import tables
+from privrl.privacy.store.store import ReleaseStore
+
+psycopg = pytest.importorskip("psycopg")
+
+
+@pytest.fixture
+def address(postgres: Cluster) -> str:
+    return postgres.new()
+
+
+@pytest.fixture(scope="module")
+def used(postgres: Cluster) -> Iterator[tuple[ReleaseStore, Any]]:
+    """A store with rows in all its tables, and its owner."""
+    address = postgres.new()
+    use(address)
+    with ReleaseStore(address) as store, sql(address) as database:
+        yield store, database
+
+
+@contextlib.contextmanager
+def sql(address: str) -> Iterator[Any]:
+    with psycopg.connect(address, autocommit=True) as connection:
+        yield connection
+
+
+def translated(statement: str) -> str:
+    """A statement of SQLite with the bytes of PostgreSQL."""
+    return re.sub(r"x'(\w*)'", r"'\\\\x\1'::bytea", statement).replace("'nothing'", "'-1'")
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        *((statement, words) for statement, words in GUARDED if "REPLACE" not in statement and " OR " not in statement),
+        *((f"TRUNCATE {table}", "not emptied") for table in tables),
+        ("INSERT INTO releases (name, pool, charge, law, reserved) VALUES ('n', 'rho', 'NaN', '', '')", "over the"),
+        ("SET session_replication_role = replica; DELETE FROM releases", "not deleted"),
+    ],
+)
+def test_the_database_defends_itself(used: tuple[ReleaseStore, Any], statement: str, words: str) -> None:
+    """Against its owner too, as long as the guards are there."""
+    store, database = used
+    before = store.shown()
+    refused = (psycopg.errors.RaiseException, psycopg.errors.CheckViolation)
+    with pytest.raises(refused, match=words.replace("CHECK", "charge_check")):
+        database.execute(translated(statement))
+    assert store.shown() == before
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DROP TRIGGER guard_12 ON releases",
+        "ALTER TABLE releases DISABLE TRIGGER guard_12",
+        "ALTER TABLE releases ENABLE TRIGGER guard_12",
+        "CREATE OR REPLACE FUNCTION guard_12() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'",
+        "ALTER FUNCTION guard_12() RESET search_path",
+        "ALTER TABLE releases DROP CONSTRAINT releases_charge_check",
+        "ALTER TABLE contributions DROP CONSTRAINT contributions_pkey",
+        "ALTER TABLE releases ADD COLUMN more text",
+        "CREATE TABLE more (name text)",
+    ],
+)
+def test_changed_guards_and_tables_are_refused(address: str, statement: str) -> None:
+    ReleaseStore(address).close()
+    with sql(address) as database:
+        database.execute(statement)
+    with pytest.raises(StoreError, match="tables or guards .* were changed"):
+        ReleaseStore(address)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM releases WHERE name = 'lost'",
+        "UPDATE releases SET charge = 0 WHERE name = 'done'",
+        "UPDATE releases SET value = '\\x00' WHERE name = 'done'",
+        "UPDATE pools SET allowed = 9.0",
+        "DELETE FROM seals",
+        "DELETE FROM chain WHERE number = (SELECT MAX(number) FROM chain)",
+        "UPDATE digest_key SET content = NULL",
+    ],
+)
+def test_guards_that_were_dropped_and_put_back_are_found_out(address: str, statement: str) -> None:
+    use(address)
+    table = re.findall(r"(?:FROM|UPDATE) (\w+)", statement)[0]
+    with sql(address) as database:
+        guards = [
+            name for (name,) in database.execute("SELECT tgname FROM pg_trigger WHERE tgrelid = %s::regclass", (table,))
+        ]
+        for word in ("DISABLE", "ENABLE ALWAYS"):
+            for guard in guards:
+                database.execute(f"ALTER TABLE {table} {word} TRIGGER {guard}")
+            if word == "DISABLE":
+                database.execute(statement)
+    with pytest.raises(TamperedError, match="changed by another program"):
+        ReleaseStore(address)
+
+
+def test_a_schema_of_something_else_and_an_unknown_server_are_refused(address: str) -> None:
+    with sql(address) as database:
+        database.execute("CREATE TABLE people (name text)")
+    with pytest.raises(StoreError, match="tables of something else"):
+        ReleaseStore(address)
+    with pytest.raises(StoreError, match="cannot be reached") as caught:
+        ReleaseStore("postgresql://someone:secret@/none?host=/nowhere")
+    assert "secret" not in str(caught.value)
+    with pytest.raises(StoreError, match="names no schema"):
+        ReleaseStore(address.rsplit("%3D", 1)[0] + "%3Dmissing")
+
+
+def test_the_role_of_a_service_can_run_a_study_and_remove_nothing(address: str, postgres: Cluster) -> None:
+    from privrl.privacy.store.postgres import grant_service
+
+    with ReleaseStore(address) as owner, sql(address) as database:
+        owner.open_study(STUDY, LIMITS)
+        database.execute("DROP ROLE IF EXISTS service; CREATE ROLE service LOGIN")
+        grant_service(address, "service")
+        serving = address.replace("user=owner", "user=service")
+        with ReleaseStore(serving) as store:
+            assert store.contribute("a", ["x"], np.array([5])).all()
+            store.seal("a")
+            assert store.release("first", "rho", 0.25, seven).tolist() == [[7, -7]]
+            assert store.arrive("queue", "x", at_most=1, content=lambda number: b"")[0] == 0
+            assert store.reserve_range("tickets", 5) == range(5) and store.fact("seed", lambda: b"1") == b"1"
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                store.purge()
+            assert not store.shown()["purge_unfinished"]
+        with sql(serving) as allowed:
+            for statement in (
+                "DELETE FROM sums",
+                "TRUNCATE contributions",
+                "DROP TRIGGER guard_0 ON chain",
+                "ALTER TABLE releases DISABLE TRIGGER ALL",
+                "CREATE TRIGGER t BEFORE INSERT ON sums FOR EACH ROW EXECUTE FUNCTION guard_0()",
+                "DROP TABLE sums",
+                "CREATE OR REPLACE FUNCTION guard_0() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'",
+            ):
+                with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                    allowed.execute(statement)
+        owner.purge()
+        database.execute("DROP OWNED BY service; DROP ROLE service")
+
+
+def test_an_older_copy_is_refused_by_the_head(address: str, postgres: Cluster, tmp_path: Path) -> None:
+    head = tmp_path / "head"
+    with ReleaseStore(address, head=head) as store:
+        store.open_study(STUDY, LIMITS)
+        store.release("first", "rho", 0.25, seven)
+    with pytest.raises(BehindHeadError, match="says that there was one"):
+        ReleaseStore(postgres.new(), head=head)
+    other = postgres.new()
+    with ReleaseStore(other) as store:
+        store.open_study(STUDY, LIMITS)
+    with pytest.raises(BehindHeadError, match="older copy was put back"):
+        ReleaseStore(other, head=head)
+
+
+def test_many_writers_on_keys_of_each_other_count_everybody_once(address: str) -> None:
+    """Four threads, the same people in another order, into sums that share a scope; unsorted digests would deadlock."""
+    with ReleaseStore(address) as store:
+        store.open_study(STUDY, LIMITS)
+    new, failures = [], []
+
+    def write(writer: int) -> None:
+        try:
+            rng = np.random.default_rng(writer)
+            with ReleaseStore(address) as own:
+                for _ in range(10):
+                    keys = [f"person {i}" for i in rng.permutation(40)]
+                    stream = f"sum {rng.integers(3)}"
+                    new.append(int(own.contribute(stream, keys, np.ones((40, 2), np.int64), scope="people").sum()))
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=write, args=(writer,)) for writer in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with ReleaseStore(address) as store:
+        assert not failures and sum(new) == 40
+        assert sum(store.count(f"sum {i}") for i in range(3)) == 40
+
+
+def test_two_releases_are_drawn_side_by_side_and_one_pool_is_not_overspent(address: str) -> None:
+    """The draw of one name does not wait for that of another; charges that together exceed a pool are refused."""
+    with ReleaseStore(address) as store:
+        store.open_study(STUDY, {"rho": 1.0})
+        with ReleaseStore(address) as other:
+
+            def draw() -> np.ndarray:
+                assert other.release("second", "rho", 0.3, seven).tolist() == [[7, -7]]
+                assert {r["name"]: r["status"] for r in other.shown()["releases"]}["first"] == "reserved"
+                with pytest.raises(StoreError, match="over the limit"):
+                    other.release("third", "rho", 0.3, never)
+                return seven()
+
+            store.release("first", "rho", 0.6, draw)
+
+
+def test_a_sum_is_not_changed_by_others_while_it_is_sealed(address: str) -> None:
+    """The guard of sums waits for a seal under way, of whatever program."""
+    with ReleaseStore(address) as store, sql(address) as database:
+        store.contribute("a", ["x"], np.array([1]))
+        order: list[str] = []
+
+        def write() -> None:
+            with sql(address) as own, contextlib.suppress(psycopg.errors.RaiseException):
+                own.execute("UPDATE sums SET number = 9 WHERE name = 'a'")
+                order.append("changed")
+
+        database.execute("BEGIN")
+        database.execute("INSERT INTO seals VALUES ('a', '')")
+        thread = threading.Thread(target=write)
+        thread.start()
+        thread.join(0.2)
+        database.execute("COMMIT")
+        thread.join()
+        assert order == [] and store.count("a") == 1
+        with pytest.raises(SumSealedError):
+            store.contribute("a", ["y"], np.array([1]))
+
+
+def test_a_store_goes_on_when_its_server_was_killed_and_started_again(tmp_path: Path, postgres: Cluster) -> None:
+    """What was acknowledged is there, what was lost on the way is sent again and counts once."""
+    address = postgres.new()
+    with ReleaseStore(address, head=tmp_path / "head") as store:
+        store.open_study(STUDY, LIMITS)
+        store.contribute("a", ["x"], np.array([5]))
+        store.release("first", "rho", 0.25, seven)
+        postgres.kill()
+        with pytest.raises(StoreError, match="connection .* was lost"):
+            store.contribute("a", ["y"], np.array([6]))
+        postgres.start()
+        assert store.contribute("a", ["x", "y"], np.array([5, 6])).tolist() == [False, True]
+        assert store.total("a") == 11 and store.release("first", "rho", 0.25, never).tolist() == [[7, -7]]
+
+
+# --------------------------------------------------------------------------------------------------------- the killing
+
+
+@pytest.mark.parametrize(
+    ("writers", "rounds"), [(2, 10), *(pytest.param(*more, marks=pytest.mark.slow) for more in ((1, 90), (2, 90)))]
+)
+@pytest.mark.usefixtures("postgres")
+def test_a_store_survives_kill_9_of_its_writers(writers: int, rounds: int, tmp_path: Path) -> None:
+    result = kill_loop("loop", tmp_path, "postgres", "sound", writers, rounds, 1)
+    assert result["caught"] is None and result["rounds"] == rounds and result["killed"] > rounds / 2
+    if rounds == 90:
+        assert result["missed"] == []
+        assert min(result[word] for word in ("got", "refused", "kept", "seated", "sealed", "range")) > 0, result
+
+
+@pytest.mark.parametrize("rounds", [2, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.usefixtures("postgres")
+def test_a_store_survives_kills_of_its_server(rounds: int, tmp_path: Path) -> None:
+    result = kill_loop("server", tmp_path, rounds, 1)
+    assert result["caught"] is None and result["rounds"] == rounds
+    if rounds == 50:
+        assert result["lost"] > 25 and min(result[word] for word in ("got", "kept", "seated")) > 0, result
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [
+        ("acknowledges-first", ["acknowledged contribution is lost", "new twice"]),
+        ("counts-twice", ["counted twice"]),
+        ("returns-first", ["not kept", "two values", "before the head knew"]),
+        ("seats-first", ["a place is lost", "two places", "one place"]),
+    ],
+)
+@pytest.mark.usefixtures("postgres")
+def test_broken_stores_are_caught(broken: str, words: list[str], tmp_path: Path) -> None:
+    result = kill_loop("loop", tmp_path, "postgres", broken, 1, 70, 1)
+    assert any(word in str(result["caught"]) for word in words), result
