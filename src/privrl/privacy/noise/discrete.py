@@ -52,6 +52,7 @@ _BAND = 2.0**-40  # around the acceptance probability, where floats do not decid
 _CHUNK = 1 << 15  # candidates at a time: their arrays stay in cache
 _MAX_SCALE = 2**56
 _COIN = 128  # bits of the coin of randomised response
+_MOST = Fraction(64)  # the largest exponent of one coin
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,19 @@ def select(words: Words, symbol: int, num_symbols: int, size: int, epsilon: floa
 
 
 def falls(words: Words, exponent: Fraction) -> bool:
-    """A coin: true with probability exactly exp(-exponent), for an exponent of 0 or more."""
+    """A coin: true with probability exactly exp(-exponent), for an exponent of 0 or more.
+
+    It is the product of independent coins with exponents of at most `_MOST`, of which the first almost always decides,
+    so that exp(-exponent) is never written out: it has exponent/2.3 digits.
+    """
+    while exponent > _MOST:
+        if not _tossed(words, _MOST):
+            return False
+        exponent -= _MOST
+    return _tossed(words, exponent)
+
+
+def _tossed(words: Words, exponent: Fraction) -> bool:
     return _Uniform(words, int(words.take(1)[0])).below(functools.partial(_exp, exponent))
 
 
