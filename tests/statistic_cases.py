@@ -22,6 +22,7 @@ from privrl.mdp.features import OneHotFeatures, TableFeatures
 from privrl.mdp.measurements import Category, Feature, Measurement
 from privrl.mdp.quadratic_features import QuadraticFeatures
 from privrl.mdp.types import TabularPolicy
+from privrl.mdp.value_features import TableValueFeature
 from privrl.statistics.choice import CandidateScores
 from privrl.statistics.column_shares import ColumnShares
 from privrl.statistics.counts import RewardSums, TransitionCounts, VisitCounts
@@ -192,7 +193,7 @@ def _person_sums(kind: Any, *more: tuple[Any, ...]) -> tuple[Searched, ...]:
 
 
 _IN_FLIGHT, _AT_END = Rewarding(False, 0.9, 0.5), Rewarding(True)
-_FEATURE_ERRORS = _person_sums(FeatureErrors, (_IN_FLIGHT, _layered()), (_AT_END, _layered(16)))
+_FEATURE_ERRORS = _person_sums(FeatureErrors, (_IN_FLIGHT, _layered()), (_AT_END, _layered(16), 0.5))
 
 
 WEIGHTS = (None, *_plans((H, S, A)))
@@ -201,7 +202,8 @@ _ADVICE = jnp.asarray([1, 0, 1])
 _ASSISTED = tuple(
     AssistedPolicy(_ADVICE, jnp.asarray([0.3, 0.05, 0.9]), *dials) for dials in ((1.5, 4.0), (1.1, 1.2), (19.0, 50.0))
 )
-_SUMS = StaySums(A, H, (2,), _ADVICE, jnp.asarray([0.3, 0.05, 0.9]), jnp.asarray([-1.0, 1.0, 0.4]), 1.0)
+_FEATURE = TableValueFeature(A, H, (2,), jnp.asarray([-1.0, 1.0, 0.4]))
+_SUMS = StaySums(_ASSISTED[0], _FEATURE)
 _MODEL = (jnp.asarray([0.1, -0.2]), jnp.linspace(-1.0, 1.0, 20).reshape(2, 10))
 
 
@@ -256,9 +258,9 @@ CASES: dict[type, tuple[Searched, ...]] = {
     Unsupported: (Searched(Unsupported(_ASSISTED[0])),),
     Gains: tuple(one for policy in _ASSISTED for one in _gains(policy)),
     Influences: tuple(Searched(Influences(policy)) for policy in _ASSISTED),
-    PracticeResiduals: tuple(Searched(PracticeResiduals(p, jnp.asarray([-1.0, 1.0, 0.4]))) for p in _ASSISTED[:2]),
+    PracticeResiduals: tuple(Searched(PracticeResiduals(policy, _FEATURE)) for policy in _ASSISTED[:2]),
     CandidateScores: _scores(),
-    PracticeTable: (Searched(PracticeTable(S, A, _ADVICE)), Searched(PracticeTable(S, A, _ADVICE, 0.5))),
+    PracticeTable: tuple(Searched(PracticeTable(_ASSISTED[0], A, norm)) for norm in (3.0, 0.5)),
     NuisanceSums: (Searched(NuisanceSums(_SUMS)), Searched(NuisanceSums(_SUMS, (1.0, 0.5)))),
     ModelGains: tuple(Searched(ModelGains(_SUMS, *_MODEL, squared=squared)) for squared in (False, True)),
     Gram: _moments(),

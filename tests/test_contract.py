@@ -14,6 +14,7 @@ from privrl.envs.lq import LQScalar
 from privrl.learners.evaluation.chooser import Chooser
 from privrl.learners.evaluation.evaluated import Evaluated
 from privrl.learners.evaluation.evaluator import Evaluator
+from privrl.learners.evaluation.measured_evaluator import MeasuredEvaluator
 from privrl.learners.linear.lsvi_ucb_unweighted import PerEpisodeLSVIUCB
 from privrl.learners.registry import registry
 from privrl.recipes.recipe import Problem
@@ -48,7 +49,8 @@ def test_every_registered_learner_has_a_recipe():
     finite, linear = tiny_world(), LQScalar()
     worlds = {"control": linear, "measured": Anticoagulation()}
     built = {type(recipe.build(worlds.get(recipe.family, finite))) for recipe in recipes.values()}
-    others = {PerEpisodeLSVIUCB, Evaluator, Evaluated, Chooser}  # one for comparison, and three that compare policies
+    compare = {Evaluator, MeasuredEvaluator, Evaluated, Chooser}
+    others = {PerEpisodeLSVIUCB, *compare}  # one for comparison, and those that compare policies
     assert built | others == set(registry)
 
 

@@ -274,7 +274,7 @@ def test_what_follows_from_the_numbers_cannot_be_changed_in_the_file(evaluation:
 
 def test_an_evaluation_of_the_first_version_is_read_and_its_note_holds(evaluation: CertifiedEvaluation) -> None:
     """That version wrote, and hashed, none of these fields."""
-    later = ("trend", "continuity", "public", "held_back")
+    later = ("trend", "continuity", "public", "held_back", "assisted_gain")
     old = dataclasses.replace(evaluation, trend=None, continuity=None, public=True).to_json()
     content = {name: value for name, value in old.items() if name not in (*later, "certificate")}
     text = json.dumps([content, policy_sha256(None)], sort_keys=True)

@@ -13,7 +13,8 @@ from privrl.learners.tabular.advantages import CellSums, plan
 from privrl.learners.tabular.anchor import SUPPORT, anchored, practice, typical_deviation
 from privrl.learners.tabular.apvi import APVI
 from privrl.learners.tabular.tdfp import TDFP
-from privrl.mdp.assisted import LEAVE, AssistedPolicy
+from privrl.mdp.assistance import LEAVE
+from privrl.mdp.assisted import AssistedPolicy
 from privrl.privacy.noise.laws import GaussianNoise
 from privrl.recipes.registry import get
 

@@ -16,9 +16,11 @@ import privrl
 from privrl.audit.recorded_fit import record_fit
 from privrl.contracts.release import Release
 from privrl.envs.base import finite
+from privrl.learners.evaluation.comparing import certified_interval
 from privrl.learners.evaluation.estimates import Evaluation, Interval
-from privrl.learners.evaluation.evaluator import Evaluator, certified_interval, model_mu
+from privrl.learners.evaluation.evaluator import Evaluator
 from privrl.learners.evaluation.influence import overturning_odds
+from privrl.learners.evaluation.shares import model_mu
 from privrl.learners.evaluation.widths import plan_widths
 from privrl.mdp.assisted import simulated_gain, stationary_advice
 from privrl.mdp.planning import policy_value

@@ -15,6 +15,7 @@ from privrl.learners.evaluation.model_gain import standard_feature
 from privrl.learners.tabular.tdfp import TDFP
 from privrl.mdp.assisted import AssistedPolicy, simulated_gain, stationary_advice
 from privrl.mdp.planning import policy_values
+from privrl.mdp.value_features import TableValueFeature
 from privrl.privacy.accounting.gdp import gdp_mu
 from privrl.privacy.noise.laws import GaussianNoise
 from privrl.statistics.evaluation import Gains, Influences, StayReturns, Unsupported, Weights
@@ -49,12 +50,13 @@ class Pool:
         whole = jnp.where(self.assisted.supported[:, None], one_hot, env.behaviour)
         self.whole = float(env.value(env._every_step(whole))) - self.gain.practice
         f = standard_feature(self.feature, env.terminal)
-        sums = StaySums(A, H, env.terminal, self.assisted.advice, self.assisted.support, f)
+        feature = TableValueFeature(A, H, env.terminal, f)
+        sums = StaySums(self.assisted, feature)
         asked = {
             "practice": StayReturns(),
             "balance": Weights(self.assisted),
             "unsupported": Unsupported(self.assisted),
-            "residuals": PracticeResiduals(self.assisted, f),
+            "residuals": PracticeResiduals(self.assisted, feature),
             "centred at 0": Gains(self.assisted, jnp.asarray(0.0)),
             "centred at 1": Gains(self.assisted, jnp.asarray(1.0)),
             "influences": Influences(self.assisted),

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from contract import tiny_world
 
-from privrl.mdp.assisted import LEAVE, AssistedPolicy, simulated_gain, stationary_advice
+from privrl.mdp.assistance import LEAVE
+from privrl.mdp.assisted import AssistedPolicy, simulated_gain, stationary_advice
 from privrl.mdp.planning import policy_value
 from privrl.mdp.types import TabularMDP, TabularPolicy
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.types import Trajectory
+from privrl.mdp.value_features import TableValueFeature
 from privrl.statistics.evaluation import Gains, Influences, StayReturns, Unsupported, Weights
 from privrl.statistics.model_gains import LARGEST, WEIGHTS, ModelGains, NuisanceSums, StaySums
 from privrl.statistics.practice_table import PracticeTable
@@ -28,7 +29,8 @@ def assisted(dial=1.5, deviation=4.0, support=SUPPORT):
 
 
 def sums(feature=FEATURE, support=SUPPORT, unit=1.0):
-    return StaySums(A, H, TERMINAL, ADVICE, support, feature, unit)
+    feature_of = TableValueFeature(A, H, TERMINAL, feature)
+    return StaySums(AssistedPolicy(ADVICE, support), feature_of, unit)
 
 
 def centred(m):
@@ -47,7 +49,7 @@ STATISTICS = {
     "gains squared": Gains(assisted(), centred(0.31), squared=True),
     "gains squared, small weights": Gains(assisted(1.1, 1.2), centred(0.9), squared=True),
     "influences": Influences(assisted()),
-    "practice table": PracticeTable(S, A, ADVICE, 1.5),
+    "practice table": PracticeTable(assisted(), A, 1.5),
     "nuisance": NuisanceSums(sums()),
     "nuisance, scaled": NuisanceSums(sums(unit=0.1), (1.0, 0.5)),
     "model": ModelGains(sums(), jnp.array([0.1, -0.2]), jnp.linspace(-1.0, 1.0, 20).reshape(2, 10)),
@@ -94,7 +96,7 @@ SMALL = AssistedPolicy(jnp.array([0, 1, 0]), jnp.array([0.5, 0.05, 0.2]), 2.0, 2
         Gains(SMALL, centred(0.6)),
         Gains(SMALL, centred(0.6), squared=True),
         Influences(SMALL),
-        PracticeTable(3, 2, SMALL.advice, 1.0),
+        PracticeTable(SMALL, 2, 1.0),
     ],
     ids=lambda s: type(s).__name__,
 )
@@ -252,7 +254,7 @@ def test_numbers_by_hand():
     assert float(contribution(Unsupported(assisted(support=jnp.array([0.3, 0.3, 0.04, 0.0]))), record)[0]) == (
         pytest.approx(1 / 3)
     )
-    table = np.asarray(contribution(PracticeTable(S, A, ADVICE, 3.0), record))
+    table = np.asarray(contribution(PracticeTable(assisted(), A, 3.0), record))
     np.testing.assert_allclose(table, [[1, 0], [0, 0], [1, 0], [0, 0]])
     copies, first = sums().of(jax.tree.map(lambda x: x[0], record), 1.0)
     assert float(first) == -1.0

@@ -14,6 +14,7 @@ from privrl.cli.evaluation import (
     evaluation_json,
     folder_of,
     practice_of,
+    refuse_practice,
     return_bound_of,
     show_evaluation,
 )
@@ -69,8 +70,6 @@ def evaluate(
     chosen: Any = Result.load(policy) if policy.is_dir() else policy
     known = chosen.report.get("table", {}) if isinstance(chosen, Result) else {}
     table = table.resolved().with_known(known).resolved()
-    if table.measured:
-        raise ValueError("Policies of measurements cannot be evaluated on held-out people yet; states must be numbers.")
     if table.missing:
         raise ValueError(f"A table needs {', '.join(table.missing)} too. See `privrl evaluate --help`.")
     if isinstance(chosen, Result) and chosen.policy is None:
@@ -78,7 +77,9 @@ def evaluate(
     budget = _budget(epsilon, delta, rho)
     ends = table.ends
     episodes = privrl.data.read_parquet(data, seed=seed, **table.columns)
-    probabilities = practice_of(comparison.practice, table.sizes[:2], ends["terminal"])
+    if table.measured:
+        refuse_practice(comparison)
+    probabilities = None if table.measured else practice_of(comparison.practice, table.sizes[:2], ends["terminal"])
     bound = return_bound_of(comparison.return_bound, ends["rewards_at_end"], episodes.horizon)
     if seed is not None:
         complain("Warning: noise from a `--seed` can be replayed and protects nobody. Leave it out on real people.")

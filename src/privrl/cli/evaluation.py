@@ -9,14 +9,16 @@ import jax.numpy as jnp
 import typer
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from privrl.cli.grouped import flag, given
+from privrl.cli.grouped import flag, given, refuse
 from privrl.cli.output import say
 from privrl.contracts.learner import AbstractOfflineLearner
 from privrl.data.practice import read_practice
+from privrl.envs.actors import Forgetful, acting
+from privrl.envs.patients import AbstractPatients
 from privrl.envs.recorded import OfflineEnv
 from privrl.learners.evaluation.estimates import Evaluation
 from privrl.learners.evaluation.evaluated import Evaluated
-from privrl.mdp.assisted import AssistedPolicy
+from privrl.mdp.assistance import AbstractAssisted
 from privrl.studies.result import Result, check_writable
 from privrl.studies.simulated import assisted_gain
 
@@ -86,22 +88,34 @@ class EvaluateOptions:
         learner: AbstractOfflineLearner,
         comparison: ComparisonOptions,
         ends: dict[str, Any],
-        env: OfflineEnv | None = None,
+        env: OfflineEnv | AbstractPatients | None = None,
     ) -> AbstractOfflineLearner:
         """The learner, evaluated in the same study if that is wanted."""
         if self.evaluate is None:
             return learner
-        practice = practice_of(comparison.practice, learner.space, ends["terminal"], env)
-        bound = return_bound_of(comparison.return_bound, ends["rewards_at_end"], learner.horizon)
+        if learner.measurements:
+            refuse_practice(comparison)
+        grid = None if isinstance(env, AbstractPatients) else env
+        practice = practice_of(comparison.practice, learner.space, ends["terminal"], grid)
+        largest = env.largest_reward if isinstance(env, AbstractPatients) else 1.0
+        bound = return_bound_of(comparison.return_bound, ends["rewards_at_end"], learner.horizon * largest)
         settings = (self.evaluate, ends["terminal"], (0.0, bound), comparison.dial, comparison.deviation)
         return Evaluated(learner, practice, *settings, not self.no_hold_back)
 
 
-def return_bound_of(given: float | None, rewards_at_end: bool, horizon: int) -> float:
-    """The public bound on returns: as given, or from rewards in [0, 1]."""
-    if given is not None and not 0.0 < given <= horizon:
-        raise ValueError(f"`--return-bound` is {given:g}; rewards lie in [0, 1], so it must lie in (0, {horizon}].")
-    return given or (1.0 if rewards_at_end else float(horizon))
+def return_bound_of(given: float | None, rewards_at_end: bool, largest: float) -> float:
+    """The public bound on returns: as given, or from the `largest` sum of all rewards of an episode."""
+    if given is not None and not 0.0 < given <= largest:
+        raise ValueError(
+            f"`--return-bound` is {given:g}; rewards of an episode add up to at most {largest:g}, so it must lie in "
+            f"(0, {largest:g}]."
+        )
+    return given or (1.0 if rewards_at_end else float(largest))
+
+
+def refuse_practice(comparison: ComparisonOptions) -> None:
+    """On measurements, nobody can list the probabilities of practice."""
+    refuse(given(comparison, ("practice",)), "lists numbered states, and these are measurements: it is estimated")
 
 
 def practice_of(
@@ -117,14 +131,18 @@ def practice_of(
     return jnp.asarray(read_practice(name, *space, terminal))
 
 
-def truth_of(env: OfflineEnv, result: Result, *, key: PRNGKeyArray) -> dict[str, float]:
+def truth_of(env: OfflineEnv | AbstractPatients, result: Result, *, key: PRNGKeyArray) -> dict[str, float]:
     """What the estimates are about, in a world whose values are known."""
     assert result.evaluation is not None
-    practice = float(env.value(env.behaviour_policy()))
-    found = {"practice": practice, "model_gain": float(env.value(result.advice)) - practice}
+    if isinstance(env, AbstractPatients):
+        practice, full = float(env.value(env.practice)), env.gain(Forgetful(acting(result.advice)))
+        found = {"practice": practice, "model_gain": full.value, "model_gain_se": full.error}
+    else:
+        practice = float(env.value(env.behaviour_policy()))
+        found = {"practice": practice, "model_gain": float(env.value(result.advice)) - practice}
     assisted = assisted_gain(env, result.evaluation.policy, _STAYS, key=key)
     found |= {"gain": assisted.value, "gain_se": assisted.error}
-    kept = 0.0 if isinstance(result.policy, AssistedPolicy) and not result.policy.supported.any() else 1.0
+    kept = 0.0 if isinstance(result.policy, AbstractAssisted) and result.policy.is_silent else 1.0
     return found | {"value": practice + kept * assisted.value, "value_se": kept * assisted.error}
 
 
@@ -146,7 +164,8 @@ def show_evaluation(evaluation: Evaluation | None, truth: dict[str, float] | Non
         known = [f"practice {truth['practice']:.4f}"]
         if "gain" in truth:
             known.append(f"assisted policy {truth['gain']:+.4f} (standard error {truth['gain_se']:.4f})")
-        known.append(f"full advice {truth['model_gain']:+.4f}")
+        error = f" (standard error {truth['model_gain_se']:.4f})" if "model_gain_se" in truth else ""
+        known.append(f"full advice {truth['model_gain']:+.4f}{error}")
         say(f"The truth in this world: {', '.join(known)}.")
     say(evaluation.line)
 

@@ -18,7 +18,7 @@ from privrl.envs.grid_table import GridTable
 from privrl.envs.patients import AbstractPatients
 from privrl.envs.recorded import OfflineEnv
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
-from privrl.recipes.recipe import Problem, Recipe
+from privrl.recipes.recipe import MeasuredProblem, Problem, Recipe
 from privrl.studies.result import Result
 from privrl.studies.simulated import baseline_values, sampled
 
@@ -68,10 +68,9 @@ def fit_world(
     assert isinstance(env, OfflineEnv | AbstractPatients)
     if share is not None:
         if isinstance(env, AbstractPatients):
-            raise ValueError(
-                "`--evaluate` compares policies on numbered states, and not yet on measurements. Leave it out."
-            )
-        ends = {"terminal": env.terminal, "rewards_at_end": Problem.of(env).rewards_at_end}
+            ends = {"terminal": (), "rewards_at_end": MeasuredProblem.of(env).rewards_at_end}
+        else:
+            ends = {"terminal": env.terminal, "rewards_at_end": Problem.of(env).rewards_at_end}
         learner = wanted.learner(learner, comparison, ends, env)
     kept: Result | None = None
     values: list[float] = []
@@ -104,7 +103,7 @@ def fit_world(
         "exact": not isinstance(env, GridTable | AbstractPatients),
         "rules": rules,
     }
-    if share is not None and not isinstance(env, AbstractPatients):
+    if share is not None:
         content["truth"] = truth_of(env, kept, key=simulation_key(seed))
     return kept.reporting(report), content
 

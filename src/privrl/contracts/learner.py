@@ -116,7 +116,8 @@ class AbstractOfflineLearner(AbstractLearner):
         """The policy, from releases alone; `ask` raises if more is asked for than was declared."""
 
     def fit_with_values(self, ask: Ask) -> tuple[Any, Float[Array, " S"] | None]:
-        """The policy, and how well people fare from each state, in any units, where `gives_values`."""
+        """The policy, and how well people fare from each state, in any units, where `gives_values`; where states are
+        measurements, the weights of such a value on the features of the policy."""
         return self.fit(ask), None
 
 

@@ -8,6 +8,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from privrl.mdp.assistance import AbstractAssisted
 from privrl.mdp.measured_policy import MeasuredPolicy
 
 Actor = Callable[[Int[Array, ""], Any, Float[Array, " D"], Float[Array, " coins"]], Int[Array, ""]]
@@ -43,6 +44,37 @@ class Forgetful(AbstractRemembering):
 
     def act(self, memory: Any, *decision: Any) -> tuple[Int[Array, ""], Any]:
         return self.actor(*decision), memory
+
+
+class Assisting(AbstractRemembering):
+    """Practice with a bounded share of advice; what is kept in mind is the weight of the stay.
+
+    Arguments:
+        policy: the assisted policy.
+        practice: whoever decides otherwise.
+        read: what the policy takes for an observation.
+    """
+
+    policy: AbstractAssisted
+    practice: Actor
+    read: Callable[[Float[Array, " D"]], Array] = jnp.asarray
+
+    def begin(self) -> Float[Array, ""]:
+        return jnp.ones(())
+
+    def act(
+        self,
+        memory: Float[Array, ""],
+        step: Int[Array, ""],
+        state: object,
+        observation: Float[Array, " D"],
+        coins: Float[Array, " coins"],
+    ) -> tuple[Int[Array, ""], Float[Array, ""]]:
+        at, on = self.policy.decisions(self.read(observation)), memory < self.policy.deviation
+        # Low bits of a coin, of which practice uses the high ones, make another coin.
+        advised = on & (jnp.mod(coins[0] * 2.0**26, 1.0) < at.alpha(self.policy.dial))
+        action = jnp.where(advised, at.advice, self.practice(step, state, observation, coins))
+        return action, jnp.where(on, memory * at.rho(action, self.policy.dial), memory)
 
 
 class _Measured(eqx.Module):

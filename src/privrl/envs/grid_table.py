@@ -17,7 +17,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from privrl.envs.actors import AbstractRemembering, Actor
+from privrl.envs.actors import Actor, Assisting
 from privrl.envs.glucose_day import GlucoseDay
 from privrl.envs.patients import AbstractPatients, KnownValue, key_chunks
 from privrl.envs.recorded import AbstractRecorded
@@ -61,31 +61,6 @@ class _OnCells(eqx.Module):
     ) -> Int[Array, ""]:
         likely = jnp.cumsum(self.policy.probabilities[step, self.grid.cell(observation)])
         return jnp.searchsorted(likely[:-1], coins[0], side="right")
-
-
-class _Assisting(AbstractRemembering):
-    """Practice with a bounded share of advice on cells; what is kept in mind is the weight of the stay."""
-
-    grid: Grid
-    policy: AssistedPolicy
-    practice: Actor
-
-    def begin(self) -> Float[Array, ""]:
-        return jnp.ones(())
-
-    def act(
-        self,
-        memory: Float[Array, ""],
-        step: Int[Array, ""],
-        state: object,
-        observation: Float[Array, " D"],
-        coins: Float[Array, " coins"],
-    ) -> tuple[Int[Array, ""], Float[Array, ""]]:
-        cell, on = self.grid.cell(observation), memory < self.policy.deviation
-        # Low bits of a coin, of which practice uses the high ones, make another coin.
-        advised = on & (jnp.mod(coins[0] * 2.0**26, 1.0) < self.policy.alpha[cell])
-        action = jnp.where(advised, self.policy.advice[cell], self.practice(step, state, observation, coins))
-        return action, jnp.where(on, memory * self.policy.rho(cell, action), memory)
 
 
 class GridTable(AbstractRecorded):
@@ -152,9 +127,7 @@ class GridTable(AbstractRecorded):
 
     def gain(self, policy: AssistedPolicy) -> KnownValue:
         """What an assisted policy on cells adds to practice, for the same people."""
-        patients, actor = self.patients, _Assisting(self.grid, policy, self.behaviour_policy())
-        mean, variance = eqx.filter_jit(patients.moments)(actor, jr.key(patients.seed), patients.practice)
-        return KnownValue(float(mean), float(jnp.sqrt(variance)))
+        return self.patients.gain(Assisting(policy, self.behaviour_policy(), self.grid.cell))
 
     @eqx.filter_jit
     def _chunk(

@@ -212,6 +212,11 @@ class AbstractPatients(eqx.Module):
         mean, variance = eqx.filter_jit(self.moments)(acting(policy), jr.key(self.seed))
         return KnownValue(float(mean), float(jnp.sqrt(variance)))
 
+    def gain(self, actor: AbstractRemembering) -> KnownValue:
+        """What somebody adds to practice, for the same people."""
+        mean, variance = eqx.filter_jit(self.moments)(actor, jr.key(self.seed), self.practice)
+        return KnownValue(float(mean), float(jnp.sqrt(variance)))
+
     def moments(
         self, actor: Actor | AbstractRemembering, key: AnyKey, against: Actor | None = None
     ) -> tuple[Float[Array, ""], Float[Array, ""]]:

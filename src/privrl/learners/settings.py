@@ -19,12 +19,13 @@ from privrl.contracts.learner import AbstractLearner
 from privrl.learners.registry import registry
 from privrl.mdp.features import OneHotFeatures, TableFeatures
 from privrl.mdp.lq import LQTask
+from privrl.mdp.measured_policy import MeasuredPolicy
 from privrl.mdp.measurements import Category, Feature
 
 _IN_WORDS = 64
 _IN_FULL = 4096
 
-_PARTS: tuple[type, ...] = (OneHotFeatures, TableFeatures, LQTask, Feature, Category)
+_PARTS: tuple[type, ...] = (OneHotFeatures, TableFeatures, LQTask, Feature, Category, MeasuredPolicy)
 own: dict[str, type] = {f"privrl.{cls.__name__}": cls for cls in registry + _PARTS}
 """privrl's own learners and what they are made of, by the name under which settings know them."""
 

@@ -1,23 +1,8 @@
-"""An assisted policy: practice with a bounded share of advice, so that practice's stays can say what it is worth.
-
-Given advice a*(s), how often practice takes it, b*(s) = b(a*(s)|s), a public dial c >= 1 and a deviation budget C > 1:
-
-    alpha(s)   = min(1, (c-1) b*/(1-b*)) where b*(s) >= .05, else 0
-    pi(.|s)    = (1-alpha) b(.|s) + alpha 1{a*}     the advice with probability alpha, else the clinician
-    rho(s, a)  = 1 - alpha + alpha 1{a = a*}/b*     one-step weight against practice
-    w          = the product of rho; once w >= C, the rest of the stay is left to practice (alpha = 0, rho = 1)
-
-c = 1 is practice; an infinite c follows all advice that practice supports.
-
-**Formal guarantee.** If a ~ b(.|s), then E[rho | s] = 1 - alpha + alpha b*/b* = 1. rho lies in [0, c], since
-rho(s, a*) = 1 + alpha (1-b*)/b* <= 1 + (c-1). A factor is multiplied only while w < C, so w lies in [0, cC] without any
-clipping, and by the first statement w is a martingale of mean 1 under practice: the likelihood ratio of a proper
-policy, which depends on the stay so far through w. `untouched`, the product of 1 - alpha over the same steps, is the
-probability that no advice is drawn along these steps; untouched <= w, since each rho >= 1 - alpha.
-"""
+"""An assisted policy in a finite world, and what it is worth there; see `assistance.py` for what assistance is."""
 
 import math
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -26,17 +11,14 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray
 
+from privrl.mdp.assistance import AbstractAssisted, Decisions, plain
 from privrl.mdp.planning import policy_values
 from privrl.mdp.types import TabularMDP, TabularPolicy
 
-LEAVE = -1
-"""The answer "leave it to the clinician"."""
-LEAST_SUPPORT = 0.05
-"""Advice that practice takes more rarely is never given."""
 _CHUNK = 4096  # simulated stays at once
 
 
-class AssistedPolicy(eqx.Module):
+class AssistedPolicy(AbstractAssisted):
     """Advice for every state, given as often as the dial and the deviation budget allow.
 
     Arguments:
@@ -51,12 +33,6 @@ class AssistedPolicy(eqx.Module):
     dial: float = eqx.field(static=True, converter=float, default=1.5)
     deviation: float = eqx.field(static=True, converter=float, default=4.0)
 
-    def __check_init__(self) -> None:
-        if not self.dial >= 1.0:
-            raise ValueError(f"`dial` is {self.dial}; it must be at least 1, which is practice itself.")
-        if not self.deviation > 1.0:
-            raise ValueError(f"`deviation` is {self.deviation}; it must be above 1, the weight at the start of a stay.")
-
     @classmethod
     def of(
         cls,
@@ -69,94 +45,38 @@ class AssistedPolicy(eqx.Module):
         advice, practice = jnp.asarray(advice), jnp.asarray(practice)
         return cls(advice, practice[jnp.arange(len(advice)), advice], dial, deviation)
 
-    def silent(self) -> "AssistedPolicy":
-        """The same without support: no advice is given, and every decision is left to practice."""
-        return AssistedPolicy(self.advice, jnp.zeros_like(self.support), self.dial, self.deviation)
+    def advised(self, observations: Int[Array, "*n"]) -> Int[Array, "*n"]:
+        return self.advice[jnp.maximum(self.cells(observations), 0)]
 
-    @property
-    def bound(self) -> float:
-        """cC, the largest weight of a stay."""
-        return self.dial * self.deviation
+    def cells(self, observations: Int[Array, "*n"]) -> Int[Array, "*n"]:
+        inside = (observations >= 0) & (observations < self.advice.shape[0])
+        return jnp.where(inside, observations, -1)
+
+    def checked(self, observations: Int[ArrayLike, "*n"]) -> Int[Array, "*n"]:
+        states, S = np.asarray(observations), len(self.advice)
+        if states.dtype.kind not in "iu" or np.any((states < 0) | (states >= S)):
+            raise ValueError(f"`observations` must be whole numbers in [0, {S}), each a state of the world.")
+        return jnp.asarray(states, int)
+
+    def to_json(self) -> dict[str, Any]:
+        tables = {"advice": np.asarray(self.advice).tolist(), "support": np.asarray(self.support).tolist()}
+        return {**tables, "dial": plain(self.dial), "deviation": plain(self.deviation)}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "AssistedPolicy":
+        """What `to_json` wrote."""
+        tables = (jnp.asarray(content["advice"], int), jnp.asarray(content["support"], float))
+        return cls(*tables, content["dial"], content["deviation"])
 
     @property
     def supported(self) -> Bool[Array, " S"]:
         """Where advice can be given at all."""
-        return self.support >= LEAST_SUPPORT
+        return Decisions(self.advice, self.support).supported
 
     @property
     def alpha(self) -> Float[Array, " S"]:
-        """The probability with which advice is given while the stay's weight is below C."""
-        b = jnp.clip(jnp.where(self.supported, self.support, 1.0), LEAST_SUPPORT, 1.0)
-        share = jnp.where(b < 1.0, (self.dial - 1.0) * b / jnp.where(b < 1.0, 1.0 - b, 1.0), 1.0)
-        return jnp.where(self.supported & (self.dial > 1.0), jnp.minimum(share, 1.0), 0.0)
-
-    def rho(self, states: Int[Array, "*n"], actions: Int[Array, "*n"]) -> Float[Array, "*n"]:
-        """The one-step weights; 1 outside the world."""
-        S = self.advice.shape[0]
-        inside = (states >= 0) & (states < S)
-        s = jnp.where(inside, states, 0)
-        alpha, b = jnp.where(inside, self.alpha[s], 0.0), jnp.clip(self.support[s], LEAST_SUPPORT, 1.0)
-        rho = 1.0 - alpha + jnp.where(actions == self.advice[s], alpha / b, 0.0)
-        return jnp.clip(rho, 0.0, self.dial)
-
-    def followed(
-        self, states: Int[Array, " H"], actions: Int[Array, " H"], counted: Bool[Array, " H"]
-    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """The weight w of one recorded stay, and `untouched`; steps that are not `counted` change neither."""
-        S = self.advice.shape[0]
-        inside = (states >= 0) & (states < S)
-        rho = self.rho(states, actions)
-        left = 1.0 - jnp.where(inside, self.alpha[jnp.where(inside, states, 0)], 0.0)
-
-        def step(carry: tuple[Array, Array], x: tuple[Array, Array, Array]) -> tuple[tuple[Array, Array], None]:
-            w, untouched = carry
-            on = x[2] & (w < self.deviation)
-            return (jnp.where(on, w * x[0], w), jnp.where(on, untouched * x[1], untouched)), None
-
-        (w, untouched), _ = jax.lax.scan(step, (jnp.ones(()), jnp.ones(())), (rho, left, counted))
-        w = jnp.clip(w, 0.0, self.bound)
-        return w, jnp.minimum(untouched, w)
-
-    def __call__(self, observations: Int[ArrayLike, "*n"]) -> Int[np.ndarray, "*n"]:
-        """The advice for these states, or -1 where there is none: leave it to the clinician."""
-        states = np.asarray(observations)
-        advice, alpha = np.asarray(self.advice), np.asarray(self.alpha)
-        if states.dtype.kind not in "iu" or np.any((states < 0) | (states >= len(advice))):
-            raise ValueError(f"`observations` must be whole numbers in [0, {len(advice)}), the states of the world.")
-        return np.where(alpha[states] > 0, advice[states], LEAVE)
-
-    def stay(self, *, key: PRNGKeyArray | None = None) -> "Stay":
-        """Advice for one stay, decision by decision; without `key`, randomness comes from the operating system."""
-        seed = None if key is None else [int(word) for word in np.asarray(jr.key_data(key)).ravel()]
-        return Stay(self, np.random.default_rng(seed))
-
-
-class Stay:
-    """One stay under an assisted policy: call `advise` before and `took` after every decision."""
-
-    def __init__(self, policy: AssistedPolicy, generator: np.random.Generator) -> None:
-        self._policy, self._generator, self._advice = policy, generator, np.asarray(policy.advice)
-        states = jnp.arange(policy.advice.shape[0])
-        self._alpha, self._state = np.asarray(policy.alpha), LEAVE
-        self._taken, self._left = (np.asarray(policy.rho(states, a)) for a in (policy.advice, states * 0 + LEAVE))
-        self.weight = 1.0
-
-    def advise(self, observation: int) -> int:
-        """The action to take, or -1: leave it to the clinician."""
-        if not 0 <= int(observation) < len(self._advice):
-            raise ValueError(f"`observation` must be a whole number in [0, {len(self._advice)}), a state of the world.")
-        self._state = int(observation)
-        drawn = self._generator.random() < self._alpha[self._state]
-        return int(self._advice[self._state]) if drawn and self.weight < self._policy.deviation else LEAVE
-
-    def took(self, action: int) -> None:
-        """What was done in the end, whoever decided it."""
-        if self._state == LEAVE:
-            raise ValueError("`took` without `advise`: every decision begins with `advise(observation)`.")
-        if self.weight < self._policy.deviation:
-            advised = int(action) == int(self._advice[self._state])
-            self.weight *= float((self._taken if advised else self._left)[self._state])
-        self._state = LEAVE
+        """The probability with which advice is given in each state while the stay's weight is below C."""
+        return Decisions(self.advice, self.support).alpha(self.dial)
 
 
 class SimulatedGain(NamedTuple):

@@ -66,17 +66,24 @@ class MeasuredPolicy(eqx.Module):
         return self.scores(observation).argmax(axis=-1)
 
     def __call__(self, observation: Float[ArrayLike, " D"] | Mapping[str, Any]) -> int:
-        """The action for one observation: numbers in the order of `columns`, or a mapping of names to values, where a
+        """The action for one observation, as `rows` takes it."""
+        row = self.rows(observation)
+        if row.ndim != 1:
+            raise ValueError(f"An observation has shape {row.shape}; give one row. `chosen` takes several.")
+        return int(_chosen(self, jnp.asarray(row)))
+
+    def rows(self, observation: Float[ArrayLike, "*batch D"] | Mapping[str, Any]) -> Float[np.ndarray, "*batch D"]:
+        """Observations from outside: numbers in the order of `columns`, or a mapping of names to values, where a
         category is its value and what is left out or `None` is missing."""
         if isinstance(observation, Mapping):
             observation = np.array([_entry(column, observation.get(column.name)) for column in self.columns])
         row = np.asarray(observation, float)
-        if row.shape != (len(self.columns),):
+        if row.shape[-1:] != (len(self.columns),):
             raise ValueError(
                 f"An observation has shape {row.shape}; it must hold {len(self.columns)} numbers: "
                 f"{', '.join(column.name for column in self.columns)}."
             )
-        return int(_chosen(self, jnp.asarray(row)))
+        return row
 
     def to_json(self) -> dict[str, Any]:
         """Everything that a program elsewhere needs, with the features spelled out; see the guide for a reader."""
@@ -97,6 +104,11 @@ class MeasuredPolicy(eqx.Module):
         """What `to_json` wrote; exactly, as JSON keeps every digit."""
         if content.get("kind") != _KIND:
             raise ValueError(f"This is not the JSON of a policy on measurements: `kind` is not {_KIND!r}.")
+        return cls.read(content)
+
+    @classmethod
+    def read(cls, content: Mapping[str, Any]) -> "MeasuredPolicy":
+        """The policy in the JSON of whatever kind that holds one."""
         products = tuple((left, right) for left, right in content["terms"]["products"])
         arrays = {name: jnp.asarray(content[name], float) for name in _ARRAYS}
         return cls(_read(content["columns"]), None if content["all_products"] else products, **arrays)

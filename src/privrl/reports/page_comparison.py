@@ -6,9 +6,11 @@ from html import escape
 
 import numpy as np
 
+from privrl.mdp.assisted import AssistedPolicy
 from privrl.reports.names import Names, noun_of
 from privrl.reports.page import answers, code, page, paragraph
 from privrl.reports.page_evaluation import evaluation_section, verdict_box
+from privrl.reports.page_policy import policy_section
 from privrl.reports.page_result import bounds_table, releases_table, spending, stated_table, warnings
 from privrl.reports.page_situations import situations_table
 from privrl.reports.words import guesses, in_words, is_private
@@ -23,7 +25,7 @@ def evaluation_page(evaluation: CertifiedEvaluation, problems: Sequence[str] = (
         problems: what is wrong with its certificate; shown first, if anything.
         names: what states and actions are called.
     """
-    signed, names = evaluation.certificate, names or Names()
+    signed, assisted, names = evaluation.certificate, evaluation.policy, names or Names()
     certificate = replace(signed, unit=noun_of(signed.unit))
     title = "A policy compared with practice: what was found, and what that reveals"
     alarm = f"The certificate does NOT hold, so believe nothing on this page. {' '.join(problems)}"
@@ -48,7 +50,9 @@ def evaluation_page(evaluation: CertifiedEvaluation, problems: Sequence[str] = (
         *(paragraph(warning, "warn") for warning in warnings(certificate)),
         evaluation_section(evaluation, unit),
         "<h2>The advice</h2>",
-        situations_table(np.asarray(evaluation.policy.advice), None, evaluation.policy, names),
+        situations_table(np.asarray(assisted.advice), None, assisted, names)
+        if isinstance(assisted, AssistedPolicy)
+        else policy_section(assisted, names),
         "<h2>What the comparison reveals</h2>",
         answers(in_words(certificate)),
         "<h2>What was released</h2>",

@@ -26,8 +26,10 @@ def shares_at(policy: AssistedPolicy, dial: float, seen: Float[np.ndarray, " S"]
 
 
 def dial_section(evaluation: Evaluation, seen: Float[np.ndarray, " S"] | None) -> str:
-    """The chart, from releases alone; nothing where no state has advice."""
+    """The chart, from releases alone; nothing where no state has advice, or states are not numbered."""
     policy = evaluation.policy
+    if not isinstance(policy, AssistedPolicy):
+        return ""
     supported = np.asarray(policy.supported)
     if not supported.any():
         return ""

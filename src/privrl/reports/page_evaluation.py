@@ -40,6 +40,7 @@ def evaluation_section(evaluation: Evaluation, unit: str, situations: Situations
     dial = evaluation.policy.dial
     gains = {
         f"assisted (dial {dial:g})": (evaluation.gain, True),
+        f"assisted (dial {dial:g}, practice estimated)": (evaluation.assisted_gain, False),
         "full advice (model)": (evaluation.model_gain, False),
     }
     shown = {name: (interval, certified) for name, (interval, certified) in gains.items() if interval is not None}
@@ -54,8 +55,9 @@ def evaluation_section(evaluation: Evaluation, unit: str, situations: Situations
     if shown:
         ends = {name: (i.low, i.value, i.high, certified) for name, (i, certified) in shown.items()}
         figure = to_svg(forest_figure(ends), "Gain over practice with 95% intervals, practice at zero")
-        caption = "Filled: certified. Hollow: by a model, without a guarantee. Right of 0 is better than practice."
-        rows = [(name, *_row(interval), "certified" if sure else "model") for name, (interval, sure) in shown.items()]
+        caption = "Filled: certified. Hollow: without a guarantee. Right of 0 is better than practice."
+        kinds = {True: "certified", False: "no guarantee"}
+        rows = [(name, *_row(interval), kinds[sure]) for name, (interval, sure) in shown.items()]
         parts += [
             drawing(figure, caption),
             table(("policy", "gain", "95% interval", "kind"), rows, caption="Gain over practice", numbers=(1, 2)),

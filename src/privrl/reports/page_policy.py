@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from privrl.mdp.assisted import AssistedPolicy
+from privrl.mdp.assisted_measured import AssistedMeasuredPolicy
 from privrl.mdp.lq import LinearPolicy
 from privrl.mdp.measured_policy import MeasuredPolicy
 from privrl.mdp.types import TabularPolicy
@@ -25,6 +26,8 @@ def policy_section(policy: Any, names: Names = _NUMBERS) -> str:
         return paragraph("The budget is spent, and there is no policy: it was withheld.", "warn")
     if isinstance(policy, AssistedPolicy):
         return _assisted(policy)
+    if isinstance(policy, AssistedMeasuredPolicy):
+        return _assisted_measured(policy, names)
     if isinstance(policy, TabularPolicy):
         return _tabular(np.asarray(policy.probabilities), names)
     if isinstance(policy, MeasuredPolicy):
@@ -48,6 +51,19 @@ def _assisted(policy: AssistedPolicy) -> str:
         f"else is left to whoever decides now. A stay whose weight has reached {policy.deviation:g} is left to "
         "practice."
     )
+
+
+def _assisted_measured(policy: AssistedMeasuredPolicy, names: Names) -> str:
+    """How advice is given, and the whole advice behind it."""
+    if policy.is_silent:
+        said = "A policy that gives no advice: every decision is left to whoever decides now. What it would advise:"
+    else:
+        said = (
+            f"Advice beside practice, which makes the advised action at most {policy.dial:g} times as frequent as it "
+            "is today; everything else is left to whoever decides now, and so is all of a stay whose weight has "
+            f"reached {policy.deviation:g}. The whole advice:"
+        )
+    return paragraph(said) + measured_section(policy.advice, names)
 
 
 def _tabular(p: Float[np.ndarray, "H S A"], names: Names) -> str:

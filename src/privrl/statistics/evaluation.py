@@ -35,16 +35,21 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from privrl.contracts.statistic import AbstractStatistic, Adjacency
-from privrl.mdp.assisted import AssistedPolicy
-from privrl.mdp.types import Trajectory, Transitions
-from privrl.statistics.rows import clipped_reward
+from privrl.mdp.assistance import AbstractAssisted
+from privrl.mdp.types import Trajectory
 from privrl.statistics.settings import check_array
 
 
 def stay_return(stay: Trajectory, low: float, high: float) -> Float[Array, ""]:
     """G: the return of one stay as a share of [low, high]."""
-    total = clipped_reward(Transitions.of(stay)).sum()
-    return jnp.clip((total - low) / (high - low), 0.0, 1.0)
+    return jnp.clip((paid(stay).sum() - low) / (high - low), 0.0, 1.0)
+
+
+def paid(stay: Trajectory) -> Float[Array, " H"]:
+    """The rewards of one stay, each in [0, 1] whatever was recorded, and 0 after its end."""
+    counted = stay.valid.astype(float)
+    rewards = stay.rewards * counted
+    return jnp.clip(jnp.where(jnp.isfinite(rewards), rewards, 0.0), 0.0, counted)
 
 
 def person_mean(values: Float[Array, "E *shape"], person: Trajectory) -> Float[Array, "*shape"]:
@@ -110,10 +115,13 @@ class StayReturns(AbstractStayMean):
 class Weights(AbstractStayMean):
     """The weight w under an assisted policy with a finite dial."""
 
-    policy: AssistedPolicy
+    policy: AbstractAssisted
 
     def __check_init__(self) -> None:
         _check_bounded(self.policy)
+
+    def working_entries(self, steps: int) -> int:
+        return steps * self.policy.entries
 
     def of_stay(self, stay: Trajectory) -> Float[Array, ""]:
         return _followed(self.policy, stay)[0]
@@ -125,12 +133,13 @@ class Weights(AbstractStayMean):
 class Unsupported(AbstractStayMean):
     """The share of a stay's decisions at which the assisted policy has no supported advice."""
 
-    policy: AssistedPolicy
+    policy: AbstractAssisted
+
+    def working_entries(self, steps: int) -> int:
+        return steps * self.policy.entries
 
     def of_stay(self, stay: Trajectory) -> Float[Array, ""]:
-        s, S = jnp.asarray(stay.states), self.policy.advice.shape[0]
-        inside = (s >= 0) & (s < S)
-        without = ~(inside & self.policy.supported[jnp.where(inside, s, 0)])
+        without = ~self.policy.decisions(jnp.asarray(stay.states)).supported
         return (stay.valid & without).sum() / jnp.maximum(stay.valid.sum(), 1)
 
     def interval(self) -> tuple[float, float]:
@@ -147,7 +156,7 @@ class Gains(AbstractStayMean):
         squared: the square of the person's mean D instead.
     """
 
-    policy: AssistedPolicy
+    policy: AbstractAssisted
     centre: Float[Array, ""]
     return_range: tuple[float, float] = eqx.field(static=True, default=(0.0, 1.0))
     squared: bool = eqx.field(static=True, default=False)
@@ -156,6 +165,9 @@ class Gains(AbstractStayMean):
         _check_bounded(self.policy)
         check_range(*self.return_range)
         check_array("centre", self.centre, (), low=0.0, high=1.0)
+
+    def working_entries(self, steps: int) -> int:
+        return steps * self.policy.entries
 
     def of_stay(self, stay: Trajectory) -> Float[Array, ""]:
         w, _ = _followed(self.policy, stay)
@@ -177,7 +189,7 @@ class Influences(AbstractStatistic):
     unrecorded influence u changed the odds of the advised treatment along the stay (see `learners/evaluation`).
     """
 
-    policy: AssistedPolicy
+    policy: AbstractAssisted
     return_range: tuple[float, float] = eqx.field(static=True, default=(0.0, 1.0))
     per_person = True
     shape: tuple[int, ...] = eqx.field(static=True, default=(2,), init=False)
@@ -186,6 +198,9 @@ class Influences(AbstractStatistic):
     def __check_init__(self) -> None:
         _check_bounded(self.policy)
         check_range(*self.return_range)
+
+    def working_entries(self, steps: int) -> int:
+        return steps * self.policy.entries
 
     def contribution(self, record: Trajectory, question: None) -> Float[Array, " 2"]:
         del question
@@ -204,11 +219,11 @@ class Influences(AbstractStatistic):
         return self.policy.bound * (2.0 if adjacency == "replace-one" else 1.0)
 
 
-def _followed(policy: AssistedPolicy, stay: Trajectory) -> tuple[Float[Array, ""], Float[Array, ""]]:
+def _followed(policy: AbstractAssisted, stay: Trajectory) -> tuple[Float[Array, ""], Float[Array, ""]]:
     return policy.followed(jnp.asarray(stay.states), jnp.asarray(stay.actions), stay.valid)
 
 
-def _check_bounded(policy: AssistedPolicy) -> None:
+def _check_bounded(policy: AbstractAssisted) -> None:
     if not math.isfinite(policy.bound):
         raise ValueError(
             f"`dial` is {policy.dial} and `deviation` is {policy.deviation}, so weights have no bound. Lower both."

@@ -28,15 +28,15 @@ import math
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from privrl.contracts.statistic import AbstractStatistic, Adjacency
 from privrl.mdp.assisted import AssistedPolicy
-from privrl.mdp.types import Trajectory, Transitions
+from privrl.mdp.types import Trajectory
+from privrl.mdp.value_features import TableValueFeature
 from privrl.privacy.noise.mechanisms import clip_by_norm
-from privrl.statistics.evaluation import AbstractStayMean, person_mean
-from privrl.statistics.rows import clipped_reward
-from privrl.statistics.settings import check_array, check_positive, check_sizes, check_terminal
+from privrl.statistics.evaluation import AbstractStayMean, paid, person_mean
+from privrl.statistics.settings import check_array, check_positive
 
 VISITS, MOVES, ENDINGS = 0.2, 0.12, 1.0
 """wn, wM and wT."""
@@ -51,50 +51,29 @@ class StaySums(eqx.Module):
     """The sums of one stay, for advice and for practice.
 
     Arguments:
-        num_actions, horizon: the size of the world.
-        terminal: public states whose entry ends a stay.
-        advice, support: the advised action of each state, and the probability with which practice takes it.
-        feature: f, one number in [-1, 1] per state.
+        policy: the advice; its dial and its deviation budget play no part.
+        feature: f.
         reward_unit: what a reward is divided by, the length of the public range of returns.
     """
 
-    num_actions: int = eqx.field(static=True)
-    horizon: int = eqx.field(static=True)
-    terminal: tuple[int, ...] = eqx.field(static=True)
-    advice: Int[Array, " S"]
-    support: Float[Array, " S"]
-    feature: Float[Array, " S"]
+    policy: AssistedPolicy
+    feature: TableValueFeature
     reward_unit: float = eqx.field(static=True, default=1.0)
 
     def __check_init__(self) -> None:
-        S = self.feature.shape[0]
-        check_sizes(num_states=S, num_actions=self.num_actions, horizon=self.horizon)
-        check_terminal(self.terminal, S)
         check_positive(reward_unit=self.reward_unit)
-        check_array("feature", self.feature, (S,), low=-1.0, high=1.0)
-        check_array("advice", self.advice, (S,), low=0, high=self.num_actions - 1)
-        check_array("support", self.support, (S,), low=0.0, high=1.0)
+        check_array("feature", self.feature.feature, self.policy.advice.shape, low=-1.0, high=1.0)
 
     def of(self, stay: Trajectory, clip: float) -> tuple[Float[Array, "2 10"], Float[Array, ""]]:
         """Both copies, with df clipped to [-clip, clip], and f(s0)."""
-        rows, S = Transitions.of(stay), self.feature.shape[0]
-        ends = jnp.zeros(S, bool).at[jnp.asarray(self.terminal, int)].set(True)
-        f = jnp.clip(jnp.where(jnp.isnan(self.feature), 0.0, self.feature), -1.0, 1.0)
-        inside = (rows.state >= 0) & (rows.state < S) & (rows.action >= 0) & (rows.action < self.num_actions)
-        s = jnp.where(inside, rows.state, 0)
-        counted = (inside & (rows.count > 0) & ~ends[s]).astype(float)
-        known = (rows.next_state >= 0) & (rows.next_state < S)
-        after = jnp.where(known, rows.next_state, 0)
-        stops = (rows.step == stay.length - 1) & (stay.length < self.horizon)
-        ended = jnp.where(known, ends[after], stops)
-        x = jnp.stack([jnp.ones_like(f[s]), f[s], f[s] ** 2])
-        df = jnp.where(known & ~ended, jnp.clip(f[s] - f[after], -clip, clip), 0.0)
-        r = clipped_reward(rows) / self.reward_unit
-        entries = jnp.concatenate([x, x[:2] * df[None], x * ended[None], x[:2] * r[None]]) * counted[None]
-        rho = AssistedPolicy(self.advice, self.support, math.inf, math.inf).rho(
-            jnp.asarray(rows.state), jnp.asarray(rows.action)
-        )
-        return jnp.stack([entries @ rho, entries.sum(axis=1)]), f[s[0]] * inside[0]
+        seen = self.feature.seen(stay)
+        x = jnp.stack([jnp.ones_like(seen.f), seen.f, seen.f**2])
+        df = jnp.where(seen.ended, 0.0, jnp.clip(seen.f - seen.after, -clip, clip))
+        r = paid(stay) / self.reward_unit
+        entries = jnp.concatenate([x, x[:2] * df[None], x * seen.ended[None], x[:2] * r[None]]) * seen.counted[None]
+        whole = self.policy.turned(math.inf, math.inf)
+        rho = whole.rho(jnp.asarray(stay.states), jnp.asarray(stay.actions))
+        return jnp.stack([entries @ rho, entries.sum(axis=1)]), seen.f[0]
 
 
 class NuisanceSums(AbstractStatistic):

@@ -1,6 +1,7 @@
 """Whether practice follows the recorded state alone: what it does beyond that, against what came before.
 
 a* is the advised action, b*(s) the probability with which practice takes it, f in [-1, 1] a public feature of states.
+(Where b* is the mean over a cell of observations, what practice does within the cell counts as "beyond the state".)
 At a decision whose state, and whose state before, have supported advice,
 
     e_t = 1{a_t = a*(s_t)} - b*(s_t)                    what practice does beyond the recorded state
@@ -25,10 +26,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from privrl.contracts.statistic import AbstractStatistic, Adjacency
-from privrl.mdp.assisted import AssistedPolicy
+from privrl.mdp.assistance import AbstractAssisted
 from privrl.mdp.types import Trajectory
+from privrl.mdp.value_features import AbstractValueFeature
 from privrl.statistics.evaluation import person_mean
-from privrl.statistics.settings import check_array
 
 LARGEST = 2.0
 """No entry of a person is larger."""
@@ -39,27 +40,24 @@ class PracticeResiduals(AbstractStatistic):
 
     Arguments:
         policy: advice and support.
-        feature: f, one number in [-1, 1] per state.
+        feature: f.
     """
 
-    policy: AssistedPolicy
-    feature: Float[Array, " S"]
+    policy: AbstractAssisted
+    feature: AbstractValueFeature
     per_person = True
     shape: tuple[int, ...] = eqx.field(static=True, default=(2,), init=False)
     symmetric: bool = eqx.field(static=True, default=False, init=False)
 
-    def __check_init__(self) -> None:
-        check_array("feature", self.feature, self.policy.advice.shape, low=-1.0, high=1.0)
+    def working_entries(self, steps: int) -> int:
+        return steps * (self.policy.entries + self.feature.entries)
 
     def _of_stay(self, stay: Trajectory) -> Float[Array, " 2"]:
-        S = self.policy.advice.shape[0]
         states, actions = jnp.asarray(stay.states), jnp.asarray(stay.actions)
-        inside = stay.valid & (states >= 0) & (states < S)
-        s = jnp.where(inside, states, 0)
-        known = inside & self.policy.supported[s]
-        b = jnp.clip(self.policy.support[s], 0.0, 1.0)
-        e = jnp.where(known, (actions == self.policy.advice[s]) - b, 0.0)
-        f = jnp.clip(self.feature, -1.0, 1.0)[s]
+        at = self.policy.decisions(states)
+        known = stay.valid & at.supported
+        e = jnp.where(known, (actions == at.advice) - jnp.clip(at.support, 0.0, 1.0), 0.0)
+        f = self.feature.of(states)
         both = known[1:] & known[:-1]
         x = jnp.stack([e[1:] * (f[1:] - f[:-1]) / 2.0, e[1:] * e[:-1]], axis=-1) * both[:, None]
         add = lambda X, one: (jnp.where(jnp.abs(X) < 1.0, X + one, X), None)  # noqa: E731

@@ -1,11 +1,12 @@
-"""How often practice takes the advised action, state by state, where its probabilities are not public.
+"""How often practice takes the advised action, cell by cell, where its probabilities are not public.
 
-For each stay, the first visit of each state: a hit if the advised action was taken there, a miss otherwise. A first
+A cell is a state of a finite world, or a set of observations that are alike (`mdp/assistance.py`). For each stay, the
+first visit of each cell: a hit if the advised action was taken there, a miss otherwise. A first
 visit is a stopping time, so what is done there is a fair draw of practice. A person's stays are summed, and the whole
 vector is scaled down to a public norm.
 
 **Formal guarantee** (for all records). Entries are not negative and a person's vector has norm at most C, so two of
-them are at most sqrt(2) C apart in L2, and one has norm at most C. With 2S entries, L1 norms are at most C sqrt(2S),
+them are at most sqrt(2) C apart in L2, and one has norm at most C. With 2K entries, L1 norms are at most C sqrt(2K),
 and two vectors are at most twice that apart.
 """
 
@@ -14,58 +15,57 @@ import math
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from privrl.contracts.statistic import AbstractStatistic, Adjacency
+from privrl.mdp.assistance import AbstractAssisted
 from privrl.mdp.types import Trajectory
 from privrl.privacy.noise.mechanisms import clip_by_norm
 from privrl.statistics.settings import check_positive, check_sizes
 
 
 class PracticeTable(AbstractStatistic):
-    """Hits and misses `[S, 2]` of the advised action at first visits.
+    """Hits and misses `[K, 2]` of the advised action at first visits.
 
     Arguments:
-        num_states, num_actions: the size of the world.
-        advice: the advised action of each state.
+        policy: gives the advice, and the cells; its support plays no part.
+        num_actions: A.
         contribution_norm: C, to which one person's vector is scaled down.
     """
 
-    num_states: int = eqx.field(static=True)
+    policy: AbstractAssisted
     num_actions: int = eqx.field(static=True)
-    advice: Int[Array, " S"]
     contribution_norm: float = eqx.field(static=True, default=3.0)
     per_person = True
     symmetric: bool = eqx.field(static=True, default=False, init=False)
 
     def __check_init__(self) -> None:
-        check_sizes(num_states=self.num_states, num_actions=self.num_actions)
+        check_sizes(num_actions=self.num_actions)
         check_positive(contribution_norm=self.contribution_norm)
-        if self.advice.shape != (self.num_states,):
-            raise ValueError(
-                f"`advice` has shape {self.advice.shape}; give one action for each of {self.num_states} states."
-            )
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.num_states, 2
+        return self.policy.support.shape[0], 2
 
-    def contribution(self, record: Trajectory, question: None) -> Float[Array, "S 2"]:
+    def working_entries(self, steps: int) -> int:
+        return steps * max(steps, self.policy.entries)
+
+    def contribution(self, record: Trajectory, question: None) -> Float[Array, "K 2"]:
         del question
         summed = jax.vmap(self._of_stay)(record).sum(axis=0)
         return clip_by_norm(summed, self.contribution_norm)
 
-    def _of_stay(self, stay: Trajectory) -> Float[Array, "S 2"]:
-        s, a = jnp.asarray(stay.states), jnp.asarray(stay.actions)
-        counted = stay.valid & (s >= 0) & (s < self.num_states) & (a >= 0) & (a < self.num_actions)
-        earlier = jnp.tril((s[:, None] == s[None, :]) & counted[None, :], k=-1).any(axis=1)
+    def _of_stay(self, stay: Trajectory) -> Float[Array, "K 2"]:
+        observations, a = jnp.asarray(stay.states), jnp.asarray(stay.actions)
+        cell = self.policy.cells(observations)
+        counted = stay.valid & (cell >= 0) & (a >= 0) & (a < self.num_actions)
+        earlier = jnp.tril((cell[:, None] == cell[None, :]) & counted[None, :], k=-1).any(axis=1)
         first = (counted & ~earlier).astype(float)
-        place = jnp.where(counted, s, 0)
-        missed = (a != self.advice[place]).astype(int)
-        return jnp.zeros(self.shape).at[place, missed].add(first)
+        missed = (a != self.policy.advised(observations)).astype(int)
+        return jnp.zeros(self.shape).at[jnp.where(counted, cell, 0), missed].add(first)
 
     def l2(self, adjacency: Adjacency) -> float:
         return self.contribution_norm * (math.sqrt(2.0) if adjacency == "replace-one" else 1.0)
 
     def l1(self, adjacency: Adjacency) -> float:
-        return self.contribution_norm * math.sqrt(2.0 * self.num_states) * (2.0 if adjacency == "replace-one" else 1.0)
+        return self.contribution_norm * math.sqrt(2.0 * self.shape[0]) * (2.0 if adjacency == "replace-one" else 1.0)

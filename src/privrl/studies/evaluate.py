@@ -10,9 +10,13 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from privrl.data.dataset import AbstractDataset
+from privrl.learners.evaluation.comparing import AbstractEvaluator
 from privrl.learners.evaluation.estimates import Evaluation
 from privrl.learners.evaluation.evaluator import Evaluator
+from privrl.learners.evaluation.measured_evaluator import MeasuredEvaluator
 from privrl.mdp.assisted import AssistedPolicy, stationary_advice
+from privrl.mdp.assisted_measured import AssistedMeasuredPolicy
+from privrl.mdp.measured_policy import MeasuredPolicy
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.store.store import ReleaseStore
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
@@ -20,7 +24,7 @@ from privrl.studies.certified_evaluation import CertifiedEvaluation, read_evalua
 from privrl.studies.offline import ask_curator
 from privrl.studies.result import EVALUATION, Result, evaluation_note, policy_sha256, read_arrays
 
-AnyPolicy = Result | TabularPolicy | AssistedPolicy | str | Path | ArrayLike
+AnyPolicy = Result | TabularPolicy | AssistedPolicy | MeasuredPolicy | AssistedMeasuredPolicy | str | Path | ArrayLike
 
 _ADDS_UP = (
     "this covers the evaluation alone: somebody who is also among the people that the policy was learnt from is "
@@ -50,7 +54,7 @@ def evaluate(
 
     Arguments:
         held: the people, for example the second part of `privrl.data.split`.
-        policy: a `Result`, a `TabularPolicy`, or one from elsewhere: probabilities `[S, A]` or `[H, S, A]`, actions
+        policy: a `Result`, its policy, or one from elsewhere: probabilities `[S, A]` or `[H, S, A]`, actions
             `[S]`, or the path of an .npz file with one such array. Where it is not certain, its most probable action
             is the advice.
         privatizer: `Central(...)` with neighbours who replace one person, or `NonPrivate()`.
@@ -72,27 +76,17 @@ def evaluate(
             "public. Use `adjacency='replace-one'`."
         )
     named = policy_arrays(policy)
-    advice = _advice(policy, named)
-    if practice is not None:
-        num_actions = np.shape(practice)[-1]
-    else:
-        num_actions = named["probabilities"].shape[-1] if "probabilities" in named else held.num_actions
-    evaluator = Evaluator(
-        len(advice),
-        num_actions,
-        held.horizon,
-        held.num_units,
-        jnp.asarray(advice),
-        None if practice is None else jnp.asarray(practice, float),
-        _values(policy, len(advice)),
-        terminal,
-        return_range=return_range,
-        dial=dial,
-        deviation=deviation,
-    )
+    settings = {"return_range": return_range, "dial": dial, "deviation": deviation}
+    evaluator: AbstractEvaluator | None = _on_measurements(policy, held, settings)
+    if evaluator is None:
+        evaluator = _on_states(policy, named, held, practice, settings | {"terminal": terminal})
+    elif practice is not None or terminal:
+        raise ValueError(
+            "`practice` and `terminal` speak of numbered states, and this policy is on measurements. Leave them out."
+        )
     answer = ask_curator("evaluate", held, evaluator, privatizer, key=key, unit=unit, store=store)
     found: Evaluation = answer.learnt
-    if evaluator.feature is None:
+    if isinstance(evaluator, Evaluator) and evaluator.feature is None:
         found = replace(found, refused=(*found.refused, _NO_MODEL))
     notes = (*answer.certificate.notes, _ADDS_UP, evaluation_note(found, None))
     certificate = replace(answer.certificate, result_sha256=policy_sha256(named), notes=notes)
@@ -111,6 +105,42 @@ def load_evaluation(folder: Path) -> CertifiedEvaluation:
     return evaluation
 
 
+def _on_states(
+    policy: AnyPolicy,
+    named: Mapping[str, np.ndarray],
+    held: AbstractDataset,
+    practice: Float[ArrayLike, "S A"] | None,
+    settings: Mapping[str, Any],
+) -> Evaluator:
+    """The evaluator of a finite world."""
+    advice = _advice(policy, named)
+    if practice is not None:
+        num_actions = np.shape(practice)[-1]
+    else:
+        num_actions = named["probabilities"].shape[-1] if "probabilities" in named else held.num_actions
+    world = (len(advice), num_actions, held.horizon, held.num_units, jnp.asarray(advice))
+    known = None if practice is None else jnp.asarray(practice, float)
+    return Evaluator(*world, known, _values(policy, len(advice)), **settings)
+
+
+def _on_measurements(policy: AnyPolicy, held: AbstractDataset, settings: Mapping[str, Any]) -> MeasuredEvaluator | None:
+    """The evaluator of a policy on measurements; none for other policies.
+
+    An assisted policy is evaluated by the advice behind it. Weights of values come from an assisted policy, or from the
+    report beside a result; without any, cells are told apart by how often practice does what is advised, alone.
+    """
+    values: Float[Array, " d"] | None = None
+    whole: Any = policy.policy if isinstance(policy, Result) else policy
+    if isinstance(whole, AssistedMeasuredPolicy):
+        values, whole = whole.values, whole.advice
+    if not isinstance(whole, MeasuredPolicy):
+        return None
+    if values is None:
+        values = _values(policy, whole.features.dim)
+    weights = jnp.zeros(whole.features.dim) if values is None else values
+    return MeasuredEvaluator(whole, weights, held.horizon, held.num_units, **settings)
+
+
 def _values(policy: AnyPolicy, num_states: int) -> Float[Array, " S"] | None:
     """The values of states that were saved with a result, and that its certificate names; other policies have none."""
     saved = policy.report.get("values") if isinstance(policy, Result) and policy.report_holds else None
@@ -124,6 +154,8 @@ def policy_arrays(policy: AnyPolicy) -> dict[str, np.ndarray]:
     """
     if isinstance(policy, Result):
         policy = policy.policy
+    if isinstance(policy, MeasuredPolicy | AssistedMeasuredPolicy):
+        return policy.arrays()
     if isinstance(policy, TabularPolicy):
         return {"probabilities": np.asarray(policy.probabilities)}
     if isinstance(policy, AssistedPolicy):

@@ -22,6 +22,7 @@ from jaxtyping import Float, Int
 from privrl.learners.evaluation.estimates import Evaluation
 from privrl.learners.settings import without_numbers
 from privrl.mdp.assisted import AssistedPolicy
+from privrl.mdp.assisted_measured import ASSISTED_ARRAY_NAMES, AssistedMeasuredPolicy
 from privrl.mdp.lq import LinearPolicy
 from privrl.mdp.measured_policy import ARRAY_NAMES, MeasuredPolicy
 from privrl.mdp.types import TabularPolicy
@@ -62,7 +63,7 @@ def policy_sha256(policy: Any) -> str:
 def _arrays(policy: Any) -> dict[str, np.ndarray]:
     if policy is None:
         return {}
-    if isinstance(policy, MeasuredPolicy):
+    if isinstance(policy, MeasuredPolicy | AssistedMeasuredPolicy):
         return policy.arrays()
     named = policy if isinstance(policy, Mapping) else {f.name: getattr(policy, f.name) for f in fields(policy)}
     return {name: np.asarray(array) for name, array in named.items()}
@@ -75,7 +76,7 @@ def evaluation_note(evaluation: Evaluation, advice: Any) -> str:
     write where they are what `Evaluation.from_json` takes instead, so that its notes hold.
     """
     content = evaluation.to_json()
-    implied = {"trend": None, "continuity": None, "public": evaluation.gain is not None}
+    implied = {"trend": None, "continuity": None, "assisted_gain": None, "public": evaluation.gain is not None}
     left_out = {"certificate", "held_back", *(name for name, value in implied.items() if content[name] == value)}
     content = {name: value for name, value in content.items() if name not in left_out}
     text = json.dumps([content, policy_sha256(advice)], sort_keys=True, allow_nan=False)
@@ -102,7 +103,7 @@ class Result:
     advice behind it.
     """
 
-    policy: Any  # a `TabularPolicy`, `LinearPolicy`, `MeasuredPolicy` or `AssistedPolicy`, or `None`: withheld
+    policy: Any  # a `TabularPolicy`, `LinearPolicy` or `MeasuredPolicy`, an assisted one, or `None`: withheld
     certificate: Certificate
     report: dict[str, Any] = field(default_factory=dict)
     advice: Any = None
@@ -180,7 +181,7 @@ class Result:
             for name, policy in (("policy.npz", self.policy), ("advice.npz", self.advice)):
                 if policy is not None:
                     np.savez_compressed(scratch / name, allow_pickle=False, **_arrays(policy))
-            if isinstance(self.policy, MeasuredPolicy):
+            if isinstance(self.policy, MeasuredPolicy | AssistedMeasuredPolicy):
                 (scratch / EXPORTED).write_text(json.dumps(self.policy.to_json(), allow_nan=False))
             if self.evaluation is not None:
                 evaluated = json.dumps(self.evaluation.to_json(), indent=2, allow_nan=False)
@@ -237,7 +238,8 @@ _KNOWN = _FILES | _EVALUATED | {EXPORTED}
 def _is_exported(policy: Any, text: str) -> bool:
     """Whether this is the JSON of that policy, in every digit."""
     try:
-        return isinstance(policy, MeasuredPolicy) and bool(read_json(text) == policy.to_json())
+        kept = read_json(text)
+        return isinstance(policy, MeasuredPolicy | AssistedMeasuredPolicy) and bool(kept == policy.to_json())
     except (ValueError, RecursionError):
         return False
 
@@ -247,6 +249,8 @@ def _read_policy(path: Path) -> Any:
     try:
         if set(arrays) == ARRAY_NAMES:
             return MeasuredPolicy.from_arrays(arrays)
+        if set(arrays) == ASSISTED_ARRAY_NAMES:
+            return AssistedMeasuredPolicy.from_arrays(arrays)
         (kind,) = (kind for kind in _POLICIES if {f.name for f in fields(kind)} == set(arrays))
         return kind(**{name: jnp.asarray(array) for name, array in arrays.items()})
     except (TypeError, ValueError) as error:

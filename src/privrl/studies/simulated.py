@@ -6,11 +6,13 @@ from typing import Any
 from jaxtyping import PRNGKeyArray
 
 from privrl.data.episodes import Episodes
+from privrl.envs.actors import Assisting
 from privrl.envs.base import Env
 from privrl.envs.grid_table import GridTable
 from privrl.envs.hidden import HiddenEnv
 from privrl.envs.patients import AbstractPatients, KnownValue
 from privrl.envs.recorded import OfflineEnv
+from privrl.mdp.assistance import AbstractAssisted
 from privrl.mdp.assisted import AssistedPolicy, simulated_gain
 from privrl.mdp.types import Trajectory
 
@@ -28,8 +30,13 @@ def table_of(env: OfflineEnv | AbstractPatients, people: Trajectory, units: Sequ
     return Episodes.of(people, num_states=env.num_states, num_actions=env.num_actions, units=units)
 
 
-def assisted_gain(env: OfflineEnv, policy: AssistedPolicy, stays: int, *, key: PRNGKeyArray) -> KnownValue:
+def assisted_gain(
+    env: OfflineEnv | AbstractPatients, policy: AbstractAssisted, stays: int, *, key: PRNGKeyArray
+) -> KnownValue:
     """What an assisted policy adds to practice in a known world, with the standard error of the simulation."""
+    if isinstance(env, AbstractPatients):
+        return env.gain(Assisting(policy, env.practice))
+    assert isinstance(policy, AssistedPolicy)
     if isinstance(env, GridTable):
         return env.gain(policy)
     if isinstance(env, HiddenEnv):

@@ -17,7 +17,7 @@ clipped as a whole. Each release is one pass over the table. All constants are p
 `vitals` and `glucose-day`.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -26,7 +26,7 @@ from jaxtyping import Array, Float
 from privrl.contracts.learner import AbstractOfflineLearner, Ask
 from privrl.contracts.release import Declared
 from privrl.learners.continuous.lap_columns import standardised
-from privrl.learners.continuous.lap_regression import Carried, Moments, advantages, common
+from privrl.learners.continuous.lap_regression import Carried, Moments, advantages, common, standard_values
 from privrl.learners.tabular.clip_levels import ClipLevel, clip_level
 from privrl.mdp.anchored import LayeredValue
 from privrl.mdp.measured_policy import MeasuredPolicy
@@ -70,6 +70,7 @@ class LAP(AbstractOfflineLearner):
     rounds: tuple[float, ...] = eqx.field(static=True, default=(1.0, 1.0, 1.0, 2.0))
     anchor: float = eqx.field(static=True, default=1.0)
     support: float = eqx.field(static=True, default=0.1)
+    gives_values: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
         checked_measurements(self.columns)
@@ -122,6 +123,10 @@ class LAP(AbstractOfflineLearner):
         return tuple(Declared(name, weight=share, gaussian=True) for name, share in shares.items())
 
     def fit(self, ask: Ask) -> MeasuredPolicy:
+        return self.fit_with_values(ask)[0]
+
+    def fit_with_values(self, ask: Ask) -> tuple[MeasuredPolicy, Float[Array, " d"]]:
+        """The policy, and the weights of f, how well people fare under practice (`mdp/value_features.py`)."""
         phi = self._features(ask)
         size, most = phi.largest_norm, float(self.horizon)
         grams = ActionGrams(phi, self.num_actions, jnp.ones(()))
@@ -139,7 +144,7 @@ class LAP(AbstractOfflineLearner):
             kappa = self.anchor * found.deviation
             F = F.improved(k, found.change, found.by_action, kappa)
         last = (phi.centre, phi.half_width, found.by_action, moments.practice, kappa, F.support)
-        return MeasuredPolicy(self.columns, self.products, *last)
+        return MeasuredPolicy(self.columns, self.products, *last), standard_values(moments, f)
 
     def _features(self, ask: Ask) -> QuadraticFeatures:
         shares = ColumnShares(self.columns)

@@ -173,3 +173,13 @@ def advantages(
     theta, variance, carried = regressed(G, rest, extra, sampling, before)
     along = jnp.einsum("aji,jk,aki->ai", G.vectors, moments.together.matrices[0], G.vectors) / moments.steps
     return Advantages(change, theta, jnp.sqrt((variance * along).sum(axis=1).mean())), carried
+
+
+@eqx.filter_jit
+def standard_values(moments: Moments, first: Float[Array, " d"]) -> Float[Array, " d"]:
+    """w with phi^T w = (phi^T f - mean)/standard deviation, both over practice's steps: from F_1, what returns to go
+    are under practice. The first feature is 1/2, so that it takes the mean."""
+    G = moments.together.matrices[0] / moments.steps
+    mean = 2.0 * G[0] @ first
+    spread = jnp.sqrt(jnp.maximum(first @ G @ first - mean**2, _TINY))
+    return first.at[0].add(-2.0 * mean) / spread

@@ -1,5 +1,7 @@
 """What learners share that learn with another one: the world is the other one's."""
 
+from typing import Any
+
 import equinox as eqx
 
 from privrl.contracts.learner import AbstractOfflineLearner
@@ -21,3 +23,7 @@ class AbstractComposed(AbstractOfflineLearner):
     @property
     def largest_array(self) -> int:
         return self.learner.largest_array
+
+    @property
+    def measurements(self) -> tuple[Any, ...]:
+        return self.learner.measurements

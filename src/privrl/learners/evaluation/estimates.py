@@ -9,16 +9,17 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-import jax.numpy as jnp
 import numpy as np
 
 from privrl.contracts.noise import AbstractNoise
+from privrl.mdp.assistance import AbstractAssisted, plain
 from privrl.mdp.assisted import AssistedPolicy
+from privrl.mdp.assisted_measured import AssistedMeasuredPolicy
 
 Standing = Literal["better", "worse", "not shown"]
 _NORMAL = (1.959964, 1.644854)  # quantiles at 97.5% and 95%, in standard deviations
 _EVIDENT = 3.0 / _NORMAL[0]  # three standard errors, in half widths
-_NEGLIGIBLE = 0.027
+NEGLIGIBLE = 0.027
 """Practice is taken to follow the recorded state alone where both sums of `PracticeResiduals` are surely below."""
 _LAPLACE = (2.118284, 1.644854)  # -ln(.05)/sqrt(2); its 95% quantile, 1.628, is below that of a normal
 
@@ -47,6 +48,10 @@ class Interval:
     def scaled(self, unit: float, origin: float = 0.0) -> "Interval":
         """The same in other units; `unit` is positive."""
         return Interval(*(origin + unit * end for end in asdict(self).values()))
+
+    def wider(self, by: float) -> "Interval":
+        """The same value with ends further out."""
+        return Interval(self.value, self.low - by, self.high + by, self.lower - by, self.upper + by)
 
     @property
     def half(self) -> float:
@@ -78,6 +83,8 @@ class Evaluation:
         people: the public number of people who were in it.
         practice: practice's mean return.
         gain: certified: what the assisted policy adds to it, if practice depends on the recorded state alone.
+        assisted_gain: the same without a guarantee, where the probabilities of practice are estimated in cells of
+            measurements (`mdp/assisted_measured.py`).
         model_gain: what the whole advice adds, by a model, without a guarantee.
         balance: the mean weight, which is 1 if the probabilities of practice are right.
         unsupported: share of decisions without supported advice.
@@ -88,12 +95,13 @@ class Evaluation:
         refused: why something is missing, in words.
     """
 
-    policy: AssistedPolicy = field(compare=False)
+    policy: AbstractAssisted = field(compare=False)
     people: int
     practice: Interval
     unsupported: Interval
     balance: Interval | None = None
     gain: Interval | None = None
+    assisted_gain: Interval | None = None
     model_gain: Interval | None = None
     trend: Interval | None = None
     continuity: Interval | None = None
@@ -110,25 +118,27 @@ class Evaluation:
     def held_back(self) -> str | None:
         """Why the assisted policy is not handed out, so that every decision stays with practice; None where it is.
 
-        It is handed out where the releases show that practice follows the recorded state alone (up to `_NEGLIGIBLE`),
-        and the estimate of the gain is above 0, or, where none is certified, the model's lower end is. A policy that is
+        It is handed out where the releases show that practice follows the recorded state alone (up to `NEGLIGIBLE`),
+        and the estimate of the gain is above 0, or, where none is certified, the lower end of what is estimated
+        without a guarantee is. A policy that is
         worse by h is then handed out with probability Phi(-h/se), so it costs h Phi(-h/se) on average: at most .17
         standard errors, whatever h is.
         """
         checks = [one for one in (self.trend, self.continuity) if one is not None]
         if any(one.evidently_not_zero for one in checks):
             return _FOLLOWS_MORE
-        if not checks or any(max(abs(one.lower), abs(one.upper)) > _NEGLIGIBLE for one in checks):
+        if not checks or any(max(abs(one.lower), abs(one.upper)) > NEGLIGIBLE for one in checks):
             return "There are too few people to see whether practice follows the recorded state alone."
         if self.public and self.balance is not None and not self.balance.low <= 1.0 <= self.balance.high:
             return "The probabilities of practice that were given are not how these people were treated."
-        if self.gain is None and self.model_gain is None:
+        estimated = self.assisted_gain or self.model_gain
+        if self.gain is None and estimated is None:
             return "There is no estimate of what the advice would change."
-        seen = self.gain.value if self.gain is not None else self.model_gain.lower  # type: ignore[union-attr]
+        seen = self.gain.value if self.gain is not None else estimated.lower  # type: ignore[union-attr]
         return None if seen > 0.0 else "No gain is seen."
 
     @property
-    def handed_out(self) -> AssistedPolicy:
+    def handed_out(self) -> AbstractAssisted:
         """The assisted policy, without any advice where it is held back."""
         return self.policy if self.held_back is None else self.policy.silent()
 
@@ -148,6 +158,11 @@ class Evaluation:
         if self.gain is not None:
             raised = f"With advice raised to {self.policy.dial:g} times its frequency: {self.gain.words()}"
             said.append(f"{raised}; at least {self.gain.lower:+.3f} with 95% confidence.")
+        if self.assisted_gain is not None:
+            raised = (
+                f"With advice raised to {self.policy.dial:g} times its frequency (practice estimated, no guarantee)"
+            )
+            said.append(f"{raised}: {self.assisted_gain.words()}.")
         if self.model_gain is not None:
             said.append(f"Full advice (model, no guarantee): {self.model_gain.words()}.")
         said.append(f"Advice without evidence: {max(self.unsupported.value, 0.0):.0%} of decisions left to practice.")
@@ -162,19 +177,13 @@ class Evaluation:
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON; numbers that are not finite are written as text."""
-        policy = {
-            "advice": np.asarray(self.policy.advice).tolist(),
-            "support": np.asarray(self.policy.support).tolist(),
-            "dial": _plain(self.policy.dial),
-            "deviation": _plain(self.policy.deviation),
-        }
         intervals = {name: getattr(self, name) for name in _INTERVALS}
         return {
-            "policy": policy,
+            "policy": self.policy.to_json(),
             "people": self.people,
             **{name: None if one is None else asdict(one) for name, one in intervals.items()},
             "public": self.public,
-            "sensitivity": None if self.sensitivity is None else _plain(self.sensitivity),
+            "sensitivity": None if self.sensitivity is None else plain(self.sensitivity),
             "refused": list(self.refused),
             "verdict": self.verdict,
             "held_back": self.held_back,
@@ -184,12 +193,10 @@ class Evaluation:
     def from_json(cls, content: Mapping[str, Any]) -> "Evaluation":
         """What `to_json` wrote; anything else, such as a verdict that does not follow from the numbers, is refused.
 
-        The first version wrote none of `_LATER`.
+        What earlier versions did not write, each of `_LATER` as a whole, may be missing.
         """
         kept = content["policy"]
-        policy = AssistedPolicy(
-            jnp.asarray(kept["advice"], int), jnp.asarray(kept["support"], float), kept["dial"], kept["deviation"]
-        )
+        policy = (AssistedMeasuredPolicy if "kind" in kept else AssistedPolicy).from_json(kept)
         intervals = {name: None if content.get(name) is None else Interval(**content[name]) for name in _INTERVALS}
         sensitivity = content["sensitivity"]
         read = cls(
@@ -200,9 +207,8 @@ class Evaluation:
             refused=tuple(content["refused"]),
             **intervals,  # type: ignore[arg-type]
         )
-        written = read.to_json()
-        if not _LATER & content.keys():
-            written = {name: value for name, value in written.items() if name not in _LATER}
+        unwritten = {name for names in _LATER if not names & content.keys() for name in names}
+        written = {name: value for name, value in read.to_json().items() if name not in unwritten}
         wrong = [name for name, value in written.items() if name not in content or content[name] != value]
         if wrong or content.keys() != written.keys():
             named = ", ".join(f"`{name}`" for name in wrong) or "a field that privrl does not write"
@@ -213,8 +219,8 @@ class Evaluation:
         return read
 
 
-_INTERVALS = ("practice", "unsupported", "balance", "gain", "model_gain", "trend", "continuity")
-_LATER = {"trend", "continuity", "public", "held_back"}
+_INTERVALS = ("practice", "unsupported", "balance", "gain", "assisted_gain", "model_gain", "trend", "continuity")
+_LATER = ({"trend", "continuity", "public", "held_back"}, {"assisted_gain"})
 _FOLLOWS_MORE = "Practice follows more than the recorded state, so a comparison would be biased, and no gain is given."
 
 
@@ -223,7 +229,3 @@ def verdict_of(gain: Interval | None) -> Standing:
     if gain is not None and gain.lower > 0.0:
         return "better"
     return "worse" if gain is not None and gain.high < 0.0 else "not shown"
-
-
-def _plain(number: float) -> float | str:
-    return number if math.isfinite(number) else repr(number)

@@ -14,12 +14,17 @@ from jaxtyping import Array, Float
 
 from privrl.contracts.learner import AbstractOfflineLearner, Ask
 from privrl.contracts.release import Declared
+from privrl.learners.evaluation.comparing import AbstractEvaluator
 from privrl.learners.evaluation.composed import AbstractComposed
 from privrl.learners.evaluation.estimates import Evaluation
-from privrl.learners.evaluation.evaluator import Evaluator, releases
+from privrl.learners.evaluation.evaluator import Evaluator
+from privrl.learners.evaluation.measured_evaluator import MeasuredEvaluator
 from privrl.learners.evaluation.renamed import Renamed, renamed
-from privrl.mdp.assisted import AssistedPolicy
+from privrl.learners.evaluation.shares import releases
+from privrl.mdp.assistance import AbstractAssisted
+from privrl.mdp.measured_policy import MeasuredPolicy
 from privrl.mdp.types import TabularPolicy
+from privrl.statistics.evaluation import check_range
 
 LEARN, EVALUATE = "learn", "evaluate"
 
@@ -29,9 +34,9 @@ class Assessed:
     """Whole advice, how the assisted policy that was made of it compares with practice, what is handed out, and values
     of states where the learner gives any."""
 
-    advice: TabularPolicy
+    advice: TabularPolicy | MeasuredPolicy
     evaluation: Evaluation
-    policy: AssistedPolicy
+    policy: AbstractAssisted
     values: Float[Array, " S"] | None
 
 
@@ -44,7 +49,7 @@ class Evaluated(AbstractComposed):
         share: of the people, held out to evaluate with.
         terminal: public states whose entry ends a stay.
         return_range: the public smallest and largest return of a stay.
-        dial, deviation: of the assisted policy, see `AssistedPolicy`.
+        dial, deviation: of the assisted policy, see `AbstractAssisted`.
         hold_back: leave every decision to practice unless `Evaluation.held_back` is None.
     """
 
@@ -60,7 +65,14 @@ class Evaluated(AbstractComposed):
     def __check_init__(self) -> None:
         if not 0.0 < self.share < 1.0:
             raise ValueError(f"`share` is {self.share}; it must lie in (0, 1).")
-        self._evaluator(1, jnp.zeros(self.space[0], int), None)  # refuses settings that are none
+        check_range(*self.return_range)
+        if not self.measurements:
+            self._on_states(1, jnp.zeros(self.space[0], int), None)  # refuses settings that are none
+        elif self.practice is not None or self.terminal:
+            raise ValueError(
+                "`practice` and `terminal` speak of numbered states, and the learner learns from measurements. Leave "
+                "them out: practice is estimated, and tables of measurements say themselves where a stay has ended."
+            )
 
     def bounds(self) -> dict[str, Any]:
         return {
@@ -83,8 +95,9 @@ class Evaluated(AbstractComposed):
                 "evaluated in the same study. Split the table with `privrl.data.split` and use `privrl.evaluate`."
             )
         heaviest = max(sum(d.weight for d in learnt if d.group == group) for group in own)
-        public, modelled = self.practice is not None, self.learner.gives_values
-        asked = releases(public=public, bounded=self._bounded, modelled=modelled)
+        public, in_cells = self.practice is not None, bool(self.measurements)
+        modelled = self.learner.gives_values and not in_cells
+        asked = releases(public=public, bounded=self._bounded, modelled=modelled, in_cells=in_cells)
         whole = sum(d.weight for d in asked)
         named = (replace(d, name=renamed(EVALUATE, d.name), group=EVALUATE, group_share=self.share) for d in asked)
         return (
@@ -95,11 +108,22 @@ class Evaluated(AbstractComposed):
     def fit(self, ask: Ask) -> Assessed:
         people = ask.people(EVALUATE)  # refused where it is secret, before anything is released
         policy, values = self.learner.fit_with_values(ask)
-        evaluator = self._evaluator(people, policy.probabilities, values)
+        evaluator: AbstractEvaluator
+        if isinstance(policy, MeasuredPolicy):
+            evaluator = self._on_measurements(people, policy, values)
+        else:
+            evaluator = self._on_states(people, policy.probabilities, values)
         found = evaluator.fit(Renamed(ask, EVALUATE, EVALUATE))
         return Assessed(policy, found, found.handed_out if self.hold_back else found.policy, values)
 
-    def _evaluator(self, people: int, advice: Array, values: Float[Array, " S"] | None) -> Evaluator:
+    def _on_measurements(
+        self, people: int, advice: MeasuredPolicy, values: Float[Array, " d"] | None
+    ) -> MeasuredEvaluator:
+        weights = jnp.zeros(advice.features.dim) if values is None else values
+        settings = (self.return_range, self.dial, self.deviation)
+        return MeasuredEvaluator(advice, weights, self.horizon, people, *settings)
+
+    def _on_states(self, people: int, advice: Array, values: Float[Array, " S"] | None) -> Evaluator:
         feature = None
         if values is not None:
             middle, half = (values.max() + values.min()) / 2, (values.max() - values.min()) / 2

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 
 from privrl.learners.evaluation.estimates import Interval, variance_bound
-from privrl.learners.evaluation.evaluator import MODEL, releases, skip_model
 from privrl.learners.evaluation.model_gain import ABSOLUTE, LEAST_STRENGTH
+from privrl.learners.evaluation.shares import MODEL, releases, skip_model
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.privacy.noise.laws import GaussianNoise
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError

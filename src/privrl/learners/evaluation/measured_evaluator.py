@@ -1,0 +1,79 @@
+"""The evaluator of policies on measurements.
+
+How often practice takes the advised action is measured in cells (`mdp/assisted_measured.py`), so nothing is certified,
+and what is given of the assisted policy has no guarantee. The whole advice is not modelled: a straight line in one
+feature of measurements was far from the truth in two of four simulated worlds, and no release said so.
+"""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from privrl.contracts.learner import Ask
+from privrl.contracts.release import Declared
+from privrl.learners.evaluation.comparing import AbstractEvaluator
+from privrl.learners.evaluation.shares import releases
+from privrl.learners.evaluation.support import estimated_support
+from privrl.mdp.assisted_measured import NUM_CELLS, AssistedMeasuredPolicy
+from privrl.mdp.measured_policy import MeasuredPolicy
+from privrl.mdp.measurements import Measurement
+from privrl.mdp.value_features import MeasuredValueFeature
+from privrl.statistics.evaluation import check_range
+from privrl.statistics.practice_table import PracticeTable
+from privrl.statistics.settings import check_array, check_sizes
+
+
+class MeasuredEvaluator(AbstractEvaluator):
+    """Compares an assisted policy on measurements with practice.
+
+    Arguments:
+        advice: the policy.
+        values: weights, on the features of `advice`, of how well people fare under practice, with mean 0 and standard
+            deviation 1, from the *learn* group; zeros where they are not known.
+        horizon: public.
+        people: how many there are in the data, public.
+        return_range: the public smallest and largest return of a stay; what is outside is cut.
+        dial, deviation: of the assisted policy.
+    """
+
+    advice: MeasuredPolicy
+    values: Float[Array, " d"]
+    horizon: int = eqx.field(static=True)
+    people: int = eqx.field(static=True)
+    return_range: tuple[float, float] = eqx.field(static=True, default=(0.0, 1.0))
+    dial: float = eqx.field(static=True, default=1.5)
+    deviation: float = eqx.field(static=True, default=4.0)
+
+    def __check_init__(self) -> None:
+        check_sizes(horizon=self.horizon, people=self.people)
+        check_range(*self.return_range)
+        check_array("values", self.values, (self.advice.features.dim,))
+        self._policy(jnp.zeros(NUM_CELLS))  # refuses a dial or a deviation that is none
+
+    @property
+    def space(self) -> tuple[int, int]:
+        return len(self.advice.columns), self.advice.num_actions
+
+    @property
+    def measurements(self) -> tuple[Measurement, ...]:
+        return self.advice.columns
+
+    def declare(self) -> tuple[Declared, ...]:
+        return releases(public=False, bounded=self.bounded, modelled=False, in_cells=True)
+
+    @property
+    def public(self) -> bool:
+        return False
+
+    @property
+    def value_feature(self) -> MeasuredValueFeature:
+        return MeasuredValueFeature(self.advice.features, self.values)
+
+    def assisted(self, ask: Ask, refused: list[str]) -> AssistedMeasuredPolicy:
+        refused.append("The probabilities of practice are estimated, not public: nothing is certified.")
+        refused.append("The whole advice is not modelled on measurements.")
+        table = ask("practice-table", PracticeTable(self._policy(jnp.zeros(NUM_CELLS)), self.advice.num_actions))
+        return self._policy(jnp.asarray(estimated_support(table)))
+
+    def _policy(self, support: Float[Array, " K"]) -> AssistedMeasuredPolicy:
+        return AssistedMeasuredPolicy(self.advice, self.values, support, self.dial, self.deviation)

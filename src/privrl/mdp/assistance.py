@@ -1,0 +1,192 @@
+"""Assistance: practice with a bounded share of advice, so that practice's stays can say what it is worth.
+
+Given advice a*(s), how often practice takes it, b*(s) = b(a*(s)|s), a public dial c >= 1 and a deviation budget C > 1:
+
+    alpha(s)   = min(1, (c-1) b*/(1-b*)) where b*(s) >= .05, else 0
+    pi(.|s)    = (1-alpha) b(.|s) + alpha 1{a*}     the advice with probability alpha, else the clinician
+    rho(s, a)  = 1 - alpha + alpha 1{a = a*}/b*     one-step weight against practice
+    w          = the product of rho; once w >= C, the rest of the stay is left to practice (alpha = 0, rho = 1)
+
+c = 1 is practice; an infinite c follows all advice that practice supports. b* is kept in a table: one number for each
+state of a finite world, or for each of some cells in which observations are alike.
+
+**Formal guarantee.** If a ~ b(.|s), then E[rho | s] = 1 - alpha + alpha b*/b* = 1. rho lies in [0, c], since
+rho(s, a*) = 1 + alpha (1-b*)/b* <= 1 + (c-1). A factor is multiplied only while w < C, so w lies in [0, cC] without any
+clipping, and by the first statement w is a martingale of mean 1 under practice: the likelihood ratio of a proper
+policy, which depends on the stay so far through w. `untouched`, the product of 1 - alpha over the same steps, is the
+probability that no advice is drawn along these steps; untouched <= w, since each rho >= 1 - alpha. That rho and w lie
+in these ranges holds for every record, whatever is advised and whatever b* is said to be; that their means are 1 only
+where b* is right.
+"""
+
+import abc
+import math
+from dataclasses import replace
+from typing import Any, NamedTuple, Self
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+LEAVE = -1
+"""The answer "leave it to the clinician"."""
+LEAST_SUPPORT = 0.05
+"""Advice that practice takes more rarely is never given."""
+
+
+class Decisions(NamedTuple):
+    """What is advised at some observations, and b*, how often practice does that; b* is 0 where it is not known well
+    enough, and outside the world."""
+
+    advice: Int[Array, "*n"]
+    support: Float[Array, "*n"]
+
+    @property
+    def supported(self) -> Bool[Array, "*n"]:
+        """Where advice can be given at all."""
+        return self.support >= LEAST_SUPPORT
+
+    def alpha(self, dial: float) -> Float[Array, "*n"]:
+        """The probability with which advice is given while the stay's weight is below C."""
+        b = jnp.clip(jnp.where(self.supported, self.support, 1.0), LEAST_SUPPORT, 1.0)
+        share = jnp.where(b < 1.0, (dial - 1.0) * b / jnp.where(b < 1.0, 1.0 - b, 1.0), 1.0)
+        return jnp.where(self.supported & (dial > 1.0), jnp.minimum(share, 1.0), 0.0)
+
+    def rho(self, actions: Int[Array, "*n"], dial: float) -> Float[Array, "*n"]:
+        """The one-step weights."""
+        alpha, b = self.alpha(dial), jnp.clip(self.support, LEAST_SUPPORT, 1.0)
+        rho = 1.0 - alpha + jnp.where(actions == self.advice, alpha / b, 0.0)
+        return jnp.clip(rho, 0.0, dial)
+
+
+class AbstractAssisted(eqx.Module):
+    """Advice, given as often as the dial and the deviation budget allow.
+
+    `support` is b*, cell by cell; 0 where it is not known well enough. `dial` is c >= 1: the advised action is taken at
+    most c times as often as in practice. `deviation` is C > 1: a stay whose weight has reached C is left to practice.
+    """
+
+    support: eqx.AbstractVar[Float[Array, " K"]]
+    dial: eqx.AbstractVar[float]
+    deviation: eqx.AbstractVar[float]
+
+    def __check_init__(self) -> None:
+        if not self.dial >= 1.0:
+            raise ValueError(f"`dial` is {self.dial}; it must be at least 1, which is practice itself.")
+        if not self.deviation > 1.0:
+            raise ValueError(f"`deviation` is {self.deviation}; it must be above 1, the weight at the start of a stay.")
+
+    @abc.abstractmethod
+    def advised(self, observations: Array) -> Int[Array, "*n"]:
+        """The advice at these observations, whatever they are."""
+
+    @abc.abstractmethod
+    def cells(self, observations: Array) -> Int[Array, "*n"]:
+        """Where b* stands in `support`; -1 outside the world."""
+
+    @abc.abstractmethod
+    def checked(self, observations: Any) -> Array:
+        """Observations from outside, as `decisions` takes them; a `ValueError` if they are none of this world."""
+
+    @abc.abstractmethod
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON, from which the same policy can be read again."""
+
+    def decisions(self, observations: Array) -> Decisions:
+        """Advice and b* at these observations, whatever they are."""
+        cell = self.cells(observations)
+        return Decisions(self.advised(observations), jnp.where(cell >= 0, self.support[jnp.maximum(cell, 0)], 0.0))
+
+    def turned(self, dial: float, deviation: float) -> Self:
+        """The same advice with another dial and deviation budget."""
+        settings: dict[str, Any] = {"dial": dial, "deviation": deviation}
+        return replace(self, **settings)
+
+    def silent(self) -> Self:
+        """The same without support: no advice is given, and every decision is left to practice."""
+        return eqx.tree_at(lambda policy: policy.support, self, jnp.zeros_like(self.support))
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether no advice is given anywhere."""
+        return not bool((self.support >= LEAST_SUPPORT).any())
+
+    @property
+    def entries(self) -> int:
+        """About how many numbers are made to decide at one observation; 0: a few."""
+        return 0
+
+    @property
+    def bound(self) -> float:
+        """cC, the largest weight of a stay."""
+        return self.dial * self.deviation
+
+    def rho(self, observations: Array, actions: Int[Array, "*n"]) -> Float[Array, "*n"]:
+        """The one-step weights; 1 outside the world."""
+        return self.decisions(observations).rho(actions, self.dial)
+
+    def followed(
+        self, observations: Array, actions: Int[Array, " H"], counted: Bool[Array, " H"]
+    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """The weight w of one recorded stay, and `untouched`; steps that are not `counted` change neither."""
+        at = self.decisions(observations)
+        rho, left = at.rho(actions, self.dial), 1.0 - at.alpha(self.dial)
+
+        def step(carry: tuple[Array, Array], x: tuple[Array, Array, Array]) -> tuple[tuple[Array, Array], None]:
+            w, untouched = carry
+            on = x[2] & (w < self.deviation)
+            return (jnp.where(on, w * x[0], w), jnp.where(on, untouched * x[1], untouched)), None
+
+        (w, untouched), _ = jax.lax.scan(step, (jnp.ones(()), jnp.ones(())), (rho, left, counted))
+        w = jnp.clip(w, 0.0, self.bound)
+        return w, jnp.minimum(untouched, w)
+
+    def __call__(self, observations: Any) -> Int[np.ndarray, "*n"]:
+        """The advice at these observations, or -1 where there is none: leave it to the clinician."""
+        advice, alpha, _, _ = _decided(self, self.checked(observations))
+        return np.where(np.asarray(alpha) > 0, np.asarray(advice), LEAVE)
+
+    def stay(self, *, key: PRNGKeyArray | None = None) -> "Stay":
+        """Advice for one stay, decision by decision; without `key`, randomness comes from the operating system."""
+        seed = None if key is None else [int(word) for word in np.asarray(jr.key_data(key)).ravel()]
+        return Stay(self, np.random.default_rng(seed))
+
+
+class Stay:
+    """One stay under an assisted policy: call `advise` before and `took` after every decision."""
+
+    def __init__(self, policy: AbstractAssisted, generator: np.random.Generator) -> None:
+        self._policy, self._generator = policy, generator
+        self._at: tuple[float, ...] | None = None
+        self.weight = 1.0
+
+    def advise(self, observation: Any) -> int:
+        """The action to take, or -1: leave it to the clinician."""
+        self._at = tuple(float(x) for x in _decided(self._policy, self._policy.checked(observation)))
+        drawn = self._generator.random() < self._at[1]
+        return int(self._at[0]) if drawn and self.weight < self._policy.deviation else LEAVE
+
+    def took(self, action: int) -> None:
+        """What was done in the end, whoever decided it."""
+        if self._at is None:
+            raise ValueError("`took` without `advise`: every decision begins with `advise(observation)`.")
+        advice, _, taken, left = self._at
+        if self.weight < self._policy.deviation:
+            self.weight *= taken if int(action) == advice else left
+        self._at = None
+
+
+def plain(number: float) -> float | str:
+    """A number as JSON takes it: one that is not finite as text."""
+    return number if math.isfinite(number) else repr(number)
+
+
+@eqx.filter_jit
+def _decided(policy: AbstractAssisted, observations: Array) -> tuple[Array, Array, Array, Array]:
+    """Advice, alpha, and rho of who takes the advice and of who does not."""
+    at = policy.decisions(observations)
+    taken, left = (at.rho(actions, policy.dial) for actions in (at.advice, jnp.full_like(at.advice, LEAVE)))
+    return at.advice, at.alpha(policy.dial), taken, left

@@ -1,0 +1,105 @@
+"""An assisted policy on rows of measurements: a policy on measurements, and how often practice does what it advises.
+
+How often practice takes the advised action is measured in cells: by P(a*|x), what the policy itself knows of practice
+(`MeasuredPolicy.practised`), cut at .12, .2, .3, .45 and .65, and by f(x), how well people fare from x under practice,
+cut at -.4 and .4. So b* is the mean over a cell, not a probability that anybody has made public: weights have their
+range for sure, and a mean of 1 as far as practice is alike within cells.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, Int
+
+from privrl.mdp.assistance import LEAST_SUPPORT, AbstractAssisted, plain
+from privrl.mdp.measured_policy import ARRAY_NAMES, MeasuredPolicy
+from privrl.mdp.value_features import MeasuredValueFeature
+
+_KIND = "privrl assisted policy on measurements, 1"
+PROBABILITY_EDGES = (0.12, 0.2, 0.3, 0.45, 0.65)
+VALUE_EDGES = (-0.4, 0.4)
+NUM_CELLS = (len(PROBABILITY_EDGES) + 1) * (len(VALUE_EDGES) + 1)
+_OWN = ("values", "measured_support", "dial", "deviation")
+ASSISTED_ARRAY_NAMES = ARRAY_NAMES | set(_OWN)
+"""The names of the arrays of a saved assisted policy on measurements."""
+
+
+class AssistedMeasuredPolicy(AbstractAssisted):
+    """Advice on rows of measurements, given as often as the dial and the deviation budget allow.
+
+    Arguments:
+        advice: gives the advice, and P(a|x).
+        values: weights of f on the features of `advice`.
+        support: b* of each cell; 0 where it is not known well enough.
+        dial, deviation: see `AbstractAssisted`.
+    """
+
+    advice: MeasuredPolicy
+    values: Float[Array, " d"]
+    support: Float[Array, " K"]
+    dial: float = eqx.field(static=True, converter=float, default=1.5)
+    deviation: float = eqx.field(static=True, converter=float, default=4.0)
+
+    def __check_init__(self) -> None:
+        if self.support.shape != (NUM_CELLS,):
+            raise ValueError(f"`support` has shape {self.support.shape}; there are {NUM_CELLS} cells.")
+
+    @property
+    def value_feature(self) -> MeasuredValueFeature:
+        """f."""
+        return MeasuredValueFeature(self.advice.features, self.values)
+
+    def advised(self, observations: Float[Array, "*n D"]) -> Int[Array, "*n"]:
+        return self.advice.chosen(observations)
+
+    def cells(self, observations: Float[Array, "*n D"]) -> Int[Array, "*n"]:
+        taken = self.advised(observations)[..., None]
+        P = jnp.take_along_axis(self.advice.practised(observations), taken, axis=-1)[..., 0]
+        likely, fares = jnp.asarray(PROBABILITY_EDGES), jnp.asarray(VALUE_EDGES)
+        row = (P[..., None] >= likely).sum(axis=-1)
+        column = (self.value_feature.of(observations)[..., None] >= fares).sum(axis=-1)
+        return row * (len(VALUE_EDGES) + 1) + column
+
+    def checked(self, observations: Float[ArrayLike, "*n D"] | Mapping[str, Any]) -> Float[Array, "*n D"]:
+        return jnp.asarray(self.advice.rows(observations))
+
+    @property
+    def entries(self) -> int:
+        return self.advice.features.dim + self.advice.num_actions
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything that a program elsewhere needs; see the guide for a reader."""
+        assistance = {
+            "values": np.asarray(self.values).tolist(),
+            "support": np.asarray(self.support).tolist(),
+            "dial": plain(self.dial),
+            "deviation": plain(self.deviation),
+            "probability_edges": list(PROBABILITY_EDGES),
+            "value_edges": list(VALUE_EDGES),
+            "least_support": LEAST_SUPPORT,
+        }
+        return {**self.advice.to_json(), "kind": _KIND, "assistance": assistance}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "AssistedMeasuredPolicy":
+        """What `to_json` wrote; exactly, as JSON keeps every digit."""
+        if content.get("kind") != _KIND:
+            raise ValueError(f"This is not the JSON of an assisted policy on measurements: `kind` is not {_KIND!r}.")
+        kept = content["assistance"]
+        values, support = (jnp.asarray(kept[name], float) for name in ("values", "support"))
+        return cls(MeasuredPolicy.read(content), values, support, kept["dial"], kept["deviation"])
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The same as named arrays, for a saved result."""
+        own = (self.values, self.support, self.dial, self.deviation)
+        return self.advice.arrays() | dict(zip(_OWN, map(np.asarray, own), strict=True))
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "AssistedMeasuredPolicy":
+        """What `arrays` gave."""
+        advice = MeasuredPolicy.from_arrays({name: arrays[name] for name in ARRAY_NAMES})
+        values, support, dial, deviation = (arrays[name] for name in _OWN)
+        return cls(advice, jnp.asarray(values), jnp.asarray(support), dial.item(), deviation.item())
