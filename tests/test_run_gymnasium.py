@@ -5,6 +5,7 @@ import jax
 import pytest
 
 import privrl
+from privrl.envs.registry import make
 from privrl.recipes.registry import get
 
 
@@ -13,3 +14,10 @@ def test_a_run_in_gymnasium_says_what_to_do_instead(name: str) -> None:
     learner = get("ucbvi").build(privrl.envs.RiverSwim(states=3))
     with pytest.raises(ValueError, match=rf"gym:{name}.*from_gymnasium.*`privrl.fit`"):
         privrl.run(gymnasium.make(name), learner, privrl.NonPrivate(), episodes=3, key=jax.random.key(0))
+
+
+@pytest.mark.parametrize("name", ["vitals", "vitals-45"])
+def test_a_run_among_simulated_people_says_what_to_do_instead(name: str) -> None:
+    learner = get("ucbvi").build(privrl.envs.RiverSwim(states=3))
+    with pytest.raises(ValueError, match=rf"privrl fit env:{name}.*one block of them after another"):
+        privrl.run(make(name), learner, privrl.NonPrivate(), episodes=3, key=jax.random.key(0))

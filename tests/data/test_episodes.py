@@ -66,7 +66,7 @@ def test_bad_entries_are_placed_and_not_quoted(name: str, value: float, words: s
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"actions": np.zeros((3, 2), int)}, "`actions` has shape"),
+        ({"actions": np.zeros((3, 2), int)}, "`actions` has shape [3, 2] and `states` has [3, 3]"),
         ({"states": np.array([["secret"] * 3] * 3)}, "holds text"),
         ({"states": np.full((3, 3), 0.5)}, "fraction"),
         ({"lengths": [3, 4, 1]}, "`lengths` is out of range at episode 1"),

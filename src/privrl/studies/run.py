@@ -6,6 +6,7 @@ Where every statistic is a plain sum over transitions and goes to a curator, a b
 whose cost does not depend on its size; otherwise people are simulated in chunks.
 """
 
+import math
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -14,9 +15,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, PRNGKeyArray
+from jaxtyping import Array, Int, PRNGKeyArray, UInt32
 
 from privrl.contracts.learner import AbstractLearner, AbstractOnlineLearner, Plan
+from privrl.envs.patients import AbstractPatients
+from privrl.envs.recorded import AbstractRecorded
+from privrl.executors.executor import AbstractExecutor
 from privrl.privacy.noise.sources import Seeded
 from privrl.privacy.trust.channels import AbstractChannel
 from privrl.privacy.trust.local_channels import AbstractLocalChannel
@@ -27,7 +31,8 @@ from privrl.studies.result import Run
 from privrl.studies.simulation import Simulation, SimulationKeys
 from privrl.studies.study import Study
 
-_CHUNK = 64
+_CHUNK = 64  # people who are simulated together
+_SEEDS = 32  # and seeds
 
 
 def run(
@@ -39,6 +44,7 @@ def run(
     key: PRNGKeyArray,
     seeds: int = 1,
     flow: bool = True,
+    executor: AbstractExecutor | None = None,
 ) -> Run:
     """Simulates `episodes` people in an environment, `seeds` times over.
 
@@ -50,22 +56,30 @@ def run(
         key: randomness of the whole simulation. The certificate says "simulation".
         seeds: independent repetitions, run together.
         flow: simulate blocks as flows where that is exact and possible.
+        executor: where seeds are simulated, at most 32 together: `Processes(4)`, or `Dask(client)`. The numbers are
+            those of this process, bit for bit on like machines.
 
     Returns:
         exact regret per seed and episode, the last plan, and the certificate.
     """
-    return sweep(env, [(learner, privatizer)], episodes=episodes, key=key, seeds=seeds, flow=flow)[0]
+    pair = [(learner, privatizer)]
+    return sweep(env, pair, episodes=episodes, key=key, seeds=seeds, flow=flow, executor=executor)[0]
 
 
-def _refuse_gymnasium(env: Any) -> None:
-    """Says what to do with an environment that is stepped through and whose probabilities nobody knows."""
+def _refuse_unknown(env: Any) -> None:
+    """Says what to do with a world whose probabilities nobody knows: one that is stepped through, or sampled from."""
+    known = "`privrl.run` simulates worlds whose probabilities are known"
+    if isinstance(env, AbstractPatients | AbstractRecorded):
+        raise ValueError(
+            f"In `{env.name}` people are simulated one by one, and {known}. Learn from a table of them: `privrl fit "
+            f"env:{env.name}`, or `privrl.fit`. Where people arrive, learn from one block of them after another."
+        )
     if hasattr(env, "reset") and hasattr(env, "action_space"):
         name = getattr(getattr(env, "spec", None), "id", None) or type(env).__name__
         raise ValueError(
-            f"`{name}` is a Gymnasium environment, and `privrl.run` simulates worlds whose probabilities are known. "
-            f'For a tabular one use `privrl.envs.make("gym:{name}")`; record episodes of any other with '
-            "`privrl.data.from_gymnasium` and learn from them with `privrl.fit`, or let your own loop ask a "
-            "`privrl.Agent`."
+            f"`{name}` is a Gymnasium environment, and {known}. For a tabular one use "
+            f'`privrl.envs.make("gym:{name}")`; record episodes of any other with `privrl.data.from_gymnasium` and '
+            "learn from them with `privrl.fit`, or let your own loop ask a `privrl.Agent`."
         )
 
 
@@ -77,6 +91,7 @@ def sweep(
     key: PRNGKeyArray,
     seeds: int = 1,
     flow: bool = True,
+    executor: AbstractExecutor | None = None,
 ) -> list[Run]:
     """`run` for several settings together, compiled once: budgets, bonus scales, anything that is a number.
 
@@ -92,7 +107,7 @@ def sweep(
             f"`episodes` is {episodes}, `seeds` is {seeds} and there are {len(settings)} settings; each must be at "
             "least 1."
         )
-    _refuse_gymnasium(env)
+    _refuse_unknown(env)
     started = time.perf_counter()
     studies = [Study.online(learner, privatizer, episodes) for learner, privatizer in settings]
     for study in studies:
@@ -106,16 +121,21 @@ def sweep(
     ends = studies[0].ends
     assert ends is not None
     flowing = flow and hasattr(env, "flow") and all(_flows(channel) for channel in channels[0].values())
-    keys = jax.random.split(key, (len(settings), seeds))
+    keys = jax.random.key_data(jax.random.split(key, (len(settings), seeds)))
     pairs = [(study.learner, own) for study, own in zip(studies, channels, strict=True)]
     chunk = min(_CHUNK, int(np.diff(ends, prepend=0).max()))  # nobody is simulated beyond the largest block
     noisy = any(study.privatizer.notion != "none" for study in studies)
     how = (None if flowing else chunk, noisy)
-    if len(pairs) == 1:  # what all seeds share is not stacked with them: products with it are much cheaper
-        simulated = [simulate_seeds(env, *pairs[0], jnp.asarray(ends), *how, keys[0])]
+    # Seeds are cut into the same chunks whoever simulates them: how many are compiled together may change last bits.
+    chunks = np.array_split(np.asarray(keys), math.ceil(seeds / _SEEDS), axis=1)
+    task = (env, pairs, np.asarray(ends), *how)
+    if executor is None:
+        parts = [_simulated(chunk, *task) for chunk in chunks]
     else:
-        together = _simulate_settings(env, *_stacked(pairs), jnp.asarray(ends), *how, keys)
-        simulated = [jax.tree.map(lambda x, i=i: x[i], together) for i in range(len(pairs))]
+        executor.start(chunks)
+        found = dict(executor.each(_simulated, *task))
+        parts = [found[i] for i in range(len(chunks))]
+    simulated = parts[0] if len(parts) == 1 else jax.tree.map(lambda *x: jnp.concatenate(x), *parts)
     seconds = time.perf_counter() - started
     return [
         Run(
@@ -131,6 +151,22 @@ def sweep(
         )
         for study, own, (policy, regret, counts) in zip(studies, channels, simulated, strict=True)
     ]
+
+
+def _simulated(
+    keys: UInt32[np.ndarray, "settings seeds ..."],
+    env: Any,
+    pairs: Sequence[tuple[AbstractLearner, dict[str, AbstractChannel]]],
+    ends: Int[np.ndarray, " B"],
+    chunk: int | None,
+    noisy: bool,
+) -> list[tuple[Any, Array, dict[str, Array]]]:
+    """Some seeds of every setting: policies, regret and numbers of releases, one row per seed."""
+    split, how = jax.random.wrap_key_data(jnp.asarray(keys)), (jnp.asarray(ends), chunk, noisy)
+    if len(pairs) == 1:  # what all seeds share is not stacked with them: products with it are much cheaper
+        return [simulate_seeds(env, *pairs[0], *how, split[0])]
+    together = _simulate_settings(env, *_stacked(pairs), *how, split)
+    return [jax.tree.map(lambda x, i=i: x[i], together) for i in range(len(pairs))]
 
 
 def _stacked(settings: Sequence[tuple[AbstractLearner, dict[str, AbstractChannel]]]) -> tuple[Any, Any]:
