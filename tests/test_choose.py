@@ -22,7 +22,7 @@ from privrl.audit.worlds import tiny_world
 from privrl.contracts.learner import AbstractOfflineLearner
 from privrl.contracts.release import Declared
 from privrl.data.episodes import Episodes
-from privrl.learners.evaluation.chooser import CHOICE, CHOOSE, Chooser, weights
+from privrl.learners.evaluation.chooser import CHOICE, CHOOSE, WHO_CHOOSE, Chooser, weights
 from privrl.learners.evaluation.chosen import Chosen
 from privrl.learners.evaluation.evaluated import LEARN, Evaluated
 from privrl.learners.gradient.fqi import FQI
@@ -31,7 +31,7 @@ from privrl.learners.tabular.tdfp import TDFP
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.types import TabularPolicy, Trajectory
 from privrl.privacy.accounting.budget import Budget, BudgetError
-from privrl.privacy.accounting.certificate import cost_of
+from privrl.privacy.accounting.certificate import Certificate, cost_of
 from privrl.privacy.accounting.composition import calibrate, epsilon_of
 from privrl.privacy.accounting.events import Event, Request
 from privrl.privacy.accounting.gdp import gdp_mu
@@ -42,6 +42,7 @@ from privrl.privacy.store.errors import BurntError
 from privrl.privacy.trust.privatizers import PairingError
 from privrl.recipes.recipe import Problem
 from privrl.recipes.registry import recipes
+from privrl.reports.words import WORST_CASE, guess_rate, guesses, worst_rate
 from privrl.statistics.choice import CandidateScores
 from privrl.studies.choose import choice_words, choose, refuse_too_few
 from privrl.studies.evaluate import policy_arrays
@@ -143,6 +144,40 @@ def test_probabilities_of_the_law():
     assert np.allclose(
         MaximumNoise(jnp.asarray(0.7), (4,)).probabilities(scores), probabilities(np.asarray(scores), 0.7), atol=1e-12
     )
+
+
+class TestGuesses:
+    """How often the best attacker is right, where people choose."""
+
+    def certificate(self, learner):
+        ledger = privrl.Central(epsilon=1.0, delta=1e-6).calibrate(learner.declare())
+        given = {"unit": "person", "bounds": learner.bounds(), "noise_source": "", "version": ""}
+        return Certificate.of(ledger, delta=1e-6, notion="central", **given)
+
+    def test_coins_decide_who_chooses(self):
+        found = self.certificate(Chosen((TAP(3, 2, 3),)))
+        gaussian, pure = 0.5 * math.erfc(-gdp_mu(1.0, 1e-6) / math.sqrt(8)), 1 / (1 + math.exp(-1.0))
+        assert guess_rate(found) == pytest.approx(0.9 * gaussian + 0.1 * pure)
+        assert guesses(found).startswith(f"in at most {math.ceil(90 * gaussian + 10 * pure)} of 100 cases")
+        assert f"who choose; for one of these, and in {WORST_CASE}, 74)" in guesses(found)
+        unknown = dataclasses.replace(found, bounds={})
+        assert guess_rate(unknown) == worst_rate(unknown) and "in at most 74 of 100" in guesses(unknown)
+
+    def test_no_attacker_on_a_mixture_is_better(self):
+        """Gaussian noise of mean 0 or mu with probability .9, and a noisy maximum otherwise, whose group is not seen:
+        the likelihood ratio is right in at most so many cases, and the bound is not far from it."""
+        epsilon, share = 1.0, 0.3
+        mu = gdp_mu(epsilon, 1e-6)
+        found = dataclasses.replace(self.certificate(Chosen((TAP(3, 2, 3),))), bounds={WHO_CHOOSE: share})
+        x = np.linspace(-9.0, 9.0, 20_001)
+        density = [np.exp(-0.5 * (x - m) ** 2) / math.sqrt(2 * math.pi) for m in (0.0, mu)]
+        law = [probabilities(scores, 1.0 / epsilon) for scores in ((0.5, 0.0), (0.0, 0.5))]
+        # The output is (x, j): those who do not choose move x, and j has its law without them.
+        joint = [
+            (1 - share) * np.outer(density[i], [0.5, 0.5]) + share * np.outer(density[0], law[i]) for i in range(2)
+        ]
+        right = np.maximum(*joint).sum() / 2 * (x[1] - x[0])
+        assert 0.5 < right <= guess_rate(found) and guess_rate(found) - right < 0.12
 
 
 class TestScores:

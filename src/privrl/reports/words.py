@@ -4,7 +4,9 @@ import bisect
 import math
 from collections import defaultdict
 
+from privrl.learners.evaluation.chooser import WHO_CHOOSE
 from privrl.privacy.accounting.certificate import Certificate
+from privrl.privacy.accounting.composition import mu_of
 from privrl.privacy.noise.sources import Seeded
 
 
@@ -21,10 +23,36 @@ def worst_rate(certificate: Certificate) -> float:
 
 def guess_rate(certificate: Certificate) -> float:
     """The same for the noise that was added: Phi(mu/2) where all of it is Gaussian, which is exact for mu-Gaussian
-    privacy, and the worst case otherwise."""
+    privacy, and the worst case otherwise.
+
+    Where people choose, a secret coin that does not look at the record puts somebody among them with probability p. Two
+    mixtures with the same weights are at most as far apart as their parts are on average, and those who choose meet one
+    release, of pure privacy: (1 - p) Phi(mu/2) + p e^epsilon/(1 + e^epsilon), with mu that of all others.
+    """
     if certificate.mu is not None:
-        return 0.5 * math.erfc(-certificate.mu / 2 / math.sqrt(2))
-    return worst_rate(certificate)
+        return _gaussian_rate(certificate.mu)
+    mu, share = _others(certificate), choosing_share(certificate)
+    if mu is None or share is None:
+        return worst_rate(certificate)
+    pure = max(event.parameter for event in certificate.events if event.mechanism == "exponential")
+    return (1 - share) * _gaussian_rate(mu) + share / (1 + math.exp(-pure))
+
+
+def choosing_share(certificate: Certificate) -> float | None:
+    """The probability with which somebody is among those who choose, where there is a choice and it is known."""
+    chosen = any(event.mechanism == "exponential" for event in certificate.events)
+    share = certificate.bounds.get(WHO_CHOOSE)
+    return float(share) if chosen and isinstance(share, (int, float)) and 0 < share < 1 else None
+
+
+def _others(certificate: Certificate) -> float | None:
+    """mu of all releases but the choice, where there are any and all of them are Gaussian."""
+    others = [event for event in certificate.events if event.mechanism != "exponential"]
+    return mu_of(others) if others else None
+
+
+def _gaussian_rate(mu: float) -> float:
+    return 0.5 * math.erfc(-mu / 2 / math.sqrt(2))
 
 
 def in_hundred(rate: float) -> int:
@@ -39,6 +67,13 @@ EXACT = "exact for the noise that was added"
 def guesses(certificate: Certificate) -> str:
     """How many of 100 guesses are right, by both bounds, each with its name."""
     worst = in_hundred(worst_rate(certificate))
+    share = choosing_share(certificate)
+    if certificate.mu is None and share is not None and _others(certificate) is not None:
+        found = in_hundred(guess_rate(certificate))
+        return (
+            f"in at most {found} of 100 cases (for the noise that was added, before secret coins decide who is among "
+            f"the {share:.0%} who choose; for one of these, and in {WORST_CASE}, {worst}); a coin is right in 50"
+        )
     if certificate.mu is None:
         return f"in at most {worst} of 100 cases ({WORST_CASE}); a coin is right in 50"
     exact = in_hundred(guess_rate(certificate))

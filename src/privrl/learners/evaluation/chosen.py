@@ -30,7 +30,15 @@ from jaxtyping import Array, Float
 
 from privrl.contracts.learner import AbstractOfflineLearner, Ask
 from privrl.contracts.release import Declared
-from privrl.learners.evaluation.chooser import CHOICE, CHOOSE, LEAST_PEOPLE, LIMIT, seen_practice, weights
+from privrl.learners.evaluation.chooser import (
+    CHOICE,
+    CHOOSE,
+    LEAST_PEOPLE,
+    LIMIT,
+    WHO_CHOOSE,
+    seen_practice,
+    weights,
+)
 from privrl.learners.evaluation.evaluated import LEARN
 from privrl.learners.evaluation.renamed import Renamed, renamed
 from privrl.mdp.types import TabularPolicy
@@ -109,7 +117,7 @@ class Chosen(AbstractOfflineLearner):
     def bounds(self) -> dict[str, Any]:
         own = {"terminal states": list(self.terminal), "return bound": self._largest_return}
         if self.share is not None:
-            own |= {"largest score": LIMIT, "share that chooses": self.share}
+            own |= {"largest score": LIMIT, WHO_CHOOSE: self.share}
         return {name: bound for learner in self._asked for name, bound in learner.bounds().items()} | own
 
     def declare(self) -> tuple[Declared, ...]:
