@@ -56,18 +56,18 @@ def as_json(*arguments: str | Path) -> dict[str, Any]:
 
 
 def test_json_has_claims_numbers_and_files(tmp_path: Path) -> None:
-    content = as_json("tiny", "--out", tmp_path / "f", "--jobs", "1")
+    content = as_json("tiny", "--out", tmp_path / "f", "--workers", "1")
     assert (content["figure"], content["smoke"], content["seed"]) == ("tiny", False, SEED)
     assert [claim["status"] for claim in content["claims"]] == ["reproduced", "cannot be tested"]
     assert content["claims"][0]["number"] < 0 < content["claims"][0]["standard_error"]
     assert set(content["files"]) == {"runs", "svg", "png", "verdict"}
     assert all(Path(path).is_file() for path in content["files"].values())
     assert content["cells"] == {"run": 2, "kept": 0, "changed": [], "older_code": []}
-    assert as_json("tiny", "--out", tmp_path / "f", "--jobs", "1")["cells"]["kept"] == 2
+    assert as_json("tiny", "--out", tmp_path / "f", "--workers", "1")["cells"]["kept"] == 2
 
 
 def test_without_json_there_is_a_table_of_claims(tmp_path: Path) -> None:
-    code, out, err = call("tiny", "--out", tmp_path / "f", "--jobs", "1")
+    code, out, err = call("tiny", "--out", tmp_path / "f", "--workers", "1")
     assert code == 0, err
     assert "Less is more." in out and "cannot be tested" in out and "verdict.md" in out
 
@@ -80,8 +80,8 @@ def test_a_smoke_run_says_so(tmp_path: Path) -> None:
 
 
 def test_a_changed_seed_is_told(tmp_path: Path) -> None:
-    as_json("tiny", "--out", tmp_path / "f", "--jobs", "1")
-    code, out, err = call("tiny", "--out", tmp_path / "f", "--jobs", "1", "--seed", "5", "--json")
+    as_json("tiny", "--out", tmp_path / "f", "--workers", "1")
+    code, out, err = call("tiny", "--out", tmp_path / "f", "--workers", "1", "--seed", "5", "--json")
     assert code == 0 and json.loads(out)["seed"] == 5
     assert "settings have changed" in err and "learner, epsilon 2" in err
 
@@ -90,7 +90,7 @@ def test_a_changed_seed_is_told(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (("sahu-fig1", "--out", "f"), "Did you mean `sahu-fig1"),
-        (("tiny", "--out", "f", "--jobs", "0"), "`--jobs` is 0"),
+        (("tiny", "--out", "f", "--workers", "0"), "`--workers` is 0"),
         (("tiny", "--out", "f", "--seed", "-1"), "`--seed` is -1"),
     ],
 )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pyarrow as pa
@@ -25,6 +26,8 @@ from privrl.privacy.noise.coins import Coins
 from privrl.privacy.noise.lattice import lattice_for
 from privrl.privacy.noise.words import Words
 from privrl.privacy.trust.channels import sensitivity_of
+from privrl.recipes.registry import get
+from privrl.studies import run as run_module
 from privrl.studies.people import Records
 from privrl.studies.sharded_records import ShardedRecords
 
@@ -209,10 +212,10 @@ def same_words(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 LEARNERS = {
     "APVI": lambda: privrl.APVI(S, A, H),
-    "TDFP": lambda: privrl.TDFP(S, A, H),
+    "TDFP": lambda: privrl.TDFP(S, A, H, (2,)),
     "PEVI": lambda: privrl.PEVI(OneHotFeatures(S, A), H),
     "FQI": lambda: privrl.FQI(S, A, H, steps=3, sampling=0.5),
-    "grouped": lambda: privrl.Evaluated(privrl.APVI(S, A, H), 0.3, 63),
+    "grouped": lambda: privrl.Evaluated(privrl.APVI(S, A, H), terminal=(2,)),
 }
 
 
@@ -247,3 +250,18 @@ def test_processes_fit_what_one_process_fits(folder: Path, same_words: Callable[
         bad["state"][-3] = 77
         with pytest.raises(TableError, match="Column `state` is out of range at row"):
             privrl.fit(sharded(opened(written(folder.parent / "bad", bad)), 60, executor), learner, PRIVATE)
+
+
+def test_seeds_over_workers_are_those_of_one_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the same chunks, whoever simulates them; bit for bit."""
+    monkeypatch.setattr(run_module, "_SEEDS", 2)
+    env = privrl.envs.RiverSwim(states=3, horizon=3)
+    learner = get("dp-ucbvi").build(env)
+    settings = {"episodes": 400, "seeds": 5, "key": jax.random.key(0)}
+    private = privrl.Central(epsilon=100.0, delta=1e-2)
+    alone = privrl.run(env, learner, private, **settings)
+    shared = privrl.run(env, learner, private, **settings, executor=InProcess())
+    np.testing.assert_array_equal(alone.block_regret, shared.block_regret)
+    assert alone.block_regret.shape[0] == 5
+    assert jnp.array_equal(alone.policy.probabilities, shared.policy.probabilities)
+    assert len(np.unique(alone.total_regret)) > 1

@@ -20,6 +20,8 @@ import privrl.mdp as _mdp
 import privrl.privacy as _privacy
 import privrl.recipes as _recipes
 import privrl.statistics as _statistics
+from privrl.executors.dask import Dask
+from privrl.executors.processes import Processes
 from privrl.learners.continuous.lap import LAP
 from privrl.learners.control.cautious_lq import CautiousLQ
 from privrl.learners.control.ofu_lq import OFULQ
@@ -63,6 +65,7 @@ __all__ = [
     "Certificate",
     "Client",
     "Controller",
+    "Dask",
     "Evaluated",
     "FQI",
     "FunctionalReward",
@@ -75,6 +78,7 @@ __all__ = [
     "NonPrivate",
     "OFULQ",
     "PEVI",
+    "Processes",
     "QLearning",
     "ReleaseStore",
     "Result",

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import privrl
 from privrl.envs.registry import names
+from privrl.executors.processes import Processes
 from privrl.figures import figure as _figure
 from privrl.figures import store as store
 from privrl.figures.cell import Cell, Measured, by_recipe
@@ -365,6 +366,7 @@ def test_processes_share_the_cells_and_change_nothing(tmp_path: Path) -> None:
         Cell("ldp-ucbvi", "riverswim", people=20, seeds=2, epsilon=epsilon, world=world) for epsilon in (1.0, 2.0, 3.0)
     )
     alone = reproduce(figure(*cells), tmp_path / "alone")
-    together = reproduce(figure(*cells), tmp_path / "together", jobs=2)
+    with Processes(2) as executor:
+        together = reproduce(figure(*cells), tmp_path / "together", executor=executor)
     values = [pq.read_table(done.files["runs"])["value"].to_numpy() for done in (alone, together)]
-    np.testing.assert_allclose(values[0], values[1], rtol=1e-9)
+    np.testing.assert_array_equal(values[0], values[1])

@@ -28,9 +28,13 @@ from privrl.cli.options import (
     privatizer_of,
     recipe_of,
 )
-from privrl.cli.output import complain, emit, say, show_table, waiting
+from privrl.cli.output import complain, emit, say, show_table
 from privrl.cli.study_options import StatedOptions, StoreOptions, StudyNameOptions
 from privrl.cli.table_options import TableOptions
+from privrl.cli.worker_options import WorkerOptions, waiting_for
+from privrl.data.dataset import AbstractDataset
+from privrl.data.shards import ShardedEpisodes
+from privrl.executors.executor import AbstractExecutor
 from privrl.figures.numbers import written
 from privrl.privacy.accounting.signature import read_private_key
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
@@ -51,6 +55,7 @@ def fit(
     kept: StoreOptions,
     named: StudyNameOptions,
     stated: StatedOptions,
+    crew: WorkerOptions,
     epsilon: EpsilonOption = None,
     delta: DeltaOption = None,
     rho: RhoOption = None,
@@ -86,13 +91,16 @@ def fit(
     world_name = data.removeprefix("env:")
     if world_name != data:
         refuse(given(kept, ("store", "store_head")), "keeps the releases of real people; these are simulated")
+        refuse(given(crew), "shares out the files of a table, and these people are simulated")
         noun = world_noun(chosen, table, named.unit_noun)
         compared = (wanted, comparison)
         result, content = fit_world(chosen, privatizer, world_name, world, seed, *compared, noun)
     else:
         _check_table(chosen, table, world, out)
         compared = (wanted, comparison)
-        result, content = _on_table(chosen, privatizer, data, table, seed, kept, *compared, named.unit_noun)
+        with crew.opened() as executor:
+            how = (seed, kept, executor)
+            result, content = _on_table(chosen, privatizer, data, table, *how, *compared, named.unit_noun)
     result, content = _with_choice(result, content)
     better = result.evaluation is not None and result.evaluation.verdict == "better"
     if wanted.require_better and not better:
@@ -179,12 +187,17 @@ def _on_table(
     table: TableOptions,
     seed: int | None,
     kept: StoreOptions,
+    executor: AbstractExecutor | None,
     wanted: EvaluateOptions,
     comparison: ComparisonOptions,
     noun: str | None,
 ) -> tuple[Result, dict[str, Any]]:
     ends = table.ends
-    episodes = privrl.data.read_parquet(data, seed=seed, **table.columns)
+    if seed is not None and executor is not None:
+        raise ValueError("`--seed` simulates noise in floating point, which workers do not. Leave out one of them.")
+    episodes: AbstractDataset = privrl.data.read_parquet(data, seed=seed, **table.columns)
+    if executor is not None:
+        episodes = ShardedEpisodes.of(episodes, executor)  # so that workers count people, too
     one_each = privatizer.adjacency == "replace-one" and episodes.max_episodes_per_unit == 1
     problem: Problem | MeasuredProblem
     if table.measured:
@@ -200,7 +213,7 @@ def _on_table(
     key = None if seed is None else jax.random.key(fresh_seed(seed))
     unit = noun or table.unit
     assert unit is not None
-    with waiting(f"learning with {recipe.name}"), kept.opened() as store:
+    with waiting_for(f"learning with {recipe.name}", executor), kept.opened() as store:
         result = privrl.fit(episodes, learner, privatizer, key=key, unit=unit, store=store)
     rules = table.rules(unit)
     report = {"recipe": recipe.name, **result.report, "table": given(table), "rules": rules}

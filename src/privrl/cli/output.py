@@ -55,9 +55,9 @@ def progress(what: str, total: int) -> Iterator[Callable[[str], None]]:
 
 
 @contextlib.contextmanager
-def waiting(what: str) -> Iterator[None]:
-    """A spinner on standard error while one long step runs."""
+def waiting(what: str) -> Iterator[Callable[[str], None]]:
+    """A spinner on standard error while one long step runs; call what it gives with more words."""
     from rich.console import Console
 
-    with Console(stderr=True).status(what):
-        yield
+    with Console(stderr=True).status(what) as status:
+        yield lambda more: status.update(f"{what}: {more}")

@@ -1,45 +1,47 @@
 """`privrl reproduce`: a paper's figure, or one of ours, from one command: data, plot, and a verdict per claim."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from privrl.cli.compilation import keep_compiled_programs
+from privrl.cli.grouped import grouped
 from privrl.cli.options import JsonOption, fresh_seed
 from privrl.cli.output import complain, emit, progress, say, show_table
+from privrl.cli.worker_options import WorkerOptions
 from privrl.figures.figure import SEED, Reproduction, check_folder, plan
 from privrl.figures.figure import reproduce as reproduce_figure
 from privrl.figures.registry import get
 
-_MOST_JOBS = 4  # unless asked for; every process holds a world and a compiler
+_MOST_WORKERS = 4  # unless asked for; every process holds a world and a compiler
 
 
+@grouped
 def reproduce(
     figure: Annotated[str, typer.Argument(help="A name from `privrl list figures`.")],
     out: Annotated[Path, typer.Option("--out", help="Folder of this figure; finished parts in it are not run again.")],
+    crew: WorkerOptions,
     smoke: Annotated[
         bool, typer.Option("--smoke", help="A tiny part in about ten seconds: it works, and nothing is judged.")
     ] = False,
     seed: Annotated[int, typer.Option("--seed", help="Of the whole figure; every part has its own from it.")] = SEED,
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", help="Processes that share the work (the cores, up to 4, unless given).")
-    ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Run everything again.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Reproduce a figure: run it, draw it, and judge every claim about it."""
     chosen = get(figure)
-    if jobs is None:
-        jobs = 1 if smoke else min(len(os.sched_getaffinity(0)), _MOST_JOBS)
-    if jobs < 1:
-        raise ValueError(f"`--jobs` is {jobs}; it must be at least 1.")
+    if crew.workers is None and crew.dask is None and not smoke:
+        crew = replace(crew, workers=min(len(os.sched_getaffinity(0)), _MOST_WORKERS))
+    if crew.workers == 1:
+        crew = replace(crew, workers=None)  # what one process would do is done here
     seed = fresh_seed(seed)
     check_folder(chosen, out)
     keep_compiled_programs()
-    with progress(chosen.name, len(plan(chosen, smoke))) as advance:
-        done = reproduce_figure(chosen, out, smoke=smoke, seed=seed, jobs=jobs, fresh=fresh, progress=advance)
+    with crew.opened() as executor, progress(chosen.name, len(plan(chosen, smoke))) as advance:
+        done = reproduce_figure(chosen, out, smoke=smoke, seed=seed, fresh=fresh, executor=executor, progress=advance)
     if done.changed:
         complain(f"Run again, since their settings have changed: {'; '.join(done.changed)}.")
     if done.older:

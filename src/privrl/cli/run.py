@@ -7,6 +7,7 @@ import jax
 import typer
 
 import privrl
+from privrl.cli.grouped import grouped
 from privrl.cli.options import (
     AdjacencyOption,
     DeltaOption,
@@ -21,7 +22,8 @@ from privrl.cli.options import (
     privatizer_of,
     recipe_of,
 )
-from privrl.cli.output import emit, say, show_table, waiting
+from privrl.cli.output import emit, say, show_table
+from privrl.cli.worker_options import WorkerOptions, waiting_for
 from privrl.envs.base import Env
 from privrl.envs.lq import LQEnv
 from privrl.figures.numbers import written
@@ -31,10 +33,12 @@ from privrl.studies.result import Run
 _NEVER_LEARN = ("zero", "uniform", "myopic")
 
 
+@grouped
 def run(
     recipe: Annotated[str, typer.Argument(help="What to learn with; see `privrl list recipes`.")],
     env: Annotated[str, typer.Option("--env", help="The world; see `privrl list envs`.")],
     episodes: Annotated[int, typer.Option("--episodes", help="How many people take part, one episode each.")],
+    crew: WorkerOptions,
     epsilon: EpsilonOption = None,
     delta: DeltaOption = None,
     rho: RhoOption = None,
@@ -58,8 +62,9 @@ def run(
     assert isinstance(world, Env | LQEnv)
     seed = fresh_seed(seed)
     key = jax.random.key(seed)
-    with waiting(f"{chosen.name} on {world.name}: {episodes:,} people, {seeds} seeds"):
-        result = privrl.run(world, learner, privatizer, episodes=episodes, seeds=seeds, key=key)
+    what = f"{chosen.name} on {world.name}: {episodes:,} people, {seeds} seeds"
+    with crew.opened() as executor, waiting_for(what, executor):
+        result = privrl.run(world, learner, privatizer, episodes=episodes, seeds=seeds, key=key, executor=executor)
     certificate = result.certificate.to_json()
     policies: dict[str, Any] = world.never_learning()
     never_learn = {name: episodes * float(world.regret(policies[name])) for name in _NEVER_LEARN if name in policies}

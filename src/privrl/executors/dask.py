@@ -5,10 +5,12 @@ raises on a worker, because Dask logs the arguments of tasks that fail: errors t
 whatever is sent hides what it holds from logs.
 """
 
+import contextlib
 import ipaddress
 import pickle
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, final
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -52,33 +54,36 @@ class Dask(AbstractExecutor):
         if shards is self._shards:
             return
         self.close()
-        self._check_workers()
         session = uuid4().hex
-        self._futures = [
-            self._client.submit(held, Hidden(pickle.dumps(shard)), key=f"privrl-shard-{session}-{i}", pure=False)
-            for i, shard in enumerate(shards)
-        ]
+        with _connection():
+            self._check_workers()
+            self._futures = [
+                self._client.submit(held, Hidden(pickle.dumps(shard)), key=f"privrl-shard-{session}-{i}", pure=False)
+                for i, shard in enumerate(shards)
+            ]
         self._shards = shards
 
     def each(self, f: Callable[..., Any], *args: Any, own: Sequence[Any] | None = None) -> Iterator[tuple[int, Any]]:
-        futures = self._submitted(f, args, own)
-        numbers = {future.key: i for i, future in enumerate(futures)}
         failures: dict[int, Failure] = {}
-        for future in self._completed(futures):
-            result = self._result(future, numbers[future.key])
-            failures |= result.failures
-            if not result.failures:
-                yield numbers[future.key], result.total
+        with _connection():
+            futures = self._submitted(f, args, own)
+            numbers = {future.key: i for i, future in enumerate(futures)}
+            for future in self._completed(futures):
+                result = self._result(future, numbers[future.key])
+                failures |= result.failures
+                if not result.failures:
+                    yield numbers[future.key], result.total
         _raise_first(failures)
 
     def summed(self, f: Callable[..., Any], *args: Any, own: Sequence[Any] | None = None) -> Any:
-        futures = self._submitted(f, args, own)
-        numbers = {future.key: i for i, future in enumerate(futures)}
-        for future in self._completed(futures):
-            self._refuse_lost(future, numbers[future.key])
-        while len(futures) > 1:
-            futures = self._folded(futures)
-        result = self._result(futures[0], None)
+        with _connection():
+            futures = self._submitted(f, args, own)
+            numbers = {future.key: i for i, future in enumerate(futures)}
+            for future in self._completed(futures):
+                self._refuse_lost(future, numbers[future.key])
+            while len(futures) > 1:
+                futures = self._folded(futures)
+            result = self._result(futures[0], None)
         _raise_first(result.failures)
         return result.total
 
@@ -203,6 +208,15 @@ class Dask(AbstractExecutor):
                 raise ValueError(_SPILLS)
         self._client.run_on_scheduler(_allow_failures, _FAILURES)
         self._checked |= set(new)
+
+
+@contextlib.contextmanager
+def _connection() -> Iterator[None]:
+    """Whatever goes wrong between driver and scheduler is told in our words: messages of others may hold anything."""
+    try:
+        yield
+    except (OSError, CancelledError):  # a timeout is an error of the operating system, and so is a closed connection
+        raise ShardError(_LOST) from None
 
 
 _LOST = (

@@ -6,19 +6,17 @@ then it draws the plot and writes the verdict, both from the finished cells alon
 
 import contextlib
 import json
-import multiprocessing
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import jax
 
+from privrl.executors.executor import AbstractExecutor
 from privrl.figures import store as _store
-from privrl.figures.cell import Cell
+from privrl.figures.cell import Cell, Measured
 from privrl.figures.claims import Claim, Outcome
 from privrl.figures.panels import Panel, draw
 from privrl.figures.plots import file_of
@@ -143,7 +141,7 @@ def reproduce(
     *,
     smoke: bool = False,
     seed: int = SEED,
-    jobs: int = 1,
+    executor: AbstractExecutor | None = None,
     fresh: bool = False,
     progress: Callable[[str], None] = lambda done: None,
 ) -> Reproduction:
@@ -153,7 +151,7 @@ def reproduce(
         folder: a folder of the figure's own; finished cells in it are used again.
         smoke: a tiny part, which shows that everything works and judges nothing.
         seed: of the whole figure; every cell has a seed of its own that follows from it.
-        jobs: how many processes share the cells.
+        executor: where cells are run, each by one worker; their numbers do not depend on it, on like machines.
         fresh: run every cell again.
         progress: called with a line of text after every cell, also one that was there.
     """
@@ -162,7 +160,7 @@ def reproduce(
     folder.mkdir(parents=True, exist_ok=True)
     (folder / _ABOUT).write_text(json.dumps({"figure": figure.name, "smoke": smoke, "seed": seed, **_store.code()}))
     wanted = plan(figure, smoke)
-    todo: list[tuple[Path, str, str, Cell, int, bool]] = []
+    todo: list[tuple[Cell, Cell]] = []
     changed: list[str] = []
     for cell, actual in wanted.items():
         kept = _store.read(folder, cell.slug)
@@ -171,9 +169,11 @@ def reproduce(
             continue
         if kept is not None and not fresh:
             changed.append(cell.label)
-        todo.append((folder, cell.slug, figure.name, actual, seed, smoke))
-    for label in _run_all(todo, jobs):
-        progress(label)
+        todo.append((cell, actual))
+    for i, measured in _run_all([actual for _, actual in todo], seed, smoke, executor):
+        cell, actual = todo[i]
+        _store.write(folder, cell.slug, figure.name, actual, seed, measured)
+        progress(actual.label)
     kept_cells = {cell: _store.read(folder, cell.slug) for cell in wanted}
     finished = {cell: kept for cell, kept in kept_cells.items() if kept is not None}
     assert len(finished) == len(wanted)
@@ -201,28 +201,24 @@ def reproduce(
     )
 
 
-def _run_one(folder: Path, slug: str, figure: str, cell: Cell, seed: int, smoke: bool) -> str:
-    """Runs a cell and keeps it; tiny cells take longer to compile than to run, so they are compiled without care."""
+def _measured(cell: Cell, seed: int, smoke: bool) -> Measured:
+    """Runs a cell; tiny cells take longer to compile than to run, so they are compiled without care."""
     with _quick_compiler() if smoke else contextlib.nullcontext():
-        measured = cell.how(cell, cell.seed(seed))
-    _store.write(folder, slug, figure, cell, seed, measured)
-    return cell.label
+        return cell.how(cell, cell.seed(seed))
 
 
-def _run_all(todo: Sequence[tuple[Path, str, str, Cell, int, bool]], jobs: int) -> Iterator[str]:
-    if jobs <= 1 or len(todo) <= 1:
-        for one in todo:
-            yield _run_one(*one)
+def _run_all(
+    cells: Sequence[Cell], seed: int, smoke: bool, executor: AbstractExecutor | None
+) -> Iterator[tuple[int, Measured]]:
+    """What every cell found, with its number, as soon as it is there."""
+    if executor is None:
+        for i, cell in enumerate(cells):
+            yield i, _measured(cell, seed, smoke)
         return
-    with _single_threads(), ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
-        largest_first = sorted(todo, key=lambda one: -one[3].people * one[3].seeds)
-        futures = [pool.submit(_run_one, *one) for one in largest_first]
-        try:
-            for future in as_completed(futures):
-                yield future.result()
-        except BaseException:
-            pool.shutdown(cancel_futures=True)  # what is finished is kept
-            raise
+    largest_first = sorted(range(len(cells)), key=lambda i: -cells[i].people * cells[i].seeds)
+    executor.start([cells[i] for i in largest_first])
+    for place, measured in executor.each(_measured, seed, smoke):
+        yield largest_first[place], measured
 
 
 @contextlib.contextmanager
@@ -233,23 +229,6 @@ def _quick_compiler() -> Iterator[None]:
         yield
     finally:
         jax.config.update("jax_disable_most_optimizations", before)
-
-
-@contextlib.contextmanager
-def _single_threads() -> Iterator[None]:
-    """Child processes use one thread each: as many of them as there are cores is then what the machine can do."""
-    flags = {"OMP_NUM_THREADS": "1", "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {_ONE_THREAD}".strip()}
-    before = dict(os.environ)
-    os.environ.update(flags)
-    try:
-        yield
-    finally:
-        for name in flags.keys() - before.keys():
-            del os.environ[name]
-        os.environ.update(before)
-
-
-_ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
 
 def _draw(figure: Figure, folder: Path, results: dict[Cell, Any]) -> dict[str, Path]:
