@@ -274,14 +274,25 @@ def test_what_follows_from_the_numbers_cannot_be_changed_in_the_file(evaluation:
 
 def test_an_evaluation_of_the_first_version_is_read_and_its_note_holds(evaluation: CertifiedEvaluation) -> None:
     """That version wrote, and hashed, none of these fields."""
-    later = ("trend", "continuity", "public", "held_back", "assisted_gain")
-    old = dataclasses.replace(evaluation, trend=None, continuity=None, public=True).to_json()
+    later = ("trend", "continuity", "arrival", "public", "held_back", "assisted_gain")
+    old = dataclasses.replace(evaluation, trend=None, continuity=None, arrival=None, public=True).to_json()
     content = {name: value for name, value in old.items() if name not in (*later, "certificate")}
     text = json.dumps([content, policy_sha256(None)], sort_keys=True)
     read = read_evaluation(json.dumps(content))
     assert evaluation_note(read, None).endswith(hashlib.sha256(text.encode()).hexdigest())
-    for change in ({"public": False}, {"trend": evaluation.practice}, {"continuity": evaluation.practice}):
+    later_ones = ({name: evaluation.practice} for name in ("trend", "continuity", "arrival"))
+    for change in ({"public": False}, *later_ones):
         assert evaluation_note(dataclasses.replace(read, **change), None) != evaluation_note(read, None)  # type: ignore[arg-type]
+
+
+def test_an_evaluation_from_before_the_check_of_first_decisions_is_read(evaluation: CertifiedEvaluation) -> None:
+    old = dataclasses.replace(evaluation, arrival=None).to_json()
+    content = {name: value for name, value in old.items() if name not in ("arrival", "assisted_gain", "certificate")}
+    hashed = {name: value for name, value in content.items() if name not in ("held_back", "public")}
+    text = json.dumps([hashed, policy_sha256(None)], sort_keys=True)
+    read = read_evaluation(json.dumps(content))
+    assert read.arrival is None and read.trend == evaluation.trend and read.held_back == old["held_back"]
+    assert evaluation_note(read, None).endswith(hashlib.sha256(text.encode()).hexdigest())
 
 
 def test_a_result_is_withheld_together_with_an_evaluation_that_has_its_own_certificate(

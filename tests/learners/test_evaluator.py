@@ -205,12 +205,24 @@ def test_practice_that_follows_more_than_the_state_is_noticed(data):
     assert np.all(found.handed_out(np.arange(4)) == -1) and np.any(found.policy(np.arange(4)) >= 0)
 
 
+def test_practice_that_treats_people_who_arrive_as_it_treats_no_others_is_noticed():
+    """Whoever arrives is treated by a coin, and later decisions follow the state: neither a trend nor the decision
+    before shows that."""
+    stays = ENV.sample(ENV.behaviour_policy(), PEOPLE, jax.random.key(1))
+    actions = np.array(stays.actions)
+    actions[:, 0] = np.where(np.random.default_rng(1).random(PEOPLE) < 0.3, 0, actions[:, 0])
+    people = privrl.data.Episodes.of(dataclasses.replace(stays, actions=actions), num_states=4, num_actions=2)
+    found = privrl.fit(people, evaluator(), privrl.Central(epsilon=1.0, delta=1e-6), key=jax.random.key(0)).policy
+    assert not found.continuity.evidently_not_zero and not found.trend.evidently_not_zero
+    assert found.arrival.evidently_not_zero and found.gain is None and "more than the recorded state" in found.words
+
+
 def test_residuals_have_mean_zero_in_worlds_whose_practice_follows_the_state():
     """Six worlds, exact sums; stopping keeps the mean, which clipping would not."""
     z = []
     for seed in range(6):
         found = privrl.fit(table(4000, 100 + seed), evaluator(4000), privrl.NonPrivate(), key=jax.random.key(0)).policy
-        z += [(one.value, one.half / 1.96) for one in (found.trend, found.continuity)]
+        z += [(one.value, one.half / 1.96) for one in (found.trend, found.continuity, found.arrival)]
     assert all(abs(value) < 3.5 * se for value, se in z)
 
 
@@ -229,7 +241,9 @@ def test_policies_are_held_back_unless_a_gain_is_seen(noiseless):
     assert "not how these people were treated" in off.held_back
     unsure = dataclasses.replace(noiseless, trend=Interval(0.0, -0.1, 0.1, -0.084, 0.084))
     assert "too few" in unsure.held_back and "held back" in unsure.words
-    assert "too few" in dataclasses.replace(noiseless, trend=None, continuity=None).held_back
+    assert "too few" in dataclasses.replace(noiseless, trend=None, continuity=None, arrival=None).held_back
+    unsure = dataclasses.replace(noiseless, arrival=Interval(0.0, -0.1, 0.1, -0.084, 0.084))
+    assert "too few" in unsure.held_back
 
 
 def test_an_infinite_dial_has_no_certified_line(data):

@@ -102,10 +102,12 @@ def _checked(evaluation: Evaluation) -> str:
     """What was seen of the assumption, as far as it can be seen in records."""
     if evaluation.trend is None or evaluation.continuity is None:
         return ""
+    arrival = evaluation.arrival
     return (
         "What can be seen of that in the records: beyond the recorded state, practice goes along with how it has "
-        f"changed by {evaluation.trend.words()}, and with the decision before by {evaluation.continuity.words()}; 0 is "
-        "expected of both."
+        f"changed by {evaluation.trend.words()}, and with the decision before by {evaluation.continuity.words()}"
+        + ("" if arrival is None else f", and the first decision differs from later ones by {arrival.words()}")
+        + "; 0 is expected of each."
     )
 
 

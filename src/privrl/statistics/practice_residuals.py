@@ -6,16 +6,18 @@ At a decision whose state, and whose state before, have supported advice,
 
     e_t = 1{a_t = a*(s_t)} - b*(s_t)                    what practice does beyond the recorded state
     x_t = e_t ((f(s_t) - f(s_{t-1}))/2, e_{t-1})        against the trend of the state, and against the decision before
-    X   = sum of x_t, entry by entry, until its absolute value reaches 1
+    X   = sum of x_t, entry by entry, until its absolute value reaches 1;  and a third entry, e_0, on arrival
 
 If treatment depends on the recorded state alone and b* is right, E[e_t | everything before, s_t] = 0, so the sums are
 martingales, stopping keeps their mean at 0, and **E X = 0 in every world**, whatever f is. If clinicians follow a
-trend, a measurement inside a bin, or anything else that lasts longer than one decision, it is not. An influence that
-leaves no trace in earlier records stays unseen.
+trend, a measurement inside a bin, or anything else that lasts longer than one decision, it is not. The third entry asks
+whether people who arrive are treated as people in the same recorded state are later on: if how sick they are is not
+recorded, those who are still there are other people than those who arrive, and b*, a mean over all of them, is wrong
+for the first decision. An influence that leaves no trace in earlier records, and none over time, stays unseen.
 
 **Formal guarantee** (for all records). |e| <= 1 and |f| <= 1, so an entry of x_t is at most 1, one is added only while
-the sum is below 1, and entries of X lie in [-2, 2]; a person's are the mean over their stays, 0 without any.
-Replace-one costs 4 sqrt(2) in L2 and 8 in L1, add-remove half of that.
+the sum is below 1, and the first two entries of X lie in [-2, 2], the third in [-1, 1]; a person's are the mean over
+their stays, 0 without any. Replace-one costs 6 in L2 and 10 in L1, add-remove half of that.
 """
 
 import math
@@ -31,12 +33,12 @@ from privrl.mdp.types import Trajectory
 from privrl.mdp.value_features import AbstractValueFeature
 from privrl.statistics.evaluation import person_mean
 
-LARGEST = 2.0
-"""No entry of a person is larger."""
+LARGEST = (2.0, 2.0, 1.0)
+"""Of a person's entries, none is larger in absolute value."""
 
 
 class PracticeResiduals(AbstractStatistic):
-    """The two sums X of a person.
+    """The entries X of a person: trend, continuity, arrival.
 
     Arguments:
         policy: advice and support.
@@ -46,13 +48,13 @@ class PracticeResiduals(AbstractStatistic):
     policy: AbstractAssisted
     feature: AbstractValueFeature
     per_person = True
-    shape: tuple[int, ...] = eqx.field(static=True, default=(2,), init=False)
+    shape: tuple[int, ...] = eqx.field(static=True, default=(3,), init=False)
     symmetric: bool = eqx.field(static=True, default=False, init=False)
 
     def working_entries(self, steps: int) -> int:
         return steps * (self.policy.entries + self.feature.entries)
 
-    def _of_stay(self, stay: Trajectory) -> Float[Array, " 2"]:
+    def _of_stay(self, stay: Trajectory) -> Float[Array, " 3"]:
         states, actions = jnp.asarray(stay.states), jnp.asarray(stay.actions)
         at = self.policy.decisions(states)
         known = stay.valid & at.supported
@@ -61,14 +63,15 @@ class PracticeResiduals(AbstractStatistic):
         both = known[1:] & known[:-1]
         x = jnp.stack([e[1:] * (f[1:] - f[:-1]) / 2.0, e[1:] * e[:-1]], axis=-1) * both[:, None]
         add = lambda X, one: (jnp.where(jnp.abs(X) < 1.0, X + one, X), None)  # noqa: E731
-        return jnp.clip(jax.lax.scan(add, jnp.zeros(2), x)[0], -LARGEST, LARGEST)
+        X = jnp.concatenate([jax.lax.scan(add, jnp.zeros(2), x)[0], e[:1]])
+        return jnp.clip(X, -jnp.asarray(LARGEST), jnp.asarray(LARGEST))
 
-    def contribution(self, record: Trajectory, question: None) -> Float[Array, " 2"]:
+    def contribution(self, record: Trajectory, question: None) -> Float[Array, " 3"]:
         del question
         return person_mean(jax.vmap(self._of_stay)(record), record)
 
     def l2(self, adjacency: Adjacency) -> float:
-        return math.sqrt(2.0) * LARGEST * (2.0 if adjacency == "replace-one" else 1.0)
+        return math.hypot(*LARGEST) * (2.0 if adjacency == "replace-one" else 1.0)
 
     def l1(self, adjacency: Adjacency) -> float:
-        return 2.0 * LARGEST * (2.0 if adjacency == "replace-one" else 1.0)
+        return sum(LARGEST) * (2.0 if adjacency == "replace-one" else 1.0)

@@ -76,7 +76,8 @@ def evaluation_note(evaluation: Evaluation, advice: Any) -> str:
     write where they are what `Evaluation.from_json` takes instead, so that its notes hold.
     """
     content = evaluation.to_json()
-    implied = {"trend": None, "continuity": None, "assisted_gain": None, "public": evaluation.gain is not None}
+    implied: dict[str, Any] = dict.fromkeys(("trend", "continuity", "arrival", "assisted_gain"))
+    implied["public"] = evaluation.gain is not None
     left_out = {"certificate", "held_back", *(name for name, value in implied.items() if content[name] == value)}
     content = {name: value for name, value in content.items() if name not in left_out}
     text = json.dumps([content, policy_sha256(advice)], sort_keys=True, allow_nan=False)

@@ -37,8 +37,8 @@ from privrl.statistics.evaluation import Gains, Influences, StayReturns, Unsuppo
 from privrl.statistics.model_gains import ModelGains, NuisanceSums, StaySums
 from privrl.statistics.practice_residuals import PracticeResiduals
 
-VARIANCE = 0.5
-"""Of the residuals over people."""
+VARIANCES = (0.5, 0.5, 0.25)
+"""Of the residuals over people: trend, continuity, arrival."""
 ESTIMATED = 0.01
 """The allowance of the residuals, where the probabilities of practice are estimated."""
 FITTED = 0.015
@@ -94,8 +94,8 @@ class AbstractEvaluator(AbstractOfflineLearner):
         modelled = self._enough(ask, returns, refused)
         policy = self.assisted(ask, refused)
         missing = ask("unsupported", Unsupported(policy))
-        trend, continuity = self._residuals(ask, policy)
-        biased = trend.evidently_not_zero or continuity.evidently_not_zero
+        trend, continuity, arrival = checks = self._residuals(ask, policy)
+        biased = any(one.evidently_not_zero for one in checks)
         gain, sensitivity, balance = None, None, None
         if self.bounded:
             balance = _mean(ask("balance", Weights(policy)), n, policy.bound)
@@ -123,6 +123,7 @@ class AbstractEvaluator(AbstractOfflineLearner):
             model_gain=None if model is None else model.scaled(high - low),
             trend=trend,
             continuity=continuity,
+            arrival=arrival,
             public=self.public,
             sensitivity=sensitivity,
             refused=tuple(refused),
@@ -131,16 +132,20 @@ class AbstractEvaluator(AbstractOfflineLearner):
     def _declares(self, name: str) -> bool:
         return any(declared.name == name for declared in self.declare())
 
-    def _residuals(self, ask: Ask, policy: AbstractAssisted) -> tuple[Interval, Interval]:
+    def _residuals(self, ask: Ask, policy: AbstractAssisted) -> tuple[Interval, Interval, Interval]:
         """What practice does beyond the recorded state.
 
-        The variance over people is taken to be .5, the largest that worlds of the zoo have where the sums have mean 0.
+        The variance over people is taken to be .5 for the sums, about the largest that worlds of the zoo have where
+        they have mean 0; that of the first decision is at most 1/4.
         Where b* is estimated its errors do not average out, and the intervals have an allowance.
         """
         found = ask("residuals", PracticeResiduals(policy, self.value_feature))
         n, allowance = self.people, 0.0 if self.public else ESTIMATED
-        trend, continuity = (Interval.of(float(x) / n, VARIANCE, n, found.noise, allowance) for x in found.value)
-        return trend, continuity
+        means = (float(x) / n for x in found.value)
+        trend, continuity, arrival = (
+            Interval.of(x, variance, n, found.noise, allowance) for x, variance in zip(means, VARIANCES, strict=True)
+        )
+        return trend, continuity, arrival
 
     def _enough(self, ask: Ask, returns: Release, refused: list[str]) -> bool:
         """Whether the model is made; if there are too few people for it, its shares go elsewhere."""

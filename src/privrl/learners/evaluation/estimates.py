@@ -20,7 +20,7 @@ Standing = Literal["better", "worse", "not shown"]
 _NORMAL = (1.959964, 1.644854)  # quantiles at 97.5% and 95%, in standard deviations
 _EVIDENT = 3.0 / _NORMAL[0]  # three standard errors, in half widths
 NEGLIGIBLE = 0.027
-"""Practice is taken to follow the recorded state alone where both sums of `PracticeResiduals` are surely below."""
+"""Practice is taken to follow the recorded state alone where all entries of `PracticeResiduals` are surely below."""
 _LAPLACE = (2.118284, 1.644854)  # -ln(.05)/sqrt(2); its 95% quantile, 1.628, is below that of a normal
 
 
@@ -88,8 +88,9 @@ class Evaluation:
         model_gain: what the whole advice adds, by a model, without a guarantee.
         balance: the mean weight, which is 1 if the probabilities of practice are right.
         unsupported: share of decisions without supported advice.
-        trend, continuity: what practice does beyond the recorded state, against the trend of the state and against the
-            decision before; 0 if it follows the recorded state alone (`statistics/practice_residuals.py`).
+        trend, continuity, arrival: what practice does beyond the recorded state, against the trend of the state, the
+            decision before, and at the first decision of a stay; 0 if it follows the recorded state alone
+            (`statistics/practice_residuals.py`).
         public: whether the probabilities of practice were, so that a gain can be certified.
         sensitivity: the odds ratio of an unrecorded influence that would overturn the verdict (`influence.py`).
         refused: why something is missing, in words.
@@ -105,6 +106,7 @@ class Evaluation:
     model_gain: Interval | None = None
     trend: Interval | None = None
     continuity: Interval | None = None
+    arrival: Interval | None = None
     public: bool = False
     sensitivity: float | None = None
     refused: tuple[str, ...] = ()
@@ -124,7 +126,7 @@ class Evaluation:
         worse by h is then handed out with probability Phi(-h/se), so it costs h Phi(-h/se) on average: at most .17
         standard errors, whatever h is.
         """
-        checks = [one for one in (self.trend, self.continuity) if one is not None]
+        checks = [one for one in (self.trend, self.continuity, self.arrival) if one is not None]
         if any(one.evidently_not_zero for one in checks):
             return _FOLLOWS_MORE
         if not checks or any(max(abs(one.lower), abs(one.upper)) > NEGLIGIBLE for one in checks):
@@ -219,8 +221,9 @@ class Evaluation:
         return read
 
 
-_INTERVALS = ("practice", "unsupported", "balance", "gain", "assisted_gain", "model_gain", "trend", "continuity")
-_LATER = ({"trend", "continuity", "public", "held_back"}, {"assisted_gain"})
+_CHECKS = ("trend", "continuity", "arrival")
+_INTERVALS = ("practice", "unsupported", "balance", "gain", "assisted_gain", "model_gain", *_CHECKS)
+_LATER = ({"trend", "continuity", "public", "held_back"}, {"assisted_gain"}, {"arrival"})
 _FOLLOWS_MORE = "Practice follows more than the recorded state, so a comparison would be biased, and no gain is given."
 
 
