@@ -159,7 +159,17 @@ def test_a_plan_reads_no_data() -> None:
     content = call(*plan).json()
     assert content["delta"] == 1e-6 and content["estimated"]["gain"] is None
     assert 0.004 < content["public"]["gain"] < content["public"]["gain_at_most"] < 0.1
-    assert "Widths" in call(*plan[:-1]).out
+    printed = call(*plan[:-1]).out
+    assert "Widths" in printed and f"fewer than {content['public']['least_people']:,} people" in " ".join(
+        printed.split()
+    )
+    guide = (Path(__file__).parents[1] / "docs" / "guides" / "evaluation.md").read_text()
+    for needed in (
+        content[which][name] for which in ("public", "estimated") for name in ("least_people", "enough_people")
+    ):
+        assert f"{needed:,}" in guide  # which quotes this plan
+    without = call(*plan[:-1], "--dial", "inf")
+    assert without.code == 0, without.err
 
 
 @pytest.mark.parametrize(

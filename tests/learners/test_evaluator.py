@@ -20,13 +20,15 @@ from privrl.learners.evaluation.comparing import certified_interval
 from privrl.learners.evaluation.estimates import Evaluation, Interval
 from privrl.learners.evaluation.evaluator import Evaluator
 from privrl.learners.evaluation.influence import overturning_odds
-from privrl.learners.evaluation.shares import model_mu
+from privrl.learners.evaluation.shares import MODEL, model_mu, releases
 from privrl.learners.evaluation.widths import plan_widths
-from privrl.mdp.assisted import simulated_gain, stationary_advice
+from privrl.mdp.assisted import AssistedPolicy, simulated_gain, stationary_advice
 from privrl.mdp.planning import policy_value
 from privrl.mdp.types import TabularMDP, TabularPolicy
+from privrl.mdp.value_features import TableValueFeature
 from privrl.privacy.noise.laws import GaussianNoise
 from privrl.privacy.trust.privatizers import PairingError
+from privrl.statistics.practice_residuals import PracticeResiduals
 
 H, DEATH, SURVIVAL = 6, 2, 3
 
@@ -333,6 +335,30 @@ def test_planned_widths_are_those_that_come(data):
     assert plan_widths(PEOPLE, budget, dial=math.inf).gain is None
     with pytest.raises(PairingError, match="Gaussian"):
         plan_widths(100, privrl.Central(epsilon=1.0, mechanism="laplace"))
+
+
+@pytest.mark.parametrize(("public", "allowance"), [(True, 0.0), (False, 0.01)])
+def test_with_fewer_people_than_planned_nothing_is_ever_handed_out(public, allowance):
+    """The plan against the rule that holds a policy back, and against the normal law by hand."""
+    budget = privrl.Central(epsilon=0.3, delta=1e-6)
+    planned = plan_widths(1000, budget, public=public)
+    declared = releases(public=public, bounded=True, modelled=True)
+    parameter = budget.calibrate(declared).parameter("residuals")
+    policy = AssistedPolicy(jnp.asarray(ADVICE), jnp.full(4, 0.5), 1.5, 4.0)
+    sums = PracticeResiduals(policy, TableValueFeature(2, H, (), jnp.zeros(4)))
+    noise = GaussianNoise(sums.l2("replace-one") / parameter, sums.shape)
+    gain = Interval(0.1, 0.05, 0.15, 0.05, 0.15)
+    if public:  # otherwise the model needs more people still
+        for people, too_few in ((planned.least_people - 1, True), (planned.least_people, False)):
+            zero = Interval.of(0.0, 0.5, people, noise, allowance)
+            found = Evaluation(policy, people, gain, gain, gain=gain, trend=zero, continuity=zero)
+            assert ("too few people" in (found.held_back or "")) is too_few
+    mu = math.sqrt(sum(budget.calibrate(declared).parameter(name) ** 2 for name in MODEL))
+    for people, quantiles in ((planned.least_people, 1.644854), (planned.enough_people, 1.644854 + 1.959964)):
+        t, sigma = (0.027 - allowance) / quantiles, float(noise.scale)
+        by_hand = (0.5 + math.sqrt(0.25 + 4 * t**2 * sigma**2)) / (2 * t**2)
+        assert people == max(math.ceil(by_hand), 0 if public else math.ceil(1000 / mu))
+    assert plan_widths(1000, budget, public=False, modelled=False).least_people is None
 
 
 def test_settings_that_are_none_are_refused():

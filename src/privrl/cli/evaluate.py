@@ -150,3 +150,12 @@ def _plan(
     slack = f", delta {delta:g}" if delta is not None else ""
     title = f"Widths of 95% intervals to expect from {people:,} people in the evaluation{slack}; no data were read"
     show_table(title, ("estimate", "practice is public", "practice is estimated"), rows, numbers=2)
+    for name, one in widths.items():
+        if one.least_people is None or one.enough_people is None:
+            say(f"Where practice is {name}, the assisted policy is always held back.")
+            continue
+        say(
+            f"Where practice is {name}, the assisted policy is always held back with fewer than {one.least_people:,} "
+            f"people. With {one.enough_people:,}, each check of what practice follows is passed in about 95% of "
+            "studies, if it follows the recorded state alone."
+        )
