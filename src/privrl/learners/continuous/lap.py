@@ -5,12 +5,16 @@
     columns (.04):   histograms of the measurements; medians and quantiles standardise phi      `lap_columns.py`
     gram (.20):      G_a = sum phi phi^T 1[a] by action, which also says what practice does     `lap_regression.py`
     returns (.06):   sum phi (y - 1/2), y the return to go in [0, 1];   F_1 = clip(1/2 + phi^T f, 0, 1)
-    round-k (.64):   b_a = sum phi delta 1[a], delta = unit r + gamma F_k(s') - F_k(s);
+    round-k (.64):   b_a = sum phi e 1[a], e_t = delta_t + gamma trace e_{t+1}, delta = unit r + gamma F_k(s') - F_k(s);
                      theta0 and theta_a by empirical Bayes, theta_a with what earlier rounds have measured;
                      kappa is their typical posterior standard deviation
                      pi_k(s) = argmax phi^T theta_a + kappa log P(a|s)   over a with P(a|s) >= .1 max P
                      F_k+1 = clip(F_k + phi^T theta0 + phi^T theta_{pi_k(s)}, 0, 1)
     norms (6 x .01): a histogram before each of gram, returns and the rounds, from which its clip level is read
+
+F is an approximation, a quadratic and stationary function of what was measured, and every round passes its error on to
+the next one. With a trace (Peng and Williams 1996; Schulman et al. 2016) what really came later counts besides F, half
+as much for every step. A trace of 0 leaves the error of one step; 1 is return minus F, which is noisier.
 
 The policy is the last pi_k: stationary, and near practice where little is known. A person with several stays is
 clipped as a whole. Each release is one pass over the table. All constants are public; they were chosen on the worlds
@@ -58,6 +62,7 @@ class LAP(AbstractOfflineLearner):
         rounds: shares of the rounds in what is left for them.
         anchor: kappa in typical posterior standard deviations: how strongly practice's own choice counts.
         support: only actions are advised that practice takes at least so often, relative to its most frequent one.
+        trace: in [0, 1], how far what came later counts in a round, besides what is expected of the next state.
     """
 
     columns: tuple[Measurement, ...] = eqx.field(static=True)
@@ -70,6 +75,7 @@ class LAP(AbstractOfflineLearner):
     rounds: tuple[float, ...] = eqx.field(static=True, default=(1.0, 1.0, 1.0, 2.0))
     anchor: float = eqx.field(static=True, default=1.0)
     support: float = eqx.field(static=True, default=0.1)
+    trace: float = eqx.field(static=True, default=0.5)
     gives_values: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
@@ -78,10 +84,10 @@ class LAP(AbstractOfflineLearner):
         check_sizes(num_actions=self.num_actions, horizon=self.horizon)
         if not self.rounds or min(self.rounds) <= 0:
             raise ValueError(f"`rounds` is {self.rounds}; there must be at least one, each with a positive share.")
-        if not (0.0 <= self.support <= 1.0 and self.anchor >= 0.0):
+        if not (0.0 <= self.support <= 1.0 and 0.0 <= self.trace <= 1.0 and self.anchor >= 0.0):
             raise ValueError(
-                f"`support` is {self.support} and `anchor` is {self.anchor}; the first must lie in [0, 1] and the "
-                "second must not be negative."
+                f"`support` is {self.support}, `trace` is {self.trace} and `anchor` is {self.anchor}; the first two "
+                "must lie in [0, 1] and the last must not be negative."
             )
 
     @property
@@ -138,7 +144,7 @@ class LAP(AbstractOfflineLearner):
         F = LayeredValue.start(f, moments.practice, jnp.asarray(self.support), len(self.rounds))
         carried = Carried.nothing(self.num_actions, phi.dim)
         for k in range(len(self.rounds)):
-            errors = FeatureErrors(phi, self.num_actions, jnp.ones(()), self._rewarding, F)
+            errors = FeatureErrors(phi, self.num_actions, jnp.ones(()), self._rewarding, F, self.trace)
             b, noise, clip = self._asked(ask, "round", errors, most * size, f"-{k + 1}")
             found, carried = advantages(moments, b, noise, self._sampling(clip, moments), carried)
             kappa = self.anchor * found.deviation
