@@ -16,7 +16,7 @@ CHECKED := --jaxtyping-packages="privrl,beartype.beartype(conf=beartype.Beartype
 COMPILE := $(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --all-build-deps \
 	--no-header --no-annotate --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 
-.PHONY: help demo test test-slow lint format bench docs paper-map pins clean
+.PHONY: help demo demo-vitals test test-slow lint format bench docs paper-map pins clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -24,6 +24,9 @@ help:  ## this list
 
 demo: .venv/runtime.stamp  ## a private sepsis-treatment policy, its certificate and a report, in $(OUT)
 	$(BIN)/privrl demo --out $(OUT)
+
+demo-vitals: .venv/runtime.stamp  ## from a raw export with times, gaps and doses to a report, in $(OUT)-vitals
+	$(BIN)/privrl demo vitals --out $(OUT)-vitals
 
 test: lint  ## lint, types, layers, then all quick tests
 	$(PYTEST)
@@ -57,7 +60,7 @@ pins: .venv/dev.stamp  ## newest versions of everything, pinned with hashes
 	$(COMPILE) --extra docs --constraint requirements-dev.txt --output-file requirements-docs.txt pyproject.toml
 
 clean:  ## remove what the other targets made
-	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis demo site
+	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis demo demo-vitals site
 	find src tests examples bench -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 .venv/bin/python:

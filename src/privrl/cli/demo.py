@@ -1,12 +1,15 @@
-"""`privrl demo`: a private sepsis-treatment policy from offline stays, a table, a report and a certificate."""
+"""`privrl demo`: a private sepsis-treatment policy from offline stays, a table, a report and a certificate; or, with
+`vitals`, from a raw export of measurements to a report."""
 
 import dataclasses
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from privrl.cli.compilation import keep_compiled_programs
+from privrl.cli.demo_vitals import EPSILON, PEOPLE, QUICK, vitals_demo
 from privrl.cli.options import JsonOption, fresh_seed
 from privrl.cli.output import complain, emit, progress, say, show_table
 from privrl.figures.numbers import written
@@ -16,13 +19,23 @@ from privrl.studies.result import check_folder
 
 
 def demo(
+    context: typer.Context,
+    what: Annotated[
+        Literal["sepsis", "vitals"],
+        typer.Argument(help="sepsis: what privacy costs; vitals: from raw records with times and gaps to a report."),
+    ] = "sepsis",
     out: Annotated[Path, typer.Option("--out", help="Folder for the report and the policy.")] = Path("privrl-demo"),
     epsilon: Annotated[
-        float,
-        typer.Option("--epsilon", help="Budget of the policy that is kept; a third and three times it are shown."),
-    ] = 3.0,
-    episodes: Annotated[int | None, typer.Option("--episodes", help="How many stays (100,000 unless given).")] = None,
-    seeds: Annotated[int | None, typer.Option("--seeds", help="How many repetitions (5 unless given).")] = None,
+        float | None,
+        typer.Option(
+            "--epsilon",
+            help="Budget of the policy that is kept (3; vitals: 1). Sepsis shows a third and three times it, too.",
+        ),
+    ] = None,
+    episodes: Annotated[
+        int | None, typer.Option("--episodes", help="How many stays (100,000 unless given, and 10,000 in vitals).")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option("--seeds", help="How many repetitions (5 unless given; sepsis).")] = None,
     seed: Annotated[
         int | None, typer.Option("--seed", help="Replays the repetitions, not the policy that is kept.")
     ] = None,
@@ -32,8 +45,18 @@ def demo(
     json: JsonOption = False,
 ) -> None:
     """Learn a private treatment policy for sepsis and show what privacy cost: the main job, about a minute."""
-    check_folder(out, FILES)
     keep_compiled_programs()
+    if what == "vitals":
+        if seeds is not None:
+            raise ValueError("`--seeds` repeats the demo of sepsis; `vitals` learns one policy. Leave it out.")
+        people = episodes if episodes is not None else QUICK if quick else PEOPLE
+        budget = EPSILON if epsilon is None else epsilon
+        root = context.find_root().command
+        run = partial(root.main, prog_name="privrl", standalone_mode=False)
+        vitals_demo(run, out, people, budget, seed=fresh_seed(seed), json=json)
+        return
+    check_folder(out, FILES)
+    epsilon = 3.0 if epsilon is None else epsilon
     size = DemoSize.quick(epsilon) if quick else DemoSize(epsilon=epsilon)
     given = {name: value for name, value in (("episodes", episodes), ("seeds", seeds)) if value is not None}
     size = dataclasses.replace(size, **given)

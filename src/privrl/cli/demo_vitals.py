@@ -1,0 +1,59 @@
+"""`privrl demo vitals`: from a raw export to a report, by the commands that a user would type."""
+
+import contextlib
+import io
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+from privrl.cli.output import complain, emit, say, show_table
+from privrl.figures.numbers import written
+from privrl.reports.demo_vitals import FILES, commands, known_values, schema_words, write_export
+from privrl.studies.result import check_folder, replacing
+
+PEOPLE, QUICK = 10_000, 300
+EPSILON, DELTA = 1.0, 1e-6
+EVALUATE: float | None = None
+"""The share of people who are held out to compare the policy with practice; `None`: it is not compared."""
+
+
+def vitals_demo(
+    run: Callable[[list[str]], int | None], out: Path, people: int, epsilon: float, *, seed: int, json: bool
+) -> None:
+    """Writes the export of so many invented people, runs the commands on it, and says what the policy is worth.
+
+    Arguments:
+        run: runs the command that has these words, and gives its exit code (or `None`, if all is well).
+        seed: of the people; the noise of the policy comes from the operating system.
+    """
+    if people < 1:
+        raise ValueError(f"`episodes` is {people}; it must be at least 1.")
+    check_folder(out, FILES)
+    shown: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
+    if json:
+        shown = contextlib.redirect_stdout(io.StringIO())
+    else:
+        complain(f"Inventing the records of {people:,} patients.")
+    with replacing(out, FILES) as scratch:
+        write_export(scratch / "raw.csv", people, seed=seed)
+        (scratch / "stays.toml").write_text(schema_words(), encoding="utf-8")
+        with contextlib.chdir(scratch), shown:
+            for words in commands(epsilon, DELTA, EVALUATE):
+                say(f"\n$ privrl {shlex.join(words)}")
+                if code := run(words):
+                    raise ValueError(f"`privrl {words[0]}` ended with exit code {code}.")
+        values = known_values(scratch)
+    if json:
+        emit({"people": people, "epsilon": epsilon, "delta": DELTA, "seed": seed, **values, "out": str(out)})
+        return
+    say()
+    rows = [] if values["value"] is None else [("the policy", written([values["value"]]))]
+    rows += [(_NAMES[name], written([value])) for name, value in values["baselines"].items()]
+    show_table(
+        f"Patients who survive, by simulation ({people:,} in the table, seed {seed})", ("policy", "survive"), rows
+    )
+    say("On real patients nobody knows these numbers. This world is invented: it must not guide anybody's treatment.")
+    say(f"The commands can be run again in {out}. The report is in {out / 'report.html'}: open it in a browser.")
+
+
+_NAMES = {"optimal": "a rule tuned in the simulator", "uniform": "random treatment", "behaviour": "doctors"}

@@ -1,0 +1,64 @@
+"""The demo of real tables: its export holds the people that were simulated, and its commands run as they are shown."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from test_cli import call
+
+import privrl
+from privrl.cli.table_options import TableOptions
+from privrl.data.parquet import read_parquet
+from privrl.envs.vitals import Vitals
+from privrl.reports.demo_vitals import FILES, commands, schema_words, write_export
+from privrl.studies.simulated import sampled
+
+
+def test_the_export_becomes_the_people_who_were_simulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_export(Path("raw.csv"), 60, seed=3)
+    Path("stays.toml").write_text(schema_words())
+    for words in commands(1.0, 1e-6, None)[:2]:
+        shown = call(*words)
+        assert shown.code == 0, shown.err
+    assert "as `stays.toml` says" in shown.out
+    read = read_parquet("stays.parquet", **TableOptions(schema=Path("stays.toml")).resolved().columns)
+    assert read.num_units == 60
+    found, people = (_whole(data) for data in (read, sampled(Vitals(), 60, jax.random.key(3))))
+    assert np.array_equal(found.lengths, people.lengths) and np.array_equal(found.actions, people.actions)
+    assert np.array_equal(found.rewards, people.rewards) and read.num_actions == Vitals.num_actions
+    inside = np.stack([f.clipped(x) for f, x in zip(Vitals.columns, people.states.T, strict=True)], axis=-1)  # type: ignore[union-attr]
+    np.testing.assert_allclose(found.states, inside, atol=0.0051)
+
+
+def _whole(data: Any) -> Any:
+    """All people, in the order of their ids."""
+    blocks = [block for block in data.blocks() if len(block.lengths)]
+    assert len(blocks) == 1
+    return blocks[0]
+
+
+def test_holding_out_people_is_one_setting() -> None:
+    fit = commands(1.0, 1e-6, 0.3)[2]
+    assert fit[fit.index("--evaluate") + 1] == "0.3" and "--evaluate" not in commands(1.0, 1e-6, None)[2]
+
+
+def test_what_belongs_to_the_other_demo_is_refused(tmp_path: Path) -> None:
+    shown = call("demo", "vitals", "--seeds", "2", "--out", tmp_path / "demo")
+    assert shown.code == 2 and "`--seeds` repeats the demo of sepsis" in shown.err
+    shown = call("demo", "vitals", "--episodes", "0", "--out", tmp_path / "demo")
+    assert shown.code == 2 and "`episodes` is 0" in shown.err and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_it_ends_in_a_certified_policy_and_a_page_with_pictures(tmp_path: Path) -> None:
+    out = tmp_path / "demo"
+    content = call("demo", "vitals", "--quick", "--seed", "1", "--out", out, "--json").json()
+    assert {path.name for path in out.iterdir()} == FILES
+    assert content["baselines"]["optimal"] > content["baselines"]["behaviour"] > content["baselines"]["uniform"]
+    assert call("certify", out / "policy", "--json").json()["ok"] is True
+    assert "operating system" in privrl.Result.load(out / "policy").certificate.noise_source
+    page = (out / "report.html").read_text()
+    assert "Which action where" in page and "norepinephrine_mcg_kg_min 0.05 or more" in page
