@@ -17,8 +17,11 @@ from privrl.audit.adversarial_measurements import adversarial_measurements
 from privrl.contracts.learner import Plan
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.mdp.anchored import LayeredValue
+from privrl.mdp.assistance import AbstractAssisted
 from privrl.mdp.assisted import AssistedPolicy
+from privrl.mdp.assisted_measured import NUM_CELLS, AssistedMeasuredPolicy
 from privrl.mdp.features import OneHotFeatures, TableFeatures
+from privrl.mdp.measured_policy import MeasuredPolicy
 from privrl.mdp.measurements import Category, Feature, Measurement
 from privrl.mdp.quadratic_features import QuadraticFeatures
 from privrl.mdp.types import TabularPolicy
@@ -207,8 +210,20 @@ _SUMS = StaySums(_ASSISTED[0], _FEATURE)
 _MODEL = (jnp.asarray([0.1, -0.2]), jnp.linspace(-1.0, 1.0, 20).reshape(2, 10))
 
 
-def _gains(policy: AssistedPolicy):
-    return (Searched(Gains(policy, jnp.asarray(m), squared=squared)) for m in (0.69, 1.0) for squared in (False, True))
+def _on_measurements(*dials: float) -> AssistedMeasuredPolicy:
+    rng, d = np.random.default_rng(17), _PHI.dim
+    theta, B, values = (jnp.asarray(rng.normal(size=shape)) for shape in ((A, d), (d, A), (d,)))
+    advice = MeasuredPolicy(COLUMNS, None, _PHI.centre, _PHI.half_width, theta, 0.3 * B, jnp.ones(()), jnp.asarray(0.1))
+    support = jnp.asarray(rng.choice([0.0, 0.05, 0.3, 0.9, 1.0], NUM_CELLS))
+    return AssistedMeasuredPolicy(advice, values, support, *dials)
+
+
+_MEASURED = tuple(_on_measurements(*dials) for dials in ((1.5, 4.0), (19.0, 50.0)))
+
+
+def _gains(policy: AbstractAssisted, columns: tuple[Measurement, ...] = ()):
+    settings = ((m, squared) for m in (0.69, 1.0) for squared in (False, True))
+    return (Searched(Gains(policy, jnp.asarray(m), squared=squared), columns=columns) for m, squared in settings)
 
 
 def _scores() -> tuple[Searched, ...]:
@@ -253,14 +268,23 @@ CASES: dict[type, tuple[Searched, ...]] = {
     FeatureReturns: _person_sums(FeatureReturns, (_IN_FLIGHT,), (_AT_END,)),
     FeatureErrors: _FEATURE_ERRORS,
     PersonNorms: tuple(Searched(PersonNorms(one.statistic, 0.1, 2.0), columns=COLUMNS) for one in _FEATURE_ERRORS),
-    StayReturns: (Searched(StayReturns()), Searched(StayReturns((0.5, 2.5)))),
-    Weights: tuple(Searched(Weights(policy)) for policy in _ASSISTED),
-    Unsupported: (Searched(Unsupported(_ASSISTED[0])),),
-    Gains: tuple(one for policy in _ASSISTED for one in _gains(policy)),
+    StayReturns: (Searched(StayReturns()), Searched(StayReturns((0.5, 2.5))), Searched(StayReturns(), columns=COLUMNS)),
+    Weights: (
+        *(Searched(Weights(policy)) for policy in _ASSISTED),
+        *(Searched(Weights(policy), columns=COLUMNS) for policy in _MEASURED),
+    ),
+    Unsupported: (Searched(Unsupported(_ASSISTED[0])), Searched(Unsupported(_MEASURED[0]), columns=COLUMNS)),
+    Gains: (*(one for policy in _ASSISTED for one in _gains(policy)), *_gains(_MEASURED[0], COLUMNS)),
     Influences: tuple(Searched(Influences(policy)) for policy in _ASSISTED),
-    PracticeResiduals: tuple(Searched(PracticeResiduals(policy, _FEATURE)) for policy in _ASSISTED[:2]),
+    PracticeResiduals: (
+        *(Searched(PracticeResiduals(p, _FEATURE, arrival)) for p in _ASSISTED[:2] for arrival in (True, False)),
+        Searched(PracticeResiduals(_MEASURED[0], _MEASURED[0].value_feature, False), columns=COLUMNS),
+    ),
     CandidateScores: _scores(),
-    PracticeTable: tuple(Searched(PracticeTable(_ASSISTED[0], A, norm)) for norm in (3.0, 0.5)),
+    PracticeTable: (
+        *(Searched(PracticeTable(_ASSISTED[0], A, norm, every)) for norm, every in ((3.0, False), (0.5, True))),
+        *(Searched(PracticeTable(_MEASURED[0], A, norm, every=True), columns=COLUMNS) for norm in (0.5, 4.0)),
+    ),
     NuisanceSums: (Searched(NuisanceSums(_SUMS)), Searched(NuisanceSums(_SUMS, (1.0, 0.5)))),
     ModelGains: tuple(Searched(ModelGains(_SUMS, *_MODEL, squared=squared)) for squared in (False, True)),
     Gram: _moments(),

@@ -217,6 +217,8 @@ def test_practice_that_treats_people_who_arrive_as_it_treats_no_others_is_notice
     found = privrl.fit(people, evaluator(), privrl.Central(epsilon=1.0, delta=1e-6), key=jax.random.key(0)).policy
     assert not found.continuity.evidently_not_zero and not found.trend.evidently_not_zero
     assert found.arrival.evidently_not_zero and found.gain is None and "more than the recorded state" in found.words
+    estimated = privrl.fit(people, evaluator(practice=None), privrl.NonPrivate(), key=jax.random.key(0)).policy
+    assert estimated.arrival is None and estimated.trend is not None  # errors of b* would look the same
 
 
 def test_residuals_have_mean_zero_in_worlds_whose_practice_follows_the_state():

@@ -13,11 +13,13 @@ martingales, stopping keeps their mean at 0, and **E X = 0 in every world**, wha
 trend, a measurement inside a bin, or anything else that lasts longer than one decision, it is not. The third entry asks
 whether people who arrive are treated as people in the same recorded state are later on: if how sick they are is not
 recorded, those who are still there are other people than those who arrive, and b*, a mean over all of them, is wrong
-for the first decision. An influence that leaves no trace in earlier records, and none over time, stays unseen.
+for the first decision. (Not where b* is estimated: its errors where people arrive are as large.) An influence that
+leaves no trace in earlier records, and none over time, stays unseen.
 
 **Formal guarantee** (for all records). |e| <= 1 and |f| <= 1, so an entry of x_t is at most 1, one is added only while
 the sum is below 1, and the first two entries of X lie in [-2, 2], the third in [-1, 1]; a person's are the mean over
-their stays, 0 without any. Replace-one costs 6 in L2 and 10 in L1, add-remove half of that.
+their stays, 0 without any. Replace-one costs 6 in L2 and 10 in L1 (4 sqrt(2) and 8 without the third entry), add-remove
+half of that.
 """
 
 import math
@@ -43,18 +45,27 @@ class PracticeResiduals(AbstractStatistic):
     Arguments:
         policy: advice and support.
         feature: f.
+        arrival: whether there is the third entry.
     """
 
     policy: AbstractAssisted
     feature: AbstractValueFeature
-    per_person = True
-    shape: tuple[int, ...] = eqx.field(static=True, default=(3,), init=False)
+    arrival: bool = eqx.field(static=True, default=True)
     symmetric: bool = eqx.field(static=True, default=False, init=False)
+    per_person = True
+
+    @property
+    def _largest(self) -> tuple[float, ...]:
+        return LARGEST if self.arrival else LARGEST[:2]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self._largest),)
 
     def working_entries(self, steps: int) -> int:
         return steps * (self.policy.entries + self.feature.entries)
 
-    def _of_stay(self, stay: Trajectory) -> Float[Array, " 3"]:
+    def _of_stay(self, stay: Trajectory) -> Float[Array, " entries"]:
         states, actions = jnp.asarray(stay.states), jnp.asarray(stay.actions)
         at = self.policy.decisions(states)
         known = stay.valid & at.supported
@@ -63,15 +74,15 @@ class PracticeResiduals(AbstractStatistic):
         both = known[1:] & known[:-1]
         x = jnp.stack([e[1:] * (f[1:] - f[:-1]) / 2.0, e[1:] * e[:-1]], axis=-1) * both[:, None]
         add = lambda X, one: (jnp.where(jnp.abs(X) < 1.0, X + one, X), None)  # noqa: E731
-        X = jnp.concatenate([jax.lax.scan(add, jnp.zeros(2), x)[0], e[:1]])
-        return jnp.clip(X, -jnp.asarray(LARGEST), jnp.asarray(LARGEST))
+        X, largest = jax.lax.scan(add, jnp.zeros(2), x)[0], jnp.asarray(self._largest)
+        return jnp.clip(jnp.concatenate([X, e[:1]]) if self.arrival else X, -largest, largest)
 
-    def contribution(self, record: Trajectory, question: None) -> Float[Array, " 3"]:
+    def contribution(self, record: Trajectory, question: None) -> Float[Array, " entries"]:
         del question
         return person_mean(jax.vmap(self._of_stay)(record), record)
 
     def l2(self, adjacency: Adjacency) -> float:
-        return math.hypot(*LARGEST) * (2.0 if adjacency == "replace-one" else 1.0)
+        return math.hypot(*self._largest) * (2.0 if adjacency == "replace-one" else 1.0)
 
     def l1(self, adjacency: Adjacency) -> float:
-        return sum(LARGEST) * (2.0 if adjacency == "replace-one" else 1.0)
+        return sum(self._largest) * (2.0 if adjacency == "replace-one" else 1.0)

@@ -95,7 +95,7 @@ class AbstractEvaluator(AbstractOfflineLearner):
         policy = self.assisted(ask, refused)
         missing = ask("unsupported", Unsupported(policy))
         trend, continuity, arrival = checks = self._residuals(ask, policy)
-        biased = any(one.evidently_not_zero for one in checks)
+        biased = any(one is not None and one.evidently_not_zero for one in checks)
         gain, sensitivity, balance = None, None, None
         if self.bounded:
             balance = _mean(ask("balance", Weights(policy)), n, policy.bound)
@@ -132,20 +132,19 @@ class AbstractEvaluator(AbstractOfflineLearner):
     def _declares(self, name: str) -> bool:
         return any(declared.name == name for declared in self.declare())
 
-    def _residuals(self, ask: Ask, policy: AbstractAssisted) -> tuple[Interval, Interval, Interval]:
-        """What practice does beyond the recorded state.
+    def _residuals(self, ask: Ask, policy: AbstractAssisted) -> tuple[Interval | None, ...]:
+        """What practice does beyond the recorded state: trend, continuity, and arrival where b* is public.
 
         The variance over people is taken to be .5 for the sums, about the largest that worlds of the zoo have where
-        they have mean 0; that of the first decision is at most 1/4.
-        Where b* is estimated its errors do not average out, and the intervals have an allowance.
+        they have mean 0; that of the first decision is at most 1/4. Where b* is estimated its errors do not average
+        out: the intervals have an allowance, and nothing is checked where people arrive (in ICU-Sepsis, where practice
+        follows the state, the first decision would seem not to).
         """
-        found = ask("residuals", PracticeResiduals(policy, self.value_feature))
+        found = ask("residuals", PracticeResiduals(policy, self.value_feature, arrival=self.public))
         n, allowance = self.people, 0.0 if self.public else ESTIMATED
         means = (float(x) / n for x in found.value)
-        trend, continuity, arrival = (
-            Interval.of(x, variance, n, found.noise, allowance) for x, variance in zip(means, VARIANCES, strict=True)
-        )
-        return trend, continuity, arrival
+        seen = [Interval.of(x, v, n, found.noise, allowance) for x, v in zip(means, VARIANCES, strict=False)]
+        return (*seen, None) if len(seen) < len(VARIANCES) else tuple(seen)
 
     def _enough(self, ask: Ask, returns: Release, refused: list[str]) -> bool:
         """Whether the model is made; if there are too few people for it, its shares go elsewhere."""
