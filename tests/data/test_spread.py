@@ -51,6 +51,11 @@ def test_rows_are_the_same_and_people_are_whole(tmp_path: Path, monkeypatch: pyt
     for part in parts:
         ids = part.column("id").to_pylist()
         assert 1 + sum(a != b for a, b in itertools.pairwise(ids)) == len(set(ids))  # in one piece each
+    for path in (tmp_path / "out").iterdir():
+        file = pq.ParquetFile(path)
+        groups = [set(file.read_row_group(i)["id"].to_pylist()) for i in range(file.num_row_groups)]
+        assert sum(map(len, groups)) == len(set.union(*groups))  # row groups end between people, too
+        assert len(groups) > 3 or not small
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["out", "raw"]
     assert (tmp_path / "out").stat().st_mode & 0o077 == 0
 

@@ -21,19 +21,27 @@ SETTINGS = {
 class Cluster:
     """A scheduler and some workers; their output is kept in `log`."""
 
-    def __init__(self, folder: Path, workers: int = 2, *, nanny: bool = False, settings: dict[str, str] | None = None):
+    def __init__(
+        self,
+        folder: Path,
+        workers: int = 2,
+        *,
+        nanny: bool = False,
+        settings: dict[str, str] | None = None,
+        tls: tuple[str, str] | None = None,
+    ):
         self.folder, self.log = folder, folder / "cluster.log"
         self._environment = {
             **os.environ,
             **(SETTINGS if settings is None else settings),
-            "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), str(ROOT)]),
+            "PYTHONPATH": os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(ROOT / "tests"), str(ROOT)]),
             "OMP_NUM_THREADS": "1",
             "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "None",
         }
         self._nanny = nanny
-        self.scheduler = self._started(
-            "dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--scheduler-file", self.file
-        )
+        self._tls = () if tls is None else ("--tls-ca-file", tls[0], "--tls-cert", tls[1], "--tls-key", tls[1])
+        where = ("--protocol", "tls" if tls else "tcp", "--host", "127.0.0.1", "--port", "0")
+        self.scheduler = self._started("dask_scheduler", *where, "--scheduler-file", self.file)
         deadline = time.monotonic() + 120
         while not Path(self.file).exists():
             assert self.scheduler.poll() is None and time.monotonic() < deadline, self.log.read_text()
@@ -63,7 +71,7 @@ class Cluster:
 
     def _started(self, command: str, *options: str) -> subprocess.Popen[bytes]:
         with self.log.open("ab") as log:
-            arguments = [sys.executable, "-m", f"distributed.cli.{command}", "--no-dashboard", *options]
+            arguments = [sys.executable, "-m", f"distributed.cli.{command}", "--no-dashboard", *self._tls, *options]
             return subprocess.Popen(
                 arguments, stdout=log, stderr=log, env=self._environment, cwd=self.folder, start_new_session=True
             )

@@ -1,17 +1,24 @@
 """Executors on a Dask cluster of real processes: the same contract, and nothing of anybody in what it logs."""
 
+import json
 import os
 import signal
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
+import cloudpickle
 import numpy as np
 import pytest
 from executors.cluster import Cluster
 from executors.shard_tasks import CANARY, Shard, fail, kill_always, kill_once, pair, square, used
+from sharded_tables import TABLE, A, H, S, opened, rows, written
 
+from privrl.cli.main import main
 from privrl.data.schema import TableError
+from privrl.data.shards import ShardedEpisodes
 from privrl.executors import dask as dask_module
 from privrl.executors.dask import Dask, connected
 from privrl.executors.failures import ShardError
@@ -53,6 +60,36 @@ def test_a_cluster_keeps_the_contract(executor: Dask, cluster: Cluster) -> None:
     with pytest.raises(ValueError, match="cannot be sent"):
         executor.summed(lambda shard: 0)
     assert CANARY not in cluster.log.read_text()
+
+
+def test_no_value_of_anybody_is_sent_or_logged(executor: Dask, cluster: Cluster, tmp_path: Path) -> None:
+    """Neither ids nor cells are in what goes to the scheduler, in its log, in those of workers, or in an error."""
+    columns = {name: np.array(column) for name, column in rows().items() if name in TABLE}
+    columns["unit"] = np.array([f"{CANARY}-{name}" for name in columns["unit"]])
+    bad = columns | {"state": columns["state"].copy()}
+    bad["state"][-3] = 83162577
+    sent: list[bytes] = []
+    submit = executor._client.submit
+
+    def listening(*args: Any, **settings: Any) -> Any:
+        sent.append(cloudpickle.dumps([arg for arg in args if not hasattr(arg, "release")]) + repr(args).encode())
+        return submit(*args, **settings)
+
+    executor._client.submit = listening
+    try:
+        data = ShardedEpisodes.of(opened(written(tmp_path / "good", columns)), executor, 40)
+        assert data.check() == data.whole.check()
+        assert data.digest(bytes(32)) == data.whole.digest(bytes(32))
+        refused = ShardedEpisodes.of(opened(written(tmp_path / "bad", bad)), executor, 40)
+        with pytest.raises(TableError, match="Column `state` is out of range at row") as found:
+            refused.check()
+    finally:
+        executor._client.submit = submit
+    everything = b"".join(sent) + cluster.log.read_bytes() + repr(found.value).encode() + repr(data).encode()
+    assert len(sent) > 10 and CANARY.encode() not in everything and b"83162577" not in everything
+    assert all(
+        number not in everything for number in ((83162577).to_bytes(8, "little"), np.float64(83162577).tobytes())
+    )
 
 
 @pytest.mark.parametrize(
@@ -141,5 +178,57 @@ def test_workers_that_spill_or_have_threads_are_refused(tmp_path: Path) -> None:
         cluster.workers.append(cluster.add("--nthreads", "2"))
         with cluster.client() as client, Dask(client) as executor, pytest.raises(ValueError, match="has 2 threads"):
             executor.start([Shard(0)])
+    finally:
+        cluster.close()
+
+
+def certificate(folder: Path) -> tuple[str, str]:
+    """A certificate for this machine that is its own authority: the file of the authority, and one with its key."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(hours=1))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    public = made.public_bytes(serialization.Encoding.PEM)
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    (folder / "ca.pem").write_bytes(public)
+    (folder / "me.pem").write_bytes(private + public)
+    return str(folder / "ca.pem"), str(folder / "me.pem")
+
+
+@pytest.mark.slow
+def test_the_command_line_fits_on_an_encrypted_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ca, me = certificate(tmp_path)
+    table = written(tmp_path / "stays", rows())
+    (tmp_path / "cluster").mkdir()
+    cluster = Cluster(tmp_path / "cluster", 2, tls=(ca, me))
+    arguments = ["fit", str(table), "--recipe", "dp-apvi", "--epsilon", "1", "--delta", "1e-6", "--json"]
+    for name in ("unit", "episode", "step", "state", "action", "reward", "next-state"):
+        arguments += [f"--{name}", name.replace("-", "_")]
+    arguments += ["--horizon", str(H), "--num-states", str(S), "--num-actions", str(A), "--out", str(tmp_path / "out")]
+    try:
+        assert cluster.address.startswith("tls://")
+        assert main([*arguments, "--dask", cluster.address, "--dask-ca", ca]) == 2
+        assert "--dask-ca" in capsys.readouterr().err
+        deadline = time.monotonic() + 120
+        while main([*arguments, "--dask", cluster.address, "--dask-ca", ca, "--dask-cert", me]) != 0:
+            assert "no workers" in capsys.readouterr().err and time.monotonic() < deadline  # they are just coming up
+        content = json.loads(capsys.readouterr().out)
+        assert content["certificate"]["noise_source"].startswith("cryptographic")
     finally:
         cluster.close()

@@ -24,6 +24,7 @@ from privrl.cli.run import run
 from privrl.cli.schema import schema
 from privrl.cli.shard import shard
 from privrl.cli.store import store
+from privrl.executors.failures import ShardError
 
 _EXAMPLES = """
 Reinforcement learning that keeps its users' secrets.
@@ -93,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         typer.main.get_command(app).main(args=None if arguments is None else list(arguments), prog_name="privrl")
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else 0
-    except (ValueError, ImportError, *_WRONG_FILE) as error:
+    except (ValueError, ImportError, ShardError, *_WRONG_FILE) as error:
         _trace()
         complain(f"Error: {error}")
         return 2

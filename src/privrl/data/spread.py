@@ -1,6 +1,7 @@
 """The rows of a table into files that hold whole people, so that shards of it can be added up on several workers."""
 
 import contextlib
+import itertools
 import math
 import os
 import shutil
@@ -9,7 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from privrl.data.columns import plain
+import numpy as np
+
+from privrl.data.columns import changes, plain
 from privrl.data.files import parquet_files
 from privrl.data.guard import guarded
 from privrl.data.partition import partitioned
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
 
 _PIECE_BYTES = 2**28  # of a table that is sorted in memory
 _BATCH_ROWS = 2**16
-_GROUP_ROWS = 2**18
+_GROUP_ROWS = 2**18  # of a row group
 _MOST = 512  # pieces
 
 
@@ -97,11 +100,22 @@ def _write(paths: tuple[Path, ...], schema: "pa.Schema", folder: Path, keys: lis
                 if file not in writers:
                     writer = pq.ParquetWriter(folder / f"part-{file:05d}.parquet", ordered.schema)
                     writers[file] = stack.enter_context(writer)
-                writers[file].write_table(ordered, row_group_size=_GROUP_ROWS)
+                for group in _groups(ordered, keys[0]):
+                    writers[file].write_table(group)
                 del ordered
             del piece
             pa.default_memory_pool().release_unused()
     return len(writers)
+
+
+def _groups(ordered: "pa.Table", unit: str) -> Iterator["pa.Table"]:
+    """Runs of about so many rows that end between two people, a row group each: shards can be cut at all of them."""
+    ids = ordered.column(unit).combine_chunks()
+    starts = np.append(np.flatnonzero(changes(ids, None)), len(ids))
+    wanted = np.append(np.arange(0, len(ids), _GROUP_ROWS), len(ids))
+    edges = np.unique(starts[np.searchsorted(starts, wanted)])
+    for first, end in itertools.pairwise(edges.tolist()):
+        yield ordered.slice(first, end - first)
 
 
 def _batches(paths: tuple[Path, ...], schema: "pa.Schema") -> Iterator["pa.RecordBatch"]:
