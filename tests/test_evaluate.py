@@ -19,9 +19,10 @@ from privrl.mdp.assisted import AssistedPolicy, simulated_gain
 from privrl.mdp.types import TabularMDP, TabularPolicy
 from privrl.privacy.accounting.composition import epsilon_of
 from privrl.privacy.accounting.events import Event
+from privrl.studies.binding import evaluation_note, policy_sha256
 from privrl.studies.certified_evaluation import CertifiedEvaluation, read_evaluation
 from privrl.studies.certify import certify_result
-from privrl.studies.result import Result, evaluation_note, policy_sha256
+from privrl.studies.result import Result
 from privrl.studies.simulated import sampled
 
 H, PEOPLE, KEY = 3, 4000, jax.random.key(3)

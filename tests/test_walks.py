@@ -65,7 +65,7 @@ def test_a_row_goes_from_parquet_to_a_policy_without_a_step_back(tmp_path, monke
     walk = walk_of(act, monkeypatch)
     check("Offline", walk)
     assert not walk.steps_back
-    assert walk.files[-1] == "studies/result.py"
+    assert walk.files[-1] == "studies/binding.py"
 
 
 @pytest.mark.slow
@@ -97,7 +97,7 @@ def test_the_walk_of_a_record_that_an_agent_is_given(monkeypatch):
 
     walk = walk_of(act, monkeypatch)
     check("Agent", walk)
-    assert walk.files[-1] == "studies/result.py"
+    assert walk.files[-1] == "studies/binding.py"
 
 
 def test_the_walk_of_a_record_from_a_device_to_the_plan_of_the_next(monkeypatch):

@@ -26,8 +26,9 @@ from privrl.privacy.accounting.privatizer_settings import UnknownPrivatizerError
 from privrl.privacy.accounting.signature import SignatureError
 from privrl.privacy.noise.sources import DEVICES, System
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
+from privrl.studies.binding import policy_sha256
 from privrl.studies.certified_evaluation import CertifiedEvaluation
-from privrl.studies.result import Result, policy_sha256
+from privrl.studies.result import Result
 from privrl.studies.study import Study
 
 _Answer = TypeVar("_Answer")

@@ -17,9 +17,10 @@ from privrl.mdp.types import TabularPolicy
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.privacy.store.store import ReleaseStore
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
+from privrl.studies.binding import policy_sha256
 from privrl.studies.evaluate import AnyPolicy, policy_arrays
 from privrl.studies.offline import ask_curator
-from privrl.studies.result import Result, policy_sha256
+from privrl.studies.result import Result
 
 _MOST_NOISE = 0.02  # in a mean score, as a share of the largest return
 _ADDS_UP = (

@@ -20,9 +20,10 @@ from privrl.mdp.measured_policy import MeasuredPolicy
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.store.store import ReleaseStore
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
+from privrl.studies.binding import evaluation_note, policy_sha256
 from privrl.studies.certified_evaluation import CertifiedEvaluation, read_evaluation
 from privrl.studies.offline import ask_curator
-from privrl.studies.result import EVALUATION, Result, evaluation_note, policy_sha256, read_arrays
+from privrl.studies.result import EVALUATION, Result, read_arrays
 
 AnyPolicy = Result | TabularPolicy | AssistedPolicy | MeasuredPolicy | AssistedMeasuredPolicy | str | Path | ArrayLike
 

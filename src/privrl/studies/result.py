@@ -1,7 +1,6 @@
 """What the verbs return: a policy, a certificate, and for simulations the exact regret; saved as a folder."""
 
 import contextlib
-import hashlib
 import json
 import os
 import shutil
@@ -27,6 +26,7 @@ from privrl.mdp.lq import LinearPolicy
 from privrl.mdp.measured_policy import ARRAY_NAMES, MeasuredPolicy
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.accounting.certificate import Certificate, read_certificate, read_json, unique
+from privrl.studies.binding import REPORT_NOTE, arrays_of, evaluation_note, policy_sha256, report_note
 from privrl.studies.certified_evaluation import CertifiedEvaluation, read_evaluation
 
 
@@ -45,52 +45,6 @@ def public_facts(certificate: Certificate, facts: Mapping[str, Any]) -> dict[str
     if certificate.bounds.get("episodes per unit", 1) != 1:
         secret.add("episodes")
     return {name: value for name, value in facts.items() if name not in secret}
-
-
-def policy_sha256(policy: Any) -> str:
-    """SHA-256 of a policy: its arrays by name, with dtype and shape, little endian and in C order.
-
-    `policy` is a dataclass of arrays, a mapping of names to arrays, or `None`: no policy, which has no array.
-    """
-    digest = hashlib.sha256()
-    for name, array in sorted(_arrays(policy).items()):
-        data = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes()
-        head = json.dumps([name, array.dtype.name, list(array.shape), len(data)]).encode()
-        digest.update(len(head).to_bytes(8, "little") + head + data)
-    return digest.hexdigest()
-
-
-def _arrays(policy: Any) -> dict[str, np.ndarray]:
-    if policy is None:
-        return {}
-    if isinstance(policy, MeasuredPolicy | AssistedMeasuredPolicy):
-        return policy.arrays()
-    named = policy if isinstance(policy, Mapping) else {f.name: getattr(policy, f.name) for f in fields(policy)}
-    return {name: np.asarray(array) for name, array in named.items()}
-
-
-def evaluation_note(evaluation: Evaluation, advice: Any) -> str:
-    """What binds an evaluation, and the whole advice beside it, to the certificate that has this note.
-
-    Not hashed: the words of `held_back`, which follow from the numbers, and fields that the first version did not
-    write where they are what `Evaluation.from_json` takes instead, so that its notes hold.
-    """
-    content = evaluation.to_json()
-    implied: dict[str, Any] = dict.fromkeys(("trend", "continuity", "arrival", "assisted_gain"))
-    implied["public"] = evaluation.gain is not None
-    left_out = {"certificate", "held_back", *(name for name, value in implied.items() if content[name] == value)}
-    content = {name: value for name, value in content.items() if name not in left_out}
-    text = json.dumps([content, policy_sha256(advice)], sort_keys=True, allow_nan=False)
-    return f"the evaluation and the advice beside it have SHA-256 {hashlib.sha256(text.encode()).hexdigest()}"
-
-
-_REPORT_NOTE = "the report beside it has SHA-256 "
-
-
-def report_note(report: Mapping[str, Any]) -> str:
-    """What binds a report to the certificate that has this note: its content as JSON, in whatever order it stands."""
-    text = json.dumps(json.loads(json.dumps(report)), sort_keys=True)
-    return f"{_REPORT_NOTE}{hashlib.sha256(text.encode()).hexdigest()}"
 
 
 @dataclass(frozen=True)
@@ -131,7 +85,7 @@ class Result:
         if self.certificate.signature:
             raise ValueError("The certificate is signed already, and names its report. Report first, then sign.")
         changed = replace(self, report=dict(facts))
-        kept = (note for note in self.certificate.notes if not note.startswith(_REPORT_NOTE))
+        kept = (note for note in self.certificate.notes if not note.startswith(REPORT_NOTE))
         return replace(changed, certificate=replace(self.certificate, notes=(*kept, report_note(changed.report))))
 
     def signed(self, key: Ed25519PrivateKey) -> "Result":
@@ -181,7 +135,7 @@ class Result:
             (scratch / "report.json").write_text(json.dumps(self.report, indent=2))
             for name, policy in (("policy.npz", self.policy), ("advice.npz", self.advice)):
                 if policy is not None:
-                    np.savez_compressed(scratch / name, allow_pickle=False, **_arrays(policy))
+                    np.savez_compressed(scratch / name, allow_pickle=False, **arrays_of(policy))
             if isinstance(self.policy, MeasuredPolicy | AssistedMeasuredPolicy):
                 (scratch / EXPORTED).write_text(json.dumps(self.policy.to_json(), allow_nan=False))
             if self.evaluation is not None:

@@ -15,7 +15,6 @@ from jaxtyping import Array, Float
 from privrl.contracts.learner import AbstractOfflineLearner, Ask
 from privrl.contracts.release import Declared
 from privrl.learners.evaluation.comparing import AbstractEvaluator
-from privrl.learners.evaluation.composed import AbstractComposed
 from privrl.learners.evaluation.estimates import Evaluation
 from privrl.learners.evaluation.evaluator import Evaluator
 from privrl.learners.evaluation.measured_evaluator import MeasuredEvaluator
@@ -40,7 +39,7 @@ class Assessed:
     values: Float[Array, " S"] | None
 
 
-class Evaluated(AbstractComposed):
+class Evaluated(AbstractOfflineLearner):
     """Learns with another learner, then compares the advice with practice on people who were held out.
 
     Arguments:
@@ -73,6 +72,22 @@ class Evaluated(AbstractComposed):
                 "`practice` and `terminal` speak of numbered states, and the learner learns from measurements. Leave "
                 "them out: practice is estimated, and tables of measurements say themselves where a stay has ended."
             )
+
+    @property
+    def horizon(self) -> int:
+        return self.learner.horizon
+
+    @property
+    def space(self) -> tuple[int, int]:
+        return self.learner.space
+
+    @property
+    def largest_array(self) -> int:
+        return self.learner.largest_array
+
+    @property
+    def measurements(self) -> tuple[Any, ...]:
+        return self.learner.measurements
 
     def bounds(self) -> dict[str, Any]:
         return {
