@@ -94,7 +94,7 @@ def plan_widths(
         model = width(_MODEL_VARIANCE + square, 2.0 * LARGEST / ledger.spend("model-gain"), ABSOLUTE)
     needed: list[int | None] = [None, None]
     if gain is not None or modelled:  # without either, nothing is ever handed out
-        sums = PracticeResiduals(policy, TableValueFeature(1, 1, (), jnp.zeros(1)))
+        sums = PracticeResiduals(policy, TableValueFeature(1, 1, (), jnp.zeros(1)), arrival=public)
         law = GaussianNoise(sums.l2("replace-one") / residuals, sums.shape)
         for_model = 1 if gain is not None else math.ceil(LEAST_STRENGTH / mu)
         needed = [max(for_model, _people_needed(law, public, chance)) for chance in (0.0, 1.0)]
