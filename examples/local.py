@@ -19,6 +19,7 @@ import jax
 
 import privrl
 from privrl.privacy.store.store import ReleaseStore
+from privrl.studies.wire import SignedTicket, plan_from_bytes
 
 TOY = bool(os.environ.get("PRIVRL_TOY"))
 PEOPLE = 24 if TOY else 1_000
@@ -31,13 +32,17 @@ privatizer = privrl.Local(epsilon=3.0)
 
 
 def serve(folder: str, told: Connection) -> None:
-    """The server: `GET` is a ticket with the current plan, `POST` a message. Killed and started again, it goes on."""
+    """The server: `GET /ticket` and `GET /plans/0`, `POST` a message. Killed and started again, it goes on."""
 
     class Handler(BaseHTTPRequestHandler):
         timeout = 30  # a device that stops talking does not hold up the others
 
         def do_GET(self) -> None:
-            self.answer(200, server.broadcast().to_bytes())
+            number = self.path.removeprefix("/plans/")
+            try:
+                self.answer(200, server.plan(int(number)) if number.isdigit() else server.ticket().to_bytes())
+            except privrl.MessageError as error:
+                self.answer(404, str(error).encode())
 
         def do_POST(self) -> None:
             size = int(self.headers.get("Content-Length", 0))
@@ -69,18 +74,23 @@ def serve(folder: str, told: Connection) -> None:
         told.send((float(world.value(result.policy)), server.message_bytes, str(result.certificate)))
 
 
+def get(address: str) -> bytes:
+    with urllib.request.urlopen(address, timeout=60) as reply:
+        return reply.read()
+
+
 def take_part(folder: str, port: int, first: int, last: int) -> None:
     """Some devices, one after the other. Each acts on the plan it was shown; its trajectory stays where it is."""
     address = f"http://127.0.0.1:{port}"
     act = eqx.filter_jit(world.rollout)
     for person in range(first, last):
-        with urllib.request.urlopen(address, timeout=60) as reply:
-            broadcast = privrl.Broadcast.from_bytes(reply.read(), learner, privatizer)
-        trajectory = act(broadcast.plan.policy, jax.random.key(person))
+        ticket = SignedTicket.from_bytes(get(f"{address}/ticket"))
+        plan = plan_from_bytes(get(f"{address}/plans/{ticket.plan}"), ticket, learner, privatizer)
+        trajectory = act(plan.policy, jax.random.key(person))
         # No key: the device's own operating system draws the noise. The report is kept in the device's file before it
         # is sent: after a crash, or if no answer came, the same bytes are sent again.
         client = privrl.Client(learner, privatizer, store=Path(folder) / f"device-{person}.db", cap=3.0)
-        message = client.report(trajectory, broadcast)
+        message = client.report(trajectory, privrl.Broadcast(ticket, plan))
         urllib.request.urlopen(address, data=message.to_bytes(), timeout=60).close()
 
 

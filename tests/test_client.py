@@ -20,7 +20,7 @@ from privrl.privacy.store.errors import StoreBudgetError, StudyMismatchError
 from privrl.privacy.store.store import ReleaseStore
 from privrl.recipes.recipe import Problem
 from privrl.recipes.registry import get
-from privrl.studies.wire import MessageError
+from privrl.studies.wire import MessageError, SignedTicket
 
 ENV = tiny_world()
 LEARNER = get("ldp-ucbvi").learner(Problem.of(ENV))
@@ -103,7 +103,7 @@ def test_one_process_after_another_draws_once_wherever_it_dies(path):
 def die(path, seed):
     """The other process: reports, and is killed with the report in its hands."""
     broadcast = server().broadcast()
-    broadcast = dataclasses.replace(broadcast, study=bytes(16))
+    broadcast = dataclasses.replace(broadcast, ticket=SignedTicket(bytes(32), 0, 0, 0, bytes(16)))
     content = privrl.Client(LEARNER, LOCAL, store=path).report(walk(broadcast, seed), broadcast).to_bytes()
     os.write(1, content)
     os.kill(os.getpid(), signal.SIGKILL)
@@ -131,7 +131,7 @@ def test_a_new_study_is_a_new_budget_up_to_the_cap(path):
     studies = [server() for _ in range(3)]
     broadcasts = [study.broadcast() for study in studies]
     messages = [client.report(walk(broadcast, 0), broadcast) for broadcast in broadcasts[:2]]
-    assert messages[0].study != messages[1].study
+    assert messages[0].ticket.study != messages[1].ticket.study
     for _ in range(2):
         with pytest.raises(StoreBudgetError, match="costs 2 and the pool `epsilon` has spent 4 of 5"):
             client.report(walk(broadcasts[2], 0), broadcasts[2])
@@ -202,14 +202,14 @@ def test_the_trajectory_is_not_in_the_message():
         record = (jnp.asarray(states[:-1]), jnp.asarray(actions), rewards, jnp.asarray(states[1:]))
         trajectory = Trajectory(*record, jnp.asarray(ENV.horizon))
         content = privrl.Client(LEARNER, LOCAL, key=jax.random.key(5)).report(trajectory, broadcast).to_bytes()
-        symbol = int(channel.statistic.symbol(trajectory, broadcast.plan, jnp.asarray(broadcast.ticket)))
+        symbol = int(channel.statistic.symbol(trajectory, broadcast.plan, jnp.asarray(broadcast.ticket.number)))
         sent.setdefault(symbol, set()).add(content)
         for part in (np.asarray(part) for part in record):
             for kind in ("<i4", "<i8", "<f4", "<f8"):
                 assert (part == part[0]).all() or part.astype(kind).tobytes() not in content
     assert set(sent) == {0, 1, 2, 3}
     assert all(len(contents) == 1 for contents in sent.values())
-    assert {len(content) for contents in sent.values() for content in contents} == {70}
+    assert {len(content) for contents in sent.values() for content in contents} == {94}
 
 
 def test_the_device_keeps_nothing_but_the_message(path):

@@ -1,6 +1,8 @@
 """Client and server: one noisy message per person, absorbed once, whoever absorbs it."""
 
 import dataclasses
+import hashlib
+import json
 import shutil
 import time
 
@@ -17,7 +19,7 @@ from privrl.privacy.store.store import ReleaseStore
 from privrl.privacy.trust.privatizers import PairingError
 from privrl.recipes.recipe import Problem
 from privrl.recipes.registry import get
-from privrl.studies.wire import Broadcast, Message, MessageError
+from privrl.studies.wire import Message, MessageError, plan_from_bytes
 
 ENV = tiny_world()
 LEARNER = get("ldp-ucbvi").learner(Problem.of(ENV))
@@ -37,8 +39,13 @@ def answer(broadcast, seed, privatizer=LOCAL):
     return client.report(walk(broadcast, seed), broadcast)
 
 
-def serve(num_users=50, privatizer=LOCAL, store=None, learner=LEARNER):
-    return privrl.Server(learner, privatizer, num_users=num_users, key=jax.random.key(0), store=store)
+def serve(num_users=50, privatizer=LOCAL, store=None, learner=LEARNER, **more):
+    return privrl.Server(learner, privatizer, num_users=num_users, key=jax.random.key(0), store=store, **more)
+
+
+def forged(message, **changed):
+    """The message under another ticket with the same mac."""
+    return dataclasses.replace(message, ticket=dataclasses.replace(message.ticket, **changed))
 
 
 def filled(num_reports, num_users=50, privatizer=LOCAL, store=None):
@@ -114,15 +121,15 @@ def test_a_message_counts_once_and_refusals_lose_nothing():
     before = books(server)
 
     def fresh(*parts, plan=0):
-        asked = server.broadcast()
-        return Message(message.study, asked.ticket, plan, asked.mac, parts)
+        return Message(dataclasses.replace(server.ticket(), plan=plan), parts)
 
     (symbol,) = message.parts[0]
     stranger = filled(0).broadcast()
     bad = [
         (dataclasses.replace(message, parts=(np.array([(symbol + 1) % 4]),)), "already reported something else"),
-        (dataclasses.replace(message, ticket=999), "not issued"),
-        (dataclasses.replace(message, mac=bytes(16)), "not issued"),
+        (forged(message, number=999), "not issued"),
+        (forged(message, expires=message.ticket.expires + 1), "not issued"),
+        (forged(message, mac=bytes(16)), "not issued"),
         (fresh(*message.parts, plan=5), "not issued"),
         (fresh(), "parts"),
         (fresh(np.array([10])), "symbols"),
@@ -132,8 +139,9 @@ def test_a_message_counts_once_and_refusals_lose_nothing():
         (fresh(np.array([np.nan])).to_bytes(), "not finite"),
         (fresh(np.array([0, 1])), "symbols"),
         (fresh(np.zeros(10_000)).to_bytes(), "bytes"),
-        (b"nonsense" * 8, "format"),
-        (broadcast.to_bytes()[:70], "format"),
+        (b"nonsense" * 11, "format"),
+        (server.plan(0)[:90], "format"),
+        (broadcast.ticket.to_bytes() + bytes(14), "format"),
         (answer(stranger, 1), "another study"),
     ]
     for wrong, words in bad:
@@ -156,8 +164,7 @@ def test_a_message_that_is_sent_again_after_the_end_is_kept():
 
 
 def huge(server, number):
-    asked = server.broadcast()
-    return Message(asked.study, asked.ticket, asked.number, asked.mac, (number,))
+    return Message(server.ticket(), (number,))
 
 
 def test_a_report_out_of_its_public_range_is_refused():
@@ -219,20 +226,85 @@ def test_late_reports_are_read_with_the_plan_they_answered():
     message = told(late, 99)
     server.absorb(message)
     counted = server._store.total("block 2")
-    expected = server._reports["transitions"].units(message.parts[0], late.plan, late.ticket)
+    expected = server._reports["transitions"].units(message.parts[0], late.plan, late.ticket.number)
     assert expected.any()
     np.testing.assert_array_equal(counted, expected)
 
 
-def test_broadcasts_survive_the_wire():
-    broadcast = filled(25).broadcast()
-    again = Broadcast.from_bytes(broadcast.to_bytes(), LEARNER, LOCAL)
-    assert dataclasses.replace(again, plan=broadcast.plan) == broadcast
-    np.testing.assert_array_equal(again.plan.policy.probabilities, broadcast.plan.policy.probabilities)
+@pytest.mark.parametrize("privatizer", [LOCAL, GAUSSIAN], ids=["symbols", "vectors"])
+def test_plans_survive_the_wire_and_a_deterministic_one_is_its_actions(privatizer):
+    server = filled(25, privatizer=privatizer)
+    ticket = server.ticket()
+    content = server.plan(ticket.plan)
+    plan, published = plan_from_bytes(content, ticket, LEARNER, privatizer), server._plans[ticket.plan]
+    np.testing.assert_array_equal(plan.policy.probabilities, published.policy.probabilities)
+    assert content == server.plan(ticket.plan)
+    if privatizer is LOCAL:
+        actions = np.asarray(published.policy.probabilities).argmax(axis=-1)
+        assert content[-4 - actions.nbytes : -4] == actions.astype("<i8").tobytes()
     with pytest.raises(MessageError, match="not a message"):
-        Message.from_bytes(broadcast.to_bytes())
+        Message.from_bytes(content)
     with pytest.raises(MessageError, match="fit this learner"):
-        Broadcast.from_bytes(broadcast.to_bytes(), privrl.UCBVI(jnp.zeros((1, 4, 2)), 3), LOCAL)
+        plan_from_bytes(content, ticket, privrl.UCBVI(jnp.zeros((1, 4, 2)), 3), privatizer)
+    for other in (dataclasses.replace(ticket, plan=ticket.plan + 1), dataclasses.replace(ticket, study=bytes(32))):
+        with pytest.raises(MessageError, match="not the plan that the ticket names") as caught:
+            plan_from_bytes(content, other, LEARNER, privatizer)
+        assert caught.value.reason == "unknown-plan"
+    with pytest.raises(MessageError, match="no plan 99 yet"):
+        server.plan(99)
+
+
+def test_the_document_says_what_is_asked_and_its_hash_is_the_study():
+    with ReleaseStore.in_memory() as store:
+        server, again = serve(store=store), serve(store=store)
+        assert server.document == again.document and server.study == hashlib.sha256(server.document).digest()
+        content = json.loads(server.document)
+        (part,) = content["parts"]
+        assert (content["format"], content["users"], content["horizon"]) == (3, 50, ENV.horizon)
+        assert 2.0 - 1e-9 < float.fromhex(part["epsilon"]) <= 2.0 and (part["symbols"], part["size"]) == (4, 1)
+        assert part["question"]["states"] == 3 and part["question"]["asking"] == "first-visit"
+        assert serve().study != server.study  # equal settings, another study
+    client = privrl.Client(LEARNER, LOCAL, key=jax.random.key(0), study=server.study)
+    with pytest.raises(MessageError, match="another study") as caught:
+        client.report(walk(serve().broadcast(), 0), serve().broadcast())
+    assert caught.value.reason == "other-study"
+
+
+def test_an_expired_ticket_is_refused_unless_its_report_is_kept():
+    time = [100.0]
+    server = serve(valid=50.0, clock=lambda: time[0])
+    first, second = (answer(server.broadcast(), i) for i in range(2))
+    assert first.ticket.expires == 150
+    assert server.absorb(first)
+    time[0] = 150.0
+    assert not server.absorb(first)  # sent again: kept, whatever the time
+    for late, reason in ((second, "expired"), (dataclasses.replace(first, parts=(np.array([3]),)), "conflict")):
+        if late.parts[0] != first.parts[0] or late is second:
+            with pytest.raises(MessageError) as caught:
+                server.absorb(late)
+            assert caught.value.reason == reason
+    assert server.num_reports == 1
+
+
+def test_many_messages_at_once_are_answered_as_if_one_by_one():
+    """Across the ends of blocks, with repeated, forged and conflicting ones among them; the sums are the same."""
+    learner = privrl.UCBVI(ENV.rewards, ENV.horizon, first_block=3, growth=1.5)
+    books_of, answers = [], []
+    for together in (True, False):
+        with ReleaseStore.in_memory() as store:
+            server = serve(20, store=store, learner=learner)
+            broadcasts = [server.broadcast() for _ in range(24)]
+            clients = [privrl.Client(learner, LOCAL, key=jax.random.key(i)) for i in range(24)]
+            sent = [client.report(walk(b, i), b) for i, (client, b) in enumerate(zip(clients, broadcasts, strict=True))]
+            conflict = dataclasses.replace(sent[1], parts=(np.array([(int(sent[1].parts[0][0]) + 1) % 4]),))
+            batch = [*sent[:5], sent[2], forged(sent[6], mac=bytes(16)), conflict, b"x", *sent[7:], sent[0]]
+            found = server.absorb_all(batch) if together else [server.absorb_all([one])[0] for one in batch]
+            answers.append([one if isinstance(one, bool) else one.reason for one in found])
+            books_of.append(books(server))
+            assert server.num_reports == 20
+    assert answers[0] == answers[1] and books_of[0] == books_of[1]
+    assert answers[0][5:9] == [False, "forged", "conflict", "malformed"] and answers[0][-1] is False
+    assert answers[0].count("full") == 2
 
 
 def test_a_curator_is_not_local():
@@ -257,9 +329,10 @@ def test_servers_side_by_side_share_one_study(tmp_path, handles):
     while len(kept) < num_users:
         one, other = servers[rng.integers(handles)], servers[rng.integers(handles)]
         broadcast = one.broadcast()
-        assert broadcast.ticket not in tickets
-        tickets.add(broadcast.ticket)
-        waiting.append((answer(broadcast, broadcast.ticket), broadcast.plan))
+        number = broadcast.ticket.number
+        assert number not in tickets
+        tickets.add(number)
+        waiting.append((answer(broadcast, number), broadcast.plan))
         if len(waiting) > rng.integers(8):
             message, plan = waiting.pop(rng.integers(len(waiting)))
             assert other.absorb(message)
@@ -269,7 +342,7 @@ def test_servers_side_by_side_share_one_study(tmp_path, handles):
         with pytest.raises(MessageError, match="All 60"):
             servers[0].absorb(message)
     reports = servers[0]._reports["transitions"]
-    expected = sum(reports.units(m.parts[0], plan, m.ticket) for m, plan in kept.values())
+    expected = sum(reports.units(m.parts[0], plan, m.ticket.number) for m, plan in kept.values())
     for server in (*servers, serve(num_users, store=stores[0], learner=learner)):
         assert len(server._plans) > 5
         assert server.num_reports == num_users
@@ -288,7 +361,7 @@ def test_a_server_on_another_plan_catches_up_before_it_speaks(tmp_path):
         while len(ahead._plans) < 3:
             ahead.absorb(answer(ahead.broadcast(), ahead.num_reports))
         assert len(behind._plans) == 1
-        assert behind.broadcast().number == 2
+        assert behind.ticket().plan == 2
         while len(ahead._plans) < 4:
             ahead.absorb(answer(ahead.broadcast(), ahead.num_reports))
         broadcast = ahead.broadcast()
@@ -362,9 +435,11 @@ def test_a_restart_costs_the_same_whatever_the_number_of_reports(tmp_path):
             keys = [str(first + i) for i in range(100 * copies)]
             store.contribute("block 0", keys, np.tile(rows, (copies, 1)), scope="reports", at_most=30_000)
             privrl.Server(learner, LOCAL, num_users=60_000, store=store)
-            began = time.process_time()
-            for _ in range(3):
+            times = []
+            for _ in range(7):
+                began = time.process_time()
                 again = privrl.Server(learner, LOCAL, num_users=60_000, store=store)
-            costs.append(time.process_time() - began)
+                times.append(time.process_time() - began)
+            costs.append(min(times))
         assert again.num_reports == 20_100
     assert costs[1] < 1.5 * costs[0]

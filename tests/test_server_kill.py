@@ -23,7 +23,7 @@ from contract import tiny_world
 
 import privrl
 from privrl.privacy.store.store import ReleaseStore
-from privrl.studies.wire import Broadcast, Message, MessageError
+from privrl.studies.wire import Broadcast, Message, MessageError, SignedTicket, plan_from_bytes
 
 ENV = tiny_world()
 LEARNER = privrl.UCBVI(ENV.rewards, ENV.horizon, first_block=10, growth=1.3)
@@ -89,10 +89,16 @@ def spoiled(content, rng):
     other = [
         dataclasses.replace(message, parts=(np.array([np.inf]),)),
         dataclasses.replace(message, parts=(np.array([99]),)),
-        dataclasses.replace(message, ticket=message.ticket + 1),
-        dataclasses.replace(message, plan=message.plan + 1),
-        dataclasses.replace(message, mac=bytes(16)),
-        dataclasses.replace(message, study=bytes(16)),
+        *(
+            dataclasses.replace(message, ticket=dataclasses.replace(message.ticket, **wrong))
+            for wrong in (
+                {"number": message.ticket.number + 1},
+                {"plan": message.ticket.plan + 1},
+                {"expires": message.ticket.expires + 1},
+                {"mac": bytes(16)},
+                {"study": bytes(32)},
+            )
+        ),
     ]
     cut = content[: rng.randrange(len(content))]
     return [bytes(damaged), cut, content + b"\0", bytes(10_000), *(wrong.to_bytes() for wrong in other)]
@@ -110,7 +116,7 @@ def check_books(path, num_users, acknowledged, sent):
         expected = np.zeros(reports.length, np.int64)
         for ticket in acknowledged:
             message = Message.from_bytes(sent[ticket])
-            expected += reports.units(message.parts[0], server._plans[message.plan], ticket)
+            expected += reports.units(message.parts[0], server._plans[message.ticket.plan], ticket)
         blocks = [store.total(f"block {t}") for t in range(len(server._plans._ends) - 1)]
         np.testing.assert_array_equal(sum(total for total in blocks if total is not None), expected)
         for one, two in zip(server._plans._plans, again._plans._plans, strict=True):
@@ -134,9 +140,9 @@ def die_again_and_again(path, num_users, wanted, kind=Mortal):
                 while len(acknowledged) < num_users:
                     if pending is None:
                         broadcast = server.broadcast()
-                        assert broadcast.ticket not in sent
-                        pending = people(broadcast, broadcast.ticket)
-                        sent[broadcast.ticket] = pending
+                        number = broadcast.ticket.number
+                        assert number not in sent
+                        pending = sent[number] = people(broadcast, number)
                     before = server.num_reports
                     for wrong in spoiled(pending, rng):
                         with pytest.raises(MessageError):
@@ -144,7 +150,7 @@ def die_again_and_again(path, num_users, wanted, kind=Mortal):
                     assert server.num_reports == before
                     server.absorb(pending)  # new, or kept by a server that died before it could say so
                     assert not server.absorb(pending)
-                    acknowledged.add(Message.from_bytes(pending).ticket)
+                    acknowledged.add(Message.from_bytes(pending).ticket.number)
                     pending = None
         except Fatal as death:
             died.append(str(death))
@@ -192,7 +198,11 @@ def serve(path, num_users):
             try:
                 if content:
                     server.absorb(content)
-                answer(b"kept" if content else server.broadcast().to_bytes())
+                if content:
+                    answer(b"kept")
+                else:
+                    ticket = server.ticket()
+                    answer(ticket.to_bytes() + server.plan(ticket.plan))
             except MessageError as error:
                 answer(b"refused: " + str(error).encode())
 
@@ -233,19 +243,26 @@ class Process:
                 pipe.close()
 
 
+def received(reply):
+    """A ticket and the plan that it names, from the bytes of both."""
+    ticket = SignedTicket.from_bytes(reply[:80])
+    return Broadcast(ticket, plan_from_bytes(reply[80:], ticket, LEARNER, LOCAL))
+
+
 def take_part(process, share, sent, acknowledged, tickets):
     """One stream of devices that talk to one of the servers until their share has reported or the study is over."""
     for _ in range(share):
         reply = process.ask()
         if reply.startswith(b"refused: All"):
             return
-        broadcast = Broadcast.from_bytes(reply, LEARNER, LOCAL)
-        tickets.append(broadcast.ticket)
-        sent[broadcast.ticket] = people(broadcast, broadcast.ticket)
-        reply = process.ask(sent[broadcast.ticket])
+        broadcast = received(reply)
+        number = broadcast.ticket.number
+        tickets.append(number)
+        sent[number] = people(broadcast, number)
+        reply = process.ask(sent[number])
         if reply == b"kept":
-            acknowledged.add(broadcast.ticket)
-            assert process.ask(sent[broadcast.ticket]) == b"kept"
+            acknowledged.add(number)
+            assert process.ask(sent[number]) == b"kept"
         else:
             assert reply.startswith(b"refused: All"), reply
 
@@ -303,16 +320,17 @@ def killed_again_and_again(tmp_path, num_users, kills):
             while len(acknowledged) < num_users and quota > 0:
                 quota -= 1
                 if not pending:
-                    broadcast = Broadcast.from_bytes(server.ask(), LEARNER, LOCAL)
-                    assert broadcast.ticket not in sent
-                    sent[broadcast.ticket] = people(broadcast, broadcast.ticket)
-                    pending.append(sent[broadcast.ticket])
+                    broadcast = received(server.ask())
+                    number = broadcast.ticket.number
+                    assert number not in sent
+                    sent[number] = people(broadcast, number)
+                    pending.append(sent[number])
                 if quota == 0 and life < kills:  # die with this one on its way
                     server.send(pending[0])
                     time.sleep(rng.uniform(0, 0.01))
                     break
                 assert server.ask(pending[0]) == b"kept"
-                acknowledged.add(Message.from_bytes(pending.pop()).ticket)
+                acknowledged.add(Message.from_bytes(pending.pop()).ticket.number)
         finally:
             server.kill()
     check_books(path, num_users, acknowledged, sent)

@@ -105,7 +105,8 @@ def test_the_walk_of_a_record_from_a_device_to_the_plan_of_the_next(monkeypatch)
     local = privrl.Local(epsilon=20.0)
 
     def act(world: int) -> object:
-        server = privrl.Server(LEARNER, local, num_users=2 * BLOCK, key=jax.random.key(0))
+        settings = {"num_users": 2 * BLOCK, "key": jax.random.key(0), "clock": lambda: 0.0}
+        server = privrl.Server(LEARNER, local, **settings)
         for user in range(BLOCK):
             client = privrl.Client(LEARNER, local, key=jax.random.key(user))
             report = client.report(USUAL if user or not world else REPORTED, server.broadcast())

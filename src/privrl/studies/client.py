@@ -32,11 +32,12 @@ class Client:
         cap: the largest sum of epsilon over all studies that this device ever reports to, by default that of one
             study: whoever may invent studies could ask again and again. It is written when the store is made; give the
             same one afterwards.
+        study: the SHA-256 of the study's document, which the app ships: broadcasts of any other study are refused.
         key: seeded noise for simulations, which are remembered by this object alone; leave it out on real people.
 
-    **Formal guarantee.** Per study (the random identifier in the broadcast) one report is drawn: reserved in the store,
-    drawn, kept, and only then returned. Whoever asks again gets the same bytes, whatever broadcast or trajectory they
-    pass, and sending them again reveals nothing more. If the device stops between reserving and keeping, the report is
+    **Formal guarantee.** Per study (the hash of its document, in the ticket) one report is drawn: reserved in the
+    store, drawn, kept, and only then returned. Whoever asks again gets the same bytes, whatever broadcast or trajectory
+    they pass, and sending them again reveals nothing more. If the device stops between reserving and keeping, the report is
     lost and no second one is drawn. What one study learns is bounded by its epsilon; a new study is a new budget, and
     epsilons add up over studies (deltas too), to at most `cap`. A store that is deleted, or an older copy of it, has
     forgotten what was reported.
@@ -49,11 +50,12 @@ class Client:
         *,
         store: ReleaseStore | str | os.PathLike[str] | None = None,
         cap: float | None = None,
+        study: bytes | None = None,
         key: PRNGKeyArray | None = None,
     ) -> None:
         self._study, channels = local_study(learner, privatizer)
         self._reports = {name: channel.reports() for name, channel in channels.items()}
-        self._reported = 0
+        self._reported, self._pinned = 0, study
         self._source = System() if key is None else Seeded(key)
         if (store is None) == (key is None):
             raise ValueError(
@@ -74,7 +76,10 @@ class Client:
         Refused with `MessageError` if an earlier attempt was interrupted after it was reserved, and with
         `StoreBudgetError` if the epsilon of this study would exceed the cap; nothing leaves the device then.
         """
-        name = f"report to study {broadcast.study.hex()}"
+        study = broadcast.ticket.study
+        if self._pinned not in (None, study):
+            raise MessageError("The broadcast is of another study than this app was made for.", "other-study")
+        name = f"report to study {study.hex()}"
         kept = self._store.value(name)
         if kept is None:
             draw = self._prepared(self._readable(trajectory), broadcast)
@@ -84,7 +89,8 @@ class Client:
             except BurntError as error:
                 raise MessageError(
                     "This device has begun to report to this study and stopped before the report was kept. A second "
-                    "draw would spend the budget again, so this person has no report in this study."
+                    "draw would spend the budget again, so this person has no report in this study.",
+                    "lost",
                 ) from error
         self._reported = 1
         return Message.from_bytes(_bytes(kept))
@@ -104,18 +110,17 @@ class Client:
 
     def _prepared(self, trajectory: Trajectory, broadcast: Broadcast) -> Callable[[], Message]:
         """What draws the message, from everything that has to be computed before it is reserved."""
-        ticket = broadcast.ticket
-        header = broadcast.study, ticket, broadcast.number, broadcast.mac
-        truths = {name: reports.truth(trajectory, broadcast.plan, ticket) for name, reports in self._reports.items()}
+        number, study = broadcast.ticket.number, broadcast.ticket.study.hex()
+        truths = {name: reports.truth(trajectory, broadcast.plan, number) for name, reports in self._reports.items()}
         # A simulation's randomness is decided by its key and the ticket alone, whatever the study is called.
-        label = (ticket,) if isinstance(self._source, Seeded) else (broadcast.study.hex(), ticket)
+        label = (number,) if isinstance(self._source, Seeded) else (study, number)
 
         def draw() -> Message:
             parts = (
                 self._reports[name].randomised(truth, self._source.randomness((name, *label)))
                 for name, truth in truths.items()
             )
-            return Message(*header, tuple(parts))
+            return Message(broadcast.ticket, tuple(parts))
 
         return draw
 

@@ -24,6 +24,7 @@ from privrl.privacy.noise.lattice import LatticeBounds, of_each
 from privrl.privacy.noise.words import Words
 from privrl.privacy.store.errors import BurntError
 from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.trust.batches import batches
 from privrl.privacy.trust.channels import AbstractCuratorChannel
 from privrl.privacy.trust.exact_channels import ExactChannel, Noisy
 from privrl.privacy.trust.privatizers import PairingError
@@ -32,8 +33,6 @@ from privrl.studies.loop import State, planned, publish
 from privrl.studies.public_key import public_key
 from privrl.studies.simulation import SimulationKeys
 from privrl.studies.study import Study
-
-BATCHES = (1, 8, 64, 256)  # people whose terms are computed at once; a service compiles these before it answers
 
 
 class LivePlans:
@@ -103,17 +102,13 @@ class LivePlans:
         they are numbers.
 
         Arguments:
-            records: with a batch axis. They are computed in batches of a few sizes, filled up with the last record, so
-                that there are few programs; a person's whole numbers do not depend on who else is there (tests
-                compare).
+            records: with a batch axis. A person's whole numbers do not depend on who else is there (tests compare).
         """
         grids = tuple((channel.statistic, channel.lattice.bounds) for channel in self.channels.values())
-        number, parts = len(jax.tree.leaves(records)[0]), []
-        for first in range(0, number, BATCHES[-1]):
-            some = min(BATCHES[-1], number - first)
-            rows = first + np.minimum(np.arange(next(size for size in BATCHES if size >= some)), some - 1)
-            batch = jax.tree.map(lambda x: x[rows], records)  # noqa: B023
-            parts.append([np.asarray(x)[:some] for x in _terms(grids, batch, self[plan])])
+        parts = []
+        for rows, some in batches(len(jax.tree.leaves(records)[0])):
+            found = _terms(grids, jax.tree.map(lambda x: x[rows], records), self[plan])  # noqa: B023
+            parts.append([np.asarray(x)[:some] for x in found])
         units, finite = (np.concatenate(column) for column in zip(*parts, strict=True))
         return units, finite
 

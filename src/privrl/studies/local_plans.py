@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Int64, PRNGKeyArray
 
 from privrl.contracts.learner import AbstractOnlineLearner, Plan
+from privrl.mdp.types import TabularPolicy
 from privrl.privacy.store.store import ReleaseStore
 from privrl.privacy.trust.local_channels import AbstractLocalChannel, AbstractReports
 from privrl.privacy.trust.privatizers import Local, PairingError
@@ -151,6 +152,28 @@ class LocalPlans:
 def leaves_of(plan: Plan) -> tuple[np.ndarray, ...]:
     """The arrays of a plan."""
     return tuple(np.asarray(leaf) for leaf in jax.tree.leaves(plan))
+
+
+def plan_arrays(plan: Plan) -> tuple[np.ndarray, ...]:
+    """The arrays of a plan as they are sent: a deterministic policy is its actions `[H, S]`."""
+    policy, *rest = leaves_of(plan)
+    if isinstance(plan.policy, TabularPolicy) and np.isin(policy, (0.0, 1.0)).all():
+        policy = policy.argmax(axis=-1).astype(np.int64)
+    return policy, *rest
+
+
+def plan_of_arrays(arrays: tuple[np.ndarray, ...], form: Plan) -> Plan:
+    """The plan that `plan_arrays` gave, of a known form; `ValueError` if they do not fit."""
+    leaves, structure = jax.tree.flatten(form)
+    if arrays and isinstance(form.policy, TabularPolicy) and arrays[0].dtype.kind == "i":
+        *axes, num_actions = leaves[0].shape
+        if list(arrays[0].shape) != axes or not ((arrays[0] >= 0) & (arrays[0] < num_actions)).all():
+            raise ValueError("an action is missing, or is none of this world.")
+        arrays = (np.eye(num_actions)[arrays[0]], *arrays[1:])
+    if [leaf.shape for leaf in leaves] != [array.shape for array in arrays]:
+        raise ValueError("its arrays have other shapes; client and server must have the same one.")
+    made = [jnp.asarray(array, leaf.dtype) for array, leaf in zip(arrays, leaves, strict=True)]
+    return jax.tree.unflatten(structure, made)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,14 +1,17 @@
-"""`Server`: publishes plans with tickets, adds up randomised reports once each, and never sees a trajectory.
+"""`Server`: hands out tickets and plans, adds up randomised reports once each, and never sees a trajectory.
 
 Everything it knows is in its store, so several servers may work on one store side by side, in one process or many.
+Nothing is kept for a ticket, and reports are kept as sums: a server starts in time that does not depend on how many.
 """
 
 import functools
 import hashlib
 import hmac
+import json
 import os
-import struct
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int64, PRNGKeyArray
@@ -18,11 +21,27 @@ from privrl.privacy.noise.sources import DEVICES
 from privrl.privacy.store.errors import ConflictError, SumFullError
 from privrl.privacy.store.store import ReleaseStore
 from privrl.privacy.trust.privatizers import Local, PairingError
+from privrl.studies.document import document_of, identity_of
 from privrl.studies.local_plans import LocalPlans, local_study
 from privrl.studies.result import Result
-from privrl.studies.wire import Broadcast, Message, MessageError
+from privrl.studies.wire import Broadcast, Message, MessageError, SignedTicket, plan_to_bytes
 
 _RANGE = 1_000  # tickets that a server takes from the store at once
+_SCOPE = "reports"
+_MONTH = 30 * 86_400.0
+_MAC = 16
+
+
+class _Checked(NamedTuple):
+    """A report that may be counted: where it was in its batch, the key under which it counts, and its bytes."""
+
+    position: int
+    message: Message
+    content: bytes
+
+    @property
+    def key(self) -> str:
+        return str(self.message.ticket.number)
 
 
 class Server:
@@ -35,12 +54,14 @@ class Server:
         store: where reports are added up. A message is acknowledged after it is on disk. Any number of servers with
             the same arguments may use one store, one after another or at once; without one, this server's sums end with
             it.
+        valid: seconds for which a ticket may be answered.
+        clock: seconds since 1970.
 
     **Formal guarantee.** An acknowledged report is in the sums exactly once, whichever server acknowledged it and
     however often it was sent. No two servers give out the same ticket, and nobody can make one up (an HMAC-SHA256 over
-    study, number and plan, under a key in the store, of 128 bits). Every report lies in the public range of its
-    channel before it is counted: one report moves no sum by more than an honest one can. What a
-    report reveals is bounded on the device, whatever a server does.
+    study, number, plan and expiry, under a key in the store, of 128 bits, compared in constant time). Every report lies
+    in the public range of its channel before it is counted: one report moves no sum by more than an honest one can.
+    What a report reveals is bounded on the device, whatever a server does.
     """
 
     def __init__(
@@ -51,10 +72,12 @@ class Server:
         num_users: int,
         key: PRNGKeyArray | None = None,
         store: ReleaseStore | None = None,
+        valid: float = _MONTH,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._study, channels = local_study(learner, privatizer)
         self._store = ReleaseStore.in_memory() if store is None else store
-        self._num_users = num_users
+        self._num_users, self._valid, self._clock = num_users, valid, clock
         self._reports = {name: channel.reports() for name, channel in channels.items()}
         for name, reports in self._reports.items():
             if num_users * reports.largest >= 2**63:
@@ -63,9 +86,14 @@ class Server:
                     "or split the people among several studies."
                 )
         self._study.open(self._store, "server", {}, users=num_users)
-        self._identity = self._store.fact("study", lambda: os.urandom(16))
+        document = functools.partial(document_of, learner, self._reports, num_users)
+        self.document = self._store.fact("document", lambda: document(os.urandom(16).hex()))
+        """The public document of the study, in JSON; its SHA-256 is `study`."""
+        if self.document != document(json.loads(self.document)["nonce"]):
+            raise PairingError("The document of this study was written by another version of privrl. Go on with that.")
+        self.study = identity_of(self.document)
         self._plans = LocalPlans(learner, self._reports, num_users, self._store, key)
-        self._tickets: Iterator[int] = iter(())
+        self._numbers: Iterator[int] = iter(())
 
     @property
     def num_reports(self) -> int:
@@ -73,55 +101,63 @@ class Server:
         self._plans.refresh()
         return self._plans.num_reports
 
-    def broadcast(self) -> Broadcast:
-        """A new ticket with the current plan."""
+    def ticket(self) -> SignedTicket:
+        """Leave to report, for one person. Nothing is written for it but a range of numbers once in a while."""
         self._plans.refresh()
         if self._plans.finished:
-            raise MessageError(f"All {self._num_users} users have reported. Start a new server for more.")
-        ticket, number = self._next_ticket(), len(self._plans) - 1
-        return Broadcast(self._identity, ticket, number, self._mac(ticket, number), self._plans[number])
+            raise MessageError(f"All {self._num_users} users have reported. Start a new server for more.", "full")
+        number = next(self._numbers, None)
+        if number is None:
+            self._numbers = iter(self._store.reserve_range("tickets", _RANGE))
+            number = next(self._numbers)
+        blank = SignedTicket(self.study, number, len(self._plans) - 1, int(self._clock() + self._valid), bytes(_MAC))
+        return SignedTicket(blank.study, blank.number, blank.plan, blank.expires, self._mac(blank))
+
+    def plan(self, number: int) -> bytes:
+        """Plan `number`, as it is sent; the same for ever."""
+        if number >= len(self._plans):
+            self._plans.refresh()
+        if not 0 <= number < len(self._plans):
+            raise MessageError(f"There is no plan {number} yet; the newest is {len(self._plans) - 1}.", "unknown-plan")
+        return plan_to_bytes(self.study, number, self._plans[number])
+
+    def broadcast(self) -> Broadcast:
+        """A new ticket with the plan that it names, for a client in this process."""
+        ticket = self.ticket()
+        return Broadcast(ticket, self._plans[ticket.plan])
 
     @functools.cached_property
     def message_bytes(self) -> int:
         """The length of every message of this study; whoever carries messages need not accept longer ones."""
         parts = tuple(np.zeros(reports.shape, np.int64) for reports in self._reports.values())
-        return len(Message(self._identity, 0, 0, bytes(16), parts).to_bytes())
+        return len(Message(SignedTicket(self.study, 0, 0, 0, bytes(_MAC)), parts).to_bytes())
 
     def absorb(self, message: Message | bytes) -> bool:
         """Counts a message once; True if it is new, False if the same one was counted before: both mean it is kept.
 
-        A malformed or unknown one, or another one under a ticket that has reported, is refused and changes nothing.
+        A malformed, unknown or expired one, or another one under a ticket that has reported, is refused with a
+        `MessageError` that says why, and changes nothing.
         """
-        if isinstance(message, bytes):
-            if len(message) > self.message_bytes:
-                raise MessageError(f"A message of this study has {self.message_bytes} bytes; got {len(message)}.")
-            message = Message.from_bytes(message)
-        if message.study != self._identity:
-            raise MessageError("The message belongs to another study.")
-        if not hmac.compare_digest(message.mac, self._mac(message.ticket, message.plan)):
-            raise MessageError("The message answers a ticket or a plan that was not issued.")
-        self._plans.refresh()  # the ticket may be of another server that is further
-        if message.plan >= len(self._plans):
-            raise MessageError("The message answers a plan that this store has forgotten: it is an older copy.")
-        units, content = self._units(message)[None], message.to_bytes()
-        while True:
+        (answer,) = self.absorb_all([message])
+        if isinstance(answer, MessageError):
+            raise answer
+        return answer
+
+    def absorb_all(self, messages: Sequence[Message | bytes]) -> list[bool | MessageError]:
+        """The answer of `absorb` to each of several messages, after as few commits as possible; one that is refused
+        leaves the others as they are."""
+        answers: list[bool | MessageError] = [False] * len(messages)
+        checked: list[_Checked] = []
+        for position, message in enumerate(messages):
             try:
-                (new,) = self._store.contribute(
-                    self._plans.sum_name,
-                    [str(message.ticket)],
-                    units,
-                    scope="reports",
-                    at_most=self._plans.size,
-                    marks=[content],
-                )
-            except SumFullError as error:
-                if not self._plans.refresh():
-                    raise MessageError(f"All {self._num_users} users have reported.") from error
-            except ConflictError as error:
-                raise MessageError("This ticket has already reported something else; a person reports once.") from error
-            else:
-                self._plans.refresh()
-                return bool(new)
+                read = self._read(message)
+                content = read.to_bytes() if isinstance(message, Message) else message
+                if not self._expired(read, content):
+                    checked.append(_Checked(position, read, content))
+            except MessageError as error:
+                answers[position] = error
+        self._count(checked, answers)
+        return answers
 
     def result(self) -> Result:
         """The current policy and the certificate of one user's report."""
@@ -130,31 +166,106 @@ class Server:
         certificate = self._study.certificate(DEVICES, {"messages per user": 1}, made=made)
         return Result(self._plans[len(self._plans) - 1].policy, certificate, {"users": users, "episodes": users})
 
-    def _next_ticket(self) -> int:
-        ticket = next(self._tickets, None)
-        if ticket is None:
-            self._tickets = iter(self._store.reserve_range("tickets", _RANGE))
-            ticket = next(self._tickets)
-        return ticket
+    def _read(self, message: Message | bytes) -> Message:
+        """A message that a device with a ticket could have sent; refused otherwise."""
+        if isinstance(message, bytes):
+            if len(message) > self.message_bytes:
+                raise MessageError(f"A message of this study has {self.message_bytes} bytes; got {len(message)}.")
+            message = Message.from_bytes(message)
+        ticket = message.ticket
+        if ticket.study != self.study:
+            raise MessageError("The message belongs to another study.", "other-study")
+        if not hmac.compare_digest(ticket.mac, self._mac(ticket)):
+            raise MessageError("The message answers a ticket or a plan that was not issued.", "forged")
+        if ticket.plan >= len(self._plans):
+            self._plans.refresh()  # the ticket may be of another server that is further
+            if ticket.plan >= len(self._plans):
+                words = "The message answers a plan that this store has forgotten: it is an older copy."
+                raise MessageError(words, "unknown-plan")
+        if len(message.parts) != len(self._reports):
+            raise MessageError(f"A message has {len(self._reports)} parts; got {len(message.parts)}.")
+        for reports, part in zip(self._reports.values(), message.parts, strict=True):
+            try:
+                reports.check(part)
+            except ValueError as error:
+                raise MessageError(str(error), "out-of-range") from error
+        return message
 
-    def _mac(self, ticket: int, plan: int) -> bytes:
-        content = self._identity + struct.pack("<QI", ticket, plan)
-        return hmac.digest(self._secret, content, hashlib.sha256)[:16]
+    def _expired(self, message: Message, content: bytes) -> bool:
+        """Whether there is nothing to count because the ticket has ended and the report is kept already."""
+        ticket = message.ticket
+        if self._clock() < ticket.expires:
+            return False
+        try:
+            if self._store.contributed(str(ticket.number), scope=_SCOPE, mark=content):
+                return True
+        except ConflictError as error:
+            raise _conflict() from error
+        raise MessageError("The ticket has expired before the report came; it was not counted.", "expired")
+
+    def _count(self, checked: list[_Checked], answers: list[bool | MessageError]) -> None:
+        """Adds reports to the block that is open, and to the next when it is full, in order."""
+        self._plans.refresh()
+        while checked:
+            room = max(1, self._plans.size - self._store.count(self._plans.sum_name)) if len(checked) > 1 else 1
+            some = checked[:room]
+            try:
+                new = self._store.contribute(
+                    self._plans.sum_name,
+                    [one.key for one in some],
+                    self._units(some),
+                    scope=_SCOPE,
+                    at_most=self._plans.size,
+                    marks=[one.content for one in some],
+                )
+            except SumFullError:
+                if self._plans.refresh():
+                    continue  # another server has filled the block
+                if len(some) > 1:
+                    self._one_by_one(some, answers)
+                else:
+                    answers[some[0].position] = MessageError(f"All {self._num_users} users have reported.", "full")
+            except ConflictError:
+                if len(some) > 1:
+                    self._one_by_one(some, answers)
+                else:
+                    answers[some[0].position] = _conflict()
+            else:
+                for one, is_new in zip(some, new.tolist(), strict=True):
+                    answers[one.position] = is_new
+            checked = checked[room:]
+            self._plans.refresh()
+
+    def _one_by_one(self, some: list[_Checked], answers: list[bool | MessageError]) -> None:
+        for one in some:
+            self._count([one], answers)
+
+    def _units(self, some: list[_Checked]) -> Int64[np.ndarray, "B n"]:
+        """What reports add to the sums; those that answer one plan are computed together."""
+        length = sum(reports.length for reports in self._reports.values())
+        units = np.zeros((len(some), length), np.int64)
+        plans = np.array([one.message.ticket.plan for one in some])
+        numbers = np.array([one.message.ticket.number for one in some])
+        for plan in np.unique(plans).tolist():
+            rows = np.flatnonzero(plans == plan)
+            columns = zip(*(some[row].message.parts for row in rows), strict=True)
+            units[rows] = np.concatenate(
+                [
+                    reports.units_of_each(np.stack(column), self._plans[plan], numbers[rows])
+                    for reports, column in zip(self._reports.values(), columns, strict=True)
+                ],
+                axis=1,
+            )
+        return units
+
+    def _mac(self, ticket: SignedTicket) -> bytes:
+        return hmac.digest(self._secret, ticket.signed, hashlib.sha256)[:_MAC]
 
     @functools.cached_property
     def _secret(self) -> bytes:
         """The key of tickets; a purged store has none, and hands out no more."""
         return self._store.secret("tickets")
 
-    def _units(self, message: Message) -> Int64[np.ndarray, " n"]:
-        """What a message adds to the sums, refused unless a device could have sent it."""
-        if len(message.parts) != len(self._reports):
-            raise MessageError(f"A message has {len(self._reports)} parts; got {len(message.parts)}.")
-        plan, units = self._plans[message.plan], []
-        for reports, part in zip(self._reports.values(), message.parts, strict=True):
-            try:
-                reports.check(part)
-            except ValueError as error:
-                raise MessageError(str(error)) from error
-            units.append(reports.units(part, plan, message.ticket))
-        return np.concatenate(units)
+
+def _conflict() -> MessageError:
+    return MessageError("This ticket has already reported something else; a person reports once.", "conflict")

@@ -105,6 +105,15 @@ class AbstractSums(abc.ABC):
                 raise ConflictError("Something else was already contributed under this key. Nothing was added.")
         return new
 
+    def contributed(self, key: str, *, scope: str, mark: bytes) -> bool:
+        """Whether a key was contributed in a scope, with this mark (`ConflictError` if with another). Sensitive."""
+        digest_key = self._engine.digest_key()
+        (digest,) = digests(digest_key, f"scope {scope}", [key])
+        found = self._engine.execute("SELECT mark FROM contributions WHERE digest = ?", digest).fetchone()
+        if found is not None and found != tuple(digests(digest_key, f"mark of scope {scope}", [mark])):
+            raise ConflictError("Something else was already contributed under this key.")
+        return found is not None
+
     def total(self, name: str) -> Int64[np.ndarray, "..."] | None:
         """The raw sum, or None before its first contribution. Sensitive."""
         self._engine.digest_key()

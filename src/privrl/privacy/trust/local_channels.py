@@ -97,8 +97,14 @@ class AbstractReports(AbstractChannel):
         """Refuses, with `ValueError`, what no honest device sends."""
 
     @abc.abstractmethod
+    def units_of_each(
+        self, reports: Int64[np.ndarray, "B ..."], question: Any, indices: Int64[np.ndarray, " B"]
+    ) -> Int64[np.ndarray, "B length"]:
+        """What each of several checked reports to one question adds to the sums."""
+
     def units(self, report: Int64[np.ndarray, "..."], question: Any, index: int) -> Int64[np.ndarray, " length"]:
-        """What a checked report adds to the sums."""
+        """The same of one report."""
+        return self.units_of_each(report[None], question, np.array([index], np.int64))[0]
 
     @abc.abstractmethod
     def totals(self, units: Int64[np.ndarray, " length"]) -> tuple[Array, Array]:

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Int64, PRNGKeyArray
@@ -14,6 +15,7 @@ from privrl.privacy.noise.discrete import select
 from privrl.privacy.noise.sources import Randomness, uniform
 from privrl.privacy.noise.subset import SubsetSelection
 from privrl.privacy.noise.words import Words
+from privrl.privacy.trust.batches import batches
 from privrl.privacy.trust.channels import Number
 from privrl.privacy.trust.local_channels import AbstractLocalChannel, AbstractReports
 
@@ -58,13 +60,18 @@ class SymbolChannel(AbstractLocalChannel):
         return Release(estimate, self.response.noise(estimate, reports))
 
     def reports(self) -> "SymbolReports":
-        return SymbolReports(self)
+        return SymbolReports(self, int(self.response.size), float(self.response.epsilon))
 
 
 class SymbolReports(AbstractReports):
-    """Sets of symbols, sorted. Added up are hits, and how often each entry was queried."""
+    """Sets of symbols, sorted. Added up are hits, and how often each entry was queried.
+
+    `size` and `epsilon` are those of the channel's answers, as plain numbers.
+    """
 
     channel: SymbolChannel
+    size: int = eqx.field(static=True)
+    epsilon: float = eqx.field(static=True)
 
     @property
     def law(self) -> None:
@@ -72,7 +79,7 @@ class SymbolReports(AbstractReports):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return (int(self.channel.response.size),)
+        return (self.size,)
 
     @property
     def length(self) -> int:
@@ -86,25 +93,30 @@ class SymbolReports(AbstractReports):
         return np.asarray(_symbol(self.channel, record, question, jnp.asarray(index)), np.int64)
 
     def randomised(self, truth: Int64[np.ndarray, ""], randomness: Randomness) -> Int64[np.ndarray, " size"]:
-        response = self.channel.response
         if isinstance(randomness, Words):
-            return select(randomness, int(truth), self.largest, int(response.size), float(response.epsilon))
-        held = response.respond(jnp.asarray(truth), self.channel.coins(randomness))
+            return select(randomness, int(truth), self.largest, self.size, self.epsilon)
+        held = self.channel.response.respond(jnp.asarray(truth), self.channel.coins(randomness))
         return np.flatnonzero(np.asarray(held)).astype(np.int64)
 
     def check(self, report: np.ndarray) -> None:
         if (
-            report.shape != self.shape
+            report.shape != (self.size,)
             or report.dtype != np.int64
             or not ((report >= 0) & (report < self.largest)).all()
             or not (report[1:] > report[:-1]).all()
         ):
             raise ValueError(f"A report is {self.shape[0]} symbols, different integers in [0, {self.largest}), sorted.")
 
-    def units(self, report: Int64[np.ndarray, " size"], question: Any, index: int) -> Int64[np.ndarray, " length"]:
-        held = np.zeros(self.largest, bool)
-        held[report] = True
-        return np.asarray(_decoded(self.channel, jnp.asarray(held), question, jnp.asarray(index)))
+    def units_of_each(
+        self, reports: Int64[np.ndarray, "B size"], question: Any, indices: Int64[np.ndarray, " B"]
+    ) -> Int64[np.ndarray, "B length"]:
+        held = np.zeros((len(reports), self.largest), bool)
+        np.put_along_axis(held, reports, True, axis=1)
+        parts = [
+            np.asarray(_decoded(self.channel, held[rows], indices[rows], question))[:some]
+            for rows, some in batches(len(reports))
+        ]
+        return np.concatenate(parts)
 
     def totals(self, units: Int64[np.ndarray, " length"]) -> tuple[Array, Array]:
         hits, asked = units.astype(np.float64).reshape(2, *self.statistic.shape)
@@ -116,7 +128,10 @@ _symbol = eqx.filter_jit(SymbolChannel.symbol)
 
 @eqx.filter_jit
 def _decoded(
-    channel: SymbolChannel, held: Bool[Array, " k"], question: Any, index: Int[Array, ""]
-) -> Int64[Array, " length"]:
-    hits, asked = channel.decode(held, question, index)
-    return jnp.concatenate([hits.reshape(-1), asked.reshape(-1)]).astype(jnp.int64)
+    channel: SymbolChannel, held: Bool[Array, "B k"], indices: Int[Array, " B"], question: Any
+) -> Int64[Array, "B length"]:
+    def of_one(report: Bool[Array, " k"], index: Int[Array, ""]) -> Int64[Array, " length"]:
+        hits, asked = channel.decode(report, question, index)
+        return jnp.concatenate([hits.reshape(-1), asked.reshape(-1)]).astype(jnp.int64)
+
+    return jax.vmap(of_one)(held, indices)

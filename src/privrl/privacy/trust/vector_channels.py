@@ -106,9 +106,11 @@ class VectorReports(AbstractReports):
     def _within(self, report: Int64[np.ndarray, "..."]) -> bool:
         return bool(((report >= -self.largest) & (report <= self.largest)).all())
 
-    def units(self, report: Int64[np.ndarray, "..."], question: Any, index: int) -> Int64[np.ndarray, " length"]:
-        del question, index
-        return np.append(report.reshape(-1), 1)
+    def units_of_each(
+        self, reports: Int64[np.ndarray, "B ..."], question: Any, indices: Int64[np.ndarray, " B"]
+    ) -> Int64[np.ndarray, "B length"]:
+        del question
+        return np.concatenate([reports.reshape(len(reports), -1), np.ones_like(indices)[:, None]], axis=1)
 
     def totals(self, units: Int64[np.ndarray, " length"]) -> tuple[Array, Array]:
         value = self.lattice.value(self._noise, units[:-1].reshape(self.shape))
