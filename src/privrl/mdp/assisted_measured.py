@@ -1,9 +1,9 @@
 """An assisted policy on rows of measurements: a policy on measurements, and how often practice does what it advises.
 
 How often practice takes the advised action is measured in cells: by P(a*|x), what the policy itself knows of practice
-(`MeasuredPolicy.practised`), cut at .12, .2, .3, .45 and .65, and by f(x), how well people fare from x under practice,
-cut at -.4 and .4. So b* is the mean over a cell, not a probability that anybody has made public: weights have their
-range for sure, and a mean of 1 as far as practice is alike within cells.
+(`MeasuredPolicy.practised`), cut at .1, .16, .24, .34, .48 and .65, and by f(x), how well people fare from x under
+practice, cut at -.4 and .4. So b* is the mean over a cell, not a probability that anybody has made public: weights have
+their range for sure, and a mean of 1 as far as practice is alike within cells.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from privrl.mdp.measured_policy import ARRAY_NAMES, MeasuredPolicy
 from privrl.mdp.value_features import MeasuredValueFeature
 
 _KIND = "privrl assisted policy on measurements, 1"
-PROBABILITY_EDGES = (0.12, 0.2, 0.3, 0.45, 0.65)
+PROBABILITY_EDGES = (0.1, 0.16, 0.24, 0.34, 0.48, 0.65)
 VALUE_EDGES = (-0.4, 0.4)
 NUM_CELLS = (len(PROBABILITY_EDGES) + 1) * (len(VALUE_EDGES) + 1)
 _OWN = ("values", "measured_support", "dial", "deviation")

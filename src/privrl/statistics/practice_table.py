@@ -1,13 +1,15 @@
 """How often practice takes the advised action, cell by cell, where its probabilities are not public.
 
-A cell is a state of a finite world, or a set of observations that are alike (`mdp/assistance.py`). For each stay, the
-first visit of each cell: a hit if the advised action was taken there, a miss otherwise. A first
-visit is a stopping time, so what is done there is a fair draw of practice. A person's stays are summed, and the whole
-vector is scaled down to a public norm.
+A cell is a state of a finite world, or a set of observations that are alike (`mdp/assistance.py`). A visit is a hit if
+the advised action was taken there, a miss otherwise. Of a state the first visit of each stay counts: a stopping time,
+so what is done there is a fair draw of practice. Of a larger cell every visit does, for a first visit is often near its
+border. A person's stays are summed, and everything is scaled down by how many visits there are in each cell, whatever
+was done at them: by C/max(C, ||visits||), for a public C.
 
-**Formal guarantee** (for all records). Entries are not negative and a person's vector has norm at most C, so two of
-them are at most sqrt(2) C apart in L2, and one has norm at most C. With 2K entries, L1 norms are at most C sqrt(2K),
-and two vectors are at most twice that apart.
+**Formal guarantee** (for all records). Entries are not negative, and hits and misses of a cell add up to its visits, so
+||(hits, misses)|| <= ||visits||, and a person's vector has norm at most C. Two of them are at most sqrt(2) C apart in
+L2, and one has norm at most C. With 2K entries, L1 norms are at most C sqrt(2K), and two vectors are at most twice that
+apart.
 """
 
 import math
@@ -20,7 +22,6 @@ from jaxtyping import Array, Float
 from privrl.contracts.statistic import AbstractStatistic, Adjacency
 from privrl.mdp.assistance import AbstractAssisted
 from privrl.mdp.types import Trajectory
-from privrl.privacy.noise.mechanisms import clip_by_norm
 from privrl.statistics.settings import check_positive, check_sizes
 
 
@@ -31,11 +32,13 @@ class PracticeTable(AbstractStatistic):
         policy: gives the advice, and the cells; its support plays no part.
         num_actions: A.
         contribution_norm: C, to which one person's vector is scaled down.
+        every: every visit counts, not the first of each stay alone.
     """
 
     policy: AbstractAssisted
     num_actions: int = eqx.field(static=True)
     contribution_norm: float = eqx.field(static=True, default=3.0)
+    every: bool = eqx.field(static=True, default=False)
     per_person = True
     symmetric: bool = eqx.field(static=True, default=False, init=False)
 
@@ -53,14 +56,15 @@ class PracticeTable(AbstractStatistic):
     def contribution(self, record: Trajectory, question: None) -> Float[Array, "K 2"]:
         del question
         summed = jax.vmap(self._of_stay)(record).sum(axis=0)
-        return clip_by_norm(summed, self.contribution_norm)
+        visits = jnp.sqrt((summed.sum(axis=1) ** 2).sum())
+        return summed * (self.contribution_norm / jnp.maximum(visits, self.contribution_norm))
 
     def _of_stay(self, stay: Trajectory) -> Float[Array, "K 2"]:
         observations, a = jnp.asarray(stay.states), jnp.asarray(stay.actions)
         cell = self.policy.cells(observations)
         counted = stay.valid & (cell >= 0) & (a >= 0) & (a < self.num_actions)
         earlier = jnp.tril((cell[:, None] == cell[None, :]) & counted[None, :], k=-1).any(axis=1)
-        first = (counted & ~earlier).astype(float)
+        first = (counted & (self.every | ~earlier)).astype(float)
         missed = (a != self.policy.advised(observations)).astype(int)
         return jnp.zeros(self.shape).at[jnp.where(counted, cell, 0), missed].add(first)
 

@@ -22,6 +22,8 @@ from privrl.statistics.evaluation import check_range
 from privrl.statistics.practice_table import PracticeTable
 from privrl.statistics.settings import check_array, check_sizes
 
+_NORM = 4.0  # of a person's visits of cells
+
 
 class MeasuredEvaluator(AbstractEvaluator):
     """Compares an assisted policy on measurements with practice.
@@ -72,7 +74,8 @@ class MeasuredEvaluator(AbstractEvaluator):
     def assisted(self, ask: Ask, refused: list[str]) -> AssistedMeasuredPolicy:
         refused.append("The probabilities of practice are estimated, not public: nothing is certified.")
         refused.append("The whole advice is not modelled on measurements.")
-        table = ask("practice-table", PracticeTable(self._policy(jnp.zeros(NUM_CELLS)), self.advice.num_actions))
+        without = self._policy(jnp.zeros(NUM_CELLS))
+        table = ask("practice-table", PracticeTable(without, self.advice.num_actions, _NORM, every=True))
         return self._policy(jnp.asarray(estimated_support(table)))
 
     def _policy(self, support: Float[Array, " K"]) -> AssistedMeasuredPolicy:
