@@ -347,7 +347,7 @@ def test_with_fewer_people_than_planned_nothing_is_ever_handed_out(public, allow
     declared = releases(public=public, bounded=True, modelled=True)
     parameter = budget.calibrate(declared).parameter("residuals")
     policy = AssistedPolicy(jnp.asarray(ADVICE), jnp.full(4, 0.5), 1.5, 4.0)
-    sums = PracticeResiduals(policy, TableValueFeature(2, H, (), jnp.zeros(4)))
+    sums = PracticeResiduals(policy, TableValueFeature(2, H, (), jnp.zeros(4)), arrival=public)
     noise = GaussianNoise(sums.l2("replace-one") / parameter, sums.shape)
     gain = Interval(0.1, 0.05, 0.15, 0.05, 0.15)
     if public:  # otherwise the model needs more people still
