@@ -3,7 +3,7 @@
     python -m bench.measured_evaluation --repetitions 40 > found.jsonl
     python -m bench.measured_evaluation --summary found.jsonl
 
-In each of the four worlds `dp-lap` learns from 7,000 people, 3,000 others evaluate, and what the assisted policy is
+In each of the four worlds `dp-lap` learns from 70% of the people, the others evaluate, and what the assisted policy is
 worth is simulated. Noise is seeded and has the law of the certified releases.
 """
 
@@ -36,7 +36,7 @@ from privrl.mdp.types import Trajectory
 from privrl.privacy.accounting.gdp import gdp_mu
 from privrl.privacy.noise.laws import GaussianNoise
 
-LEARN, EVALUATE, DELTA = 7_000, 3_000, 1e-6
+DELTA = 1e-6
 WORLDS = (Vitals, Chemotherapy, Anticoagulation, GlucoseDay)
 EPSILONS = (1.0, 3.0)
 _AT_ONCE = 1_000
@@ -68,23 +68,28 @@ class _Curator:
         return len(self._people.length)
 
     def skip(self, name: str, to: tuple[str, ...]) -> None:
-        raise NotImplementedError
+        (other,) = to
+        self._shares[other] = math.hypot(self._shares[other], self._shares.pop(name))
 
 
-def study(world: AbstractPatients, epsilon: float, seed: int) -> dict[str, Any]:
+def study(world: AbstractPatients, people: int, epsilon: float, seed: int) -> dict[str, Any]:
     """One policy, its evaluation, and the truth about it."""
+    held_out = 3 * people // 10
     mu, keys = gdp_mu(epsilon, DELTA), jr.split(jr.key(seed), 4)
     learner = LAP(
         world.columns, world.num_actions, world.horizon, world.survival > 0, largest_reward=world.largest_reward
     )
-    learnt, held = (world.sample(world.practice, n, key) for n, key in ((LEARN, keys[0]), (EVALUATE, keys[1])))
+    learnt, held = (
+        world.sample(world.practice, n, key) for n, key in ((people - held_out, keys[0]), (held_out, keys[1]))
+    )
     policy, values = learner.fit_with_values(_Curator(learnt, learner, mu, keys[2]))
-    evaluator = MeasuredEvaluator(policy, values, world.horizon, EVALUATE)
+    evaluator = MeasuredEvaluator(policy, values, world.horizon, held_out)
     found: Evaluation = evaluator.fit(_Curator(held, evaluator, mu, keys[3]))
     gain = world.gain(Assisting(found.policy, world.practice))
     lines = ("assisted_gain", "balance", "unsupported", "trend", "continuity")
     return {
         "world": world.name,
+        "people": people,
         "epsilon": epsilon,
         "seed": seed,
         "truth": gain.value,
@@ -102,18 +107,29 @@ def summary(lines: list[dict[str, Any]]) -> list[str]:
     """A row of a table for each world and epsilon."""
     groups = collections.defaultdict(list)
     for line in lines:
-        groups[line["world"], line["epsilon"]].append(line)
-    names = ("world", "epsilon", "true gain", "given", "holds the truth", "half width", "error", "balance", "checks")
+        groups[line["world"], line["people"], line["epsilon"]].append(line)
+    names = (
+        "world",
+        "people",
+        "epsilon",
+        "true gain",
+        "given",
+        "holds the truth",
+        "half width",
+        "error",
+        "balance",
+        "checks",
+    )
     rows = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
-    for (world, epsilon), found in sorted(groups.items()):
+    for (world, people, epsilon), found in sorted(groups.items()):
         given = [one for one in found if one["assisted_gain"] is not None]
         held = [one["assisted_gain"][0] <= one["truth"] <= one["assisted_gain"][2] for one in given]
         half = _mean((one["assisted_gain"][2] - one["assisted_gain"][0]) / 2 for one in given)
         error = _mean((one["assisted_gain"][1] - one["truth"]) ** 2 for one in given) ** 0.5
         checks = (_mean(one[name][1] for one in found) for name in ("trend", "continuity"))
         rows.append(
-            f"| `{world}` | {epsilon:g} | {_mean(one['truth'] for one in found):+.4f} | {len(given)} of {len(found)} | "
-            f"{sum(held)} of {len(given)} | {half:.3f} | {error:.4f} | "
+            f"| `{world}` | {people:,} | {epsilon:g} | {_mean(one['truth'] for one in found):+.4f} | "
+            f"{len(given)} of {len(found)} | {sum(held)} of {len(given)} | {half:.3f} | {error:.4f} | "
             f"{_mean(one['balance'][1] for one in found):.2f} | {', '.join(f'{x:+.3f}' for x in checks)} |"
         )
     return rows
@@ -127,6 +143,7 @@ def _mean(numbers: Any) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repetitions", type=int, default=40)
+    parser.add_argument("--people", type=int, default=10_000, help="a multiple of 10,000")
     parser.add_argument("--evaluated", type=int, default=16_000, help="simulated people of whom the truth is a mean")
     parser.add_argument("--worlds", nargs="*", default=[world.name for world in WORLDS])
     parser.add_argument("--summary", help="a file of lines that were printed before")
@@ -141,7 +158,9 @@ def main() -> None:
             continue
         for seed in range(given.repetitions):
             for epsilon in EPSILONS:
-                sys.stdout.write(json.dumps(study(world(evaluated=given.evaluated), epsilon, seed)) + "\n")
+                sys.stdout.write(
+                    json.dumps(study(world(evaluated=given.evaluated), given.people, epsilon, seed)) + "\n"
+                )
                 sys.stdout.flush()
 
 

@@ -86,8 +86,6 @@ def fit(
     check_comparison(wanted, comparison)
     if wanted.evaluate is not None and chosen.family == "functional":
         raise ValueError(f"`{chosen.name}` has no people to hold out. Leave out `--evaluate`.")
-    if wanted.evaluate is not None and chosen.family == "measured":
-        raise ValueError("Policies of measurements cannot be evaluated on held-out people yet. Leave out `--evaluate`.")
     world_name = data.removeprefix("env:")
     if world_name != data:
         refuse(given(kept, ("store", "store_head")), "keeps the releases of real people; these are simulated")

@@ -29,7 +29,7 @@ from privrl.contracts.release import Release
 from privrl.learners.evaluation.estimates import Evaluation, Interval, variance_bound
 from privrl.learners.evaluation.influence import sensitivity_of
 from privrl.learners.evaluation.model_gain import LEAST_STRENGTH, coefficients, model_interval
-from privrl.learners.evaluation.shares import model_mu, skip_model
+from privrl.learners.evaluation.shares import MODEL, model_mu, skip_model
 from privrl.mdp.assistance import AbstractAssisted
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.value_features import AbstractValueFeature, TableValueFeature
@@ -41,7 +41,7 @@ VARIANCES = (0.5, 0.5, 0.25)
 """Of the residuals over people: trend, continuity, arrival."""
 ESTIMATED = 0.01
 """The allowance of the residuals, where the probabilities of practice are estimated."""
-FITTED = 0.015
+FITTED = 0.02
 """The allowance of a gain with estimated weights, as a share of the range of returns."""
 
 
@@ -91,7 +91,7 @@ class AbstractEvaluator(AbstractOfflineLearner):
         returns = ask("practice", StayReturns(self.return_range))
         m = float(np.clip(float(returns.value[0]) / n, 0.0, 1.0))
         refused: list[str] = []
-        modelled = self._enough(ask, returns, refused)
+        modelled, weighed = self._modelled(ask, returns, refused), self._weighed(ask, returns, refused)
         policy = self.assisted(ask, refused)
         missing = ask("unsupported", Unsupported(policy))
         trend, continuity, arrival = checks = self._residuals(ask, policy)
@@ -106,7 +106,7 @@ class AbstractEvaluator(AbstractOfflineLearner):
                 f"The mean weight is {balance.words('')} and should be 1: `practice` is not how these people were "
                 "treated. No gain is given."
             )
-        elif self._declares("gain") and balance is not None and not biased:
+        elif weighed and balance is not None and not biased:
             gain = self._gain(ask, policy, m, balance)
         if gain is not None and self.public:
             influences = ask("influences", Influences(policy, self.return_range))
@@ -146,20 +146,36 @@ class AbstractEvaluator(AbstractOfflineLearner):
         seen = [Interval.of(x, v, n, found.noise, allowance) for x, v in zip(means, VARIANCES, strict=False)]
         return (*seen, None) if len(seen) < len(VARIANCES) else tuple(seen)
 
-    def _enough(self, ask: Ask, returns: Release, refused: list[str]) -> bool:
+    def _modelled(self, ask: Ask, returns: Release, refused: list[str]) -> bool:
         """Whether the model is made; if there are too few people for it, its shares go elsewhere."""
         if not self._declares("nuisance"):
             return False
-        strength = self.people * model_mu(returns, self.declare())
-        if strength >= LEAST_STRENGTH:
+        if self._enough("The model of the whole advice", returns, tuple(MODEL), refused):
             return True
-        refused.append(
-            f"The model of the whole advice is refused: people times its share of mu is {strength:.0f}, and it needs "
-            f"{LEAST_STRENGTH:.0f}. Evaluate on more people, or with a larger budget."
-        )
         if returns.noise.white == "normal":  # other noise cannot trade
             skip_model(ask, self.declare())
         return False
+
+    def _weighed(self, ask: Ask, returns: Release, refused: list[str]) -> bool:
+        """Whether the assisted policy's gain is estimated by weights; with estimated ones, that takes people too."""
+        if self.public or not self._declares("gain"):
+            return self._declares("gain")
+        if self._enough("The gain of the assisted policy", returns, ("practice-table",), refused):
+            return True
+        if returns.noise.white == "normal":
+            for name in ("gain", "gain-square"):
+                ask.skip(name, to=("practice-table",))
+        return False
+
+    def _enough(self, what: str, returns: Release, rests_on: tuple[str, ...], refused: list[str]) -> bool:
+        """Whether the number of people times mu, that of some releases together, is large enough."""
+        strength, needed = self.people * model_mu(returns, self.declare(), rests_on), LEAST_STRENGTH
+        if strength < needed:
+            refused.append(
+                f"{what} is refused: people times its share of mu is {strength:.0f}, and it needs {needed:.0f}. "
+                "Evaluate on more people, or with a larger budget."
+            )
+        return strength >= needed
 
     def _gain(self, ask: Ask, policy: AbstractAssisted, m: float, balance: Interval) -> Interval:
         """What the assisted policy adds, as a share of the range of returns.

@@ -1,6 +1,7 @@
 """What an evaluation releases, and which part of the budget each release has."""
 
 import math
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -41,9 +42,9 @@ def skip_model(ledger: Any, declared: tuple[Declared, ...]) -> None:
             ledger.skip(name, to=(to.get(name, rest),))
 
 
-def model_mu(returns: Release, declared: tuple[Declared, ...]) -> float:
-    """mu of the model's releases together, from the noise in the mean return, whose sensitivity is 1."""
+def model_mu(returns: Release, declared: tuple[Declared, ...], of: Collection[str] = tuple(MODEL)) -> float:
+    """mu of the model's releases (or of others) together, from the noise in the mean return, whose sensitivity is 1."""
     std = float(np.max(returns.noise.std))
     weights = {d.name: d.weight for d in declared}
-    times = sum(weights[name] for name in MODEL) / weights["practice"]
+    times = sum(weights[name] for name in of) / weights["practice"]
     return math.inf if std == 0.0 else math.sqrt(times) / std
