@@ -3,8 +3,8 @@
 One line of JSON per study: a table of so many people is split, a recipe learns from 70%, and the assisted policy is
 compared with practice on 30%, once with practice's public probabilities and once with estimated ones. The truth beside
 it is exact for whole advice in finite worlds, and simulated otherwise (the standard error is in the line). `--summary`
-reads such lines and prints one row per world, people, epsilon and recipe; `--picture FILE` draws the shares of the gap
-at one number of people and one epsilon.
+reads such lines and prints one row per world, people, epsilon and recipe, and `auto` beside the best single recipe, as
+far as both are among them; `--picture FILE` draws the shares of the gap at one number of people and one epsilon.
 
     python -m bench.zoo --seeds 20 --people 10000 100000 --epsilon .3 1 3 > zoo.jsonl
     python -m bench.zoo --summary zoo.jsonl --picture zoo.svg --people 20000 --epsilon 1
@@ -38,7 +38,7 @@ from privrl.mdp.types import Trajectory
 from privrl.recipes.registry import get
 from privrl.studies.simulated import assisted_gain
 
-HELD_OUT, DELTA, STAYS = 0.3, 1e-6, 40_000
+HELD_OUT, DELTA, STAYS, LEAST_SHARE = 0.3, 1e-6, 40_000, 0.2
 
 
 def split(world: World, people: int, key: jax.Array) -> tuple[Episodes, Episodes]:
@@ -152,6 +152,30 @@ def summary(lines: list[dict[str, Any]]) -> Iterator[str]:
         yield f"| {' | '.join(row)} |"
 
 
+def choices(lines: list[dict[str, Any]]) -> Iterator[str]:
+    """What `auto` closes beside the best single recipe, where that closes at least a fifth of the gap."""
+    cells: dict[tuple[str, int, float], dict[str, list[float]]] = {}
+    for line in lines:
+        cell = cells.setdefault((line["world"], line["people"], line["epsilon"]), {})
+        cell.setdefault(line["recipe"], []).append(line["share"])
+    rows = []
+    for (world, people, epsilon), found in sorted(cells.items()):
+        means = {recipe: mean_and_error(shares)[0] for recipe, shares in found.items()}
+        own = means.pop("auto", None)
+        best = max(means, key=means.__getitem__, default="")
+        if own is not None and best and means[best] >= LEAST_SHARE:
+            rows.append((world, people, epsilon, best, means[best], own, own / means[best]))
+    if rows:
+        yield "| world | people | epsilon | best single recipe | it closes | `auto` closes | ratio |"
+        yield "|---|---:|---:|---|---:|---:|---:|"
+        for world, people, epsilon, best, share, own, ratio in rows:
+            yield f"| {world} | {people} | {epsilon:g} | {best} | {share:.3f} | {own:.3f} | {ratio:.0%} |"
+        for people in sorted({row[1] for row in rows}):
+            ratios = [row[-1] for row in rows if row[1] == people]
+            mean, least = np.mean(ratios), min(ratios)
+            yield f"\n{people} people, {len(ratios)} cells: {mean:.0%} on average, {least:.0%} in the worst."
+
+
 def picture(lines: list[dict[str, Any]], file: Path, people: int, epsilon: float) -> None:
     """A dot per world and recipe: practice at 0, the best at 1."""
     cells = collections.defaultdict(list)
@@ -197,6 +221,7 @@ def main() -> None:
         lines = [json.loads(line) for line in given.summary.read_text().splitlines()]
         for row in summary(lines):
             print(row)
+        print(*("", *choices(lines)), sep="\n")
         if given.picture is not None:
             picture(lines, given.picture, given.people[-1], given.epsilon[-1])
         return

@@ -128,3 +128,17 @@ def test_one_tenth_of_all_people_choose_in_the_zoo():
     world = WORLDS["endings-50x4"]
     assert 0.7 * zoo.learner_of("auto", world, 100_000).share == pytest.approx(0.1)
     assert zoo.learner_of("auto", world, 10_000).share is None
+
+
+def test_what_auto_closes_is_set_against_the_best_single_recipe():
+    shares = {("easy", "a"): (0.5, 0.7), ("easy", "b"): (0.4,), ("easy", "auto"): (0.54,), ("hard", "a"): (0.1,)}
+    shares |= {("hard", "auto"): (0.0,), ("alone", "auto"): (0.9,), ("other", "b"): (0.8,), ("other", "auto"): (0.8,)}
+    lines = [
+        {"world": world, "recipe": recipe, "people": 10, "epsilon": 1.0, "share": share}
+        for (world, recipe), found in shares.items()
+        for share in found
+    ]
+    rows = list(zoo.choices(lines))
+    assert rows[2:4] == ["| easy | 10 | 1 | a | 0.600 | 0.540 | 90% |", "| other | 10 | 1 | b | 0.800 | 0.800 | 100% |"]
+    assert rows[4:] == ["\n10 people, 2 cells: 95% on average, 90% in the worst."]
+    assert not list(zoo.choices(lines[:2]))
