@@ -58,9 +58,8 @@ class AssistedMeasuredPolicy(AbstractAssisted):
     def cells(self, observations: Float[Array, "*n D"]) -> Int[Array, "*n"]:
         taken = self.advised(observations)[..., None]
         P = jnp.take_along_axis(self.advice.practised(observations), taken, axis=-1)[..., 0]
-        likely, fares = jnp.asarray(PROBABILITY_EDGES), jnp.asarray(VALUE_EDGES)
-        row = (P[..., None] >= likely).sum(axis=-1)
-        column = (self.value_feature.of(observations)[..., None] >= fares).sum(axis=-1)
+        row = jnp.searchsorted(jnp.asarray(PROBABILITY_EDGES), P, side="right")
+        column = jnp.searchsorted(jnp.asarray(VALUE_EDGES), self.value_feature.of(observations), side="right")
         return row * (len(VALUE_EDGES) + 1) + column
 
     def checked(self, observations: Float[ArrayLike, "*n D"] | Mapping[str, Any]) -> Float[Array, "*n D"]:

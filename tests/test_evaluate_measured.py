@@ -1,0 +1,226 @@
+"""Evaluation and assisted policies on measurements: one certificate, saved and read, refused in words, the truth."""
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from contract import check_asked
+from test_cli import call
+
+import privrl
+from privrl.audit.adversarial_measurements import adversarial_measurements
+from privrl.audit.recorded_fit import record_fit
+from privrl.data.parquet import read_parquet
+from privrl.data.write import write_parquet
+from privrl.envs.registry import make
+from privrl.learners.evaluation.comparing import FITTED
+from privrl.learners.evaluation.evaluated import Evaluated
+from privrl.learners.evaluation.measured_evaluator import MeasuredEvaluator
+from privrl.mdp.assistance import LEAST_SUPPORT, LEAVE
+from privrl.mdp.assisted_measured import NUM_CELLS, AssistedMeasuredPolicy
+from privrl.mdp.measured_policy import MeasuredPolicy
+from privrl.privacy.noise.lattice import lattice_for
+from privrl.recipes.registry import get
+from privrl.reports.report import folder_page
+from privrl.statistics.evaluation import Gains, Unsupported, Weights
+from privrl.statistics.practice_residuals import PracticeResiduals
+from privrl.statistics.practice_table import PracticeTable
+from privrl.studies.certify import certify_result
+from privrl.studies.people import Records
+from privrl.studies.result import Result
+from privrl.studies.simulated import assisted_gain, sampled
+
+WORLD = make("anticoagulation", horizon=4, evaluated=4096)
+BUDGET = privrl.Central(epsilon=50.0, delta=1e-6)
+ROW = np.array([2.0, 4.0, 75.0, 1.0])
+
+
+@pytest.fixture(scope="module")
+def assessed() -> Result:
+    learner = Evaluated(get("dp-lap").build(WORLD), share=0.4, hold_back=False)
+    return privrl.fit(sampled(WORLD, 1_000, jax.random.key(0)), learner, BUDGET, key=jax.random.key(1))
+
+
+@pytest.fixture(scope="module")
+def policy(assessed: Result) -> AssistedMeasuredPolicy:
+    """Its advice and cells, with support of every kind."""
+    found = assessed.policy
+    support = jnp.asarray(np.resize([0.0, 0.04, 0.05, 0.3, 0.7, 1.0], NUM_CELLS))
+    return AssistedMeasuredPolicy(found.advice, found.values, support)
+
+
+def rows(count: int = 400) -> np.ndarray:
+    rng = np.random.default_rng(3)
+    low, high = zip(*((getattr(c, "low", 0), getattr(c, "high", 2)) for c in WORLD.columns), strict=True)
+    made = rng.uniform(low, high, (count, 4))
+    made[:, 3] = np.floor(made[:, 3])
+    return np.where(rng.random(made.shape) < 0.2, np.nan, made)
+
+
+# ------------------------------------------------------------------------------------------------------ the policy
+
+
+def test_advice_is_given_where_practice_supports_it(policy: AssistedMeasuredPolicy) -> None:
+    x = jnp.asarray(rows())
+    at = policy.decisions(x)
+    cells, advice = np.asarray(policy.cells(x)), np.asarray(policy.advice.chosen(x))
+    assert set(cells) <= set(range(NUM_CELLS)) and len(set(cells)) > 3
+    np.testing.assert_array_equal(at.support, np.asarray(policy.support)[cells])
+    np.testing.assert_array_equal(policy(x), np.where(np.asarray(at.support) >= LEAST_SUPPORT, advice, LEAVE))
+    assert (policy.silent()(x) == LEAVE).all() and policy.silent().is_silent and not policy.is_silent
+    assert policy({"inr": 2.0}) in range(LEAVE, WORLD.num_actions)
+    with pytest.raises(ValueError, match="must hold 4 numbers"):
+        policy(np.zeros(3))
+
+
+def test_weights_have_mean_one_where_cells_say_what_practice_does(policy: AssistedMeasuredPolicy) -> None:
+    """E[rho | x] = 1 under b*, for each row and dial."""
+    at = policy.decisions(jnp.asarray(rows()))
+    for dial in (1.0, 1.5, 7.0):
+        hit, miss = at.rho(at.advice, dial), at.rho(jnp.full_like(at.advice, LEAVE), dial)
+        mean = at.support * hit + (1.0 - at.support) * miss
+        np.testing.assert_allclose(np.asarray(mean)[np.asarray(at.supported)], 1.0, atol=1e-12)
+        assert float(hit.max()) <= dial + 1e-12 and float(miss.min()) >= 0.0
+
+
+def test_a_stay_is_advised_decision_by_decision(policy: AssistedMeasuredPolicy) -> None:
+    sure = dataclasses.replace(policy, support=jnp.ones(NUM_CELLS))
+    stay = sure.stay(key=jax.random.key(0))
+    assert stay.advise(ROW) == policy.advice(ROW)
+    stay.took(0)
+    rare = dataclasses.replace(policy, support=jnp.full(NUM_CELLS, 0.1), dial=np.inf, deviation=4.0)
+    stay = rare.stay()
+    advised = stay.advise({"inr": 2.0, "last_dose": 4.0, "weight": 75})
+    stay.took(advised)
+    assert stay.weight == pytest.approx(10.0) and stay.advise(ROW) == LEAVE
+
+
+def test_it_is_read_again_exactly(policy: AssistedMeasuredPolicy) -> None:
+    for one in (policy, policy.turned(np.inf, np.inf), policy.silent()):
+        read = AssistedMeasuredPolicy.from_json(json.loads(json.dumps(one.to_json(), allow_nan=False)))
+        again = AssistedMeasuredPolicy.from_arrays(one.arrays())
+        assert read.to_json() == again.to_json() == one.to_json()
+        np.testing.assert_array_equal(read(rows()), one(rows()))
+    with pytest.raises(ValueError, match="not the JSON"):
+        AssistedMeasuredPolicy.from_json(policy.advice.to_json())
+    with pytest.raises(ValueError, match="not the JSON"):
+        MeasuredPolicy.from_json(policy.to_json())
+    with pytest.raises(ValueError, match="cells"):
+        AssistedMeasuredPolicy(policy.advice, policy.values, jnp.zeros(3))
+
+
+def test_the_readers_of_the_guide_agree(policy: AssistedMeasuredPolicy) -> None:
+    text = (Path(__file__).parents[1] / "docs/guides/continuous.md").read_text()
+    names: dict = {}
+    for code in re.findall(r"```python\n(.*?)```", text, re.S):
+        if "def act(" in code or "def assisted(" in code:
+            exec(compile(code, "guide", "exec"), names)
+    for one in (policy, policy.silent(), policy.advice):
+        content = json.loads(json.dumps(one.to_json()))
+        chosen = one.chosen(jnp.asarray(rows())) if isinstance(one, MeasuredPolicy) else one(rows())
+        assert [names["act"](content, list(row)) for row in rows()] == np.asarray(chosen).tolist()
+
+
+# ------------------------------------------------------------------------------------------------------ evaluation
+
+
+def test_one_certificate_over_both_groups(assessed: Result, tmp_path: Path) -> None:
+    evaluation, certificate = assessed.evaluation, assessed.certificate
+    assert evaluation is not None and evaluation.gain is None and evaluation.verdict == "not shown"
+    assert certificate.epsilon <= 50.0 and {event.group for event in certificate.events} == {"learn", "evaluate"}
+    assert isinstance(assessed.advice, MeasuredPolicy) and isinstance(assessed.policy, AssistedMeasuredPolicy)
+    assert evaluation.assisted_gain is None or evaluation.assisted_gain.half > FITTED
+    assert evaluation.model_gain is None and "not modelled" in evaluation.words and evaluation.balance is not None
+    assessed.save(tmp_path / "out")
+    loaded = Result.load(tmp_path / "out")
+    assert loaded.evaluation == evaluation and loaded.policy.to_json() == assessed.policy.to_json()
+    assert all(check.ok for check in certify_result(loaded, allow_non_private=True).checks)
+    assert json.loads((tmp_path / "out" / "policy.json").read_text()) == assessed.policy.to_json()
+    assert "Compared with practice" in folder_page(tmp_path / "out")
+
+
+def test_a_saved_policy_is_evaluated_on_other_people(assessed: Result) -> None:
+    held = sampled(WORLD, 300, jax.random.key(5))
+    found = privrl.evaluate(held, assessed, BUDGET, key=jax.random.key(6))
+    whole = privrl.evaluate(held, assessed.policy, BUDGET, key=jax.random.key(6))
+    assert found == whole and found.people == 300 and found.policy.to_json() == whole.policy.to_json()
+    plain = privrl.evaluate(held, assessed.advice, BUDGET, key=jax.random.key(6))
+    assert not np.asarray(plain.policy.values).any()  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match="numbered states"):
+        privrl.evaluate(held, assessed, BUDGET, practice=np.ones((4, 5)) / 5)
+    with pytest.raises(ValueError, match="numbered states"):
+        Evaluated(get("dp-lap").build(WORLD), practice=jnp.ones((4, 5)) / 5)
+
+
+def test_too_few_people_are_refused_before_the_gain_is_asked_for(assessed: Result) -> None:
+    held = sampled(WORLD, 300, jax.random.key(5))
+    found = privrl.evaluate(held, assessed, privrl.Central(epsilon=1.0, delta=1e-6), key=jax.random.key(6))
+    assert found.assisted_gain is None and "needs 1000" in found.words
+    assert found.held_back is not None and found.handed_out.is_silent
+    assert not {event.name for event in found.certificate.events} & {"gain", "gain-square"}
+    assert found.certificate.epsilon == pytest.approx(1.0, rel=1e-6)
+
+
+@pytest.mark.slow
+def test_without_noise_it_is_what_the_people_say(assessed: Result) -> None:
+    """By hand: cells, hits over visits, weights and their mean."""
+    people = WORLD.sample(WORLD.practice, 600, jax.random.key(7))
+    held = privrl.data.Episodes.of(people, features=WORLD.columns, num_actions=WORLD.num_actions)
+    found = privrl.evaluate(held, assessed, privrl.NonPrivate(), key=jax.random.key(8))
+    policy = found.policy
+    x, a, valid = jnp.asarray(people.states), jnp.asarray(people.actions), np.asarray(people.valid)
+    at = policy.decisions(x)
+    hit = np.asarray(a == at.advice)
+    cells = np.asarray(policy.cells(x))
+    counted = [valid & (cells == k) for k in range(NUM_CELLS)]
+    shares = np.array([hit[c].mean() if c.sum() > 60 else np.nan for c in counted])
+    known = np.isfinite(shares) & (np.asarray(policy.support) > 0)
+    assert known.sum() > 2
+    np.testing.assert_allclose(np.asarray(policy.support)[known], shares[known], atol=0.06)  # shrunk toward the mean
+    weights = jax.vmap(lambda *stay: policy.followed(*stay)[0])(x, a, people.valid)
+    assert found.balance is not None and found.balance.value == pytest.approx(float(weights.mean()), abs=1e-9)
+    truth = assisted_gain(WORLD, policy, 0, key=jax.random.key(0))
+    assert abs(truth.value) < 0.5 and truth.error < 0.01
+
+
+@pytest.mark.slow
+def test_every_release_is_declared_and_bounded(assessed: Result) -> None:
+    advice, values = assessed.advice, assessed.policy.values
+    evaluator = MeasuredEvaluator(advice, values, WORLD.horizon, 1_000)
+    asked = record_fit(sampled(WORLD, 1_000, jax.random.key(9)), evaluator, BUDGET, jax.random.key(10)).asked
+    assert {one.name for one in asked} == {declared.name for declared in evaluator.declare()}
+    check_asked(asked, adversarial_measurements(WORLD.horizon, WORLD.columns, WORLD.num_actions, count=240))
+
+
+def test_streamed_sums_are_those_in_memory(policy: AssistedMeasuredPolicy, tmp_path: Path) -> None:
+    people, path = sampled(WORLD, 60, jax.random.key(10)), tmp_path / "people.parquet"
+    write_parquet(path, people, features=WORLD.columns)
+    columns = {"unit": "unit_id", "step": "step", "action": "action", "reward": "reward", "terminated": "terminated"}
+    sums = (Weights(policy), Unsupported(policy), Gains(policy, jnp.asarray(0.5)), PracticeTable(policy, 5, 4.0, True))
+    for statistic in (*sums, PracticeResiduals(policy, policy.value_feature, False)):
+        norm = statistic.l2("add-remove")
+        lattice = lattice_for(parameter=0.1, sensitivity=statistic.l2("replace-one"), norm=norm, filled=10, kind="l2")
+        data = read_parquet(path, **columns, features=WORLD.columns, horizon=4, num_actions=5, batch_rows=7)
+        whole = Records(people).total(statistic, None, lattice)
+        np.testing.assert_array_equal(Records(data).total(statistic, None, lattice), whole)
+
+
+# ------------------------------------------------------------------------------------------------------- commands
+
+
+@pytest.mark.slow
+def test_the_command_says_the_truth_beside_the_estimate(tmp_path: Path) -> None:
+    world = ("env:anticoagulation", "--env-arg", "horizon=4", "--env-arg", "evaluated=4096", "--episodes", "600")
+    arguments = ("fit", *world, "--recipe", "dp-lap", "--epsilon", "30", "--delta", "1e-6", "--seed", "2")
+    content = call(*arguments, "--evaluate", ".3", "--json", "--out", tmp_path / "out").json()
+    truth = content["evaluation"]["truth"]
+    assert content["evaluation"]["verdict"] == "not shown"
+    assert 0.0 < truth["gain_se"] < 0.02 and 0.0 < truth["model_gain_se"] < 0.02
+    assert "policy.json" in {path.name for path in (tmp_path / "out").iterdir()}
+    refused = call(*arguments, "--evaluate", ".3", "--practice", "env")
+    assert refused.code == 2 and "measurements" in refused.err
