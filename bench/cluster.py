@@ -50,17 +50,22 @@ def spent(data: ShardedEpisodes) -> dict[int, float]:
     return dict(dict(data.started().each(cpu)).values())
 
 
-def measured(data: ShardedEpisodes, learner: Any, private: Any) -> tuple[int, float, float]:
-    """Releases, and CPU seconds of the busiest worker and of the driver in a fit that compiles nothing new."""
+def alone(whole: Any, learner: Any, private: Any) -> float:
+    """CPU seconds of one process in a fit that compiles nothing new."""
+    privrl.fit(whole, learner, private)
+    started = time.process_time()
+    privrl.fit(whole, learner, private)
+    return time.process_time() - started
+
+
+def measured(data: ShardedEpisodes, learner: Any, private: Any) -> tuple[int, dict[int, float], float]:
+    """Releases, and CPU seconds of every worker and of the driver in a fit that compiles nothing new."""
     result = privrl.fit(data, learner, private)
     workers, driver = spent(data), time.process_time()
     privrl.fit(data, learner, private)
-    after = spent(data)
-    return (
-        len(result.certificate.releases),
-        max(after[pid] - workers[pid] for pid in workers),
-        (time.process_time() - driver),
-    )
+    driver, after = time.process_time() - driver, spent(data)
+    releases = sum(release["counted"] for release in result.certificate.releases)
+    return releases, {pid: after[pid] - workers[pid] for pid in workers}, driver
 
 
 def main(rows: int) -> None:
@@ -75,11 +80,13 @@ def main(rows: int) -> None:
         for name in RECIPES:
             recipe = get(name)
             private = recipe.privatizer(epsilon=1.0, delta=1e-8)
-            releases, busy, driver = measured(data, recipe.learner(Problem.of(env)), private)
-            each = 2.0 * busy / number / releases  # each worker has half of the rows
+            learner = recipe.learner(Problem.of(env))
+            releases, workers_took, driver = measured(data, learner, private)
+            both, busier, one = sum(workers_took.values()), max(workers_took.values()), alone(whole, learner, private)
+            each = both / number / releases
             model = (check + releases * each) * LARGE / MANY + (releases + 1) * math.ceil(LARGE / ROWS) * TASK
-            costs = f"workers {1e6 * each:.3f}, driver {1e6 * driver / number / releases:.3f}"
-            print(f"{name}: {releases} releases, {costs}; {model / 60:.1f} min", flush=True)
+            ratios = f"busier worker {busier / one:.2f} of one process, driver {driver / both:.2f} of both workers"
+            print(f"{name}: {releases} releases, {1e6 * each:.3f}; {ratios}; {model / 60:.1f} min", flush=True)
 
 
 if __name__ == "__main__":

@@ -380,6 +380,36 @@ PLACES = (
         "test_agent.py -k neighbour",
     ),
 )
+SHARDS = (
+    Mutation(
+        "every shard begins with the first coin",
+        "studies/sharded_records.py",
+        "firsts = (np.cumsum(numbers) - numbers).tolist()",
+        "firsts = [0] * len(numbers)",
+        "test_shards.py -k sums_are_those_of_one_process",
+    ),
+    Mutation(
+        "a person in two shards",
+        "data/shards.py",
+        "            self._refuse_people_in_two()\n",
+        "",
+        "test_shards.py -k in_two_shards",
+    ),
+    Mutation(
+        "the sum of a worker that died is forgotten",
+        "executors/processes.py",
+        "again = [*worker.added, *",
+        "again = [*",
+        "executors/test_executors.py -k counts_once",
+    ),
+    Mutation(
+        "workers quote what they found",
+        "executors/failures.py",
+        "return Failure(kind.__name__)",
+        "return Failure(str(error))",
+        "executors/test_executors.py -k our_words",
+    ),
+)
 SETTINGS = (
     Mutation(
         "negative weights of differences",
@@ -482,7 +512,7 @@ CERTIFICATES = (
         "test_public.py -k sizes",
     ),
 )
-ALL = (*NOISE, *CONTRIBUTIONS, *KEYS, *REDRAWN, *PLACES, *SETTINGS, *CERTIFICATES)
+ALL = (*NOISE, *CONTRIBUTIONS, *KEYS, *REDRAWN, *PLACES, *SHARDS, *SETTINGS, *CERTIFICATES)
 
 
 @pytest.mark.slow

@@ -47,6 +47,12 @@ def test_a_shard_stays_where_it_is(executor: AbstractExecutor) -> None:
         assert (first[i][0], first[i][1] + 1) == second[i]
 
 
+def test_all_workers_get_shards(processes: Processes) -> None:
+    processes.start([Shard(i) for i in range(6)])
+    homes = [pid for pid, _ in dict(processes.each(used)).values()]
+    assert len(set(homes)) == 2 and 1 < homes.count(homes[0]) < 5
+
+
 def test_progress_is_a_number_of_shards(executor: AbstractExecutor) -> None:
     seen: list[tuple[int, int]] = []
     executor.watch = lambda done, total: seen.append((done, total))

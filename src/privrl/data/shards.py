@@ -46,7 +46,7 @@ class Shard:
         self._groups: dict[Group, AbstractDataset] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"data": self.data, "_groups": {}}
+        return {"data": replace(self.data), "_groups": {}}  # as it was before the first pass
 
     def __sizeof__(self) -> int:
         return 16 * self.data.table.num_rows  # what it holds after its first pass, for whoever places it

@@ -129,12 +129,15 @@ class _Call:
 
     def __post_init__(self) -> None:
         self.free = deque(i for i in range(len(self.shards)) if i not in self.home)
+        self.starting: set[int] = set()
         self.mine = [deque(i for i, home in self.home.items() if home == w) for w in range(len(self.workers))]
 
     def results(self) -> Iterator[tuple[int, Any]]:
         """The results with their shards' numbers; where they are folded, the sums that workers keep, under -1."""
         for w in range(len(self.workers)):
             self._begin(w, spare=w < len(self.free))
+        for w in range(len(self.workers)):
+            self._feed(w)
         while active := self._active():
             for connection in wait(list(active)):
                 w = active[connection]  # type: ignore[index]
@@ -147,6 +150,7 @@ class _Call:
                     continue
                 if kind == READY:
                     worker.ready = True
+                    self.starting.discard(w)
                     self._send(w, TASK, self.task, self.fold)
                 elif kind == TOTAL:
                     worker.added, worker.asked = [], False
@@ -164,8 +168,7 @@ class _Call:
         return {
             worker.connection: w
             for w, worker in enumerate(self.workers)
-            if worker is not None
-            and (worker.running is not None or worker.added or (not worker.ready and (self.mine[w] or self.free)))
+            if worker is not None and (worker.running is not None or worker.added or not worker.ready)
         }
 
     def _begin(self, w: int, *, spare: bool) -> None:
@@ -173,14 +176,17 @@ class _Call:
         if worker is None:
             if self.mine[w] or spare:
                 self.workers[w] = _Worker.started()
+                self.starting.add(w)
         elif worker.ready:
             self._send(w, TASK, self.task, self.fold)
-            self._feed(w)
 
     def _feed(self, w: int) -> None:
-        """Gives an idle worker its next shard; when there is nothing left for anybody, takes its sum."""
+        """Gives an idle worker its next shard; when there is nothing left for anybody, takes its sum.
+
+        Nobody begins before all are there: shards stay where they go first, and the first worker would take too many.
+        """
         worker = self.workers[w]
-        if worker is None or not worker.ready or worker.running is not None:
+        if self.starting or worker is None or not worker.ready or worker.running is not None:
             return
         if self.mine[w] or self.free:
             i = worker.running = (self.mine[w] or self.free).popleft()
