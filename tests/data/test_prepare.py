@@ -258,12 +258,28 @@ def test_every_fault_is_named_without_the_cell(tmp_path: Path, fault: str) -> No
 def test_a_record_after_the_end_is_a_negative_duration(tmp_path: Path) -> None:
     how = Preparation(**UNTIL)
     prepare(write_lines(tmp_path / "raw.csv", LINES), tmp_path / "t.parquet", how)
-    lines = LINES | {"out": [*LINES["out"][:2], *["2026-04-30 00:00:00"] * 2]}
-    with pytest.raises(TableError, match=r"after `out`, a negative duration, at row 2"):
-        prepare(write_lines(tmp_path / "raw.csv", lines), tmp_path / "t.parquet", how)
-    lines = LINES | {"out": ["2026-05-02T00:00:00Z"] * 4}
-    with pytest.raises(TableError, match="`out` does not hold a time without a time zone at row 0"):
-        prepare(write_lines(tmp_path / "raw.csv", lines), tmp_path / "t.parquet", how)
+    after = [*LINES["out"][:2], *["2026-04-30 00:00:00"] * 2]
+    for out, words in (
+        (after, "`at` is after `out`, a negative duration, at row 2"),
+        (["2026-05-02T00:00:00Z"] * 4, "`out` does not hold a time without a time zone at row 0"),
+        ([TEXT] * 4, "`out` does not hold a time without a time zone at row 0"),
+    ):
+        with pytest.raises(TableError) as caught:
+            prepare(write_lines(tmp_path / "raw.csv", LINES | {"out": out}), tmp_path / "t.parquet", how)
+        message = str(caught.value)
+        assert words in message and not any(canary in message for canary in ("2026", TEXT))
+        assert caught.value.__cause__ is None and caught.value.__context__ is None
+
+
+@pytest.mark.parametrize("cell", ["2026-05-01T05:00:00", "2026-05-01 05:00", TEXT])
+def test_a_time_without_the_zone_that_was_declared(tmp_path: Path, cell: str) -> None:
+    zoned = [f"{time.replace(' ', 'T')}+02:00" for time in LINES["at"]]
+    how = Preparation(**SIMPLE | {"zoned": True})
+    prepare(write_lines(tmp_path / "raw.csv", LINES | {"at": zoned}), tmp_path / "t.parquet", how)
+    source = write_lines(tmp_path / "raw.csv", LINES | {"at": [*zoned[:3], cell]})
+    with pytest.raises(TableError, match="`at` does not hold a time with a time zone at row 3") as caught:
+        prepare(source, tmp_path / "t.parquet", how)
+    assert "2026" not in str(caught.value) and TEXT not in str(caught.value)
 
 
 def test_a_fault_far_down_is_placed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from privrl.cli.compilation import keep_compiled_programs
-from privrl.cli.demo_vitals import EPSILON, PEOPLE, QUICK, vitals_demo
+from privrl.cli.demo_vitals import PEOPLE, QUICK, vitals_demo
 from privrl.cli.options import JsonOption, fresh_seed
 from privrl.cli.output import complain, emit, progress, say, show_table
 from privrl.figures.numbers import written
@@ -26,12 +26,9 @@ def demo(
     ] = "sepsis",
     out: Annotated[Path, typer.Option("--out", help="Folder for the report and the policy.")] = Path("privrl-demo"),
     epsilon: Annotated[
-        float | None,
-        typer.Option(
-            "--epsilon",
-            help="Budget of the policy that is kept (3; vitals: 1). Sepsis shows a third and three times it, too.",
-        ),
-    ] = None,
+        float,
+        typer.Option("--epsilon", help="Budget of the policy that is kept; sepsis shows a third and three times it."),
+    ] = 3.0,
     episodes: Annotated[
         int | None, typer.Option("--episodes", help="How many stays (100,000 unless given, and 10,000 in vitals).")
     ] = None,
@@ -50,13 +47,11 @@ def demo(
         if seeds is not None:
             raise ValueError("`--seeds` repeats the demo of sepsis; `vitals` learns one policy. Leave it out.")
         people = episodes if episodes is not None else QUICK if quick else PEOPLE
-        budget = EPSILON if epsilon is None else epsilon
         root = context.find_root().command
         run = partial(root.main, prog_name="privrl", standalone_mode=False)
-        vitals_demo(run, out, people, budget, seed=fresh_seed(seed), json=json)
+        vitals_demo(run, out, people, epsilon, seed=fresh_seed(seed), json=json)
         return
     check_folder(out, FILES)
-    epsilon = 3.0 if epsilon is None else epsilon
     size = DemoSize.quick(epsilon) if quick else DemoSize(epsilon=epsilon)
     given = {name: value for name, value in (("episodes", episodes), ("seeds", seeds)) if value is not None}
     size = dataclasses.replace(size, **given)

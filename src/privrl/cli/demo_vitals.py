@@ -12,8 +12,8 @@ from privrl.reports.demo_vitals import FILES, commands, known_values, schema_wor
 from privrl.studies.result import check_folder, replacing
 
 PEOPLE, QUICK = 10_000, 300
-EPSILON, DELTA = 1.0, 1e-6
-EVALUATE: float | None = None
+DELTA = 1e-6
+EVALUATE: float | None = 0.3
 """The share of people who are held out to compare the policy with practice; `None`: it is not compared."""
 
 
@@ -47,7 +47,7 @@ def vitals_demo(
         emit({"people": people, "epsilon": epsilon, "delta": DELTA, "seed": seed, **values, "out": str(out)})
         return
     say()
-    rows = [] if values["value"] is None else [("the policy", written([values["value"]]))]
+    rows = [] if values["value"] is None else [("all advice of the policy", written([values["value"]]))]
     rows += [(_NAMES[name], written([value])) for name, value in values["baselines"].items()]
     show_table(
         f"Patients who survive, by simulation ({people:,} in the table, seed {seed})", ("policy", "survive"), rows

@@ -40,7 +40,7 @@ def _size(policy: MeasuredPolicy) -> str:
     kept = sum(value.size for value in policy.arrays().values() if value.dtype.kind == "f")
     return paragraph(
         f"A policy on {len(policy.columns):,} columns with {policy.num_actions:,} actions; it does the same at every "
-        f"step, and a value may be missing. It is {kept:,} numbers, all of them released. It advises an action only "
+        f"step, and a value may be missing. It is {kept:,} numbers, all made of releases. It advises an action only "
         f"where practice takes it at least {percent(float(policy.support))} as often as its most frequent one, and "
         "where little is known the advice is what practice does most. Below, “today” is what practice does most often, "
         "as far as the releases tell."
@@ -75,12 +75,13 @@ def _map(policy: MeasuredPolicy, order: Sequence[int], names: Names) -> str:
 
 def _strips(slices: Sequence[Slice], others: int, names: Names) -> str:
     figure = strips_figure(slices, names.numbered_action)
+    categories = any(isinstance(one.column, Category) for one in slices)
+    at = " (a category at the first value of its list)" if categories else ""
     left = f" {others:,} further columns, which matter less, are not drawn." if others > 0 else ""
     return drawing(
         to_svg(figure, "The advised action along each measurement, and that of practice"),
-        "Each column alone moves between its public bounds; all others stay at the released median (a category at the "
-        "first value of its list). The dashed line is its own median, the grey bar about the middle 80 % of records."
-        f"{_none(slices)}{left}",
+        f"Each column alone moves between its public bounds; all others stay at the released median{at}. The dashed "
+        f"line is its own median, the grey bar about the middle 80 % of records.{_none(slices)}{left}",
     )
 
 
