@@ -60,6 +60,21 @@ def test_names_may_be_numbers_and_nobody_is_lost_who_has_other_names_alone(tmp_p
     assert pq.read_table(tmp_path / "t.parquet").to_pydict() == steps
 
 
+def test_a_name_may_have_other_words_in_the_table(tmp_path: Path) -> None:
+    raw = {"who": [7, 7, 7, 7], "h": [0.0, 1.0, 1.0, 5.0], "item": [220052, 220181, 9, 11]}
+    pq.write_table(pa.table(raw | {"amount": [70.0, 80.0, 0.5, 2.0]}), tmp_path / "raw.parquet")
+    items = {"220052": "map", "220181": "map", "9": "alive"}
+    how = Preparation("who", "h", 4, {"map": "mean"}, {"11": "sum"}, "alive", horizon=9, items=items, **LONG)
+    prepare(tmp_path / "raw.parquet", tmp_path / "t.parquet", how)
+    steps = {"who": [7], "step": [0], "map": [75.0], "11": [2.0], "alive": [0.5]}
+    assert pq.read_table(tmp_path / "t.parquet").to_pydict() == steps
+    pq.write_table(
+        pa.table(raw | {"h": [1.0, 1.0, 1.0, 5.0], "amount": [70.0, 80.0, 0.5, 2.0]}), tmp_path / "raw.parquet"
+    )
+    with pytest.raises(TableError, match="`h` has a time twice in one episode under one name at row 1"):
+        prepare(tmp_path / "raw.parquet", tmp_path / "t.parquet", how)
+
+
 CELLS = [
     ["a", "2026-05-01 00:00:00", "map", "70"],
     ["a", "2026-05-01 00:00:00", "dose", "0.5"],
@@ -119,6 +134,9 @@ def test_one_persons_rows_depend_on_that_person_alone(tmp_path: Path) -> None:
 def test_settings_are_checked(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="a column of names and one of values"):
         Preparation(**HOW, name="item")
+    for items, more in (({"1": "pulse"}, {}), ({"1": "nobody"}, LONG)):
+        with pytest.raises(ValueError, match="names that are asked for"):
+            Preparation(**HOW, items=items, **more)
     with pytest.raises(ValueError, match="`item` is named twice"):
         Preparation(**HOW, name="item", value="item")
     pq.write_table(pa.table({"patient": ["a"], "at": [DAY], "item": [1.5], "amount": [1.0]}), tmp_path / "raw.parquet")

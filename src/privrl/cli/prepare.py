@@ -60,6 +60,10 @@ def prepare(
     value: Annotated[
         str | None, typer.Option("--value", metavar="COL", help="Of a long table: what the measurement was.")
     ] = None,
+    item: Annotated[
+        list[str] | None,
+        typer.Option("--item", metavar="NAME=ITEM", help="Of a long table: what a name is called there, if otherwise."),
+    ] = None,
     last: Annotated[list[str] | None, _combined("last")] = None,
     first: Annotated[list[str] | None, _combined("first")] = None,
     mean: Annotated[list[str] | None, _combined("mean")] = None,
@@ -122,6 +126,7 @@ def prepare(
         text=tuple(text or ()),
         name=name,
         value=value,
+        items=dict(map(_item, item or ())),
     )
     for warning in how.warnings:
         complain(f"Warning: {warning}")
@@ -146,6 +151,14 @@ def _columns(given: Mapping[How, Sequence[str] | None]) -> dict[str, How]:
                 raise ValueError(f"`{name}` is combined in two ways. Give it once.")
             found[name] = how
     return found
+
+
+def _item(words: str) -> tuple[str, str]:
+    """The item of `NAME=ITEM`, and the name."""
+    name, equals, item = words.partition("=")
+    if not (name and equals and item):
+        raise ValueError(f"`--item` is {words!r}; write NAME=ITEM, for example map=220052.")
+    return item, name
 
 
 def _named(words: str) -> tuple[str, How | None]:

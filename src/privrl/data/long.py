@@ -42,12 +42,19 @@ class LongTable:
         """The names that are asked for; the place of a name is its number."""
         return tuple(self.how.named)
 
+    @property
+    def _items(self) -> dict[str, int]:
+        """Under which words the table has them, with their numbers."""
+        own = {name: i for i, name in enumerate(self._named) if name not in self.how.items.values()}
+        return own | {item: self._named.index(name) for item, name in self.how.items.items()}
+
     def batches(self) -> Iterator["pa.RecordBatch"]:
         """The rows with the number of the name (-1: another one), and the value as a number or as text."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        how, names = self.how, pa.array(self._named, pa.large_string())
+        how, items = self.how, pa.array(self._items, pa.large_string())
+        number = np.array([*self._items.values(), -1], np.int16)  # the last one for words that nobody asks for
         assert how.name is not None and how.value is not None
         is_text = np.isin(self._named, how.text)
         for batch in self.raw.batches():
@@ -55,10 +62,11 @@ class LongTable:
             refuse(null(batch.column(how.name)), how.name, self._from(first), "is null", "Every record needs a name.")
             with guarded(f"Column `{how.name}` cannot be read from {self.raw.place(first)} on"):
                 text = batch.column(how.name).cast(pa.large_string())
-                numbers = pc.index_in(text, value_set=names).fill_null(-1).to_numpy(zero_copy_only=False)
+                found = pc.index_in(text, value_set=items).fill_null(-1).to_numpy(zero_copy_only=False)
+            numbers = number[found]
             values = batch.column(how.value)
             made = {name: batch.column(name) for name in (how.unit, how.time, how.episode) if name is not None}
-            made |= {_NAME: pa.array(numbers.astype(np.int16)), ROW: batch.column(ROW)}
+            made |= {_NAME: pa.array(numbers), ROW: batch.column(ROW)}
             if how.text:
                 wanted = (numbers >= 0) & ~is_text[numbers]
                 copied = (numbers >= 0) & is_text[numbers]

@@ -45,6 +45,8 @@ class Preparation:
         text: the `columns` that are text, combined by "last" or "first". In a CSV file all others are numbers.
         name, value: of a long table, which has one row per measurement, the columns of its name and of its value. Then
             `columns`, `action`, `reward` and `end` are names; rows with other names are records without a value.
+        items: of a long table, under which other words names are found there, {"220052": "map"}; a name that is not
+            among them is found under its own.
 
     **Formal guarantee.** `cells`, the types of the columns of a CSV file, is a function of these settings; nobody's
     values change how the values of another person are read.
@@ -69,12 +71,17 @@ class Preparation:
     text: tuple[str, ...] = ()
     name: str | None = None
     value: str | None = None
+    items: Mapping[str, str] = field(default_factory=dict)
     uses: dict[str, Use] = field(init=False, repr=False)
     cells: dict[str, Cells] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if (self.name is None) != (self.value is None):
             raise ValueError("A long table has a column of names and one of values. Give both, or neither.")
+        if self.items and (self.name is None or not set(self.items.values()) <= set(self.named)):
+            raise ValueError(
+                "`items` says under which words a long table has names that are asked for; others are none."
+            )
         named = [self.unit, self.time, self.episode, self.name, self.value, self.end, self.reward]
         names = [name for name in (*named, *self.columns, *self.action) if name is not None]
         twice = sorted({name for name in names if names.count(name) > 1 or name in ("step", "terminated", ROW)})
