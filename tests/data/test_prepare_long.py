@@ -134,7 +134,7 @@ def test_one_persons_rows_depend_on_that_person_alone(tmp_path: Path) -> None:
 def test_settings_are_checked(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="a column of names and one of values"):
         Preparation(**HOW, name="item")
-    for items, more in (({"1": "pulse"}, {}), ({"1": "nobody"}, LONG)):
+    for items, more in (({"1": "pulse"}, {}), ({"1": "nobody"}, LONG), ({"pulse": "map"}, LONG)):
         with pytest.raises(ValueError, match="names that are asked for"):
             Preparation(**HOW, items=items, **more)
     with pytest.raises(ValueError, match="`item` is named twice"):

@@ -78,9 +78,11 @@ class Preparation:
     def __post_init__(self) -> None:
         if (self.name is None) != (self.value is None):
             raise ValueError("A long table has a column of names and one of values. Give both, or neither.")
-        if self.items and (self.name is None or not set(self.items.values()) <= set(self.named)):
+        asked, renamed = set(self.named), set(self.items.values())
+        if self.items and (self.name is None or not renamed <= asked or set(self.items) & (asked - renamed)):
             raise ValueError(
-                "`items` says under which words a long table has names that are asked for; others are none."
+                "`items` says under which words a long table has names that are asked for. Give it for such names, and "
+                "no word that is itself a name that is asked for."
             )
         named = [self.unit, self.time, self.episode, self.name, self.value, self.end, self.reward]
         names = [name for name in (*named, *self.columns, *self.action) if name is not None]
