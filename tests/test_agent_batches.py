@@ -11,6 +11,7 @@ from test_agent import alone
 import privrl
 from privrl.mdp.types import Trajectory
 from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.trust.privatizers import PairingError
 
 RIVER = privrl.envs.RiverSwim(states=4, horizon=6)
 LEARNERS = {
@@ -26,6 +27,10 @@ def records(number, seed=0):
     shape = (number, 6)
     states, after = rng.integers(-1, 6, shape), rng.integers(-1, 5, shape)
     return Trajectory(states, rng.integers(0, 3, shape), rng.normal(1.0, 1.0, shape), after, rng.integers(0, 8, number))
+
+
+def record(i):
+    return jax.tree.map(lambda x: x[i], records(20, 2))
 
 
 def live(store, name):
@@ -64,6 +69,31 @@ def test_records_of_several_blocks_count_as_if_one_by_one():
             sums.append([store.total(name).tolist() for name in names])
             assert sum(store.count(name) for name in names) == 19
     assert sums[0] == sums[1]
+
+
+def test_people_who_arrive_together_get_the_tickets_of_one_by_one(place):
+    with ReleaseStore(place) as store:
+        agent = live(store, "UCBVI")
+        tickets = agent.begin_episodes(["a", "b", "a", "c"])
+        assert [ticket.number for ticket in tickets] == [0, 1, 0, 2] and tickets[2].token == tickets[0].token
+        assert [agent.begin_episode(user).token for user in "abc"] == [tickets[i].token for i in (0, 1, 3)]
+        full = [f"{i}" for i in range(USERS - 2)]
+        with pytest.raises(PairingError, match="places are taken"):
+            agent.begin_episodes(full)  # one too many: nobody got a place
+        assert agent.num_arrived == 3 and not agent._arrivals._remembered
+        assert agent.begin_episodes(full[1:])[-1].number == USERS - 1
+
+
+def test_an_agent_on_either_engine_counts_the_same(place):
+    with ReleaseStore(place) as store:
+        agent = live(store, "UCBVI")
+        ended = list(zip(agent.begin_episodes(range(20)), (record(i) for i in range(20)), strict=True))
+        agent.end_episodes(ended)
+        found = [store.total(agent._arrivals.sum_name(block, 0)).tolist() for block in range(6)]
+    with ReleaseStore.in_memory() as store:
+        agent = live(store, "UCBVI")
+        agent.end_episodes([(agent.begin_episode(i), record(i)) for i in range(20)])
+        assert [store.total(agent._arrivals.sum_name(block, 0)).tolist() for block in range(6)] == found
 
 
 # -------------------------------------------------------------------------------------------------------- JSON records

@@ -119,10 +119,24 @@ class AbstractAgent(abc.ABC):
         Arguments:
             user: the person's id; it is kept as a keyed digest. 12 and "12" are one id.
         """
+        (ticket,) = self.begin_episodes([user])
+        return ticket
+
+    def begin_episodes(self, users: Iterable[str | int]) -> list[Ticket]:
+        """Several people arrive, in this order: their tickets, kept in one commit; all of them, or none."""
+        users = list(users)
         while True:
             self._plans.catch_up()
-            with contextlib.suppress(BehindError):  # another block has closed in between
-                return self._arrivals.arrive(user, self._plans.closed)
+            arrive = functools.partial(self._arrivals.arrive, closed=self._plans.closed)
+            try:
+                if len(users) == 1:
+                    return [arrive(users[0])]
+                return self._store.together(lambda: [arrive(user) for user in users])  # noqa: B023
+            except BehindError:  # another block has closed in between
+                self._arrivals.forget()
+            except BaseException:
+                self._arrivals.forget()
+                raise
 
     def end_episode(self, ticket: Ticket, trajectory: Any) -> None:
         """A person's record, counted at most once; safe to call again after a crash.

@@ -184,6 +184,10 @@ class AbstractArrivals(abc.ABC):
             return self._remember(number, kept)
         return place
 
+    def forget(self) -> None:
+        """Forgets what was read of places, some of which may have been given up with their transaction."""
+        self._remembered.clear()
+
     def _remember(self, number: int, kept: bytes) -> dict[str, Any]:
         if len(self._remembered) >= _REMEMBERED:
             self._remembered.clear()

@@ -37,10 +37,10 @@ class Client:
 
     **Formal guarantee.** Per study (the hash of its document, in the ticket) one report is drawn: reserved in the
     store, drawn, kept, and only then returned. Whoever asks again gets the same bytes, whatever broadcast or trajectory
-    they pass, and sending them again reveals nothing more. If the device stops between reserving and keeping, the report is
-    lost and no second one is drawn. What one study learns is bounded by its epsilon; a new study is a new budget, and
-    epsilons add up over studies (deltas too), to at most `cap`. A store that is deleted, or an older copy of it, has
-    forgotten what was reported.
+    they pass, and sending them again reveals nothing more. If the device stops between reserving and keeping, the
+    report is lost and no second one is drawn. What one study learns is bounded by its epsilon; a new study is a new
+    budget, and epsilons add up over studies (deltas too), to at most `cap`. A store that is deleted, or an older copy
+    of it, has forgotten what was reported.
     """
 
     def __init__(

@@ -17,7 +17,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Int64, PRNGKeyArray
+from jaxtyping import Array, Int, Int64, PRNGKeyArray
 
 from privrl.contracts.learner import AbstractOnlineLearner, Plan
 from privrl.mdp.types import TabularPolicy
@@ -132,13 +132,9 @@ class LocalPlans:
         """Plans from what was released; an interrupted attempt leaves nothing behind."""
         number = len(self._plans)
         by_symbol = any(isinstance(reports, SymbolReports) for reports in self._reports.values())
-        state, plan = _next_plan(
-            self._learner,
-            after._replace(kept={}),
-            jnp.asarray(self._ends[number]),
-            key=jax.random.fold_in(self._sampled, number),
-            ties=jax.random.fold_in(self._ties, number) if by_symbol else None,
-        )
+        public = self._ties if by_symbol else None, self._sampled
+        seen, plans = (jnp.asarray(count) for count in (self._ends[number], number))
+        state, plan = _next_plan(self._learner, after._replace(kept={}), seen, plans, *public)
         digest = hashlib.sha256(b"".join(leaf.tobytes() for leaf in leaves_of(plan))).digest()
         if self._store.fact(f"digest of plan {number}", lambda: digest) != digest:
             raise PairingError(
@@ -199,7 +195,18 @@ def _plan_form(same: _Same, privatizer: Local) -> Plan:
     return jax.eval_shape(first)
 
 
-_next_plan = eqx.filter_jit(planned)
+@eqx.filter_jit
+def _next_plan(
+    learner: AbstractOnlineLearner,
+    state: State,
+    seen: Int[Array, ""],
+    number: Int[Array, ""],
+    ties: PRNGKeyArray | None,
+    sampled: PRNGKeyArray,
+) -> tuple[State, Plan]:
+    """Plan `number`, after so many reports, with randomness of its own from the public keys."""
+    broken = None if ties is None else jax.random.fold_in(ties, number)
+    return planned(learner, state, seen, key=jax.random.fold_in(sampled, number), ties=broken)
 
 
 def _no_noise(name: str) -> Any:

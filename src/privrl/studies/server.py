@@ -79,6 +79,7 @@ class Server:
         self._store = ReleaseStore.in_memory() if store is None else store
         self._num_users, self._valid, self._clock = num_users, valid, clock
         self._reports = {name: channel.reports() for name, channel in channels.items()}
+        self._checks = [reports.checker() for reports in self._reports.values()]
         for name, reports in self._reports.items():
             if num_users * reports.largest >= 2**63:
                 raise PairingError(
@@ -184,9 +185,9 @@ class Server:
                 raise MessageError(words, "unknown-plan")
         if len(message.parts) != len(self._reports):
             raise MessageError(f"A message has {len(self._reports)} parts; got {len(message.parts)}.")
-        for reports, part in zip(self._reports.values(), message.parts, strict=True):
+        for check, part in zip(self._checks, message.parts, strict=True):
             try:
-                reports.check(part)
+                check(part)
             except ValueError as error:
                 raise MessageError(str(error), "out-of-range") from error
         return message

@@ -1,6 +1,7 @@
 """Local privacy by vectors: each person sends their whole term with Gaussian noise of their own."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -97,14 +98,15 @@ class VectorReports(AbstractReports):
         noisy = self.lattice.noisy(self._noise, truth, randomness) if self.lattice.noise else truth
         return np.clip(noisy, -self.largest, self.largest)
 
-    def check(self, report: np.ndarray) -> None:
-        if report.shape != self.shape or report.dtype != np.int64 or not self._within(report):
-            raise ValueError(
-                f"A report is an array of shape {self.shape} of integers from {-self.largest} to {self.largest}."
-            )
+    def checker(self) -> Callable[[np.ndarray], None]:
+        shape, largest = self.shape, self.largest
 
-    def _within(self, report: Int64[np.ndarray, "..."]) -> bool:
-        return bool(((report >= -self.largest) & (report <= self.largest)).all())
+        def check(report: np.ndarray) -> None:
+            fits = report.shape == shape and report.dtype == np.int64
+            if not (fits and ((report >= -largest) & (report <= largest)).all()):
+                raise ValueError(f"A report is an array of shape {shape} of integers from {-largest} to {largest}.")
+
+        return check
 
     def units_of_each(
         self, reports: Int64[np.ndarray, "B ..."], question: Any, indices: Int64[np.ndarray, " B"]
