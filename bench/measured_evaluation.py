@@ -38,7 +38,6 @@ from privrl.privacy.noise.laws import GaussianNoise
 
 DELTA = 1e-6
 WORLDS = (Vitals, Chemotherapy, Anticoagulation, GlucoseDay)
-EPSILONS = (1.0, 3.0)
 _AT_ONCE = 1_000
 
 
@@ -143,6 +142,7 @@ def _mean(numbers: Any) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repetitions", type=int, default=40)
+    parser.add_argument("--epsilons", type=float, nargs="*", default=[1.0, 3.0])
     parser.add_argument("--people", type=int, default=10_000, help="a multiple of 10,000")
     parser.add_argument("--evaluated", type=int, default=16_000, help="simulated people of whom the truth is a mean")
     parser.add_argument("--worlds", nargs="*", default=[world.name for world in WORLDS])
@@ -157,7 +157,7 @@ def main() -> None:
         if world.name not in given.worlds:
             continue
         for seed in range(given.repetitions):
-            for epsilon in EPSILONS:
+            for epsilon in given.epsilons:
                 sys.stdout.write(
                     json.dumps(study(world(evaluated=given.evaluated), given.people, epsilon, seed)) + "\n"
                 )

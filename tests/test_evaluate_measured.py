@@ -155,6 +155,8 @@ def test_a_saved_policy_is_evaluated_on_other_people(assessed: Result) -> None:
         privrl.evaluate(held, assessed, BUDGET, practice=np.ones((4, 5)) / 5)
     with pytest.raises(ValueError, match="numbered states"):
         Evaluated(get("dp-lap").build(WORLD), practice=jnp.ones((4, 5)) / 5)
+    with pytest.raises(ValueError, match="dial"):
+        Evaluated(get("dp-lap").build(WORLD), dial=0.5)
 
 
 def test_too_few_people_are_refused_before_the_gain_is_asked_for(assessed: Result) -> None:
@@ -223,4 +225,22 @@ def test_the_command_says_the_truth_beside_the_estimate(tmp_path: Path) -> None:
     assert 0.0 < truth["gain_se"] < 0.02 and 0.0 < truth["model_gain_se"] < 0.02
     assert "policy.json" in {path.name for path in (tmp_path / "out").iterdir()}
     refused = call(*arguments, "--evaluate", ".3", "--practice", "env")
+    assert refused.code == 2 and "measurements" in refused.err
+
+
+@pytest.mark.slow
+def test_a_table_is_fitted_compared_and_compared_again(tmp_path: Path) -> None:
+    path, out = tmp_path / "people.parquet", tmp_path / "out"
+    write_parquet(path, WORLD.sample(WORLD.practice, 600, jax.random.key(11)), features=WORLD.columns)
+    named = ("--unit", "unit_id", "--step", "step", "--action", "action", "--reward", "reward")
+    columns = [word for c in WORLD.columns for word in ("--category" if hasattr(c, "values") else "--feature", str(c))]
+    table = (*named, *columns, "--terminated", "terminated", "--horizon", "4", "--num-actions", "5")
+    budget = ("--epsilon", "30", "--delta", "1e-6", "--return-bound", "1")
+    fitted = call("fit", path, "--recipe", "dp-lap", *table, *budget, "--evaluate", ".3", "--out", out, "--json").json()
+    assert fitted["evaluation"]["verdict"] == "not shown" and fitted["epsilon"] <= 30
+    assert call("certify", out).code == 0 and call("report", out).code == 0
+    found = call("evaluate", path, out, *budget, "--out", tmp_path / "again", "--json").json()
+    assert found["evaluation"]["people"] == 600 and found["evaluation"]["gain"] is None
+    assert call("report", tmp_path / "again").code == 0
+    refused = call("evaluate", path, out, *budget, "--practice", path, "--out", tmp_path / "third")
     assert refused.code == 2 and "measurements" in refused.err

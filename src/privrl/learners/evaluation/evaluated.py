@@ -21,6 +21,7 @@ from privrl.learners.evaluation.measured_evaluator import MeasuredEvaluator
 from privrl.learners.evaluation.renamed import Renamed, renamed
 from privrl.learners.evaluation.shares import releases
 from privrl.mdp.assistance import AbstractAssisted
+from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.measured_policy import MeasuredPolicy
 from privrl.mdp.types import TabularPolicy
 from privrl.statistics.evaluation import check_range
@@ -65,8 +66,9 @@ class Evaluated(AbstractOfflineLearner):
         if not 0.0 < self.share < 1.0:
             raise ValueError(f"`share` is {self.share}; it must lie in (0, 1).")
         check_range(*self.return_range)
+        AssistedPolicy(jnp.zeros(1, int), jnp.zeros(1), self.dial, self.deviation)  # refuses settings that are none
         if not self.measurements:
-            self._on_states(1, jnp.zeros(self.space[0], int), None)  # refuses settings that are none
+            self._on_states(1, jnp.zeros(self.space[0], int), None)
         elif self.practice is not None or self.terminal:
             raise ValueError(
                 "`practice` and `terminal` speak of numbered states, and the learner learns from measurements. Leave "
