@@ -170,6 +170,12 @@ def test_deaths_at_every_point_of_the_protocol(tmp_path):
     assert len(died) == 18 and set(died) == set(POINTS)
 
 
+@pytest.mark.slow
+def test_deaths_at_every_point_with_a_database_server(postgres):
+    died = all_of_it(postgres.new(), num_users=60, wanted=18)
+    assert len(died) == 18 and set(died) == set(POINTS)
+
+
 @pytest.mark.parametrize("broken", [CountsFirst, ForgetsTickets])
 def test_broken_stores_are_caught(tmp_path, broken):
     class Both(broken, Mortal):
@@ -267,8 +273,7 @@ def take_part(process, share, sent, acknowledged, tickets):
             assert reply.startswith(b"refused: All"), reply
 
 
-def several_at_once(tmp_path, number, num_users):
-    path = tmp_path / "s.db"
+def several_at_once(path, number, num_users):
     sent: dict[int, bytes] = {}
     acknowledged: set[int] = set()
     tickets: list[int] = []
@@ -300,12 +305,12 @@ def several_at_once(tmp_path, number, num_users):
 
 
 def test_two_processes_on_one_store(tmp_path):
-    several_at_once(tmp_path, 2, num_users=60)
+    several_at_once(tmp_path / "s.db", 2, num_users=60)
 
 
 @pytest.mark.slow
-def test_four_processes_on_one_store(tmp_path):
-    several_at_once(tmp_path, 4, num_users=400)
+def test_four_processes_on_one_store(place):
+    several_at_once(place, 4, num_users=400)
 
 
 def killed_again_and_again(tmp_path, num_users, kills):

@@ -150,6 +150,17 @@ def test_a_key_that_comes_again_must_come_with_the_same_mark(path: Path | str) -
     assert b"report" not in raw_content(path)
 
 
+def test_what_was_contributed_is_known_without_contributing(path: Path | str) -> None:
+    with ReleaseStore(path) as store:
+        store.contribute("a", ["x"], ONE, scope="s", marks=[b"report"])
+        assert store.contributed("x", scope="s", mark=b"report")
+        assert not store.contributed("y", scope="s", mark=b"report")
+        assert not store.contributed("x", scope="other", mark=b"report")
+        with pytest.raises(ConflictError):
+            store.contributed("x", scope="s", mark=b"other")
+        assert store.count("a") == 1
+
+
 def test_a_law_is_kept_with_its_reservation_and_asked_for_again(path: Path | str) -> None:
     def fail() -> np.ndarray:
         raise InterruptedError
