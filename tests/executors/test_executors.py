@@ -102,6 +102,7 @@ def test_a_shard_that_always_kills_ends_in_words(processes: Processes) -> None:
     assert processes.summed(pair)[1] == 3
 
 
+@pytest.mark.slow
 def test_a_call_that_is_given_up_leaves_nothing_behind(processes: Processes) -> None:
     processes.start([Shard(i) for i in range(4)])
     results = processes.each(slow, 0.05)
