@@ -12,7 +12,7 @@ import pytest
 from postgres import Cluster
 from tests.privacy.test_store import GUARDED, LIMITS, STUDY, kill_loop, never, seven, use
 
-from privrl.privacy.store.errors import BehindHeadError, StoreError, SumSealedError, TamperedError
+from privrl.privacy.store.errors import BehindHeadError, BurntError, StoreError, SumSealedError, TamperedError
 from privrl.privacy.store.postgres_schema import tables
 from privrl.privacy.store.store import ReleaseStore
 
@@ -251,6 +251,26 @@ def test_a_store_goes_on_when_its_server_was_killed_and_started_again(tmp_path: 
         postgres.start()
         assert store.contribute("a", ["x", "y"], np.array([5, 6])).tolist() == [False, True]
         assert store.total("a") == 11 and store.release("first", "rho", 0.25, never).tolist() == [[7, -7]]
+
+
+def test_a_draw_whose_connection_was_lost_is_not_kept(postgres: Cluster) -> None:
+    """Its lock was free in between, so somebody else may have been told that it is burnt."""
+    address = postgres.new()
+    with ReleaseStore(address) as store:
+        store.open_study(STUDY, LIMITS)
+
+        def draw() -> np.ndarray:
+            postgres.kill()
+            postgres.start()
+            with ReleaseStore(address) as other:
+                assert other.burnt("first")
+            return seven()
+
+        with pytest.raises(StoreError, match="was lost"):
+            store.release("first", "rho", 0.25, draw)
+        assert store.burnt("first") and store.value("first") is None
+        with pytest.raises(BurntError):
+            store.release("first", "rho", 0.25, never)
 
 
 # --------------------------------------------------------------------------------------------------------- the killing

@@ -151,9 +151,11 @@ class AbstractEngine(abc.ABC):
     def snapshot(self) -> Iterator[None]:
         """Reads that see one state of the store."""
         self._begin_reading()
+        self._depth += 1
         try:
             yield
         finally:
+            self._depth -= 1
             self._rollback()
 
     # ------------------------------------------------------------------------------------------------ chain and head
@@ -174,6 +176,7 @@ class AbstractEngine(abc.ABC):
         if self._head is None:
             return
         self._begin("the head")
+        self._depth += 1
         try:
             kept, last = self._head.read(), _chain.last_link(self.execute)
             if kept is None and last.number > 0 and not accept_missing:
@@ -192,6 +195,7 @@ class AbstractEngine(abc.ABC):
             if kept != last:
                 self._head.write(last, self._reached)
         finally:
+            self._depth -= 1
             self._rollback()
 
     def _link(self, number: int) -> Link | None:

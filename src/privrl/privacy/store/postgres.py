@@ -77,8 +77,8 @@ class PostgresEngine(AbstractEngine):
     def execute(self, query: str, *values: Any) -> Any:
         self.check_process()
         assert self._connection is not None
-        if self._connection.closed and not self._depth:
-            self._connect()
+        if self._connection.closed and not self._depth and self._owning is None:
+            self._connect()  # not where something was locked that is free by now
         try:
             return self._connection.execute(query.replace("?", "%s"), values or None)
         except psycopg.OperationalError as error:
@@ -116,6 +116,10 @@ class PostgresEngine(AbstractEngine):
         with contextlib.suppress(AttributeError, StoreError):
             self.check_process()  # a forked child must not end its parent's connection
             self.close()
+
+    @property
+    def _lost(self) -> bool:
+        return self._connection is None or self._connection.closed
 
     # --------------------------------------------------------------------------------------------------------- locks
 
@@ -157,8 +161,7 @@ class PostgresEngine(AbstractEngine):
         try:
             yield
         finally:
-            assert self._connection is not None
-            if not self._connection.closed:  # otherwise the server has freed it
+            if not self._lost:  # otherwise the server has freed it
                 self._rollback()
                 self.execute(f"SELECT pg_advisory_unlock({_KEY})", f"draw {name}")
 
@@ -194,8 +197,9 @@ class PostgresEngine(AbstractEngine):
                 if self._comment() is None:
                     self._write_schema(schema)
             finally:
-                self._rollback()
-                self.execute(f"SELECT pg_advisory_unlock({_KEY})", "create")
+                if not self._lost:
+                    self._rollback()
+                    self.execute(f"SELECT pg_advisory_unlock({_KEY})", "create")
         if self._comment() != COMMENT:
             raise StoreError(
                 f"`{self.title}` holds {self._comment()!r} and this version of privrl reads {COMMENT!r}. Finish that "
