@@ -18,7 +18,7 @@ from statistic_cases import CASES, COLUMNS, A, H, S
 import privrl
 from privrl.data.parquet import read_parquet
 from privrl.data.schema import TableError
-from privrl.data.shards import Group, Shard, ShardedEpisodes, _are_disjoint
+from privrl.data.shards import Group, ShardedEpisodes, _are_disjoint
 from privrl.executors.executor import AbstractExecutor, InProcess
 from privrl.executors.processes import Processes
 from privrl.mdp.features import OneHotFeatures
@@ -28,6 +28,7 @@ from privrl.privacy.noise.lattice import lattice_for
 from privrl.privacy.noise.words import Words
 from privrl.privacy.trust.channels import sensitivity_of
 from privrl.recipes.registry import get
+from privrl.statistics.gradients import EpisodeCount
 from privrl.studies import run as run_module
 from privrl.studies.people import Records
 from privrl.studies.sharded_records import ShardedRecords
@@ -94,15 +95,15 @@ def test_what_has_no_shards_is_refused(folder: Path) -> None:
 
 
 def test_a_file_that_changes_is_noticed_by_the_shard(tmp_path: Path) -> None:
+    """In every pass, also where the shard holds its rows."""
     path = written(tmp_path / "t", rows())
     data = sharded(opened(path))
-    data.check()
-    shard = data.shards[-1]
+    records, count = ShardedRecords.of(Records(data), data), EpisodeCount()
+    assert int(records.total(count, None, fine(count))) > 0
     table = pq.read_table(path / "2.parquet")
     pq.write_table(table.slice(0, table.num_rows - 1), path / "2.parquet", row_group_size=16)
     with pytest.raises(TableError, match="has changed since the table was opened"):
-        dict(data.started().each(_ids))
-    assert shard is data.shards[-1]
+        records.total(count, None, fine(count))
 
 
 def test_what_a_shard_holds_is_not_sent(folder: Path) -> None:
@@ -114,10 +115,6 @@ def test_what_a_shard_holds_is_not_sent(folder: Path) -> None:
     sent = pickle.dumps(shard)
     assert len(sent) == size < 4000 and b"p10" not in sent  # all ids begin so
     assert pickle.loads(sent).data.check() == shard.data.check()
-
-
-def _ids(shard: Shard) -> int:
-    return sum(len(ids) for ids in shard.data.unit_ids())
 
 
 # ---------------------------------------------------------------------------------------------------------- sums

@@ -52,7 +52,8 @@ class Shard:
         return 16 * self.data.table.num_rows  # what it holds after its first pass, for whoever places it
 
     def part(self, group: Group | None) -> AbstractDataset:
-        """Everybody, or the people of a group."""
+        """Everybody, or the people of a group; an error if a file has changed since the table was opened."""
+        self.data.table.refuse_changed()  # also where nothing is read any more
         if group is None:
             return self.data
         if group not in self._groups:
