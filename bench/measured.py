@@ -44,7 +44,8 @@ GRIDS = (
     ("vitals-table", "expert", "dp-sgd-q"),
 )
 SETTINGS: tuple[tuple[str, float | None, dict[str, Any]], ...] = (
-    *((world, epsilon, {"trace": 0.0}) for world in ("vitals", "glucose-day") for epsilon in (1.0, None)),
+    *((world, epsilon, {"trace": 0.0}) for world in WORLDS[:3] for epsilon in (1.0, None)),
+    ("vitals", None, {"rounds": (1.0,)}),
     ("chemotherapy", None, {"rounds": (1.0,)}),
     ("chemotherapy", None, {"support": 0.0}),
     ("chemotherapy", None, {"rounds": (1.0,), "support": 0.0}),
