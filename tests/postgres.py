@@ -32,14 +32,34 @@ def programs() -> Path | None:
     return None
 
 
-class Cluster:
-    """One server; each store gets a schema of its own."""
+class Running:
+    """A server that runs, by the folder of its socket; each store gets a schema of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._numbers = itertools.count()
+
+    def address(self, schema: str, user: str = "owner") -> str:
+        return f"postgresql:///postgres?host={self.folder}&user={user}&options=-csearch_path%3D{schema}"
+
+    def new(self) -> str:
+        """The address of an empty schema."""
+        import psycopg
+
+        schema = f"store_{os.getpid()}_{next(self._numbers)}"
+        with psycopg.connect(self.address("public"), autocommit=True) as connection:
+            connection.execute(f"CREATE SCHEMA {schema}")
+        return self.address(schema)
+
+
+class Cluster(Running):
+    """A server of this process."""
 
     def __init__(self) -> None:
         folder = programs()
         assert folder is not None
         self._programs = folder
-        self.folder = Path(tempfile.mkdtemp(prefix="pg"))  # a short name: those of sockets are limited
+        super().__init__(Path(tempfile.mkdtemp(prefix="pg")))  # a short name: those of sockets are limited
         self._user = None
         if os.geteuid() == 0:
             import pwd
@@ -47,7 +67,6 @@ class Cluster:
             known = {entry.pw_name for entry in pwd.getpwall()}
             self._user = next(user for user in _USERS if user in known)
             shutil.chown(self.folder, self._user)
-        self._numbers = itertools.count()
         initdb = [
             folder / "initdb",
             "-D",
@@ -88,18 +107,6 @@ class Cluster:
         """Kills the server and all its processes, as a power cut would."""
         self._server.send_signal(signal.SIGQUIT)  # its processes end at once, without any tidying
         self._server.wait()
-
-    def address(self, schema: str, user: str = "owner") -> str:
-        return f"postgresql:///postgres?host={self.folder}&user={user}&options=-csearch_path%3D{schema}"
-
-    def new(self) -> str:
-        """The address of an empty schema."""
-        import psycopg
-
-        schema = f"store_{os.getpid()}_{next(self._numbers)}"
-        with psycopg.connect(self.address("public"), autocommit=True) as connection:
-            connection.execute(f"CREATE SCHEMA {schema}")
-        return self.address(schema)
 
     def close(self) -> None:
         self.kill()

@@ -1,6 +1,6 @@
 """Kills processes that use a store, at random times and at every point of its protocol, and checks what they left.
 
-    python kill_loop.py loop DIRECTORY file|postgres STORE WRITERS ROUNDS SEED
+    python kill_loop.py loop DIRECTORY file|FOLDER STORE WRITERS ROUNDS SEED     (of the socket of a PostgreSQL server)
     python kill_loop.py server DIRECTORY ROUNDS SEED
     python kill_loop.py purge DIRECTORY
     python kill_loop.py owner DIRECTORY burn|redraw
@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from postgres import Cluster
+from postgres import Cluster, Running
 
 SOURCE = Path(__file__).parents[2] / "src" / "privrl"
 for package, place in (("privrl", SOURCE), ("privrl.privacy", SOURCE / "privacy")):
@@ -283,7 +283,7 @@ def join(children: list[int], seconds: float = 20) -> int:
 class Checker:
     """What must hold in one file for ever, given what its processes were told."""
 
-    def __init__(self, folder: Path, after_crash: str, cluster: Cluster | None = None) -> None:
+    def __init__(self, folder: Path, after_crash: str, cluster: Running | None = None) -> None:
         self.folder, self.after_crash = folder, after_crash
         self.place = folder / "store.db" if cluster is None else cluster.new()
         self.values: dict[str, bytes] = {}
@@ -457,7 +457,7 @@ def agenda(points: list[str]) -> list[tuple[str, str | None]]:
     return making + others + drawing + redrawing
 
 
-def loop(folder: Path, cluster: Cluster | None, kind: str, writers: int, rounds: int, seed: int) -> dict[str, Any]:
+def loop(folder: Path, cluster: Running | None, kind: str, writers: int, rounds: int, seed: int) -> dict[str, Any]:
     """Rounds of killing and checking, stopped when the store does something that it must never do."""
     rng = random.Random(seed)
     points = all_points(folder, folder / "points.db" if cluster is None else cluster.new())
@@ -668,12 +668,12 @@ def owner(folder: Path, after_crash: str) -> dict[str, Any]:
 if __name__ == "__main__":
     command, directory, *rest = sys.argv[1:]
     with contextlib.ExitStack() as stack:
-        needed = command == "server" or (command == "loop" and rest.pop(0) == "postgres")
-        server_of_this = stack.enter_context(contextlib.closing(Cluster())) if needed else None
         if command == "loop":
-            result = loop(Path(directory), server_of_this, rest[0], *(int(number) for number in rest[1:]))
+            where = None if rest[0] == "file" else Running(Path(rest[0]))
+            result = loop(Path(directory), where, rest[1], *(int(number) for number in rest[2:]))
         elif command == "server":
-            result = server(Path(directory), server_of_this, *(int(number) for number in rest))
+            cluster = stack.enter_context(contextlib.closing(Cluster()))
+            result = server(Path(directory), cluster, *(int(number) for number in rest))
         elif command == "purge":
             result = purge(Path(directory))
         else:

@@ -277,11 +277,10 @@ def test_a_draw_whose_connection_was_lost_is_not_kept(postgres: Cluster) -> None
 
 
 @pytest.mark.parametrize(
-    ("writers", "rounds"), [(2, 10), *(pytest.param(*more, marks=pytest.mark.slow) for more in ((1, 90), (2, 90)))]
+    ("writers", "rounds"), [(2, 8), *(pytest.param(*more, marks=pytest.mark.slow) for more in ((1, 90), (2, 90)))]
 )
-@pytest.mark.usefixtures("postgres")
-def test_a_store_survives_kill_9_of_its_writers(writers: int, rounds: int, tmp_path: Path) -> None:
-    result = kill_loop("loop", tmp_path, "postgres", "sound", writers, rounds, 1)
+def test_a_store_survives_kill_9_of_its_writers(writers: int, rounds: int, tmp_path: Path, postgres: Cluster) -> None:
+    result = kill_loop("loop", tmp_path, postgres.folder, "sound", writers, rounds, 1)
     assert result["caught"] is None and result["rounds"] == rounds and result["killed"] > rounds / 2
     if rounds == 90:
         assert result["missed"] == []
@@ -307,7 +306,6 @@ def test_a_store_survives_kills_of_its_server(rounds: int, tmp_path: Path) -> No
         ("seats-first", ["a place is lost", "two places", "one place"]),
     ],
 )
-@pytest.mark.usefixtures("postgres")
-def test_broken_stores_are_caught(broken: str, words: list[str], tmp_path: Path) -> None:
-    result = kill_loop("loop", tmp_path, "postgres", broken, 1, 70, 1)
+def test_broken_stores_are_caught(broken: str, words: list[str], tmp_path: Path, postgres: Cluster) -> None:
+    result = kill_loop("loop", tmp_path, postgres.folder, broken, 1, 70, 1)
     assert any(word in str(result["caught"]) for word in words), result
