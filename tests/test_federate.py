@@ -270,6 +270,14 @@ def test_the_document_says_what_is_asked_and_its_hash_is_the_study():
     assert caught.value.reason == "other-study"
 
 
+def test_a_study_of_an_older_format_is_not_continued():
+    """Its people know it under another name and could report twice."""
+    with ReleaseStore.in_memory() as store:
+        store.fact("study", lambda: bytes(16))
+        with pytest.raises(PairingError, match="older format"):
+            serve(store=store)
+
+
 def test_an_expired_ticket_is_refused_unless_its_report_is_kept():
     time = [100.0]
     server = serve(valid=50.0, clock=lambda: time[0])

@@ -86,6 +86,11 @@ class Server:
                     f"Sums of `{name}` over {num_users} people do not fit in 64 bits at this noise. Raise the budget, "
                     "or split the people among several studies."
                 )
+        if self._store.known("study"):
+            raise PairingError(
+                "This study was begun with an older format of tickets and messages. Finish it with the version of "
+                "privrl that began it: under a new name its people could report twice."
+            )
         self._study.open(self._store, "server", {}, users=num_users)
         document = functools.partial(document_of, learner, self._reports, num_users)
         self.document = self._store.fact("document", lambda: document(os.urandom(16).hex()))
