@@ -199,7 +199,7 @@ def picture(lines: list[dict[str, Any]], file: Path, people: int, epsilon: float
     axes.set_xlim(-1.05, 1.05)
     axes.set_xlabel("share of the gap from practice (0) to the best (1), with standard errors\n* only ever reported")
     axes.set_title(f"{people:,} people, epsilon {epsilon:g}")
-    axes.legend(loc="lower left", fontsize=8)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.04), ncols=len(recipes), fontsize=8)
     plt.savefig(file)
 
 
