@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _FAILURES = 10  # workers that may die over one shard
 _PATIENCE = 120.0  # seconds without any worker
+_ASKED = 1.0  # seconds between two looks at who is there
 _FOLD = 8  # sums that are added by one task
 _SPILLS = (
     "Workers would write rows to their disks when memory is short. Start them with the environment variables "
@@ -133,7 +134,8 @@ class Dask(AbstractExecutor):
         """Futures as they are done; an error where nobody is left to do them."""
         from distributed import as_completed
 
-        coming, done, alone = as_completed(futures, loop=self._client.loop), 0, time.monotonic()
+        coming, done = as_completed(futures, loop=self._client.loop), 0
+        alone = asked = time.monotonic()
         while done < len(futures):
             batch = coming.next_batch(block=False)
             for future in batch:
@@ -142,7 +144,8 @@ class Dask(AbstractExecutor):
                 self._done(done, len(futures))
             if not batch:
                 time.sleep(0.01)
-                alone = self._patient(alone)
+                if time.monotonic() - asked > _ASKED:
+                    alone, asked = self._patient(alone), time.monotonic()
 
     def _patient(self, alone: float) -> float:
         """Since when there is no worker; an error if that is too long ago, or the scheduler is gone."""
