@@ -15,12 +15,13 @@ from rich.table import Table
 from scipy.optimize import linprog
 
 import privrl
-from bench import audit, functional, local, noise, offline, online, scaling, store
+from bench import audit, functional, local, noise, offline, online, releases, scaling, store
 from bench.timing import Row, same, seconds
 from privrl.learners.tabular.consistency import consistent_counts
 from privrl.mdp.simulation import rollout
 from privrl.privacy.accounting.composition import epsilon_of
 from privrl.privacy.accounting.events import Event
+from privrl.privacy.continual.mechanisms import AbstractContinual, BinaryTree, geometric_schedule
 from privrl.privacy.continual.toeplitz import SquareRoot
 from privrl.recipes.recipe import Problem
 from privrl.recipes.registry import get
@@ -138,13 +139,13 @@ def accountant() -> Row:
 
 def continual() -> Row:
     """Not time but error: mean squared error of the plain tree over that of square-root blocks, 4,095 prefixes."""
-    blocks = len(privrl.privacy.geometric_schedule(4_095, 1.15))
-    tree = privrl.privacy.continual.mechanisms.BinaryTree(4_095).mean_squared_error()
-    return (
-        "error of running sums, 4,095 users: tree / square root on blocks",
-        tree,
-        SquareRoot(blocks).mean_squared_error(),
-    )
+    blocks = len(geometric_schedule(4_095, 1.15))
+
+    def error(scheme: AbstractContinual) -> float:
+        return scheme.factor**2 * float(scheme.variance(jnp.arange(scheme.steps)).mean())
+
+    tree, root = error(BinaryTree(4_095)), error(SquareRoot(blocks))
+    return "error of running sums, 4,095 users: tree / square root on blocks", tree, root
 
 
 def rows() -> Iterator[Row]:
@@ -156,6 +157,7 @@ def rows() -> Iterator[Row]:
     yield from (local.report_time(), local.report_bytes())
     yield from (noise.against_philox(), noise.against_laplace(), noise.against_opendp(), store.contributions())
     yield from (audit.trials(), functional.training())
+    yield from releases.rows()
 
 
 def main(*, as_json: bool = False) -> None:

@@ -49,7 +49,7 @@ def test_sums_a_few_rows_at_a_time_are_the_same_to_the_last_unit(monkeypatch: py
     lattice = lattice_for(parameter=1.0, sensitivity=2.0, norm=1.0, filled=4, kind="l2")
     whole = records.total(statistic, None, lattice)
     for entries in (1, 36, 72, 150):
-        monkeypatch.setattr(people, "_WORKING", entries)
+        monkeypatch.setattr(people, "WORKING", entries)
         np.testing.assert_array_equal(records.total(statistic, None, lattice), whole)
     law, stage = law_of(statistic, "gaussian", 1.0), jnp.asarray(1)
     counted = records.total(VisitCounts(3, 2, 3, "per-stage", stage=stage), None, Floating(1.0, np.inf))

@@ -13,7 +13,7 @@ import pytest
 SCRIPT = """
 import sys
 from privrl.data import Feature, read_parquet
-common = dict(unit="who", episode="stay", step="t", action="a", reward="r", horizon=5, num_actions=3)
+common = dict(unit="who", episode="stay", step="t", action="a", reward="r", horizon=5, num_actions=3, in_memory=2**20)
 if sys.argv[2] == "numbers":
     data = read_parquet(sys.argv[1], state="s", num_states=7, **common)
     total = data.transitions().count.sum()
@@ -23,6 +23,8 @@ else:
 for batch in data.batches():
     pass
 data.digest(bytes(32))
+for chunk in data.chunks():
+    pass
 coins = data.unit_coins(bytes(32), "halves")
 peak = next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM"))
 print(int(total), data.num_units, peak)

@@ -28,6 +28,11 @@ class AbstractStatistic(eqx.Module):
     """A record is one episode, or else all kept episodes of one person: an episode with a leading axis of the public
     largest number, filled up with empty ones. The guarantee is then about persons, however many episodes they have."""
 
+    any_width: ClassVar[bool] = False
+    """Whether a record may be padded to fewer steps than the horizon: it contributes the same, up to the rounding of
+    sums, as long as it has all its own steps. Otherwise it is padded to the horizon. Either way the width depends on
+    the record alone, and so does every bit of what it contributes."""
+
     @property
     def raw_shape(self) -> tuple[int, ...]:
         """The shape of one contribution; differs from the released `shape` only where `answer` changes it."""

@@ -3,11 +3,13 @@
 import abc
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from jaxtyping import Float64, Int
 
 from privrl.data.encoding import summed
+from privrl.data.held import Chunk, Held
 from privrl.data.schema import Bounds
 from privrl.data.transitions import AbstractBlocks, Block, unrecorded
 from privrl.mdp.measurements import Measurement
@@ -54,6 +56,18 @@ class AbstractDataset(AbstractBlocks):
     def encoded(self) -> Iterator[tuple[Int[np.ndarray, " E"], list[bytes]]]:
         """Every episode, used or left out, as the number of its unit and one message that holds its ids and all its
         rows unambiguously (see `data/encoding.py`); in any order, in pieces of bounded size. Secret."""
+
+    def chunks(self) -> Iterator[Chunk]:
+        """The episodes that are used, in narrow rectangles that are made once; everything has been checked before the
+        first one comes. Secret."""
+        yield from self._held
+
+    @cached_property
+    def _held(self) -> Held:
+        held = Held(self.bounds)
+        for block in self.blocks():
+            held.add(block)
+        return held
 
     def unit_coins(self, key: bytes, purpose: str) -> Float64[np.ndarray, " U"]:
         """A number in [0, 1) for every unit, by its number in `blocks`: the first 53 bits of HMAC(key, purpose || id).

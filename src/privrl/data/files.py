@@ -127,14 +127,12 @@ def _is_whole(text: str | None) -> bool:
 
 @dataclass(frozen=True)
 class Stamp:
-    """What is noted of a file to notice that it was written to: size, time, inode, and a hash of its footer, which has
-    the sizes and the smallest and largest values of all its row groups. In another process the inode is not compared:
-    mounts number files as they like."""
+    """What is noted of a file to notice that it was written to: its size, its time and a hash of its footer, which has
+    the sizes and the smallest and largest values of all row groups; and its inode. In another process the inode is not
+    compared: mounts number files as they like."""
 
-    size: int
-    time: int
-    inode: int | None
-    footer: bytes
+    content: str
+    inode: str | None
 
     @classmethod
     def of(cls, path: Path) -> "Stamp":
@@ -144,15 +142,11 @@ class Stamp:
             tail = file.read(8)
             length = int.from_bytes(tail[:4], "little") if tail[4:] == _MAGIC else 0
             file.seek(max(0, stat.st_size - 8 - length))
-            return cls(stat.st_size, stat.st_mtime_ns, stat.st_ino, hashlib.sha256(file.read(length + 8)).digest())
+            footer = hashlib.sha256(file.read(length + 8)).hexdigest()
+        return cls(f"{stat.st_size} {stat.st_mtime_ns} {footer}", str(stat.st_ino))
 
-    def __getstate__(self) -> dict[str, object]:
-        return {"size": self.size, "time": self.time, "inode": None, "footer": self.footer}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        for name, value in state.items():
-            object.__setattr__(self, name, value)
+    def __reduce__(self) -> tuple[type["Stamp"], tuple[str, None]]:
+        return Stamp, (self.content, None)
 
     def matches(self, other: "Stamp") -> bool:
-        same = (self.size, self.time, self.footer) == (other.size, other.time, other.footer)
-        return same and (None in (self.inode, other.inode) or self.inode == other.inode)
+        return self.content == other.content and (None in (self.inode, other.inode) or self.inode == other.inode)

@@ -1,4 +1,4 @@
-"""Tables in Parquet files as a dataset that is streamed, never held.
+"""Tables in Parquet files as a dataset that is read and checked once, and then summed from what was kept of it.
 
 A table has one row per step and is grouped by unit, then episode, with steps in order (or is read with `sort=True`, in
 memory). A pass keeps one batch of rows, the episodes of the unit that is still open (never more than
@@ -7,8 +7,8 @@ back.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import final
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, final
 
 import numpy as np
 from jaxtyping import Bool, Int, Shaped, UInt64
@@ -17,6 +17,7 @@ from privrl.data.columns import canonical, changes, ids_of, taken
 from privrl.data.dataset import AbstractDataset, Summary
 from privrl.data.encoding import EpisodeEncoder
 from privrl.data.files import Paths, parquet_files
+from privrl.data.held import IN_MEMORY, Chunk, Held
 from privrl.data.identity import keep_smallest, salt_of
 from privrl.data.rows import RowChecker, Rows
 from privrl.data.schema import Bounds, declared_table
@@ -46,6 +47,7 @@ def read_parquet(
     sort: bool = False,
     seed: int | None = None,
     batch_rows: int = 16_384,
+    in_memory: int = IN_MEMORY,
 ) -> "ParquetEpisodes":
     """Opens a table of episodes: a Parquet file, a folder of them, a pattern (`stays/*.parquet`), or several paths.
 
@@ -69,6 +71,8 @@ def read_parquet(
         sort: sort the table by unit, episode and step first. This reads it into memory.
         seed: replays the choice of episodes where a unit has too many; by default the operating system decides.
         batch_rows: rows read at a time.
+        in_memory: so many bytes of checked episodes are kept in memory for the next pass; where they are more, all of
+            them are kept in a scratch file without a name, readable by its owner alone.
     """
     schema, bounds = declared_table(
         unit=unit,
@@ -89,7 +93,7 @@ def read_parquet(
     )
     if batch_rows < 1:
         raise ValueError(f"`batch_rows` is {batch_rows}; read at least one row at a time.")
-    return ParquetEpisodes(Table(parquet_files(path), schema, sort, batch_rows), bounds, salt_of(seed))
+    return ParquetEpisodes(Table(parquet_files(path), schema, sort, batch_rows), bounds, salt_of(seed), in_memory)
 
 
 @final
@@ -100,20 +104,34 @@ class ParquetEpisodes(AbstractDataset):
     table: Table
     bounds: Bounds
     _salt: int = field(repr=False)
-    _passed: list[Summary] = field(default_factory=list, init=False, repr=False)
+    in_memory: int = field(default=IN_MEMORY, repr=False)
+    _passed: list[tuple[Summary, Held]] = field(default_factory=list, init=False, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what a pass has found: another process looks for itself, and no row travels."""
+        return {field.name: getattr(self, field.name) for field in fields(self)} | {"_passed": []}
 
     def check(self) -> Summary:
         if not self._passed:
-            for _ in self.blocks():
+            for _ in self._pass():
                 pass
-        return self._passed[0]
+        return self._passed[0][0]
 
     def bounded(self, num_states: int | None, num_actions: int) -> "ParquetEpisodes":
-        return replace(self, bounds=self.bounds.completed(num_states, num_actions))
+        bounds = self.bounds.completed(num_states, num_actions)
+        return self if bounds == self.bounds else replace(self, bounds=bounds)
+
+    def chunks(self) -> Iterator[Chunk]:
+        self.check()
+        self.table.refuse_changed()
+        yield from self._passed[0][1]
+        self.table.refuse_changed()
 
     def blocks(self) -> Iterator[Block]:
-        for _, block in self._pass():
-            yield block
+        if self._passed:
+            yield from (chunk.block() for chunk in self.chunks())
+        else:
+            yield from (block for _, block in self._pass())
 
     def unit_ids(self) -> Iterator[list[bytes]]:
         self.check()  # every unit in one piece
@@ -131,17 +149,23 @@ class ParquetEpisodes(AbstractDataset):
 
     def _pass(self) -> Iterator[tuple[Rows | None, Block]]:
         """The rows of each batch and the chosen episodes that they complete, with all checks; at the end without
-        rows the episodes of the last unit."""
+        rows the episodes of the last unit. The first pass keeps the episodes for those that follow."""
         checker = RowChecker(self.table, self.bounds, self._salt, grouped=bool(self._passed))
-        assembler = _Assembler(self.max_episodes_per_unit)
+        assembler, held = _Assembler(self.max_episodes_per_unit), Held(self.bounds, self.in_memory)
         for batch, place in self.table.batches(list(self.table.schema.columns)):
             rows = checker.rows(batch, place)
-            yield rows, assembler.add(rows)
+            block = assembler.add(rows)
+            if not self._passed:
+                held.add(block)
+            yield rows, block
         checker.finish()
-        yield None, assembler.finish()
+        block = assembler.finish()
+        held.add(block)
+        yield None, block
         summary = assembler.summary(self.table.num_rows)
         self.table.refuse_changed()
-        self._passed[:] = [summary]
+        if not self._passed:
+            self._passed[:] = [(summary, held)]
 
 
 @dataclass(frozen=True, repr=False)

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from privrl.data.dataset import AbstractDataset, Summary
+from privrl.data.held import Chunk
 from privrl.data.schema import Bounds
 from privrl.data.transitions import Block
 
@@ -51,6 +52,13 @@ class Part(AbstractDataset):
             keep = self.chosen[block.unit]
             kept = block.taken(keep, np.repeat(keep, block.lengths))
             yield replace(kept, unit=number[kept.unit])
+
+    def chunks(self) -> Iterator[Chunk]:
+        number, first = np.cumsum(self.chosen) - 1, 0
+        for chunk in self.whole.chunks():
+            some = chunk.of_units(self.chosen, number, first)
+            first += some.count
+            yield some
 
     def unit_ids(self) -> Iterator[list[bytes]]:
         first = 0

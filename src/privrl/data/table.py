@@ -117,7 +117,7 @@ class Table:
         with opened(path) as file:
             there = [name for name in columns if name in file.schema_arrow.names]
             for batch in read_batches(file, self.batch_rows, there, path.name, range(first, end)):
-                yield self._folders.added(batch, number, columns), row
+                yield batch if there == columns else self._folders.added(batch, number, columns), row
                 row += batch.num_rows
 
     def _place(self, number: int, first: int) -> Place:

@@ -1,7 +1,7 @@
 """Episodes laid end to end, and the counting of their transitions in memory that does not grow with the table."""
 
 import abc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -41,6 +41,14 @@ class Block:
     def taken(self, episodes: Any, rows: Any) -> "Block":
         """These episodes, which have these rows (any index of an array)."""
         return Block(self.unit[episodes], self.lengths[episodes], *(column[rows] for column in self.columns))
+
+    @staticmethod
+    def joined(several: "Sequence[Block]") -> "Block":
+        """Blocks one after another."""
+        if len(several) == 1:
+            return several[0]
+        names = ("unit", "lengths", "states", "actions", "rewards", "next_states")
+        return Block(*(np.concatenate([getattr(one, name) for one in several]) for name in names))
 
     def slice(self, first: int, last: int) -> "Block":
         """Episodes first, ..., last - 1, as views."""

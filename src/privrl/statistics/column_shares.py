@@ -34,6 +34,7 @@ class ColumnShares(AbstractStatistic):
     num_bins: int = eqx.field(static=True, default=64)
     symmetric: bool = eqx.field(static=True, default=False, init=False)
     per_person: ClassVar[bool] = True
+    any_width: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
         checked_measurements(self.columns)

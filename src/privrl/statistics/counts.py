@@ -15,7 +15,7 @@ leaving out cells can only bring two vectors closer. Under add-remove the bound 
 
 import abc
 import math
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import equinox as eqx
 import jax
@@ -47,6 +47,7 @@ def first_visits(rows: Transitions, counted: Bool[Array, " H"]) -> Bool[Array, "
 class AbstractCounts(AbstractRowStatistic):
     """A non-negative table over (s, a), with the step in front if counted per stage."""
 
+    any_width: ClassVar[bool] = True
     num_states: int = eqx.field(static=True)
     num_actions: int = eqx.field(static=True)
     horizon: int = eqx.field(static=True)

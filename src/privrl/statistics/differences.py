@@ -21,6 +21,7 @@ they are public. In L1: a vector of norm C with at most k non-zero entries has L
 """
 
 import math
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -45,6 +46,7 @@ class _AbstractStay(AbstractRowStatistic):
     """One stay's vector, scaled down to norm `contribution_norm`; no two have a negative inner product."""
 
     contribution_norm: eqx.AbstractVar[float]
+    any_width: ClassVar[bool] = True
     plain: bool = eqx.field(static=True, default=False, init=False)
     stage: None = eqx.field(static=True, default=None, init=False)
 

@@ -13,7 +13,7 @@ same way cannot hide in a sum of squares of single steps.
 """
 
 import math
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -38,6 +38,7 @@ class AbstractEpisodeGradient(AbstractStatistic):
         terminal: public states after which nothing comes; a next state that was not recorded is such an end too.
     """
 
+    any_width: ClassVar[bool] = True
     values: Float[Array, "S A"]
     horizon: int = eqx.field(static=True)
     norm: float = eqx.field(static=True)
@@ -88,7 +89,7 @@ class BellmanGradient(AbstractEpisodeGradient, AbstractRowStatistic):
         counted, difference = self.differences(rows)
         first = counted & first_visits(rows, counted)
         together = jnp.where(same_pair(rows) & first[:, None], difference[None, :], 0.0).sum(axis=-1)
-        gradient = clip_by_norm(together, self.norm)
+        gradient = clip_by_norm(together, self.norm, self.horizon)
         return eqx.tree_at(lambda r: (r.count, r.reward), rows, (first.astype(float), gradient))
 
     def terms(self, rows: Transitions) -> tuple[Int[Array, " N"], Float[Array, " N"]]:
@@ -137,6 +138,7 @@ class EpisodeCount(AbstractStatistic):
     **Formal guarantee.** An episode adds 1, one without steps 0: replacing or adding one moves the count by at most 1.
     """
 
+    any_width: ClassVar[bool] = True
     shape: tuple[int, ...] = eqx.field(static=True, default=(), init=False)
     symmetric: bool = eqx.field(static=True, default=False, init=False)
 

@@ -33,6 +33,7 @@ class AbstractNorms(AbstractStatistic):
     L2 and 2 in L1, one has norm at most 1.
     """
 
+    any_width: ClassVar[bool] = True
     smallest: eqx.AbstractVar[float]
     largest: eqx.AbstractVar[float]
     num_bins: eqx.AbstractVar[int]

@@ -51,6 +51,7 @@ class AbstractStaySum(AbstractRowStatistic):
     plain: bool = eqx.field(static=True, default=False, init=False)
     stage: None = eqx.field(static=True, default=None, init=False)
     signed: ClassVar[bool] = False
+    any_width: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
         check_sizes(num_states=self.num_states, num_actions=self.num_actions, horizon=self.horizon)

@@ -2,7 +2,7 @@
 
 import abc
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -10,22 +10,22 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Float64, Int, Int64
+from jaxtyping import Array, Bool, Float, Float64, Int64
 
 from privrl.contracts.learner import AbstractOfflineLearner
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.data.dataset import AbstractDataset
 from privrl.data.part import Part
 from privrl.data.reward_function import RewardFunction
-from privrl.data.transitions import Block, unrecorded
 from privrl.mdp.types import Trajectory, Transitions
 from privrl.privacy.noise.arithmetic import AbstractArithmetic, check_shape
 from privrl.privacy.noise.coins import Coins
-from privrl.privacy.noise.lattice import Lattice, filled_by
+from privrl.privacy.noise.lattice import Lattice, filled_by_blocks
 from privrl.privacy.trust.curator import AbstractPeople
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
 from privrl.statistics.rows import AbstractRowStatistic
 from privrl.studies.memory import check_sum
+from privrl.studies.sums import WORKING, EpisodeForm, Shapes, summed
 
 _FUNCTION = "reward function"
 _NO_PERSON = "what is hidden is the reward function; people whose data shaped it are not protected by this certificate"
@@ -33,8 +33,6 @@ _GROUPS = (
     "people were split into groups by a pseudorandom function of their ids under a secret key: for a person replaced "
     "by one of another id the guarantee of the split is computational"
 )
-_DRAWN = 1024  # episodes that are summed at once: shapes that do not depend on how many were drawn
-_WORKING = 2**24  # entries of the largest array that is made while records, or blocks, are summed at once
 
 
 class AbstractSecret(AbstractPeople):
@@ -198,95 +196,30 @@ class Records(AbstractSecret):
         self, statistic: AbstractStatistic, included: Coins | None, arithmetic: AbstractArithmetic
     ) -> Array | np.ndarray:
         self.check(statistic, arithmetic)
-        exact = isinstance(arithmetic, Lattice)
         if isinstance(statistic, AbstractRowStatistic) and included is None and not statistic.per_person:
-            if statistic.plain and not exact:
+            if statistic.plain and not isinstance(arithmetic, Lattice):
                 total = _of_rows(statistic, self._rows(statistic))
                 check_shape(statistic, total.shape)
                 return total
             if statistic.row_by_row and isinstance(arithmetic, Lattice):
                 return _units_of_rows(statistic, self._rows(statistic), arithmetic)
-        summed, records = arithmetic.zeros(statistic), 0
-        for batch in self._batches(statistic, included):  # the sum is used only if the whole pass was faultless
-            lengths = np.asarray(batch.length).reshape(len(batch.length), -1)
-            taking_part = jnp.asarray((lengths > 0).any(axis=1))
-            summed = summed + arithmetic.total(statistic, jax.tree.map(_wide, batch), None, taking_part)
-            records += len(taking_part)
-        arithmetic.check_room(records)
-        return np.asarray(summed) if exact else summed
+        marks = None if included is None else lambda first, count: included.marks(self._first + first, count)
+        return summed(statistic, arithmetic, self._data.chunks(), self._form, marks)
 
     def check(self, statistic: AbstractStatistic, arithmetic: AbstractArithmetic) -> None:
         """Refuses a statistic that cannot be summed; nobody's record is looked at."""
         check_sum(statistic)
-        blank = self._blank(statistic)
+        blank = self._form.blank(statistic.per_person)
         if isinstance(arithmetic, Lattice):
-            check_shape(statistic, jax.eval_shape(statistic.contribution, blank, None).shape)
+            check_shape(statistic, Shapes.of(statistic, self._form).contribution)
         _refuse_unless_empty_is_zero(statistic, blank)
 
     def filled(self, statistic: AbstractStatistic) -> int:
-        return filled_by(statistic, self._blank(statistic), None)
+        return filled_by_blocks(statistic, Shapes.of(statistic, self._form).blocks)
 
-    def _blank(self, statistic: AbstractStatistic) -> Trajectory:
-        """An empty record: of an episode, or of a person."""
-        empty = Trajectory.empty(self._data.horizon, len(self._data.features) or None)
-        episodes = self._data.max_episodes_per_unit
-        return jax.tree.map(lambda x: jnp.stack([x] * episodes), empty) if statistic.per_person else empty
-
-    def _batches(self, statistic: AbstractStatistic, included: Coins | None) -> Iterator[Trajectory]:
-        """All records in batches of one shape, filled up with empty ones; or only those that `included` marks."""
-        if included is None and not statistic.per_person:
-            yield from self._data.batches(check_first=False)
-            return
-        before = self._first
-        for block in self._data.blocks():
-            records = _by_person(block) if statistic.per_person else np.arange(len(block.lengths) + 1)
-            number = len(records) - 1
-            drawn = np.arange(number) if included is None else np.flatnonzero(included.marks(before, number))
-            before += number
-            size = self._at_once(statistic)
-            for first in range(0, len(drawn), size):
-                yield self._padded(block, records, drawn[first : first + size], size, statistic.per_person)
-
-    def _at_once(self, statistic: AbstractStatistic) -> int:
-        """How many records are summed at once, so that memory stays bounded."""
-        episodes = self._data.max_episodes_per_unit if statistic.per_person else 1
-        working = max(1, statistic.working_entries(episodes * self._data.horizon))
-        return max(1, min(_DRAWN // episodes, _WORKING // working))
-
-    def _padded(
-        self,
-        block: Block,
-        records: Int[np.ndarray, " _"],
-        drawn: Int[np.ndarray, " n"],
-        size: int,
-        per_person: bool,
-    ) -> Trajectory:
-        """Some records of a block, of which record r has episodes `records[r]` to `records[r + 1]`, padded to the
-        horizon, and filled up with empty ones to a batch of `size`."""
-        width, horizon = self._data.max_episodes_per_unit if per_person else 1, self._data.horizon
-        begin, end = records[drawn], records[drawn + 1]
-        place = np.arange(width)
-        chosen = np.zeros((size, width), np.int64)
-        chosen[: len(drawn)] = begin[:, None] + place
-        held = np.zeros((size, width), bool)
-        held[: len(drawn)] = chosen[: len(drawn)] < end[:, None]
-        chosen = np.where(held, chosen, 0)
-        lengths = np.where(held, block.lengths[chosen], 0).astype(np.int32)
-        starts = (np.cumsum(block.lengths) - block.lengths)[chosen]
-        taken = np.arange(horizon) < lengths[..., None]
-        rows = np.where(taken, starts[..., None] + np.arange(horizon), 0)
-
-        def padded(column: np.ndarray, by: float = 0) -> np.ndarray:
-            return np.where(taken.reshape(*taken.shape, *[1] * (column.ndim - 1)), column[rows], by)
-
-        batch = Trajectory(
-            states=padded(block.states),
-            actions=padded(block.actions),
-            rewards=padded(block.rewards),
-            next_states=padded(block.next_states, unrecorded(block.states)),
-            length=lengths,
-        )
-        return batch if per_person else jax.tree.map(lambda x: x[:, 0], batch)
+    @property
+    def _form(self) -> EpisodeForm:
+        return EpisodeForm(self._data.horizon, len(self._data.features), self._data.max_episodes_per_unit)
 
     def _rows(self, statistic: AbstractRowStatistic) -> Transitions:
         """The distinct transitions; only those of its step for a statistic of one step, in arrays of one size."""
@@ -324,11 +257,6 @@ def _refuse_unless_empty_is_zero(statistic: AbstractStatistic, blank: Trajectory
         )
 
 
-def _by_person(block: Block) -> Int[np.ndarray, " _"]:
-    """Where the episodes of each person begin, who are next to each other and whole in a block, and the end."""
-    return np.append(np.flatnonzero(np.diff(block.unit, prepend=-1)), len(block.unit))
-
-
 def _wide(x: np.ndarray) -> Array:
     """The array in 64 bits, as all arithmetic here is."""
     return jnp.asarray(x, float if np.issubdtype(x.dtype, np.floating) else int)
@@ -361,7 +289,7 @@ def _units_of_rows(statistic: AbstractRowStatistic, rows: Transitions, lattice: 
         rows = _without_next_states(rows)
     blank = jax.tree.map(lambda x: x[:1], rows)
     block = math.prod(jax.eval_shape(statistic.terms, blank)[1].shape[1:])
-    size, number = max(1, _WORKING // block), len(rows.count)
+    size, number = max(1, WORKING // block), len(rows.count)
     if number <= size:
         return _units_of_part(statistic, rows, lattice)
     lattice.check_room(int(rows.count.sum()))

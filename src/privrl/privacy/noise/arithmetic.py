@@ -38,6 +38,20 @@ class AbstractArithmetic(abc.ABC):
     def total(self, statistic: AbstractStatistic, records: Any, question: Any, taking_part: Bool[Array, " B"]) -> Any:
         """The sum of the contributions of the records of a batch that take part; the others are empty records."""
 
+    def plus(
+        self,
+        total: Any,
+        statistic: AbstractStatistic,
+        records: Any,
+        question: Any,
+        taking_part: Bool[Array, " B"],
+        entries: int,
+    ) -> Any:
+        """A sum with one more batch in it; the sum that was passed must not be used again. `entries` is the largest
+        number of entries that one record has in its blocks."""
+        del entries
+        return total + self.total(statistic, records, question, taking_part)
+
     @abc.abstractmethod
     def check_room(self, records: int) -> None:
         """Refuses sums over so many records that could not be represented."""

@@ -109,6 +109,25 @@ class Lattice(AbstractArithmetic):
     ) -> Int64[np.ndarray, "..."]:
         return _checked(*_summed(statistic, records, question, taking_part, self.bounds))
 
+    def plus(
+        self,
+        total: Int64[np.ndarray, "..."],
+        statistic: AbstractStatistic,
+        records: Any,
+        question: Any,
+        taking_part: Bool[Array, " B"],
+        entries: int,
+    ) -> Int64[np.ndarray, "..."]:
+        """As in every arithmetic. Where the batch fills less than the whole sum, only what it fills is added, in
+        place."""
+        cells, found, finite = _cells(statistic, records, question, taking_part, self.bounds, entries)
+        units = _checked(found, finite)
+        if cells is None:
+            total += units
+        else:
+            np.add.at(total.reshape(-1), np.asarray(cells), units)
+        return total
+
     def of_one(self, statistic: AbstractStatistic, record: Any, question: Any) -> Int64[np.ndarray, "..."]:
         """One record's contribution."""
         alone = jax.tree.map(lambda x: jnp.asarray(x)[None], record)
@@ -125,9 +144,10 @@ class Lattice(AbstractArithmetic):
         slots: Int[Array, " N"],
         blocks: Float[Array, "N *block"],
         counts: Int[Array, " N"],
+        entries: int = 0,
     ) -> Int64[np.ndarray, "..."]:
         """The exact sum of blocks that `counts` records contribute each, one block per record."""
-        return _checked(*_summed_blocks(statistic, slots, blocks, counts, self.bounds))
+        return _checked(*_summed_blocks(statistic, slots, blocks, counts, self.bounds, entries))
 
     def noisy(
         self, law: AbstractNoise, total: Int64[np.ndarray, "..."], randomness: Randomness
@@ -225,7 +245,12 @@ def lattice_for(
 def filled_by(statistic: AbstractStatistic, record: Any, question: Any) -> int:
     """The largest number of entries of the sum that two records of this form can fill."""
     _, blocks = jax.eval_shape(statistic.parts, record, question)
-    return min(math.prod(statistic.raw_shape), 2 * math.prod(blocks.shape))
+    return filled_by_blocks(statistic, blocks.shape)
+
+
+def filled_by_blocks(statistic: AbstractStatistic, shape: tuple[int, ...]) -> int:
+    """The same, for records whose blocks have this shape."""
+    return min(math.prod(statistic.raw_shape), 2 * math.prod(shape))
 
 
 def _checked(total: Array, finite: Array) -> Int64[np.ndarray, "..."]:
@@ -242,15 +267,17 @@ class LatticeBounds(eqx.Module):
     limit: tuple[Int[Array, ""], Int[Array, ""], Int[Array, ""]]
     kind: str = eqx.field(static=True)
 
-    def units(self, x: Float[Array, "..."], symmetric: bool) -> tuple[Int64[Array, "..."], Bool[Array, ""]]:
+    def units(
+        self, x: Float[Array, "..."], symmetric: bool, entries: int = 0
+    ) -> tuple[Int64[Array, "..."], Bool[Array, ""]]:
         """One record's whole units, within the limit exactly, and whether the entries were numbers at all.
 
-        Of symmetric matrices the upper triangle, within the limit of the whole matrix.
+        Of symmetric matrices the upper triangle, within the limit of the whole matrix. `entries`: see `clip_by_norm`.
         """
         whole, x = (doubled, packed(x)) if symmetric else (lambda entries: entries, x)
         finite = jnp.isfinite(x).all()
         if self.kind == "l2":
-            clipped, sum_limbs = clip_by_norm(whole(x), self.norm), _squares
+            clipped, sum_limbs = clip_by_norm(whole(x), self.norm, entries), _squares
         else:
             bounded = jnp.clip(jnp.where(finite, whole(x), 0.0), -self.norm, self.norm)  # its sum cannot overflow
             clipped, sum_limbs = bounded * (self.norm / jnp.maximum(jnp.abs(bounded).sum(), self.norm)), _absolutes
@@ -271,12 +298,17 @@ def _bounds(lattice: Lattice) -> LatticeBounds:
 
 
 def _of_record(
-    statistic: AbstractStatistic, record: Any, question: Any, bounds: LatticeBounds, takes_part: Bool[Array, ""]
+    statistic: AbstractStatistic,
+    record: Any,
+    question: Any,
+    bounds: LatticeBounds,
+    takes_part: Bool[Array, ""],
+    entries: int = 0,
 ) -> tuple[Int[Array, " P"], Int64[Array, "P *block"], Bool[Array, ""]]:
     """The slots of one record and its units in them, and whether its entries are numbers."""
     slots, blocks = statistic.parts(record, question)
     _check_blocks(statistic, blocks)
-    return slots, *bounds.units(jnp.where(takes_part, _merged(slots, blocks), 0.0), statistic.symmetric)
+    return slots, *bounds.units(jnp.where(takes_part, _merged(slots, blocks), 0.0), statistic.symmetric, entries)
 
 
 def of_each(
@@ -292,15 +324,48 @@ def of_each(
     return jax.vmap(alone)(records)
 
 
+def _of_batch(
+    statistic: AbstractStatistic,
+    records: Any,
+    question: Any,
+    taking_part: Bool[Array, " B"],
+    bounds: LatticeBounds,
+    entries: int = 0,
+) -> tuple[Int[Array, " N"], Int64[Array, "N *block"], Bool[Array, ""]]:
+    """The slots of all records and their units in them."""
+
+    def of_record(record: Any, takes_part: Bool[Array, ""]) -> tuple[Array, Array, Array]:
+        return _of_record(statistic, record, question, bounds, takes_part, entries)
+
+    slots, units, finite = jax.vmap(of_record)(records, taking_part)
+    return slots.reshape(-1), units.reshape(-1, *units.shape[2:]), finite.all()
+
+
 @eqx.filter_jit
 def _summed(
     statistic: AbstractStatistic, records: Any, question: Any, taking_part: Bool[Array, " B"], bounds: LatticeBounds
 ) -> tuple[Int64[Array, "..."], Bool[Array, ""]]:
-    def of_record(record: Any, takes_part: Bool[Array, ""]) -> tuple[Array, Array, Array]:
-        return _of_record(statistic, record, question, bounds, takes_part)
+    slots, units, finite = _of_batch(statistic, records, question, taking_part, bounds)
+    return _placed(statistic, slots, units), finite
 
-    slots, units, finite = jax.vmap(of_record)(records, taking_part)
-    return _placed(statistic, slots.reshape(-1), units.reshape(-1, *units.shape[2:])), finite.all()
+
+@eqx.filter_jit
+def _cells(
+    statistic: AbstractStatistic,
+    records: Any,
+    question: Any,
+    taking_part: Bool[Array, " B"],
+    bounds: LatticeBounds,
+    entries: int,
+) -> tuple[Int[Array, " n"] | None, Int64[Array, "..."], Bool[Array, ""]]:
+    """The sum over a batch: all of it, or where that is larger than the batch, the cells that it fills and the units
+    to be added there."""
+    slots, units, finite = _of_batch(statistic, records, question, taking_part, bounds, entries)
+    if units.size >= math.prod(statistic.units_shape):
+        return None, _placed(statistic, slots, units), finite
+    block = math.prod(units.shape[1:])
+    cells = slots[:, None] * block + jnp.arange(block)
+    return cells.reshape(-1), units.reshape(-1), finite
 
 
 @eqx.filter_jit
@@ -310,9 +375,10 @@ def _summed_blocks(
     blocks: Float[Array, "N *block"],
     counts: Int[Array, " N"],
     bounds: LatticeBounds,
+    entries: int,
 ) -> tuple[Int64[Array, "..."], Bool[Array, ""]]:
     _check_blocks(statistic, blocks)
-    units, finite = jax.vmap(lambda block: bounds.units(block, statistic.symmetric))(blocks)
+    units, finite = jax.vmap(lambda block: bounds.units(block, statistic.symmetric, entries))(blocks)
     repeated = counts.astype(jnp.int64).reshape(-1, *(1,) * (units.ndim - 1)) * units
     return _placed(statistic, slots, repeated), finite.all()
 

@@ -23,8 +23,13 @@ def add_noise(value: ArrayLike, noise: AbstractNoise, white: ArrayLike) -> Relea
     return Release(jnp.asarray(value) + noise.scaled(white), noise)
 
 
-def clip_by_norm(x: Float[Array, "*shape"], bound: float | Float[Array, ""]) -> Float[Array, "*shape"]:
+def clip_by_norm(
+    x: Float[Array, "*shape"], bound: float | Float[Array, ""], entries: int = 0
+) -> Float[Array, "*shape"]:
     """Scales an array down to L2 (Frobenius) norm `bound`; leaves it alone if it is within, zeros it if not finite.
+
+    `entries` is a public number of entries, at least those of `x`, that decides the last bits of what is scaled: the
+    same vector comes out with more zeros behind it and with fewer.
 
     **Formal guarantee.** Whatever `x` holds (infinities, NaN, overflow), the result has norm at most
     `bound (1 + n 2^-53)` for n entries: an array that is scaled stays below `bound`, because the factor is reduced by
@@ -38,7 +43,7 @@ def clip_by_norm(x: Float[Array, "*shape"], bound: float | Float[Array, ""]) -> 
     unit = jnp.where(largest > 2.0**500, 2.0**-600, jnp.where(largest < 2.0**-400, 2.0**600, 1.0))
     y = x * unit
     length = jnp.sqrt((y**2).sum())
-    shrink = bound / jnp.where(length > 0, length, 1.0) * (1.0 - (x.size + 8) * 2.0**-53)
+    shrink = bound / jnp.where(length > 0, length, 1.0) * (1.0 - (max(entries, x.size) + 8) * 2.0**-53)
     return jnp.where(length <= bound * unit, x, y * shrink)
 
 

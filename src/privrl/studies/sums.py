@@ -1,0 +1,230 @@
+"""The sum of a statistic over kept episodes, batch by batch: a function of both and the arithmetic, of nothing else.
+
+Batches have one size for each width, so few programs are compiled, and are filled up with empty records. Narrow numbers
+become 64-bit ones in a program of their own, so what is computed from a record does not depend on how it was kept.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Int, Int64
+
+from privrl.contracts.statistic import AbstractStatistic
+from privrl.data.held import Chunk, Rectangle, joined, width_of
+from privrl.data.transitions import unrecorded
+from privrl.mdp.measurements import NOT_RECORDED
+from privrl.mdp.types import Trajectory, Transitions
+from privrl.privacy.noise.arithmetic import AbstractArithmetic
+from privrl.privacy.noise.lattice import Lattice
+from privrl.statistics.rows import AbstractRowStatistic
+
+Marks = Callable[[int, int], Bool[np.ndarray, " n"]]
+"""Which of the records `first`, ..., `first + count - 1` take part."""
+
+WORKING = 2**24
+"""Entries of the largest array that is made while records, or blocks, are summed at once."""
+
+_STEPS = 2**15  # of records that are summed at once
+
+
+@dataclass(frozen=True)
+class EpisodeForm:
+    """What is public about a record: the horizon, the number of columns of a state (0: a number), and how many episodes
+    a person may have."""
+
+    horizon: int
+    columns: int
+    episodes: int
+
+    def blank(self, per_person: bool) -> Trajectory:
+        """An empty record: of an episode, or of a person."""
+        empty = Trajectory.empty(self.horizon, self.columns or None)
+        return jax.tree.map(lambda x: jnp.stack([x] * self.episodes), empty) if per_person else empty
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """Of one record's contribution, and of its blocks (see `AbstractStatistic.parts`)."""
+
+    contribution: tuple[int, ...]
+    blocks: tuple[int, ...]
+
+    @classmethod
+    def of(cls, statistic: AbstractStatistic, form: EpisodeForm) -> "Shapes":
+        """From public sizes alone, without any numbers."""
+        leaves, structure = jax.tree.flatten(statistic)
+        return _shapes(structure, tuple(jax.ShapeDtypeStruct(jnp.shape(x), jnp.result_type(x)) for x in leaves), form)
+
+
+@functools.lru_cache(maxsize=256)
+def _shapes(structure: Any, leaves: tuple[Any, ...], form: EpisodeForm) -> Shapes:
+    statistic = jax.tree.unflatten(structure, leaves)
+    blank = form.blank(statistic.per_person)
+    of_record = jax.eval_shape(
+        lambda s, record: (s.contribution(record, None), s.parts(record, None)), statistic, blank
+    )
+    return Shapes(of_record[0].shape, of_record[1][1].shape)
+
+
+def summed(
+    statistic: AbstractStatistic,
+    arithmetic: AbstractArithmetic,
+    chunks: Iterator[Chunk],
+    form: EpisodeForm,
+    marks: Marks | None = None,
+) -> Any:
+    """The sum over all records, or over those that are marked."""
+    if isinstance(arithmetic, Lattice):
+        entries = math.prod(Shapes.of(statistic, form).blocks)
+        if isinstance(statistic, AbstractRowStatistic) and _of_one_step(statistic):
+            return _summed_at(statistic, arithmetic, chunks, entries, marks)
+    else:
+        entries = 0
+    total, records = arithmetic.zeros(statistic), 0
+    for batch, width in _batches(statistic, chunks, form, marks):  # used only if all of them were faultless
+        taking_part, trajectories = _wide(batch, width)
+        total = arithmetic.plus(total, statistic, trajectories, None, taking_part, entries)
+        records += len(batch.length)
+    arithmetic.check_room(records)
+    return total
+
+
+def _of_one_step(statistic: AbstractRowStatistic) -> bool:
+    """Whether a record is one row at most."""
+    return statistic.plain and statistic.stage is not None and not statistic.per_person
+
+
+def _summed_at(
+    statistic: AbstractRowStatistic, lattice: Lattice, chunks: Iterator[Chunk], entries: int, marks: Marks | None
+) -> Int64[np.ndarray, "..."]:
+    """The sum of a statistic of one step: over the rows of that step."""
+    assert statistic.stage is not None
+    total, records = lattice.zeros(statistic), 0
+    for rows in _rows_at(int(statistic.stage), chunks, marks):
+        total = total + lattice.of_blocks(statistic, *_terms_at(statistic, rows), entries)
+        records += int(rows.count.sum())
+    lattice.check_room(records)
+    return total
+
+
+def _batches(
+    statistic: AbstractStatistic, chunks: Iterator[Chunk], form: EpisodeForm, marks: Marks | None
+) -> Iterator[tuple[Trajectory, int]]:
+    """All records that take part in batches of one size per width, with the width to which they are padded."""
+    waiting: dict[int, list[Rectangle]] = {}
+    first = 0
+    for chunk in chunks:
+        people = statistic.per_person and form.episodes > 1
+        count, rectangles = _of_people(chunk, form) if people else (chunk.count, chunk.rectangles)
+        marked = None if marks is None else marks(first, count)
+        first += count
+        for one in rectangles:
+            kept = waiting.setdefault(one.width, [])
+            kept.append(one if marked is None else one.taken(np.flatnonzero(marked[one.place])))
+            width = one.width if statistic.any_width else form.horizon
+            size = batch_size(statistic, width, form)
+            if sum(len(some.place) for some in kept) >= size:
+                whole = kept[0] if len(kept) == 1 else joined(kept)
+                end = len(whole.place) - len(whole.place) % size
+                for begin in range(0, end, size):
+                    yield _trajectories(whole.taken(slice(begin, begin + size)), statistic.per_person), width
+                waiting[one.width] = [whole.taken(slice(end, None))] if end < len(whole.place) else []
+    for narrow, kept in waiting.items():
+        if any(len(some.place) for some in kept):
+            width = narrow if statistic.any_width else form.horizon
+            last = joined(kept).filled(batch_size(statistic, width, form))
+            yield _trajectories(last, statistic.per_person), width
+
+
+def batch_size(statistic: AbstractStatistic, width: int, form: EpisodeForm) -> int:
+    """How many records of this width are summed at once, so that memory stays bounded."""
+    steps = width * (form.episodes if statistic.per_person else 1)
+    return max(1, min(_STEPS // steps, WORKING // max(1, statistic.working_entries(steps))))
+
+
+def _trajectories(records: Rectangle, per_person: bool) -> Trajectory:
+    whole = Trajectory(records.states, records.actions, records.rewards, records.next_states, records.length)
+    alone = per_person and records.length.ndim == 1  # everybody has one episode
+    return jax.tree.map(lambda x: x[:, None], whole) if alone else whole
+
+
+def _of_people(chunk: Chunk, form: EpisodeForm) -> tuple[int, list[Rectangle]]:
+    """How many people a chunk has, and rectangles of all their episodes, as wide as the longest one of each needs."""
+    block = chunk.block()
+    begin = np.flatnonzero(np.diff(block.unit, prepend=-1))
+    starts = np.cumsum(block.lengths) - block.lengths
+    count = np.diff(begin, append=len(block.unit))
+    each = width_of(np.maximum.reduceat(block.lengths, begin), form.horizon)
+    made = []
+    for width in np.unique(each).tolist():
+        place = np.flatnonzero(each == width)
+        held = np.arange(form.episodes) < count[place][:, None]
+        chosen = np.where(held, begin[place][:, None] + np.arange(form.episodes), 0)
+        lengths = np.where(held, block.lengths[chosen], 0)
+        taken = np.arange(width) < lengths[..., None]
+        rows = np.where(taken, starts[chosen][..., None] + np.arange(width), 0)
+        columns = []
+        for column, by in zip(block.columns, (0, 0, 0, unrecorded(block.states)), strict=True):
+            columns.append(column[rows])
+            columns[-1][~taken] = by
+        made.append(Rectangle(place, block.unit[begin[place]], lengths, *columns))
+    return len(begin), made
+
+
+def _rows_at(stage: int, chunks: Iterator[Chunk], marks: Marks | None) -> Iterator[Transitions]:
+    """The rows of one step, one per record that reaches it, in batches of one size, filled up with rows of count 0."""
+    waiting: list[tuple[np.ndarray, ...]] = []
+    for chunk in chunks:
+        marked = None if marks is None else marks(chunk.first, chunk.count)
+        for one in chunk.rectangles:
+            if one.width > stage:
+                there = one.length > stage if marked is None else (one.length > stage) & marked[one.place]
+                columns = (one.states, one.actions, one.next_states, one.rewards)
+                waiting.append(tuple(column[there, stage] for column in columns))
+        while sum(len(rows[0]) for rows in waiting) >= _STEPS:
+            together = tuple(map(np.concatenate, zip(*waiting, strict=True)))
+            yield _rows(stage, tuple(column[:_STEPS] for column in together))
+            waiting = [tuple(column[_STEPS:] for column in together)]
+    if waiting:
+        yield _rows(stage, tuple(map(np.concatenate, zip(*waiting, strict=True))))
+
+
+def _rows(stage: int, columns: tuple[np.ndarray, ...]) -> Transitions:
+    missing = _STEPS - len(columns[0])
+    state, action, after = (np.pad(column.astype(np.int64), (0, missing)) for column in columns[:3])
+    count = np.pad(np.ones(len(columns[0])), (0, missing))
+    reward = np.pad(columns[3].astype(np.float64), (0, missing))
+    return Transitions(np.full(_STEPS, stage), state, action, after, count, reward)
+
+
+@eqx.filter_jit
+def _terms_at(statistic: AbstractRowStatistic, rows: Transitions) -> tuple[Int[Array, " N"], Array, Int64[Array, " N"]]:
+    return *statistic.terms(rows), jnp.asarray(rows.count).astype(jnp.int64)
+
+
+@functools.partial(jax.jit, static_argnames="width")
+def _wide(narrow: Trajectory, width: int) -> tuple[Bool[Array, " B"], Trajectory]:
+    """Which records have steps, and all of them in 64 bits and of this width."""
+    length = jnp.asarray(narrow.length)
+    more = [(0, 0)] * length.ndim + [(0, width - narrow.rewards.shape[-1])]
+    vectors = narrow.states.ndim > len(more)
+
+    def padded(values: Array | np.ndarray, kind: type, by: float = 0.0) -> Array:
+        x = jnp.asarray(values).astype(kind)
+        return jnp.pad(x, more + [(0, 0)] * (x.ndim - len(more)), constant_values=by)
+
+    kind = float if vectors else int
+    return (length > 0).reshape(length.shape[0], -1).any(axis=1), Trajectory(
+        padded(narrow.states, kind),
+        padded(narrow.actions, int),
+        padded(narrow.rewards, float),
+        padded(narrow.next_states, kind, NOT_RECORDED if vectors else -1),
+        length.astype(int),
+    )
