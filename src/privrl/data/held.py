@@ -24,7 +24,7 @@ IN_MEMORY = 2**28
 """So many bytes of episodes are kept in memory; where they are more, all of them are in a scratch file."""
 
 _SMALLEST, _GROWTH = 8, 2.5  # widths
-_CHUNK_ROWS = 2**17
+_CHUNK_ROWS = 2**16
 _NO_ROOM = (
     "Let `TMPDIR` name a folder with room for 16 bytes a row (more for measurements), or give a larger `in_memory`."
 )
