@@ -36,7 +36,7 @@ def evaluate(
     kept: StoreOptions,
     named: StudyNameOptions,
     stated: StatedOptions,
-    data: Annotated[str | None, typer.Argument(help="A Parquet file of people who were held out.")] = None,
+    data: Annotated[str | None, typer.Argument(help="A table of people who were held out, as in `privrl fit`.")] = None,
     policy: Annotated[
         Path | None, typer.Argument(help="A saved result, or an .npz file of probabilities or of actions.")
     ] = None,

@@ -46,7 +46,9 @@ _LARGE_DELTA = 1e-5
 
 @grouped
 def fit(
-    data: Annotated[str, typer.Argument(help="A Parquet file, a folder of them, or env:NAME for simulated people.")],
+    data: Annotated[
+        str, typer.Argument(help="A Parquet file, a folder or a quoted pattern, or env:NAME for simulated people.")
+    ],
     recipe: Annotated[str, typer.Option("--recipe", help="What to learn with; see `privrl list recipes`.")],
     table: TableOptions,
     wanted: EvaluateOptions,
