@@ -41,7 +41,7 @@ VARIANCES = (0.5, 0.5, 0.25)
 """Of the residuals over people: trend, continuity, arrival."""
 ESTIMATED = 0.01
 """The allowance of the residuals, where the probabilities of practice are estimated."""
-FITTED = 0.02
+FITTED = 0.04
 """The allowance of a gain with estimated weights, as a share of the range of returns."""
 
 
