@@ -32,6 +32,7 @@ WORKING = 2**24
 """Entries of the largest array that is made while records, or blocks, are summed at once."""
 
 _STEPS = 2**15  # of records that are summed at once
+_LANES = 64  # records are summed in multiples of this
 
 
 @dataclass(frozen=True)
@@ -144,9 +145,16 @@ def _batches(
 
 
 def batch_size(statistic: AbstractStatistic, width: int, form: EpisodeForm) -> int:
-    """How many records of this width are summed at once, so that memory stays bounded."""
+    """How many records of this width are summed at once, so that memory stays bounded: a multiple of `_LANES`.
+
+    **Formal guarantee.** What is computed from a record must not depend on its place in a batch: one person's length
+    decides where everybody after them stands. Compiled loops and matrix products take rows in groups of a power of two
+    and treat those that are left over by other code, whose last bits differ; with a multiple of 64 rows none are left.
+    Tests move records to other places, at lengths that are no multiple of anything, and compare whole numbers.
+    """
     steps = width * (form.episodes if statistic.per_person else 1)
-    return max(1, min(_STEPS // steps, WORKING // max(1, statistic.working_entries(steps))))
+    most = min(_STEPS // steps, WORKING // max(1, statistic.working_entries(steps)))
+    return max(1, most // _LANES) * _LANES
 
 
 def _trajectories(records: Rectangle, per_person: bool) -> Trajectory:
