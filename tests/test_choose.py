@@ -146,6 +146,17 @@ def test_probabilities_of_the_law():
     )
 
 
+def test_bounds_of_learners_that_differ_are_kept_apart():
+    both = Chosen((TAP(3, 2, 3), TDFP(3, 2, 3, (2,))))
+    norms = {
+        name: learner.bounds()["contribution norm"]
+        for name, learner in (("TAP", TAP(3, 2, 3)), ("TDFP", TDFP(3, 2, 3, (2,))))
+    }
+    assert norms["TAP"] != norms["TDFP"]
+    assert {name: both.bounds()[f"{name}: contribution norm"] for name in norms} == norms
+    assert both.bounds()["horizon"] == 3
+
+
 class TestGuesses:
     """How often the best attacker is right, where people choose."""
 

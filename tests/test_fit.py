@@ -215,17 +215,17 @@ def passes_of(tmp_path, monkeypatch, learner, key=None):
     privrl.data.write_parquet(tmp_path / "t.parquet", ENV.sample(ENV.behaviour_policy(), 50, jax.random.key(0)))
     data = privrl.data.read_parquet(tmp_path / "t.parquet", **COLUMNS, horizon=4)
     passes = []
-    blocks = privrl.data.parquet.ParquetEpisodes.blocks
-    monkeypatch.setattr(privrl.data.parquet.ParquetEpisodes, "blocks", lambda self: passes.append(1) or blocks(self))
+    read = privrl.data.parquet.ParquetEpisodes._pass
+    monkeypatch.setattr(privrl.data.parquet.ParquetEpisodes, "_pass", lambda self: passes.append(1) or read(self))
     privrl.fit(data, learner, privrl.Central(epsilon=1.0, delta=1e-5), key=key)
     return len(passes)
 
 
-def test_plain_statistics_need_one_pass_and_others_one_per_release(tmp_path, monkeypatch):
+def test_a_table_is_read_once(tmp_path, monkeypatch):
+    """What later releases sum are kept episodes."""
     pevi = privrl.PEVI(ENV.features, 4)
     assert passes_of(tmp_path, monkeypatch, pevi, key=jax.random.key(0)) == 1
-    # On a lattice everybody's own reward counts, so each of the four regressions reads the table; Gram matrices do not.
-    assert passes_of(tmp_path, monkeypatch, pevi) == 1 + 4
+    assert passes_of(tmp_path, monkeypatch, pevi) == 1
     assert passes_of(tmp_path, monkeypatch, Counter(Heard())) == 1
 
 

@@ -21,6 +21,7 @@ from privrl.contracts.statistic import AbstractStatistic
 from privrl.data import Episodes, read_parquet, write_parquet
 from privrl.data.dataset import AbstractDataset
 from privrl.data.held import Held, width_of, widths
+from privrl.data.part import Part
 from privrl.data.schema import Bounds
 from privrl.data.transitions import Block
 from privrl.mdp.features import TableFeatures
@@ -28,7 +29,7 @@ from privrl.mdp.types import Trajectory
 from privrl.privacy.noise.lattice import Lattice, lattice_for
 from privrl.statistics.counts import RewardSums, TransitionCounts
 from privrl.statistics.differences import Differences, ReturnsToGo
-from privrl.statistics.evaluation import Weights
+from privrl.statistics.evaluation import StayReturns, Weights
 from privrl.statistics.gradients import BellmanGradient, EpisodeCount
 from privrl.statistics.moments import Targets
 from privrl.statistics.person_sums import FeatureErrors
@@ -247,3 +248,21 @@ def test_marked_records_are_summed_alone(which: int) -> None:
     np.testing.assert_array_equal(after, found)
     count = EpisodeCount()
     assert Records(data).total(count, Marks(drawn), lattice(count)) // 2**30 > 0  # type: ignore[arg-type]
+
+
+def test_a_group_may_have_nobody_in_a_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A statistic of persons, over people of whom many have two stays and few are in the group."""
+    path, units = tmp_path / "t.parquet", np.arange(300) // 2
+    write_parquet(path, table(units, max_episodes_per_unit=2))
+    names = {name: name for name in ("step", "state", "action", "reward", "next_state")}
+    public = {"horizon": LONG, "num_states": 4, "num_actions": 2, "max_episodes_per_unit": 2}
+    chosen, statistic = np.arange(150) % 50 == 7, StayReturns((0.0, 20.0))
+
+    def total() -> np.ndarray:
+        data = read_parquet(path, unit="unit_id", episode="episode_id", **names, **public, batch_rows=16)
+        return Records(Part(data, chosen)).total(statistic, None, lattice(statistic))
+
+    whole = total()
+    monkeypatch.setattr("privrl.data.held._CHUNK_ROWS", 16)
+    np.testing.assert_array_equal(total(), whole)
+    assert whole > 0

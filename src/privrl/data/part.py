@@ -58,7 +58,8 @@ class Part(AbstractDataset):
         for chunk in self.whole.chunks():
             some = chunk.of_units(self.chosen, number, first)
             first += some.count
-            yield some
+            if some.count:
+                yield some
 
     def unit_ids(self) -> Iterator[list[bytes]]:
         first = 0

@@ -34,7 +34,9 @@ class MeasuredValueFeature(AbstractValueFeature):
     weights: Float[Array, " d"]
 
     def of(self, observations: Float[Array, "*n D"]) -> Float[Array, "*n"]:
-        return _unit(self.features(observations) @ self.weights)
+        phi = self.features(observations)
+        # Not a matrix product, whose last bits may depend on where a row stands: cells are cut by this number.
+        return _unit((phi * jnp.broadcast_to(self.weights, phi.shape)).sum(axis=-1))
 
     @property
     def entries(self) -> int:

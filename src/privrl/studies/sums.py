@@ -61,14 +61,15 @@ class Shapes:
     def of(cls, statistic: AbstractStatistic, form: EpisodeForm) -> "Shapes":
         """From public sizes alone, without any numbers."""
         leaves, structure = jax.tree.flatten(statistic)
-        return _shapes(structure, tuple(jax.ShapeDtypeStruct(jnp.shape(x), jnp.result_type(x)) for x in leaves), form)
+        arrays = (jax.ShapeDtypeStruct(x.shape, x.dtype) if eqx.is_array(x) else x for x in leaves)
+        return _shapes(structure, tuple(arrays), form)
 
 
 @functools.lru_cache(maxsize=256)
 def _shapes(structure: Any, leaves: tuple[Any, ...], form: EpisodeForm) -> Shapes:
     statistic = jax.tree.unflatten(structure, leaves)
     blank = form.blank(statistic.per_person)
-    of_record = jax.eval_shape(
+    of_record = eqx.filter_eval_shape(
         lambda s, record: (s.contribution(record, None), s.parts(record, None)), statistic, blank
     )
     return Shapes(of_record[0].shape, of_record[1][1].shape)

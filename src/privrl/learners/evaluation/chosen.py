@@ -118,7 +118,13 @@ class Chosen(AbstractOfflineLearner):
         own = {"terminal states": list(self.terminal), "return bound": self._largest_return}
         if self.share is not None:
             own |= {"largest score": LIMIT, WHO_CHOOSE: self.share}
-        return {name: bound for learner in self._asked for name, bound in learner.bounds().items()} | own
+        each = {name: learner.bounds() for name, learner in zip(self._names, self._asked, strict=True)}
+        together = {}
+        for name, found in each.items():
+            for what, bound in found.items():
+                alike = all(other.get(what, bound) == bound for other in each.values())
+                together[what if alike else f"{name}: {what}"] = bound
+        return together | own
 
     def declare(self) -> tuple[Declared, ...]:
         if self.share is None:

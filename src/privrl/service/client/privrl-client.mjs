@@ -62,7 +62,7 @@ export function select(symbol, symbols, size, threshold, word = systemWords) {
 // The true answer of person `number` (a BigInt); `actions[h][s]` is the plan.
 export function symbolOf(study, actions, number, steps) {
   const { states: S, actions: A, horizon: H } = study;
-  const rows = steps.slice(0, H).map((row, h) => ({ ...row, h, next: row.next_state ?? steps[h + 1]?.state ?? -1 }));
+  const rows = Array.from(steps ?? []).slice(0, H).map((row, h, all) => ({ ...row, h, next: row?.next_state ?? all[h + 1]?.state ?? -1 }));
   const whole = (x, bound) => Number.isInteger(x) && x >= 0 && x < bound;
   const inside = (row) => whole(row.state, S) && whole(row.action, A) && whole(row.next, S);
   if (study.asking === "stage-pair") {
