@@ -20,7 +20,7 @@ from privrl.data.schema import Bounds
 from privrl.data.transitions import Block, unrecorded
 from privrl.mdp.measurements import NOT_RECORDED
 
-IN_MEMORY = 2**28
+IN_MEMORY = 2**26
 """So many bytes of episodes are kept in memory; where they are more, all of them are in a scratch file."""
 
 _SMALLEST, _GROWTH = 8, 2.5  # widths
