@@ -1,11 +1,12 @@
 """A store on a PostgreSQL server, for studies that several machines work on: the extra `privrl[postgres]`.
 
 The tables are in the first schema of the search path, which must be empty or hold a store; give each study a database
-or a schema of its own (`postgresql:///river`, `postgresql:///studies?options=-csearch_path%3Driver`). READ COMMITTED is
-enough, because everything that is decided is decided under a lock: a transaction locks what it is about (a sum, a
-queue, a range), adds digests in sorted order, and locks the chain last, so no two wait for each other in a circle; the
-draw of a release is locked by its name for as long as the connection of its owner lives. Guards inside the database
-(`postgres_schema.py`) lock again and hold for every other program.
+or a schema of its own (`postgresql:///river`, `postgresql:///studies?options=-csearch_path%3Driver`). Whoever writes
+does so at READ COMMITTED, where each statement sees what was committed before it, and decides under a lock: a
+transaction locks what it is about (a sum, a queue, a range), adds digests in sorted order, and locks the chain last, so
+no two wait for each other in a circle; the draw of a release is locked by its name for as long as the connection of its
+owner lives, and `purge` waits for all draws. Guards inside the database (`postgres_schema.py`) lock again and hold for
+every other program.
 
 **Formal guarantee.** That of `ReleaseStore`, as long as the server runs with `fsync` and `synchronous_commit` on (the
 latter is set here). Whoever owns the tables can remove the guards, so a service should connect as a role that owns
@@ -124,7 +125,7 @@ class PostgresEngine(AbstractEngine):
     # --------------------------------------------------------------------------------------------------------- locks
 
     def _begin(self, about: str | None) -> None:
-        self.execute("BEGIN")
+        self.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
         try:
             self._lock(about)
         except BaseException:
@@ -156,14 +157,25 @@ class PostgresEngine(AbstractEngine):
 
     @contextlib.contextmanager
     def _owner_lock(self, name: str, drawing: bool) -> Iterator[None]:
-        del drawing
-        self.execute(f"SELECT pg_advisory_lock({_KEY})", f"draw {name}")
+        # Everybody who draws shares one lock beside that of the name; who purges (no name) needs it alone.
+        with contextlib.ExitStack() as locks:
+            if name or drawing:
+                locks.enter_context(self._held("draws", "_shared"))
+                locks.enter_context(self._held(f"draw {name}"))
+            else:
+                locks.enter_context(self._held("draws"))
+            yield
+
+    @contextlib.contextmanager
+    def _held(self, what: str, how: str = "") -> Iterator[None]:
+        """A lock of this connection, across its transactions."""
+        self.execute(f"SELECT pg_advisory_lock{how}({_KEY})", what)
         try:
             yield
         finally:
             if not self._lost:  # otherwise the server has freed it
                 self._rollback()
-                self.execute(f"SELECT pg_advisory_unlock({_KEY})", f"draw {name}")
+                self.execute(f"SELECT pg_advisory_unlock{how}({_KEY})", what)
 
     def at_work(self) -> set[str]:
         return {name for (name,) in self.execute(_AT_WORK)}
@@ -186,20 +198,14 @@ class PostgresEngine(AbstractEngine):
 
     def _open(self) -> None:
         self.execute("SET synchronous_commit = on")
-        self.execute("SET default_transaction_isolation = 'read committed'")
         (schema,) = self.execute("SELECT quote_ident(current_schema())").fetchone()
         if schema is None:
             raise StoreError(f"The search path of `{self.title}` names no schema that exists. Create it first.")
         if self._comment() is None:
             self._refuse_lost_store()
-            self.execute(f"SELECT pg_advisory_lock({_KEY})", "create")  # two processes may create it at once
-            try:
+            with self._held("create"):  # two processes may create it at once
                 if self._comment() is None:
                     self._write_schema(schema)
-            finally:
-                if not self._lost:
-                    self._rollback()
-                    self.execute(f"SELECT pg_advisory_unlock({_KEY})", "create")
         if self._comment() != COMMENT:
             raise StoreError(
                 f"`{self.title}` holds {self._comment()!r} and this version of privrl reads {COMMENT!r}. Finish that "
@@ -226,8 +232,7 @@ class PostgresEngine(AbstractEngine):
 
     def _write_schema(self, schema: str) -> None:
         with self.transaction("create", None):
-            for statement in statements(schema):
-                self.execute(statement)
+            self.execute(";\n".join(statements(schema)))
             self._first_rows()
 
 

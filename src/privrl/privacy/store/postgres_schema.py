@@ -2,10 +2,13 @@
 
 A guard of SQLite is a condition; here it is a function of a trigger that fires always (also for replication). What
 SQLite decides under its one write lock is decided under a lock of its own: charges of a pool under the row of the pool,
-seals and sums under the name of the sum. `TRUNCATE`, which SQLite does not have, is refused for every table.
+seals and sums under the name of the sum. Only a statement that begins after the lock sees what the one before it wrote,
+so these guards refuse every transaction that is not READ COMMITTED. `TRUNCATE`, which SQLite does not have, is refused
+for every table.
 """
 
 import re
+from decimal import Decimal
 from typing import NamedTuple
 
 from privrl.privacy.store.schema import FORMAT, GUARDS, TABLES
@@ -14,9 +17,13 @@ COMMENT = f"privrl store, format {FORMAT}"
 _TYPES = {"INTEGER": "bigint", "BLOB": "bytea", "REAL": "double precision", "TEXT": 'text COLLATE "C"'}
 _BITS = {"INSERT": 4, "DELETE": 8, "UPDATE": 16}
 _ROW_BEFORE, _BEFORE_TRUNCATE = 1 | 2, 2 | 32
-_SUM_LOCK = "PERFORM pg_advisory_xact_lock(hashtextextended(TG_TABLE_SCHEMA || ' sum ' || NEW.name, 0));"
+_FRESH = (
+    "IF current_setting('transaction_isolation') <> 'read committed' THEN"
+    " RAISE EXCEPTION 'charges, seals and sums are written in READ COMMITTED transactions only'; END IF;"
+)
+_SUM_LOCK = f"{_FRESH} PERFORM pg_advisory_xact_lock(hashtextextended(TG_TABLE_SCHEMA || ' sum ' || NEW.name, 0));"
 _LOCKS = {
-    ("INSERT", "releases"): "PERFORM 1 FROM pools WHERE pool = NEW.pool FOR UPDATE;",
+    ("INSERT", "releases"): f"{_FRESH} PERFORM 1 FROM pools WHERE pool = NEW.pool FOR UPDATE;",
     ("INSERT", "seals"): _SUM_LOCK,
     ("INSERT", "sums"): _SUM_LOCK,
     ("UPDATE", "sums"): _SUM_LOCK,
@@ -76,27 +83,40 @@ def _parts(definition: str) -> list[str]:
     return [part.strip() for part in parts]
 
 
-def _expected() -> tuple[list[tuple[str, str, str, bool]], list[tuple[str, str, str, bool]]]:
-    """Columns (table, name, type, whether it is never missing) and constraints, as the catalogue lists them."""
+def _check(part: str) -> str:
+    """The condition of a column or table, as PostgreSQL writes it."""
+    condition = part[part.index("CHECK (") + len("CHECK (") : -1].removeprefix(
+        f"typeof({part.split()[0]}) = 'real' AND "
+    )
+    if between := re.fullmatch(r"(\w+) BETWEEN 0 AND (\S+)", condition):
+        name, largest = between[1], int(Decimal(between[2]))
+        condition = f"{name} >= (0)::double precision AND {name} <= ('{largest}'::numeric)::double precision"
+    terms = condition.split(" AND ")
+    return f"CHECK (({condition if len(terms) == 1 else ' AND '.join(f'({term})' for term in terms)}))"
+
+
+def _expected() -> tuple[list[tuple[str, str, str, bool, bool]], list[tuple[str, str, str, bool]]]:
+    """Columns (table, name, type, whether it is never missing, True) and constraints, as the catalogue lists them."""
     columns, constraints = [], []
     for table, definition in re.findall(r"CREATE TABLE (\w+) \((.*?)\)(?: WITHOUT ROWID)?;\n", TABLES, re.DOTALL):
         parts = _parts(definition)
         key = next((part for part in parts if part.startswith("PRIMARY KEY")), "")
-        constraints.append((table, f"{table}_pkey", "p", True))
+        keyed = key or f"PRIMARY KEY ({next(part.split()[0] for part in parts if 'PRIMARY KEY' in part)})"
+        constraints.append((table, f"{table}_pkey", keyed, True))
         for part in parts:
             name, kind, *rest = part.split()
             if part.startswith("CHECK"):
-                constraints.append((table, f"{table}_check", "c", True))
+                constraints.append((table, f"{table}_check", _check(part), True))
             elif part != key:
                 needed = "NOT NULL" in part or "PRIMARY KEY" in part or name in re.findall(r"\w+", key)
-                columns.append((table, name, _TYPES[kind].split(" COLLATE")[0], needed))
+                columns.append((table, name, _TYPES[kind].split(" COLLATE")[0], needed, True))
                 if "CHECK" in rest:
-                    constraints.append((table, f"{table}_{name}_check", "c", True))
+                    constraints.append((table, f"{table}_{name}_check", _check(part), True))
     return sorted(columns, key=lambda row: row[0]), sorted(constraints)
 
 
 expected_columns, expected_constraints = _expected()
-expected_triggers = sorted((*guard, "A", True, True) for guard in guards)
+expected_triggers = sorted((*guard, "A", True, True, True) for guard in guards)
 
 
 def statements(schema: str) -> list[str]:
@@ -124,23 +144,26 @@ def grants(schema: str, role: str) -> list[str]:
     ]
 
 
-# What must be found in a store: triggers with their functions, columns and constraints.
+# What must be found in a store: triggers with their functions; columns, of tables that are kept as they are written
+# (logged, without rules, policies or children); and constraints.
 TRIGGERS = """
-SELECT t.tgname, c.relname, t.tgtype::int, p.prosrc, t.tgenabled::text, t.tgqual IS NULL,
+SELECT t.tgname, c.relname, t.tgtype::int, p.prosrc, t.tgenabled::text, t.tgqual IS NULL, t.tgattr = '',
        p.proconfig = ARRAY['search_path=' || quote_ident(n.nspname) || ', pg_temp']
 FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_namespace n ON n.oid = c.relnamespace
 JOIN pg_proc p ON p.oid = t.tgfoid
 WHERE n.nspname = current_schema() AND NOT t.tgisinternal ORDER BY t.tgname COLLATE "C"
 """
 COLUMNS = """
-SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull
+SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull,
+       c.relkind = 'r' AND c.relpersistence = 'p' AND NOT (c.relhasrules OR c.relrowsecurity OR c.relhassubclass)
+       AND NOT a.atthasdef AND a.attidentity = '' AND a.attcollation IN (0, 'pg_catalog."C"'::regcollation)
 FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
 WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind IN ('r', 'p', 'f', 'v', 'm')
   AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY c.relname COLLATE "C", a.attnum
 """
 CONSTRAINTS = """
-SELECT c.relname, k.conname, k.contype::text, k.convalidated
+SELECT c.relname, k.conname, pg_get_constraintdef(k.oid), k.convalidated
 FROM pg_constraint k JOIN pg_class c ON c.oid = k.conrelid
 WHERE c.relnamespace = current_schema()::regnamespace AND k.contype IN ('p', 'c')
 ORDER BY c.relname COLLATE "C", k.conname COLLATE "C"

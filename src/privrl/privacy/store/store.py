@@ -151,8 +151,8 @@ class ReleaseStore(AbstractSums, AbstractQueues, AbstractReleases):
     def purge(self) -> None:
         """Removes raw sums, counts, digests and their key; keeps what was declared, spent and released.
 
-        Afterwards nothing new is accepted. The bytes are gone from the files, not from backups, snapshots or the
-        spare cells of a flash disk. Interrupted, it is finished by calling it again.
+        Waits for draws under way; afterwards nothing new is accepted. The bytes are gone from the files, not from
+        backups, snapshots or the spare cells of a flash disk. Interrupted, it is finished by calling it again.
         """
         with self._engine.owner("", drawing=False):
             with self._engine.transaction("purge", None):
