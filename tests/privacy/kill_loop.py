@@ -538,7 +538,7 @@ def server(folder: Path, cluster: Cluster, rounds: int, seed: int) -> dict[str, 
             )
             for writer in range(2)
         ]
-        time.sleep(rng.uniform(0.05, 0.6))
+        time.sleep(rng.uniform(0.0, WORK_SECONDS["postgres"]))
         cluster.kill()
         try:
             join(children)
