@@ -461,7 +461,7 @@ class TestChosen:
         with pytest.raises(ValueError, match="must lie in"):
             Chosen((TAP(3, 2, 3),), share=1.0)
 
-    @pytest.mark.parametrize("unit", [1.0, 0.02])
+    @pytest.mark.parametrize("unit", [pytest.param(1.0, marks=pytest.mark.slow), 0.02])
     def test_whether_advice_beats_the_most_frequent_action_does_not_depend_on_the_unit_of_rewards(self, unit):
         """With rewards of at most .02 per step nothing is worth 1.5% of the largest possible return: the margin of the
         most frequent action is relative to what people get."""

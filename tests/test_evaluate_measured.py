@@ -199,6 +199,7 @@ def test_every_release_is_declared_and_bounded(assessed: Result) -> None:
     check_asked(asked, adversarial_measurements(WORLD.horizon, WORLD.columns, WORLD.num_actions, count=240))
 
 
+@pytest.mark.slow
 def test_streamed_sums_are_those_in_memory(policy: AssistedMeasuredPolicy, tmp_path: Path) -> None:
     people, path = sampled(WORLD, 60, jax.random.key(10)), tmp_path / "people.parquet"
     write_parquet(path, people, features=WORLD.columns)

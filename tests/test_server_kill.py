@@ -304,6 +304,7 @@ def several_at_once(path, number, num_users):
     check_books(path, num_users, acknowledged, sent)
 
 
+@pytest.mark.slow
 def test_two_processes_on_one_store(tmp_path):
     several_at_once(tmp_path / "s.db", 2, num_users=60)
 

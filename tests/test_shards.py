@@ -154,6 +154,7 @@ def test_sums_are_those_of_one_process(folder: Path, name: str, case: Any) -> No
             np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.slow
 def test_groups_are_those_of_one_process(folder: Path) -> None:
     statistic = CASES[privrl.statistics.VisitCounts][0].statistic
     grid, edges = fine(statistic), np.array([0.2, 0.25])

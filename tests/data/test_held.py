@@ -100,6 +100,7 @@ def test_people_of_a_part_keep_their_episodes() -> None:
     np.testing.assert_array_equal(found.rewards, expected.rewards)
 
 
+@pytest.mark.slow
 def test_icu_sepsis_takes_16_bytes_a_row_at_most() -> None:
     import jax
 

@@ -145,7 +145,7 @@ def grants(schema: str, role: str) -> list[str]:
 
 
 # What must be found in a store: triggers with their functions; columns, of tables that are kept as they are written
-# (logged, without rules, policies or children); and constraints.
+# (logged, without rules, row security or children); and constraints.
 TRIGGERS = """
 SELECT t.tgname, c.relname, t.tgtype::int, p.prosrc, t.tgenabled::text, t.tgqual IS NULL, t.tgattr = '',
        p.proconfig = ARRAY['search_path=' || quote_ident(n.nspname) || ', pg_temp']
