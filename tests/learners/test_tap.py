@@ -38,7 +38,9 @@ def share(env, policy):
     return (float(env.value(policy)) - low) / (high - low)
 
 
-@pytest.mark.parametrize("kind", ["in flight", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("endings", "grid"))])
+@pytest.mark.parametrize(
+    "kind", ["in flight", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("endings", "grid"))]
+)
 def test_without_noise_nearly_all_of_the_gap_is_closed(kind):
     build, at_end = WORLDS[kind]
     env = build()
