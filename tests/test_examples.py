@@ -16,7 +16,15 @@ def test_there_are_examples() -> None:
     assert {"offline.py", "online.py", "local.py", "audit.py"} <= {path.name for path in EXAMPLES}
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+# `online.py` does what its guide does, whose code `test_docs.py` runs; `audit.py` likewise.
+MANY = ("online.py", "audit.py")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=pytest.mark.slow) if path.name in MANY else path for path in EXAMPLES],
+    ids=lambda path: path.name,
+)
 def test_example_runs(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

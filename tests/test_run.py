@@ -138,6 +138,7 @@ def test_a_learner_that_looks_in_the_wrong_place_is_told():
         privrl.run(env, Bare(env.rewards, env.horizon), privrl.NonPrivate(), **settings)
 
 
+@pytest.mark.slow
 def test_a_sweep_is_its_settings_run_together():
     """Budgets and bonus scales in one call; each setting has its own noise, scale and certificate."""
     env = tiny_world()

@@ -84,6 +84,7 @@ def test_the_walk_of_a_simulated_person(monkeypatch):
     assert walk.functions[-1] == ("studies/run.py", "run")
 
 
+@pytest.mark.slow
 def test_the_walk_of_a_record_that_an_agent_is_given(monkeypatch):
     """The record of the last person of a block differs; `Agent`, until its result."""
 

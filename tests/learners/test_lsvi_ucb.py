@@ -209,6 +209,7 @@ def test_several_bonuses_run_together():
     assert float(jnp.abs(together[0] - together[2]).max()) > 0
 
 
+@pytest.mark.slow
 def test_it_learns_privately():
     """RiverSwim with 4 states, where no data-free policy is any good: a fifth of the regret of uniform play."""
     env = privrl.envs.RiverSwim(states=4, horizon=12, kind="osband")
