@@ -28,7 +28,7 @@ from privrl.statistics.rows import AbstractRowStatistic
 Marks = Callable[[int, int], Bool[np.ndarray, " n"]]
 """Which of the records `first`, ..., `first + count - 1` take part."""
 
-WORKING = 2**24
+WORKING = 2**21
 """Entries of the largest array that is made while records, or blocks, are summed at once."""
 
 _STEPS = 2**15  # of records that are summed at once
