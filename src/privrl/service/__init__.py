@@ -1,0 +1,1 @@
+"""Live studies over HTTP: `privrl serve` (the extra `privrl[serve]`)."""

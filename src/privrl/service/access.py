@@ -1,0 +1,86 @@
+"""Keys: who may call what, kept as hashes in a file beside the study file.
+
+Not in the store: what the store keeps is for ever and part of what was declared and spent, while a key must be
+revocable at any moment, also after a purge; and the store is opened by the writer's thread alone.
+Where several machines serve one study, each has a copy of the study file and of this one. A running service reads it
+again within seconds after it was changed.
+
+**Formal guarantee.** A key has 256 random bits; the file holds their SHA-256, from which nobody can find it. It is
+owner-only, and replaced as a whole.
+"""
+
+import hashlib
+import os
+import re
+import secrets
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal, get_args
+
+import msgspec
+
+Role = Literal["app", "device", "operator"]
+ROLES: tuple[Role, ...] = get_args(Role)
+_NAME = re.compile(r"[^\x00-\x1f]{1,60}")
+_PREFIX = "prk_"
+
+
+class AccessKey(msgspec.Struct, frozen=True):
+    """What is known of a key: its name, who has it, when it was made, and its hash."""
+
+    name: str
+    role: Role
+    added: str
+    sha256: str
+
+
+class KeyFile:
+    """The keys of one study."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self) -> dict[str, AccessKey]:
+        """All keys, by name."""
+        try:
+            content = self.path.read_bytes()
+        except FileNotFoundError:
+            return {}
+        try:
+            kept = msgspec.json.decode(content, type=list[AccessKey])
+        except msgspec.DecodeError as error:
+            raise ValueError(f"`{self.path}` is not a file of keys. Bring it back, or make new keys.") from error
+        return {key.name: key for key in kept}
+
+    def add(self, role: Role, name: str) -> str:
+        """A new key, in words that are shown once."""
+        known = self.read()
+        if not _NAME.fullmatch(name) or name in known:
+            raise ValueError(f"`--name` is {name!r}; it must be 1 to 60 characters that no other key of the study has.")
+        token = _PREFIX + secrets.token_urlsafe(32)
+        added = datetime.now(UTC).date().isoformat()
+        self._write({**known, name: AccessKey(name, role, added, hash_of(token))})
+        return token
+
+    def revoke(self, name: str) -> None:
+        """Ends a key."""
+        known = self.read()
+        if known.pop(name, None) is None:
+            raise ValueError(f"There is no key {name!r}. There are: {', '.join(map(repr, known)) or 'none'}.")
+        self._write(known)
+
+    def _write(self, keys: dict[str, AccessKey]) -> None:
+        whole = msgspec.json.format(msgspec.json.encode(list(keys.values())))
+        beside = self.path.with_name(self.path.name + ".new")
+        beside.unlink(missing_ok=True)
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(whole + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(self.path)
+
+
+def hash_of(token: str) -> str:
+    """What is kept of a key."""
+    return hashlib.sha256(token.encode()).hexdigest()

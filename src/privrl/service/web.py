@@ -1,0 +1,203 @@
+"""Endpoints, and the application that is made of a list of them.
+
+An `Endpoint` says who may call it, what it takes and what it answers; the application checks the key, limits the size,
+times the call and turns a refusal into its problem document. The same list gives the OpenAPI document (`openapi.py`).
+"""
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from privrl.service.access import Role
+from privrl.service.refusals import ProblemDocument, RefusedError
+from privrl.service.registry import AbstractServed, Studies
+
+_LOG = logging.getLogger("privrl.service")
+_JSON, _PROBLEM = b"application/json", b"application/problem+json"
+_SMALL = 4_096
+_CORS = ((b"access-control-allow-origin", b"*"),)
+_PREFLIGHT = (
+    *_CORS,
+    (b"access-control-allow-methods", b"GET, POST"),
+    (b"access-control-allow-headers", b"authorization, content-type"),
+    (b"access-control-max-age", b"600"),
+)
+
+
+class Answer(NamedTuple):
+    """Status, body and further headers; nothing in them depends on anybody's record but through published plans."""
+
+    status: int = 200
+    body: bytes = b""
+    kind: bytes = _JSON
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+    @classmethod
+    def of(cls, content: Any, status: int = 200) -> "Answer":
+        """JSON of a `Struct` or of what `msgspec` can encode."""
+        return cls(status, msgspec.json.encode(content))
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """One method of one address.
+
+    Arguments:
+        name: for the operator's figures and the OpenAPI document; in lower case with hyphens.
+        path: `{study}` in it is the name of a study, which the application looks up.
+        handler: answers a `Call`, or raises `RefusedError`.
+        summary: one line.
+        roles: whose keys are accepted; none: no key is needed.
+        takes: the `Struct` of the body, for the OpenAPI document; `bytes` for a body that is not JSON.
+        gives: what is answered, likewise.
+        limit: the largest body in bytes.
+        refuses: the reasons that this endpoint has besides those that all have.
+        shared: pages of any origin may call it (CORS), without credentials.
+    """
+
+    name: str
+    method: str
+    path: str
+    handler: "Callable[[Call], Awaitable[Answer]]"
+    summary: str
+    roles: tuple[Role, ...] = ()
+    takes: Any = None
+    gives: Any = None
+    status: int = 200
+    limit: int = _SMALL
+    refuses: tuple[str, ...] = ()
+    shared: bool = False
+
+
+@dataclass
+class Call:
+    """One request, as a handler sees it."""
+
+    studies: Studies
+    endpoint: Endpoint
+    scope: Scope
+    _receive: Receive = field(repr=False)
+    served: AbstractServed | None = None
+
+    @property
+    def study(self) -> AbstractServed:
+        """The study that the address names."""
+        assert self.served is not None
+        return self.served
+
+    def header(self, name: bytes) -> bytes | None:
+        """A header of the request, by its name in lower case."""
+        return next((value for key, value in self.scope["headers"] if key == name), None)
+
+    def parameter(self, name: str) -> str:
+        """A part of the address."""
+        return self.scope["path_params"][name]
+
+    async def body(self) -> bytes:
+        """All bytes of the request, refused beyond the limit."""
+        parts, size, more = [], 0, True
+        while more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise RefusedError("malformed", "The request ended before its body did. Nothing was kept.")
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            more = message.get("more_body", False)
+            if size > self.endpoint.limit:
+                raise RefusedError("too-large", f"This address takes at most {self.endpoint.limit} bytes.")
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+class _Handled:
+    """All endpoints of one address, as an ASGI application."""
+
+    def __init__(self, studies: Studies, endpoints: Sequence[Endpoint]) -> None:
+        self._studies = studies
+        self._by_method = {endpoint.method: endpoint for endpoint in endpoints}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        began = time.perf_counter()
+        served = None
+        try:
+            endpoint = self._by_method.get(scope["method"])
+            if endpoint is None:
+                answer = self._other_method(scope["method"])
+            else:
+                call = Call(self._studies, endpoint, scope, receive)
+                if "study" in scope["path_params"]:
+                    served = call.served = self._studies.named(scope["path_params"]["study"])
+                if endpoint.roles:
+                    self._studies.authorise(call.header(b"authorization"), endpoint.roles, served)
+                answer = await endpoint.handler(call)
+                if endpoint.shared:
+                    answer = answer._replace(headers=answer.headers + _CORS)
+                if served is not None:
+                    served.counters.seconds[endpoint.name].add(time.perf_counter() - began)
+        except Exception as error:
+            refused = error if isinstance(error, RefusedError) else _failed(error)
+            (self._studies if served is None else served).counters.refused(refused.reason)
+            answer = _problem(refused)
+        await _sent(answer, send)
+
+    def _other_method(self, method: str) -> Answer:
+        if method == "OPTIONS" and any(endpoint.shared for endpoint in self._by_method.values()):
+            return Answer(204, headers=_PREFLIGHT)
+        raise RefusedError("not-allowed", f"Use {' or '.join(sorted(self._by_method))} here.")
+
+
+def application(studies: Studies, endpoints: Sequence[Endpoint]) -> Starlette:
+    """The ASGI application of a list of endpoints; one for each listener."""
+    by_path: dict[str, list[Endpoint]] = {}
+    for endpoint in endpoints:
+        by_path.setdefault(endpoint.path, []).append(endpoint)
+    routes = [Route(path, _Handled(studies, some)) for path, some in by_path.items()]
+
+    async def nothing(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            studies.counters.refused("not-found")
+            await _sent(_problem(RefusedError("not-found", "See /openapi.json for what there is.")), send)
+
+    app = Starlette(routes=routes)
+    app.router.default = nothing
+    app.router.redirect_slashes = False
+    return app
+
+
+def _problem(refused: RefusedError) -> Answer:
+    headers: tuple[tuple[bytes, bytes], ...] = _CORS
+    if refused.retry_after is not None:
+        headers = (*headers, (b"retry-after", str(refused.retry_after).encode()))
+    if refused.reason == "no-key":
+        headers = (*headers, (b"www-authenticate", b"Bearer"))
+    return Answer(refused.status, msgspec.json.encode(ProblemDocument.of(refused)), _PROBLEM, headers)
+
+
+def _failed(error: Exception) -> RefusedError:
+    """What is said about a mistake of ours: its kind in the log, and never its words, which may quote a record."""
+    _LOG.error("A request failed: %s in line %s.", type(error).__name__, _where(error))
+    return RefusedError("failed", "This is a mistake of the service. Send the request again; nothing counts twice.")
+
+
+def _where(error: Exception) -> str:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return "?" if trace is None else f"{trace.tb_lineno} of {trace.tb_frame.f_code.co_filename.rsplit('/', 1)[-1]}"
+
+
+async def _sent(answer: Answer, send: Send) -> None:
+    headers = [(b"content-length", str(len(answer.body)).encode())]
+    if answer.body:
+        headers.append((b"content-type", answer.kind))
+    headers += answer.headers
+    if not any(name == b"cache-control" for name, _ in answer.headers):
+        headers.append((b"cache-control", b"no-store"))
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": answer.body})
