@@ -44,6 +44,15 @@ class AbstractContinual(eqx.Module):
     def encoder(self) -> Float64[np.ndarray, "rows steps"]:
         """E, one column for each leaf, with A = B E for all noise that is drawn, released or not."""
 
+    def sums(self) -> Float64[np.ndarray, "steps steps"]:
+        """A: the weight of every leaf in every release; 1 for all leaves so far."""
+        return np.tril(np.ones((self.steps, self.steps)))
+
+    def carried(self, running: Float[Array, "..."], t: int | Int[Array, ""]) -> Float[Array, "..."]:
+        """What is left of the running sum when leaf t comes: all of it, where nothing is forgotten."""
+        del t
+        return running
+
     def sensitivity(self, participation: Participation) -> float:
         """At least how far a person of several leaves moves E x, for terms of norm 1 (see `participation.py`)."""
         encoder = self.encoder()

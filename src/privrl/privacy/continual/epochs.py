@@ -1,0 +1,148 @@
+"""Running sums without an end: one epoch of releases after another, each with a mechanism of its own.
+
+Epoch e has n_e leaves and a continual mechanism A_e = B_e E_e for them, brought to largest column norm 1. A release in
+epoch e is the last noisy sum of every finished epoch plus this epoch's own noisy running sum. As a matrix the encoder
+is block diagonal, so a leaf is in the columns of one epoch alone: however many epochs follow, they cost the people of
+this one nothing (parallel composition). Its price are the noises of finished epochs, which add up.
+
+With `forget` = f < 1 everything older is multiplied by f, sums and noise alike, when a new epoch begins: the release is
+a sum in which leaves of k epochs ago weigh f^k. That is post-processing of the same noisy encodings, and costs nothing.
+f = 0 starts again with every epoch.
+
+**Formal guarantee.** Let s_p(k) be at least how far k participations of one person in an epoch of kind p move its
+encoding, for terms of norm 1. Encodings of different epochs are different coordinates, so m participations move all of
+them by at most sqrt(max sum_e s_e(m_e)^2) over all ways m_1 + m_2 + ... <= m to spread them, which is what
+`sensitivity` computes, by dynamic programming. It is attained where the s_p are and no distance keeps a person's
+participations apart; with a distance it is a bound, since the distance is not asked for from one epoch to the next. For
+m = 1 it is 1, whatever the epochs.
+"""
+
+import functools
+from collections.abc import Callable, Iterable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Float64, Int, Int64
+
+from privrl.privacy.continual.mechanisms import AbstractContinual, Draw
+from privrl.privacy.continual.participation import Participation
+
+
+class Epochs(AbstractContinual):
+    """Finite mechanisms in a row. The state is that of the epoch at hand and two arrays more.
+
+    Arguments:
+        parts: the mechanisms, one for each different length.
+        order: for every epoch the number of its mechanism in `parts`.
+        forget: the weight in [0, 1] that older leaves keep when an epoch begins; public.
+    """
+
+    parts: tuple[AbstractContinual, ...]
+    order: tuple[int, ...] = eqx.field(static=True)
+    forget: float = eqx.field(static=True, default=1.0)
+
+    def __check_init__(self) -> None:
+        if not 0.0 <= self.forget <= 1.0:
+            raise ValueError(f"`forget` is {self.forget}; the weight that older people keep lies in [0, 1].")
+
+    @classmethod
+    def of(cls, kind: Callable[[int], AbstractContinual], lengths: Iterable[int], forget: float = 1.0) -> "Epochs":
+        """Epochs of so many leaves each, with a mechanism of this kind in all of them."""
+        lengths = list(lengths)
+        different = sorted(set(lengths))
+        return cls(tuple(map(kind, different)), tuple(map(different.index, lengths)), forget)
+
+    @property
+    def steps(self) -> int:
+        return sum(self.parts[p].steps for p in self.order)
+
+    @property
+    def factor(self) -> float:
+        return 1.0
+
+    @property
+    def _calendar(self) -> "_Calendar":
+        return _calendar(tuple(part.steps for part in self.parts), self.order)
+
+    def encoder(self) -> Float64[np.ndarray, "rows steps"]:
+        blocks = [part.encoder() / part.factor for part in self.parts]
+        rows = sum(len(blocks[p]) for p in self.order)
+        whole, row, column = np.zeros((rows, self.steps)), 0, 0
+        for p in self.order:
+            height, width = blocks[p].shape
+            whole[row : row + height, column : column + width] = blocks[p]
+            row, column = row + height, column + width
+        return whole
+
+    def sums(self) -> Float64[np.ndarray, "steps steps"]:
+        epoch = self._calendar.epoch
+        age = epoch[:, None] - epoch
+        return np.tril(np.power(self.forget, np.maximum(age, 0.0)))
+
+    def carried(self, running: Float[Array, "..."], t: int | Int[Array, ""]) -> Float[Array, "..."]:
+        if self.forget == 1.0:
+            return running
+        return jnp.where(jnp.asarray(self._calendar.begins)[t], self.forget, 1.0) * running
+
+    def sensitivity(self, participation: Participation) -> float:
+        m = participation.times
+        moved = np.zeros((len(self.parts), m + 1))
+        for p, part in enumerate(self.parts):
+            for k in range(1, m + 1):
+                often = Participation(k, participation.distance)
+                moved[p, k] = (part.sensitivity(often) / part.factor) ** 2
+        best = np.zeros(m + 1)
+        for p in self.order:
+            best = np.array([(best[: k + 1] + moved[p, k::-1]).max() for k in range(m + 1)])
+        return float(np.sqrt(best[m]))
+
+    def init(self, shape: tuple[int, ...]) -> Float[Array, "..."]:
+        return jnp.zeros((self._rows + 2, *shape))
+
+    def step(
+        self, state: Float[Array, "..."], fresh: Draw, t: int | Int[Array, ""]
+    ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+        calendar, white = self._calendar, fresh(0)
+        begins, since = jnp.asarray(calendar.begins)[t], jnp.asarray(calendar.since)[t]
+        inner = jnp.where(begins, 0.0, state[:-2])
+        finished = jnp.where(begins, self.forget * state[-1], state[-2])
+
+        def within(part: AbstractContinual, inner: Array, white: Array, since: Array) -> tuple[Array, Array]:
+            rows = part.init(white.shape).shape[0]
+            after, noise = part.step(inner[:rows], lambda _: white, since)
+            return inner.at[:rows].set(after), part.factor * noise
+
+        branches = [functools.partial(within, part) for part in self.parts]
+        which = jnp.asarray(self.order)[jnp.asarray(calendar.epoch)[t]]
+        inner, own = jax.lax.switch(which, branches, inner, white, since)
+        noise = finished + own
+        return jnp.concatenate([inner, finished[None], noise[None]]), noise
+
+    @property
+    def _rows(self) -> int:
+        return max(part.init(()).shape[0] for part in self.parts)
+
+    def _variances(self) -> Float64[np.ndarray, " steps"]:
+        own = [part.factor**2 * part._variances() for part in self.parts]
+        finished, found = 0.0, []
+        for p in self.order:
+            found.append(finished + own[p])
+            finished = self.forget**2 * found[-1][-1]
+        return np.concatenate(found)
+
+
+class _Calendar(eqx.Module):
+    """For every release: its epoch, its number in the epoch, and whether it is the first there."""
+
+    epoch: Int64[np.ndarray, " steps"]
+    since: Int64[np.ndarray, " steps"]
+    begins: Bool[np.ndarray, " steps"]
+
+
+@functools.lru_cache(maxsize=64)
+def _calendar(lengths: tuple[int, ...], order: tuple[int, ...]) -> _Calendar:
+    steps = [lengths[p] for p in order]
+    since = np.concatenate([np.arange(n) for n in steps])
+    return _Calendar(np.repeat(np.arange(len(steps)), steps), since, since == 0)
