@@ -234,8 +234,8 @@ def test_late_again_and_counted_records_are_answered_alike(store, clock):
     np.testing.assert_array_equal(store.total("block 0, plan 0"), agent._plans.units(alone(some(0)), 0)[0][0])
     public = [name for name in dir(agent) if not name.startswith("_")]
     assert sorted(public) == [
-        "act", "begin_episode", "begin_episodes", "certificate", "end_episode", "end_episodes", "num_arrived", "policy",
-        "result",
+        "act", "begin_episode", "begin_episodes", "certificate", "deadline", "end_episode", "end_episodes",
+        "next_closing", "num_arrived", "plans", "policy", "result",
     ]  # fmt: skip
     assert agent.result().report == {"tickets": 2}
 

@@ -104,6 +104,21 @@ class AbstractAgent(abc.ABC):
         return self._arrivals.num_arrived
 
     @property
+    def plans(self) -> LivePlans:
+        """Every plan so far; the newest has the number `plans.closed`."""
+        self._plans.catch_up()
+        return self._plans
+
+    @property
+    def next_closing(self) -> float | None:
+        """When the block that is open now closes, on the clock of `patience`; unknown before it is full. Public."""
+        return self._arrivals.closing(self._plans.closed)
+
+    def deadline(self, ticket: Ticket) -> float | None:
+        """Until when a record is waited for, on the clock of `patience`; the record of a later one may be empty."""
+        return self._arrivals.deadline(ticket)
+
+    @property
     def policy(self) -> Any:
         """The policy that is out now, for whoever arrives next."""
         self._plans.catch_up()

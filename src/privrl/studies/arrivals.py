@@ -90,6 +90,14 @@ class AbstractArrivals(abc.ABC):
         """Whether no contribution to this block is accepted any more."""
 
     @abc.abstractmethod
+    def closing(self, block: int) -> float | None:
+        """When a block closes, where that is known; a public time."""
+
+    @abc.abstractmethod
+    def deadline(self, ticket: Ticket) -> float | None:
+        """Until when the record of a ticket is waited for, where that is a public time; its block closes no sooner."""
+
+    @abc.abstractmethod
     def _content(self, number: int, closed: int) -> dict[str, Any]:
         """What is kept with a new place when so many blocks are closed."""
 
@@ -239,8 +247,15 @@ class Patience(AbstractArrivals):
             "when they arrived is public"
         )
 
+    def closing(self, block: int) -> float | None:
+        last = self._place(self.end(block) - 1) if block < len(self._ends) else None
+        return None if last is None else last["time"] + self._patience
+
+    def deadline(self, ticket: Ticket) -> float | None:
+        return self._kept(ticket.number)["time"] + self._patience
+
     def closes(self, block: int) -> bool:
-        closing = self._closing(block)
+        closing = self.closing(block)
         if closing is None:
             return False
         last = self._kept(self.end(block) - 1)["plan"]
@@ -248,13 +263,8 @@ class Patience(AbstractArrivals):
 
     def _content(self, number: int, closed: int) -> dict[str, Any]:
         # Not before a block that has closed, even if the clock was set back since.
-        earlier = self._closing(closed - 1) if closed else None
+        earlier = self.closing(closed - 1) if closed else None
         return {"time": self._now() if earlier is None else max(self._now(), earlier)}
-
-    def _closing(self, block: int) -> float | None:
-        """When a block closes; unknown before its last person has arrived."""
-        last = self._place(self.end(block) - 1) if block < len(self._ends) else None
-        return None if last is None else last["time"] + self._patience
 
     def _now(self) -> float:
         """The time, not before that of the last arrival."""
@@ -280,6 +290,12 @@ class FixedOrder(AbstractArrivals):
             "may be refused, moved or replaced because another stays, and the moment of a release is not covered. A "
             "live queue needs `patience`"
         )
+
+    def closing(self, block: int) -> None:
+        del block  # when everybody has ended
+
+    def deadline(self, ticket: Ticket) -> None:
+        del ticket  # there is none
 
     def closes(self, block: int) -> bool:
         return block < len(self._ends) and self._store.count(self.sum_name(block, block)) == self.size(block)

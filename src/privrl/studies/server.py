@@ -107,6 +107,12 @@ class Server:
         self._plans.refresh()
         return self._plans.num_reports
 
+    @property
+    def plans(self) -> LocalPlans:
+        """Every plan so far."""
+        self._plans.refresh()
+        return self._plans
+
     def ticket(self) -> SignedTicket:
         """Leave to report, for one person. Nothing is written for it but a range of numbers once in a while."""
         self._plans.refresh()
@@ -114,10 +120,19 @@ class Server:
             raise MessageError(f"All {self._num_users} users have reported. Start a new server for more.", "full")
         number = next(self._numbers, None)
         if number is None:
-            self._numbers = iter(self._store.reserve_range("tickets", _RANGE))
+            self._numbers = iter(self.reserve())
             number = next(self._numbers)
-        blank = SignedTicket(self.study, number, len(self._plans) - 1, int(self._clock() + self._valid), bytes(_MAC))
-        return SignedTicket(blank.study, blank.number, blank.plan, blank.expires, self._mac(blank))
+        return self.signed(number, len(self._plans) - 1)
+
+    def reserve(self) -> range:
+        """Numbers for tickets that nobody else gets, on disk before they are returned."""
+        return self._store.reserve_range("tickets", _RANGE)
+
+    def signed(self, number: int, plan: int) -> SignedTicket:
+        """The ticket of a number that was reserved, for a plan that is out. It reads no store, so that a service may
+        hand out tickets in another thread than the one that has the store."""
+        blank = SignedTicket(self.study, number, plan, int(self._clock() + self._valid), bytes(_MAC))
+        return SignedTicket(blank.study, number, plan, blank.expires, self._mac(blank))
 
     def plan(self, number: int) -> bytes:
         """Plan `number`, as it is sent; the same for ever."""
@@ -172,8 +187,11 @@ class Server:
         certificate = self._study.certificate(DEVICES, {"messages per user": 1}, made=made)
         return Result(self._plans[len(self._plans) - 1].policy, certificate, {"users": users, "episodes": users})
 
-    def _read(self, message: Message | bytes) -> Message:
-        """A message that a device with a ticket could have sent; refused otherwise."""
+    def screened(self, message: Message | bytes) -> Message:
+        """A message that a device with a ticket could have sent; refused with a `MessageError` otherwise.
+
+        It reads no store, like `signed`; what is left to find out is whether the ticket has expired or reported.
+        """
         if isinstance(message, bytes):
             if len(message) > self.message_bytes:
                 raise MessageError(f"A message of this study has {self.message_bytes} bytes; got {len(message)}.")
@@ -183,11 +201,6 @@ class Server:
             raise MessageError("The message belongs to another study.", "other-study")
         if not hmac.compare_digest(ticket.mac, self._mac(ticket)):
             raise MessageError("The message answers a ticket or a plan that was not issued.", "forged")
-        if ticket.plan >= len(self._plans):
-            self._plans.refresh()  # the ticket may be of another server that is further
-            if ticket.plan >= len(self._plans):
-                words = "The message answers a plan that this store has forgotten: it is an older copy."
-                raise MessageError(words, "unknown-plan")
         if len(message.parts) != len(self._reports):
             raise MessageError(f"A message has {len(self._reports)} parts; got {len(message.parts)}.")
         for check, part in zip(self._checks, message.parts, strict=True):
@@ -195,6 +208,16 @@ class Server:
                 check(part)
             except ValueError as error:
                 raise MessageError(str(error), "out-of-range") from error
+        return message
+
+    def _read(self, message: Message | bytes) -> Message:
+        """A screened message whose plan is known here; refused otherwise."""
+        message = self.screened(message)
+        if message.ticket.plan >= len(self._plans):
+            self._plans.refresh()  # the ticket may be of another server that is further
+            if message.ticket.plan >= len(self._plans):
+                words = "The message answers a plan that this store has forgotten: it is an older copy."
+                raise MessageError(words, "unknown-plan")
         return message
 
     def _expired(self, message: Message, content: bytes) -> bool:
