@@ -18,6 +18,7 @@ ALL = [
     ("riverswim", {"kind": "osband", "states": 6, "horizon": 20}),
     ("riverswim-inhomogeneous", {}),
     ("linriver", {}),
+    ("drifting-river", {}),
     ("hard-mixture", {}),
     ("gym:FrozenLake-v1", {}),
 ]

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Real
 
+from privrl.envs.drift import Drift
 from privrl.mdp.features import AbstractFeatures, OneHotFeatures
 from privrl.mdp.multinomial import AnyKey
 from privrl.mdp.planning import occupancy, optimal_value, policy_value
@@ -31,6 +32,8 @@ class Env(eqx.Module):
             sum_s' P(s'|s,a) arrival(s'), and sampled rewards are the payments themselves.
         constant: actions that are worth comparing with when they are always taken, by name.
         rescaled: the smallest and the largest reward that 0 and 1 stand for, where rewards were rescaled.
+        drift: how the kernel changes while people come; `at` is the world after so many, and everything else here is
+            about the world before the first.
     """
 
     mdp: TabularMDP
@@ -43,12 +46,15 @@ class Env(eqx.Module):
     arrival: Float[Array, " S"] | None = None
     constant: tuple[tuple[str, int], ...] = eqx.field(static=True, default=())
     rescaled: tuple[float, float] | None = eqx.field(static=True, default=None)
+    drift: Drift | None = None
 
     def __check_init__(self) -> None:
         if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(self)):
             return
         P, r = np.asarray(self.mdp.transition), np.asarray(self.mdp.reward)
         rows = {"transition": P, "initial": np.asarray(self.mdp.initial), "behaviour": np.asarray(self.behaviour)}
+        if self.drift is not None:
+            rows["drift"] = np.asarray(self.drift.kernel)
         for what, p in rows.items():
             if not (np.min(p) >= 0 and np.max(np.abs(p.sum(axis=-1) - 1)) <= _TOLERANCE):
                 raise ValueError(f"`{what}` of environment `{self.name}` has rows that are not probabilities.")
@@ -105,6 +111,21 @@ class Env(eqx.Module):
     def regret(self, policy: TabularPolicy) -> Float[Array, ""]:
         """What one episode of the policy loses in expectation, exactly."""
         return self.optimal_value - self.value(policy)
+
+    def at(self, seen: int | Real[Array, ""]) -> "Env":
+        """The world after so many people: itself, unless it drifts."""
+        if self.drift is None:
+            return self
+        kernel = self.drift.mixed(self.mdp.transition, seen)
+        return eqx.tree_at(lambda env: (env.mdp.transition, env.drift), self, (kernel, None))
+
+    def regret_of(self, policy: TabularPolicy, episodes: int) -> float:
+        """What so many people lose who all follow one policy, each against the best policy of their moment; in a world
+        that drifts from a mean over 256 of these moments."""
+        if self.drift is None:
+            return episodes * float(self.regret(policy))
+        moments = jnp.asarray(episodes * (np.arange(256) + 0.5) / 256)
+        return episodes * float(jax.vmap(lambda seen: self.at(seen).regret(policy))(moments).mean())
 
     def occupancy(self, policy: TabularPolicy) -> Float[Array, "H S A"]:
         """Probability of (state, action) at each step."""

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from privrl.envs.anticoagulation import Anticoagulation
 from privrl.envs.base import Env
 from privrl.envs.chemotherapy import Chemotherapy
+from privrl.envs.drifting_river import DriftingRiver
 from privrl.envs.endings import Endings
 from privrl.envs.glucose_day import GlucoseDay
 from privrl.envs.grid_table import GlucoseTable, VitalsTable
@@ -36,6 +37,7 @@ _BUILDERS: dict[str, Callable[..., AnyEnv]] = {
     "synthetic-linear": SyntheticLinear,
     "riverswim": RiverSwim,
     "riverswim-inhomogeneous": RiverSwimInhomogeneous,
+    "drifting-river": DriftingRiver,
     "linriver": LinRiver,
     "hard-mixture": HardMixture,
     "icu-sepsis": ICUSepsis,

@@ -40,6 +40,19 @@ def _ends(S: int, stages: int, left: float, right: float) -> np.ndarray:
     return r
 
 
+def river_kernel(S: int, kind: River) -> np.ndarray:
+    """The kernel of a river of `S` states: action 0 swims left, action 1 right."""
+    interior, first, last = _CURRENT[kind]
+    P = np.zeros((1, S, 2, S))
+    for s in range(S):
+        P[0, s, 0, max(s - 1, 0)] = 1.0
+    for s in range(1, S - 1):
+        P[0, s, 1, [s + 1, s, s - 1]] = interior
+    P[0, 0, 1, [1, 0]] = first
+    P[0, -1, 1, [S - 1, S - 2]] = last
+    return P
+
+
 def RiverSwim(states: int = 6, horizon: int | None = None, kind: River = "strehl") -> Env:
     """The stationary river.
 
@@ -55,14 +68,7 @@ def RiverSwim(states: int = 6, horizon: int | None = None, kind: River = "strehl
     if horizon is None:
         horizon = 2 * S if kind == "strehl" else 20
     H = at_least("horizon", horizon, 1)
-    interior, first, last = _CURRENT[kind]
-    P = np.zeros((1, S, 2, S))
-    for s in range(S):
-        P[0, s, 0, max(s - 1, 0)] = 1.0
-    for s in range(1, S - 1):
-        P[0, s, 1, [s + 1, s, s - 1]] = interior
-    P[0, 0, 1, [1, 0]] = first
-    P[0, -1, 1, [S - 1, S - 2]] = last
+    P = river_kernel(S, kind)
     scale = 1.0 / H if kind == "strehl" else 1.0
     return _env("riverswim", P, _ends(S, 1, 0.005 * scale, scale), 0, states=S, horizon=H, kind=kind)
 
