@@ -127,9 +127,13 @@ class AbstractOnlineLearner(AbstractLearner):
     `one_plan_per_block` says whether `plan` reads the sums of a block in the light of the plan that its people acted
     on (their policy, or their question). Where people overlap, some of a block act on an older plan than others: then
     only those of one plan are in the sums, and `acted_on` says which. Otherwise everybody is.
+
+    `reads_newest_sums` says whether `plan` reads the newest releases alone, whatever they were before and however many
+    people there were: then sums in which older people weigh less are read as well as any.
     """
 
     one_plan_per_block: ClassVar[bool] = False
+    reads_newest_sums: ClassVar[bool] = False
 
     @abc.abstractmethod
     def schedule(self, num_users: int) -> Int[np.ndarray, " B"]:

@@ -30,6 +30,9 @@ class Declared:
         group_share: the probability with which a person is in that group; groups without one share the rest equally.
         sampling: each release sees each person with this probability, independently (Poisson sampling).
         gaussian: its sum, or what is done with its share, needs Gaussian noise; Laplace noise is refused beforehand.
+        epochs: of running sums without a known end: how many of the releases each epoch has. Epochs have mechanisms of
+            their own, and a later one costs people of an earlier one nothing. Without, one mechanism makes them all.
+        forget: what everybody before weighs in the sums when an epoch begins.
     """
 
     name: str
@@ -41,6 +44,8 @@ class Declared:
     sampling: float = 1.0
     group_share: float | None = None
     gaussian: bool = False
+    epochs: tuple[int, ...] = ()
+    forget: float = 1.0
 
     @property
     def touches(self) -> int:
@@ -58,6 +63,11 @@ class Declared:
             raise ValueError(f"`group_share` of release `{self.name}` is {self.group_share}; a group's lies in (0, 1).")
         if self.access == "choice" and (self.times, self.sampling) != (1, 1.0):
             raise ValueError(f"Release `{self.name}` is a choice, which is made once, among everybody in its group.")
+        if self.epochs and (self.access != "running" or sum(self.epochs) != self.times or min(self.epochs) < 1):
+            raise ValueError(
+                f"`epochs` of release `{self.name}` are {self.epochs}; running sums have them, and their {self.times} "
+                "releases are all of them."
+            )
         if self.access in ("running", "blocks") and self.statistic is None:
             raise ValueError(f"Release `{self.name}` is streamed, so its `statistic` must be declared with it.")
 

@@ -29,7 +29,7 @@ noise of all messages, and with it the shift 2 Gamma, is larger than the Gram ma
 """
 
 import math
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import equinox as eqx
 import jax
@@ -78,6 +78,7 @@ class UCRLVTR(AbstractOnlineLearner):
     first_block: int = eqx.field(static=True, default=20)
     every_user: bool = eqx.field(static=True, default=False)
     terminal: tuple[int, ...] = eqx.field(static=True, default=())
+    reads_newest_sums: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
         S, A = self.rewards.shape[1:]

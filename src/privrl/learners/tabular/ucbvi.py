@@ -14,7 +14,7 @@ from exact counts. This is the count-based learner that works under local privac
 each person is asked one small question (`asking`) with the whole epsilon.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -54,6 +54,7 @@ class UCBVI(AbstractOnlineLearner):
     growth: float = eqx.field(static=True, default=1.05)
     first_block: int = eqx.field(static=True, default=20)
     asking: Asking | None = eqx.field(static=True, default=None)
+    reads_newest_sums: ClassVar[bool] = True
 
     def bounds(self) -> dict[str, Any]:
         counts = self._counts()

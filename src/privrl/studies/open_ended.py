@@ -1,0 +1,152 @@
+"""Studies whose number of people nobody knows: the learner's own blocks, in epochs with a mechanism each.
+
+Blocks of a learner that plans at growing distances do not depend on how many people there will be. So their number
+grows with the logarithm of the people, and the noise of one mechanism over all of them with the logarithm of that:
+what has to be fixed in advance is the number of *releases* of an epoch. The first epoch has `first` of them, each
+further one twice as many, up to a public `ceiling` of people. Epochs that double in people instead would pay the noise
+of a finished epoch at every doubling: `python -m bench.open_ended` compares them.
+
+With `epoch`, an epoch is so many people, and `forget` is what older ones weigh when the next begins: for worlds that
+drift.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int, Int64
+
+from privrl.contracts.learner import AbstractOnlineLearner
+from privrl.contracts.release import Declared
+from privrl.privacy.trust.privatizers import PairingError
+from privrl.privacy.trust.shuffled import Batched
+
+_MOST_RELEASES = 1_024  # of a study with epochs of equal length
+_FEW, _MANY = 2**12, 2**16  # people, to see how a schedule grows
+
+
+@dataclass(frozen=True)
+class OpenEnded:
+    """A study without a known end.
+
+    Arguments:
+        first: how many releases the first epoch has; every further one has twice as many.
+        epoch: instead, an epoch is so many people, and ends with a release.
+        forget: with `epoch`: the weight in [0, 1] that everybody before keeps when an epoch begins; 1 forgets nothing
+            and 0 starts again.
+        ceiling: no more people than this take part; so many records fit into 64 bits at any usual budget.
+
+    **Formal guarantee.** Ends of blocks and epochs are functions of these numbers and of the learner's settings, so
+    they are public. People of different epochs are different people, because one id has one place in the whole study;
+    where people may come several times, all their participations in all epochs are covered together (`Epochs`).
+    """
+
+    first: int = 256
+    epoch: int | None = None
+    forget: float = 1.0
+    ceiling: int = 2**26
+
+    def __post_init__(self) -> None:
+        if self.first < 1 or self.ceiling < 1 or (self.epoch is not None and not 1 <= self.epoch <= self.ceiling):
+            raise ValueError(
+                f"`first` is {self.first}, `epoch` is {self.epoch} and `ceiling` is {self.ceiling}; all are at least "
+                "1, and an epoch has at most as many people as may take part."
+            )
+        if not 0.0 <= self.forget <= 1.0:
+            raise ValueError(f"`forget` is {self.forget}; the weight that older people keep lies in [0, 1].")
+        if self.forget < 1.0 and self.epoch is None:
+            raise ValueError(f"`forget` is {self.forget}; say also after how many people: `epoch`.")
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain settings, for the certificate."""
+        return {"open-ended": asdict(self)}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "OpenEnded":
+        """What `to_json` wrote."""
+        return cls(**content["open-ended"])
+
+    def declared(self, learner: AbstractOnlineLearner) -> tuple[Int64[np.ndarray, " B"], tuple[Declared, ...]]:
+        """The ends of all blocks up to the ceiling, and the learner's declarations with the epochs in them."""
+        name = type(learner).__name__
+        if self.forget < 1.0 and not learner.reads_newest_sums:
+            raise PairingError(
+                f"`{name}` remembers what earlier sums were, so it cannot read sums in which older people weigh less. "
+                "Leave `forget` out, or use `UCBVI`."
+            )
+        _check_growth(learner)
+        ends = self._ends(learner)
+        epochs = self._epochs(ends)
+        declared = learner.declare(len(ends))
+        if asked := [d.name for d in declared if d.access == "rounds"]:
+            raise PairingError(
+                f"`{name}` makes new queries about everybody so far ({', '.join(asked)}), each of which costs all of "
+                "them something, so it needs a known number of people. Use a learner that publishes running sums, such "
+                "as `LSVIUCB`."
+            )
+        return ends, tuple(
+            replace(d, epochs=epochs, forget=self.forget) if d.access == "running" else d for d in declared
+        )
+
+    def _ends(self, learner: AbstractOnlineLearner) -> Int64[np.ndarray, " B"]:
+        if self.epoch is None:
+            return np.asarray(learner.blocks(self.ceiling), np.int64)
+        smallest = smallest_block(learner)
+        if self.epoch < smallest:
+            raise ValueError(f"`epoch` is {self.epoch} people, and a block of this learner has at least {smallest}.")
+        whole = self.epoch * np.arange(1, min(self.ceiling // self.epoch, _MOST_RELEASES) + 1)
+        own = np.asarray(learner.blocks(int(whole[-1])), np.int64)
+        since = own % self.epoch
+        inside = own[(since >= smallest) & (self.epoch - since >= smallest)]
+        ends = np.union1d(inside, whole)[:_MOST_RELEASES]
+        return ends[: np.flatnonzero(ends % self.epoch == 0)[-1] + 1]
+
+    def _epochs(self, ends: Int64[np.ndarray, " B"]) -> tuple[int, ...]:
+        """How many releases every epoch has."""
+        if self.epoch is not None:
+            return tuple(int(n) for n in np.diff(np.flatnonzero(ends % self.epoch == 0), prepend=-1))
+        lengths: list[int] = []
+        left = len(ends)
+        while left:
+            lengths.append(min(self.first << len(lengths), left))
+            left -= lengths[-1]
+        return tuple(lengths)
+
+    def note(self, places: int) -> str:
+        """What the certificate says about the number of people."""
+        each, older = f"of {self.first} releases, each further one of twice as many", ""
+        if self.epoch is not None:
+            each = f"of {self.epoch:,} people"
+        if self.forget < 1.0:
+            older = f"; when one begins, all sums so far and their noise are multiplied by {self.forget:g}"
+        return (
+            f"open-ended: the number of people is not fixed, up to {places:,}. Sums are released in epochs ({each}) "
+            f"with noise of their own{older}. One id has one budget in all epochs together, so later epochs cost "
+            "nobody of earlier ones anything"
+        )
+
+
+def smallest_block(learner: AbstractOnlineLearner) -> int:
+    """The public least size of a learner's blocks."""
+    return max(d.smallest if isinstance(d, Batched) else 1 for d in learner.declare(2))
+
+
+def until(ends: Int[np.ndarray, " B"], people: int, smallest: int) -> Int[np.ndarray, " B"]:
+    """The blocks of a schedule as far as a simulation of so many people goes; the last one ends with it."""
+    return np.append(ends[ends <= people - smallest], people)
+
+
+def _check_growth(learner: AbstractOnlineLearner) -> None:
+    """Refuses a schedule that depends on the number of people, or has about as many blocks as there are people."""
+    name, few, many = type(learner).__name__, learner.blocks(_FEW), learner.blocks(_MANY)
+    if not np.array_equal(few[:-1], many[: len(few) - 1]):
+        raise PairingError(
+            f"The blocks of `{name}` depend on how many people there will be, so they cannot be known without it. Give "
+            "the number of people, or use a learner such as `LSVIUCB` or `UCBVI`."
+        )
+    if len(many) > _MANY // 32:
+        raise PairingError(
+            f"`{name}` plans again after every {_MANY // len(many)} people or so, for ever, and noise grows with the "
+            "number of releases. Give the number of people, or let its blocks grow."
+        )

@@ -1,0 +1,87 @@
+"""Studies without a known end: schedules, who can have one, and what the certificate says."""
+
+import numpy as np
+import pytest
+
+import privrl
+from privrl.contracts.learner import AbstractOnlineLearner
+from privrl.contracts.release import Declared
+from privrl.learners.linear.lsvi_ucb_luyo import LuyoLSVIUCB
+from privrl.learners.linear.lsvi_ucb_plus_plus import LSVIUCBPlusPlus
+from privrl.learners.linear.ucrl_vtr import UCRLVTR
+from privrl.privacy.trust.privatizers import PairingError
+from privrl.statistics.next_states import StartCounts
+from privrl.studies.open_ended import OpenEnded, smallest_block, until
+
+ENV = privrl.envs.RiverSwim(states=3, horizon=4, kind="osband")
+LSVI = privrl.LSVIUCB(ENV.features, ENV.horizon, rewards=ENV.rewards)
+UCBVI = privrl.UCBVI(ENV.rewards, ENV.horizon)
+
+
+@pytest.mark.parametrize("learner", [LSVI, UCBVI, UCRLVTR(ENV.rewards, ENV.horizon)], ids=lambda x: type(x).__name__)
+def test_epochs_double_in_releases_and_blocks_are_the_learners(learner: AbstractOnlineLearner) -> None:
+    ends, declared = OpenEnded(first=32).declared(learner)
+    np.testing.assert_array_equal(ends, learner.blocks(2**26))
+    (epochs,) = {d.epochs for d in declared}
+    assert epochs[:2] == (32, 64) and sum(epochs) == len(ends) == declared[0].times
+    for people in (1_000, 70_000):  # a known number of people has the same blocks
+        np.testing.assert_array_equal(learner.blocks(people)[:-2], ends[: len(learner.blocks(people)) - 2])
+
+
+def test_epochs_of_so_many_people_end_with_a_release() -> None:
+    ends, (declared,) = OpenEnded(epoch=1_000, forget=0.5).declared(UCBVI)
+    assert (np.diff(ends, prepend=0) >= 20).all() and len(ends) <= 1_024 and ends[-1] % 1_000 == 0
+    assert set(range(1_000, 60_001, 1_000)) <= set(ends.tolist())
+    lasts = np.cumsum(declared.epochs) - 1
+    np.testing.assert_array_equal(ends[lasts], 1_000 * np.arange(1, len(lasts) + 1))
+    assert declared.forget == 0.5 and declared.epochs[-1] == 1
+
+
+def test_the_ceiling_costs_releases_by_its_logarithm() -> None:
+    few, many = (len(OpenEnded(ceiling=2**power).declared(LSVI)[0]) for power in (20, 40))
+    assert many - few < 110
+
+
+def test_a_simulation_ends_where_it_is_cut() -> None:
+    ends, _ = OpenEnded().declared(UCBVI)
+    assert smallest_block(UCBVI) == 20 and smallest_block(LSVI) == 1
+    for people in (5, 20, 1_000, 1_001):
+        cut = until(ends, people, 20)
+        assert cut[-1] == people and (np.diff(cut, prepend=0) >= min(20, people)).all()
+        assert set(cut[:-1].tolist()) <= set(ends.tolist())
+
+
+@pytest.mark.parametrize(
+    ("learner", "spec", "words"),
+    [
+        (LuyoLSVIUCB(ENV.features, 4, rewards=ENV.rewards), OpenEnded(), "depend on how many people there will be"),
+        (LSVIUCBPlusPlus(ENV.features, 4, rewards=ENV.rewards), OpenEnded(), "plans again after every 1 people"),
+        (privrl.UCBVI(ENV.rewards, 4, first_block=500), OpenEnded(epoch=100), "has at least 500"),
+        (LSVI, OpenEnded(epoch=500, forget=0.5), "remembers what earlier sums were"),
+    ],
+    ids=lambda x: type(x).__name__,
+)
+def test_who_is_refused(learner: AbstractOnlineLearner, spec: OpenEnded, words: str) -> None:
+    with pytest.raises((PairingError, ValueError), match=words):
+        spec.declared(learner)
+
+
+@pytest.mark.parametrize(
+    "given", [{"first": 0}, {"epoch": 0}, {"ceiling": 0}, {"forget": 0.5}, {"epoch": 10, "forget": 1.5}], ids=str
+)
+def test_refused_settings(given: dict) -> None:
+    with pytest.raises(ValueError, match="`first`|`forget`"):
+        OpenEnded(**given)
+
+
+def test_settings_come_back() -> None:
+    spec = OpenEnded(epoch=500, forget=0.25)
+    assert OpenEnded.from_json(spec.to_json()) == spec
+    assert "500 people" in spec.note(10) and "0.25" in spec.note(10) and "256 releases" in OpenEnded().note(10)
+
+
+def test_declared_epochs_are_all_releases() -> None:
+    with pytest.raises(ValueError, match="`epochs`"):
+        Declared("starts", StartCounts(3), access="running", times=3, epochs=(1, 1))
+    with pytest.raises(ValueError, match="`epochs`"):
+        Declared("starts", StartCounts(3), access="blocks", times=2, epochs=(1, 1))
