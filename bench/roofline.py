@@ -48,7 +48,7 @@ def compiled_run(
     keys = jax.random.split(jax.random.key(0), (1, seeds))[0]
     simulate: Any = simulate_seeds
     noisy = privatizer.notion != "none"
-    return simulate.lower(env, learner, study.channels(), jnp.asarray(study.ends), 1, noisy, keys).compile().compiled
+    return simulate.lower(env, learner, study.channels(), jnp.asarray(study.ends), 1, noisy, 0, keys).compile().compiled
 
 
 def episode_cost(program: Any, env: Any, seeds: int) -> Cost:

@@ -11,6 +11,7 @@ import pytest
 from privrl.contracts.release import Declared
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.privacy.continual.mechanisms import BinaryTree, Fresh, Honaker
+from privrl.privacy.continual.participation import ONCE
 from privrl.privacy.continual.toeplitz import SquareRoot
 from privrl.privacy.noise.words import Words
 from privrl.privacy.trust.exact_channels import ExactChannel
@@ -40,7 +41,7 @@ def stream_of(continual="square-root", access="running", mechanism="gaussian", *
     ledger = private.calibrate([declared])
     channel = private.channel(declared, ledger)
     parameter = ledger.parameter("x")
-    return channel, ExactChannel.of(channel, STEPS, parameter, "replace-one", jnp.zeros(3), None), parameter
+    return channel, ExactChannel.of(channel, STEPS, parameter, "replace-one", ONCE, jnp.zeros(3), None), parameter
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -17,6 +17,7 @@ from privrl.contracts.release import Declared, Release
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.mdp.features import TableFeatures
 from privrl.mdp.types import TabularPolicy
+from privrl.privacy.continual.participation import ONCE
 from privrl.privacy.noise.lattice import lattice_for
 from privrl.privacy.noise.laws import SymmetricNoise
 from privrl.privacy.noise.symmetric import mirrored
@@ -149,7 +150,7 @@ def test_streams_keep_upper_triangles():
     ledger = privatizer.calibrate([declared])
     record = jnp.zeros((D, D))
     stream = ExactChannel.of(
-        privatizer.channel(declared, ledger), 4, ledger.parameter("matrix"), "replace-one", record, None
+        privatizer.channel(declared, ledger), 4, ledger.parameter("matrix"), "replace-one", ONCE, record, None
     )
     blocks = (stream.term(jnp.asarray(np.triu(np.ones((D, D)) / 3)), None),) * 2
     assert blocks[0].shape == (6,) == stream.shape

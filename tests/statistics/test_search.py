@@ -68,6 +68,20 @@ def test_no_record_of_many_breaks_a_bound(kind):
         search(one, one.records(4800, seed=1 + number), rounds=8)
 
 
+def test_what_is_said_to_be_nonnegative_is():
+    """Terms of any two records, under any two questions: no inner product is below 0, rounding aside."""
+    claimed = [one for cases in CASES.values() for one in cases if one.statistic.nonnegative]
+    claimed.append(Searched(FeatureTransitions(OneHotFeatures(S, A), H)))
+    assert {"TransitionCounts", "FeatureTransitions", "LQMoments", "Grams"} <= {
+        type(one.statistic).__name__ for one in claimed
+    }
+    for one in claimed:
+        records = one.records(96)
+        asked = [Asked("", one.statistic, published, q) for published in one.published for q in one.questions]
+        terms = np.concatenate([np.asarray(step.answers(records)) for step in asked])
+        assert (terms @ terms.T).min() >= -1e-12 * one.statistic.l2("add-remove") ** 2, type(one.statistic).__name__
+
+
 def test_records_are_really_adversarial():
     records = adversarial_records(H, S, A)
     r, length = records.rewards, records.length

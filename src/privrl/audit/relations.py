@@ -170,7 +170,8 @@ def _stream(
     parameter, blocks = run.ledger.parameter(name), len(run.ends)
     channel = run.channels[name]
     assert isinstance(channel, AbstractCuratorChannel)
-    stream = ExactChannel.of(channel, blocks, parameter, run.privatizer.adjacency, record, run.plans[0])
+    often = run.ledger.participation
+    stream = ExactChannel.of(channel, blocks, parameter, run.privatizer.adjacency, often, record, run.plans[0])
     one = stream.term(record, run.plans[0])
     encoded = [stream.encoded((one,) * (t + 1)) for t in range(blocks)]
     draws = np.stack([[stream.noisy(total, Words()) for total in encoded] for _ in range(_DRAWS)])

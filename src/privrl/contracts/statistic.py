@@ -34,6 +34,13 @@ class AbstractStatistic(eqx.Module):
     the record alone, and so does every bit of what it contributes."""
 
     @property
+    def nonnegative(self) -> bool:
+        """Whether the answers of any two contributions, whatever was published to either, have inner product at least
+        0: entries that are never negative, positive semidefinite matrices. Two people who come several times are then
+        closer together (`privacy/trust/repeated.py`)."""
+        return False
+
+    @property
     def raw_shape(self) -> tuple[int, ...]:
         """The shape of one contribution; differs from the released `shape` only where `answer` changes it."""
         return self.shape

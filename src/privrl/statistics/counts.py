@@ -66,6 +66,10 @@ class AbstractCounts(AbstractRowStatistic):
                 raise ValueError(f"`stage={self.stage}` needs `counting='per-stage'`, not {self.counting!r}.")
 
     @property
+    def nonnegative(self) -> bool:
+        return True
+
+    @property
     def _cells(self) -> tuple[int, ...]:
         """The shape of the table of one stage."""
         return self.num_states, self.num_actions

@@ -101,6 +101,11 @@ class FirstStates(AbstractStatistic):
         check_array("radius", self.radius, (), low=SMALLEST)
 
     @property
+    def nonnegative(self) -> bool:
+        """Positive semidefinite."""
+        return True
+
+    @property
     def shape(self) -> tuple[int, ...]:
         return self.state_dim, self.state_dim
 

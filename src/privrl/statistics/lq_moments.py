@@ -78,6 +78,11 @@ class LQMoments(AbstractLQMoment):
         check_positive(target_weight=self.target_weight, trace_bound=self.trace_bound)
 
     @property
+    def nonnegative(self) -> bool:
+        """Positive semidefinite."""
+        return True
+
+    @property
     def shape(self) -> tuple[int, ...]:
         return (2 * self.state_dim + self.input_dim,) * 2
 

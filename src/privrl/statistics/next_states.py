@@ -63,6 +63,11 @@ class FeatureTransitions(AbstractRowStatistic):
     def shape(self) -> tuple[int, ...]:
         return self.horizon, self.features.num_states + self.with_rewards, self.features.dim
 
+    @property
+    def nonnegative(self) -> bool:
+        """Where features are, and no reward is centred."""
+        return not self.with_rewards and bool((np.asarray(self.features.table) >= 0.0).all())
+
     def terms(self, rows: Transitions) -> tuple[Int[Array, " P"], Float[Array, "P d"]]:
         """One block per row, and with rewards a second one."""
         S, A, slots = self.features.num_states, self.features.num_actions, self.shape[1]
@@ -108,6 +113,10 @@ class StartCounts(AbstractRowStatistic):
 
     num_states: int = eqx.field(static=True)
     plain: Literal[True] = eqx.field(static=True, default=True, init=False)
+
+    @property
+    def nonnegative(self) -> bool:
+        return True
 
     @property
     def stage(self) -> Int[Array, ""]:

@@ -101,6 +101,11 @@ class Grams(_AbstractEpisode):
     def shape(self) -> tuple[int, ...]:
         return (self.horizon, packed_size(self.features.dim))
 
+    @property
+    def nonnegative(self) -> bool:
+        """Positive semidefinite at every step, each in the coordinates of the Frobenius norm."""
+        return True
+
     def contribution(self, record: Any, question: Any) -> Float[Array, "H m"]:
         _, weighted, phi = self._weighted(record, question)
         i, j, factor = _triangle(self.features.dim)
@@ -169,6 +174,10 @@ class WeightedTransitions(_AbstractEpisode):
     def shape(self) -> tuple[int, ...]:
         return self._unweighted.shape
 
+    @property
+    def nonnegative(self) -> bool:
+        return self._unweighted.nonnegative
+
     def contribution(self, record: Any, question: Any) -> Float[Array, "H slots d"]:
         given = None if question is None else question.question
         weights = None if given is None else unit_weights(given)
@@ -190,6 +199,10 @@ class StateVisits(AbstractStatistic):
 
     def __check_init__(self) -> None:
         check_sizes(num_states=self.num_states, horizon=self.horizon)
+
+    @property
+    def nonnegative(self) -> bool:
+        return True
 
     @property
     def shape(self) -> tuple[int, ...]:

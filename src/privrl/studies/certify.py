@@ -29,7 +29,7 @@ from privrl.privacy.trust.privatizers import AbstractPrivatizer
 from privrl.studies.binding import policy_sha256
 from privrl.studies.certified_evaluation import CertifiedEvaluation
 from privrl.studies.result import Result
-from privrl.studies.study import Study
+from privrl.studies.study import BLOCK_DISTANCE, Study, participation_of
 
 _Answer = TypeVar("_Answer")
 _FUNCTIONS = {function_name(function): function for function in published}
@@ -222,28 +222,30 @@ def _settings_problems(certificate: Certificate, authenticated: bool) -> list[st
         learner = learner_of(study["learner"])
         privatizer = privatizer_of(study["privatizer"], _FUNCTIONS)
         enforced = _plain({**study["bounds"], **_asked(learner, learner.bounds)})
-        declared = _asked(learner, lambda: _study(learner, study["users"], privatizer)).declared
+        rebuilt = _asked(learner, lambda: _study(learner, study, privatizer))
     except (NotOursError, UnknownPrivatizerError) as error:
         return [] if authenticated else [f"{error} It can only be believed with a signature: use `--public-key`."]
-    if not _verbs_bounds(study["bounds"]):
+    if not _verbs_bounds(study["bounds"], online=study["users"] is not None):
         return ["The bounds that it records are not those of any verb."]
     joint = study["users"] is not None and privatizer.notion == "central"
     follows = {
         "learner": type(learner).__name__,
         "notion": "joint" if joint else privatizer.notion,
         "bounds": enforced,
-        "neighbours": learner.neighbours,
+        "neighbours": rebuilt.neighbours,
     }
+    records = 1 if study["users"] is not None else int(enforced.get("episodes per unit", 1))
+    derived = Derived(privatizer, rebuilt.declared, records, rebuilt.participation)
     return [
         f"`{name}` is not what the settings give."
         for name, value in follows.items()
         if not same(_plain(getattr(certificate, name)), value, 1e-9)
-    ] + derived_problems(certificate, Derived(privatizer, declared, int(enforced.get("episodes per unit", 1))))
+    ] + derived_problems(certificate, derived)
 
 
-def _verbs_bounds(bounds: Mapping[str, Any]) -> bool:
+def _verbs_bounds(bounds: Mapping[str, Any], online: bool) -> bool:
     """Whether these are bounds that a verb adds to a learner's: how many records, or messages, a person has."""
-    known = {"episodes per unit", "messages per user"}
+    known = {"episodes per unit", BLOCK_DISTANCE} if online else {"episodes per unit", "messages per user"}
     return set(bounds) <= known and all(type(bound) is int and bound >= 1 for bound in bounds.values())
 
 
@@ -257,8 +259,9 @@ def _asked(learner: AbstractLearner, question: Callable[[], _Answer]) -> _Answer
         raise NotOursError("What it declares depends on an array of which only a hash was kept.") from error
 
 
-def _study(learner: AbstractLearner, users: int | None, privatizer: AbstractPrivatizer) -> Study:
+def _study(learner: AbstractLearner, recorded: Mapping[str, Any], privatizer: AbstractPrivatizer) -> Study:
     """The study of this learner with so many people; of one person's message where no number is fixed."""
+    users, bounds = recorded["users"], recorded["bounds"]
     if isinstance(learner, AbstractOfflineLearner):
         if users is not None:
             raise ValueError("a table has no schedule of people.")
@@ -266,7 +269,10 @@ def _study(learner: AbstractLearner, users: int | None, privatizer: AbstractPriv
     assert isinstance(learner, AbstractOnlineLearner)
     if users is None and privatizer.notion != "local":
         raise ValueError("the number of people is missing.")
-    return Study.local(learner, privatizer) if users is None else Study.online(learner, privatizer, users)
+    if users is None:
+        return Study.local(learner, privatizer)
+    often = participation_of(bounds.get("episodes per unit", 1), bounds.get(BLOCK_DISTANCE, 0))
+    return Study.online(learner, privatizer, users, often)
 
 
 def _plain(content: Any) -> Any:

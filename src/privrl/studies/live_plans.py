@@ -66,7 +66,7 @@ class LivePlans:
         self._sampled = public_key(store, "plans", seeded) if learner.plans_at_random else None
         start, nobody = State.first(learner, simulated), jnp.zeros((), int)
         self._made = [_next_plan(learner, start._replace(kept={}), start.memory, nobody, nobody, self._plan_key(0))]
-        form = (study.privatizer.adjacency, blank(self[0]), self[0])
+        form = (study.privatizer.adjacency, study.participation, blank(self[0]), self[0])
         self.channels: dict[str, ExactChannel] = {}
         for name, channel in simulated.items():
             assert isinstance(channel, AbstractCuratorChannel)

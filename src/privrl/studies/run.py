@@ -28,8 +28,8 @@ from privrl.privacy.trust.privatizers import AbstractPrivatizer
 from privrl.statistics.rows import AbstractRowStatistic
 from privrl.studies.memory import check_memory
 from privrl.studies.result import Run
-from privrl.studies.simulation import Simulation, SimulationKeys
-from privrl.studies.study import Study
+from privrl.studies.simulation import Simulation, SimulationKeys, lag
+from privrl.studies.study import Study, participation_of
 
 _CHUNK = 64  # people who are simulated together
 _SEEDS = 32  # and seeds
@@ -45,6 +45,9 @@ def run(
     seeds: int = 1,
     flow: bool = True,
     executor: AbstractExecutor | None = None,
+    max_episodes_per_unit: int = 1,
+    min_block_distance: int = 0,
+    delay: int = 0,
 ) -> Run:
     """Simulates `episodes` people in an environment, `seeds` times over.
 
@@ -52,18 +55,32 @@ def run(
         env: a world from `privrl.envs`.
         learner: an online learner such as `UCBVI`.
         privatizer: `NonPrivate()`, `Central(...)` (joint differential privacy) or `Local(...)`.
-        episodes: the public number of people K; one person is one episode.
+        episodes: the public number of episodes K; one person is one episode, unless people come back.
         key: randomness of the whole simulation. The certificate says "simulation".
         seeds: independent repetitions, run together.
         flow: simulate blocks as flows where that is exact and possible.
         executor: where seeds are simulated, at most 32 together: `Processes(4)`, or `Dask(client)`. The numbers are
             those of this process, bit for bit on like machines.
+        max_episodes_per_unit: how many of the K episodes may be those of one person. Noise and certificate cover all of
+            them, whichever they are; what is simulated does not depend on who it is.
+        min_block_distance: the least number of blocks from one episode of a person to their next, where that is known.
+        delay: how many blocks plans lag behind: block t acts on the plan that followed block t - 1 - `delay`.
 
     Returns:
         exact regret per seed and episode, the last plan, and the certificate.
     """
-    pair = [(learner, privatizer)]
-    return sweep(env, pair, episodes=episodes, key=key, seeds=seeds, flow=flow, executor=executor)[0]
+    return sweep(
+        env,
+        [(learner, privatizer)],
+        episodes=episodes,
+        key=key,
+        seeds=seeds,
+        flow=flow,
+        executor=executor,
+        max_episodes_per_unit=max_episodes_per_unit,
+        min_block_distance=min_block_distance,
+        delay=delay,
+    )[0]
 
 
 def _refuse_unknown(env: Any) -> None:
@@ -92,6 +109,9 @@ def sweep(
     seeds: int = 1,
     flow: bool = True,
     executor: AbstractExecutor | None = None,
+    max_episodes_per_unit: int = 1,
+    min_block_distance: int = 0,
+    delay: int = 0,
 ) -> list[Run]:
     """`run` for several settings together, compiled once: budgets, bonus scales, anything that is a number.
 
@@ -102,14 +122,15 @@ def sweep(
     Returns:
         one `Run` per setting; `seconds` is the time of all of them.
     """
-    if episodes < 1 or seeds < 1 or not settings:
+    if episodes < 1 or seeds < 1 or delay < 0 or not settings:
         raise ValueError(
             f"`episodes` is {episodes}, `seeds` is {seeds} and there are {len(settings)} settings; each must be at "
-            "least 1."
+            f"least 1. `delay` is {delay}; it must be at least 0."
         )
     _refuse_unknown(env)
     started = time.perf_counter()
-    studies = [Study.online(learner, privatizer, episodes) for learner, privatizer in settings]
+    often = participation_of(max_episodes_per_unit, min_block_distance)
+    studies = [Study.online(learner, privatizer, episodes, often) for learner, privatizer in settings]
     for study in studies:
         check_memory(study.learner, study.declared)
     for study in studies:
@@ -125,7 +146,7 @@ def sweep(
     pairs = [(study.learner, own) for study, own in zip(studies, channels, strict=True)]
     chunk = min(_CHUNK, int(np.diff(ends, prepend=0).max()))  # nobody is simulated beyond the largest block
     noisy = any(study.privatizer.notion != "none" for study in studies)
-    how = (None if flowing else chunk, noisy)
+    how = (None if flowing else chunk, noisy, delay)
     # Seeds are cut into the same chunks whoever simulates them: how many are compiled together may change last bits.
     chunks = np.array_split(np.asarray(keys), math.ceil(seeds / _SEEDS), axis=1)
     task = (env, pairs, np.asarray(ends), *how)
@@ -142,7 +163,7 @@ def sweep(
             policy,
             study.certificate(
                 Seeded.description,
-                {"episodes per unit": 1},
+                study.counted,
                 made={name: (int(np.max(count)), own[name].law) for name, count in counts.items()},
             ),
             np.asarray(ends),
@@ -160,9 +181,10 @@ def _simulated(
     ends: Int[np.ndarray, " B"],
     chunk: int | None,
     noisy: bool,
+    delay: int,
 ) -> list[tuple[Any, Array, dict[str, Array]]]:
     """Some seeds of every setting: policies, regret and numbers of releases, one row per seed."""
-    split, how = jax.random.wrap_key_data(jnp.asarray(keys)), (jnp.asarray(ends), chunk, noisy)
+    split, how = jax.random.wrap_key_data(jnp.asarray(keys)), (jnp.asarray(ends), chunk, noisy, delay)
     if len(pairs) == 1:  # what all seeds share is not stacked with them: products with it are much cheaper
         return [simulate_seeds(env, *pairs[0], *how, split[0])]
     together = _simulate_settings(env, *_stacked(pairs), *how, split)
@@ -202,43 +224,51 @@ def _simulate(
     ends: Int[Array, " B"],
     chunk: int | None,
     noisy: bool,
+    delay: int,
     key: PRNGKeyArray,
 ) -> tuple[Any, Array, dict[str, Array]]:
     """One seed: the policy after the last release, exact regret per block, and how many releases were made.
 
     People are simulated in chunks of this size, or as a flow without one. Without privacy nothing `noisy` is drawn.
+    With a `delay` the learner is told which plan the last block acted on, as it is where people overlap.
     """
     simulation = Simulation(env, learner, channels, SimulationKeys.of(key), noisy)
     optimal = env.optimal_value
     queries_per_plan: dict[str, int] = {}
 
     def block(carry: Any, x: tuple[Array, Array, Array]) -> tuple[Any, Array]:
-        t, begin, end = x
-        state, published, counts = simulation.plan(carry[0], t, begin)
+        (t, begin, end), (state, _, older) = x, carry
+        if delay:
+            nobody = jnp.zeros((), int)
+            state = state._replace(memory=learner.acted_on(state.memory, older[0][0], nobody))
+        state, made, counts = simulation.plan(state, t, begin)
         queries_per_plan.update(counts)
+        older = lag(older, state.memory, made, t) if delay else ()
+        published = older[0][1] if delay else made
         if chunk is None:
             rows = env.transitions(env.flow(published.policy, end - begin, simulation.keys.block(t)))
             totals = {name: _row_statistic(channel).of_rows(rows) for name, channel in channels.items()}
         else:
             totals = _totals(simulation, published, t, begin, end, chunk)
-        return (simulation.publish(state, totals, t), published.policy), optimal - env.value(published.policy)
+        return (simulation.publish(state, totals, t), made.policy, older), optimal - env.value(published.policy)
 
     first = simulation.first()
-    form = jax.eval_shape(lambda: simulation.plan(first, jnp.zeros((), int), ends[0])[1].policy)
-    policy = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), form)
+    form = jax.eval_shape(lambda: simulation.plan(first, jnp.zeros((), int), ends[0])[1])
+    empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), form)
+    start = (first, empty.policy, ((first.memory, empty),) * (delay + 1 if delay else 0))
     # One more block, without people: its plan is the last one, and it is compiled only once. Nobody sees its releases.
     blocks, begins = len(ends), jnp.concatenate([jnp.zeros(1, ends.dtype), ends])
     steps = (jnp.arange(blocks + 1), begins, jnp.append(ends, ends[-1]))
-    (_, last), regret = jax.lax.scan(block, (first, policy), steps)
+    (_, last, _), regret = jax.lax.scan(block, start, steps)
     # The first plan queries nobody.
     counts = {name: jnp.asarray(blocks * queries_per_plan.get(name, 1)) for name in channels}
     return last, regret[:-1], counts
 
 
-_seeds = eqx.filter_vmap(_simulate, in_axes=(None, None, None, None, None, None, 0))
+_seeds = eqx.filter_vmap(_simulate, in_axes=(None, None, None, None, None, None, None, 0))
 simulate_seeds = eqx.filter_jit(_seeds)
 _simulate_settings = eqx.filter_jit(
-    eqx.filter_vmap(_seeds, in_axes=(None, eqx.if_array(0), eqx.if_array(0), None, None, None, 0))
+    eqx.filter_vmap(_seeds, in_axes=(None, eqx.if_array(0), eqx.if_array(0), None, None, None, None, 0))
 )
 
 

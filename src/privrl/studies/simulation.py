@@ -104,3 +104,14 @@ class Simulation(eqx.Module):
         if not self.noisy or not isinstance(channel, AbstractCuratorChannel):
             return lambda i: jnp.zeros(channel.statistic.shape)
         return lambda i: white_noise(channel.white, self.keys.white(number, t, i), channel.statistic.shape)
+
+
+Lagging = tuple[tuple[Any, Plan], ...]
+"""The plans that are out where plans lag behind, each with the memory that came with it: people act on the oldest."""
+
+
+def lag(older: Lagging, memory: Any, made: Plan, t: Int[Array, ""]) -> Lagging:
+    """The same after the plan of block `t` was made; before there are so many plans, people act on the first."""
+    newest = (memory, made)
+    kept = jax.tree.map(lambda new, old: jnp.where(t == 0, new, old), (newest,) * (len(older) - 1), older[1:])
+    return (*kept, newest)

@@ -19,10 +19,13 @@ from privrl.learners.settings import known_settings, settings_of
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.privacy.accounting.ledger import Ledger
 from privrl.privacy.accounting.privatizer_settings import privatizer_settings
+from privrl.privacy.continual.participation import ONCE, Participation
 from privrl.privacy.store.store import ReleaseStore
 from privrl.privacy.trust.channels import AbstractChannel
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
 from privrl.privacy.trust.shuffled import Batched
+
+BLOCK_DISTANCE = "blocks from one episode of a unit to the next"
 
 
 @dataclass
@@ -34,6 +37,7 @@ class Study:
         ledger: their calibrated cost, and what was really released.
         unit: what one privacy unit is called.
         ends: the public ends of the blocks of an online study.
+        participation: how often one person may take part in it.
         opened: the UTC date on which the study was opened, fixed before any record is read.
     """
 
@@ -43,11 +47,12 @@ class Study:
     ledger: Ledger = field(init=False)
     unit: str = "user"
     ends: Int[np.ndarray, " B"] | None = None
+    participation: Participation = ONCE
     opened: str = field(init=False)
 
     def __post_init__(self) -> None:
-        self.privatizer.check(self.name, self.declared)
-        self.ledger = self.privatizer.calibrate(self.declared)
+        self.privatizer.check(self.name, self.declared, self.participation)
+        self.ledger = self.privatizer.calibrate(self.declared, self.participation)
         self.opened = datetime.now(UTC).date().isoformat()
 
     @property
@@ -61,8 +66,16 @@ class Study:
         return cls(learner, privatizer, learner.declare(), unit)
 
     @classmethod
-    def online(cls, learner: AbstractLearner, privatizer: AbstractPrivatizer, num_users: int) -> "Study":
+    def online(
+        cls,
+        learner: AbstractLearner,
+        privatizer: AbstractPrivatizer,
+        num_users: int,
+        participation: Participation = ONCE,
+    ) -> "Study":
         """Of `num_users` people who take part one after another, in blocks whose ends are public.
+
+        Where one person may take part several times (`participation`), `num_users` is how many places there are.
 
         Neighbours replace one person: blocks are ranges of people, so without one of them another block would end
         elsewhere, and how many releases there are would tell. `adjacency="add-remove"` is refused.
@@ -80,7 +93,7 @@ class Study:
             )
         ends = learner.blocks(num_users)
         declared = learner.declare(len(ends))
-        study = cls(learner, privatizer, declared, ends=ends)
+        study = cls(learner, privatizer, declared, ends=ends, participation=participation)
         for d in declared:
             if isinstance(d, Batched) and np.diff(ends, prepend=0).min() < d.smallest:
                 raise PairingError(
@@ -97,6 +110,17 @@ class Study:
     def channels(self) -> dict[str, AbstractChannel]:
         """The way of every declared statistic from people to the learner."""
         return {d.name: self.privatizer.channel(d, self.ledger) for d in self.declared}
+
+    @property
+    def neighbours(self) -> str:
+        """What neighbours are, in words, where that is not one record in the place of another."""
+        return self.learner.neighbours or neighbours_of(self.participation, self.unit)
+
+    @property
+    def counted(self) -> dict[str, int]:
+        """How many episodes of one person count, and how far apart, for the certificate."""
+        often = self.participation
+        return {"episodes per unit": often.times} | ({BLOCK_DISTANCE: often.distance} if often.distance else {})
 
     def asked(self) -> list[str]:
         """The declared releases that answer new queries about people who have left."""
@@ -123,6 +147,7 @@ class Study:
             "adjacency": self.privatizer.adjacency,
             "unit": self.unit,
             "simulation": key is not None,
+            **({} if self.participation == ONCE else {"counted": self.counted}),
             **facts,
         }
         store.open_study(study, limits)
@@ -161,9 +186,35 @@ class Study:
             noise_source=noise_source,
             version=version("privrl"),
             learner=self.name,
-            neighbours=self.learner.neighbours,
+            neighbours=self.neighbours,
             claimed=self.privatizer.claimed,
             notes=(*notes, *self.privatizer.notes(self.ledger)),
             study=study,
             opened=self.opened,
         )
+
+
+def participation_of(max_episodes_per_unit: int, min_block_distance: int) -> Participation:
+    """How often one person may take part, checked."""
+    if max_episodes_per_unit < 1 or min_block_distance < 0:
+        raise ValueError(
+            f"`max_episodes_per_unit` is {max_episodes_per_unit} and `min_block_distance` {min_block_distance}; at "
+            "least 1 episode of each person counts, and blocks are at least 0 apart."
+        )
+    if max_episodes_per_unit == 1 and min_block_distance > 0:
+        raise ValueError(
+            f"`min_block_distance` is {min_block_distance}, and `max_episodes_per_unit` is 1: there is nothing to keep "
+            "apart. Leave it out."
+        )
+    return Participation(max_episodes_per_unit, min_block_distance)
+
+
+def neighbours_of(participation: Participation, unit: str) -> str:
+    """The neighbouring relation of people who come several times, in words; nothing where they come once."""
+    if participation.times == 1:
+        return ""
+    apart = f", at least {participation.distance} blocks apart" if participation.distance else ""
+    return (
+        f"one {unit} replaced by any other, with all of their counted episodes (at most {participation.times}{apart}), "
+        f"whenever and however often either comes (the number of places is public)"
+    )

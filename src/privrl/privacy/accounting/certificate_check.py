@@ -7,7 +7,8 @@ paper claims. From the events follow epsilon, rho, mu and the accountant. What i
 - **counted**: how many of the declared releases were made. At most as many as declared.
 - **laws**: sensitivity and scale of the noise that was drawn, one for each release that was made (one for a stream).
   Each has sensitivity/scale equal to the parameter of an event of its name, no two laws the same event; and where the
-  declaration has a statistic, the sensitivity is the statistic's, times the continual mechanism's factor.
+  declaration has a statistic, the sensitivity is the statistic's, times the continual mechanism's factor (that for
+  people who come several times, where they may).
 - **trades**: `Ledger.skip` and `Ledger.burn` move shares between unsampled Gaussian releases of one group (a *pool*)
   that are queried one by one. A release that was skipped is gone, one that was burnt is made once more, so that
   there are `declared - skipped + burnt` events of a name. Both keep the pool's total of mu^2 what it was calibrated to.
@@ -25,15 +26,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from privrl.contracts.release import Declared
 from privrl.privacy.accounting.certificate import Certificate, cost_of
 from privrl.privacy.accounting.composition import mu_of
 from privrl.privacy.accounting.events import Event
 from privrl.privacy.accounting.ledger import Ledger
+from privrl.privacy.continual.participation import ONCE, Participation
 from privrl.privacy.trust.channels import RunningChannel
+from privrl.privacy.trust.exact_channels import ENCODER_BITS, encoder_of
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
+from privrl.privacy.trust.repeated import distance_of_people, encoded_reach
 
 _ACCOUNTED = 1e-6  # accountants are numerical, and may differ between computers
 _EXACT = 1e-9  # closed formulas
@@ -52,16 +54,18 @@ class Derived:
     Attributes:
         privatizer, declared: as recorded.
         records: the public bound on records per unit, by which a table's sensitivities are multiplied.
+        participation: how often people take part, online.
     """
 
     privatizer: AbstractPrivatizer
     declared: tuple[Declared, ...]
-    records: int
+    records: int = 1
+    participation: Participation = ONCE
 
     @property
     def ledger(self) -> Ledger:
         """A ledger from which nothing was spent."""
-        return self.privatizer.calibrate(self.declared)
+        return self.privatizer.calibrate(self.declared, self.participation)
 
 
 def cost_problems(certificate: Certificate) -> list[str]:
@@ -205,9 +209,10 @@ def _sensitivities(derived: Derived, declared: Declared) -> Iterator[float]:
     if law is not None:
         yield law[0] * (1 if declared.statistic.per_person else derived.records)
         if isinstance(channel, RunningChannel):  # in whole numbers the factor is that of the encoder
-            matrix = channel.continual.matrix()
-            encoder = np.linalg.solve(matrix, np.tril(np.ones_like(matrix)))
-            yield law[0] / channel.continual.factor * float(np.linalg.norm(encoder, axis=0).max())
+            encoder, often = encoder_of(channel.continual) / 2.0**ENCODER_BITS, derived.participation
+            adjacency = derived.privatizer.adjacency
+            apart = distance_of_people(channel.statistic, channel.mechanism, adjacency, often, encoder)
+            yield apart * encoded_reach(channel.continual, encoder, often)
 
 
 def _fits(sensitivity: float, allowed: Iterator[float]) -> bool:

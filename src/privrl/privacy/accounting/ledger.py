@@ -15,6 +15,7 @@ from privrl.contracts.statistic import Adjacency
 from privrl.privacy.accounting.budget import BudgetError
 from privrl.privacy.accounting.composition import check_alone
 from privrl.privacy.accounting.events import Event
+from privrl.privacy.continual.participation import ONCE, Participation
 
 _GAUSSIAN = "Gaussian noise, mu^2"
 
@@ -43,13 +44,20 @@ class Ledger:
     Arguments:
         declared: the learner's declarations.
         events: their calibrated cost, one event each, in the same order.
-        adjacency: the neighbouring relation that the sensitivities refer to.
+        adjacency, participation: the neighbouring relation that the sensitivities refer to, and how often a person may
+            take part in it.
 
     Whoever calibrates: a choice is accounted as one, or as a release without noise, and is alone in its group.
     """
 
-    def __init__(self, declared: Sequence[Declared], events: Sequence[Event], adjacency: Adjacency) -> None:
-        self.adjacency = adjacency
+    def __init__(
+        self,
+        declared: Sequence[Declared],
+        events: Sequence[Event],
+        adjacency: Adjacency,
+        participation: Participation = ONCE,
+    ) -> None:
+        self.adjacency, self.participation = adjacency, participation
         self._lines = {d.name: _Line(d, e, [e.parameter] * d.touches) for d, e in zip(declared, events, strict=True)}
         if len(self._lines) != len(declared):
             names = [d.name for d in declared]

@@ -42,7 +42,7 @@ class AbstractContinual(eqx.Module):
 
     @abc.abstractmethod
     def encoder(self) -> Float64[np.ndarray, "rows steps"]:
-        """E, one column for each leaf, with A = B E for all noise that is drawn, released or not."""
+        """E >= 0, one column for each leaf, with A = B E for all noise that is drawn, released or not."""
 
     def sums(self) -> Float64[np.ndarray, "steps steps"]:
         """A: the weight of every leaf in every release; 1 for all leaves so far."""

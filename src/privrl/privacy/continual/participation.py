@@ -12,6 +12,7 @@ sqrt 2 times where G >= 0 and any two terms of any two people have inner product
 have, too.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,6 +42,10 @@ class Participation:
         return tuple(i * self.distance for i in range(self.times) if i * self.distance < steps)
 
 
+ONCE = Participation()
+"""Everybody takes part once."""
+
+
 def summed(gram: Float64[np.ndarray, "steps steps"], pattern: tuple[int, ...]) -> float:
     """sqrt(sum_ij |G[b_i, b_j]|) of one pattern of blocks."""
     return float(np.sqrt(np.abs(gram[np.ix_(pattern, pattern)]).sum()))
@@ -64,6 +69,16 @@ def largest(gram: Float64[np.ndarray, "steps steps"], participation: Participati
     return float(np.sqrt(max(_best(holding[b:], m, distance)[m] for b in range(steps))))
 
 
+def separate(steps: int, participation: Participation) -> float:
+    """`largest` of the identity, exactly: sums of blocks, each with noise of its own.
+
+    In blocks of their own m terms move m sums by 1 each, and in one block one sum by m.
+    """
+    if participation.distance == 0:
+        return float(participation.times)
+    return math.sqrt(min(participation.times, math.ceil(steps / participation.distance)))
+
+
 def _best(weights: Float64[np.ndarray, " n"], m: int, distance: int) -> Float64[np.ndarray, " k"]:
     """For k = 0, ..., m: the largest sum of weights >= 0 of k or fewer blocks, at least `distance` apart, of which the
     first is block 0 (which counts as often as it is repeated)."""
@@ -71,8 +86,7 @@ def _best(weights: Float64[np.ndarray, " n"], m: int, distance: int) -> Float64[
     best = np.zeros((m + 1, n + max(distance, 1)))  # best[k, i]: of blocks i, i + 1, ...
     first = np.zeros(m + 1)
     for k in range(1, m + 1):
-        for i in reversed(range(n)):
-            taken = weights[i] + best[k - 1, i + distance]
-            best[k, i] = max(best[k, i + 1] if i + 1 < n else 0.0, taken)
-        first[k] = weights[0] + best[k - 1, distance]
+        taken = weights + best[k - 1, distance : distance + n]
+        best[k, :n] = np.maximum.accumulate(taken[::-1])[::-1]
+        first[k] = taken[0]
     return first

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, Float64, Int
 
 from privrl.privacy.continual.mechanisms import AbstractContinual, Draw
-from privrl.privacy.continual.participation import Participation, summed
+from privrl.privacy.continual.participation import Participation
 
 
 class AbstractToeplitz(AbstractContinual):
@@ -47,8 +47,10 @@ class AbstractToeplitz(AbstractContinual):
         b' - b, nor with b' at equal gap. In any pattern the i-th and j-th block, i < j, are (j-i) distances or more
         apart and block j is at (j-1) distances or later, so no pair meets more than it does in the earliest pattern.
         """
-        encoder = self.encoder()
-        return summed(encoder.T @ encoder, participation.earliest(self.steps))
+        e, total = self.coefficients, np.zeros(self.steps)
+        for block in participation.earliest(self.steps):
+            total[block:] += e[: self.steps - block]
+        return float(np.linalg.norm(total))
 
     def init(self, shape: tuple[int, ...]) -> Float[Array, "..."]:
         return jnp.zeros((self.steps, *shape))
@@ -101,13 +103,28 @@ class Banded(AbstractToeplitz):
         return np.where(np.arange(self.steps) < self.band, _coefficients(self.steps), 0.0)
 
 
+def mean_error(scheme: AbstractToeplitz, participation: Participation) -> float:
+    """The root mean squared error of the releases at D = mu = 1, for people who come so often."""
+    return scheme.sensitivity(participation) * math.sqrt(float(np.cumsum(scheme.decoding**2).mean()))
+
+
+@functools.lru_cache(maxsize=64)
 def best_band(steps: int, participation: Participation) -> Banded:
-    """The banded square root with the smallest mean squared error for people who come so often, of all bands."""
+    """The banded square root with the smallest mean squared error for people who come so often, of all bands (of some
+    200, evenly spread in the logarithm, where there are more)."""
+    tried = (
+        np.unique(np.rint(np.geomspace(1, steps, min(steps, 300))).astype(int)) if steps > 300 else range(1, steps + 1)
+    )
+    bands = (Banded(steps, int(band)) for band in {*tried, min(max(participation.distance, 1), steps)})
+    return min(bands, key=lambda scheme: mean_error(scheme, participation))
 
-    def error(scheme: Banded) -> float:
-        return scheme.sensitivity(participation) ** 2 * float(np.cumsum(scheme.decoding**2).mean())
 
-    return min((Banded(steps, band) for band in range(1, steps + 1)), key=error)
+def root_for(steps: int, participation: Participation) -> AbstractToeplitz:
+    """The square root, cut off where that makes less noise: only for people who keep a distance."""
+    if participation.times == 1 or participation.distance == 0:
+        return SquareRoot(steps)
+    best = best_band(steps, participation)
+    return SquareRoot(steps) if best.band == steps else best
 
 
 def error_floor(steps: int, participation: Participation) -> float:

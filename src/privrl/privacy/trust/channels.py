@@ -115,8 +115,9 @@ class AbstractCuratorChannel(AbstractChannel):
 class RunningChannel(AbstractCuratorChannel):
     """Running sums over blocks, by continual release.
 
-    **Formal guarantee.** A person is in one block. With base noise `scale` >= `sensitivity` / mu, where `sensitivity`
-    is the statistic's times the continual mechanism's own factor, the whole sequence of releases is mu-GDP.
+    **Formal guarantee.** With base noise `scale` >= `sensitivity` / mu the whole sequence of releases is mu-GDP. The
+    `sensitivity` is the statistic's times the continual mechanism's own factor for people who are in one block, and
+    that of `repeated.py` for people who are in several.
     """
 
     statistic: AbstractStatistic
@@ -130,7 +131,7 @@ class RunningChannel(AbstractCuratorChannel):
 
     def publish(self, memory: Any, total: Array, t: Number, fresh: WhiteNoise) -> tuple[Any, Release]:
         running, inner = memory
-        running = running + total
+        running = self.continual.carried(running, t) + total
         inner, white = self.continual.step(inner, fresh, t)
         noise = law_of(self.statistic, "gaussian", self.scale)
         law = law_of(self.statistic, "gaussian", self.scale * jnp.sqrt(self.continual.variance(t)))
@@ -141,7 +142,7 @@ class RunningChannel(AbstractCuratorChannel):
 
 
 class BlockChannel(AbstractCuratorChannel):
-    """Sums over disjoint blocks: parallel composition, each person is in one release."""
+    """Sums over disjoint blocks: parallel composition, each person is in one release, or in as many as is declared."""
 
     statistic: AbstractStatistic
     sensitivity: Float[Array, ""]

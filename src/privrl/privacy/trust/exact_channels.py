@@ -15,6 +15,8 @@ from jaxtyping import Array, Float64, Int, Int64
 
 from privrl.contracts.release import Release
 from privrl.contracts.statistic import AbstractStatistic, Adjacency
+from privrl.privacy.continual.mechanisms import AbstractContinual
+from privrl.privacy.continual.participation import Participation
 from privrl.privacy.noise.lattice import Lattice, filled_by, lattice_for
 from privrl.privacy.trust.channels import (
     AbstractChannel,
@@ -24,8 +26,9 @@ from privrl.privacy.trust.channels import (
     law_of,
     sensitivity_of,
 )
+from privrl.privacy.trust.repeated import distance_of_people, encoded_reach, reach
 
-_ENCODER_BITS = 30
+ENCODER_BITS = 30
 
 Noisy = Callable[[Callable[[], Int64[np.ndarray, "..."]]], Int64[np.ndarray, "..."]]
 """Computes an encoded sum and adds exact noise to it, once, and keeps the result; later it only reads it."""
@@ -37,9 +40,12 @@ class ExactChannel(AbstractChannel):
     Its memory are the noisy encodings of all blocks so far, and what computes their exact sums, which are read only
     where noise is drawn.
 
-    **Formal guarantee.** A person is in one block. The encoder's entries are multiples of 2^-30 and its columns have
-    norm at most `factor`; encoded sums are rounded to whole numbers once per step. The lattice's noise covers the
+    **Formal guarantee.** The encoder's entries are multiples of 2^-30. A person is in one block, and its columns have
+    norm at most `factor`; or in several, and the terms of norm 1 of one person are encoded to at most that
+    (`repeated.py`). Encoded sums are rounded to whole numbers once per step. The lattice's noise covers the
     encoded difference of two people and that rounding (`lattice_for`), so the sequence of noisy encodings is mu-GDP.
+    With m terms each, two people fill at most m times as many entries as two records, and truncating the terms of
+    either moves their image by at most `factor` sqrt(entries of one): twice as many entries as that cover both.
     """
 
     statistic: AbstractStatistic
@@ -55,6 +61,7 @@ class ExactChannel(AbstractChannel):
         times: int,
         parameter: float,
         adjacency: Adjacency,
+        participation: Participation,
         record: Any,
         question: Any,
     ) -> "ExactChannel":
@@ -63,20 +70,27 @@ class ExactChannel(AbstractChannel):
         Arguments:
             times: the number of blocks.
             parameter: mu of the whole stream (epsilon for Laplace noise).
+            participation: how often one person may be in it.
             record, question: what records and questions look like.
         """
-        statistic, mechanism, running = channel.statistic, channel.mechanism, isinstance(channel, RunningChannel)
-        decoder = channel.continual.matrix() if isinstance(channel, RunningChannel) else np.eye(times)
-        sums = np.tril(np.ones((times, times))) if running else np.eye(times)
-        encoder = np.rint(np.linalg.solve(decoder, sums) * 2.0**_ENCODER_BITS).astype(np.int64)
+        statistic, mechanism, m = channel.statistic, channel.mechanism, participation.times
+        if isinstance(channel, RunningChannel):
+            decoder, encoder = channel.continual.matrix(), encoder_of(channel.continual)
+            exact = encoder / 2.0**ENCODER_BITS
+            apart = distance_of_people(statistic, mechanism, adjacency, participation, exact)
+            factor, steps = encoded_reach(channel.continual, exact, participation), times
+        else:
+            decoder, encoder, steps = np.eye(times), np.eye(times, dtype=np.int64) << ENCODER_BITS, 0
+            apart = distance_of_people(statistic, mechanism, adjacency, participation)
+            factor = reach(mechanism, "blocks", times, participation)
         lattice = lattice_for(
             parameter=parameter,
-            sensitivity=sensitivity_of(statistic, mechanism, adjacency),
+            sensitivity=apart,
             norm=sensitivity_of(statistic, mechanism, "add-remove"),
-            filled=filled_by(statistic, record, question),
+            filled=filled_by(statistic, record, question) * (1 if m == 1 else 2 * m),
             kind="l1" if mechanism == "laplace" else "l2",
-            factor=math.sqrt(float((encoder.astype(float) ** 2).sum(axis=0).max())) / 2.0**_ENCODER_BITS,
-            steps=times if running else 0,
+            factor=factor,
+            steps=steps,
         )
         return cls(statistic, lattice, mechanism, encoder, decoder)
 
@@ -119,7 +133,7 @@ class ExactChannel(AbstractChannel):
         """The exact sum that is released after the last of these blocks, before noise."""
         weights = self.encoder[len(blocks) - 1, : len(blocks)]
         exact = sum(int(w) * x.astype(object) for w, x in zip(weights, blocks, strict=True) if w)  # any size of integer
-        rounded = (np.asarray(exact, object) + (1 << _ENCODER_BITS - 1)) >> _ENCODER_BITS
+        rounded = (np.asarray(exact, object) + (1 << ENCODER_BITS - 1)) >> ENCODER_BITS
         return rounded.astype(np.int64)
 
     def decoded(self, noisy: tuple[Int64[np.ndarray, "..."], ...]) -> Release:
@@ -135,5 +149,11 @@ class ExactChannel(AbstractChannel):
 
     def check_room(self, records: int) -> None:
         """Refuses, before anybody takes part, a stream whose sums over so many records could leave 64 bits."""
-        weight = float(np.abs(self.encoder.astype(float)).sum(axis=1).max()) / 2.0**_ENCODER_BITS
+        weight = float(np.abs(self.encoder.astype(float)).sum(axis=1).max()) / 2.0**ENCODER_BITS
         self.lattice.check_room(math.ceil(records * max(weight, 1.0)))
+
+
+def encoder_of(continual: AbstractContinual) -> Int64[np.ndarray, "steps steps"]:
+    """B^-1 A of a mechanism, in multiples of 2^-30."""
+    encoder = np.linalg.solve(continual.matrix(), continual.sums())
+    return np.rint(encoder * 2.0**ENCODER_BITS).astype(np.int64)

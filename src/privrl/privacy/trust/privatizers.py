@@ -20,7 +20,8 @@ from privrl.privacy.accounting.composition import calibrate
 from privrl.privacy.accounting.events import Event, Mechanism, Request
 from privrl.privacy.accounting.ledger import Ledger
 from privrl.privacy.continual.mechanisms import AbstractContinual, BinaryTree, Fresh, Honaker
-from privrl.privacy.continual.toeplitz import SquareRoot
+from privrl.privacy.continual.participation import ONCE, Participation
+from privrl.privacy.continual.toeplitz import SquareRoot, root_for
 from privrl.privacy.noise.subset import SubsetSelection, best_size
 from privrl.privacy.trust.channels import (
     AbstractChannel,
@@ -32,6 +33,7 @@ from privrl.privacy.trust.channels import (
     sensitivity_of,
 )
 from privrl.privacy.trust.local_channels import AbstractLocalChannel
+from privrl.privacy.trust.repeated import distance_of_people, reach
 from privrl.privacy.trust.symbol_channels import SymbolChannel
 from privrl.privacy.trust.vector_channels import VectorChannel
 
@@ -79,11 +81,12 @@ class AbstractPrivatizer(abc.ABC):
         return ()
 
     @abc.abstractmethod
-    def check(self, learner: str, declared: Sequence[Declared]) -> None:
-        """Refuses declarations that this privatizer cannot serve, before anybody is touched."""
+    def check(self, learner: str, declared: Sequence[Declared], participation: Participation = ONCE) -> None:
+        """Refuses declarations that this privatizer cannot serve for people who come so often, before anybody is
+        touched."""
 
     @abc.abstractmethod
-    def calibrate(self, declared: Sequence[Declared]) -> Ledger:
+    def calibrate(self, declared: Sequence[Declared], participation: Participation = ONCE) -> Ledger:
         """Shares the budget among the declarations."""
 
     @abc.abstractmethod
@@ -107,11 +110,11 @@ class NonPrivate(AbstractPrivatizer):
     def mechanism_of_rounds(self) -> NoiseKind:
         return "gaussian"
 
-    def check(self, learner: str, declared: Sequence[Declared]) -> None:
-        del learner, declared
+    def check(self, learner: str, declared: Sequence[Declared], participation: Participation = ONCE) -> None:
+        del learner, declared, participation
 
-    def calibrate(self, declared: Sequence[Declared]) -> Ledger:
-        return Ledger(declared, [event_of(d, "none", math.inf) for d in declared], self.adjacency)
+    def calibrate(self, declared: Sequence[Declared], participation: Participation = ONCE) -> Ledger:
+        return Ledger(declared, [event_of(d, "none", math.inf) for d in declared], self.adjacency, participation)
 
     def channel(self, declared: Declared, ledger: Ledger) -> AbstractChannel:
         return curator_channel(declared, ledger, "gaussian", "fresh")
@@ -182,7 +185,8 @@ class Central(AbstractBudgeted):
     def mechanism_of_rounds(self) -> NoiseKind:
         return self.mechanism
 
-    def check(self, learner: str, declared: Sequence[Declared]) -> None:
+    def check(self, learner: str, declared: Sequence[Declared], participation: Participation = ONCE) -> None:
+        del participation
         for d in declared:
             if d.access == "running" and self.mechanism == "laplace":
                 raise PairingError(
@@ -195,8 +199,9 @@ class Central(AbstractBudgeted):
                     "Nothing was released. Use `Central(..., mechanism='gaussian')` with a delta."
                 )
 
-    def calibrate(self, declared: Sequence[Declared]) -> Ledger:
-        return Ledger(declared, self._events(declared, [self._of(d) for d in declared]), self.adjacency)
+    def calibrate(self, declared: Sequence[Declared], participation: Participation = ONCE) -> Ledger:
+        events = self._events(declared, [self._of(d) for d in declared])
+        return Ledger(declared, events, self.adjacency, participation)
 
     def _of(self, declared: Declared) -> SumNoise:
         """The noise of a release: a choice has its own, whatever that of sums."""
@@ -229,7 +234,8 @@ class Local(AbstractBudgeted):
     def mechanism_of_rounds(self) -> NoiseKind:
         raise PairingError("`Local` has no curator to answer queries; use `Central(...)`.")
 
-    def check(self, learner: str, declared: Sequence[Declared]) -> None:
+    def check(self, learner: str, declared: Sequence[Declared], participation: Participation = ONCE) -> None:
+        refuse_returns(participation, "one message of each person is certified here")
         asked = [d.name for d in declared if d.access in ("rounds", "choice")]
         if asked:
             raise PairingError(
@@ -244,11 +250,11 @@ class Local(AbstractBudgeted):
                     "serve it. Give a `delta` too: then the whole term is sent with Gaussian noise."
                 )
 
-    def calibrate(self, declared: Sequence[Declared]) -> Ledger:
+    def calibrate(self, declared: Sequence[Declared], participation: Participation = ONCE) -> Ledger:
         events = self._events(declared, ["pure" if self._by_symbol else "gaussian"] * len(declared))
         if self._by_symbol:
             events = tuple(_answered(d, event) for d, event in zip(declared, events, strict=True))
-        return Ledger(declared, events, self.adjacency)
+        return Ledger(declared, events, self.adjacency, participation)
 
     def channel(self, declared: Declared, ledger: Ledger) -> AbstractLocalChannel:
         return symbol_channel(declared, ledger) if self._by_symbol else vector_channel(declared, ledger)
@@ -282,14 +288,19 @@ def streamed_statistic(declared: Declared) -> AbstractStatistic:
 
 
 def curator_channel(declared: Declared, ledger: Ledger, mechanism: NoiseKind, continual: Continual) -> AbstractChannel:
-    """The channel of a trusted curator; a streamed statistic's scale is fixed here, once."""
-    statistic = streamed_statistic(declared)
-    sensitivity = sensitivity_of(statistic, mechanism, ledger.adjacency)
-    parameter = ledger.parameter(declared.name)
+    """The channel of a trusted curator; a streamed statistic's scale is fixed here, once.
+
+    Where people come back and keep a distance, `"square-root"` is cut off where that makes less noise.
+    """
+    statistic, parameter, often = streamed_statistic(declared), ledger.parameter(declared.name), ledger.participation
     if declared.access == "running":
-        scheme = _CONTINUAL[continual](declared.times)
-        sensitivity *= scheme.factor
+        made = root_for if continual == "square-root" else lambda steps, _: _CONTINUAL[continual](steps)
+        scheme: AbstractContinual = made(declared.times, often)
+        sensitivity = distance_of_people(statistic, mechanism, ledger.adjacency, often)
+        sensitivity *= scheme.factor if often.times == 1 else scheme.sensitivity(often)
         return RunningChannel(statistic, scheme, jnp.asarray(sensitivity), jnp.asarray(sensitivity / parameter))
+    sensitivity = distance_of_people(statistic, mechanism, ledger.adjacency, often)
+    sensitivity *= reach(mechanism, declared.access, declared.times, often)
     kind = BlockChannel if declared.access == "blocks" else RoundsChannel
     return kind(statistic, jnp.asarray(sensitivity), jnp.asarray(sensitivity / parameter), mechanism)
 
@@ -318,6 +329,15 @@ def event_of(declared: Declared, mechanism: Mechanism, parameter: float) -> Even
 def _symbols(declared: Declared) -> int:
     assert isinstance(declared.statistic, AbstractCategorical)
     return declared.statistic.num_symbols
+
+
+def refuse_returns(participation: Participation, why: str) -> None:
+    """Refuses people who come more than once."""
+    if participation.times > 1:
+        raise PairingError(
+            f"`max_episodes_per_unit` is {participation.times}, and {why}. Use `Central(...)`, or let everybody take "
+            "part once."
+        )
 
 
 def one_of(name: str, value: str, allowed: Sequence[str]) -> None:

@@ -10,6 +10,7 @@ from privrl.privacy.accounting.budget import Budget, BudgetError
 from privrl.privacy.accounting.certificate import Notion
 from privrl.privacy.accounting.gdp import zcdp_epsilon
 from privrl.privacy.accounting.ledger import Ledger
+from privrl.privacy.continual.participation import ONCE, Participation
 from privrl.privacy.trust.channels import AbstractChannel, NoiseKind
 from privrl.privacy.trust.privatizers import (
     AbstractPrivatizer,
@@ -18,6 +19,7 @@ from privrl.privacy.trust.privatizers import (
     curator_channel,
     event_of,
     one_of,
+    refuse_returns,
     vector_channel,
 )
 
@@ -81,7 +83,8 @@ class Published(AbstractPrivatizer):
             return {"epsilon": self.epsilon, "delta": delta, "source": self.source}
         return {"epsilon": zcdp_epsilon(self.rho, delta), "delta": delta, "rho": self.rho, "source": self.source}
 
-    def check(self, learner: str, declared: Sequence[Declared]) -> None:
+    def check(self, learner: str, declared: Sequence[Declared], participation: Participation = ONCE) -> None:
+        refuse_returns(participation, f"the noise of {self.source} is for people who come once")
         for d in declared:
             if d.access == "choice":
                 raise PairingError(
@@ -98,9 +101,10 @@ class Published(AbstractPrivatizer):
         if missing:
             raise PairingError(f"The published noise of {self.source} has no scale for {missing} of `{learner}`.")
 
-    def calibrate(self, declared: Sequence[Declared]) -> Ledger:
+    def calibrate(self, declared: Sequence[Declared], participation: Participation = ONCE) -> Ledger:
         mu = self.noise(declared, self.budget)
-        return Ledger(declared, [event_of(d, "gaussian", mu[d.name]) for d in declared], self.adjacency)
+        events = [event_of(d, "gaussian", mu[d.name]) for d in declared]
+        return Ledger(declared, events, self.adjacency, participation)
 
     def channel(self, declared: Declared, ledger: Ledger) -> AbstractChannel:
         if self.trust == "local":

@@ -16,9 +16,10 @@ from privrl.privacy.accounting.certificate import Notion
 from privrl.privacy.accounting.events import Event
 from privrl.privacy.accounting.ledger import Ledger
 from privrl.privacy.accounting.shuffling import local_epsilon_for
+from privrl.privacy.continual.participation import ONCE, Participation
 from privrl.privacy.trust.channels import NoiseKind
 from privrl.privacy.trust.local_channels import AbstractLocalChannel
-from privrl.privacy.trust.privatizers import AbstractBudgeted, PairingError, symbol_channel
+from privrl.privacy.trust.privatizers import AbstractBudgeted, PairingError, refuse_returns, symbol_channel
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,8 @@ class Shuffled(AbstractBudgeted):
     def mechanism_of_rounds(self) -> NoiseKind:
         raise PairingError("`Shuffled` has no curator to answer queries; use `Central(...)`.")
 
-    def check(self, learner: str, declared: Sequence[Declared]) -> None:
+    def check(self, learner: str, declared: Sequence[Declared], participation: Participation = ONCE) -> None:
+        refuse_returns(participation, "a shuffler hides people who answer once")
         if len(declared) != 1 or declared[0].access in ("rounds", "choice"):
             raise PairingError(
                 f"`Shuffled` serves learners that make one query to each person, and `{learner}` declares "
@@ -90,10 +92,10 @@ class Shuffled(AbstractBudgeted):
         assert budget.epsilon is not None
         return local_epsilon_for(budget.epsilon, budget.delta, _smallest(declared))
 
-    def calibrate(self, declared: Sequence[Declared]) -> Ledger:
+    def calibrate(self, declared: Sequence[Declared], participation: Participation = ONCE) -> Ledger:
         (only,) = declared
         event = Event(only.name, "shuffled", self.local_epsilon(only), batch=_smallest(only))
-        return Ledger(declared, [event], self.adjacency)
+        return Ledger(declared, [event], self.adjacency, participation)
 
     def channel(self, declared: Declared, ledger: Ledger) -> AbstractLocalChannel:
         return symbol_channel(declared, ledger)

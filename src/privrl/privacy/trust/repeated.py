@@ -1,0 +1,79 @@
+"""How far one person who takes part several times can move all that a curator releases about them.
+
+A person has at most m terms x_1, ..., x_m (`Participation`), each of norm at most C, the statistic's own for one record
+and every question; neighbours differ in all of them, in the blocks that they fall into and in how many there are.
+
+**Formal guarantee** (for all records, questions and patterns).
+
+- *Running sums* through an encoder E move by at most C S, S = `sensitivity(participation)` of the mechanism, if the
+  person is added or removed, and by twice that if they are replaced: the images of two people are both within C S of
+  nobody's. Where all inner products of columns of E and of terms are at least 0, so are those of images, and the
+  squared distance is at most the sum of two squared norms: sqrt 2 C S.
+- *Sums of blocks* with independent noise are the same with E the identity (`separate`).
+- *L1 norms*, for Laplace noise: all releases together move by at most m C, or 2 m C.
+- *New queries about everybody so far*: each answer moves by at most m C, 2 m C if replaced (sqrt 2 m C where terms
+  have inner products at least 0), and each is paid for.
+
+With m = 1 the place is that of the other person, too, and the bound is the statistic's for two records.
+
+The releases are adaptive: terms and blocks may depend on what was released before. `docs/design.md` shows that this
+costs nothing as long as the bound holds for every course of events.
+"""
+
+import math
+
+import numpy as np
+from jaxtyping import Float64
+
+from privrl.contracts.release import Access
+from privrl.contracts.statistic import AbstractStatistic, Adjacency
+from privrl.privacy.continual.mechanisms import AbstractContinual
+from privrl.privacy.continual.participation import Participation, largest, separate
+from privrl.privacy.trust.channels import NoiseKind, sensitivity_of
+
+
+def distance_of_people(
+    statistic: AbstractStatistic,
+    mechanism: NoiseKind,
+    adjacency: Adjacency,
+    participation: Participation,
+    encoder: Float64[np.ndarray, "steps steps"] | None = None,
+) -> float:
+    """What the bound has for one unit of `reach`: the distance of two records, or that of two people's terms.
+
+    Arguments:
+        encoder: what running sums are released through, where that may have negative entries.
+    """
+    if participation.times == 1:
+        return sensitivity_of(statistic, mechanism, adjacency)
+    one = sensitivity_of(statistic, mechanism, "add-remove")
+    if adjacency == "add-remove":
+        return one
+    apart = mechanism == "gaussian" and statistic.nonnegative
+    if apart and encoder is not None:
+        apart = bool((encoder.T @ encoder >= 0.0).all())
+    return one * (math.sqrt(2.0) if apart else 2.0)
+
+
+def reach(mechanism: NoiseKind, access: Access, steps: int, participation: Participation) -> float:
+    """How far terms of norm 1 move sums of blocks, or the answer to a query."""
+    if mechanism == "laplace" or access == "rounds":
+        return float(participation.times)
+    return separate(steps, participation)
+
+
+def encoded_reach(
+    continual: AbstractContinual, encoder: Float64[np.ndarray, "steps steps"], participation: Participation
+) -> float:
+    """How far terms of norm 1 move running sums that are released through `encoder`, B^-1 A of the mechanism, rounded.
+
+    Once: the largest column. Otherwise the bound for any matrix, or that of the mechanism where this is its own
+    encoder, with m times the largest column that rounding adds.
+    """
+    if participation.times == 1:
+        return math.sqrt(float((encoder**2).sum(axis=0).max()))
+    bound, own = largest(encoder.T @ encoder, participation), continual.encoder()
+    if own.shape != encoder.shape:
+        return bound
+    rounded = float(np.linalg.norm(encoder - own, axis=0).max())
+    return min(bound, continual.sensitivity(participation) + participation.times * rounded)
