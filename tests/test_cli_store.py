@@ -183,3 +183,18 @@ def test_bad_files_are_explained_and_left_alone(command: tuple[str, ...], tmp_pa
         assert (code, out) == (2, "") and words in err, (path, err)
         assert "Traceback" not in err
     assert not (tmp_path / "missing.db").exists()
+
+
+def test_a_log_is_begun_once_and_refuses_an_older_copy(path: Path, tmp_path: Path) -> None:
+    log, copy = tmp_path / "study.log", tmp_path / "copy.db"
+    code, _, err = call("show", path, "--store-log", log)
+    assert code == 2 and "privrl store new-log STORE LOG" in err
+    assert call("new-log", path, log)[0] == 0
+    code, _, err = call("new-log", path, log)
+    assert code == 2 and "already" in err
+    shutil.copy(path, copy)
+    assert call("purge", path, "--yes", "--store-log", log)[0] == 0
+    assert json.loads(log.read_text().splitlines()[-1])["kind"] == "purge"
+    assert call("show", path, "--store-log", log)[0] == 0
+    code, _, err = call("show", copy, "--store-log", log)
+    assert code == 2 and "older copy" in err

@@ -281,8 +281,8 @@ REDRAWN = (
     Mutation(
         "a kept release drawn again",
         "privacy/store/releases.py",
-        "            self._engine.move_head()\n            return integers(*stored)\n        with",
-        "            self._engine.move_head()\n            return draw()\n        with",
+        "            self._engine.tell_witness()\n            return integers(*stored)\n        with",
+        "            self._engine.tell_witness()\n            return draw()\n        with",
         "privacy/test_store.py",
     ),
     Mutation(
@@ -315,10 +315,17 @@ REDRAWN = (
     ),
     Mutation(
         "an older copy put back",
-        "privacy/store/engine.py",
-        "if kept is not None and kept != self._link(kept.number):",
+        "privacy/store/witness.py",
+        "if found is None or found.hash != link.hash:",
         "if False:",
         "privacy/test_store_chain.py",
+    ),
+    Mutation(
+        "an older copy put back, and an audit log",
+        "privacy/store/log.py",
+        "if event(found.number) != found:",
+        "if False:",
+        "privacy/test_store_log.py",
     ),
     Mutation(
         "a contribution to a sealed sum",

@@ -111,12 +111,18 @@ def kill_loop(*arguments: object) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("writers", "rounds"),
-    [(2, 90), *(pytest.param(*more, marks=pytest.mark.slow) for more in ((1, 90), (1, 300), (2, 300)))],
+    ("kind", "writers", "rounds"),
+    [
+        ("logged", 2, 95),
+        *(
+            pytest.param(*more, marks=pytest.mark.slow)
+            for more in (("sound", 2, 90), ("sound", 1, 300), ("sound", 2, 300), ("logged", 1, 300), ("logged", 2, 300))
+        ),
+    ],
 )
-def test_a_store_survives_kill_9(writers: int, rounds: int, tmp_path: Path) -> None:
+def test_a_store_survives_kill_9(kind: str, writers: int, rounds: int, tmp_path: Path) -> None:
     """At every point of the protocol (`missed` is empty) and at random times, the witnesses find nothing wrong."""
-    result = kill_loop("loop", tmp_path, "file", "sound", writers, rounds, 1)
+    result = kill_loop("loop", tmp_path, "file", kind, writers, rounds, 1)
     assert result["caught"] is None
     assert result["rounds"] == rounds and result["missed"] == []
     assert result["killed"] > rounds / 2

@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from privrl.privacy.store.chain import Head, Link
+from privrl.privacy.store.chain import ChainedEvent
 from privrl.privacy.store.errors import BehindHeadError, StoreError, TamperedError
 from privrl.privacy.store.schema import SCHEMA
 from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.store.witness import Head
 
 PURGED = "UPDATE digest_key SET content = NULL; INSERT INTO purges VALUES (1, 'now', 'now')"
 
@@ -207,8 +208,8 @@ def test_a_store_ahead_of_its_head_moves_it_forward(filled: Path, head: Path) ->
     """A crash between the commit and the head leaves that."""
     newest = json.loads(head.read_text())
     with contextlib.closing(sqlite3.connect(filled)) as database:
-        for number, written in database.execute("SELECT number, hash FROM chain"):
-            Head(head).write(Link(number, written), lambda point: None)
+        for row in database.execute("SELECT number, kind, subject, hash FROM chain"):
+            Head(head).tell([ChainedEvent(*row)], lambda point: None)
             ReleaseStore(filled, head=head).close()
             assert json.loads(head.read_text()) == newest
 

@@ -1,4 +1,4 @@
-"""`privrl store show`, `purge` and `new-head`: what a durable store holds, and how its raw parts are removed."""
+"""`privrl store show`, `purge`, `new-head`, `new-log`: what a durable store holds, and how what is raw is removed."""
 
 import contextlib
 import sqlite3
@@ -17,24 +17,31 @@ store = typer.Typer(
 )
 
 FileArgument = Annotated[str, typer.Argument(help="A file that `ReleaseStore` made, or a postgresql:// address.")]
+StoreLogOption = Annotated[
+    Path | None, typer.Option("--store-log", help="The audit log of this store, outside it; an older copy is refused.")
+]
 
 
 @contextlib.contextmanager
-def _opened(file: str, head: Path | None, *, accept_missing_head: bool = False) -> Iterator[ReleaseStore]:
+def _opened(
+    file: str, head: Path | None, log: Path | None = None, *, accept_missing_head: bool = False
+) -> Iterator[ReleaseStore]:
     """An existing store; what SQLite cannot read is bad input."""
     if not file.startswith(ADDRESSES) and not Path(file).exists():
         raise ValueError(f"There is no file `{file}`.")
     try:
-        with ReleaseStore(file, head=head, accept_missing_head=accept_missing_head) as opened:
+        with ReleaseStore(file, head=head, log=log, accept_missing_head=accept_missing_head) as opened:
             yield opened
     except sqlite3.Error as error:
         raise ValueError(f"`{file}` cannot be read: {error}.") from error
 
 
 @store.command()
-def show(file: FileArgument, store_head: StoreHeadOption = None, json: JsonOption = False) -> None:
+def show(
+    file: FileArgument, store_head: StoreHeadOption = None, store_log: StoreLogOption = None, json: JsonOption = False
+) -> None:
     """Show what was declared, spent, released and burnt; nothing raw, and not how many people were counted."""
-    with _opened(file, store_head) as opened:
+    with _opened(file, store_head, store_log) as opened:
         shown = opened.shown()
     if json:
         emit({"file": file, **shown})
@@ -86,10 +93,11 @@ def _shape(shape: list[int] | None) -> str:
 def purge(
     file: FileArgument,
     store_head: StoreHeadOption = None,
+    store_log: StoreLogOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Remove raw sums and keys for good; what was declared, spent and released stays."""
-    with _opened(file, store_head) as opened:
+    with _opened(file, store_head, store_log) as opened:
         if not yes:
             question = f"Remove all raw sums from `{file}`? It then accepts nothing new"
             typer.confirm(question, abort=True, err=True)
@@ -106,3 +114,14 @@ def new_head(
         raise ValueError(f"There is a head `{head}` already; it moves by itself. To check it: `--store-head {head}`.")
     with _opened(file, head, accept_missing_head=True):
         say(f"Wrote `{head}`: from now on older copies of `{file}` are refused where it is given.")
+
+
+@store.command(name="new-log")
+def new_log(
+    file: FileArgument, log: Annotated[Path, typer.Argument(help="The audit log to write; there must be none yet.")]
+) -> None:
+    """Begin the audit log of a store that was used before and has none here; say so only if it is the newest copy."""
+    if log.exists():
+        raise ValueError(f"There is a log `{log}` already; it is added to by itself. To check it: `--store-log {log}`.")
+    with _opened(file, None, log, accept_missing_head=True):
+        say(f"Wrote `{log}`: from now on older copies of `{file}` are refused where it is given.")

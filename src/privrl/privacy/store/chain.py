@@ -1,4 +1,4 @@
-"""Every event of a store carries the hash of the one before, and a head outside the store says how far it got.
+"""Every event of a store carries the hash of the one before, and a witness outside the store says how far it got.
 
 Events are: the file, the study with its limits, each reservation with its charge and law, each redraw, each value, each
 fact, each seal, and the purge. Link n is
@@ -9,25 +9,24 @@ and is written in the transaction of these rows. Opening a store recomputes the 
 the number of events and the bytes of their values, whatever the number of contributions.
 
 **What is detected.** The chain alone: a row of those tables that was changed, added, removed or dated otherwise without
-writing the chain anew, also when the guards were dropped for it and put back. With a head: in addition a chain that
-was written anew and an older copy of the whole file, as long as the head knows of one event that the file lacks or has
-otherwise.
+writing the chain anew, also when the guards were dropped for it and put back. With a witness (a head, `witness.py`, or
+an audit log, `log.py`): in addition a chain that was written anew and an older copy of the whole file, as long as the
+witness knows of one event that the file lacks or has otherwise.
 
-**What is not.** The hash has no key: whoever writes to the file can recompute the whole chain, and only the head
-notices. Whoever can replace the head too is not noticed at all, nor is one who deletes both. Events that were written
-after the head was last moved are protected by the chain alone. The chain is checked when a store is opened, so a
+**What is not.** The hash has no key: whoever writes to the file can recompute the whole chain, and only the witness
+notices. Whoever can replace the witness too is not noticed at all, nor is one who deletes both. Events of which the
+witness was not told yet are protected by the chain alone. The chain is checked when a store is opened, so a
 process that has it open does not notice a change before the next one opens it. Rows about people (sums, digests, places
 and ranges) are not in the chain.
 """
 
 import hashlib
 import json
-import os
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from privrl.privacy.store.errors import StoreError, TamperedError
+from privrl.privacy.store.errors import TamperedError
 
 Select = Callable[..., Any]  # a query and its values, to rows
 
@@ -61,6 +60,15 @@ class Link(NamedTuple):
     hash: bytes
 
 
+class ChainedEvent(NamedTuple):
+    """A row of the chain: what happened to what, and the hash of it and of everything before."""
+
+    number: int
+    kind: str
+    subject: str
+    hash: bytes
+
+
 START = Link(-1, b"")
 
 
@@ -68,6 +76,18 @@ def last_link(select: Select) -> Link:
     """The end of the chain, unverified."""
     found = select("SELECT number, hash FROM chain ORDER BY number DESC LIMIT 1").fetchall()
     return Link(*found[0]) if found else START
+
+
+def event(select: Select, number: int) -> ChainedEvent | None:
+    """One event; None if there are not so many."""
+    found = select("SELECT number, kind, subject, hash FROM chain WHERE number = ?", number).fetchone()
+    return None if found is None else ChainedEvent(*found)
+
+
+def events_after(select: Select, number: int) -> list[ChainedEvent]:
+    """All events after one, in order."""
+    rows = select("SELECT number, kind, subject, hash FROM chain WHERE number > ? ORDER BY number", number).fetchall()
+    return [ChainedEvent(*row) for row in rows]
 
 
 def following(select: Select, last: Link, kind: str, subject: str) -> Link:
@@ -80,8 +100,7 @@ def following(select: Select, last: Link, kind: str, subject: str) -> Link:
 def verified(select: Select, path: str) -> None:
     """Recomputes the chain from the tables; refuses a store in which they disagree."""
     last, seen = START, defaultdict[str, list[str]](list)
-    links = select("SELECT number, kind, subject, hash FROM chain ORDER BY number").fetchall()
-    for number, kind, subject, written in links:
+    for number, kind, subject, written in events_after(select, START.number):
         if kind not in _WRITTEN or following(select, last, kind, subject) != (number, written):
             raise _tampered(path, f"event {last.number + 1} is not what was written")
         last = Link(number, written)
@@ -111,43 +130,3 @@ def _plain(entry: Any) -> Any:
     if isinstance(entry, bytes):
         return ["sha256", hashlib.sha256(entry).hexdigest()]
     return ["float", entry.hex()] if isinstance(entry, float) else entry
-
-
-class Head:
-    """A small file, best on another disk, with the last link of a store that is known to have been written."""
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = os.path.realpath(path)
-
-    def read(self) -> Link | None:
-        """The link, or None if there is no such file."""
-        try:
-            with open(self.path, encoding="utf-8") as file:
-                content = json.load(file)
-            return Link(int(content["number"]), bytes.fromhex(content["hash"]))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise StoreError(f"`{self.path}` cannot be read as the head of a store: {error!r}.") from error
-
-    def write(self, link: Link, reached: Callable[[str], None]) -> None:
-        """Replaces the file at once: whoever reads finds the old link or the new one, also after a power cut."""
-        beside = f"{self.path}.new"
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(descriptor, json.dumps({"number": link.number, "hash": link.hash.hex()}).encode() + b"\n")
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        reached("head:beside")
-        os.replace(beside, self.path)
-        sync_folder(self.path)
-
-
-def sync_folder(path: str) -> None:
-    """Makes the name of a file durable."""
-    folder = os.open(os.path.dirname(path), os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -1,4 +1,4 @@
-"""What a store needs from a database: transactions with a chain and a head, locks, and who draws at this moment.
+"""What a store needs from a database: transactions with a chain and a witness, locks, and who draws at this moment.
 
 The protocol of a store (`sums.py`, `queues.py`, `releases.py`) is written once, in SQL that SQLite (`file.py`) and
 PostgreSQL (`postgres.py`) read alike; an engine runs it. Engines differ in how they lock: SQLite lets one transaction
@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from privrl.privacy.store import chain as _chain
-from privrl.privacy.store.chain import Head, Link
-from privrl.privacy.store.errors import BehindHeadError, StoreError
+from privrl.privacy.store.errors import AuditLogError, BehindHeadError, StoreError
+from privrl.privacy.store.witness import AbstractWitness
 
 T = TypeVar("T")
 
@@ -24,15 +24,17 @@ class AbstractEngine(abc.ABC):
     """A database that holds one store, verified when it is opened.
 
     Arguments:
-        head: the file outside the store that names its last event.
+        witness: the file outside the store that is told of its events.
         reached: is called at every point of the protocol where a crash makes a difference.
     """
 
     refusals: tuple[type[Exception], ...]
     """What the database raises when one of its guards refuses."""
+    one_machine: bool
+    """Whether everybody who writes is on this machine, with this witness."""
 
-    def __init__(self, head: Head | None, reached: Callable[[str], None]) -> None:
-        self._head, self._reached = head, reached
+    def __init__(self, witness: AbstractWitness | None, reached: Callable[[str], None]) -> None:
+        self._witness, self._reached = witness, reached
         self._owning: str | None = None
         self._depth = 0
         self._moved = False
@@ -98,7 +100,7 @@ class AbstractEngine(abc.ABC):
 
     @contextlib.contextmanager
     def transaction(self, what: str, about: str | None) -> Iterator[None]:
-        """Everything or nothing; left after the commit, and after the head was moved if an event was chained.
+        """Everything or nothing; left after the commit, and after the witness was told if an event was chained.
 
         Inside another one it is a part of it, which can fail alone, and is committed with it. Several parts of one
         transaction must be about names in sorted order.
@@ -121,9 +123,9 @@ class AbstractEngine(abc.ABC):
         finally:
             self._depth = 0
         self._reached(f"{what}:committed")
-        if self._moved and self._head is not None:
-            self.move_head()
-            self._reached(f"{what}:headed")
+        if self._moved and self._witness is not None:
+            self.tell_witness()
+            self._reached(f"{what}:told")
 
     @contextlib.contextmanager
     def _part(self, what: str, about: str | None) -> Iterator[None]:
@@ -158,56 +160,62 @@ class AbstractEngine(abc.ABC):
             self._depth -= 1
             self._rollback()
 
-    # ------------------------------------------------------------------------------------------------ chain and head
+    # --------------------------------------------------------------------------------------------- chain and witness
 
     def chain(self, kind: str, subject: str = "") -> None:
         """Chains the event whose rows were just written, in the transaction that wrote them."""
         self._lock_chain()
+        if self._witness is not None and self._witness.complete and kind != "file":
+            self._lock("the witness")
+            self._tell()
         link = _chain.following(self.execute, _chain.last_link(self.execute), kind, subject)
         self.execute("INSERT INTO chain VALUES (?, ?, ?, ?)", link.number, kind, subject, link.hash)
         self._moved = True
 
-    def move_head(self, accept_missing: bool = False) -> None:
-        """Moves the head to the end of the chain, which must hold what the head says.
+    def tell_witness(self, accept_missing: bool = False) -> None:
+        """Tells the witness of all events that it does not know; all that it knows must be in the chain.
 
         Before somebody else's event is handed on too: its owner may have died before it. One process at a time, so
-        that a head never goes back.
+        that a witness never goes back.
         """
-        if self._head is None:
+        if self._witness is None:
             return
-        self._begin("the head")
+        self._begin("the witness")
         self._depth += 1
         try:
-            kept, last = self._head.read(), _chain.last_link(self.execute)
-            if kept is None and last.number > 0 and not accept_missing:
-                raise StoreError(
-                    f"The head `{self._head.path}` is missing and `{self.title}` has {last.number + 1} events, so "
-                    "nobody can tell whether it is an older copy. Bring the head back. If you know that this store is "
-                    "the newest one, accept it once: `privrl store new-head STORE HEAD`, or `accept_missing_head=True`."
-                )
-            if kept is not None and kept != self._link(kept.number):
-                raise BehindHeadError(
-                    f"`{self.title}` is behind its head `{self._head.path}`: event {kept.number} of the head is not in "
-                    f"the store, which has {last.number + 1}. An older copy was put back, rows were removed or "
-                    "rewritten, or the head belongs to another store. Use the newest copy; what this one has spent is "
-                    "unknown."
-                )
-            if kept != last:
-                self._head.write(last, self._reached)
+            self._tell(accept_missing)
         finally:
             self._depth -= 1
             self._rollback()
 
-    def _link(self, number: int) -> Link | None:
-        found = self.execute("SELECT number, hash FROM chain WHERE number = ?", number).fetchone()
-        return None if found is None else Link(*found)
+    def _tell(self, accept_missing: bool = False) -> None:
+        """The same under the lock of the witness."""
+        witness = self._witness
+        assert witness is not None
+        known = witness.known(lambda number: _chain.event(self.execute, number), self.title)
+        untold = _chain.events_after(self.execute, -1 if known is None else known)
+        if not untold:
+            return
+        if known is None and untold[-1].number > 0 and not accept_missing:
+            raise StoreError(
+                f"The {witness.title} is missing and `{self.title}` has {untold[-1].number + 1} events, so nobody can "
+                f"tell whether it is an older copy. Bring the {witness.kind} back. If you know that this store is the "
+                f"newest one, accept it once: `{witness.begun_by}`, or `accept_missing_head=True`."
+            )
+        if known is not None and len(untold) > 1 and witness.complete and self.one_machine:
+            raise AuditLogError(
+                f"The {witness.title} lacks {len(untold)} events of `{self.title}`, and a crash leaves out at most "
+                "one: its end was cut off, or a program worked on the store without it. Bring it back. If you know "
+                f"that the store is the newest one, put this log aside and begin another: `{witness.begun_by}`."
+            )
+        witness.tell(untold, self._reached)
 
     def _refuse_lost_store(self) -> None:
-        """Where there is no store yet: refuses if its head says that there was one."""
-        if self._head is not None and self._head.read() is not None:
+        """Where there is no store yet: refuses if its witness says that there was one."""
+        if self._witness is not None and os.path.exists(self._witness.path):
             raise BehindHeadError(
-                f"There is no store at `{self.title}`, and its head `{self._head.path}` says that there was one. Bring "
-                "it back, or name a new head for a new store."
+                f"There is no store at `{self.title}`, and its {self._witness.title} says that there was one. Bring "
+                f"it back, or name a new {self._witness.kind} for a new store."
             )
 
     def _first_rows(self) -> None:
@@ -215,7 +223,7 @@ class AbstractEngine(abc.ABC):
         key = os.urandom(32)
         self.execute("INSERT INTO digest_key VALUES (1, ?, ?)", key, _chain.fingerprint_of(key))
         self.chain("file")
-        self._moved = False  # the head is looked at when the store is open
+        self._moved = False  # the witness is told when the store is open
 
     # ------------------------------------------------------------------------------------------------------ small reads
 

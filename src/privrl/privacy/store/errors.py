@@ -38,4 +38,8 @@ class TamperedError(StoreError):
 
 
 class BehindHeadError(StoreError):
-    """The store lacks what its head says was written: an older copy was put back, or rows were removed."""
+    """The store lacks what its head or audit log says was written: an older copy was put back, or rows were removed."""
+
+
+class AuditLogError(StoreError):
+    """The audit log of a store was changed or cut. What the store has spent is in question."""

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from privrl.privacy.store import chain as _chain
-from privrl.privacy.store.chain import Head
 from privrl.privacy.store.engine import AbstractEngine, T
 from privrl.privacy.store.errors import StoreError
 from privrl.privacy.store.schema import APPLICATION, FORMAT, SCHEMA, expected_schema, schema_of
+from privrl.privacy.store.witness import AbstractWitness, sync_folder
 
 _WAIT = 60.0  # seconds for another process to finish its transaction
 
@@ -23,18 +23,24 @@ class FileEngine(AbstractEngine):
     """
 
     refusals = (sqlite3.IntegrityError,)
+    one_machine = True
 
     def __init__(
-        self, path: str | None, head: Head | None, *, accept_missing_head: bool, reached: Callable[[str], None]
+        self,
+        path: str | None,
+        witness: AbstractWitness | None,
+        *,
+        accept_missing_head: bool,
+        reached: Callable[[str], None],
     ) -> None:
-        super().__init__(head, reached)
+        super().__init__(witness, reached)
         self.path = path
         if path is not None:
             self._create(path)
         self._connection = sqlite3.connect(path or ":memory:", timeout=_WAIT, isolation_level=None)
         try:
             self._open()
-            self.move_head(accept_missing_head)
+            self.tell_witness(accept_missing_head)
         except sqlite3.DatabaseError as error:
             self._connection.close()
             raise StoreError(f"`{path}` cannot be opened as a store of releases: {error}.") from error
@@ -131,7 +137,7 @@ class FileEngine(AbstractEngine):
                             f"Close it first: chmod 600 {file}"
                         ) from None
         else:
-            _chain.sync_folder(path)
+            sync_folder(path)
             self._reached("create:file")
 
     def _open(self) -> None:

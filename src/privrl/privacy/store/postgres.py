@@ -11,8 +11,8 @@ every other program.
 **Formal guarantee.** That of `ReleaseStore`, as long as the server runs with `fsync` and `synchronous_commit` on (the
 latter is set here). Whoever owns the tables can remove the guards, so a service should connect as a role that owns
 nothing (`grant_service`). A replica that lags, or a backup that is put back, has forgotten what was spent since; only a
-`head` refuses it. `purge` needs the owner of the tables; it rewrites them, and old bytes stay in the server's
-write-ahead log and its archive until these are recycled.
+`head` or a `log` refuses it. `purge` needs the owner of the tables; it rewrites them, and old bytes stay in the
+server's write-ahead log and its archive until these are recycled.
 """
 
 import contextlib
@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from privrl.privacy.store import chain as _chain
-from privrl.privacy.store.chain import Head
 from privrl.privacy.store.engine import AbstractEngine, T
 from privrl.privacy.store.errors import StoreError
 from privrl.privacy.store.postgres_schema import (
@@ -34,6 +33,7 @@ from privrl.privacy.store.postgres_schema import (
     grants,
     statements,
 )
+from privrl.privacy.store.witness import AbstractWitness
 
 try:
     import psycopg
@@ -56,16 +56,22 @@ class PostgresEngine(AbstractEngine):
     """A schema of one store. A connection that was lost is made again at the next transaction, and verified again."""
 
     refusals = (psycopg.errors.RaiseException, psycopg.IntegrityError)
+    one_machine = False
 
     def __init__(
-        self, address: str, head: Head | None, *, accept_missing_head: bool, reached: Callable[[str], None]
+        self,
+        address: str,
+        witness: AbstractWitness | None,
+        *,
+        accept_missing_head: bool,
+        reached: Callable[[str], None],
     ) -> None:
-        super().__init__(head, reached)
+        super().__init__(witness, reached)
         self._address = address
         self._connection: psycopg.Connection[Any] | None = None
         self._connect()
         try:
-            self.move_head(accept_missing_head)
+            self.tell_witness(accept_missing_head)
         except BaseException:
             self.close()
             raise

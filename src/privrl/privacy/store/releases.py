@@ -36,14 +36,14 @@ class AbstractReleases(abc.ABC):
         check_amount("charge", charge)
         stored = self._stored(name, pool, charge, law)
         if stored is not None and stored[1] is not None:
-            self._engine.move_head()
+            self._engine.tell_witness()
             return integers(*stored)
         with self._engine.owner(name):
             stored = self._stored(name, pool, charge, law)
             if stored is None:
                 self._reserve(name, pool, charge, law)
             elif stored[1] is not None:
-                self._engine.move_head()
+                self._engine.tell_witness()
                 return integers(*stored)
             elif self.after_crash == "burn":
                 raise BurntError(
@@ -75,7 +75,7 @@ class AbstractReleases(abc.ABC):
         ).fetchone()
         if found is None:
             return None
-        self._engine.move_head()
+        self._engine.tell_witness()
         return integers(*found)
 
     def law(self, name: str) -> bytes | None:
@@ -133,7 +133,9 @@ class AbstractReleases(abc.ABC):
         """A small value that is written once: the first writer wins and everybody reads the same. Survives `purge`."""
         query = "SELECT content FROM facts WHERE name = ?"
         found = self._engine.execute(query, name).fetchone()
-        if found is None:
+        if found is not None:
+            self._engine.tell_witness()
+        else:
             content = make()
             with self._engine.transaction("fact", f"fact {name}"):
                 found = self._engine.execute(query, name).fetchone()

@@ -17,7 +17,7 @@ short of one that removes the triggers; such a file is refused, also when they w
 declared, spent, released or sealed is not what the chain says (`chain.py`, which states what chain and head
 detect and what they do not). That a commit also survives power loss is SQLite's promise (write-ahead log,
 `synchronous=FULL`) or PostgreSQL's (`fsync`, `synchronous_commit`), and the disk's; we rely on it and do not test it.
-An old copy that is put back has forgotten what was spent since: it is refused only by a `head` outside the store.
+An old copy that is put back has forgotten what was spent since: it is refused only by a `head` or a `log` outside.
 
 Raw sums, and how many people are in them, are sensitive: all files are owner-only, and `purge` removes what is raw once
 a study has ended.
@@ -30,13 +30,14 @@ from typing import Any
 
 from privrl.privacy.identity import keyed_hash
 from privrl.privacy.store import view as _store_view
-from privrl.privacy.store.chain import Head
 from privrl.privacy.store.engine import AbstractEngine, T, check_amount, now
 from privrl.privacy.store.errors import StudyMismatchError
 from privrl.privacy.store.file import FileEngine
+from privrl.privacy.store.log import AuditLog
 from privrl.privacy.store.queues import AbstractQueues
 from privrl.privacy.store.releases import AbstractReleases, AfterCrash
 from privrl.privacy.store.sums import AbstractSums
+from privrl.privacy.store.witness import AbstractWitness, Head
 
 ADDRESSES = ("postgresql://", "postgres://")  # how a store that is not a file is named
 
@@ -57,8 +58,10 @@ class ReleaseStore(AbstractSums, AbstractQueues, AbstractReleases):
         head: a file outside the store, best on another disk, that always names the last event; a store that lacks
             this event (an older copy was put back, rows were removed) is refused. It is moved before the effect of
             an event is returned, and moved on if a crash came in between.
-        accept_missing_head: writes the head of a store that was used before and has none now. Whoever says so vouches
-            that the file is the newest one.
+        log: instead of a head, a file to which a line is added for every event, with a hash chain of its own
+            (`log.py`): it names what an older copy lacks, and may be on a disk where files can only be added to.
+        accept_missing_head: writes the head or log of a store that was used before and has none now. Whoever says so
+            vouches that the file is the newest one.
 
     Example: a sum of two people, released with noise once.
     ```python
@@ -75,14 +78,16 @@ class ReleaseStore(AbstractSums, AbstractQueues, AbstractReleases):
         *,
         after_crash: AfterCrash = "burn",
         head: str | os.PathLike[str] | None = None,
+        log: str | os.PathLike[str] | None = None,
         accept_missing_head: bool = False,
     ) -> None:
+        if head is not None and log is not None:
+            raise ValueError("Give a `head` or a `log`, not both: the last line of a log says what a head does.")
         if after_crash not in ("burn", "redraw"):
             raise ValueError(f"`after_crash` is {after_crash!r}; use 'burn' or 'redraw'.")
         self.after_crash = after_crash
-        self._engine = _engine(
-            path, None if head is None else Head(head), accept_missing_head, lambda point: self._reached(point)
-        )
+        witness = Head(head) if head is not None else None if log is None else AuditLog(log)
+        self._engine = _engine(path, witness, accept_missing_head, lambda point: self._reached(point))
 
     @classmethod
     def in_memory(cls) -> "ReleaseStore":
@@ -183,15 +188,18 @@ class ReleaseStore(AbstractSums, AbstractQueues, AbstractReleases):
 
 
 def _engine(
-    path: str | os.PathLike[str] | None, head: Head | None, accept_missing_head: bool, reached: Callable[[str], None]
+    path: str | os.PathLike[str] | None,
+    witness: AbstractWitness | None,
+    accept_missing_head: bool,
+    reached: Callable[[str], None],
 ) -> AbstractEngine:
     """What runs the store: a file, or a database server for an address."""
     if isinstance(path, str) and path.startswith(ADDRESSES):
         from privrl.privacy.store.postgres import PostgresEngine  # an extra, which most people do not have
 
-        return PostgresEngine(path, head, accept_missing_head=accept_missing_head, reached=reached)
+        return PostgresEngine(path, witness, accept_missing_head=accept_missing_head, reached=reached)
     path = None if path is None else os.path.realpath(path)  # one file, one lock, whatever links lead to it
-    return FileEngine(path, head, accept_missing_head=accept_missing_head, reached=reached)
+    return FileEngine(path, witness, accept_missing_head=accept_missing_head, reached=reached)
 
 
 def _differing(one: dict[str, Any], other: dict[str, Any]) -> list[str]:

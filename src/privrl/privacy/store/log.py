@@ -1,0 +1,116 @@
+"""The audit log of a store: one line for every event, in a file outside the store that is only ever added to.
+
+Line n is a JSON object with the number, kind, subject and hash of event n of the store's chain (for a release, its name
+and a hash of its value and law) and
+
+    line(n) = SHA-256(line(n - 1), number, kind, subject, hash)
+
+so the log can be checked without the store. An event is committed in the store, then appended here and synced, and
+only then is its effect returned; the next event is not written before. A process that dies in between leaves a store
+that is one event ahead, or a part of a line, and whoever comes next completes the log: an event decides its line.
+
+**Formal guarantee.** Nobody has used a release that the log lacks. A store that lacks an event of the log, or has
+another one in its place, is refused: an older copy, a replica that lags. So is a log in which a byte was changed or a
+line is missing, and one that lacks more than the last event, unless several machines write (PostgreSQL): there each has
+a log of its own, which learns of the others' events when it is next told of one, so a log of which whole lines were cut
+off at the end is completed again. Whoever can replace the store and all its logs by older copies is not noticed; keep
+the log where backups of the store are not put back, best where files can only be added to.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Sequence
+
+from privrl.privacy.store.chain import ChainedEvent
+from privrl.privacy.store.errors import AuditLogError
+from privrl.privacy.store.witness import AbstractWitness, sync_folder
+
+
+class AuditLog(AbstractWitness):
+    """A file that holds every event of a store; what was read once is remembered, so looking again costs little."""
+
+    kind = "audit log"
+    begun_by = "privrl store new-log STORE LOG"
+    complete = True
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__(path)
+        self._last = -1  # the number of the last whole line that was read
+        self._line = ""  # and its hash
+        self._end = 0  # and where it ends
+        self._torn = b""  # what a crash has left after it
+
+    def known(self, event: Callable[[int], ChainedEvent | None], store: str) -> int | None:
+        try:
+            added = self._added()
+        except FileNotFoundError:
+            if self._end:
+                raise self._damaged("it is gone") from None
+            return None
+        *lines, self._torn = added.split(b"\n")
+        for line in lines:
+            found = self._read(line)
+            if event(found.number) != found:
+                raise self.behind(store, found.number)
+            self._last, self._line = found.number, json.loads(line)["line"]
+            self._end += len(line) + 1
+        if self._torn:  # an event is committed before anything of its line is written
+            following = event(self._last + 1)
+            if following is None:
+                raise self.behind(store, self._last + 1)
+            if not _text(following, self._line).startswith(self._torn):
+                raise self._damaged(f"line {self._last + 2} is not what was written")
+        return None if self._last < 0 else self._last
+
+    def tell(self, events: Sequence[ChainedEvent], reached: Callable[[str], None]) -> None:
+        """Appends the lines of events, after what there is of the first of them."""
+        text, line = b"", self._line
+        for event in events:
+            added = _text(event, line)
+            text, line = text + added, json.loads(added)["line"]
+        new = not os.path.exists(self.path)
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            rest = text[len(self._torn) :]
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
+            reached("log:written")
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        if new:
+            sync_folder(self.path)
+
+    def _added(self) -> bytes:
+        """What was added since this object last looked."""
+        with open(self.path, "rb") as file:
+            if file.seek(0, os.SEEK_END) < self._end:
+                raise self._damaged("lines were removed while it was in use")
+            file.seek(self._end)
+            return file.read()
+
+    def _read(self, line: bytes) -> ChainedEvent:
+        """The event of a whole line, which must follow the last one."""
+        try:
+            content = json.loads(line)
+            event = ChainedEvent(content["number"], content["kind"], content["subject"], bytes.fromhex(content["hash"]))
+            fine = event.number == self._last + 1 and _text(event, self._line) == line + b"\n"
+        except (ValueError, KeyError, TypeError):
+            fine = False
+        if not fine:
+            raise self._damaged(f"line {self._last + 2} is not what was written")
+        return event
+
+    def _damaged(self, what: str) -> AuditLogError:
+        return AuditLogError(
+            f"The {self.title} was changed: {what}. Bring it back as it was. If you know that the store is the newest "
+            f"one, put this log aside and begin another: `{self.begun_by}`."
+        )
+
+
+def _text(event: ChainedEvent, before: str) -> bytes:
+    """The line of an event after one with a given hash."""
+    content = {"number": event.number, "kind": event.kind, "subject": event.subject, "hash": event.hash.hex()}
+    line = hashlib.sha256((before + json.dumps(content, separators=(",", ":"))).encode()).hexdigest()
+    return json.dumps(content | {"line": line}, separators=(",", ":")).encode() + b"\n"
