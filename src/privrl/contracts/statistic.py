@@ -41,6 +41,12 @@ class AbstractStatistic(eqx.Module):
         return False
 
     @property
+    def distinct(self) -> bool:
+        """Whether no record, whatever it says, has two blocks in one place that are not zero (see `parts`): its norm is
+        then that of its blocks, and they need not be added up first."""
+        return False
+
+    @property
     def raw_shape(self) -> tuple[int, ...]:
         """The shape of one contribution; differs from the released `shape` only where `answer` changes it."""
         return self.shape

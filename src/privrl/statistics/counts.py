@@ -91,6 +91,10 @@ class AbstractCounts(AbstractRowStatistic):
         return self.counting != "first-visit" and self.contribution_norm is None
 
     @property
+    def distinct(self) -> bool:
+        return self.counting != "pooled"  # first visits are in different cells, and so are steps
+
+    @property
     def shape(self) -> tuple[int, ...]:
         return (self.horizon, *self._cells) if self.counting == "per-stage" and self.stage is None else self._cells
 

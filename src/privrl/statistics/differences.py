@@ -50,6 +50,10 @@ class _AbstractStay(AbstractRowStatistic):
     plain: bool = eqx.field(static=True, default=False, init=False)
     stage: None = eqx.field(static=True, default=None, init=False)
 
+    @property
+    def distinct(self) -> bool:
+        return True  # first visits are in different cells
+
     def l2(self, adjacency: Adjacency) -> float:
         return self.contribution_norm * (math.sqrt(2.0) if adjacency == "replace-one" else 1.0)
 

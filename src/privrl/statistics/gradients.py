@@ -80,6 +80,10 @@ class BellmanGradient(AbstractEpisodeGradient, AbstractRowStatistic):
     stage: None = eqx.field(static=True, default=None, init=False)
 
     @property
+    def distinct(self) -> bool:
+        return True  # one row per visited cell
+
+    @property
     def shape(self) -> tuple[int, ...]:
         return self.values.shape
 

@@ -68,6 +68,10 @@ class AbstractStaySum(AbstractRowStatistic):
         scale = self.level / jnp.maximum(self._norm(rows), self.level)
         return eqx.tree_at(lambda r: (r.count, r.reward), rows, (scale * rows.count, scale * rows.reward))
 
+    @property
+    def distinct(self) -> bool:
+        return True
+
     def norm(self, trajectory: Trajectory) -> Float[Array, ""]:
         """The L2 norm of a stay's vector before it is scaled."""
         return self._norm(self._unscaled(trajectory))

@@ -308,7 +308,8 @@ def _of_record(
     """The slots of one record and its units in them, and whether its entries are numbers."""
     slots, blocks = statistic.parts(record, question)
     _check_blocks(statistic, blocks)
-    return slots, *bounds.units(jnp.where(takes_part, _merged(slots, blocks), 0.0), statistic.symmetric, entries)
+    blocks = blocks if statistic.distinct else _merged(slots, blocks)
+    return slots, *bounds.units(jnp.where(takes_part, blocks, 0.0), statistic.symmetric, entries)
 
 
 def of_each(
