@@ -1,8 +1,8 @@
-"""What the service measures about itself: a fixed list, with nothing in it that tells how many records were counted.
+"""What the service measures about itself: a fixed list, with nothing in it that depends on a record.
 
-How many records came in is a number that depends on records (one that never came, or came too late, is an empty one),
-so answers are not counted: of times and of people per commit only quantiles over the latest ones are kept, and only
-when there are enough of them. Refusals are counted by reason. All of this is for the operator.
+That a record came in, that it could not be read, how many steps it had: all that depends on records, so calls of
+endpoints that carry them (`Endpoint.private`) are neither timed nor counted, and `people` in a central study are those
+who arrived. Of what is timed, quantiles over the latest calls are kept, and no number of calls.
 """
 
 import collections
@@ -37,13 +37,15 @@ class Counters:
     Attributes:
         refusals: how many requests were refused, by reason.
         seconds: from request to answer, by the name of the endpoint.
-        people: per commit of the writer.
+        people: who arrived (central) or reported (local), per commit of the writer.
+        arrivals: tickets by the name of the app's key; a stolen key shows here.
     """
 
     def __init__(self) -> None:
         self.refusals = dict.fromkeys(REASONS, 0)
         self.seconds: dict[str, Latest] = collections.defaultdict(Latest)
         self.people = Latest()
+        self.arrivals: collections.Counter[str] = collections.Counter()
         self._lock = threading.Lock()
 
     def refused(self, reason: str) -> None:

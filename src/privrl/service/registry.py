@@ -1,19 +1,24 @@
 """The studies that a process serves, and what all of them have in common."""
 
 import abc
+import contextlib
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from privrl.privacy.store.store import ReleaseStore
-from privrl.service.access import AccessKey, Role, hash_of
+from privrl.service.access import AccessKey, KeyFile, Role, hash_of
 from privrl.service.counters import Counters
+from privrl.service.opening import open_store
 from privrl.service.refusals import RefusedError
 from privrl.service.study_file import StudyFile
+from privrl.service.writer import Job, Writer
 
 T = TypeVar("T")
-Condition = Literal["starting", "ready", "paused", "purged", "failed"]
+ServedState = Literal["starting", "ready", "paused", "purged", "failed"]
 _BEARER = b"Bearer "
+_WORK = "work"
 
 
 @dataclass(frozen=True)
@@ -22,35 +27,37 @@ class PublicView:
 
     Attributes:
         plan: the number of the newest plan.
-        ends: the public ends of the blocks; those before `plan` are closed.
-        arrived: how many tickets were handed out (in ranges, in a local study).
+        ends: the public ends of the blocks; the first `plan` of them are closed.
         certificate: what everything released can reveal, as JSON.
-        shown: `ReleaseStore.shown()`: declared, spent, released and burnt.
+        shown: `ReleaseStore.shown()`: declared, spent, released, burnt, and the tickets that were handed out.
     """
 
     plan: int = 0
     ends: tuple[int, ...] = ()
-    arrived: int = 0
     certificate: Mapping[str, Any] = field(default_factory=dict)
     shown: Mapping[str, Any] = field(default_factory=dict)
 
 
 class AbstractServed(abc.ABC):
-    """One study as the service has it.
+    """One study as the service has it: what the event loop may look at, and the writer that has its store.
 
     Attributes:
         file: what was declared.
-        view: what is public now.
+        view: what is public; replaced by the writer.
         counters: of this study.
-        keys: by their hash.
+        keys: by their hash; replaced when the file of keys was changed.
+        paused: nobody new and no record is taken; clocks go on.
     """
 
-    def __init__(self, file: StudyFile) -> None:
-        self.file = file
-        self.view = PublicView()
+    def __init__(self, file: StudyFile, clock: Callable[[], float]) -> None:
+        self.file, self._clock = file, clock
+        self.view = PublicView(ends=tuple(int(end) for end in file.learner().blocks(file.users)))
         self.counters = Counters()
         self.keys: dict[str, AccessKey] = {}
-        self.condition: Condition = "starting"
+        self.paused = False
+        self.writer = Writer(self, file.name, file.queue)
+        self._store: ReleaseStore | None = None
+        self._key_time = 0
 
     @property
     def name(self) -> str:
@@ -62,30 +69,113 @@ class AbstractServed(abc.ABC):
         """`central` or `local`."""
         return self.file.kind
 
-    @abc.abstractmethod
-    async def in_writer(self, work: Callable[[ReleaseStore], T]) -> T:
-        """Calls `work` with the store in the thread that has it, after what was queued before."""
+    @property
+    def state(self) -> ServedState:
+        """Whether people are taken, and why not."""
+        if self.writer.state != "ready":
+            return "starting" if self.writer.state == "starting" else "failed"
+        if self.view.shown.get("purged"):
+            return "purged"
+        return "paused" if self.paused else "ready"
 
-    @abc.abstractmethod
-    def start(self) -> None:
-        """Opens the store and compiles, in a thread; `condition` says when that is done."""
-
-    @abc.abstractmethod
-    def stop(self) -> None:
-        """Ends the thread after what is queued, and closes the store."""
+    def check_open(self) -> None:
+        """Refuses what needs a study that takes people."""
+        state = self.state
+        if state == "purged":
+            raise RefusedError("purged", "This study has ended; what was raw is gone, and nothing new is accepted.")
+        if state == "paused":
+            raise RefusedError("paused", "The operator has paused this study. Nothing was kept; send this again later.")
+        if state != "ready":
+            raise RefusedError("starting", "The study is being opened. Nothing was kept; send this again soon.")
 
     def pause(self) -> None:
-        """From now on nobody new and no record is taken; clocks go on."""
-        self.condition = "paused"
+        """Takes nobody new and no record from now on; clocks go on."""
+        self.paused = True
 
     def resume(self) -> None:
         """Takes people again."""
-        self.condition = "ready"
+        self.paused = False
+
+    async def in_writer(self, work: Callable[[ReleaseStore], T]) -> T:
+        """Calls `work` with the store in the thread that has it, after what was queued before."""
+        (answer,) = await self.writer.submit(_WORK, [work])
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     async def purge(self) -> None:
         """Removes what is raw for good."""
         await self.in_writer(lambda store: store.purge())
-        self.condition = "purged"
+        await self.refresh()
+
+    async def refresh(self) -> PublicView:
+        """The view with what the store shows now; otherwise that is as old as the newest plan."""
+
+        def shown(store: ReleaseStore) -> None:
+            self._publish(shown=store.shown())
+
+        await self.in_writer(shown)
+        return self.view
+
+    # ------------------------------------------------------------------------------------------ in the writer's thread
+
+    @abc.abstractmethod
+    def _begun(self, store: ReleaseStore) -> None:
+        """Makes what learns, compiles what it needs, and publishes the first view."""
+
+    @abc.abstractmethod
+    def _answered(self, kind: str, people: Sequence[Any]) -> list[Any]:
+        """The answers to people of one kind, committed."""
+
+    @abc.abstractmethod
+    def _plan_again(self) -> float | None:
+        """Closes blocks and publishes; seconds until the next one closes, if that is known."""
+
+    def opened(self) -> None:
+        self._store = open_store(self.file)
+        self._begun(self._store)
+        self._read_keys()
+
+    def closed(self) -> None:
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+    def committed(self, jobs: Sequence[Job]) -> list[list[Any]]:
+        answers: dict[int, list[Any]] = {}
+        kinds = dict.fromkeys(job.kind for job in jobs)
+        for kind in kinds:
+            some = [job for job in jobs if job.kind == kind]
+            people = [person for job in some for person in job.people]
+            found = iter(self._worked(people) if kind == _WORK else self._answered(kind, people))
+            answers |= {id(job): [next(found) for _ in job.people] for job in some}
+        return [answers[id(job)] for job in jobs]
+
+    def caught_up(self) -> float | None:
+        self._read_keys()
+        return None if self.view.shown.get("purged") else self._plan_again()
+
+    def _worked(self, people: Sequence[Callable[[ReleaseStore], Any]]) -> list[Any]:
+        assert self._store is not None
+        answers: list[Any] = []
+        for work in people:
+            try:
+                answers.append(work(self._store))
+            except Exception as error:
+                answers.append(error)
+        return answers
+
+    def _publish(self, **changed: Any) -> None:
+        self.view = PublicView(**{**vars(self.view), **changed})
+
+    def _read_keys(self) -> None:
+        """Reads the file of keys if it was changed; one that cannot be read leaves the keys as they are."""
+        with contextlib.suppress(OSError, ValueError):
+            changed = self.file.keys_place.stat().st_mtime_ns
+            if changed != self._key_time:
+                found = KeyFile(self.file.keys_place).read()
+                self.keys = {key.sha256: key for key in found.values()}
+                self._key_time = changed
 
 
 class Studies:
@@ -93,11 +183,43 @@ class Studies:
 
     def __init__(self, served: Sequence[AbstractServed]) -> None:
         self._by_name = {one.name: one for one in served}
+        places = {one.file.place for one in served}
+        if len(self._by_name) < len(served) or len(places) < len(served):
+            raise ValueError("Two study files have the same name or the same store. Each study has its own.")
         self.counters = Counters()
         """Of requests that name no study."""
+        self.operator_hosts = frozenset(("127.0.0.1", "localhost", "[::1]"))
+        """The names under which the operator's listener answers."""
 
     def __iter__(self) -> Iterator[AbstractServed]:
         return iter(self._by_name.values())
+
+    def start(self) -> None:
+        """Opens all stores, each in its writer."""
+        for one in self:
+            one.writer.start()
+
+    def stop(self) -> None:
+        """Ends all writers after what is queued."""
+        for one in self:
+            one.writer.stop()
+
+    def wait(self, seconds: float) -> None:
+        """Waits until everything is ready; raises what the first opening of a store has raised."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            for one in self:
+                if one.writer.failure is not None:
+                    raise one.writer.failure
+            if self.ready:
+                return
+            time.sleep(0.02)
+        raise TimeoutError("The studies were not ready in time.")
+
+    @property
+    def ready(self) -> bool:
+        """Whether every store is open and every program compiled."""
+        return all(one.writer.state == "ready" for one in self)
 
     def named(self, name: str) -> AbstractServed:
         """The study of a name."""
@@ -106,23 +228,28 @@ class Studies:
             raise RefusedError("unknown-study", "This service has no study of this name.")
         return served
 
-    def authorise(
-        self, header: bytes | None, roles: Sequence[Role], served: AbstractServed | None = None
-    ) -> list[AbstractServed]:
-        """The studies for which the key of a request has one of these roles; refused if there is none.
-
-        Arguments:
-            header: `Authorization: Bearer KEY`.
-            served: the study that the request is about, if it is about one.
-        """
-        if header is None or not header.startswith(_BEARER):
-            raise RefusedError("no-key", "Send `Authorization: Bearer KEY`; `privrl serve key add` makes one.")
-        sha256 = hash_of(header[len(_BEARER) :].decode("latin-1"))
-        found = [
-            one
-            for one in ([served] if served is not None else self)
-            if sha256 in one.keys and one.keys[sha256].role in roles
-        ]
-        if not found:
-            raise RefusedError("wrong-key", "This key is unknown here, was revoked, or has another role.")
+    def key(self, header: bytes | None, roles: Sequence[Role], served: AbstractServed) -> AccessKey:
+        """The key of a request about a study, if it has one of these roles there; refused otherwise."""
+        found = served.keys.get(_hash_of(header))
+        if found is None or found.role not in roles:
+            raise _wrong_key()
         return found
+
+    def authorised(self, header: bytes | None, roles: Sequence[Role]) -> list[AbstractServed]:
+        """All studies for which the key of a request has one of these roles; refused if there is none."""
+        sha256 = _hash_of(header)
+        found = [one for one in self if sha256 in one.keys and one.keys[sha256].role in roles]
+        if not found:
+            raise _wrong_key()
+        return found
+
+
+def _hash_of(header: bytes | None) -> str:
+    """The hash of the key in `Authorization: Bearer KEY`."""
+    if header is None or not header.startswith(_BEARER):
+        raise RefusedError("no-key", "Send `Authorization: Bearer KEY`; `privrl serve key add` makes one.")
+    return hash_of(header[len(_BEARER) :].decode("latin-1"))
+
+
+def _wrong_key() -> RefusedError:
+    return RefusedError("wrong-key", "This key is unknown here, was revoked, or has another role.")

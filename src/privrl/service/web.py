@@ -31,7 +31,7 @@ _PREFLIGHT = (
 )
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     """Status, body and further headers; nothing in them depends on anybody's record but through published plans."""
 
     status: int = 200
@@ -40,7 +40,7 @@ class Answer(NamedTuple):
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
     @classmethod
-    def of(cls, content: Any, status: int = 200) -> "Answer":
+    def of(cls, content: Any, status: int = 200) -> "HttpAnswer":
         """JSON of a `Struct` or of what `msgspec` can encode."""
         return cls(status, msgspec.json.encode(content))
 
@@ -55,25 +55,27 @@ class Endpoint:
         handler: answers a `Call`, or raises `RefusedError`.
         summary: one line.
         roles: whose keys are accepted; none: no key is needed.
-        takes: the `Struct` of the body, for the OpenAPI document; `bytes` for a body that is not JSON.
+        takes: the type of the body, or several, for the OpenAPI document; `bytes` for a body that is not JSON.
         gives: what is answered, likewise.
         limit: the largest body in bytes.
         refuses: the reasons that this endpoint has besides those that all have.
         shared: pages of any origin may call it (CORS), without credentials.
+        private: that it is called, and how, depends on people's records: neither timed nor counted.
     """
 
     name: str
     method: str
     path: str
-    handler: "Callable[[Call], Awaitable[Answer]]"
+    handler: "Callable[[Call], Awaitable[HttpAnswer]]"
     summary: str
     roles: tuple[Role, ...] = ()
-    takes: Any = None
-    gives: Any = None
+    takes: tuple[type, ...] = ()
+    gives: tuple[type, ...] = ()
     status: int = 200
     limit: int = _SMALL
     refuses: tuple[str, ...] = ()
     shared: bool = False
+    private: bool = False
 
 
 @dataclass
@@ -125,8 +127,9 @@ class _Handled:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         began = time.perf_counter()
         served = None
+        endpoint = self._by_method.get(scope["method"])
+        private = endpoint is not None and endpoint.private
         try:
-            endpoint = self._by_method.get(scope["method"])
             if endpoint is None:
                 answer = self._other_method(scope["method"])
             else:
@@ -134,21 +137,29 @@ class _Handled:
                 if "study" in scope["path_params"]:
                     served = call.served = self._studies.named(scope["path_params"]["study"])
                 if endpoint.roles:
-                    self._studies.authorise(call.header(b"authorization"), endpoint.roles, served)
+                    self._authorise(call, endpoint)
                 answer = await endpoint.handler(call)
                 if endpoint.shared:
                     answer = answer._replace(headers=answer.headers + _CORS)
-                if served is not None:
+                if served is not None and not private:
                     served.counters.seconds[endpoint.name].add(time.perf_counter() - began)
         except Exception as error:
             refused = error if isinstance(error, RefusedError) else _failed(error)
-            (self._studies if served is None else served).counters.refused(refused.reason)
+            if not private:
+                (self._studies if served is None else served).counters.refused(refused.reason)
             answer = _problem(refused)
         await _sent(answer, send)
 
-    def _other_method(self, method: str) -> Answer:
+    def _authorise(self, call: Call, endpoint: Endpoint) -> None:
+        header = call.header(b"authorization")
+        if call.served is None:
+            self._studies.authorised(header, endpoint.roles)
+        else:
+            self._studies.key(header, endpoint.roles, call.served)
+
+    def _other_method(self, method: str) -> HttpAnswer:
         if method == "OPTIONS" and any(endpoint.shared for endpoint in self._by_method.values()):
-            return Answer(204, headers=_PREFLIGHT)
+            return HttpAnswer(204, headers=_PREFLIGHT)
         raise RefusedError("not-allowed", f"Use {' or '.join(sorted(self._by_method))} here.")
 
 
@@ -170,13 +181,13 @@ def application(studies: Studies, endpoints: Sequence[Endpoint]) -> Starlette:
     return app
 
 
-def _problem(refused: RefusedError) -> Answer:
+def _problem(refused: RefusedError) -> HttpAnswer:
     headers: tuple[tuple[bytes, bytes], ...] = _CORS
     if refused.retry_after is not None:
         headers = (*headers, (b"retry-after", str(refused.retry_after).encode()))
     if refused.reason == "no-key":
         headers = (*headers, (b"www-authenticate", b"Bearer"))
-    return Answer(refused.status, msgspec.json.encode(ProblemDocument.of(refused)), _PROBLEM, headers)
+    return HttpAnswer(refused.status, msgspec.json.encode(ProblemDocument.of(refused)), _PROBLEM, headers)
 
 
 def _failed(error: Exception) -> RefusedError:
@@ -192,7 +203,7 @@ def _where(error: Exception) -> str:
     return "?" if trace is None else f"{trace.tb_lineno} of {trace.tb_frame.f_code.co_filename.rsplit('/', 1)[-1]}"
 
 
-async def _sent(answer: Answer, send: Send) -> None:
+async def _sent(answer: HttpAnswer, send: Send) -> None:
     headers = [(b"content-length", str(len(answer.body)).encode())]
     if answer.body:
         headers.append((b"content-type", answer.kind))

@@ -1,0 +1,191 @@
+"""A central study over HTTP: people arrive, act on the plan of their ticket, and their record is posted at the end.
+
+Tickets and records go through the writer; actions come from tables in memory. A ticket carries everything that is
+needed to know it again, with a mac under a secret of the store, so that nothing is read for an action.
+
+**Formal guarantee.** Apart from the policy itself (releases), what is answered is a function of the request, of
+arrivals and of the clock. A record is answered alike whether it was counted, had been before, or came too late: the
+same bytes, through the same queue, no sooner than a public time (`writer.py`).
+"""
+
+import base64
+import binascii
+import hmac
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import msgspec
+import numpy as np
+from jaxtyping import Float
+
+from privrl.mdp.simulation import cumulative_table, draw_action
+from privrl.mdp.types import Trajectory
+from privrl.privacy.identity import canonical_id
+from privrl.privacy.store.errors import StoreError
+from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.trust.batches import BATCHES
+from privrl.privacy.trust.privatizers import PairingError
+from privrl.service.bodies import ActionAnswer, PolicyAnswer, RecordedStep, StudySummary, TicketAnswer
+from privrl.service.opening import work_on
+from privrl.service.refusals import RefusedError
+from privrl.service.registry import AbstractServed
+from privrl.service.study_file import StudyFile
+from privrl.studies.agent import Agent
+from privrl.studies.arrivals import Ticket
+
+_ARRIVE, _END = "arrive", "end"
+_PURPOSE = "tickets over HTTP"
+_MAC = 16
+
+
+class CentralServed(AbstractServed):
+    """An `Agent` behind the writer, and its plans as tables."""
+
+    def __init__(self, file: StudyFile, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(file, clock)
+        problem = file.world.problem()
+        self._sizes = (problem.horizon, problem.num_states, problem.num_actions)
+        self._tables: tuple[Float[np.ndarray, "H S A"], ...] = ()
+        self._secret = b""
+        self._agent: Agent | None = None
+        self.policy = b""
+        """The newest plan, as it is answered."""
+
+    @property
+    def summary(self) -> StudySummary:
+        """What an app must know."""
+        horizon, states, actions = self._sizes
+        delta = None if self.file.delta is None else self.file.delta.hex()
+        assert self.file.patience is not None
+        known = (self.kind, self.file.users, self.file.epsilon.hex(), delta)
+        return StudySummary(*known, states, actions, horizon, self.file.patience)
+
+    # --------------------------------------------------------------------------------------------- in the event loop
+
+    async def arrive(self, user: str | int) -> TicketAnswer:
+        """The ticket of a person."""
+        self.check_open()
+        try:
+            person = canonical_id(user).decode()
+        except ValueError as error:
+            raise RefusedError("malformed", str(error)) from None
+        (answer,) = await self.writer.submit(_ARRIVE, [person])
+        if isinstance(answer, PairingError):
+            raise RefusedError("full", f"All {self.file.users} places are taken. Nothing was kept.")
+        return answer
+
+    def act(self, ticket: Ticket, state: int, step: int) -> ActionAnswer:
+        """An action for the person of a ticket."""
+        horizon, states, _ = self._sizes
+        if not (0 <= step < horizon and 0 <= state < states):
+            raise RefusedError("out-of-range", f"`step` must lie in [0, {horizon}) and `state` in [0, {states}).")
+        action = draw_action(self._tables[ticket.plan], state, step, secrets.randbits(53) * 2.0**-53)
+        return ActionAnswer(action, ticket.plan)
+
+    async def meet(self, ticket: Ticket) -> None:
+        """Makes sure that the plan of a ticket is here: another machine may have been further."""
+        if ticket.plan >= len(self._tables):
+            self.check_open()
+            await self.in_writer(lambda store: self._plan_again())
+        if ticket.plan >= len(self._tables):
+            raise RefusedError("unknown-plan", "This ticket has a plan that this store lacks: it is an older copy.")
+
+    def record(self, text: str, steps: Sequence[RecordedStep]) -> tuple[Ticket, Trajectory]:
+        """A record that can be counted; refused otherwise, before it is queued."""
+        ticket = self.known(text)
+        horizon, states, actions = self._sizes
+        try:
+            found = Trajectory.from_steps(steps, horizon=horizon)
+        except ValueError as error:
+            raise RefusedError("bad-record", str(error)) from None
+        for word, column, bound in (
+            ("state", found.states, states),
+            ("action", found.actions, actions),
+            ("next_state", found.next_states, states),
+        ):
+            if column.max() >= bound:
+                raise RefusedError("bad-record", f"`{word}` must lie below {bound} in every step.")
+        return ticket, found
+
+    async def end(self, records: Sequence[tuple[Ticket, Trajectory]]) -> None:
+        """Counts people once each."""
+        self.check_open()
+        await self.writer.submit(_END, records)
+
+    def known(self, text: str) -> Ticket:
+        """The ticket of a text that `_sealed` made."""
+        try:
+            raw = base64.urlsafe_b64decode(text)
+            if self._secret and hmac.compare_digest(raw[:_MAC], self._mac(raw[_MAC:])):
+                return Ticket.from_json(msgspec.json.decode(raw[_MAC:]))
+        except (binascii.Error, ValueError):
+            pass
+        raise RefusedError("unknown-ticket", "Pass the `ticket` that `tickets` answered, of this study.")
+
+    def _mac(self, content: bytes) -> bytes:
+        return hmac.digest(self._secret, content, "sha256")[:_MAC]
+
+    # ------------------------------------------------------------------------------------------ in the writer's thread
+
+    def _begun(self, store: ReleaseStore) -> None:
+        self._tables = ()
+        agent = self._agent = self._made(store)
+        if agent is None:
+            return
+        self._secret = store.secret(_PURPOSE)
+        blank = Trajectory.empty(self._sizes[0])
+        for size in BATCHES:
+            agent.plans.units(jax.tree.map(lambda x: np.stack([x] * size), blank), 0)  # noqa: B023
+        self._plan_again()
+
+    def _made(self, store: ReleaseStore) -> Agent | None:
+        """The agent; none in a store that was purged before everything was released."""
+        self._publish(shown=store.shown())
+        try:
+            agent = work_on(self.file, store, self._clock)
+        except StoreError:
+            if self.view.shown["purged"]:
+                return None
+            raise
+        assert isinstance(agent, Agent)
+        return agent
+
+    def _answered(self, kind: str, people: Sequence[Any]) -> list[Any]:
+        assert self._agent is not None
+        if kind == _ARRIVE:
+            self.counters.people.add(len(people))
+            return self._arrived(self._agent, people)
+        self._agent.end_episodes(people)
+        return [None] * len(people)
+
+    def _arrived(self, agent: Agent, people: Sequence[str]) -> list[TicketAnswer | PairingError]:
+        try:
+            return [self._sealed(agent, ticket) for ticket in agent.begin_episodes(people)]
+        except PairingError as error:
+            return [error] if len(people) == 1 else [self._arrived(agent, [person])[0] for person in people]
+
+    def _sealed(self, agent: Agent, ticket: Ticket) -> TicketAnswer:
+        content = msgspec.json.encode(ticket.to_json())
+        text = base64.urlsafe_b64encode(self._mac(content) + content).decode()
+        deadline = agent.deadline(ticket)
+        assert deadline is not None
+        return TicketAnswer(text, str(ticket.number), ticket.plan, deadline)
+
+    def _plan_again(self) -> float | None:
+        agent = self._agent
+        if agent is None:
+            return None
+        plans = agent.plans
+        if len(self._tables) <= plans.closed:
+            missing = range(len(self._tables), plans.closed + 1)
+            self._tables += tuple(cumulative_table(plans[number].policy) for number in missing)
+            newest = np.asarray(plans[plans.closed].policy.probabilities)
+            self.policy = msgspec.json.encode(PolicyAnswer(plans.closed, newest.tolist()))
+            assert self._store is not None
+            certificate = agent.certificate.to_json()
+            self._publish(plan=plans.closed, certificate=certificate, shown=self._store.shown())
+        closing = agent.next_closing
+        return None if closing is None else closing - self._clock()

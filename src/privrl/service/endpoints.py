@@ -1,0 +1,321 @@
+"""The endpoints for apps, devices and anyone; `operator.py` has the operator's.
+
+Ids of people are in bodies only: addresses end up in logs, histories and caches.
+"""
+
+import asyncio
+from typing import Any, TypeVar
+
+import msgspec
+
+from privrl.service.bodies import (
+    BATCH,
+    ActionAnswer,
+    ActionAnswers,
+    ActionsAnswer,
+    ArrivalBody,
+    CertificateAnswer,
+    EpisodeBodies,
+    EpisodeBody,
+    HealthAnswer,
+    PolicyAnswer,
+    SignedTicketAnswer,
+    StepBodies,
+    StepBody,
+    StudyDocument,
+    StudySummary,
+    TicketAnswer,
+)
+from privrl.service.central import CentralServed
+from privrl.service.local import LocalServed
+from privrl.service.openapi import openapi
+from privrl.service.refusals import RefusedError
+from privrl.service.web import Call, Endpoint, HttpAnswer
+
+_T = TypeVar("_T")
+_EPISODE = 65_536
+_CHUNK = 32  # records that are read before others get their turn
+_FOR_EVER = ((b"cache-control", b"public, max-age=31536000, immutable"),)
+_ALWAYS_ASK = (b"cache-control", b"no-cache")
+_DECODERS: dict[Any, msgspec.json.Decoder] = {
+    form: msgspec.json.Decoder(form) for form in (ArrivalBody, StepBody, StepBodies, EpisodeBody, EpisodeBodies)
+}
+
+
+async def _read(call: Call, form: type[_T]) -> _T:
+    """The body of a request as a type; the words of an error name the entry and its kind, never its value."""
+    try:
+        return _DECODERS[form].decode(await call.body())
+    except msgspec.DecodeError as error:  # also a `ValidationError`
+        raise RefusedError("malformed", f"The body is not the JSON of this address: {error}.") from None
+
+
+def _central(call: Call) -> CentralServed:
+    if not isinstance(call.study, CentralServed):
+        raise RefusedError("not-offered", "This is a local study: devices report by themselves, see `reports`.")
+    return call.study
+
+
+def _local(call: Call) -> LocalServed:
+    """A local study; devices need a key where its file says so."""
+    if not isinstance(call.study, LocalServed):
+        raise RefusedError("not-offered", "This is a central study: an app posts `episodes`.")
+    return call.study
+
+
+def _check_device(call: Call) -> None:
+    if call.study.file.devices == "key":
+        call.studies.key(call.header(b"authorization"), ("device",), call.study)
+
+
+# ----------------------------------------------------------------------------------------------------- central studies
+
+
+async def tickets(call: Call) -> HttpAnswer:
+    """Both kinds of study hand out tickets, to whom is theirs to say."""
+    if isinstance(call.study, LocalServed):
+        _check_device(call)
+        return HttpAnswer.of(await call.study.ticket())
+    key = call.studies.key(call.header(b"authorization"), ("app",), call.study)
+    body = await _read(call, ArrivalBody)
+    answer = await _central(call).arrive(body.user)
+    call.study.counters.arrivals[key.name] += 1
+    return HttpAnswer.of(answer)
+
+
+async def _act(served: CentralServed, query: StepBody) -> ActionAnswer:
+    ticket = served.known(query.ticket)
+    await served.meet(ticket)
+    return served.act(ticket, query.state, query.step)
+
+
+async def actions(call: Call) -> HttpAnswer:
+    served = _central(call)
+    return HttpAnswer.of(await _act(served, await _read(call, StepBody)))
+
+
+async def actions_batch(call: Call) -> HttpAnswer:
+    served = _central(call)
+    body = await _read(call, StepBodies)
+    return HttpAnswer.of(ActionAnswers([await _act(served, query) for query in body.queries]))
+
+
+async def plan(call: Call) -> HttpAnswer:
+    """The newest plan; who has it already is told so by its number."""
+    served = _central(call)
+    if not served.policy:
+        served.check_open()
+    tag = f'"{served.view.plan}"'.encode()
+    headers = ((b"etag", tag), _ALWAYS_ASK)
+    if call.header(b"if-none-match") == tag:
+        return HttpAnswer(304, headers=headers)
+    return HttpAnswer(200, served.policy, headers=headers)
+
+
+async def episodes(call: Call) -> HttpAnswer:
+    served = _central(call)
+    body = await _read(call, EpisodeBody)
+    await served.end([served.record(body.ticket, body.steps)])
+    return HttpAnswer(204)
+
+
+async def episodes_batch(call: Call) -> HttpAnswer:
+    served = _central(call)
+    body = await _read(call, EpisodeBodies)
+    records = []
+    for position, one in enumerate(body.episodes):
+        if position % _CHUNK == _CHUNK - 1:
+            await asyncio.sleep(0)
+        try:
+            records.append(served.record(one.ticket, one.steps))
+        except RefusedError as error:
+            raise RefusedError(error.reason, f"Record {position}, and nothing was counted: {error}") from None
+    await served.end(records)
+    return HttpAnswer(204)
+
+
+# ------------------------------------------------------------------------------------------------------- local studies
+
+
+async def study(call: Call) -> HttpAnswer:
+    """The public document, byte by byte; of a central study, its sizes."""
+    if isinstance(call.study, CentralServed):
+        return HttpAnswer.of(call.study.summary)
+    return HttpAnswer(200, _local(call).document, headers=(_ALWAYS_ASK,))
+
+
+async def numbered_plan(call: Call) -> HttpAnswer:
+    served = _local(call)
+    text = call.parameter("number")
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1
+    found = served.plan(number)
+    if found is None and number == len(served.plans):
+        await served.meet()
+        found = served.plan(number)
+    if found is None:
+        raise RefusedError("unknown-plan", f"The newest plan is {len(served.plans) - 1}.")
+    return HttpAnswer(200, found, headers=_FOR_EVER)
+
+
+async def reports(call: Call) -> HttpAnswer:
+    served = _local(call)
+    _check_device(call)
+    return HttpAnswer(201 if await served.report(await call.body()) else 200)
+
+
+# ------------------------------------------------------------------------------------------------------------- anyone
+
+
+async def certificate(call: Call) -> HttpAnswer:
+    found = call.study.view.certificate
+    if not found:
+        call.study.check_open()
+    return HttpAnswer.of(CertificateAnswer(dict(found)))
+
+
+async def healthz(call: Call) -> HttpAnswer:
+    """Whether the process is alive and no writer has failed."""
+    return _health(call, all(one.state != "failed" for one in call.studies))
+
+
+async def readyz(call: Call) -> HttpAnswer:
+    """Whether every study can be used."""
+    return _health(call, call.studies.ready)
+
+
+def _health(call: Call, fine: bool) -> HttpAnswer:
+    return HttpAnswer.of(HealthAnswer({one.name: one.state for one in call.studies}), 200 if fine else 503)
+
+
+async def document(call: Call) -> HttpAnswer:
+    return HttpAnswer(200, openapi(ENDPOINTS), headers=(_ALWAYS_ASK,))
+
+
+_WAITING = ("starting", "paused", "busy", "purged")
+_TICKET = ("not-offered", "malformed", "too-large", "unknown-ticket", "unknown-plan")
+_STUDY = "/v1/studies/{study}"
+
+ENDPOINTS = (
+    Endpoint(
+        "tickets",
+        "POST",
+        f"{_STUDY}/tickets",
+        tickets,
+        "A person arrives (central, with an app's key and their id), or a device asks for leave to report (local)",
+        takes=(ArrivalBody,),
+        gives=(TicketAnswer, SignedTicketAnswer),
+        refuses=("no-key", "wrong-key", "malformed", "too-large", "full", *_WAITING),
+        shared=True,
+    ),
+    Endpoint(
+        "actions",
+        "POST",
+        f"{_STUDY}/actions",
+        actions,
+        "The action for the person of a ticket, from the plan that was out when they arrived",
+        roles=("app",),
+        takes=(StepBody,),
+        gives=(ActionAnswer,),
+        refuses=(*_TICKET, "out-of-range"),
+        private=True,
+    ),
+    Endpoint(
+        "actions-batch",
+        "POST",
+        f"{_STUDY}/actions:batch",
+        actions_batch,
+        f"Up to {BATCH} people at once",
+        roles=("app",),
+        takes=(StepBodies,),
+        gives=(ActionAnswers,),
+        limit=BATCH * 512,
+        refuses=(*_TICKET, "out-of-range"),
+        private=True,
+    ),
+    Endpoint(
+        "plan",
+        "GET",
+        f"{_STUDY}/plan",
+        plan,
+        "The newest plan; its ETag is its number",
+        roles=("app",),
+        gives=(PolicyAnswer,),
+        refuses=("not-offered", "starting"),
+    ),
+    Endpoint(
+        "episodes",
+        "POST",
+        f"{_STUDY}/episodes",
+        episodes,
+        "Counts the person of a ticket once; answered alike when sent again, and when it is too late",
+        roles=("app",),
+        takes=(EpisodeBody,),
+        status=204,
+        limit=_EPISODE,
+        refuses=(*_TICKET, "bad-record", *_WAITING),
+        private=True,
+    ),
+    Endpoint(
+        "episodes-batch",
+        "POST",
+        f"{_STUDY}/episodes:batch",
+        episodes_batch,
+        f"Up to {BATCH} people at once; all are looked at before any is counted",
+        roles=("app",),
+        takes=(EpisodeBodies,),
+        status=204,
+        limit=64 * _EPISODE,
+        refuses=(*_TICKET, "bad-record", *_WAITING),
+        private=True,
+    ),
+    Endpoint(
+        "study",
+        "GET",
+        _STUDY,
+        study,
+        "The public document of a local study, whose SHA-256 is its identity; the sizes of a central one",
+        gives=(StudyDocument, StudySummary),
+        refuses=("starting",),
+        shared=True,
+    ),
+    Endpoint(
+        "plans",
+        "GET",
+        _STUDY + "/plans/{number}",
+        numbered_plan,
+        "A plan of a local study; it never changes",
+        gives=(ActionsAnswer,),
+        refuses=("not-offered", "unknown-plan", "starting"),
+        shared=True,
+    ),
+    Endpoint(
+        "reports",
+        "POST",
+        f"{_STUDY}/reports",
+        reports,
+        "Counts a randomised report once per ticket: 201, or 200 if the same one is there already",
+        takes=(bytes,),
+        status=201,
+        limit=_EPISODE,
+        refuses=(
+            *("not-offered", "no-key", "wrong-key", "too-large", "wrong-length", "damaged", "malformed", "other-study"),
+            *("forged", "expired", "unknown-plan", "out-of-range", "conflict", "full"),
+            *_WAITING,
+        ),
+        shared=True,
+    ),
+    Endpoint(
+        "certificate",
+        "GET",
+        f"{_STUDY}/certificate",
+        certificate,
+        "What everything that is released can reveal about one person",
+        gives=(CertificateAnswer,),
+        refuses=("starting",),
+        shared=True,
+    ),
+    Endpoint("healthz", "GET", "/healthz", healthz, "Whether the process works", gives=(HealthAnswer,)),
+    Endpoint("readyz", "GET", "/readyz", readyz, "Whether every study can be used", gives=(HealthAnswer,)),
+    Endpoint("openapi", "GET", "/openapi.json", document, "This document"),
+)
+"""What the first listener serves."""

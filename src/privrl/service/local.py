@@ -1,0 +1,135 @@
+"""A local study over HTTP: tickets from reserved ranges, plans that never change, and reports that count once.
+
+A ticket is signed in the event loop and nothing is written for it; the writer reserves numbers ahead, a thousand at a
+time. A report is checked in full before it is queued.
+
+**Formal guarantee.** What a device sends is private by itself, whatever the service does with it (`Client`,
+`privrl-client.mjs`). A report that was answered with 200 or 201 is in the sums, once.
+"""
+
+import collections
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from privrl.privacy.store.errors import StoreError
+from privrl.privacy.store.store import ReleaseStore
+from privrl.service.bodies import ActionsAnswer, SignedTicketAnswer
+from privrl.service.opening import work_on
+from privrl.service.refusals import RefusedError
+from privrl.service.registry import AbstractServed
+from privrl.service.study_file import StudyFile
+from privrl.studies.local_plans import plan_arrays
+from privrl.studies.server import Server
+from privrl.studies.wire import MessageError
+
+_RESERVE, _REPORT = "reserve", "report"
+_LOW = 500  # numbers left when more are asked for
+
+
+class LocalServed(AbstractServed):
+    """A `Server` behind the writer, its plans, and numbers for tickets."""
+
+    def __init__(self, file: StudyFile, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(file, clock)
+        self._server: Server | None = None
+        self._numbers: collections.deque[int] = collections.deque()
+        self._asked = False
+        self._finished = False
+        self.plans: tuple[bytes, ...] = ()
+        """Every plan as it is answered."""
+
+    @property
+    def document(self) -> bytes:
+        """The public document, byte by byte."""
+        return self._open_server().document
+
+    # --------------------------------------------------------------------------------------------- in the event loop
+
+    async def ticket(self) -> SignedTicketAnswer:
+        """Leave to report, for one person."""
+        self.check_open()
+        server = self._open_server()
+        if self._finished:
+            raise RefusedError("full", f"All {self.file.users} people have reported. Nothing was kept.")
+        while not self._numbers:
+            await self.writer.submit(_RESERVE, [None])
+        number = self._numbers.popleft()
+        if len(self._numbers) < _LOW and not self._asked:
+            self._asked = True
+            self.writer.submit(_RESERVE, [None]).add_done_callback(self._reserved)
+        made = server.signed(number, len(self.plans) - 1)
+        return SignedTicketAnswer(str(made.number), made.plan, str(made.expires), made.mac.hex())
+
+    async def report(self, content: bytes) -> bool:
+        """Counts a report once; True if it is new."""
+        self.check_open()
+        server = self._open_server()
+        if len(content) != server.message_bytes:
+            raise RefusedError("wrong-length", f"A report of this study has {server.message_bytes} bytes.")
+        try:
+            server.screened(content)
+        except MessageError as error:
+            raise RefusedError(error.reason, str(error)) from None
+        (answer,) = await self.writer.submit(_REPORT, [content])
+        if isinstance(answer, MessageError):
+            raise RefusedError(answer.reason, str(answer))
+        return answer
+
+    def plan(self, number: int) -> bytes | None:
+        """A plan, if it is out as far as this process knows."""
+        return self.plans[number] if 0 <= number < len(self.plans) else None
+
+    async def meet(self) -> None:
+        """Takes in plans that another machine has made."""
+        self.check_open()
+        await self.in_writer(lambda store: self._plan_again())
+
+    def _reserved(self, done: Any) -> None:
+        self._asked = False
+        done.exception()  # a full queue is no error of whoever got the last number
+
+    def _open_server(self) -> Server:
+        if self._server is None:
+            self.check_open()
+            raise RefusedError("starting", "The study is being opened. Send this again soon.")
+        return self._server
+
+    # ------------------------------------------------------------------------------------------ in the writer's thread
+
+    def _begun(self, store: ReleaseStore) -> None:
+        self._publish(shown=store.shown())
+        try:
+            server = work_on(self.file, store, self._clock)
+        except StoreError:
+            if self.view.shown["purged"]:
+                return
+            raise
+        assert isinstance(server, Server)
+        if not self.view.shown["purged"]:
+            server.prepare()
+            self._numbers.extend(server.reserve())
+        self._server, self.plans = server, ()
+        self._plan_again()
+
+    def _answered(self, kind: str, people: Sequence[Any]) -> list[Any]:
+        assert self._server is not None
+        if kind == _REPORT:
+            self.counters.people.add(len(people))
+            return list(self._server.absorb_all(people))
+        self._numbers.extend(self._server.reserve())
+        return [None] * len(people)
+
+    def _plan_again(self) -> float | None:
+        server = self._server
+        if server is not None and len(server.plans) > len(self.plans):
+            missing = (server.plans[number] for number in range(len(self.plans), len(server.plans)))
+            actions = [ActionsAnswer(plan_arrays(plan)[0].tolist()) for plan in missing]
+            self.plans += tuple(msgspec.json.encode(one) for one in actions)
+            self._finished = server.plans.finished
+            assert self._store is not None
+            certificate = server.result().certificate.to_json()
+            self._publish(plan=len(self.plans) - 1, certificate=certificate, shown=self._store.shown())
+        return None

@@ -1,0 +1,59 @@
+"""From a study file to its store, its agent or its server."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from privrl.privacy.store.store import ADDRESSES, ReleaseStore
+from privrl.privacy.trust.privatizers import Local
+from privrl.privacy.trust.symbol_channels import SymbolReports
+from privrl.service.study_file import StudyFile
+from privrl.studies.agent import Agent
+from privrl.studies.local_plans import local_study
+from privrl.studies.server import Server
+
+
+def open_store(file: StudyFile) -> ReleaseStore:
+    """The store of a study that was begun. A release that a crash interrupted is drawn again: nobody has seen it."""
+    if not is_begun(file):
+        raise ValueError(f"There is no store `{file.place}` yet. Begin the study: `privrl serve init {file.path}`.")
+    return ReleaseStore(file.place, after_crash="redraw")
+
+
+def is_begun(file: StudyFile) -> bool:
+    """Whether there is a store; of an address, that is known when it is opened."""
+    return file.place.startswith(ADDRESSES) or Path(file.place).exists()
+
+
+def begin(file: StudyFile) -> None:
+    """Makes the store and declares the study in it; again, it is checked that it is the same one."""
+    with ReleaseStore(file.place, after_crash="redraw") as store:
+        work_on(file, store)
+
+
+def work_on(file: StudyFile, store: ReleaseStore, clock: Callable[[], float] = time.time) -> Agent | Server:
+    """What learns from people; it declares the study, or refuses a store of another one."""
+    learner, privatizer = file.learner(), file.privatizer()
+    if file.kind == "central":
+        return Agent(learner, privatizer, num_users=file.users, store=store, patience=file.patience, clock=clock)
+    assert isinstance(privatizer, Local)
+    for name, channel in local_study(learner, privatizer)[1].items():
+        if not isinstance(channel.reports(), SymbolReports):
+            raise ValueError(
+                f"Reports of `{name}` are real numbers, and a service takes whole ones. Use `ldp-ucbvi`, or `Server` "
+                "in a program of your own."
+            )
+    return Server(learner, privatizer, num_users=file.users, store=store, valid=file.valid, clock=clock)
+
+
+def differences(file: StudyFile, shown: dict[str, Any]) -> list[str]:
+    """In what a store, as it is shown, is not the one of this study; nothing is written anywhere."""
+    with ReleaseStore.in_memory() as blank:
+        work_on(file, blank)
+        fresh = blank.shown()
+    if shown["study"] is None:
+        return ["nothing was declared yet"]
+    keys = sorted(fresh["study"].keys() | shown["study"].keys())
+    differing = [f"`{key}`" for key in keys if fresh["study"].get(key) != shown["study"].get(key)]
+    return differing + ([] if fresh["limits"] == shown["limits"] else ["the budget"])

@@ -1,0 +1,188 @@
+"""The one thread that has a study's store: it takes what has queued up, commits it at once, and then answers.
+
+At most 256 people are taken at a time, everything was checked before it was queued, and a full queue takes nothing.
+What is answered is on disk. Answers leave no sooner than a public time after their batch was taken, so that how long
+one takes does not tell whether it added anything: a batch in which everybody was counted before has nothing to write.
+"""
+
+import asyncio
+import collections
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from privrl.service.refusals import RefusedError
+
+MOST = 256  # people in one commit
+BEAT = 0.02  # seconds from taking a batch to its answers, at least
+_TICK = 1.0  # seconds after which the writer looks around without being asked
+_LONGEST_PAUSE = 30.0
+_LOG = logging.getLogger("privrl.service")
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """Something for the writer: `people` of one `kind`, each with an answer of its own, or work with the store."""
+
+    kind: str
+    people: Sequence[Any]
+    answers: "asyncio.Future[list[Any]]"
+
+
+class Desk(Protocol):
+    """What a writer does; every method is called in its thread."""
+
+    def opened(self) -> None:
+        """Opens the store, compiles, and publishes what is public."""
+
+    def committed(self, jobs: Sequence[Job]) -> list[list[Any]]:
+        """The answers to the people of each job, after everything is on disk; an exception among them is for one."""
+
+    def caught_up(self) -> float | None:
+        """Closes blocks whose time has come, plans and publishes; seconds until there is something to do again."""
+
+    def closed(self) -> None:
+        """Closes the store."""
+
+
+class Writer:
+    """The thread, and the queue in front of it.
+
+    Arguments:
+        room: how many people may wait.
+
+    Whatever goes wrong beyond what a job may be refused for, the store is closed and opened again: everything that
+    was answered is in it.
+    """
+
+    def __init__(self, desk: Desk, name: str, room: int) -> None:
+        self._desk, self._room = desk, room
+        self._jobs: collections.deque[Job] = collections.deque()
+        self._waiting = 0
+        self._changed = threading.Condition()
+        self._ending = False
+        self._thread = threading.Thread(target=self._run, name=f"writer of {name}", daemon=True)
+        self.state: Literal["starting", "ready", "failed", "ended"] = "starting"
+        self.failure: Exception | None = None
+        """Why the store could not be opened for the first time."""
+
+    def start(self) -> None:
+        """Begins to open the store."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends after what is queued."""
+        with self._changed:
+            self._ending = True
+            self._changed.notify()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def submit(self, kind: str, people: Sequence[Any]) -> "asyncio.Future[list[Any]]":
+        """Queues people, all or none: the answers come after their commits. Called in the event loop."""
+        loop = asyncio.get_running_loop()
+        jobs = [Job(kind, people[first : first + MOST], loop.create_future()) for first in range(0, len(people), MOST)]
+        with self._changed:
+            if self._ending or self.state in ("starting", "failed", "ended"):
+                raise RefusedError("starting", "The study is being opened. Nothing was kept; send this again soon.")
+            if self._waiting + len(people) > self._room:
+                raise RefusedError("busy", f"{self._room} people are waiting. Nothing was kept; send this again soon.")
+            self._jobs.extend(jobs)
+            self._waiting += len(people)
+            self._changed.notify()
+        return jobs[0].answers if len(jobs) == 1 else asyncio.ensure_future(_together(jobs))
+
+    # ------------------------------------------------------------------------------------------------- in the thread
+
+    def _run(self) -> None:
+        pause = 0.0
+        while not self._ending:
+            in_hand: list[Job] = []
+            try:
+                with contextlib.ExitStack() as stack:
+                    stack.callback(self._desk.closed)
+                    self._desk.opened()
+                    self.state, pause = "ready", 0.0
+                    self._serve(in_hand)
+            except Exception as error:
+                if self.state == "starting":
+                    self.failure, self.state = error, "failed"
+                    return
+                self.state = "failed"
+                _LOG.error("The writer failed (%s) and opens its store again.", type(error).__name__)
+                refused = RefusedError("failed", "The store failed. Send the request again; nothing counts twice.")
+                self._answer(in_hand, [refused] * len(in_hand))
+                pause = min(_LONGEST_PAUSE, 2 * pause or 0.5)
+                self._give_up_waiting()
+                self._sleep(pause)
+        self.state = "ended"
+        self._give_up_waiting()
+
+    def _serve(self, in_hand: list[Job]) -> None:
+        wake = 0.0
+        while True:
+            jobs = self._taken(wake)
+            if not jobs and self._ending:
+                return
+            in_hand[:] = jobs
+            if jobs:
+                began = time.monotonic()
+                answers = self._desk.committed(jobs)
+                time.sleep(max(0.0, began + BEAT - time.monotonic()))
+                self._answer(jobs, answers)
+                in_hand.clear()
+            left = self._desk.caught_up()
+            wake = time.monotonic() + (_TICK if left is None else min(_TICK, max(0.0, left)))
+
+    def _taken(self, wake: float) -> list[Job]:
+        """What is queued, up to the most people; nothing if it is time to look around first."""
+        with self._changed:
+            while not self._jobs and not self._ending and (left := wake - time.monotonic()) > 0:
+                self._changed.wait(left)
+            taken: list[Job] = []
+            people = 0
+            while self._jobs and people + len(self._jobs[0].people) <= MOST:
+                people += len(self._jobs[0].people)
+                taken.append(self._jobs.popleft())
+            self._waiting -= people
+        return taken
+
+    def _give_up_waiting(self) -> None:
+        with self._changed:
+            jobs = list(self._jobs)
+            self._jobs.clear()
+            self._waiting = 0
+        refused = RefusedError("starting", "The study is being opened. Nothing was kept; send this again soon.")
+        self._answer(jobs, [refused] * len(jobs))
+
+    def _sleep(self, seconds: float) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._ending, seconds)
+
+    @staticmethod
+    def _answer(jobs: Sequence[Job], answers: Sequence[list[Any] | Exception]) -> None:
+        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Job, list[Any] | Exception]]] = {}
+        for job, answer in zip(jobs, answers, strict=True):
+            by_loop.setdefault(job.answers.get_loop(), []).append((job, answer))
+        for loop, some in by_loop.items():
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and with it whoever asked
+                loop.call_soon_threadsafe(_deliver, some)
+
+
+def _deliver(answered: Sequence[tuple[Job, list[Any] | Exception]]) -> None:
+    for job, answer in answered:
+        if job.answers.done():  # whoever asked has gone
+            continue
+        if isinstance(answer, Exception):
+            job.answers.set_exception(answer)
+        else:
+            job.answers.set_result(answer)
+
+
+async def _together(jobs: Sequence[Job]) -> list[Any]:
+    parts = await asyncio.gather(*(job.answers for job in jobs))
+    return [answer for part in parts for answer in part]

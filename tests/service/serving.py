@@ -1,0 +1,185 @@
+"""A service inside the test's process: study files, served studies, and requests without a network."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from starlette.applications import Starlette
+
+from privrl.service.access import KeyFile
+from privrl.service.central import CentralServed
+from privrl.service.endpoints import ENDPOINTS
+from privrl.service.local import LocalServed
+from privrl.service.opening import begin
+from privrl.service.registry import Studies
+from privrl.service.study_file import StudyFile, read
+from privrl.service.web import application
+
+CENTRAL = """
+kind = "central"
+name = "river"
+recipe = "dp-ucbvi"
+users = 40
+epsilon = 1.0
+delta = 1e-6
+patience = 1000.0
+store = "STORE"
+[world]
+env = "riverswim"
+arguments = { states = 3, horizon = 4 }
+"""
+LOCAL = """
+kind = "local"
+name = "phone"
+recipe = "ldp-ucbvi"
+users = 40
+epsilon = 1.0
+store = "STORE"
+valid = 1000.0
+[world]
+env = "riverswim"
+arguments = { states = 3, horizon = 4 }
+"""
+
+
+Headers = dict[str, str] | None
+
+
+class Clock:
+    """Seconds that a test sets."""
+
+    def __init__(self, time: float = 1_000.0) -> None:
+        self.time = time
+
+    def __call__(self) -> float:
+        return self.time
+
+
+class Reply(NamedTuple):
+    """An answer as a client gets it."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def reason(self) -> str:
+        """The reason of a problem document."""
+        assert self.headers["content-type"] == "application/problem+json"
+        found = self.json
+        assert found["status"] == self.status and set(found) == {"type", "title", "status", "detail"}
+        return found["type"].removeprefix("urn:privrl:problem:")
+
+
+def study_file(folder: Path, text: str, store: Path | str = "study.db", **changed: Any) -> StudyFile:
+    """A study file with its keys, begun; `changed` entries replace those of the text."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [line for line in text.splitlines() if line.split(" = ")[0] not in changed]
+    lines[1:1] = [f"{key} = {json.dumps(value)}" for key, value in changed.items()]
+    path = folder / "study.toml"
+    path.write_text("\n".join(lines).replace("STORE", str(store)))
+    file = read(path)
+    begin(file)
+    return file
+
+
+class Service:
+    """A served study and its application, driven by one event loop."""
+
+    def __init__(self, file: StudyFile, clock: Clock | None = None) -> None:
+        kind = CentralServed if file.kind == "central" else LocalServed
+        self.served: Any = kind(file) if clock is None else kind(file, clock)
+        self.studies = Studies([self.served])
+        self.app: Starlette = application(self.studies, ENDPOINTS)
+        self._runner = asyncio.Runner()
+        self.key = ""
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        content: Any = None,
+        *,
+        key: str | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> Reply:
+        """The answer to one request; `path` without a slash is below the study's."""
+        return self._runner.run(self.asking(method, path, content, key=key, headers=headers))
+
+    async def asking(
+        self,
+        method: str,
+        path: str,
+        content: Any = None,
+        *,
+        key: str | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> Reply:
+        body = content if isinstance(content, bytes) else b"" if content is None else json.dumps(content).encode()
+        sent = {"host": "testing", **(headers or {})}
+        if key is None:
+            key = self.key
+        if key:
+            sent["authorization"] = f"Bearer {key}"
+        path = path if path.startswith("/") else f"/v1/studies/{self.served.name}/{path}".rstrip("/")
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": method,
+            "scheme": "http",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "root_path": "",
+            "headers": [(name.encode(), value.encode()) for name, value in sent.items()],
+            "client": ("127.0.0.1", 1),
+            "server": ("127.0.0.1", 80),
+        }
+        messages: list[dict[str, Any]] = []
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def send(message: Any) -> None:
+            messages.append(message)
+
+        await self.app(scope, receive, send)
+        start, *parts = messages
+        found = {name.decode(): value.decode() for name, value in start["headers"]}
+        return Reply(start["status"], found, b"".join(part.get("body", b"") for part in parts))
+
+    def run(self, work: Any) -> Any:
+        """Runs a coroutine in the service's loop."""
+        return self._runner.run(work)
+
+    def shown(self) -> dict[str, Any]:
+        """What the store shows now."""
+        return self.run(self.served.in_writer(lambda store: store.shown()))
+
+    def close(self) -> None:
+        self.studies.stop()
+        self._runner.close()
+
+
+@contextlib.contextmanager
+def serving(file: StudyFile, clock: Clock | None = None) -> Iterator[Service]:
+    """A service that is ready, with an app's key."""
+    keys = KeyFile(file.keys_place)
+    name = f"app {len(keys.read())}"
+    service = Service(file, clock)
+    if file.kind == "central":
+        service.key = keys.add("app", name)
+    service.studies.start()
+    try:
+        service.studies.wait(120.0)
+        yield service
+    finally:
+        service.close()
