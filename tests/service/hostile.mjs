@@ -1,0 +1,57 @@
+// Servers that answer with damaged documents, tickets and plans: how many there are, and which of them got something.
+import { listed } from "./replay.mjs";
+
+export async function hostile(client, vectors) {
+  const one = vectors.messages[0], document = JSON.parse(one.document), wrong = [];
+  const honest = {
+    "": one.document, "/tickets": JSON.stringify(one.ticket), [`/plans/${one.ticket.plan}`]: JSON.stringify(one.plan),
+  };
+  const damages = [];
+  const add = (name, path, text) => damages.push([name, { ...honest, [path]: text }]);
+  const spoilt = [undefined, null, -1, 0.5, "", "a", [], [[]], {}, true, "1e3", " 1", "../x", 1e21, "9".repeat(20)];
+  for (const [key, value] of Object.entries(document)) {
+    for (const bad of [...spoilt, value + 1]) add(`document.${key}`, "", JSON.stringify({ ...document, [key]: bad }));
+  }
+  const loud = structuredClone(document);
+  loud.parts[0].epsilon = "0x1.0p+9";
+  add("epsilon raised", "", JSON.stringify(loud));
+  add("document with a space", "", one.document + " ");
+  for (const key of Object.keys(one.ticket)) {
+    for (const bad of spoilt) {
+      add(`ticket.${key} = ${JSON.stringify(bad)}`, "/tickets", JSON.stringify({ ...one.ticket, [key]: bad }));
+    }
+  }
+  for (const text of ["", "null", "[]", "1", "{}", "<p>"]) add(`ticket is ${text}`, "/tickets", text);
+  const plan = `/plans/${one.ticket.plan}`, { actions } = one.plan;
+  const changed = (change) => {
+    const copy = structuredClone(actions);
+    change(copy);
+    return JSON.stringify({ actions: copy });
+  };
+  for (const bad of [...spoilt, 2]) {
+    add("plan is spoilt", plan, JSON.stringify({ actions: bad }));
+    add("row is spoilt", plan, changed((rows) => { rows[2] = bad; }));
+    add("action is spoilt", plan, changed((rows) => { rows[2][1] = bad; }));
+  }
+  add("no last row", plan, changed((rows) => rows.pop()));
+  add("one more row", plan, changed((rows) => rows.push(rows[0])));
+  add("no last state", plan, changed((rows) => rows[0].pop()));
+  add("one more state", plan, changed((rows) => rows[0].push(0)));
+  for (const [name, answers] of damages) {
+    const storage = listed(), reports = [];
+    const fetch = async (path, options) => {
+      if (options.body) reports.push(path);
+      return new Response(answers[path]);
+    };
+    try {
+      const study = await client.Study.open("", { hash: one.hash, cap: 9, storage, fetch });
+      await study.begin();
+      await study.report(one.steps);
+      wrong.push(`taken: ${name}`);
+    } catch { /* refused */ }
+    if (reports.length) wrong.push(`sent: ${name}`);
+    const kept = await storage.update(one.hash, (found) => found);
+    if (kept && (kept.bytes || kept.plan || !name.match(/plan|row|state|action/))) wrong.push(`kept: ${name}`);
+  }
+  return [damages.length, ...wrong];
+}
