@@ -346,7 +346,7 @@ REDRAWN = (
 PLACES = (
     Mutation(
         "a block closes when everybody has finished",
-        "studies/arrivals.py",
+        "studies/patience.py",
         "return self._now() >= closing or",
         "return self._store.count(self.sum_name(block, last)) == self.size(block) or self._now() >= closing or",
         "test_agent_arrivals.py",
@@ -367,7 +367,7 @@ PLACES = (
     ),
     Mutation(
         "a clock set back opens a block",
-        "studies/arrivals.py",
+        "studies/patience.py",
         "or self._store.sealed(self.sum_name(block, last))",
         "",
         "test_agent_arrivals.py",

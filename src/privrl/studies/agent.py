@@ -11,10 +11,12 @@ import contextlib
 import functools
 import secrets
 import time
+import zlib
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
@@ -28,11 +30,13 @@ from privrl.privacy.noise.sources import Seeded, System
 from privrl.privacy.store.errors import SumSealedError
 from privrl.privacy.store.store import ReleaseStore
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, Central, PairingError
-from privrl.studies.arrivals import AbstractArrivals, BehindError, FixedOrder, Patience, Ticket
+from privrl.studies.arrivals import AbstractArrivals, BehindError, Ticket
+from privrl.studies.fixed_order import FixedOrder
 from privrl.studies.live_plans import LivePlans
+from privrl.studies.patience import Patience
 from privrl.studies.result import Result
 from privrl.studies.simulation import SimulationKeys
-from privrl.studies.study import Study
+from privrl.studies.study import Study, participation_of
 
 
 class AbstractAgent(abc.ABC):
@@ -49,12 +53,18 @@ class AbstractAgent(abc.ABC):
         fixed_order: instead, and only where the sequence of people is fixed in advance (a simulation, a public list):
             a block is released as soon as all its people have ended, and nobody of the next one begins before.
         clock: seconds, for `patience`; by default the computer's.
+        max_episodes_per_unit: how many episodes of one person count, where people come back; noise and certificate
+            cover all of them. Further ones are served and not counted. `num_users` is then the number of people with
+            `patience`, and the number of visits in the list in fixed order.
+        min_block_distance: an episode counts only if it is at least so many blocks after the last one of the same
+            person that does. Less noise is needed.
         key: seeded noise and actions for tests and simulations, the same as those of `run` for a seed of this key.
             Leave it out on real people.
 
-    **Formal guarantee.** A person (an id) has one place and is counted at most once, whatever is sent again. Every
-    release is drawn once and kept before it is used, of a block whose people and closing time do not depend on records.
-    The sequence of all releases is (epsilon, delta)-differentially private; what other people are shown, and all that
+    **Formal guarantee.** A person (an id) has one place and is counted at most once, whatever is sent again (at most
+    `max_episodes_per_unit` times, at least `min_block_distance` blocks apart). Every release is drawn once and kept
+    before it is used, of a block whose people and closing time do not depend on records, nor on who comes back. The
+    sequence of all releases is (epsilon, delta)-differentially private; what other people are shown, and all that
     is published, depends on a person's record only through it, provided that arrivals do not depend on records (the
     certificate says it in full). A person's own actions are not covered. Proof: `docs/design.md`.
     """
@@ -70,11 +80,14 @@ class AbstractAgent(abc.ABC):
         fixed_order: bool = False,
         clock: Callable[[], float] = time.time,
         key: PRNGKeyArray | None = None,
+        max_episodes_per_unit: int = 1,
+        min_block_distance: int = 0,
     ) -> None:
         self._learner, self._store, self._key = learner, store, key
         if not isinstance(privatizer, Central) or privatizer.budget is None:
             raise PairingError("`Agent` needs `Central(...)` with a finite budget: it works with real people.")
-        self._study = Study.online(learner, privatizer, num_users)
+        often = participation_of(max_episodes_per_unit, min_block_distance)
+        self._study = Study.online(learner, privatizer, num_users, often)
         if asked := self._study.asked():
             raise PairingError(
                 f"`{self._study.name}` asks new questions about people who have left ({', '.join(asked)}), and `Agent` "
@@ -83,14 +96,20 @@ class AbstractAgent(abc.ABC):
         ends = learner.blocks(num_users)
         self._arrivals: AbstractArrivals
         if patience is not None and not fixed_order:
-            self._arrivals = Patience(store, ends, patience, clock)
+            self._arrivals = Patience(store, ends, patience, clock, often)
         elif fixed_order and patience is None:
-            self._arrivals = FixedOrder(store, ends)
+            self._arrivals = FixedOrder(store, ends, often)
         else:
             raise ValueError(
                 "Say when a block of people may be released: `patience=...` (seconds, or a `timedelta`: the longest "
                 "stay that is waited for) for people who come and go, or `fixed_order=True` where the sequence of "
                 "people is fixed in advance (a simulation, a public list). One of the two, not both."
+            )
+        if often.times > 1 and patience is not None and not learner.reads_newest_sums:
+            raise PairingError(
+                f"`{self._study.name}` reads its sums as those of a public number of people, and with `patience` how "
+                "many come back is secret. Use `fixed_order=True` with a public list of visits, or everybody once, "
+                "or a learner that reads no such number, such as `UCBVI`, `UCRLVTR` or `OFULQ`."
             )
         self._plans = LivePlans(learner, self._study, self._arrivals, store, self._blank, key)
         limits, arrivals = self._plans.limits(len(ends)), self._arrivals.settings
@@ -128,25 +147,28 @@ class AbstractAgent(abc.ABC):
     def _blank(self, plan: Plan) -> Any:
         """What a record looks like."""
 
-    def begin_episode(self, user: str | int) -> Ticket:
+    def begin_episode(self, user: str | int, visit: str | int = "") -> Ticket:
         """A person arrives: their ticket, kept in the store before it is returned. The same id gets the same ticket.
 
         Arguments:
             user: the person's id; it is kept as a keyed digest. 12 and "12" are one id.
+            visit: the name of this visit where people come back, such as a session: a new one is a new episode, and
+                the same one gets the same ticket, however often it is sent. Without a name it is the first visit.
         """
-        (ticket,) = self.begin_episodes([user])
+        (ticket,) = self.begin_episodes([user], [visit])
         return ticket
 
-    def begin_episodes(self, users: Iterable[str | int]) -> list[Ticket]:
+    def begin_episodes(self, users: Iterable[str | int], visits: Iterable[str | int] | None = None) -> list[Ticket]:
         """Several people arrive, in this order: their tickets, kept in one commit; all of them, or none."""
         users = list(users)
+        came = list(zip(users, [""] * len(users) if visits is None else visits, strict=True))
         while True:
             self._plans.catch_up()
             arrive = functools.partial(self._arrivals.arrive, closed=self._plans.closed)
             try:
-                if len(users) == 1:
-                    return [arrive(users[0])]
-                return self._store.together(lambda: [arrive(user) for user in users])  # noqa: B023
+                if len(came) == 1:
+                    return [arrive(came[0][0], visit=came[0][1])]
+                return self._store.together(lambda: [arrive(user, visit=visit) for user, visit in came])  # noqa: B023
             except BehindError:  # another block has closed in between
                 self._arrivals.forget()
             except BaseException:
@@ -180,7 +202,8 @@ class AbstractAgent(abc.ABC):
             for (position, ticket, _), units in zip(people, self._units([row[2] for row in people], plan), strict=True):
                 if units is not None:
                     refused.remove(position)
-                    rows.setdefault((self._arrivals.block(ticket), plan), {}).setdefault(str(ticket.number), units)
+                    kept = units if self._arrivals.counts(ticket) else np.zeros_like(units)
+                    rows.setdefault((self._arrivals.block(ticket), plan), {}).setdefault(ticket.key, kept)
         if len(rows) == 1:
             self._count(rows)
         elif rows:
@@ -225,7 +248,7 @@ class AbstractAgent(abc.ABC):
         made = {name: (self._plans.closed, channel.law) for name, channel in self._plans.channels.items()}
         source = System.description if self._key is None else Seeded.description
         notes = (self._arrivals.assumption, *self._store.notes())
-        return self._study.certificate(source, {"episodes per unit": 1}, made=made, notes=notes)
+        return self._study.certificate(source, self._study.counted, made=made, notes=notes)
 
     def result(self) -> Result:
         """The policy that is out now, the certificate, and how many tickets were handed out."""
@@ -243,7 +266,8 @@ class AbstractAgent(abc.ABC):
         """The simulation's randomness for a person; none with real people."""
         if self._key is None:
             return None
-        return SimulationKeys.of(self._key).person(self._arrivals.block(ticket), ticket.number)
+        person = SimulationKeys.of(self._key).person(self._arrivals.block(ticket), ticket.number)
+        return jax.random.fold_in(person, zlib.crc32(ticket.visit.encode())) if ticket.visit else person
 
 
 class Agent(AbstractAgent):

@@ -5,33 +5,32 @@ A person is numbered when they arrive. The number, the number of the plan that i
 and it is that person's only place. A block is a range of numbers with public ends, so whose terms are added up in which
 release does not depend on how long anybody stays.
 
-**Formal guarantee.** With `Patience`, number, plan and closing times are functions of the arrivals (who came, and when)
-and of the clock alone: no record has any influence on them, neither what it says nor when it comes. Closing is checked
-at each call, inside the transaction that arrives or contributes, and gives what a timer would: a contribution is
-accepted before the closing time of its block and refused from then on, whether or not somebody has made the release
-yet. With `FixedOrder` the moment of closing does depend on records, and nothing else does, as long as the sequence of
-people is fixed in advance. `docs/design.md` derives the joint differential privacy of `Agent` from this.
+A person who comes back names the visit (any id of their own: a session, a date), and the same visit always gets the
+same ticket, whatever was lost and sent again. Only a new name is a new visit; when an episode *ended* decides nothing,
+since that is part of a record.
+
+When blocks close is in `patience.py` and `fixed_order.py`; `docs/design.md` derives the joint differential privacy of
+`Agent` from them.
 """
 
 import abc
 import hmac
 import json
-import math
 import secrets
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from datetime import timedelta
 from typing import Any
 
 import numpy as np
 from jaxtyping import Int
 
+from privrl.privacy.continual.participation import ONCE, Participation
 from privrl.privacy.identity import canonical_id
 from privrl.privacy.store.errors import QueueFullError
 from privrl.privacy.store.store import ReleaseStore
 from privrl.privacy.trust.privatizers import PairingError
+from privrl.studies.visits import Visits
 
-_QUEUE = "people"
+QUEUE = "people"
 _REMEMBERED = 10_000  # places whose content is kept in memory
 
 
@@ -47,20 +46,28 @@ class Ticket:
         number: how many people arrived before.
         plan: the number of the plan that was out then, on which this person acts for their whole stay.
         token: random, so that nobody can guess another person's ticket, or use one of a copy of the store.
+        visit: the name of a later visit of the person with this number; empty at the first.
     """
 
     number: int
     plan: int
     token: str = field(repr=False, compare=False)
+    visit: str = field(default="", repr=False)
+
+    @property
+    def key(self) -> str:
+        """What the record of this ticket is counted under, once."""
+        return f"{self.number}/{self.visit}" if self.visit else str(self.number)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
-        return asdict(self)
+        content = asdict(self)
+        return content if self.visit else {name: content[name] for name in ("number", "plan", "token")}
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "Ticket":
         """The ticket that `to_json` wrote."""
-        return cls(int(content["number"]), int(content["plan"]), str(content["token"]))
+        return cls(int(content["number"]), int(content["plan"]), str(content["token"]), str(content.get("visit", "")))
 
 
 class AbstractArrivals(abc.ABC):
@@ -69,10 +76,12 @@ class AbstractArrivals(abc.ABC):
     Arguments:
         store: where places are kept.
         ends: the public ends of the blocks.
+        participation: how many visits of one person count, and how far apart.
     """
 
-    def __init__(self, store: ReleaseStore, ends: Int[np.ndarray, " B"]) -> None:
-        self._store, self._ends = store, ends
+    def __init__(self, store: ReleaseStore, ends: Int[np.ndarray, " B"], participation: Participation = ONCE) -> None:
+        self._store, self._ends, self._participation = store, ends, participation
+        self._visits = Visits(store, participation)
         self._remembered: dict[int, dict[str, Any]] = {}
 
     @property
@@ -98,13 +107,21 @@ class AbstractArrivals(abc.ABC):
         """Until when the record of a ticket is waited for, where that is a public time; its block closes no sooner."""
 
     @abc.abstractmethod
-    def _content(self, number: int, closed: int) -> dict[str, Any]:
+    def _key(self, user: str, visit: str) -> str:
+        """What has a place of its own: a person, or a visit of one."""
+
+    @abc.abstractmethod
+    def _content(self, number: int, closed: int, user: str, visit: str) -> dict[str, Any]:
         """What is kept with a new place when so many blocks are closed."""
+
+    @abc.abstractmethod
+    def counts(self, ticket: Ticket) -> bool:
+        """Whether the record of a ticket is added up; otherwise its person is served all the same. Sensitive."""
 
     @property
     def num_arrived(self) -> int:
         """How many tickets were handed out."""
-        return self._store.arrived(_QUEUE)
+        return self._store.arrived(QUEUE)
 
     @property
     def num_places(self) -> int:
@@ -121,27 +138,31 @@ class AbstractArrivals(abc.ABC):
 
     def block(self, ticket: Ticket) -> int:
         """The block of a ticket."""
-        return int(np.searchsorted(self._ends, ticket.number, side="right"))
+        return self._block_of(ticket.number)
+
+    def _block_of(self, number: int) -> int:
+        return int(np.searchsorted(self._ends, number, side="right"))
 
     def sum_name(self, block: int, plan: int) -> str:
         """Where the terms of those people of a block are added up who acted on one plan."""
         return f"block {block}, plan {plan}"
 
-    def arrive(self, user: Any, closed: int) -> Ticket:
+    def arrive(self, user: Any, closed: int, visit: Any = "") -> Ticket:
         """The ticket of an id, written before it is returned. `closed` blocks are known to be closed.
 
         Raises `BehindError` if there are more, and `PairingError` if there is no place.
         """
+        name, visit = canonical_id(user).decode(), canonical_id(visit).decode()
 
         def content(number: int) -> bytes:
             if self.closes(closed):
                 raise BehindError
-            kept = {"plan": closed, "token": secrets.token_hex(16)} | self._content(number, closed)
+            kept = {"plan": closed, "token": secrets.token_hex(16)} | self._content(number, closed, name, visit)
             return json.dumps(kept).encode()
 
         most = self.num_places
         try:
-            number, kept = self._store.arrive(_QUEUE, canonical_id(user).decode(), at_most=most, content=content)
+            number, kept = self._store.arrive(QUEUE, self._key(name, visit), at_most=most, content=content)
         except QueueFullError as error:
             raise PairingError(
                 f"All {most} places are taken; the budget is spent on these people. Nothing was recorded. A new study "
@@ -155,12 +176,17 @@ class AbstractArrivals(abc.ABC):
         a person's key is made of them."""
         if type(ticket) is not Ticket:
             return False
-        if not (type(ticket.number) is type(ticket.plan) is int and type(ticket.token) is str):
+        if not (type(ticket.number) is type(ticket.plan) is int and type(ticket.token) is type(ticket.visit) is str):
             return False
-        place = self._place(ticket.number) if 0 <= ticket.number < self.num_places else None
-        if place is None or place["plan"] != ticket.plan:
+        place = self._issued(ticket) if 0 <= ticket.number < self.num_places else None
+        if place is None or place[0] != ticket.plan:
             return False
-        return hmac.compare_digest(place["token"].encode(), ticket.token.encode())
+        return hmac.compare_digest(place[1].encode(), ticket.token.encode())
+
+    def _issued(self, ticket: Ticket) -> tuple[int, str] | None:
+        """The plan and the token that were handed out under the number and the visit of a ticket."""
+        place = None if ticket.visit else self._place(ticket.number)
+        return None if place is None else (place["plan"], place["token"])
 
     def check(self, ticket: Ticket) -> None:
         """Refuses what is not a ticket of this study."""
@@ -169,8 +195,19 @@ class AbstractArrivals(abc.ABC):
                 "This is not a ticket of this study. Pass what `begin_episode` returned, or `Ticket.from_json` of it."
             )
 
+    def summed(self, block: int) -> list[int]:
+        """The plans on which somebody of a full block may have acted: public, so also where nobody did.
+
+        Plans never go back: whoever comes back while a block fills has one between those of the first arrivals before
+        it and of its last."""
+        plans = self.plans(block)
+        if self._participation.times == 1:
+            return list(plans)
+        begin = self._begin(block)
+        return list(range(self._kept(begin - 1)["plan"] if begin else 0, max(plans) + 1))
+
     def plans(self, block: int) -> dict[int, int]:
-        """How many people of a full block acted on which plan. Plans never go back, so a few places tell all."""
+        """How many first arrivals of a full block acted on which plan; as plans never go back, a few places tell."""
         begin, end = self._begin(block), self.end(block)
         counts: dict[int, int] = {}
         while begin < end:
@@ -188,7 +225,7 @@ class AbstractArrivals(abc.ABC):
     def _place(self, number: int) -> dict[str, Any] | None:
         """What is kept with a place. It never changes, so some are remembered."""
         place = self._remembered.get(number)
-        if place is None and (kept := self._store.place(_QUEUE, number)) is not None:
+        if place is None and (kept := self._store.place(QUEUE, number)) is not None:
             return self._remember(number, kept)
         return place
 
@@ -206,105 +243,3 @@ class AbstractArrivals(abc.ABC):
         place = self._place(number)
         assert place is not None  # only those who have arrived are asked for
         return place
-
-
-class Patience(AbstractArrivals):
-    """A block closes a public time after its last person arrived, whoever has finished; people come when they come.
-
-    Arguments:
-        patience: seconds: the longest stay that is waited for. Whoever has not ended then counts as an empty record.
-        clock: seconds; it may be any clock that does not depend on records, by default the computer's. If it is set
-            back, nothing opens again.
-    """
-
-    def __init__(
-        self,
-        store: ReleaseStore,
-        ends: Int[np.ndarray, " B"],
-        patience: float | timedelta,
-        clock: Callable[[], float],
-    ) -> None:
-        super().__init__(store, ends)
-        self._patience = patience.total_seconds() if isinstance(patience, timedelta) else float(patience)
-        self._clock = clock
-        if not 0.0 < self._patience < math.inf:
-            raise ValueError(
-                f"`patience` is {self._patience} seconds; it must be positive and finite: the longest stay that is "
-                "waited for, chosen without looking at records."
-            )
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        return {"patience": self._patience}
-
-    @property
-    def assumption(self) -> str:
-        return (
-            f"arrivals: a block is released {self._patience:g} seconds after its last person arrived, whoever has "
-            "finished; a record that comes later counts as empty, and how many were counted is secret. Who arrives and "
-            "when may depend on published plans and on the world outside, not on records: where people can only begin "
-            "because somebody else has finished, what their arrival tells is not covered. That somebody took part and "
-            "when they arrived is public"
-        )
-
-    def closing(self, block: int) -> float | None:
-        last = self._place(self.end(block) - 1) if block < len(self._ends) else None
-        return None if last is None else last["time"] + self._patience
-
-    def deadline(self, ticket: Ticket) -> float | None:
-        return self._kept(ticket.number)["time"] + self._patience
-
-    def closes(self, block: int) -> bool:
-        closing = self.closing(block)
-        if closing is None:
-            return False
-        last = self._kept(self.end(block) - 1)["plan"]
-        return self._now() >= closing or self._store.sealed(self.sum_name(block, last))
-
-    def _content(self, number: int, closed: int) -> dict[str, Any]:
-        # Not before a block that has closed, even if the clock was set back since.
-        earlier = self.closing(closed - 1) if closed else None
-        return {"time": self._now() if earlier is None else max(self._now(), earlier)}
-
-    def _now(self) -> float:
-        """The time, not before that of the last arrival."""
-        latest = self._place(self.num_arrived - 1)
-        return self._clock() if latest is None else max(self._clock(), latest["time"])
-
-
-class FixedOrder(AbstractArrivals):
-    """A block closes when all its people have ended, and nobody of the next block begins before.
-
-    Only where the sequence of people is fixed in advance: a simulation, or a public list.
-    """
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        return {"fixed order": True}
-
-    @property
-    def assumption(self) -> str:
-        return (
-            "arrivals: the sequence of people is assumed to be fixed in advance (a simulation, a public list), and "
-            "every record to arrive and to be readable: a block is released when all its people have ended, so nobody "
-            "may be refused, moved or replaced because another stays, and the moment of a release is not covered. A "
-            "live queue needs `patience`"
-        )
-
-    def closing(self, block: int) -> None:
-        del block  # when everybody has ended
-
-    def deadline(self, ticket: Ticket) -> None:
-        del ticket  # there is none
-
-    def closes(self, block: int) -> bool:
-        return block < len(self._ends) and self._store.count(self.sum_name(block, block)) == self.size(block)
-
-    def _content(self, number: int, closed: int) -> dict[str, Any]:
-        if number >= self.end(closed):
-            raise PairingError(
-                f"With `fixed_order=True` person {number} acts on plan {closed + 1}, which is not out before everybody "
-                f"of block {closed} has ended. End their episodes first (an episode of length 0 where nothing is "
-                "known). People who come and go need `patience`."
-            )
-        return {}

@@ -24,7 +24,8 @@ from privrl.privacy.trust.privatizers import Central, PairingError
 from privrl.recipes.registry import get
 from privrl.statistics.counts import VisitCounts
 from privrl.studies.agent import Agent
-from privrl.studies.arrivals import FixedOrder, Ticket
+from privrl.studies.arrivals import Ticket
+from privrl.studies.fixed_order import FixedOrder
 from privrl.studies.live_plans import LivePlans
 from privrl.studies.study import Study
 
@@ -88,7 +89,7 @@ class _ByEndings(FixedOrder):
     def plans(self, block: int) -> dict[int, int]:
         return {block: self.size(block)}
 
-    def _content(self, number: int, closed: int) -> dict[str, Any]:
+    def _content(self, number: int, closed: int, user: str, visit: str) -> dict[str, Any]:
         return {}
 
 

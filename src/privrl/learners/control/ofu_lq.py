@@ -36,7 +36,7 @@ than nothing: expect a running average regret of up to two or three times the ze
 """
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -96,6 +96,7 @@ class OFULQ(AbstractOnlineLearner):
     failure: float = eqx.field(static=True, default=0.05)
     every_person: bool = eqx.field(static=True, default=False)
     paper_users: int | None = eqx.field(static=True, default=None)
+    reads_newest_sums: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
         check_choice("strategy", self.strategy, ("optimism", "certainty"))

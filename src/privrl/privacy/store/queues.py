@@ -3,7 +3,7 @@
 import abc
 from collections.abc import Callable
 
-from privrl.privacy.store.engine import AbstractEngine
+from privrl.privacy.store.engine import AbstractEngine, T
 from privrl.privacy.store.errors import QueueFullError
 from privrl.privacy.store.sums import digests
 
@@ -32,6 +32,23 @@ class AbstractQueues(abc.ABC):
             kept = self.place(queue, number)
         assert kept is not None
         return number, kept
+
+    def in_queue(self, queue: str, work: Callable[[], T]) -> T:
+        """Calls `work` while nobody else arrives in this queue; what it writes is committed before this returns, or
+        not at all."""
+        with self._engine.transaction("arrive", f"queue {queue}"):
+            return work()
+
+    def remember(self, what: str, key: str, number: int) -> None:
+        """Keeps a whole number of 64 bits under a key, once. Like the digest of the key, a purge removes it."""
+        (digest,) = digests(self._engine.digest_key(), f"number of {what}", [key])
+        self._engine.execute("INSERT INTO arrivals VALUES (?, ?)", digest, number)
+
+    def remembered(self, what: str, key: str) -> int | None:
+        """The number that `remember` has kept under a key. Sensitive."""
+        (digest,) = digests(self._engine.digest_key(), f"number of {what}", [key])
+        found = self._engine.execute("SELECT number FROM arrivals WHERE digest = ?", digest).fetchone()
+        return None if found is None else found[0]
 
     def arrived(self, queue: str) -> int:
         """How many places of a queue are taken."""
