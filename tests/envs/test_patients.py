@@ -9,13 +9,22 @@ import pytest
 from jaxtyping import TypeCheckError
 from scipy.integrate import solve_ivp
 
+from privrl.envs.anaemia import Anaemia
 from privrl.envs.diabetes import Person, at_rest, minute, parameters
 from privrl.envs.glucose_day import GlucoseDay
 from privrl.envs.grid_table import GlucoseTable, GridTable, VitalsTable
+from privrl.envs.patients import AbstractPatients
+from privrl.envs.ventilation import Ventilation
 from privrl.envs.vitals import Vitals
 from privrl.mdp.measurements import ENDED, NOT_RECORDED
 from privrl.mdp.types import TabularPolicy
 
+GAPS = {
+    "vitals": [0.02, 0.3, 0, 0, 0, 0.5],
+    "glucose-day": [0.05, 0.05, 0, 0.1, 0],
+    "anaemia": [0.03, 0.4, 0.3, 0],
+    "ventilation": [0.25, 0, 0, 0.5, 0, 0.2],
+}
 MEALS, DOSES = {90: 55.0, 390: 75.0, 750: 80.0}, {80: 0.05, 380: 0.09, 500: 0.05, 740: 0.09, 860: 0.02}
 
 
@@ -140,10 +149,20 @@ def test_glucose_practice_has_the_published_value() -> None:
 
 @pytest.mark.parametrize(
     "world",
-    [Vitals(evaluated=8000), pytest.param(GlucoseDay(horizon=4, evaluated=8000), marks=pytest.mark.slow)],
+    [
+        Vitals(evaluated=8000),
+        *(
+            pytest.param(world, marks=pytest.mark.slow)
+            for world in (
+                GlucoseDay(horizon=4, evaluated=8000),
+                Anaemia(evaluated=8000),
+                Ventilation(evaluated=8000),
+            )
+        ),
+    ],
     ids=lambda w: w.name,
 )
-def test_stays_agree_with_the_value_and_gaps_with_their_shares(world: Vitals | GlucoseDay) -> None:
+def test_stays_agree_with_the_value_and_gaps_with_their_shares(world: AbstractPatients) -> None:
     stays = world.sample(world.practice, 5000, jax.random.key(0))
     H, D = world.horizon, len(world.columns)
     assert stays.states.shape == stays.next_states.shape == (5000, H, D)
@@ -153,9 +172,11 @@ def test_stays_agree_with_the_value_and_gaps_with_their_shares(world: Vitals | G
     goes_on = np.arange(H - 1) < stays.length[:, None] - 1
     np.testing.assert_array_equal(stays.states[:, 1:][goes_on], stays.next_states[:, :-1][goes_on])
     last = stays.next_states[np.arange(5000), stays.length - 1]
-    assert (last == (ENDED if world.survival else NOT_RECORDED)).all()
+    ended = (last == ENDED).all(axis=1)
+    assert (ended | (last == NOT_RECORDED).all(axis=1)).all()
+    assert ended.all() if world.survival else ended[stays.length < H].all() and not ended.all()
     gone = np.isnan(stays.states).mean(axis=(0, 1))
-    expected = [0.02, 0.3, 0, 0, 0, 0.5] if world.name == "vitals" else [0.05, 0.05, 0, 0.1, 0]
+    expected = GAPS[world.name]
     np.testing.assert_allclose(gone, expected, atol=0.015)
     assert [c.missing for c in world.columns] == [share > 0 for share in expected]
     again = world.sample(world.practice, 100, jax.random.key(0))

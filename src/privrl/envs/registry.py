@@ -8,6 +8,7 @@ import typing
 from collections.abc import Callable
 from typing import Any, Literal
 
+from privrl.envs.anaemia import Anaemia
 from privrl.envs.anticoagulation import Anticoagulation
 from privrl.envs.base import Env
 from privrl.envs.chemotherapy import Chemotherapy
@@ -28,6 +29,7 @@ from privrl.envs.patients import AbstractPatients
 from privrl.envs.recorded import AbstractRecorded
 from privrl.envs.riverswim import RiverSwim, RiverSwimInhomogeneous
 from privrl.envs.synthetic import SyntheticLinear
+from privrl.envs.ventilation import Ventilation
 from privrl.envs.vitals import Vitals
 from privrl.envs.zoo import WORLDS
 
@@ -56,6 +58,8 @@ _BUILDERS: dict[str, Callable[..., AnyEnv]] = {
     "glucose-table": GlucoseTable,
     "anticoagulation": Anticoagulation,
     "chemotherapy": Chemotherapy,
+    "anaemia": Anaemia,
+    "ventilation": Ventilation,
 }
 _GYM = "gym:"
 _ANY_TYPE = int | float | bool | str  # of text for an argument without annotation, the first that fits
