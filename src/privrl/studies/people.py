@@ -1,7 +1,6 @@
 """What a curator holds: the episodes of a data set at rest, summed in bounded memory, or one secret function."""
 
 import abc
-import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -10,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Float64, Int64
+from jaxtyping import Array, Bool, Float, Float64
 
 from privrl.contracts.learner import AbstractOfflineLearner
 from privrl.contracts.statistic import AbstractStatistic
@@ -25,7 +24,8 @@ from privrl.privacy.trust.curator import AbstractPeople
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
 from privrl.statistics.rows import AbstractRowStatistic
 from privrl.studies.memory import check_sum
-from privrl.studies.sums import WORKING, EpisodeForm, Shapes, summed
+from privrl.studies.row_sums import units_of_rows
+from privrl.studies.sums import EpisodeForm, Shapes, summed
 
 _FUNCTION = "reward function"
 _NO_PERSON = "what is hidden is the reward function; people whose data shaped it are not protected by this certificate"
@@ -202,7 +202,7 @@ class Records(AbstractSecret):
                 check_shape(statistic, total.shape)
                 return total
             if statistic.row_by_row and isinstance(arithmetic, Lattice):
-                return _units_of_rows(statistic, self._rows(statistic), arithmetic)
+                return units_of_rows(statistic, self._rows(statistic), arithmetic)
         marks = None if included is None else lambda first, count: included.marks(self._first + first, count)
         return summed(statistic, arithmetic, self._data.chunks(), self._form, marks)
 
@@ -268,50 +268,5 @@ def _of_rows(statistic: AbstractRowStatistic, rows: Any) -> Array:
 
 
 @eqx.filter_jit
-def _terms(statistic: AbstractRowStatistic, rows: Transitions) -> tuple[tuple[Array, Array], Array, Array]:
-    """The term of each distinct row as if it were there once, how often it is there, and how many there are."""
-    once = eqx.tree_at(lambda r: (r.count, r.reward), rows, ((rows.count > 0) * 1.0, jnp.zeros_like(rows.reward)))
-    return statistic.terms(once), jnp.rint(rows.count).astype(int), rows.count.sum()
-
-
-@eqx.filter_jit
 def _of_one(statistic: AbstractStatistic, record: Trajectory) -> Array:
     return statistic.contribution(record, None)
-
-
-def _units_of_rows(statistic: AbstractRowStatistic, rows: Transitions, lattice: Lattice) -> Int64[np.ndarray, "..."]:
-    """The exact sum of a statistic that adds one block for every row, from the distinct rows and their counts.
-
-    Where blocks are large, only so many rows at once that their blocks fit in bounded memory: sums of whole numbers
-    are the same in any order.
-    """
-    if statistic.ignores_next_state:
-        rows = _without_next_states(rows)
-    blank = jax.tree.map(lambda x: x[:1], rows)
-    block = math.prod(jax.eval_shape(statistic.terms, blank)[1].shape[1:])
-    size, number = max(1, WORKING // block), len(rows.count)
-    if number <= size:
-        return _units_of_part(statistic, rows, lattice)
-    lattice.check_room(int(rows.count.sum()))
-    total = lattice.zeros(statistic)
-    for first in range(0, number, size):
-        missing = max(0, first + size - number)
-        part = jax.tree.map(lambda x: jnp.pad(x[first : first + size], (0, missing)), rows)  # noqa: B023
-        total = total + _units_of_part(statistic, part, lattice)
-    return total
-
-
-def _units_of_part(statistic: AbstractRowStatistic, rows: Transitions, lattice: Lattice) -> Int64[np.ndarray, "..."]:
-    terms, counts, records = _terms(statistic, rows)
-    lattice.check_room(int(records))
-    return lattice.of_blocks(statistic, *terms, counts)
-
-
-def _without_next_states(rows: Transitions) -> Transitions:
-    """Rows that differ in the next state alone as one, with their counts added up."""
-    keys = np.stack([np.asarray(x) for x in (rows.step, rows.state, rows.action)], axis=-1)
-    distinct, place = np.unique(keys, axis=0, return_inverse=True)
-    count = np.bincount(place.ravel(), weights=np.asarray(rows.count), minlength=len(distinct))
-    step, state, action = distinct.T
-    none = np.full(len(distinct), -1)
-    return jax.tree.map(_wide, Transitions(step, state, action, none, count, np.zeros(len(distinct))))

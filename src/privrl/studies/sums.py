@@ -31,8 +31,10 @@ Marks = Callable[[int, int], Bool[np.ndarray, " n"]]
 WORKING = 2**21
 """Entries of the largest array that is made while records, or blocks, are summed at once."""
 
+LANES = 64
+"""Records, and rows, are summed in multiples of this many at once: see `batch_size`."""
+
 _STEPS = 2**15  # of records that are summed at once
-_LANES = 64  # records are summed in multiples of this
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,7 @@ def _batches(
 
 
 def batch_size(statistic: AbstractStatistic, width: int, form: EpisodeForm) -> int:
-    """How many records of this width are summed at once, so that memory stays bounded: a multiple of `_LANES`.
+    """How many records of this width are summed at once, so that memory stays bounded: a multiple of `LANES`.
 
     **Formal guarantee.** What is computed from a record must not depend on its place in a batch: one person's length
     decides where everybody after them stands. Compiled loops and matrix products take rows in groups of a power of two
@@ -155,7 +157,7 @@ def batch_size(statistic: AbstractStatistic, width: int, form: EpisodeForm) -> i
     """
     steps = width * (form.episodes if statistic.per_person else 1)
     most = min(_STEPS // steps, WORKING // max(1, statistic.working_entries(steps)))
-    return max(1, most // _LANES) * _LANES
+    return max(1, most // LANES) * LANES
 
 
 def _trajectories(records: Rectangle, per_person: bool) -> Trajectory:
