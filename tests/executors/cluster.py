@@ -63,7 +63,7 @@ class Cluster:
         return self._started("dask_worker", *where, nanny, *options)
 
     def client(self) -> Any:
-        from privrl.executors.dask import connected
+        from privrl.executors.connection import connected
 
         client = connected(self.address)
         client.wait_for_workers(len(self.workers), timeout=180)

@@ -16,7 +16,8 @@ from sharded_tables import A, H, S, opened
 
 import privrl
 from privrl.data.shards import ShardedEpisodes
-from privrl.executors.dask import Dask, connected
+from privrl.executors.connection import connected
+from privrl.executors.dask import Dask
 from privrl.executors.executor import AbstractExecutor
 from privrl.privacy.noise.lattice import Lattice
 from privrl.privacy.noise.sources import System

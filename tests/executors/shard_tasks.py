@@ -20,6 +20,14 @@ class Shard:
         self.number, self.used = number, 0
 
 
+class Sized(Shard):
+    """Says how large it is, so that workers get equal shares."""
+
+    def __init__(self, number: int, size: int) -> None:
+        super().__init__(number)
+        self.size = size
+
+
 def square(shard: Shard, plus: int, own: int = 0) -> int:
     shard.used += 1
     return shard.number**2 + plus + own

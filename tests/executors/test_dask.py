@@ -13,14 +13,15 @@ import cloudpickle
 import numpy as np
 import pytest
 from executors.cluster import Cluster
-from executors.shard_tasks import CANARY, Shard, fail, kill_always, kill_once, pair, square, used
+from executors.shard_tasks import CANARY, Shard, Sized, fail, kill_always, kill_once, pair, square, used
 from sharded_tables import TABLE, A, H, S, opened, rows, written
 
 from privrl.cli.main import main
 from privrl.data.schema import TableError
 from privrl.data.shards import ShardedEpisodes
 from privrl.executors import dask as dask_module
-from privrl.executors.dask import Dask, connected
+from privrl.executors.connection import connected
+from privrl.executors.dask import Dask
 from privrl.executors.failures import ShardError
 
 
@@ -60,6 +61,14 @@ def test_a_cluster_keeps_the_contract(executor: Dask, cluster: Cluster) -> None:
     with pytest.raises(ValueError, match="cannot be sent"):
         executor.summed(lambda shard: 0)
     assert CANARY not in cluster.log.read_text()
+
+
+def test_workers_get_equal_shares_of_what_is_kept(executor: Dask) -> None:
+    executor.start([Sized(i, size) for i, size in enumerate([5, 1, 1, 1, 5, 1, 1, 1])])
+    for _ in range(2):
+        homes = {i: pid for i, (pid, _) in executor.each(used)}
+        assert homes[0] != homes[4]
+        assert sorted(list(homes.values()).count(pid) for pid in set(homes.values())) == [4, 4]
 
 
 def test_no_value_of_anybody_is_sent_or_logged(executor: Dask, cluster: Cluster, tmp_path: Path) -> None:

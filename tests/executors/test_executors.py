@@ -9,10 +9,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from executors.shard_tasks import CANARY, Shard, environment, fail, kill_always, kill_once, pair, slow, square, used
+from executors.shard_tasks import (
+    CANARY,
+    Shard,
+    Sized,
+    environment,
+    fail,
+    kill_always,
+    kill_once,
+    pair,
+    slow,
+    square,
+    used,
+)
 
 from privrl.data.schema import TableError
-from privrl.executors.executor import AbstractExecutor, InProcess, added
+from privrl.executors.executor import AbstractExecutor, InProcess, added, shares
 from privrl.executors.failures import ShardError
 from privrl.executors.processes import Processes
 
@@ -51,6 +63,26 @@ def test_all_workers_get_shards(processes: Processes) -> None:
     processes.start([Shard(i) for i in range(6)])
     homes = [pid for pid, _ in dict(processes.each(used)).values()]
     assert len(set(homes)) == 2 and 1 < homes.count(homes[0]) < 5
+
+
+def test_workers_get_equal_shares_of_what_is_kept(processes: Processes) -> None:
+    sizes = [5, 1, 1, 1, 5, 1, 1, 1]
+    assert shares([Sized(i, size) for i, size in enumerate(sizes)], 3) == {
+        0: 0,
+        4: 1,
+        1: 2,
+        2: 2,
+        3: 2,
+        5: 2,
+        6: 2,
+        7: 0,
+    }
+    assert not shares([Shard(0)], 2)
+    processes.start([Sized(i, size) for i, size in enumerate(sizes)])
+    load: dict[int, int] = {}
+    for i, (pid, _) in processes.each(used):
+        load[pid] = load.get(pid, 0) + sizes[i]
+    assert sorted(load.values()) == [8, 8]
 
 
 def test_progress_is_a_number_of_shards(executor: AbstractExecutor) -> None:

@@ -10,7 +10,8 @@ import typer
 
 from privrl.cli.grouped import given, refuse
 from privrl.cli.output import waiting
-from privrl.executors.dask import Dask, connected
+from privrl.executors.connection import connected
+from privrl.executors.dask import Dask
 from privrl.executors.executor import AbstractExecutor
 from privrl.executors.processes import Processes
 

@@ -5,17 +5,14 @@ raises on a worker, because Dask logs the arguments of tasks that fail: errors t
 whatever is sent hides what it holds from logs.
 """
 
-import contextlib
-import ipaddress
 import pickle
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, final
-from urllib.parse import urlsplit
 from uuid import uuid4
 
-from privrl.executors.executor import AbstractExecutor, own_of
+from privrl.executors.connection import LOST, reached, refuse_plain
+from privrl.executors.executor import AbstractExecutor, own_of, shares
 from privrl.executors.failures import Failure, ShardError
 from privrl.executors.hidden import Hidden, ShardSum, folded, held, summed_shard
 from privrl.executors.worker_state import Versions, worker_state
@@ -45,10 +42,11 @@ class Dask(AbstractExecutor):
     def __init__(self, client: "Client") -> None:
         if client.asynchronous:
             raise ValueError("The client is asynchronous. Give a `distributed.Client` that was made without it.")
-        _refuse_plain("" if client.scheduler is None else str(client.scheduler.address), "The scheduler")
+        refuse_plain("" if client.scheduler is None else str(client.scheduler.address), "The scheduler")
         self._client = client
         self._shards: Sequence[Any] = ()
         self._futures: list[Future] = []
+        self._places: list[dict[str, Any]] = []
         self._checked: set[str] = set()
 
     def start(self, shards: Sequence[Any]) -> None:
@@ -56,17 +54,22 @@ class Dask(AbstractExecutor):
             return
         self.close()
         session = uuid4().hex
-        with _connection():
+        with reached():
             self._check_workers()
+            workers = sorted(self._client.nthreads())
+            home = shares(shards, len(workers))
+            self._places = [_near(workers[home[i]] if i in home else "") for i in range(len(shards))]
             self._futures = [
-                self._client.submit(held, Hidden(pickle.dumps(shard)), key=f"privrl-shard-{session}-{i}", pure=False)
+                self._client.submit(
+                    held, Hidden(pickle.dumps(shard)), key=f"privrl-shard-{session}-{i}", pure=False, **self._places[i]
+                )
                 for i, shard in enumerate(shards)
             ]
         self._shards = shards
 
     def each(self, f: Callable[..., Any], *args: Any, own: Sequence[Any] | None = None) -> Iterator[tuple[int, Any]]:
         failures: dict[int, Failure] = {}
-        with _connection():
+        with reached():
             futures = self._submitted(f, args, own)
             numbers = {future.key: i for i, future in enumerate(futures)}
             for future in self._completed(futures):
@@ -77,7 +80,7 @@ class Dask(AbstractExecutor):
         _raise_first(failures)
 
     def summed(self, f: Callable[..., Any], *args: Any, own: Sequence[Any] | None = None) -> Any:
-        with _connection():
+        with reached():
             futures = self._submitted(f, args, own)
             numbers = {future.key: i for i, future in enumerate(futures)}
             for future in self._completed(futures):
@@ -89,7 +92,7 @@ class Dask(AbstractExecutor):
         return result.total
 
     def close(self) -> None:
-        self._shards, self._futures = (), []  # the scheduler forgets what nobody holds
+        self._shards, self._futures, self._places = (), [], []  # the scheduler forgets what nobody holds
 
     def _submitted(self, f: Callable[..., Any], args: tuple[Any, ...], own: Sequence[Any] | None) -> "list[Future]":
         self._check_workers()
@@ -106,7 +109,11 @@ class Dask(AbstractExecutor):
         expected = Hidden(Versions.here())
         return [
             self._client.submit(
-                summed_shard, i, shard, task, Hidden(own_of(own, i)), expected, key=f"privrl-{call}-{i}", pure=False
+                summed_shard,
+                *(i, shard, task, Hidden(own_of(own, i)), expected),
+                key=f"privrl-{call}-{i}",
+                pure=False,
+                **self._places[i],
             )
             for i, shard in enumerate(self._futures)
         ]
@@ -123,7 +130,7 @@ class Dask(AbstractExecutor):
         for place, group in places.items():
             for first in range(0, len(group), _FOLD):
                 some = group[first : first + _FOLD]
-                near = {"workers": [place], "allow_other_workers": True} if place else {}
+                near = _near(place)
                 key = f"privrl-sum-{uuid4().hex}"
                 new.append(
                     some[0] if len(some) == 1 else self._client.submit(folded, *some, key=key, pure=False, **near)
@@ -150,7 +157,7 @@ class Dask(AbstractExecutor):
     def _patient(self, alone: float) -> float:
         """Since when there is no worker; an error if that is too long ago, or the scheduler is gone."""
         if self._client.status != "running":
-            raise ShardError(_LOST)
+            raise ShardError(LOST)
         if self._client.nthreads():
             return time.monotonic()
         if time.monotonic() - alone > _PATIENCE:
@@ -174,11 +181,11 @@ class Dask(AbstractExecutor):
                 if future.status == "finished":
                     continue
                 self._refuse_lost(future, shard)
-                raise ShardError(_LOST) from None
+                raise ShardError(LOST) from None
 
     def _refuse_lost(self, future: "Future", shard: int | None) -> None:
         if self._client.status != "running" or future.status in ("cancelled", "lost"):
-            raise ShardError(_LOST)
+            raise ShardError(LOST)
         if future.status == "error":
             which = "A sum of shards" if shard is None else f"Shard {shard}"
             raise ShardError(
@@ -189,13 +196,13 @@ class Dask(AbstractExecutor):
     def _check_workers(self) -> None:
         """Sets up workers that were not seen before, or refuses them."""
         if self._client.status != "running":
-            raise ShardError(_LOST)
+            raise ShardError(LOST)
         threads = self._client.nthreads()
         if not threads:
             raise ShardError("The cluster has no workers. Start some, for example with `dask worker`.")
         new = [worker for worker in threads if worker not in self._checked]
         for worker in new:
-            _refuse_plain(worker, "A worker")
+            refuse_plain(worker, "A worker")
             if threads[worker] != 1:
                 raise ValueError(f"A worker has {threads[worker]} threads. Start workers with `--nthreads 1`.")
         if not new:
@@ -213,62 +220,9 @@ class Dask(AbstractExecutor):
         self._checked |= set(new)
 
 
-@contextlib.contextmanager
-def _connection() -> Iterator[None]:
-    """Whatever goes wrong between driver and scheduler is told in our words: messages of others may hold anything."""
-    try:
-        yield
-    except (OSError, CancelledError):  # a timeout is an error of the operating system, and so is a closed connection
-        raise ShardError(_LOST) from None
-
-
-_LOST = (
-    "The connection to the cluster's scheduler was lost. Nothing was released from this pass. Start the cluster again, "
-    "and repeat the command with the same store: what was released before is read from it."
-)
-
-
-def connected(address: str, ca: str | None = None, certificate: str | None = None, key: str | None = None) -> "Client":
-    """A client of the scheduler at an address, which must be `tls://`, or on this machine."""
-    _refuse_plain(address, "The scheduler")
-    try:
-        from distributed import Client
-        from distributed.security import Security
-    except ImportError:
-        raise ImportError("`--dask` needs the extra `privrl[dask]`: pip install 'privrl[dask]'.") from None
-    security = None
-    if address.startswith("tls://"):
-        if ca is None or certificate is None:
-            raise ValueError("A `tls://` scheduler needs the authority's certificate (`--dask-ca`) and one of yours.")
-        security = Security(
-            tls_ca_file=ca, tls_client_cert=certificate, tls_client_key=key or certificate, require_encryption=True
-        )
-    try:
-        return Client(address, security=security, timeout=30, set_as_default=False)
-    except (OSError, TimeoutError) as error:
-        raise ValueError(
-            f"There is no scheduler at {address}, or it does not know the certificate ({type(error).__name__})."
-        ) from None
-
-
-def _refuse_plain(address: str, who: str) -> None:
-    """Rows and exact sums must not travel in the clear: encrypted, or inside this machine."""
-    parts = urlsplit(address)
-    if parts.scheme in ("tls", "inproc") or (parts.scheme == "tcp" and _is_loopback(parts.hostname)):
-        return
-    raise ValueError(
-        f"{who} is at `{address}`: exact sums of people would travel in the clear. Use `tls://` with certificates, or "
-        "`tcp://127.0.0.1` on one machine."
-    )
-
-
-def _is_loopback(host: str | None) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return host is not None and ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+def _near(worker: str) -> dict[str, Any]:
+    """Settings of a task that this worker should do, as long as it lives."""
+    return {"workers": [worker], "allow_other_workers": True} if worker else {}
 
 
 def _raise_first(failures: dict[int, Failure]) -> None:

@@ -82,6 +82,20 @@ class InProcess(AbstractExecutor):
         self._shards = ()
 
 
+def shares(shards: Sequence[Any], number: int) -> dict[int, int]:
+    """Which of `number` workers keeps each shard, so that all have about as much to add up in every pass: the largest
+    shard first, each to whoever has least.
+
+    Only shards that say how large they are (`size`) have such a place; others keep nothing, and are taken by whoever is
+    free."""
+    sizes = {i: shard.size for i, shard in enumerate(shards) if hasattr(shard, "size")}
+    load, places = [0] * number, {}
+    for i in sorted(sizes, key=lambda i: -sizes[i]):
+        places[i] = load.index(min(load))
+        load[places[i]] += sizes[i]
+    return places
+
+
 def own_of(own: Sequence[Any] | None, shard: int) -> tuple[Any, ...]:
     """The shard's own argument, if shards have any."""
     return () if own is None else (own[shard],)

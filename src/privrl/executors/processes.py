@@ -1,8 +1,8 @@
 """Shards in processes of this machine.
 
-Processes are spawned, so nothing that this one holds is copied into them; they use one thread each. A shard goes to the
-first process that is free and stays there. A process that dies is replaced, and what it had done in this call is done
-again.
+Processes are spawned, so nothing that this one holds is copied into them; they use one thread each. A shard stays with
+one process: where shards say how large they are, all processes have equal shares. A process that dies is replaced, and
+what it had done in this call is done again.
 """
 
 import multiprocessing
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any, final
 
-from privrl.executors.executor import AbstractExecutor, added, own_of
+from privrl.executors.executor import AbstractExecutor, added, own_of, shares
 from privrl.executors.failures import Failure, ShardError
 from privrl.executors.threads import single_threads
 from privrl.executors.worker import END, READY, RUN, TASK, TOTAL, work
@@ -78,7 +78,7 @@ class Processes(AbstractExecutor):
     def start(self, shards: Sequence[Any]) -> None:
         if shards is self._shards:
             return
-        self._shards, self._home = shards, {}
+        self._shards, self._home = shards, shares(shards, len(self._workers))
         for worker in self._workers:
             if worker is not None:
                 worker.held = set()
@@ -183,10 +183,10 @@ class _Call:
     def _feed(self, w: int) -> None:
         """Gives an idle worker its next shard; when there is nothing left for anybody, takes its sum.
 
-        Nobody begins before all are there: shards stay where they go first, and the first worker would take too many.
+        Nobody takes what belongs to none before all are there: the first worker would take too many.
         """
         worker = self.workers[w]
-        if self.starting or worker is None or not worker.ready or worker.running is not None:
+        if worker is None or not worker.ready or worker.running is not None or (self.starting and not self.mine[w]):
             return
         if self.mine[w] or self.free:
             i = worker.running = (self.mine[w] or self.free).popleft()

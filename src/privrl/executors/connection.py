@@ -1,0 +1,70 @@
+"""The way to a Dask cluster: encrypted, or inside this machine; and what is said where it is lost."""
+
+import contextlib
+import ipaddress
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from privrl.executors.failures import ShardError
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+LOST = (
+    "The connection to the cluster's scheduler was lost. Nothing was released from this pass. Start the cluster again, "
+    "and repeat the command with the same store: what was released before is read from it."
+)
+
+
+@contextlib.contextmanager
+def reached() -> Iterator[None]:
+    """Whatever goes wrong between driver and scheduler is told in our words: messages of others may hold anything."""
+    try:
+        yield
+    except (OSError, CancelledError):  # a timeout is an error of the operating system, and so is a closed connection
+        raise ShardError(LOST) from None
+
+
+def connected(address: str, ca: str | None = None, certificate: str | None = None, key: str | None = None) -> "Client":
+    """A client of the scheduler at an address, which must be `tls://`, or on this machine."""
+    refuse_plain(address, "The scheduler")
+    try:
+        from distributed import Client
+        from distributed.security import Security
+    except ImportError:
+        raise ImportError("`--dask` needs the extra `privrl[dask]`: pip install 'privrl[dask]'.") from None
+    security = None
+    if address.startswith("tls://"):
+        if ca is None or certificate is None:
+            raise ValueError("A `tls://` scheduler needs the authority's certificate (`--dask-ca`) and one of yours.")
+        security = Security(
+            tls_ca_file=ca, tls_client_cert=certificate, tls_client_key=key or certificate, require_encryption=True
+        )
+    try:
+        return Client(address, security=security, timeout=30, set_as_default=False)
+    except (OSError, TimeoutError) as error:
+        raise ValueError(
+            f"There is no scheduler at {address}, or it does not know the certificate ({type(error).__name__})."
+        ) from None
+
+
+def refuse_plain(address: str, who: str) -> None:
+    """Rows and exact sums must not travel in the clear: encrypted, or inside this machine."""
+    parts = urlsplit(address)
+    if parts.scheme in ("tls", "inproc") or (parts.scheme == "tcp" and _is_loopback(parts.hostname)):
+        return
+    raise ValueError(
+        f"{who} is at `{address}`: exact sums of people would travel in the clear. Use `tls://` with certificates, or "
+        "`tcp://127.0.0.1` on one machine."
+    )
+
+
+def _is_loopback(host: str | None) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return host is not None and ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
