@@ -15,6 +15,7 @@ REASONS: dict[str, tuple[int, str]] = {
     "not-offered": (404, "Studies of this kind do not have this"),
     "no-key": (401, "A key is needed"),
     "wrong-key": (403, "This key may not do this"),
+    "wrong-host": (421, "The operator's port has another name"),
     "too-large": (413, "The request is too large"),
     "malformed": (400, "The request cannot be read"),
     "unknown-ticket": (403, "This is not a ticket of this study"),

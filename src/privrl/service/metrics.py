@@ -1,0 +1,93 @@
+"""`GET /metrics`: a fixed list of names, for Prometheus. No label depends on a person; see `status.py`."""
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from privrl.service.status import Quantiles, ServiceStatus, StudyStatus
+
+CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
+NAMES = (
+    "privrl_study_ready",
+    "privrl_people_declared",
+    "privrl_tickets",
+    "privrl_plan",
+    "privrl_blocks",
+    "privrl_charge_declared",
+    "privrl_charge_spent",
+    "privrl_releases",
+    "privrl_refusals",
+    "privrl_seconds",
+    "privrl_people_per_commit",
+)
+"""Every metric that there is; counters end with `_total` in what is written."""
+
+
+def written(status: ServiceStatus) -> bytes:
+    """The status in the format of Prometheus."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Once(status))
+    return generate_latest(registry)
+
+
+class _Once(Collector):
+    """One status, as metrics."""
+
+    def __init__(self, status: ServiceStatus) -> None:
+        self._status = status
+
+    def collect(self) -> Iterator[Metric]:
+        yield from _of_studies(self._status.studies)
+        refusals = CounterMetricFamily("privrl_refusals", "requests that were refused", labels=["study", "reason"])
+        seconds = GaugeMetricFamily(
+            "privrl_seconds", "of the latest requests and probes", labels=["study", "what", "quantile"]
+        )
+        parts: list[tuple[str, ServiceStatus | StudyStatus]] = [("", self._status)]
+        parts += [(one.name, one) for one in self._status.studies]
+        for name, part in parts:
+            for reason, count in part.refusals.items():
+                refusals.add_metric([name, reason], count)
+            for what, quantiles in part.seconds.items():
+                _add(seconds, [name, what], quantiles)
+        yield refusals
+        yield seconds
+
+
+def _of_studies(studies: list[StudyStatus]) -> Iterator[Metric]:
+    plain = {
+        "privrl_study_ready": ("1 if the study takes people", lambda one: int(one.state == "ready")),
+        "privrl_people_declared": ("people that the budget is for", lambda one: one.users),
+        "privrl_tickets": ("tickets handed out", lambda one: one.tickets),
+        "privrl_plan": ("number of the newest plan, which is how many blocks are closed", lambda one: one.plan),
+        "privrl_blocks": ("blocks of people", lambda one: len(one.blocks)),
+    }
+    for name, (words, value) in plain.items():
+        family = GaugeMetricFamily(name, words, labels=["study"])
+        for one in studies:
+            family.add_metric([one.name], value(one))
+        yield family
+    labelled = {
+        "privrl_charge_declared": ("limit of a pool", "pool", lambda one: one.declared),
+        "privrl_charge_spent": ("charges to a pool", "pool", lambda one: one.spent),
+        "privrl_releases": ("releases by what became of them", "status", lambda one: one.releases),
+    }
+    for name, (words, label, values) in labelled.items():
+        family = GaugeMetricFamily(name, words, labels=["study", label])
+        for one in studies:
+            for key, amount in values(one).items():
+                family.add_metric([one.name, key], amount)
+        yield family
+    people = GaugeMetricFamily(
+        "privrl_people_per_commit", "arrived (central) or reported (local) at once", labels=["study", "quantile"]
+    )
+    for one in studies:
+        if one.people_per_commit is not None:
+            _add(people, [one.name], one.people_per_commit)
+    yield people
+
+
+def _add(family: GaugeMetricFamily, labels: list[str], quantiles: Quantiles) -> None:
+    family.add_metric([*labels, "0.5"], quantiles.p50)
+    family.add_metric([*labels, "0.99"], quantiles.p99)

@@ -1,0 +1,172 @@
+"""The operator's page: how every study stands, in one HTML document without a script.
+
+What it may show is decided in `status.py`; nothing else is read here.
+"""
+
+from collections.abc import Sequence
+from html import escape
+
+from privrl.privacy.accounting.certificate import Certificate
+from privrl.reports.page import answers, drawing, page, paragraph, table
+from privrl.reports.words import in_words
+from privrl.service.probes import LOOP, WRITER
+from privrl.service.refusals import REASONS
+from privrl.service.status import Quantiles, ServiceStatus, StudyStatus
+
+_WIDTH, _HEIGHT, _LABEL = 720, 74, 15
+_CLOSED, _OPEN, _LINE, _INK = "#0072B2", "#E8EEF3", "#FFFFFF", "#1A1A1A"
+_MOST_LINES = 120  # blocks beyond which the lines between them would hide them
+_STATES = {
+    "starting": ("warn", "The study is being opened; requests are refused with `starting`."),
+    "ready": ("key", "The study takes people."),
+    "paused": ("warn", "The study is paused: nobody new and no record is taken. Clocks and deadlines go on."),
+    "purged": ("warn", "The study has ended: its raw sums are gone, and what was released stays."),
+    "failed": ("bad", "The study cannot be served. The log of the process says why; `privrl serve check` does too."),
+}
+_WAITS = {LOOP: "any request, for its turn", WRITER: "a ticket, a record or a report, for its commit"}
+
+
+def operator_page(status: ServiceStatus) -> str:
+    """The page of a service."""
+    parts = ["<h1>Studies of this service</h1>"]
+    if len(status.studies) > 1:
+        parts.append(_overview(status.studies))
+    parts += [_study(one, status.seconds) for one in status.studies]
+    if status.refusals:
+        parts += ["<h2>Requests that named no study</h2>", _refusals(status.refusals)]
+    parts.append(
+        paragraph(
+            "Nothing on this page depends on anybody's record but through what was released: how many people were "
+            "counted in a central study is secret, and requests with records are neither counted nor timed.",
+            "small",
+        )
+    )
+    return page("Studies of this service", "\n".join(parts))
+
+
+def _overview(studies: Sequence[StudyStatus]) -> str:
+    rows = [
+        [one.name, one.kind, one.state, f"{one.tickets:,} of {one.users:,}", f"{one.plan:,} of {len(one.blocks):,}"]
+        for one in studies
+    ]
+    marked = {i: "bad" for i, one in enumerate(studies) if one.state == "failed"}
+    return table(["study", "kind", "state", "tickets", "blocks closed"], rows, numbers=(3, 4), marked=marked)
+
+
+def _study(one: StudyStatus, shared: dict[str, Quantiles]) -> str:
+    kind, words = _STATES[one.state]
+    parts = [f"<h2>{escape(one.name)}</h2>", paragraph(words, kind)]
+    parts.append(drawing(_blocks(one), _progress(one)))
+    parts += ["<h3>Budget</h3>", _budget(one)]
+    parts += ["<h3>Refused requests</h3>", _refusals(one.refusals)]
+    parts += ["<h3>Times</h3>", _times(one, shared)]
+    parts += ["<h3>Keys</h3>", _keys(one)]
+    if one.certificate:
+        parts += ["<h3>Certificate</h3>", _certificate(Certificate.from_json(one.certificate))]
+    return "\n".join(parts)
+
+
+def _certificate(certificate: Certificate) -> str:
+    made = [f"{release['name']}: {release['counted']} of {release['declared']}" for release in certificate.releases]
+    words = (
+        f"epsilon = {certificate.epsilon:.4g} at delta = {certificate.delta:.3g}, {certificate.notion} privacy, "
+        f"neighbours {certificate.adjacency}. Released so far: {'; '.join(made)}. Opened {certificate.opened}."
+    )
+    details = f"<details><summary>In plain words</summary>{answers(in_words(certificate))}</details>"
+    return paragraph(words) + details
+
+
+def _progress(one: StudyStatus) -> str:
+    counted = "" if one.kind == "local" else " Who has arrived is public; how many records were counted is not."
+    return (
+        f"{one.plan:,} of {len(one.blocks):,} blocks are closed, so plan {one.plan:,} is out. "
+        f"{one.tickets:,} tickets were handed out for {one.users:,} places.{counted}"
+    )
+
+
+def _blocks(one: StudyStatus) -> str:
+    """The blocks as parts of a bar, closed ones filled, with a mark at the tickets that were handed out."""
+    scale = _WIDTH / max(1, one.users)
+    ends = [0, *one.blocks]
+    closed = ends[min(one.plan, len(one.blocks))] * scale
+    lines = [
+        f'<line x1="{end * scale:.1f}" x2="{end * scale:.1f}" y1="24" y2="48" stroke="{_LINE}"/>'
+        for end in (ends[1:-1] if len(ends) <= _MOST_LINES else [])
+    ]
+    mark = min(one.tickets * scale, _WIDTH)
+    side = "start" if mark < 90 else "end" if mark > _WIDTH - 90 else "middle"
+    words = f"blocks closed: {one.plan} of {len(one.blocks)}; tickets: {one.tickets} of {one.users}"
+    shapes = [
+        f'<rect x="0" y="24" width="{_WIDTH}" height="24" fill="{_OPEN}"/>',
+        f'<rect x="0" y="24" width="{closed:.1f}" height="24" fill="{_CLOSED}"/>',
+        *lines,
+        f'<line x1="{mark:.1f}" x2="{mark:.1f}" y1="19" y2="53" stroke="{_INK}" stroke-width="2"/>',
+        _text(mark, 14, side, f"{one.tickets:,} tickets"),
+        _text(0, 68, "start", "0"),
+        _text(_WIDTH, 68, "end", f"{one.users:,} people"),
+    ]
+    body = "".join(shapes)
+    return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(words)}">{body}</svg>'
+
+
+def _text(x: float, y: int, side: str, words: str) -> str:
+    return (
+        f'<text x="{x:.1f}" y="{y}" font-size="{_LABEL}" font-family="system-ui, sans-serif" fill="{_INK}" '
+        f'text-anchor="{side}">{escape(words)}</text>'
+    )
+
+
+def _budget(one: StudyStatus) -> str:
+    delta = "" if one.delta is None else f", delta = {one.delta:g}"
+    if one.kind == "local":
+        whose = "for the one report of each person, which their own device randomises. The service spends nothing."
+        return paragraph(f"Declared: epsilon = {one.epsilon:g}{delta}, {whose}")
+    rows = [
+        [pool, f"{limit:g}", f"{one.spent.get(pool, 0.0):g}", f"{max(0.0, limit - one.spent.get(pool, 0.0)):g}"]
+        for pool, limit in one.declared.items()
+    ]
+    lost = [f"{count} {state}" for state, count in one.releases.items() if state in ("burnt", "redrawn")]
+    words = (
+        f"Declared: epsilon = {one.epsilon:g}{delta}, for everything that is ever released. The noise was set for all "
+        "blocks at the start, so the guarantee is the same however many are closed."
+    )
+    parts = [paragraph(words), table(["pool", "declared", "spent", "left"], rows, numbers=(1, 2, 3))]
+    if lost:
+        parts.append(paragraph(f"Interrupted by a crash: {', '.join(lost)}.", "warn"))
+    return "".join(parts)
+
+
+def _refusals(refusals: dict[str, int]) -> str:
+    if not refusals:
+        return paragraph("None since this process started.")
+    rows = [[f"`{reason}`", REASONS[reason][1], f"{count:,}"] for reason, count in sorted(refusals.items())]
+    return table(["reason", "which says", "since the start"], rows, numbers=(2,))
+
+
+def _times(one: StudyStatus, shared: dict[str, Quantiles]) -> str:
+    waits = [(_WAITS[name], found[name]) for name, found in ((LOOP, shared), (WRITER, one.seconds)) if name in found]
+    measured = waits + [(f"`{name}`", q) for name, q in one.seconds.items() if name not in _WAITS]
+    parts = []
+    if measured:
+        rows = [[name, _milliseconds(q.p50), _milliseconds(q.p99)] for name, q in measured]
+        parts.append(table(["what waits, or is answered", "p50", "p99"], rows, numbers=(1, 2)))
+    else:
+        parts.append(paragraph("Too few measurements yet; the first come a minute after the start."))
+    if one.people_per_commit is not None:
+        who = "reported" if one.kind == "local" else "arrived"
+        p50, p99 = one.people_per_commit.p50, one.people_per_commit.p99
+        parts.append(paragraph(f"People who {who} in one commit: p50 {p50:g}, p99 {p99:g}."))
+    return "".join(parts)
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1_000 * seconds:.2g} ms" if seconds < 0.0995 else f"{1_000 * seconds:,.0f} ms"
+
+
+def _keys(one: StudyStatus) -> str:
+    if not one.keys:
+        return paragraph(f"None. Make one: `privrl serve key add {one.name}.toml --role app --name NAME`.")
+    rows = [
+        [key.name, f"`{key.role}`", key.added, f"{key.tickets:,}" if key.role == "app" else "-"] for key in one.keys
+    ]
+    return table(["name", "role", "made", "tickets asked for"], rows, numbers=(3,))

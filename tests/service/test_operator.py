@@ -1,0 +1,213 @@
+"""The operator's port: who may see it, what it shows, and that nothing on it depends on a record."""
+
+import asyncio
+import base64
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from service.serving import CENTRAL, LOCAL, Clock, Reply, Service, serving, study_file
+
+from privrl.service.access import KeyFile
+from privrl.service.counters import Counters
+from privrl.service.endpoints import ENDPOINTS as PUBLIC
+from privrl.service.metrics import NAMES
+from privrl.service.operator import ENDPOINTS
+from privrl.service.probes import LOOP, WRITER, probing
+from privrl.service.registry import Studies
+from privrl.service.study_file import StudyFile
+from privrl.service.web import application
+
+PLACES = ("/operator/", "/operator/studies", "/operator/studies/river", "/metrics")
+
+
+class Running:
+    """Studies with the applications of both listeners in one, and keys."""
+
+    def __init__(self, service: Service, keys: dict[str, str]) -> None:
+        self.service, self.studies, self.keys = service, service.studies, keys
+        service.app = application(service.studies, (*ENDPOINTS, *PUBLIC))
+
+    def ask(self, method: str, path: str, content: Any = None, *, key: str = "", headers: Any = None) -> Reply:
+        given = {"host": "127.0.0.1:8081", **(headers or {})}
+        return self.service.ask(method, path, content, key=self.keys.get(key, key), headers=given)
+
+    def look(self, path: str, key: str = "operator", headers: Any = None) -> Reply:
+        return self.ask("GET", path, key=key, headers=headers)
+
+
+def operators(file: StudyFile) -> str:
+    return KeyFile(file.keys_place).add("operator", "first operator")
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("served")
+    river, phone = study_file(folder / "river", CENTRAL), study_file(folder / "phone", LOCAL)
+    keys = {"operator": operators(river), "phone": operators(phone)}
+    with serving(river) as service, serving(phone) as other:
+        service.studies = Studies([service.served, other.served])
+        yield Running(service, keys | {"app": service.key})
+
+
+# ------------------------------------------------------------------------------------------------------- who may see
+
+
+@pytest.mark.parametrize("path", PLACES[1:])
+def test_everything_needs_an_operators_key(running: Running, path: str) -> None:
+    assert running.look(path, "").reason == "no-key"
+    for wrong in ("app", "prk_nonsense"):
+        assert running.look(path, wrong).reason == "wrong-key"
+    assert running.look(path).status == 200
+
+
+def test_the_page_asks_browsers_for_a_password(running: Running) -> None:
+    asked = running.look("/operator/", "")
+    assert asked.status == 401 and asked.headers["www-authenticate"].startswith("Basic ")
+    for user in ("", "anna"):
+        password = base64.b64encode(f"{user}:{running.keys['operator']}".encode()).decode()
+        assert running.look("/operator/", "", headers={"authorization": f"Basic {password}"}).status == 200
+    for bad in ("%%%", base64.b64encode(b"no colon").decode(), base64.b64encode(b"a:b").decode()):
+        assert running.look("/operator/", "", headers={"authorization": f"Basic {bad}"}).status == 401
+
+
+@pytest.mark.parametrize("change", ["pause", "resume", "purge"])
+def test_a_browser_cannot_be_made_to_change_anything(running: Running, change: str) -> None:
+    """Browsers add a password by themselves to a form on somebody else's page; never a bearer's key."""
+    password = base64.b64encode(f"x:{running.keys['operator']}".encode()).decode()
+    path = f"/operator/studies/river:{change}"
+    refused = running.ask("POST", path, headers={"authorization": f"Basic {password}"})
+    assert refused.reason == "no-key"
+    assert running.look(path).reason == "not-allowed"
+    assert running.studies.named("river").state == "ready"
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:8081", "", "localhost@evil.example"])
+def test_another_host_is_refused_before_the_key_is_looked_at(running: Running, host: str) -> None:
+    for path in PLACES:
+        refused = running.look(path, headers={"host": host})
+        assert refused.status == 421 and refused.reason == "wrong-host"
+    for fine in ("localhost:8081", "[::1]:8081", "127.0.0.1"):
+        assert running.look("/metrics", headers={"host": fine}).status == 200
+
+
+def test_a_key_shows_the_studies_that_it_is_for(running: Running) -> None:
+    names = {
+        key: [one["name"] for one in running.look("/operator/studies", key).json["studies"]]
+        for key in ("operator", "phone")
+    }
+    assert names == {"operator": ["river"], "phone": ["phone"]}
+    assert running.look("/operator/studies/phone").reason == "wrong-key"
+    for path in ("/operator/", "/metrics"):
+        assert b"phone" not in running.look(path).body
+
+
+# ----------------------------------------------------------------------------------------------------- what it shows
+
+
+def test_the_page_runs_and_fetches_nothing(running: Running) -> None:
+    answered = running.look("/operator/")
+    html = answered.body.decode()
+    policy = answered.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; style-src 'sha256-") and "unsafe" not in policy
+    assert "frame-ancestors 'none'" in policy and answered.headers["cache-control"] == "no-store"
+    assert not re.search(r"<script|<form|<img|<link|\son\w+=|\sstyle=|https?:|//", html)
+    for words in ("river", "Budget", "releases of transitions", "epsilon = 1", "Certificate", "Refused requests"):
+        assert words in html
+
+
+def test_names_and_reasons_are_escaped(running: Running) -> None:
+    """Names of keys are the operator's own words, and may be anything."""
+    river = running.studies.named("river")
+    before = dict(river.keys)
+    try:
+        one = next(iter(before.values()))
+        river.keys["0" * 64] = type(one)('<b onclick="x">&', "app", "2026-11-16", "0" * 64)
+        html = running.look("/operator/").body.decode()
+    finally:
+        river.keys = before
+    assert "<b onclick" not in html and "&lt;b onclick" in html
+
+
+def test_metrics_are_a_fixed_list_without_people(running: Running) -> None:
+    running.ask("POST", "tickets", {"user": "anna-the-first"}, key="app")
+    text = running.look("/metrics").body.decode()
+    found = {line.split("{")[0].split(" ")[0] for line in text.splitlines() if not line.startswith("#")}
+    assert {name.removesuffix("_total") for name in found} <= set(NAMES)
+    labels = set(re.findall(r'(\w+)="', text))
+    assert labels <= {"study", "pool", "status", "reason", "what", "quantile"}
+    assert "anna" not in text and 'privrl_people_declared{study="river"} 40.0' in text
+
+
+def test_pausing_stops_people_and_resuming_lets_them_in(running: Running) -> None:
+    change = "/operator/studies/river:{}".format
+    try:
+        paused = running.ask("POST", change("pause"), key="operator")
+        assert paused.status == 200 and paused.json["state"] == "paused"
+        refused = running.ask("POST", "tickets", {"user": "late"}, key="app")
+        assert refused.reason == "paused" and "retry-after" in refused.headers
+    finally:
+        resumed = running.ask("POST", change("resume"), key="operator")
+    assert resumed.json["state"] == "ready"
+    assert running.ask("POST", "tickets", {"user": "late"}, key="app").status == 200
+
+
+def test_probes_measure_the_loop_and_the_writer(running: Running) -> None:
+    async def work() -> None:
+        task = asyncio.create_task(probing(running.studies, every=0.005))
+        await asyncio.sleep(0.6)
+        task.cancel()
+
+    asyncio.run(work())
+    assert running.studies.counters.seconds[LOOP].quantile(0.5) is not None
+    river: Counters = running.studies.named("river").counters
+    assert list(river.seconds[WRITER]._values)
+
+
+# ------------------------------------------------------------------------------- nothing on it depends on a record
+
+
+RECORDS: dict[str, Any] = {
+    "short": [{"state": 0, "action": 1, "reward": 0.0}],
+    "long": [{"state": s, "action": 0, "reward": 0.5} for s in (0, 1, 2, 1)],
+    "unreadable": [{"state": 99, "action": 0, "reward": 0.0}],
+    "too large": [{"state": 0, "action": 0, "reward": 0.0}] * 3_000,
+    "not JSON": b"{",
+    "never": None,
+}
+
+
+def shown_with(folder: Path, what: str) -> list[tuple[int, bytes]]:
+    """Page, status and metrics after three people, of whom one has a given record (or none) and so many steps."""
+    file = study_file(folder, CENTRAL)
+    key = operators(file)
+    with serving(file, Clock()) as service:
+        running = Running(service, {"operator": key, "app": service.key})
+        tickets = [running.ask("POST", "tickets", {"user": user}, key="app").json["ticket"] for user in "abc"]
+        records = [RECORDS["short"], RECORDS[what], RECORDS["long"]]
+        for ticket, steps in zip(tickets, records, strict=True):
+            if steps is None:
+                continue
+            for step in range(len(steps) % 7):
+                running.ask("POST", "actions", {"ticket": ticket, "state": 9 * step, "step": 0}, key="app")
+            body = steps if isinstance(steps, bytes) else {"ticket": ticket, "steps": steps}
+            running.ask("POST", "episodes", body, key="app")
+        return [(one.status, one.body) for one in (running.look(path) for path in PLACES)]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "never",
+        pytest.param("long", marks=pytest.mark.slow),
+        "unreadable",
+        *(pytest.param(what, marks=pytest.mark.slow) for what in ("too large", "not JSON")),
+    ],
+)
+def test_nothing_depends_on_a_record(tmp_path: Path, other: str) -> None:
+    """Before anything is released, what an operator sees is the same to the byte whatever one person did."""
+    for folder in ("one", "other"):
+        (tmp_path / folder).mkdir()
+    assert shown_with(tmp_path / "one", "short") == shown_with(tmp_path / "other", other)
