@@ -1,5 +1,8 @@
 """Studies without a known end: schedules, who can have one, and what the certificate says."""
 
+import dataclasses
+
+import jax
 import numpy as np
 import pytest
 
@@ -16,6 +19,8 @@ from privrl.studies.open_ended import OpenEnded, smallest_block, until
 ENV = privrl.envs.RiverSwim(states=3, horizon=4, kind="osband")
 LSVI = privrl.LSVIUCB(ENV.features, ENV.horizon, rewards=ENV.rewards)
 UCBVI = privrl.UCBVI(ENV.rewards, ENV.horizon)
+CENTRAL = privrl.Central(epsilon=1.0, delta=1e-5)
+KEY = jax.random.key(0)
 
 
 @pytest.mark.parametrize("learner", [LSVI, UCBVI, UCRLVTR(ENV.rewards, ENV.horizon)], ids=lambda x: type(x).__name__)
@@ -85,3 +90,43 @@ def test_declared_epochs_are_all_releases() -> None:
         Declared("starts", StartCounts(3), access="running", times=3, epochs=(1, 1))
     with pytest.raises(ValueError, match="`epochs`"):
         Declared("starts", StartCounts(3), access="blocks", times=2, epochs=(1, 1))
+
+
+def test_without_noise_it_is_the_study_of_a_known_number_of_people() -> None:
+    """The same blocks, plans and regret, bit by bit, where the last person ends a block."""
+    ends, _ = OpenEnded().declared(LSVI)
+    how = {"episodes": int(ends[12]), "seeds": 2, "key": KEY}
+    known, unknown = (privrl.run(ENV, LSVI, privrl.NonPrivate(), open_ended=flag, **how) for flag in (False, True))
+    np.testing.assert_array_equal(known.block_ends, unknown.block_ends)
+    np.testing.assert_array_equal(known.block_regret, unknown.block_regret)
+
+
+def test_a_certificate_follows_from_its_settings_and_says_that_nobody_knows_the_end() -> None:
+    spec = OpenEnded(epoch=40, forget=0.5, ceiling=400)
+    found = privrl.run(ENV, UCBVI, CENTRAL, episodes=130, open_ended=spec, key=KEY)
+    certificate = found.certificate
+    assert certificate.study["users"] == spec.to_json() and certificate.epsilon == pytest.approx(1.0, rel=1e-3)
+    assert any("open-ended" in note and "multiplied by 0.5" in note for note in certificate.notes)
+    assert set(found.block_ends.tolist()) >= {40, 80} and found.block_ends[-1] == 130
+    checks = {check.name: check for check in privrl.certify(certificate, found.policy).checks}
+    assert checks["settings"].ok and checks["releases"].ok and checks["cost"].ok, checks
+    changed = OpenEnded(epoch=40, forget=0.5, ceiling=4_000).to_json()
+    forged = dataclasses.replace(certificate, study={**certificate.study, "users": changed})
+    assert not {c.name: c.ok for c in privrl.certify(forged, found.policy).checks}["settings"]
+
+
+def test_more_people_than_places_are_refused() -> None:
+    with pytest.raises(ValueError, match="no more than 400 people"):
+        privrl.run(ENV, UCBVI, CENTRAL, episodes=401, open_ended=OpenEnded(ceiling=400), key=KEY)
+
+
+def test_a_shorter_last_block_is_never_smaller_than_promised() -> None:
+    learner = privrl.UCBVI(ENV.rewards, 4, first_block=200)
+    found = privrl.run(ENV, learner, privrl.Shuffled(epsilon=1.0, delta=1e-3), episodes=700, open_ended=True, key=KEY)
+    assert np.diff(found.block_ends, prepend=0).min() >= 200 and found.certificate.notion == "shuffle"
+
+
+@pytest.mark.parametrize("privatizer", [privrl.Local(epsilon=1.0), privrl.Local(epsilon=1.0, delta=1e-5)], ids=repr)
+def test_only_a_curators_sums_forget(privatizer: privrl.Local) -> None:
+    with pytest.raises(PairingError, match="only a curator's sums can forget"):
+        privrl.run(ENV, UCBVI, privatizer, episodes=50, open_ended=OpenEnded(epoch=40, forget=0.5), key=KEY)

@@ -24,10 +24,12 @@ from privrl.privacy.accounting.certificate import Certificate
 from privrl.privacy.accounting.certificate_check import Derived, cost_problems, derived_problems, release_problems, same
 from privrl.privacy.accounting.privatizer_settings import UnknownPrivatizerError, function_name, privatizer_of
 from privrl.privacy.accounting.signature import SignatureError
+from privrl.privacy.continual.participation import Participation
 from privrl.privacy.noise.sources import DEVICES, System
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
 from privrl.studies.binding import policy_sha256
 from privrl.studies.certified_evaluation import CertifiedEvaluation
+from privrl.studies.open_ended import OpenEnded
 from privrl.studies.result import Result
 from privrl.studies.study import BLOCK_DISTANCE, Study, participation_of
 
@@ -270,7 +272,9 @@ def _study(learner: AbstractLearner, recorded: Mapping[str, Any], privatizer: Ab
     if users is None and privatizer.notion != "local":
         raise ValueError("the number of people is missing.")
     if users is None:
-        return Study.local(learner, privatizer)
+        return Study.local(learner, privatizer, Participation(bounds.get("messages per user", 1)))
+    if isinstance(users, Mapping):
+        users = OpenEnded.from_json(users)
     often = participation_of(bounds.get("episodes per unit", 1), bounds.get(BLOCK_DISTANCE, 0))
     return Study.online(learner, privatizer, users, often)
 

@@ -9,6 +9,7 @@ whose cost does not depend on its size; otherwise people are simulated in chunks
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -18,6 +19,7 @@ import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray, UInt32
 
 from privrl.contracts.learner import AbstractLearner, AbstractOnlineLearner, Plan
+from privrl.envs.base import Env
 from privrl.envs.patients import AbstractPatients
 from privrl.envs.recorded import AbstractRecorded
 from privrl.executors.executor import AbstractExecutor
@@ -27,6 +29,7 @@ from privrl.privacy.trust.local_channels import AbstractLocalChannel
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
 from privrl.statistics.rows import AbstractRowStatistic
 from privrl.studies.memory import check_memory
+from privrl.studies.open_ended import OpenEnded, smallest_block, until
 from privrl.studies.result import Run
 from privrl.studies.simulation import Simulation, SimulationKeys, lag
 from privrl.studies.study import Study, participation_of
@@ -48,6 +51,7 @@ def run(
     max_episodes_per_unit: int = 1,
     min_block_distance: int = 0,
     delay: int = 0,
+    open_ended: OpenEnded | bool = False,
 ) -> Run:
     """Simulates `episodes` people in an environment, `seeds` times over.
 
@@ -65,6 +69,8 @@ def run(
             them, whichever they are; what is simulated does not depend on who it is.
         min_block_distance: the least number of blocks from one episode of a person to their next, where that is known.
         delay: how many blocks plans lag behind: block t acts on the plan that followed block t - 1 - `delay`.
+        open_ended: nobody knows K in advance (True, or an `OpenEnded`): noise and schedule are those of a study without
+            a known end, of which the first `episodes` people are simulated.
 
     Returns:
         exact regret per seed and episode, the last plan, and the certificate.
@@ -80,6 +86,7 @@ def run(
         max_episodes_per_unit=max_episodes_per_unit,
         min_block_distance=min_block_distance,
         delay=delay,
+        open_ended=open_ended,
     )[0]
 
 
@@ -112,6 +119,7 @@ def sweep(
     max_episodes_per_unit: int = 1,
     min_block_distance: int = 0,
     delay: int = 0,
+    open_ended: OpenEnded | bool = False,
 ) -> list[Run]:
     """`run` for several settings together, compiled once: budgets, bonus scales, anything that is a number.
 
@@ -130,7 +138,9 @@ def sweep(
     _refuse_unknown(env)
     started = time.perf_counter()
     often = participation_of(max_episodes_per_unit, min_block_distance)
-    studies = [Study.online(learner, privatizer, episodes, often) for learner, privatizer in settings]
+    spec = OpenEnded() if open_ended is True else open_ended
+    places: int | OpenEnded = episodes if spec is False else spec
+    studies = [Study.online(learner, privatizer, places, often) for learner, privatizer in settings]
     for study in studies:
         check_memory(study.learner, study.declared)
     for study in studies:
@@ -139,8 +149,7 @@ def sweep(
                 f"The world has `horizon`={env.horizon} and the learner {study.learner.horizon}. Give both the same."
             )
     channels = [study.channels() for study in studies]
-    ends = studies[0].ends
-    assert ends is not None
+    ends = _ends(studies[0], episodes)
     flowing = flow and hasattr(env, "flow") and all(_flows(channel) for channel in channels[0].values())
     keys = jax.random.key_data(jax.random.split(key, (len(settings), seeds)))
     pairs = [(study.learner, own) for study, own in zip(studies, channels, strict=True)]
@@ -172,6 +181,19 @@ def sweep(
         )
         for study, own, (policy, regret, counts) in zip(studies, channels, simulated, strict=True)
     ]
+
+
+def _ends(study: Study, episodes: int) -> Int[np.ndarray, " B"]:
+    """The blocks that are simulated: all, or those of a study without a known end up to the last person."""
+    assert study.ends is not None and isinstance(study.learner, AbstractOnlineLearner)
+    if study.open_ended is None:
+        return study.ends
+    if episodes > study.ends[-1]:
+        raise ValueError(
+            f"`episodes` is {episodes}, and no more than {study.ends[-1]} people can take part. Raise `ceiling` of "
+            "`OpenEnded`, or the people of an epoch."
+        )
+    return until(study.ends, episodes, smallest_block(study.learner))
 
 
 def _simulated(
@@ -245,12 +267,14 @@ def _simulate(
         queries_per_plan.update(counts)
         older = lag(older, state.memory, made, t) if delay else ()
         published = older[0][1] if delay else made
+        world = env.at(begin) if isinstance(env, Env) else env  # a world that drifts stands still for a block
         if chunk is None:
-            rows = env.transitions(env.flow(published.policy, end - begin, simulation.keys.block(t)))
+            rows = world.transitions(world.flow(published.policy, end - begin, simulation.keys.block(t)))
             totals = {name: _row_statistic(channel).of_rows(rows) for name, channel in channels.items()}
         else:
-            totals = _totals(simulation, published, t, begin, end, chunk)
-        return (simulation.publish(state, totals, t), made.policy, older), optimal - env.value(published.policy)
+            totals = _totals(replace(simulation, env=world), published, t, begin, end, chunk)
+        best = optimal if world is env else world.optimal_value
+        return (simulation.publish(state, totals, t), made.policy, older), best - world.value(published.policy)
 
     first = simulation.first()
     form = jax.eval_shape(lambda: simulation.plan(first, jnp.zeros((), int), ends[0])[1])

@@ -24,6 +24,7 @@ from privrl.privacy.store.store import ReleaseStore
 from privrl.privacy.trust.channels import AbstractChannel
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
 from privrl.privacy.trust.shuffled import Batched
+from privrl.studies.open_ended import OpenEnded
 
 BLOCK_DISTANCE = "blocks from one episode of a unit to the next"
 
@@ -38,6 +39,7 @@ class Study:
         unit: what one privacy unit is called.
         ends: the public ends of the blocks of an online study.
         participation: how often one person may take part in it.
+        open_ended: where the number of people is not known, how epochs follow each other.
         opened: the UTC date on which the study was opened, fixed before any record is read.
     """
 
@@ -48,6 +50,7 @@ class Study:
     unit: str = "user"
     ends: Int[np.ndarray, " B"] | None = None
     participation: Participation = ONCE
+    open_ended: OpenEnded | None = None
     opened: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -70,10 +73,11 @@ class Study:
         cls,
         learner: AbstractLearner,
         privatizer: AbstractPrivatizer,
-        num_users: int,
+        num_users: int | OpenEnded,
         participation: Participation = ONCE,
     ) -> "Study":
-        """Of `num_users` people who take part one after another, in blocks whose ends are public.
+        """Of `num_users` people who take part one after another, in blocks whose ends are public; or of as many as
+        come.
 
         Where one person may take part several times (`participation`), `num_users` is how many places there are.
 
@@ -91,21 +95,27 @@ class Study:
                 "their number: without one of them the releases would come at other times, and perhaps one fewer. "
                 "Use `adjacency='replace-one'`; the number of people is public there."
             )
-        ends = learner.blocks(num_users)
-        declared = learner.declare(len(ends))
-        study = cls(learner, privatizer, declared, ends=ends, participation=participation)
+        spec = num_users if isinstance(num_users, OpenEnded) else None
+        if isinstance(num_users, OpenEnded):
+            ends, declared = num_users.declared(learner)
+        else:
+            ends = learner.blocks(num_users)
+            declared = learner.declare(len(ends))
+        study = cls(learner, privatizer, declared, ends=ends, participation=participation, open_ended=spec)
         for d in declared:
             if isinstance(d, Batched) and np.diff(ends, prepend=0).min() < d.smallest:
                 raise PairingError(
-                    f"`{study.name}` promises blocks of at least {d.smallest} people and its schedule for {num_users} "
+                    f"`{study.name}` promises blocks of at least {d.smallest} people and its schedule for {ends[-1]} "
                     "has smaller ones. Let more people take part, or lower the least size."
                 )
         return study
 
     @classmethod
-    def local(cls, learner: AbstractOnlineLearner, privatizer: AbstractPrivatizer) -> "Study":
-        """Of people who each send one message: what is certified is that message."""
-        return cls(learner, privatizer, learner.declare(1))
+    def local(
+        cls, learner: AbstractOnlineLearner, privatizer: AbstractPrivatizer, participation: Participation = ONCE
+    ) -> "Study":
+        """Of people who each send a message, or several: what is certified are those of one person."""
+        return cls(learner, privatizer, learner.declare(participation.times), participation=participation)
 
     def channels(self) -> dict[str, AbstractChannel]:
         """The way of every declared statistic from people to the learner."""
@@ -121,6 +131,17 @@ class Study:
         """How many episodes of one person count, and how far apart, for the certificate."""
         often = self.participation
         return {"episodes per unit": often.times} | ({BLOCK_DISTANCE: often.distance} if often.distance else {})
+
+    @property
+    def users(self) -> int | dict[str, Any] | None:
+        """How many people take part, or how it is decided; nothing where only one person's message is certified."""
+        if self.open_ended is not None:
+            return self.open_ended.to_json()
+        return None if self.ends is None else int(self.ends[-1])
+
+    @property
+    def _open_note(self) -> tuple[str, ...]:
+        return () if self.open_ended is None or self.ends is None else (self.open_ended.note(int(self.ends[-1])),)
 
     def asked(self) -> list[str]:
         """The declared releases that answer new queries about people who have left."""
@@ -175,7 +196,7 @@ class Study:
             "learner": known_settings(self.learner),
             "privatizer": privatizer_settings(self.privatizer),
             "bounds": dict(bounds),
-            "users": None if self.ends is None else int(self.ends[-1]),
+            "users": self.users,
         }
         return Certificate.of(
             self.ledger,
@@ -188,7 +209,7 @@ class Study:
             learner=self.name,
             neighbours=self.neighbours,
             claimed=self.privatizer.claimed,
-            notes=(*notes, *self.privatizer.notes(self.ledger)),
+            notes=(*notes, *self._open_note, *self.privatizer.notes(self.ledger)),
             study=study,
             opened=self.opened,
         )

@@ -58,7 +58,7 @@ class Ledger:
         participation: Participation = ONCE,
     ) -> None:
         self.adjacency, self.participation = adjacency, participation
-        self._lines = {d.name: _Line(d, e, [e.parameter] * d.touches) for d, e in zip(declared, events, strict=True)}
+        self._lines = {d.name: _Line(d, e, [e.parameter] * e.times) for d, e in zip(declared, events, strict=True)}
         if len(self._lines) != len(declared):
             names = [d.name for d in declared]
             raise ValueError(f"Release names must be distinct; {names} were declared.")
@@ -195,7 +195,7 @@ class Ledger:
         line.counted = count
         line.laws.clear()
         if law is not None and count:
-            line.laws[(float(law[0]), float(law[1]))] = min(count, line.declared.touches)
+            line.laws[(float(law[0]), float(law[1]))] = min(count, line.event.times)
 
     def events(self) -> tuple[Event, ...]:
         """What is certified: every declared release, spent or not, with the parameter it has after trades."""

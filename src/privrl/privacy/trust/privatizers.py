@@ -19,6 +19,7 @@ from privrl.privacy.accounting.certificate import Notion
 from privrl.privacy.accounting.composition import calibrate
 from privrl.privacy.accounting.events import Event, Mechanism, Request
 from privrl.privacy.accounting.ledger import Ledger
+from privrl.privacy.continual.epochs import Epochs
 from privrl.privacy.continual.mechanisms import AbstractContinual, BinaryTree, Fresh, Honaker
 from privrl.privacy.continual.participation import ONCE, Participation
 from privrl.privacy.continual.toeplitz import SquareRoot, root_for
@@ -139,12 +140,19 @@ class AbstractBudgeted(AbstractPrivatizer):
     def reported_delta(self) -> float:
         return 0.0 if self.budget is None else self.budget.delta
 
-    def _events(self, declared: Sequence[Declared], mechanisms: Sequence[Mechanism]) -> tuple[Event, ...]:
-        """What the declarations cost, each with its mechanism, when they share the budget."""
+    def _events(
+        self, declared: Sequence[Declared], mechanisms: Sequence[Mechanism], messages: int = 1
+    ) -> tuple[Event, ...]:
+        """What the declarations cost, each with its mechanism, when they share the budget; so do all `messages` of one
+        person."""
         pairs = list(zip(declared, mechanisms, strict=True))
         if self.budget is None:
-            return tuple(event_of(d, mechanism, math.inf) for d, mechanism in pairs)
-        requests = [Request(d.name, mechanism, d.weight, d.touches, d.group, d.sampling) for d, mechanism in pairs]
+            return tuple(
+                replace(event_of(d, mechanism, math.inf), times=d.touches * messages) for d, mechanism in pairs
+            )
+        requests = [
+            Request(d.name, mechanism, d.weight, d.touches * messages, d.group, d.sampling) for d, mechanism in pairs
+        ]
         return calibrate(requests, self.budget, adjacency=self.adjacency)
 
 
@@ -215,6 +223,10 @@ class Central(AbstractBudgeted):
 class Local(AbstractBudgeted):
     """Nobody is trusted: each person randomises their one message before it leaves their device.
 
+    Where people take part m times, their m messages share the budget: epsilon/m each by symbols, mu/sqrt m each with
+    Gaussian noise (basic composition, and that of Gaussian differential privacy; both are exact). What is certified is
+    the person, not the message.
+
     With `epsilon` alone each declared statistic is sent as one symbol by subset selection, whose simplest
     case is randomised response (pure differential privacy). With `delta` too, or with `rho`, the whole term is sent
     with Gaussian noise.
@@ -235,7 +247,7 @@ class Local(AbstractBudgeted):
         raise PairingError("`Local` has no curator to answer queries; use `Central(...)`.")
 
     def check(self, learner: str, declared: Sequence[Declared], participation: Participation = ONCE) -> None:
-        refuse_returns(participation, "one message of each person is certified here")
+        del participation  # messages of one person share the budget, whenever they are sent
         asked = [d.name for d in declared if d.access in ("rounds", "choice")]
         if asked:
             raise PairingError(
@@ -251,7 +263,8 @@ class Local(AbstractBudgeted):
                 )
 
     def calibrate(self, declared: Sequence[Declared], participation: Participation = ONCE) -> Ledger:
-        events = self._events(declared, ["pure" if self._by_symbol else "gaussian"] * len(declared))
+        mechanism: Mechanism = "pure" if self._by_symbol else "gaussian"
+        events = self._events(declared, [mechanism] * len(declared), participation.times)
         if self._by_symbol:
             events = tuple(_answered(d, event) for d, event in zip(declared, events, strict=True))
         return Ledger(declared, events, self.adjacency, participation)
@@ -294,8 +307,7 @@ def curator_channel(declared: Declared, ledger: Ledger, mechanism: NoiseKind, co
     """
     statistic, parameter, often = streamed_statistic(declared), ledger.parameter(declared.name), ledger.participation
     if declared.access == "running":
-        made = root_for if continual == "square-root" else lambda steps, _: _CONTINUAL[continual](steps)
-        scheme: AbstractContinual = made(declared.times, often)
+        scheme = _scheme(continual, declared, often)
         sensitivity = distance_of_people(statistic, mechanism, ledger.adjacency, often)
         sensitivity *= scheme.factor if often.times == 1 else scheme.sensitivity(often)
         return RunningChannel(statistic, scheme, jnp.asarray(sensitivity), jnp.asarray(sensitivity / parameter))
@@ -305,9 +317,30 @@ def curator_channel(declared: Declared, ledger: Ledger, mechanism: NoiseKind, co
     return kind(statistic, jnp.asarray(sensitivity), jnp.asarray(sensitivity / parameter), mechanism)
 
 
+def _scheme(continual: Continual, declared: Declared, often: Participation) -> AbstractContinual:
+    """The mechanism of running sums; where they have no known end, one in every epoch."""
+
+    def made(steps: int) -> AbstractContinual:
+        return root_for(steps, often) if continual == "square-root" else _CONTINUAL[continual](steps)
+
+    if len(declared.epochs) > 1:
+        return Epochs.of(made, declared.epochs, declared.forget)
+    return made(declared.times)
+
+
+def _reported_statistic(declared: Declared) -> AbstractStatistic:
+    """The statistic of messages that are noisy when they leave people; they are added up, and nothing is forgotten."""
+    if declared.forget < 1.0:
+        raise PairingError(
+            f"`forget` is {declared.forget:g}, and only a curator's sums can forget. Use `Central(...)`, or leave it "
+            "out."
+        )
+    return streamed_statistic(declared)
+
+
 def vector_channel(declared: Declared, ledger: Ledger) -> VectorChannel:
     """The channel of people who each add Gaussian noise to their own message."""
-    statistic = streamed_statistic(declared)
+    statistic = _reported_statistic(declared)
     sensitivity = sensitivity_of(statistic, "gaussian", ledger.adjacency)
     scale = sensitivity / ledger.parameter(declared.name)
     return VectorChannel(statistic, jnp.asarray(sensitivity), jnp.asarray(scale), declared.access == "running")
@@ -315,7 +348,7 @@ def vector_channel(declared: Declared, ledger: Ledger) -> VectorChannel:
 
 def symbol_channel(declared: Declared, ledger: Ledger) -> SymbolChannel:
     """The channel of people who each answer with a random set of symbols."""
-    statistic, parameter = streamed_statistic(declared), ledger.parameter(declared.name)
+    statistic, parameter = _reported_statistic(declared), ledger.parameter(declared.name)
     assert isinstance(statistic, AbstractCategorical)
     return SymbolChannel(statistic, SubsetSelection(statistic.num_symbols, parameter), declared.access == "running")
 
