@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ from privrl.service.access import KeyFile
 from privrl.service.central import CentralServed
 from privrl.service.endpoints import ENDPOINTS
 from privrl.service.local import LocalServed
+from privrl.service.openapi import openapi
 from privrl.service.opening import begin
 from privrl.service.registry import Studies
 from privrl.service.study_file import StudyFile, read
@@ -90,6 +92,16 @@ def study_file(folder: Path, text: str, store: Path | str = "study.db", **change
     return file
 
 
+def documented(method: str, path: str) -> set[str]:
+    """The reasons that the OpenAPI document names for a request."""
+    paths = json.loads(openapi(ENDPOINTS))["paths"]
+    known = [
+        name for name in paths if re.fullmatch(re.sub(r"{\w+}", "[^/]+", name), path) and method.lower() in paths[name]
+    ]
+    answers = [answer for name in known for answer in paths[name][method.lower()]["responses"].values()]
+    return {word for answer in answers for word in re.findall(r"urn:privrl:problem:([a-z-]+)", answer["description"])}
+
+
 class Service:
     """A served study and its application, driven by one event loop."""
 
@@ -154,7 +166,14 @@ class Service:
         await self.app(scope, receive, send)
         start, *parts = messages
         found = {name.decode(): value.decode() for name, value in start["headers"]}
-        return Reply(start["status"], found, b"".join(part.get("body", b"") for part in parts))
+        reply = Reply(start["status"], found, b"".join(part.get("body", b"") for part in parts))
+        if reply.headers.get("content-type") == "application/problem+json":
+            assert reply.reason in documented(method, path) | {"failed", "not-found", "not-allowed"}
+        return reply
+
+    def content(self) -> list[str]:
+        """Everything in the store, raw rows included; of a file."""
+        return self.run(self.served.in_writer(lambda store: list(store._engine.db.iterdump())))
 
     def run(self, work: Any) -> Any:
         """Runs a coroutine in the service's loop."""

@@ -133,12 +133,11 @@ class CentralServed(AbstractServed):
     def _begun(self, store: ReleaseStore) -> None:
         self._tables = ()
         agent = self._agent = self._made(store)
-        if agent is None:
-            return
-        self._secret = store.secret(_PURPOSE)
-        blank = Trajectory.empty(self._sizes[0])
-        for size in BATCHES:
-            agent.plans.units(jax.tree.map(lambda x: np.stack([x] * size), blank), 0)  # noqa: B023
+        if agent is not None and not self.view.shown["purged"]:
+            self._secret = store.secret(_PURPOSE)
+            blank = Trajectory.empty(self._sizes[0])
+            for size in BATCHES:
+                agent.plans.units(jax.tree.map(lambda x: np.stack([x] * size), blank), 0)  # noqa: B023
         self._plan_again()
 
     def _made(self, store: ReleaseStore) -> Agent | None:
@@ -157,7 +156,9 @@ class CentralServed(AbstractServed):
         assert self._agent is not None
         if kind == _ARRIVE:
             self.counters.people.add(len(people))
-            return self._arrived(self._agent, people)
+            answers = self._arrived(self._agent, people)
+            self._plan_again()  # a ticket's plan is here before the ticket is out
+            return answers
         self._agent.end_episodes(people)
         return [None] * len(people)
 

@@ -18,7 +18,11 @@ def open_store(file: StudyFile) -> ReleaseStore:
     """The store of a study that was begun. A release that a crash interrupted is drawn again: nobody has seen it."""
     if not is_begun(file):
         raise ValueError(f"There is no store `{file.place}` yet. Begin the study: `privrl serve init {file.path}`.")
-    return ReleaseStore(file.place, after_crash="redraw")
+    return _store(file)
+
+
+def _store(file: StudyFile) -> ReleaseStore:
+    return ReleaseStore(file.place, after_crash="redraw", log=file.log_place)
 
 
 def is_begun(file: StudyFile) -> bool:
@@ -28,7 +32,7 @@ def is_begun(file: StudyFile) -> bool:
 
 def begin(file: StudyFile) -> None:
     """Makes the store and declares the study in it; again, it is checked that it is the same one."""
-    with ReleaseStore(file.place, after_crash="redraw") as store:
+    with _store(file) as store:
         work_on(file, store)
 
 

@@ -208,13 +208,17 @@ class Studies:
         """Waits until everything is ready; raises what the first opening of a store has raised."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
-            for one in self:
-                if one.writer.failure is not None:
-                    raise one.writer.failure
+            if self.failure is not None:
+                raise self.failure
             if self.ready:
                 return
             time.sleep(0.02)
         raise TimeoutError("The studies were not ready in time.")
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why a store could not be opened for the first time."""
+        return next((one.writer.failure for one in self if one.writer.failure is not None), None)
 
     @property
     def ready(self) -> bool:

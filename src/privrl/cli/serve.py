@@ -1,0 +1,154 @@
+"""`privrl serve init`, `run`, `check` and `key`: live studies over HTTP."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from privrl.cli.compilation import keep_compiled_programs
+from privrl.cli.output import say, show_table
+
+serve = typer.Typer(name="serve", help="Serve live studies to apps and devices over HTTP.", no_args_is_help=True)
+key = typer.Typer(name="key", help="Keys of apps, devices and operators; kept as hashes.", no_args_is_help=True)
+serve.add_typer(key)
+
+FileArgument = Annotated[Path, typer.Argument(help="A study file, in TOML.")]
+NameOption = Annotated[str, typer.Option("--name", help="What the key is called; each has its own.")]
+_TLS = "Beyond this machine"
+
+
+@serve.command()
+def init(file: FileArgument) -> None:
+    """Declare a study for good, make its store and print its first keys, once."""
+    _needed()
+    from privrl.service.access import KeyFile
+    from privrl.service.opening import begin
+    from privrl.service.study_file import read
+
+    study = read(file)
+    keep_compiled_programs()
+    begin(study)
+    say(f"The study `{study.name}` is declared; its store is `{study.store}`, its audit log `{study.log_place.name}`.")
+    keys = KeyFile(study.keys_place)
+    if keys.read():
+        say(f"Its keys are those in `{keys.path.name}`; `privrl serve key add` makes further ones.")
+        return
+    first = {"central": "app", "local": "device" if study.devices == "key" else None}[study.kind]
+    say("Its first keys, which are not shown again:")
+    for role in (first, "operator"):
+        if role is not None:
+            say(f"  {role:<9} {keys.add(role, f'first {role}')}")  # type: ignore[arg-type]
+
+
+@serve.command()
+def run(
+    files: Annotated[list[Path], typer.Argument(help="Study files; each study was begun with `init`.")],
+    listen: Annotated[str, typer.Option("--listen", help="HOST:PORT for apps and devices.")] = "127.0.0.1:8080",
+    operator: Annotated[str, typer.Option("--operator", help="HOST:PORT for the operator.")] = "127.0.0.1:8081",
+    operator_host: Annotated[
+        list[str] | None, typer.Option("--operator-host", help="A further name of the operator's address.")
+    ] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option("--tls-cert", help="Certificate chain, in PEM.", rich_help_panel=_TLS)
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option("--tls-key", help="Its private key, in PEM.", rich_help_panel=_TLS)
+    ] = None,
+    behind_proxy: Annotated[
+        bool, typer.Option("--behind-proxy", help="A proxy in front does TLS.", rich_help_panel=_TLS)
+    ] = False,
+    connections: Annotated[int, typer.Option("--connections", help="The most connections at once.")] = 1_024,
+) -> None:
+    """Serve studies until the process is told to end."""
+    _needed()
+    from privrl.service.listening import Address, Listening
+    from privrl.service.listening import serve as listen_until_told
+    from privrl.service.study_file import read
+
+    addresses = Address.of(listen), Address.of(operator)
+    how = Listening(*addresses, tuple(operator_host or ()), tls_cert, tls_key, behind_proxy, connections)
+    how.check()
+    keep_compiled_programs()
+    listen_until_told([read(file) for file in files], how, say)
+
+
+@serve.command()
+def check(file: FileArgument) -> None:
+    """Verify a study file and its store, and say what `run` would do; nothing is changed."""
+    _needed()
+    from privrl.service.opening import differences, is_begun, open_store
+    from privrl.service.study_file import read
+
+    study = read(file)
+    keep_compiled_programs()
+    if not is_begun(study):
+        say(f"`{file}` is in order, and its study was not begun: `privrl serve init {file}`.")
+        return
+    with open_store(study) as store:
+        shown = store.shown()
+    found = differences(study, shown)
+    if found:
+        raise ValueError(
+            f"The store of `{file}` belongs to a study that differs in {', '.join(found)}. Declare it as it was, or "
+            "name a new store for a new study."
+        )
+    tickets = sum(shown["queues"].values()) + sum(shown["ranges"].values())
+    released = sum(row["status"] in ("released", "redrawn") for row in shown["releases"])
+    say(f"`{study.name}` is a {study.kind} study of {study.users:,} people with `{study.recipe}`; the store is intact.")
+    say(f"Tickets handed out: {tickets:,}. Releases: {released:,}.")
+    say(
+        "It was purged: `run` would serve its certificate alone." if shown["purged"] else "`run` would go on from here."
+    )
+
+
+@key.command()
+def add(
+    file: FileArgument,
+    role: Annotated[str, typer.Option("--role", help="app, device or operator.")],
+    name: NameOption,
+) -> None:
+    """Make a key and print it, once."""
+    _needed()
+    from privrl.service.access import ROLES, KeyFile
+    from privrl.service.study_file import read
+
+    known = next((one for one in ROLES if one == role), None)
+    if known is None:
+        raise ValueError(f"`--role` is {role!r}; it must be one of {', '.join(ROLES)}.")
+    say(KeyFile(read(file).keys_place).add(known, name))
+
+
+@key.command(name="list")
+def list_(file: FileArgument) -> None:
+    """Show what keys there are."""
+    _needed()
+    from privrl.service.access import KeyFile
+    from privrl.service.study_file import read
+
+    keys = KeyFile(read(file).keys_place).read().values()
+    show_table("keys", ["name", "role", "added (UTC)"], [[one.name, one.role, one.added] for one in keys])
+
+
+@key.command()
+def revoke(file: FileArgument, name: NameOption) -> None:
+    """End a key; a running service knows within seconds."""
+    _needed()
+    from privrl.service.access import KeyFile
+    from privrl.service.study_file import read
+
+    KeyFile(read(file).keys_place).revoke(name)
+    say(f"The key {name!r} is revoked.")
+
+
+def _needed() -> None:
+    """Refuses where the extra is missing."""
+    try:
+        import httptools  # noqa: F401
+        import msgspec  # noqa: F401
+        import prometheus_client  # noqa: F401
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            f'`privrl serve` needs `{error.name}`, which is not installed: pip install "privrl[serve]".'
+        ) from error

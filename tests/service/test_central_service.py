@@ -1,0 +1,313 @@
+"""A central study over HTTP: who gets what, answered alike, actions beside a busy writer, and every refusal."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from service.serving import CENTRAL, Clock, Reply, Service, serving, study_file
+
+from privrl.service.access import KeyFile
+
+STEP = {"state": 0, "action": 1, "reward": 0.5}
+
+
+@pytest.fixture(scope="module")
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(scope="module")
+def river(tmp_path_factory: pytest.TempPathFactory, clock: Clock) -> Iterator[Service]:
+    with serving(study_file(tmp_path_factory.mktemp("river"), CENTRAL, users=4_000), clock) as service:
+        yield service
+
+
+def ticket(service: Service, user: str | int) -> str:
+    return service.ask("POST", "tickets", {"user": user}).json["ticket"]
+
+
+def episode(text: str, *steps: dict[str, Any]) -> dict[str, Any]:
+    return {"ticket": text, "steps": list(steps)}
+
+
+def until(condition: Any, seconds: float = 20.0) -> None:
+    """Waits until something is true."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_the_same_id_has_the_same_ticket(river: Service) -> None:
+    first = river.ask("POST", "tickets", {"user": 12})
+    assert first.status == 200
+    assert first == river.ask("POST", "tickets", {"user": "12"})
+    other = river.ask("POST", "tickets", {"user": "012"}).json
+    assert int(other["number"]) == int(first.json["number"]) + 1
+    assert first.json["deadline"] == 2_000.0 and first.json["plan"] == 0
+
+
+def test_tickets_sent_at_once_are_numbered_once_each(river: Service) -> None:
+    async def all_at_once() -> list[Reply]:
+        return await asyncio.gather(*(river.asking("POST", "tickets", {"user": f"crowd {i % 50}"}) for i in range(100)))
+
+    found = [reply.json for reply in river.run(all_at_once())]
+    numbers = [int(one["number"]) for one in found]
+    assert len(set(numbers)) == 50 and numbers[:50] == numbers[50:]
+    assert max(numbers) - min(numbers) == 49
+
+
+def test_actions_come_from_the_plan_of_the_ticket(river: Service) -> None:
+    policy = np.array(river.ask("GET", "plan").json["probabilities"])
+    text = ticket(river, "actor")
+    for step, state in np.ndindex(policy.shape[:2]):
+        seen = {
+            river.ask("POST", "actions", {"ticket": text, "state": state, "step": step}).json["action"]
+            for _ in range(12)
+        }
+        assert seen <= set(np.flatnonzero(policy[step, state]).tolist())
+    queries = [{"ticket": text, "state": state, "step": 0} for state in (0, 2)]
+    answers = river.ask("POST", "actions:batch", {"queries": queries}).json["answers"]
+    assert [one["plan"] for one in answers] == [0, 0]
+
+
+def test_a_plan_is_not_sent_again_to_who_has_it(river: Service) -> None:
+    found = river.ask("GET", "plan")
+    assert found.headers["etag"] == f'"{found.json["plan"]}"'
+    again = river.ask("GET", "plan", headers={"if-none-match": found.headers["etag"]})
+    assert (again.status, again.body) == (304, b"")
+
+
+def test_what_anyone_may_see(river: Service) -> None:
+    assert (
+        river.ask("GET", "/readyz", key="").json
+        == river.ask("GET", "/healthz", key="").json
+        == {"studies": {"river": "ready"}}
+    )
+    summary = river.ask("GET", "", key="").json
+    assert (summary["states"], summary["actions"], summary["horizon"], summary["users"]) == (3, 2, 4, 4_000)
+    certificate = river.ask("GET", "certificate", key="").json["certificate"]
+    assert certificate["epsilon"] <= 1.0 and certificate["notion"] == "joint"
+
+
+def test_counted_again_and_late_records_are_answered_alike(tmp_path: Path) -> None:
+    """The same bytes and headers; a late one leaves the store as it was, and a plan follows without any request."""
+    clock = Clock()
+    with serving(study_file(tmp_path, CENTRAL), clock) as river:
+        size = river.served.view.ends[0]
+        texts = [ticket(river, i) for i in range(size)]
+        answers = [river.ask("POST", "episodes", episode(texts[0], STEP)) for _ in range(2)]
+        assert river.served.view.plan == 0
+        clock.time += 1_000.0
+        until(lambda: river.served.view.plan == 1)  # by the clock alone
+        kept = river.content()
+        answers.append(river.ask("POST", "episodes", episode(texts[-1], STEP)))  # late
+        answers.append(river.ask("POST", "episodes", episode(texts[0])))  # late, and counted before
+        answers.append(river.ask("POST", "episodes:batch", {"episodes": [episode(one, STEP) for one in texts]}))
+        assert answers == [Reply(204, {"content-length": "0", "cache-control": "no-store"}, b"")] * 5
+        assert river.content() == kept
+        newcomer = river.ask("POST", "tickets", {"user": "new"}).json
+        assert (newcomer["plan"], newcomer["deadline"]) == (1, 3_000.0)
+        assert river.ask("GET", "plan").json["plan"] == 1
+
+
+def test_nothing_that_is_shown_depends_on_records(tmp_path: Path) -> None:
+    """Two studies with the same arrivals, in one of which nobody ever posts a record: the operator sees the same."""
+    seen = []
+    for number, posting in enumerate((True, False)):
+        clock = Clock()
+        with serving(study_file(tmp_path / str(number), CENTRAL), clock) as river:
+            texts = [ticket(river, i) for i in range(4)]
+            for text in texts if posting else ():
+                river.ask("POST", "actions", {"ticket": text, "state": 0, "step": 0})
+                river.ask("POST", "episodes", episode(text, STEP))
+                river.ask("POST", "episodes", episode(text, {**STEP, "state": 7}))
+            view = river.run(river.served.refresh())
+            counters = river.served.counters
+            timed = sorted(counters.seconds)
+            seen.append(
+                (view.plan, view.ends, view.shown["queues"], counters.refusals, timed, len(counters.people._values))
+            )
+    assert seen[0] == seen[1]
+
+
+def test_actions_are_answered_while_the_writer_is_blocked(river: Service) -> None:
+    """A count of answers, not a time: a hundred actions come while no commit can."""
+    text = ticket(river, "somebody")
+    free = threading.Event()
+
+    async def blocked() -> tuple[list[int], bool, int]:
+        working = asyncio.create_task(river.served.in_writer(lambda store: free.wait(60.0)))
+        await asyncio.sleep(0)
+        record = asyncio.create_task(river.asking("POST", "episodes", episode(text, STEP)))
+        query = {"ticket": text, "state": 0, "step": 0}
+        statuses = [(await river.asking("POST", "actions", query)).status for _ in range(100)]
+        waiting = not record.done()
+        free.set()
+        await working
+        return statuses, waiting, (await record).status
+
+    assert river.run(blocked()) == ([200] * 100, True, 204)
+
+
+def test_a_full_queue_takes_nothing(river: Service) -> None:
+    text, free = ticket(river, "busy"), threading.Event()
+
+    async def crowded() -> list[Reply]:
+        working = asyncio.create_task(river.served.in_writer(lambda store: free.wait(60.0)))
+        await asyncio.sleep(0.2)
+        many = {"episodes": [episode(text)] * 1_000}
+        crowd = [asyncio.create_task(river.asking("POST", "episodes:batch", many)) for _ in range(4)]
+        await asyncio.sleep(0)
+        while river.served.writer._waiting < 4_000:
+            await asyncio.sleep(0.01)
+        refused = await river.asking("POST", "episodes:batch", many)
+        free.set()
+        await working
+        return [refused, *await asyncio.gather(*crowd)]
+
+    refused, *answers = river.run(crowded())
+    assert (refused.status, refused.reason, refused.headers["retry-after"]) == (503, "busy", "1")
+    assert [answer.status for answer in answers] == [204] * 4
+
+
+# ------------------------------------------------------------------------------------------------------------ refusals
+
+
+def bad_requests(river: Service) -> dict[str, tuple[Any, ...]]:
+    """What is refused, by name: reason, method, address, content and key."""
+    text = ticket(river, "refused")
+    mac = ("B" if text[0] == "A" else "A") + text[1:]
+    keys = KeyFile(river.served.file.keys_place)
+    operator = keys.add("operator", "somebody") if "somebody" not in keys.read() else ""
+    river.run(asyncio.sleep(1.2))  # the writer reads the file again
+    query = {"ticket": text, "state": 0, "step": 0}
+    post, record = "POST", {"steps": [STEP]}
+    return {
+        "no such address": ("not-found", "GET", "/v1/nothing"),
+        "method": ("not-allowed", "GET", "episodes"),
+        "study": ("unknown-study", "GET", "/v1/studies/lake"),
+        "kind": ("not-offered", post, "reports"),
+        "plans of devices": ("not-offered", "GET", "plans/0"),
+        "no key": ("no-key", post, "actions", query, ""),
+        "no key for a ticket": ("no-key", post, "tickets", {"user": 1}, ""),
+        "unknown key": ("wrong-key", post, "actions", query, "prk_" + "x" * 43),
+        "role": ("wrong-key", post, "tickets", {"user": 1}, operator or "prk_x"),
+        "size": ("too-large", post, "actions", {**query, "ticket": "x" * 5_000}),
+        "size of a record": ("too-large", post, "episodes", {**record, "ticket": "x" * 70_000}),
+        "no JSON": ("malformed", post, "tickets", b"user=anna"),
+        "no id": ("malformed", post, "tickets", {}),
+        "id of a wrong kind": ("malformed", post, "tickets", {"user": 1.5}),
+        "empty id": ("malformed", post, "tickets", {"user": ""}),
+        "unknown entry": ("malformed", post, "tickets", {"user": 1, "name": "anna"}),
+        "no Unicode": ("malformed", post, "tickets", b'{"user": "\\ud800"}'),
+        "another mac": ("unknown-ticket", post, "actions", {**query, "ticket": mac}),
+        "text": ("unknown-ticket", post, "actions", {**query, "ticket": "anna"}),
+        "no ASCII": ("unknown-ticket", post, "actions", {**query, "ticket": "änna"}),
+        "ticket of a record": ("unknown-ticket", post, "episodes", {**record, "ticket": mac}),
+        "state": ("out-of-range", post, "actions", {**query, "state": 3}),
+        "step": ("out-of-range", post, "actions", {**query, "step": -1}),
+        "in a batch": ("out-of-range", post, "actions:batch", {"queries": [query, {**query, "step": 4}]}),
+        "too many": ("malformed", post, "actions:batch", {"queries": [query] * 1_001}),
+        "nobody": ("malformed", post, "actions:batch", {"queries": []}),
+        "unknown state": ("bad-record", post, "episodes", episode(text, {**STEP, "state": 3})),
+        "unknown action": ("bad-record", post, "episodes", episode(text, {**STEP, "action": 2})),
+        "unknown next state": ("bad-record", post, "episodes", episode(text, {**STEP, "next_state": 3})),
+        "below zero": ("bad-record", post, "episodes", episode(text, {**STEP, "state": -1})),
+        "too long": ("bad-record", post, "episodes", episode(text, *[STEP] * 5)),
+        "too large a reward": ("bad-record", post, "episodes", episode(text, {**STEP, "reward": 1e300})),
+        "no number": ("malformed", post, "episodes", b'{"ticket": "x", "steps": [{"state": 0, "reward": NaN}]}'),
+        "one of several": (
+            "bad-record", post, "episodes:batch", {"episodes": [episode(text, STEP), episode(text, *[STEP] * 5)]}
+        ),
+    }  # fmt: skip
+
+
+def test_every_refusal_has_its_type_and_leaves_the_store_as_it_was(river: Service) -> None:
+    requests = bad_requests(river)
+    kept, shown = river.content(), river.shown()
+    for name, (reason, method, path, *rest) in requests.items():
+        content, key = (*rest, None, None)[:2] if len(rest) < 2 else rest
+        reply = river.ask(method, path, content, key=key)
+        assert reply.reason == reason, name
+        assert "prk_" not in reply.json["detail"] and "anna" not in reply.json["detail"]
+        assert (reply.headers.get("www-authenticate") == "Bearer") is (reason == "no-key")
+    assert river.shown() == shown
+    assert river.content() == kept
+
+
+def test_a_study_that_is_full_knows_its_people(tmp_path: Path) -> None:
+    with serving(study_file(tmp_path, CENTRAL, users=3), Clock()) as river:
+        found = [river.ask("POST", "tickets", {"user": i}) for i in range(3)]
+
+        async def crowd() -> list[Reply]:
+            return await asyncio.gather(*(river.asking("POST", "tickets", {"user": i}) for i in (0, 7, 1, 8)))
+
+        kept = river.content()
+        known, refused, other, last = river.run(crowd())
+        assert (known, other) == (found[0], found[1])
+        assert (refused.status, refused.reason, last.reason) == (410, "full", "full")
+        assert river.content() == kept
+
+
+def test_a_paused_study_takes_nobody_and_a_purged_one_neither(tmp_path: Path) -> None:
+    with serving(study_file(tmp_path, CENTRAL), Clock()) as river:
+        text = ticket(river, "anna")
+        river.served.pause()
+        kept = river.content()
+        for path, content in (("tickets", {"user": "ben"}), ("episodes", episode(text, STEP))):
+            assert river.ask("POST", path, content).reason == "paused"
+        assert river.ask("POST", "actions", {"ticket": text, "state": 0, "step": 0}).status == 200
+        assert river.content() == kept
+        river.served.resume()
+        assert river.ask("POST", "episodes", episode(text, STEP)).status == 204
+        river.run(river.served.purge())
+        for path, content in (("tickets", {"user": "ben"}), ("episodes", episode(text, STEP))):
+            assert river.ask("POST", path, content).reason == "purged"
+        assert river.ask("GET", "certificate").status == 200
+        assert river.ask("GET", "/healthz").json == {"studies": {"river": "purged"}}
+        file = river.served.file
+    with serving(file, Clock()) as river:
+        assert river.ask("POST", "tickets", {"user": "ben"}).reason == "purged"
+
+
+# ----------------------------------------------------------------------------------------- failures and other servers
+
+
+def test_a_writer_that_fails_opens_its_store_again(tmp_path: Path) -> None:
+    with serving(study_file(tmp_path, CENTRAL), Clock()) as river:
+        text = ticket(river, "anna")
+
+        def failing(records: Any) -> None:
+            raise OSError("the disk is full, and anna is in this message")
+
+        river.served._agent.end_episodes = failing
+        failed = river.ask("POST", "episodes", episode(text, STEP))
+        assert (failed.status, failed.reason) == (500, "failed") and b"anna" not in failed.body
+        assert river.ask("GET", "/healthz").status == 503
+        assert river.ask("POST", "tickets", {"user": "ben"}).reason == "starting"
+        until(lambda: river.studies.ready)
+        assert river.ask("POST", "episodes", episode(text, STEP)).status == 204
+        assert ticket(river, "anna") == text
+
+
+def test_two_services_on_one_store(tmp_path: Path, place: Path | str) -> None:
+    """No number twice, the same ticket for the same person, and whoever is behind catches up."""
+    clock, file = Clock(), study_file(tmp_path, CENTRAL, place)
+    with serving(file, clock) as one, serving(file, clock) as two:
+        people = [f"{i}" for i in range(one.served.view.ends[0])]
+        found = [service.ask("POST", "tickets", {"user": i}).json for i in people for service in (one, two)]
+        assert found[::2] == found[1::2]
+        assert sorted({int(ticket["number"]) for ticket in found}) == list(range(len(people)))
+        assert two.ask("POST", "episodes", episode(found[0]["ticket"], STEP)).status == 204
+        clock.time += 1_000.0
+        newcomer = one.ask("POST", "tickets", {"user": "new"}).json
+        assert newcomer["plan"] == 1
+        query = {"ticket": newcomer["ticket"], "state": 0, "step": 0}
+        assert two.ask("POST", "actions", query).json["plan"] == 1
+        assert one.ask("GET", "plan").body == two.ask("GET", "plan").body
