@@ -39,7 +39,7 @@ from privrl.contracts.statistic import AbstractCategorical, AbstractStatistic
 from privrl.mdp.types import TabularPolicy, Transitions
 from privrl.privacy.continual.mechanisms import every, geometric_schedule
 from privrl.privacy.functions.paths import mesh_points
-from privrl.privacy.noise.mechanisms import clip_by_norm
+from privrl.privacy.noise.bounding import clip_by_norm
 from privrl.statistics.counts import TransitionCounts, VisitCounts
 from privrl.studies.loop import next_plan
 from privrl.studies.simulation import SimulationKeys

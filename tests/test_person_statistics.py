@@ -16,9 +16,9 @@ from privrl.contracts.release import Declared
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.noise.arithmetic import Floating
+from privrl.privacy.noise.bounding import clip_by_norm
 from privrl.privacy.noise.coins import Coins
 from privrl.privacy.noise.lattice import lattice_for
-from privrl.privacy.noise.mechanisms import clip_by_norm
 from privrl.statistics.counts import VisitCounts
 from privrl.studies.people import Records
 

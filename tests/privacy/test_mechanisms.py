@@ -1,4 +1,4 @@
-"""Sensitivities, clipping and randomised response."""
+"""Sensitivities, clipping, and noise that is added."""
 
 import math
 from fractions import Fraction
@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import privrl  # noqa: F401  (turns on float64)
+from privrl.privacy.noise.bounding import clip_by_norm
 from privrl.privacy.noise.laws import GaussianNoise, SymmetricNoise
 from privrl.privacy.noise.mechanisms import (
     add_noise,
-    clip_by_norm,
     l2_of_outer_products,
     l2_of_scaled,
     l2_of_sum,

@@ -13,7 +13,8 @@ from privrl.audit.records import picked, wide
 from privrl.contracts.noise import AbstractNoise
 from privrl.contracts.release import Release
 from privrl.contracts.statistic import AbstractStatistic
-from privrl.privacy.noise.lattice import Lattice, LatticeBounds, LatticeError, _summed
+from privrl.privacy.noise.bounding import LatticeBounds, summed
+from privrl.privacy.noise.lattice import Lattice, LatticeError
 from privrl.privacy.noise.symmetric import doubled
 from privrl.privacy.trust.curator import Curator
 
@@ -103,7 +104,7 @@ def _units(
 
     def one(record: Any) -> tuple[Array, Array]:
         alone = jax.tree.map(lambda x: x[None], record)
-        total, finite = _summed(statistic, alone, published, jnp.ones(1, bool), bounds)
+        total, finite = summed(statistic, alone, published, jnp.ones(1, bool), bounds)
         return (doubled(total) if statistic.symmetric else total.ravel()), finite
 
     return jax.vmap(one)(records)

@@ -9,7 +9,7 @@ from privrl.privacy.accounting.signature import SignatureError
 from privrl.privacy.continual.mechanisms import geometric_schedule
 from privrl.privacy.functions.released import ReleasedFunction
 from privrl.privacy.identity import canonical_id
-from privrl.privacy.noise.mechanisms import clip_by_norm
+from privrl.privacy.noise.bounding import clip_by_norm
 from privrl.privacy.store.errors import BurntError, StoreError, StudyMismatchError
 from privrl.privacy.trust.privatizers import PairingError
 from privrl.privacy.trust.published import Published

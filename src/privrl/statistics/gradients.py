@@ -21,7 +21,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from privrl.contracts.statistic import AbstractStatistic, Adjacency
 from privrl.mdp.types import Trajectory, Transitions
-from privrl.privacy.noise.mechanisms import clip_by_norm, l2_of_sum
+from privrl.privacy.noise.bounding import clip_by_norm
+from privrl.privacy.noise.mechanisms import l2_of_sum
 from privrl.statistics.counts import first_visits, same_pair
 from privrl.statistics.rows import AbstractRowStatistic, clipped_reward, within
 from privrl.statistics.settings import check_array, check_positive, check_sizes, check_terminal

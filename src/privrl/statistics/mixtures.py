@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Int
 
 from privrl.contracts.statistic import AbstractStatistic, Adjacency
 from privrl.mdp.types import Transitions, number
-from privrl.privacy.noise.mechanisms import clip_by_norm
+from privrl.privacy.noise.bounding import clip_by_norm
 from privrl.statistics.rows import within
 from privrl.statistics.settings import check_array, check_sizes
 

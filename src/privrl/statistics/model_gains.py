@@ -34,7 +34,7 @@ from privrl.contracts.statistic import AbstractStatistic, Adjacency
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.types import Trajectory
 from privrl.mdp.value_features import TableValueFeature
-from privrl.privacy.noise.mechanisms import clip_by_norm
+from privrl.privacy.noise.bounding import clip_by_norm
 from privrl.statistics.evaluation import AbstractStayMean, paid, person_mean
 from privrl.statistics.settings import check_array, check_positive
 

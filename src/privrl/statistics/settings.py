@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from privrl.mdp.features import AbstractFeatures, OneHotFeatures
-from privrl.privacy.noise.mechanisms import clip_by_norm
+from privrl.privacy.noise.bounding import clip_by_norm
 
 SMALLEST = float(np.finfo(np.float64).tiny)  # processors may treat anything smaller as 0
 _LARGEST = 1e150  # squares stay finite

@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Int, Int64, PRNGKeyArray
 
 from privrl.contracts.learner import AbstractOnlineLearner, Plan
 from privrl.contracts.statistic import AbstractStatistic
-from privrl.privacy.noise.lattice import LatticeBounds, of_each
+from privrl.privacy.noise.bounding import LatticeBounds, of_each
 from privrl.privacy.noise.words import Words
 from privrl.privacy.store.errors import BurntError
 from privrl.privacy.store.store import ReleaseStore

@@ -22,7 +22,6 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -32,22 +31,18 @@ from privrl.contracts.noise import AbstractNoise
 from privrl.contracts.release import Release
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.privacy.noise.arithmetic import AbstractArithmetic
+from privrl.privacy.noise.bounding import SHRINK, LatticeBounds, cells_of, summed, summed_blocks
 from privrl.privacy.noise.discrete import discrete_gaussian, discrete_laplace
 from privrl.privacy.noise.laws import GaussianNoise, LaplaceNoise, SymmetricNoise
 from privrl.privacy.noise.maximum import MaximumNoise, noisy_maximum
-from privrl.privacy.noise.mechanisms import clip_by_norm
 from privrl.privacy.noise.sources import Randomness, white_noise
-from privrl.privacy.noise.symmetric import doubled, mirrored, on_diagonal, packed
+from privrl.privacy.noise.symmetric import mirrored, on_diagonal, packed
 from privrl.privacy.noise.words import Words
 
 _BITS = 32  # sensitivity and noise are at least 2^32 units
-_LIMB = 26  # squares of units are summed in limbs of this many bits
-_MASK = (1 << _LIMB) - 1
 _MARGIN = 2.0**-40
-_SHRINK = 1.0 - 2.0**-30  # more than the rounding of 2^22 entries
 _LARGEST_EXPONENT = 900  # quotients by the granularity stay normal numbers: processors may treat others as 0
 _LARGEST_NOISE = 2**55  # in units, for which it can be drawn
-_WHOLE = 2.0**52  # units are exact below
 
 
 class LatticeError(ValueError):
@@ -107,7 +102,7 @@ class Lattice(AbstractArithmetic):
     def total(
         self, statistic: AbstractStatistic, records: Any, question: Any, taking_part: Bool[Array, " B"]
     ) -> Int64[np.ndarray, "..."]:
-        return _checked(*_summed(statistic, records, question, taking_part, self.bounds))
+        return _checked(*summed(statistic, records, question, taking_part, self.bounds))
 
     def plus(
         self,
@@ -120,7 +115,7 @@ class Lattice(AbstractArithmetic):
     ) -> Int64[np.ndarray, "..."]:
         """As in every arithmetic. Where the batch fills less than the whole sum, only what it fills is added, in
         place."""
-        cells, found, finite = _cells(statistic, records, question, taking_part, self.bounds, entries)
+        cells, found, finite = cells_of(statistic, records, question, taking_part, self.bounds, entries)
         units = _checked(found, finite)
         if cells is None:
             total += units
@@ -134,7 +129,7 @@ class Lattice(AbstractArithmetic):
         return self.total(statistic, alone, question, jnp.ones(1, bool))
 
     @property
-    def bounds(self) -> "LatticeBounds":
+    def bounds(self) -> LatticeBounds:
         """What compiled code needs to know of this lattice."""
         return _bounds(self)
 
@@ -147,7 +142,7 @@ class Lattice(AbstractArithmetic):
         entries: int = 0,
     ) -> Int64[np.ndarray, "..."]:
         """The exact sum of blocks that `counts` records contribute each, one block per record."""
-        return _checked(*_summed_blocks(statistic, slots, blocks, counts, self.bounds, entries))
+        return _checked(*summed_blocks(statistic, slots, blocks, counts, self.bounds, entries))
 
     def noisy(
         self, law: AbstractNoise, total: Int64[np.ndarray, "..."], randomness: Randomness
@@ -229,7 +224,7 @@ def lattice_for(
     exponent = math.floor(math.log2(min(sensitivity, sensitivity / parameter))) - _BITS
     grid = 2.0**exponent
     rounding = math.sqrt(filled) if kind == "l2" else float(filled)
-    shrunk = (1.0 - _SHRINK) * max(norm - sensitivity, 0.0)
+    shrunk = (1.0 - SHRINK) * max(norm - sensitivity, 0.0)
     once = factor * ((sensitivity + shrunk) / grid * (1.0 + _MARGIN) + rounding)
     units = records * (once + math.sqrt(filled * steps))
     noise = math.ceil(units / parameter * (1.0 + _MARGIN)) + (kind == "l2")
@@ -259,178 +254,9 @@ def _checked(total: Array, finite: Array) -> Int64[np.ndarray, "..."]:
     return np.array(total)
 
 
-class LatticeBounds(eqx.Module):
-    """What compiled code needs to know of a lattice, as arrays: another release needs no other program."""
-
-    grid: Float[Array, ""]
-    norm: Float[Array, ""]
-    limit: tuple[Int[Array, ""], Int[Array, ""], Int[Array, ""]]
-    kind: str = eqx.field(static=True)
-
-    def units(
-        self, x: Float[Array, "..."], symmetric: bool, entries: int = 0
-    ) -> tuple[Int64[Array, "..."], Bool[Array, ""]]:
-        """One record's whole units, within the limit exactly, and whether the entries were numbers at all.
-
-        Of symmetric matrices the upper triangle, within the limit of the whole matrix. `entries`: see `clip_by_norm`.
-        """
-        whole, x = (doubled, packed(x)) if symmetric else (lambda entries: entries, x)
-        finite = jnp.isfinite(x).all()
-        if self.kind == "l2":
-            clipped, sum_limbs = clip_by_norm(whole(x), self.norm, entries), _squares
-        else:
-            bounded = jnp.clip(jnp.where(finite, whole(x), 0.0), -self.norm, self.norm)  # its sum cannot overflow
-            clipped, sum_limbs = bounded * (self.norm / jnp.maximum(jnp.abs(bounded).sum(), self.norm)), _absolutes
-        x = clipped[..., : x.shape[-1]] if symmetric else clipped
-        exact = jnp.trunc(jnp.clip(x / self.grid, -_WHOLE, _WHOLE)).astype(jnp.int64)
-        smaller = jnp.trunc(jnp.clip(x * _SHRINK / self.grid, -_WHOLE, _WHOLE)).astype(jnp.int64)
-        (a, b, c), (high, middle, low) = sum_limbs(whole(exact)), self.limit
-        within = (a < high) | ((a == high) & ((b < middle) | ((b == middle) & (c <= low))))
-        return jnp.where(within, exact, smaller), finite
-
-
 @functools.lru_cache(maxsize=64)
 def _bounds(lattice: Lattice) -> LatticeBounds:
-    limbs = lattice.limit >> 2 * _LIMB, (lattice.limit >> _LIMB) & _MASK, lattice.limit & _MASK
-    high, middle, low = (jnp.asarray(limb, jnp.int64) for limb in limbs)
-    grid, norm = jnp.asarray(lattice.granularity), jnp.asarray(lattice.norm)
-    return LatticeBounds(grid, norm, (high, middle, low), lattice.kind)
-
-
-def _of_record(
-    statistic: AbstractStatistic,
-    record: Any,
-    question: Any,
-    bounds: LatticeBounds,
-    takes_part: Bool[Array, ""],
-    entries: int = 0,
-) -> tuple[Int[Array, " P"], Int64[Array, "P *block"], Bool[Array, ""]]:
-    """The slots of one record and its units in them, and whether its entries are numbers."""
-    slots, blocks = statistic.parts(record, question)
-    _check_blocks(statistic, blocks)
-    blocks = blocks if statistic.distinct else _merged(slots, blocks)
-    return slots, *bounds.units(jnp.where(takes_part, blocks, 0.0), statistic.symmetric, entries)
-
-
-def of_each(
-    statistic: AbstractStatistic, records: Any, question: Any, bounds: LatticeBounds
-) -> tuple[Int64[Array, "B *shape"], Bool[Array, " B"]]:
-    """Every record's own contribution, as `Lattice.of_one` gives it, and whether its entries are numbers; for compiled
-    code, which takes the `bounds` of a lattice as an argument."""
-
-    def alone(record: Any) -> tuple[Array, Array]:
-        slots, units, finite = _of_record(statistic, record, question, bounds, jnp.asarray(True))
-        return _placed(statistic, slots, units), finite
-
-    return jax.vmap(alone)(records)
-
-
-def _of_batch(
-    statistic: AbstractStatistic,
-    records: Any,
-    question: Any,
-    taking_part: Bool[Array, " B"],
-    bounds: LatticeBounds,
-    entries: int = 0,
-) -> tuple[Int[Array, " N"], Int64[Array, "N *block"], Bool[Array, ""]]:
-    """The slots of all records and their units in them."""
-
-    def of_record(record: Any, takes_part: Bool[Array, ""]) -> tuple[Array, Array, Array]:
-        return _of_record(statistic, record, question, bounds, takes_part, entries)
-
-    slots, units, finite = jax.vmap(of_record)(records, taking_part)
-    return slots.reshape(-1), units.reshape(-1, *units.shape[2:]), finite.all()
-
-
-@eqx.filter_jit
-def _summed(
-    statistic: AbstractStatistic, records: Any, question: Any, taking_part: Bool[Array, " B"], bounds: LatticeBounds
-) -> tuple[Int64[Array, "..."], Bool[Array, ""]]:
-    slots, units, finite = _of_batch(statistic, records, question, taking_part, bounds)
-    return _placed(statistic, slots, units), finite
-
-
-@eqx.filter_jit
-def _cells(
-    statistic: AbstractStatistic,
-    records: Any,
-    question: Any,
-    taking_part: Bool[Array, " B"],
-    bounds: LatticeBounds,
-    entries: int,
-) -> tuple[Int[Array, " n"] | None, Int64[Array, "..."], Bool[Array, ""]]:
-    """The sum over a batch: all of it, or where that is larger than the batch, the cells that it fills and the units
-    to be added there."""
-    slots, units, finite = _of_batch(statistic, records, question, taking_part, bounds, entries)
-    if units.size >= math.prod(statistic.units_shape):
-        return None, _placed(statistic, slots, units), finite
-    block = math.prod(units.shape[1:])
-    cells = slots[:, None] * block + jnp.arange(block)
-    return cells.reshape(-1), units.reshape(-1), finite
-
-
-@eqx.filter_jit
-def _summed_blocks(
-    statistic: AbstractStatistic,
-    slots: Int[Array, " N"],
-    blocks: Float[Array, "N *block"],
-    counts: Int[Array, " N"],
-    bounds: LatticeBounds,
-    entries: int,
-) -> tuple[Int64[Array, "..."], Bool[Array, ""]]:
-    _check_blocks(statistic, blocks)
-    units, finite = jax.vmap(lambda block: bounds.units(block, statistic.symmetric, entries))(blocks)
-    repeated = counts.astype(jnp.int64).reshape(-1, *(1,) * (units.ndim - 1)) * units
-    return _placed(statistic, slots, repeated), finite.all()
-
-
-def _check_blocks(statistic: AbstractStatistic, blocks: Float[Array, "N *block"]) -> None:
-    if not statistic.symmetric:
-        return
-    if len(statistic.shape) != 2 or statistic.shape[0] != statistic.shape[1]:
-        raise ValueError(f"`symmetric` needs a square `shape`; `{type(statistic).__name__}` has {statistic.shape}.")
-    if blocks.shape[1:] != statistic.shape:
-        raise ValueError(
-            f"`{type(statistic).__name__}` is `symmetric`, so its `parts` must be whole matrices of shape "
-            f"{statistic.shape}; they have shape {blocks.shape[1:]}. Nothing was released."
-        )
-
-
-def _placed(
-    statistic: AbstractStatistic, slots: Int[Array, " N"], units: Int64[Array, "N *block"]
-) -> Int64[Array, "..."]:
-    """Blocks added up in their slots; a symmetric matrix is one block."""
-    block, shape = units.shape[1:], statistic.units_shape
-    return jnp.zeros((math.prod(shape) // math.prod(block), *block), jnp.int64).at[slots].add(units).reshape(shape)
-
-
-def _merged(slots: Int[Array, " P"], blocks: Float[Array, "P *block"]) -> Float[Array, "P *block"]:
-    """The blocks of one record with those of the same slot added into the first of them, so that norms are true."""
-    if blocks.shape[0] == 1:
-        return blocks
-    same = slots[:, None] == slots[None, :]
-    first = ~jnp.any(jnp.tril(same, k=-1), axis=1)
-    # Products with 0 are exact except with infinities: what is not finite must stay visible.
-    together = jnp.tensordot(
-        (same & first[:, None]).astype(float), jnp.where(jnp.isfinite(blocks), blocks, 0.0), axes=1
-    )
-    return jnp.where(jnp.isfinite(blocks).all(), together, jnp.nan)
-
-
-def _squares(units: Int64[Array, "..."]) -> tuple[Array, Array, Array]:
-    """sum n^2 exactly, in limbs of 26 bits, for |n| < 2^52 and a sum below 2^114."""
-    n = jnp.abs(units)
-    high, low = n >> _LIMB, n & _MASK
-    low_squares = low * low
-    c = (low_squares & _MASK).sum()
-    b = (2 * high * low).sum() + (low_squares >> _LIMB).sum() + (c >> _LIMB)
-    return (high * high).sum() + (b >> _LIMB), b & _MASK, c & _MASK
-
-
-def _absolutes(units: Int64[Array, "..."]) -> tuple[Array, Array, Array]:
-    """sum |n|, in the same limbs."""
-    total = jnp.abs(units).sum()
-    return total >> 2 * _LIMB, (total >> _LIMB) & _MASK, total & _MASK
+    return LatticeBounds.of(lattice.granularity, lattice.norm, lattice.limit, lattice.kind)
 
 
 def _over_root_two(s: int) -> int:

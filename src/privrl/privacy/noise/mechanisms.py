@@ -1,16 +1,13 @@
-"""The small acts of privacy: bounding a contribution, knowing its sensitivity, adding noise, answering at random."""
+"""The small acts of privacy: knowing how far one person can move a sum, and adding noise."""
 
 import math
 
 import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import ArrayLike
 
 from privrl.contracts.noise import AbstractNoise
 from privrl.contracts.release import Release
 from privrl.contracts.statistic import Adjacency
-
-_SMALLEST = float(np.finfo(np.float64).tiny)  # subnormal numbers count as 0: processors may drop them
 
 
 def add_noise(value: ArrayLike, noise: AbstractNoise, white: ArrayLike) -> Release:
@@ -21,30 +18,6 @@ def add_noise(value: ArrayLike, noise: AbstractNoise, white: ArrayLike) -> Relea
     (D/s)-DP. Both relative to the adjacency under which D was computed.
     """
     return Release(jnp.asarray(value) + noise.scaled(white), noise)
-
-
-def clip_by_norm(
-    x: Float[Array, "*shape"], bound: float | Float[Array, ""], entries: int = 0
-) -> Float[Array, "*shape"]:
-    """Scales an array down to L2 (Frobenius) norm `bound`; leaves it alone if it is within, zeros it if not finite.
-
-    `entries` is a public number of entries, at least those of `x`, that decides the last bits of what is scaled: the
-    same vector comes out with more zeros behind it and with fewer.
-
-    **Formal guarantee.** Whatever `x` holds (infinities, NaN, overflow), the result has norm at most
-    `bound (1 + n 2^-53)` for n entries: an array that is scaled stays below `bound`, because the factor is reduced by
-    more than all rounding; one that is left alone has a *computed* norm within `bound`, and a sum of n squares is
-    computed to that precision. Arrays on the bound (one-hot vectors, say) come back unchanged.
-    """
-    x = jnp.where(jnp.isfinite(x).all() & (jnp.abs(x) >= _SMALLEST), x, 0.0)
-    largest = jnp.abs(x).max(initial=0.0)
-    # Squares must stay well inside the range of float64. A power of 2 is exact; dividing by `largest` is not safe:
-    # compilers turn it into a product with a reciprocal, which may be flushed to 0.
-    unit = jnp.where(largest > 2.0**500, 2.0**-600, jnp.where(largest < 2.0**-400, 2.0**600, 1.0))
-    y = x * unit
-    length = jnp.sqrt((y**2).sum())
-    shrink = bound / jnp.where(length > 0, length, 1.0) * (1.0 - (max(entries, x.size) + 8) * 2.0**-53)
-    return jnp.where(length <= bound * unit, x, y * shrink)
 
 
 def l2_of_sum(norm: float, adjacency: Adjacency) -> float:
