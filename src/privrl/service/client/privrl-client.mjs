@@ -124,7 +124,7 @@ export async function deviceStorage() {
     const store = transaction.objectStore("studies"), all = store.getAll();
     let result, thrown;
     transaction.oncomplete = () => done(result);
-    transaction.onabort = () => failed(thrown ?? transaction.error);
+    transaction.onabort = () => failed(thrown ?? transaction.error ?? new Refused("nothing was kept"));
     all.onsuccess = () => {
       const found = all.result.find((one) => one.hash === hash);
       try { result = change(found, all.result); if (result !== found) store.put(result); }

@@ -1,0 +1,255 @@
+"""The browser's client in headless Chromium, against the service with a hostile machine in between."""
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from chromium import MISSING, Browser, PageError, Reply, Request, Tab, program
+
+from privrl.service.vectors import VECTORS
+from privrl.studies.document import identity_of
+
+from .serving import LOCAL, Service, serving, study_file
+
+pytestmark = pytest.mark.skipif(program() is None, reason=MISSING)
+HERE = Path(__file__).parent
+STEPS = [{"state": state, "action": 1, "next_state": 1} for state in (0, 1, 1, 1)]
+REPORT = f"return await study.report({json.dumps(STEPS)});"
+Fault = Callable[[Request, Reply], Reply]
+
+
+class Between:
+    """Forwards to the service, notes what was sent to it, and may change what it answers."""
+
+    def __init__(self, services: list[Service], thread: ThreadPoolExecutor) -> None:
+        self._services, self._thread = {one.served.name: one for one in services}, thread
+        self._faults: dict[str, Fault] = {}
+        self.seen: list[Request] = []
+        self.statuses: list[int] = []
+
+    def hash(self, study: str) -> str:
+        """What the app ships."""
+        return identity_of(self._services[study].served.document).hex()
+
+    def answer(self, request: Request) -> Reply:
+        if request.path.startswith("/client/"):
+            return Reply((VECTORS.parent / request.path.rsplit("/", 1)[1]).read_bytes(), _kind(request.path))
+        if request.path.startswith("/tests/"):
+            return Reply((HERE / request.path.rsplit("/", 1)[1]).read_bytes(), _kind(request.path))
+        if not request.path.startswith("/v1/"):
+            return Reply(status=404)
+        self.seen.append(request)
+        service = self._services[request.path.split("/")[3]]
+        made = self._thread.submit(service.ask, request.method, request.path, request.body).result()
+        reply = Reply(made.body, made.headers.get("content-type", "text/plain"), made.status)
+        fault = next((fault for end, fault in self._faults.items() if request.path.endswith(end)), None)
+        if request.path.endswith("/reports"):
+            self.statuses.append(made.status)
+        return reply if fault is None else fault(request, reply)
+
+    @contextlib.contextmanager
+    def changing(self, end: str, fault: Fault) -> Iterator[None]:
+        """While this is open, answers at addresses with this end are changed."""
+        self._faults[end] = fault
+        yield
+        del self._faults[end]
+
+    def sent(self) -> list[bytes]:
+        """The reports that left the browser since the last call; whatever else left it had no body."""
+        assert not any(one.body for one in self.seen if not one.path.endswith("/reports"))
+        reports = [one.body for one in self.seen if one.path.endswith("/reports")]
+        self.seen.clear()
+        return reports
+
+    def counted(self) -> list[int]:
+        """What the service answered to reports since the last call."""
+        statuses, self.statuses = self.statuses, []
+        return statuses
+
+
+def _kind(path: str) -> str:
+    return "text/javascript" if path.endswith(".mjs") else "application/json"
+
+
+@pytest.fixture(scope="module")
+def between(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Between]:
+    with ThreadPoolExecutor(1) as thread, contextlib.ExitStack() as stack:
+        files = [study_file(tmp_path_factory.mktemp(name), LOCAL, name=name) for name in ("phone", "watch")]
+        services = [thread.submit(stack.enter_context, serving(file)).result() for file in files]
+        yield Between(services, thread)
+        thread.submit(stack.close).result()
+
+
+@pytest.fixture(scope="module")
+def browser(between: Between, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with contextlib.closing(Browser(tmp_path_factory.mktemp("profile"), between.answer)) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def nothing_sent_yet(between: Between) -> None:
+    between.sent()
+    between.counted()
+
+
+def opened(between: Between, study: str = "phone", cap: float = 1.0) -> str:
+    """Code that opens a study in a page, with the hash that the app ships."""
+    return f"""
+    const client = await import("/client/privrl-client.mjs");
+    const study = await client.Study.open("/v1/studies/{study}", {{ hash: "{between.hash(study)}", cap: {cap} }});
+    """
+
+
+def reporting(between: Between, study: str = "phone", cap: float = 1.0) -> str:
+    """Code of a whole visit."""
+    return opened(between, study, cap) + "await study.begin();" + REPORT
+
+
+def refused(tab: Tab, code: str) -> str:
+    """The words of a refusal."""
+    with pytest.raises(PageError) as caught:
+        tab.run(code)
+    return str(caught.value)
+
+
+def test_vectors_and_damaged_answers(browser: Browser) -> None:
+    found = browser.tab("vectors").run("""
+        const client = await import("/client/privrl-client.mjs");
+        const vectors = await (await fetch("/client/vectors.json")).json();
+        const { replay } = await import("/tests/replay.mjs"), { hostile } = await import("/tests/hostile.mjs");
+        return [isSecureContext, await replay(client, vectors), await hostile(client, vectors)];
+    """)
+    assert found[:2] == [True, []]
+    assert len(found[2]) == 1
+
+
+def test_an_answer_is_lost_and_the_page_reloaded(browser: Browser, between: Between) -> None:
+    tab = browser.tab("lost")
+    with between.changing("/reports", lambda request, reply: Reply(status=0)):
+        assert "TypeError" in refused(tab, reporting(between))
+    lost = between.sent()
+    assert len(set(lost)) == 1 and between.counted()[0] == 201
+    tab.reload()
+    assert tab.run(reporting(between)) is True
+    tab.reload()
+    assert tab.run(opened(between) + "return await study.send();") is True
+    assert between.sent() == lost[:1] * 2
+    assert between.counted() == [200, 200]
+
+
+def test_the_browser_is_killed_after_the_report_was_kept(browser: Browser, between: Between) -> None:
+    tab = browser.tab("killed")
+    kept = tab.run(
+        opened(between)
+        + f"""
+        await study.begin();
+        const get = study.get;
+        const stuck = new Promise((reached) => {{
+          study.get = (url, ...more) => url.endsWith("/reports") ? new Promise(reached) : get(url, ...more);
+        }});
+        study.report({json.dumps(STEPS)});
+        await stuck;
+        return Array.from((await study.kept()).bytes);
+        """
+    )
+    assert between.sent() == []
+    browser.kill()
+    browser.start()
+    assert browser.tab("killed").run(opened(between) + "return await study.send();") is True
+    assert between.sent() == [bytes(kept)]
+    assert between.counted() == [201]
+
+
+def test_two_tabs_make_one_message(browser: Browser, between: Between) -> None:
+    for number in range(3):
+        tabs = [browser.tab(f"tabs{number}") for _ in range(2)]
+        for tab in tabs:
+            tab.start(opened(between) + "globalThis.study = await study.begin();")
+        assert [tab.result() for tab in tabs] == [None, None]
+        for tab, steps in zip(tabs, (STEPS, []), strict=True):
+            tab.start(f"return await study.report({json.dumps(steps)});")
+        assert [tab.result() for tab in tabs] == [True, True]
+        reports = between.sent()
+        assert len(reports) == 2 and len(set(reports)) == 1
+        assert sorted(between.counted()) == [200, 201]
+
+
+def test_a_server_that_changes_the_study_gets_nothing(browser: Browser, between: Between) -> None:
+    tab = browser.tab("changed")
+
+    def louder(request: Request, reply: Reply) -> Reply:
+        document = json.loads(reply.body)
+        document["parts"][0]["epsilon"] = (8.0).hex()
+        return reply._replace(body=json.dumps(document, sort_keys=True, separators=(",", ":")).encode())
+
+    def other_plan(request: Request, reply: Reply) -> Reply:
+        actions = json.loads(reply.body)["actions"]
+        return reply._replace(body=json.dumps({"actions": [[1 - a for a in row] for row in actions]}).encode())
+
+    with between.changing("/phone", louder):
+        assert "the study is not the one this app was built for" in refused(tab, reporting(between))
+    with between.changing("/phone", lambda request, reply: reply._replace(body=reply.body + b"\n")):
+        assert "the study is not the one this app was built for" in refused(tab, reporting(between))
+    tab.run(opened(between) + "await study.begin();")
+    tab.reload()
+    with between.changing("/plans/0", other_plan):
+        assert "another plan was published under this number" in refused(tab, reporting(between))
+    assert between.sent() == []
+    assert tab.run(reporting(between)) is True
+
+
+def test_the_ledger_is_over_all_studies_of_an_origin(browser: Browser, between: Between) -> None:
+    tab = browser.tab("ledger")
+    assert tab.run(reporting(between, cap=1.5)) is True
+    assert len(between.sent()) == 1
+    assert "the cap on epsilon is reached" in refused(tab, reporting(between, "watch", cap=1.5))
+    assert "give a cap" in refused(tab, reporting(between, "watch").replace("cap: 1.0", ""))
+    tab.reload()
+    assert "the cap on epsilon is reached" in refused(tab, reporting(between, "watch", cap=1.9999))
+    assert between.sent() == []
+    assert tab.run(reporting(between, "watch", cap=2.0)) is True
+    assert tab.run(reporting(between, cap=0.1)) is True  # only sent again
+    assert between.counted() == [201, 201, 200]
+
+
+@pytest.mark.parametrize(
+    ("failing", "after_begin"),
+    [
+        ('Object.defineProperty(globalThis, "indexedDB", { value: undefined });', False),
+        ('IDBFactory.prototype.open = () => { throw new DOMException("", "SecurityError"); };', False),
+        ('IDBObjectStore.prototype.put = () => { throw new DOMException("", "QuotaExceededError"); };', True),
+        ("const put = IDBObjectStore.prototype.put; IDBObjectStore.prototype.put = function (value) {"
+         " put.call(this, value); this.transaction.abort(); };", True),
+        ('Object.defineProperty(IDBTransaction.prototype, "durability", { value: "relaxed" });', True),
+        ('const data = indexedDB.open("privrl"); await new Promise((done) => { data.onsuccess = done; });'
+         'const all = data.result.transaction("studies", "readwrite").objectStore("studies").clear();'
+         "await new Promise((done) => { all.onsuccess = done; });", True),
+    ],
+)  # fmt: skip
+def test_nothing_leaves_where_nothing_can_be_kept(
+    browser: Browser, between: Between, failing: str, after_begin: bool
+) -> None:
+    tab = browser.tab("failing")
+    code = opened(between) + "await study.begin();"
+    refused(tab, code + failing + REPORT if after_begin else failing + code + REPORT)
+    assert between.sent() == []
+
+
+def test_an_ended_ticket_is_replaced_until_there_is_a_report(browser: Browser, between: Between) -> None:
+    tab = browser.tab("ended")
+    numbers = tab.run(
+        opened(between)
+        + f"""
+        const numbers = [], now = Date.now, later = () => now() + 1e9;
+        for (Date.now of [now, now, later, now]) numbers.push((await study.begin()).ticket.number);
+        await study.report({json.dumps(STEPS)});
+        Date.now = later;
+        numbers.push((await study.begin()).ticket.number);
+        return numbers.map(Number);
+        """
+    )
+    assert numbers[0] == numbers[1] < numbers[2] == numbers[3] == numbers[4]
+    assert between.counted() == [201]
