@@ -47,7 +47,8 @@ class LivePlans:
 
     **Formal guarantee.** One person's record is in the sums of one block, with the statistic's own bound for whatever
     plan they acted on; a record that is missing adds nothing, which is at most as far from any record as another one is
-    (refused otherwise). So replacing a record moves the encoded sums of each channel by at most its sensitivity.
+    (refused otherwise). So replacing a record moves the encoded sums of each channel by at most its sensitivity. Where
+    several of a person's records count, so many terms are in so many blocks, each within the bound of one.
     """
 
     def __init__(
@@ -71,9 +72,10 @@ class LivePlans:
         for name, channel in simulated.items():
             assert isinstance(channel, AbstractCuratorChannel)
             exact = ExactChannel.of(channel, blocks, study.ledger.parameter(name), *form)
-            exact.check_room(arrivals.num_places)
+            exact.check_room(study.participation.times * arrivals.num_places)
             self.channels[name] = exact
-        _check_absence(self.channels)
+        if study.participation.times == 1:
+            _check_absence(self.channels)
         self._kept: dict[str, Any] = {name: channel.init() for name, channel in self.channels.items()}  # secret
 
     def __getitem__(self, number: int) -> Plan:
@@ -117,7 +119,7 @@ class LivePlans:
         while self._arrivals.closes(self.closed):
             block = self.closed
             plans = self._arrivals.plans(block)
-            for plan in plans:
+            for plan in self._arrivals.summed(block):
                 self._store.seal(self._arrivals.sum_name(block, plan))
             state = self._made[-1][0]._replace(kept=self._kept)
             state = publish(self.channels, state, self._totals(block), block, functools.partial(self._noise, block))
@@ -156,8 +158,8 @@ class LivePlans:
 
     def _totals(self, block: int) -> dict[str, Callable[[], Int64[np.ndarray, "..."]]]:
         """What computes the exact sums of a closed block; whoever is missing has added nothing."""
-        plans = self._arrivals.plans(block)
-        chosen = [_of_most(plans)] if self._learner.one_plan_per_block else list(plans)
+        arrivals = self._arrivals
+        chosen = [_of_most(arrivals.plans(block))] if self._learner.one_plan_per_block else arrivals.summed(block)
         sizes = [math.prod(channel.shape) for channel in self.channels.values()]
 
         @functools.cache

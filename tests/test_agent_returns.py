@@ -1,0 +1,264 @@
+"""People who come back: who is counted how often, in which block, and what their returns tell others: nothing."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_agent import ENV, LEARNER, PRIVATE, USERS, alone, person_key, some, walk
+from test_agent_arrivals import PATIENCE, Clock
+
+import privrl
+from privrl.privacy.continual.participation import Participation
+from privrl.privacy.store.errors import StoreError
+from privrl.privacy.trust.privatizers import PairingError
+from privrl.studies.certify import certify
+
+SMALL = privrl.UCBVI(ENV.rewards, 3, first_block=2, growth=1.5)
+PEOPLE = 7  # in blocks of 2, 2 and 3
+
+
+def live(store, clock, learner=SMALL, num_users=PEOPLE, key=None, m=3, distance=0):
+    how = {"max_episodes_per_unit": m, "min_block_distance": distance}
+    return privrl.Agent(
+        learner, PRIVATE, num_users=num_users, store=store, patience=PATIENCE, clock=clock, key=key, **how
+    )
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def store(tmp_path):
+    with privrl.ReleaseStore(tmp_path / "s.db") as store:
+        yield store
+
+
+@pytest.fixture
+def blind(monkeypatch):
+    """Releases that do not depend on the sums: two worlds are compared given that all releases agree."""
+    channel = privrl.privacy.trust.exact_channels.ExactChannel
+    noisy = channel.noisy
+    monkeypatch.setattr(channel, "noisy", lambda self, encoded, key: noisy(self, 0 * encoded, key))
+
+
+def added_up(agent, block):
+    """The exact sum that a closed block was released from: for tests only."""
+    return sum(total().ravel() for total in agent._plans._totals(block).values())
+
+
+def units(agent, record, plan=0):
+    return agent._plans.units(alone(record), plan)[0][0]
+
+
+def test_a_list_of_visits_decides_as_the_simulation(store):
+    """40 visits of 14 people in fixed order, three each at most: as `run` for the same key, noise included."""
+    key, people = jax.random.key(7), [i % 14 for i in range(USERS)]
+    often = {"max_episodes_per_unit": 3, "min_block_distance": 1}
+    simulated = privrl.run(ENV, LEARNER, PRIVATE, episodes=USERS, key=key, flow=False, **often)
+    seed, ends = jax.random.split(key, (1, 1))[0, 0], LEARNER.blocks(USERS)
+    agent = privrl.Agent(LEARNER, PRIVATE, num_users=USERS, store=store, fixed_order=True, key=seed, **often)
+    regret = []
+    for slot, person in enumerate(people):
+        if slot in (0, *ends[:-1]):
+            regret.append(float(ENV.regret(agent.policy)))
+        ticket = agent.begin_episode(person, visit=slot)
+        assert (ticket.number, ticket.visit) == (slot, "")
+        assert agent.begin_episode(person, visit=slot) == ticket
+        agent.end_episode(ticket, walk(agent, ticket, ENV, person_key(seed, ends, slot)))
+    np.testing.assert_allclose(regret, simulated.block_regret[0], atol=1e-9)
+    np.testing.assert_allclose(agent.policy.probabilities, simulated.policy.probabilities[0], atol=1e-9)
+    ours, theirs = (one["laws"][0]["scale"] for one in (*agent.certificate.releases, *simulated.certificate.releases))
+    assert ours == pytest.approx(theirs, rel=1e-6)
+
+
+@pytest.mark.parametrize("delay", [1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["UCBVI", pytest.param("LSVIUCB", marks=pytest.mark.slow)])
+def test_patience_decides_as_a_simulation_whose_plans_lag(store, clock, delay, kind):
+    """Blocks arrive in steps of patience/(delay + 1), so each one closes when the one `delay` + 1 later arrives."""
+    learner = LEARNER if kind == "UCBVI" else privrl.LSVIUCB(ENV.features, 3, rewards=ENV.rewards, growth=2.0)
+    key, ends = jax.random.key(8), learner.blocks(USERS)
+    simulated = privrl.run(ENV, learner, PRIVATE, episodes=USERS, key=key, flow=False, delay=delay)
+    seed = jax.random.split(key, (1, 1))[0, 0]
+    agent = privrl.Agent(learner, PRIVATE, num_users=USERS, store=store, patience=PATIENCE, clock=clock, key=seed)
+    regret = []
+    for block, (begin, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
+        clock.time = block * PATIENCE / (delay + 1)
+        for person in range(begin, end):
+            ticket = agent.begin_episode(person)
+            assert ticket.plan == max(0, block - delay)
+            agent.end_episode(ticket, walk(agent, ticket, ENV, person_key(seed, ends, person)))
+        regret.append(float(ENV.regret(agent.plans[ticket.plan].policy)))
+    clock.time += PATIENCE
+    np.testing.assert_allclose(regret, simulated.block_regret[0], atol=1e-9)
+    np.testing.assert_allclose(agent.policy.probabilities, simulated.policy.probabilities[0], atol=1e-9)
+
+
+def test_who_comes_back_is_in_the_block_that_fills_then(store, clock):
+    agent = live(store, clock)
+    first = agent.begin_episode("a", visit="monday")
+    assert agent.begin_episode("a", visit="monday") == agent.begin_episode("a") == first
+    again = agent.begin_episode("a", visit="tuesday")  # block 0 is filling: one of its two people is there
+    assert (again.number, again.plan, agent.num_arrived) == (0, 0, 1)
+    assert agent._arrivals.block(again) == 0 and again.token != first.token
+    agent.begin_episode("b")
+    clock.time = PATIENCE  # block 0 closes, and block 1 is filling
+    later = agent.begin_episode("a", visit="wednesday")
+    assert (later.number, later.plan, agent._arrivals.block(later), agent.num_arrived) == (0, 1, 1, 2)
+    beyond = agent.begin_episode("a", visit="thursday")
+    assert [agent._arrivals.counts(ticket) for ticket in (first, again, later, beyond)] == [True, True, True, False]
+    for ticket in (later, beyond):
+        assert privrl.Ticket.from_json(json.loads(json.dumps(ticket.to_json()))) == ticket
+        assert 0 <= agent.act(ticket, 0, 0) < 2
+        agent.end_episode(ticket, some(1))
+        agent.end_episode(ticket, some(2))  # sent again
+    agent.begin_episodes(["c", "d"])
+    clock.time += PATIENCE
+    assert agent.policy is not None
+    np.testing.assert_array_equal(added_up(agent, 1), units(agent, some(1)))
+    assert not added_up(agent, 0).any()  # nobody of it has ended
+    with pytest.raises(ValueError, match="not a ticket"):
+        agent.act(privrl.Ticket(later.number, later.plan, beyond.token, later.visit), 0, 0)
+
+
+def test_visits_count_at_a_distance_and_until_everybody_has_come(store, clock):
+    agent = live(store, clock, m=2, distance=2)
+    tickets = [agent.begin_episode("a", visit=0)]
+    for number in range(1, PEOPLE):
+        tickets.append(agent.begin_episode("a", visit=f"before {number}"))
+        agent.begin_episode(number)
+    last = agent.begin_episode("a", visit="after everybody")
+    blocks = [agent._arrivals.block(ticket) for ticket in tickets]
+    counted = [block for block, ticket in zip(blocks, tickets, strict=True) if agent._arrivals.counts(ticket)]
+    assert blocks == [0, 0, 1, 1, 2, 2, 2] and counted == [0, 2]
+    assert not agent._arrivals.counts(last)
+    agent.end_episode(last, some(3))
+    with pytest.raises(PairingError, match="All 7 places"):
+        agent.begin_episode("somebody new", visit="x")
+    assert agent.begin_episode("a", visit="after everybody") == last
+
+
+@pytest.mark.slow
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_plans_of_returns_are_in_the_public_range(data):
+    """Whenever people come back, the sums that are sealed hold every visit that counts, once."""
+    clock = Clock()
+    with privrl.ReleaseStore.in_memory() as store:
+        agent = live(store, clock, m=4)
+        expected, arrived = {}, 0
+        for visit in range(data.draw(st.integers(4, 24))):
+            clock.time += data.draw(st.sampled_from([0.0, 3.0, PATIENCE, 4 * PATIENCE]))
+            back = arrived == PEOPLE or (arrived > 0 and data.draw(st.booleans()))
+            person = data.draw(st.integers(0, arrived - 1)) if back else arrived
+            ticket = agent.begin_episode(person, visit=visit)
+            arrived += not back
+            agent.end_episode(ticket, some(visit))
+            if agent._arrivals.counts(ticket):
+                block = agent._arrivals.block(ticket)
+                expected[block] = expected.get(block, 0) + units(agent, some(visit), ticket.plan)
+        clock.time += PATIENCE
+        assert agent.policy is not None
+        for block in range(agent._plans.closed):
+            np.testing.assert_array_equal(added_up(agent, block), expected[block])
+
+
+def test_returns_move_nobody_else(tmp_path, blind):
+    """Two worlds: one person comes once, or 18 times more at awkward moments. What all others see is the same."""
+    key = jax.random.key(3)
+
+    def seen(path, returns):
+        clock, views = Clock(), []
+        with privrl.ReleaseStore(path) as store:
+            agent = live(store, clock, m=4, key=key)
+            agent.begin_episode("her")
+            for number in range(1, PEOPLE):
+                for i in range(returns):
+                    ticket = agent.begin_episode("her", visit=f"{number} {i}")
+                    agent.end_episode(ticket, some(number + i))
+                own = agent.begin_episode(number, visit="first")
+                back = agent.begin_episode(max(number - 1, 1), visit=f"again {number}")
+                agent.end_episode(own, some(number))
+                views.append([(t.number, t.plan, t.visit, agent._arrivals.block(t)) for t in (own, back)])
+                views.append((agent.num_arrived, agent.next_closing, agent.deadline(own), agent.deadline(back)))
+                clock.time += 4.0
+            clock.time += 2 * PATIENCE
+            policy = np.asarray(agent.policy.probabilities).tobytes().hex()
+            shown = store.shown()
+            views.append((policy, agent.plans.closed, agent.result().report, agent.certificate.releases, shown))
+        return json.dumps(views, default=str)
+
+    assert seen(tmp_path / "once.db", 0) == seen(tmp_path / "often.db", 3)
+
+
+def test_visits_survive_a_restart_and_no_purge(tmp_path, clock):
+    path = tmp_path / "s.db"
+    with privrl.ReleaseStore(path) as store:
+        agent = live(store, clock, m=2)
+        tickets = [agent.begin_episode("a", visit=i) for i in range(3)]
+    with privrl.ReleaseStore(path) as store:
+        with pytest.raises(StoreError, match="differs in `counted`"):
+            live(store, clock, m=3)
+        agent = live(store, clock, m=2)
+        assert agent.begin_episodes(["a"] * 3, range(3)) == tickets
+        assert [agent._arrivals.counts(ticket) for ticket in tickets] == [True, True, False]
+        rows = "SELECT COUNT(*) FROM arrivals"
+        assert store._engine.execute(rows).fetchone()[0] > 3
+        store.purge()
+        assert store._engine.execute(rows).fetchone()[0] == 0
+        assert b"visits" not in path.read_bytes()
+
+
+def test_fixed_order_counts_as_many_as_it_says(store):
+    often = {"max_episodes_per_unit": 2, "min_block_distance": 1}
+    agent = privrl.Agent(SMALL, PRIVATE, num_users=PEOPLE, store=store, fixed_order=True, **often)
+    counted = []
+    for slot in range(PEOPLE):
+        ticket = agent.begin_episode("a" if slot < 5 else slot, visit=slot)
+        counted.append(agent._arrivals.counts(ticket))
+        agent.end_episode(ticket, some(slot))
+    assert counted == [True, False, True, False, False, True, True]
+    np.testing.assert_array_equal(added_up(agent, 0), units(agent, some(0)))
+    np.testing.assert_array_equal(added_up(agent, 2), units(agent, some(5)) + units(agent, some(6)))
+
+
+def test_refusals(tmp_path, clock):
+    learner = privrl.LSVIUCB(ENV.features, 3, rewards=ENV.rewards)
+    with privrl.ReleaseStore(tmp_path / "a.db") as store, pytest.raises(PairingError, match="public number of people"):
+        live(store, clock, learner=learner)
+    for how in ({"m": 0}, {"m": 2, "distance": -1}, {"m": 1, "distance": 2}):
+        with privrl.ReleaseStore(tmp_path / "b.db") as store, pytest.raises(ValueError, match="max_episodes_per_unit"):
+            live(store, clock, **how)
+    with privrl.ReleaseStore(tmp_path / "c.db") as store:
+        agent = privrl.Agent(SMALL, PRIVATE, num_users=PEOPLE, store=store, fixed_order=True)
+        with pytest.raises(PairingError, match="`visit` is named"):
+            agent.begin_episode("a", visit="x")
+    many = {"episodes": 40, "max_episodes_per_unit": 2}
+    with pytest.raises(PairingError, match="max_episodes_per_unit"):
+        privrl.run(ENV, LEARNER, privrl.Shuffled(1.0, 1e-5), key=jax.random.key(0), **many)
+
+
+def test_the_certificate_says_how_often_people_count(store, clock):
+    agent = live(store, clock, m=3, distance=2)
+    agent.begin_episode("a")
+    result = agent.result()
+    certificate = result.certificate
+    text = str(certificate)
+    assert "episodes per unit: 3" in text and "to the next: 2" in text
+    assert "whenever and however often" in text and "comes back is covered" in text
+    for changed in ({"episodes per unit": 2}, {"episodes per unit": 3}):
+        bounds = {**certificate.bounds, **changed}
+        study = {**certificate.study, "bounds": changed}
+        forged = privrl.Certificate.from_json({**certificate.to_json(), "bounds": bounds, "study": study})
+        assert not certify(forged, result.policy).ok
+    simulated = privrl.run(
+        ENV, LEARNER, PRIVATE, episodes=40, key=jax.random.key(0), max_episodes_per_unit=3, min_block_distance=2
+    )
+    for one in (certificate, simulated.certificate):
+        verdict = certify(one, result.policy, allow_non_private=True)
+        assert [p for p in verdict.problems if "policy" not in p] == []
+    assert agent._study.participation == Participation(3, 2)
