@@ -114,6 +114,17 @@ def test_run_repeats_with_its_seed_and_is_fresh_without(ran: tuple[dict[str, Any
     assert one["regret"] != other["regret"]
 
 
+def test_run_covers_people_who_come_back(ran: tuple[dict[str, Any], Path]) -> None:
+    """The noise of four times a person's terms, in the same compiled program."""
+    arguments = ("run", "dp-ucbvi", "--env", "riverswim", *RIVER, "--episodes", "600", *BUDGET, "--seeds", "3")
+    content = call(*arguments, "--seed", "7", "--max-episodes-per-unit", "4", "--json").json()
+    assert (content["max_episodes_per_unit"], content["min_block_distance"], content["delay"]) == (4, 0, 0)
+    once, often = (c["certificate"]["releases"][0]["laws"][0]["scale"] for c in (ran[0], content))
+    assert often == pytest.approx(4 * once)
+    assert content["certificate"]["bounds"]["episodes per unit"] == 4
+    assert content["regret"] != ran[0]["regret"]
+
+
 def test_run_without_privacy_says_infinity_and_prints_a_table() -> None:
     arguments = ("run", "ucbvi", "--env", "riverswim", *RIVER, "--episodes", "30", "--seed", "1")
     content = call(*arguments, "--json").json()

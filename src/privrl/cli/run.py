@@ -7,6 +7,7 @@ import jax
 import typer
 
 import privrl
+from privrl.cli.coming_options import ComingOptions
 from privrl.cli.grouped import grouped
 from privrl.cli.options import (
     AdjacencyOption,
@@ -37,8 +38,9 @@ _NEVER_LEARN = ("zero", "uniform", "myopic")
 def run(
     recipe: Annotated[str, typer.Argument(help="What to learn with; see `privrl list recipes`.")],
     env: Annotated[str, typer.Option("--env", help="The world; see `privrl list envs`.")],
-    episodes: Annotated[int, typer.Option("--episodes", help="How many people take part, one episode each.")],
+    episodes: Annotated[int, typer.Option("--episodes", help="How many episodes there are, one for each person.")],
     crew: WorkerOptions,
+    coming: ComingOptions,
     epsilon: EpsilonOption = None,
     delta: DeltaOption = None,
     rho: RhoOption = None,
@@ -63,8 +65,9 @@ def run(
     seed = fresh_seed(seed)
     key = jax.random.key(seed)
     what = f"{chosen.name} on {world.name}: {episodes:,} people, {seeds} seeds"
+    how = {"episodes": episodes, "seeds": seeds, **coming.arguments}
     with crew.opened() as executor, waiting_for(what, executor):
-        result = privrl.run(world, learner, privatizer, episodes=episodes, seeds=seeds, key=key, executor=executor)
+        result = privrl.run(world, learner, privatizer, key=key, executor=executor, **how)
     certificate = result.certificate.to_json()
     policies: dict[str, Any] = world.never_learning()
     never_learn = {name: episodes * float(world.regret(policies[name])) for name in _NEVER_LEARN if name in policies}
@@ -73,6 +76,7 @@ def run(
         "env": world.name,
         "env_seed": world.seed,
         "episodes": episodes,
+        **coming.arguments,
         "horizon": world.horizon,
         **{name: certificate[name] for name in ("epsilon", "delta", "adjacency")},
         "seeds": seeds,
