@@ -1,4 +1,4 @@
-"""`privrl audit`: try to break a recipe's claim, or see what a broken one looks like."""
+"""`privrl audit`: try to break a recipe's claim or a running service, or see what a broken claim looks like."""
 
 import dataclasses
 import json as json_module
@@ -16,9 +16,12 @@ from privrl.audit import known_bad
 from privrl.audit.empirical import lower_bound
 from privrl.audit.protocol import protocol_attacks
 from privrl.audit.report import AuditReport, plot
+from privrl.cli.audit_service import audit_service
 from privrl.cli.options import DeltaOption, EpsilonOption, JsonOption, RhoOption, fresh_seed
 from privrl.cli.output import emit, progress, say, show_table, waiting
 from privrl.recipes.registry import get, recipes
+
+_SERVICE = "A running service"
 
 
 def audit(
@@ -27,6 +30,20 @@ def audit(
     bad: Annotated[
         bool, typer.Option("--known-bad", help="Attack mechanisms that are not private: what being caught looks like.")
     ] = False,
+    service: Annotated[
+        str | None,
+        typer.Option(
+            "--service", help="Attack a running service, e.g. http://127.0.0.1:8080.", rich_help_panel=_SERVICE
+        ),
+    ] = None,
+    study: Annotated[
+        str | None,
+        typer.Option("--study", help="The study to attack; one made for it.", rich_help_panel=_SERVICE),
+    ] = None,
+    key_file: Annotated[
+        Path | None,
+        typer.Option("--key-file", help="A file with an app's key, for a central study.", rich_help_panel=_SERVICE),
+    ] = None,
     epsilon: EpsilonOption = None,
     delta: DeltaOption = None,
     rho: RhoOption = None,
@@ -46,15 +63,25 @@ def audit(
     """Attack a recipe and prove how large its epsilon is, at least; and attack how it makes its releases.
 
     A bound below the claim proves nothing; a bound above it proves the claim false, and the command fails. Without a
-    budget, epsilon is 1 and delta 1e-5.
+    budget, epsilon is 1 and delta 1e-5. `--service` attacks a running service over HTTP instead, as a hostile device or
+    app: it takes places of the study and spoils its sums.
     """
-    if (recipe is not None) + every + bad != 1:
-        raise ValueError("Give one recipe, or `--all`, or `--known-bad`.")
+    if (recipe is not None) + every + bad + (service is not None) != 1:
+        raise ValueError("Give one recipe, or `--all`, or `--known-bad`, or `--service`.")
+    if (service is None) != (study is None):
+        raise ValueError("`--service URL` and `--study NAME` go together: say which study of the service to attack.")
     if trials < 2 or not 0.0 < confidence < 1.0:
         raise ValueError(f"`--trials` is {trials} and `--confidence` {confidence}; give at least 2, and within (0, 1).")
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
     seed = fresh_seed(seed)
+    if service is not None and study is not None:
+        attacked, content = audit_service(service, study, key_file, seed, json)
+        if out is not None:
+            _write(out, content)
+        if attacked.broken:
+            raise typer.Exit(1)
+        return
     if bad:
         _known_bad(seed, out, json)
         return
@@ -68,14 +95,14 @@ def audit(
     else:
         with waiting(f"attacking {names[0]}: {trials:,} runs of each world"):
             reports = [_attack(names[0], seed, settings)]
-    content = [report.to_json() | {"seed": seed} for report in reports]
+    contents = [report.to_json() | {"seed": seed} for report in reports]
     if out is not None:
-        _write(out, content if every else content[0])
+        _write(out, contents if every else contents[0])
         for ending in ("svg", "png"):
             plot(reports, out / f"audit.{ending}")
     broken = [report.recipe for report in reports if report.broken]
     if json:
-        emit({"audits": content, "broken": broken} if every else content[0])
+        emit({"audits": contents, "broken": broken} if every else contents[0])
     elif every:
         _table(reports)
         say(f"Broken: {', '.join(broken)}." if broken else "No claim was broken. That is not a proof; the proofs are.")
