@@ -12,13 +12,13 @@ serve = typer.Typer(name="serve", help="Serve live studies to apps and devices o
 key = typer.Typer(name="key", help="Keys of apps, devices and operators; kept as hashes.", no_args_is_help=True)
 serve.add_typer(key)
 
-FileArgument = Annotated[Path, typer.Argument(help="A study file, in TOML.")]
+StudyFileArgument = Annotated[Path, typer.Argument(help="A study file, in TOML.")]
 NameOption = Annotated[str, typer.Option("--name", help="What the key is called; each has its own.")]
 _TLS = "Beyond this machine"
 
 
 @serve.command()
-def init(file: FileArgument) -> None:
+def init(file: StudyFileArgument) -> None:
     """Declare a study for good, make its store and print its first keys, once."""
     _needed()
     from privrl.service.access import KeyFile
@@ -61,19 +61,19 @@ def run(
 ) -> None:
     """Serve studies until the process is told to end."""
     _needed()
-    from privrl.service.listening import Address, Listening
+    from privrl.service.listening import Address, Listeners
     from privrl.service.listening import serve as listen_until_told
     from privrl.service.study_file import read
 
     addresses = Address.of(listen), Address.of(operator)
-    how = Listening(*addresses, tuple(operator_host or ()), tls_cert, tls_key, behind_proxy, connections)
+    how = Listeners(*addresses, tuple(operator_host or ()), tls_cert, tls_key, behind_proxy, connections)
     how.check()
     keep_compiled_programs()
     listen_until_told([read(file) for file in files], how, say)
 
 
 @serve.command()
-def check(file: FileArgument) -> None:
+def check(file: StudyFileArgument) -> None:
     """Verify a study file and its store, and say what `run` would do; nothing is changed."""
     _needed()
     from privrl.service.opening import differences, is_begun, open_store
@@ -103,7 +103,7 @@ def check(file: FileArgument) -> None:
 
 @key.command()
 def add(
-    file: FileArgument,
+    file: StudyFileArgument,
     role: Annotated[str, typer.Option("--role", help="app, device or operator.")],
     name: NameOption,
 ) -> None:
@@ -119,7 +119,7 @@ def add(
 
 
 @key.command(name="list")
-def list_(file: FileArgument) -> None:
+def list_(file: StudyFileArgument) -> None:
     """Show what keys there are."""
     _needed()
     from privrl.service.access import KeyFile
@@ -130,7 +130,7 @@ def list_(file: FileArgument) -> None:
 
 
 @key.command()
-def revoke(file: FileArgument, name: NameOption) -> None:
+def revoke(file: StudyFileArgument, name: NameOption) -> None:
     """End a key; a running service knows within seconds."""
     _needed()
     from privrl.service.access import KeyFile

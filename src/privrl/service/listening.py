@@ -57,7 +57,7 @@ class Address:
 
 
 @dataclass(frozen=True)
-class Listening:
+class Listeners:
     """How a process listens.
 
     Arguments:
@@ -94,7 +94,7 @@ def studies_of(files: Sequence[StudyFile]) -> Studies:
     return Studies([(CentralServed if file.kind == "central" else LocalServed)(file) for file in files])
 
 
-def serve(files: Sequence[StudyFile], how: Listening, say: Callable[[str], None]) -> None:
+def serve(files: Sequence[StudyFile], how: Listeners, say: Callable[[str], None]) -> None:
     """Serves until the process is told to end; then finishes what is under way, and closes the stores."""
     how.check()
     studies = studies_of(files)
@@ -115,7 +115,7 @@ def _loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-async def _serving(studies: Studies, how: Listening, say: Callable[[str], None]) -> None:
+async def _serving(studies: Studies, how: Listeners, say: Callable[[str], None]) -> None:
     servers = [_Listener(_config(application(studies, ENDPOINTS), how.public, how))]
     servers.append(_Listener(_config(application(studies, operator.ENDPOINTS), how.operator, how)))
 
@@ -165,7 +165,7 @@ class _Listener(uvicorn.Server):
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def _config(app: Any, address: Address, how: Listening) -> uvicorn.Config:
+def _config(app: Any, address: Address, how: Listeners) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         host=address.host,

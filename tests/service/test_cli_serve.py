@@ -1,0 +1,160 @@
+"""`privrl serve`: init, check and key; what run refuses; and a process that is killed and comes back."""
+
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from service.serving import CENTRAL, LOCAL
+from test_cli import Called
+from test_cli import call as called
+
+from privrl.service.listening import Address, Listeners
+
+
+def call(*arguments: str) -> tuple[int, str, str]:
+    found: Called = called(*arguments)
+    return found.code, found.out, found.err
+
+
+@pytest.fixture
+def river(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "river.toml"
+    path.write_text(CENTRAL.replace("STORE", "river.db"))
+    return path
+
+
+def test_init_declares_and_prints_keys_once(river: Path) -> None:
+    code, out, _ = call("serve", "init", "river.toml")
+    assert code == 0
+    keys = re.findall(r"(app|operator) +(prk_[\w-]{43})", out)
+    assert [role for role, _ in keys] == ["app", "operator"]
+    for name in ("river.db", "river.keys", "river.audit.log"):
+        assert river.with_name(name).stat().st_mode & 0o777 == 0o600
+    kept = river.with_name("river.keys").read_text()
+    assert not any(key in kept for _, key in keys)
+    code, out, _ = call("serve", "init", "river.toml")
+    assert code == 0 and "prk_" not in out
+    assert river.with_name("river.keys").read_text() == kept
+
+
+def test_check_says_what_run_would_do_and_changes_nothing(river: Path) -> None:
+    code, out, _ = call("serve", "check", "river.toml")
+    assert code == 0 and "was not begun" in out and sorted(os.listdir()) == ["river.toml"]
+    call("serve", "init", "river.toml")
+    kept = {name: Path(name).read_bytes() for name in ("river.db", "river.keys", "river.audit.log")}
+    code, out, _ = call("serve", "check", "river.toml")
+    assert code == 0 and "the store is intact" in out and "go on from here" in out
+    assert {name: Path(name).read_bytes() for name in kept} == kept
+    river.write_text(river.read_text().replace("users = 40", "users = 41"))
+    code, _, err = call("serve", "check", "river.toml")
+    assert code == 2 and "`users`" in err
+    assert {name: Path(name).read_bytes() for name in kept} == kept
+
+
+def test_keys_are_added_listed_and_revoked(river: Path) -> None:
+    code, out, _ = call("serve", "key", "add", "river.toml", "--role", "app", "--name", "web shop")
+    assert code == 0 and re.fullmatch(r"prk_[\w-]{43}\n", out)
+    assert "web shop" in call("serve", "key", "list", "river.toml")[1]
+    assert call("serve", "key", "add", "river.toml", "--role", "app", "--name", "web shop")[0] == 2
+    assert call("serve", "key", "add", "river.toml", "--role", "boss", "--name", "x")[0] == 2
+    assert call("serve", "key", "revoke", "river.toml", "--name", "web shop")[0] == 0
+    assert "web shop" not in call("serve", "key", "list", "river.toml")[1]
+    assert call("serve", "key", "revoke", "river.toml", "--name", "web shop")[0] == 2
+
+
+@pytest.mark.parametrize("options", [["--listen", "0.0.0.0:1"], ["--operator", "10.0.0.1:1"], ["--listen", "[::]:1"]])
+def test_addresses_that_others_reach_need_tls(river: Path, options: list[str]) -> None:
+    code, _, err = call("serve", "run", "river.toml", *options)
+    assert code == 2 and "--tls-cert" in err and options[0] in err
+
+
+def test_tls_or_a_proxy_opens_them() -> None:
+    everywhere, here = Address.of("0.0.0.0:443"), Address.of("[::1]:8081")
+    Listeners(everywhere, here, behind_proxy=True).check()
+    Listeners(everywhere, here, certificate=Path("a"), private_key=Path("b")).check()
+    with pytest.raises(ValueError, match="both"):
+        Listeners(here, here, certificate=Path("a")).check()
+    for text in ("8080", ":8080", "localhost", "localhost:http", "localhost:70000"):
+        with pytest.raises(ValueError, match="HOST:PORT"):
+            Address.of(text)
+
+
+def test_without_the_extra_it_says_what_to_install(river: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    code, _, err = call("serve", "init", "river.toml")
+    assert code == 2 and 'pip install "privrl[serve]"' in err
+
+
+def test_run_refuses_a_study_that_was_not_begun_and_two_of_one_name(river: Path) -> None:
+    code, _, err = call("serve", "run", "river.toml", "--listen", "127.0.0.1:0", "--operator", "127.0.0.1:0")
+    assert code == 2 and "privrl serve init" in err
+    code, _, err = call("serve", "run", "river.toml", "river.toml")
+    assert code == 2 and "same name" in err
+
+
+# ------------------------------------------------------------------------------------------------------ a real process
+
+
+@contextmanager
+def running(*files: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, tuple[str, int]]]]:
+    """A service in a process of its own, ready, on free ports of this machine."""
+    command = [sys.executable, "-m", "privrl.cli", "serve", "run", *files]
+    command += ["--listen", "127.0.0.1:0", "--operator", "127.0.0.1:0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        found = {}
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line == "Ready.\n":
+                break
+            what, host, port = re.fullmatch(r"Listening for (.+): http://(.+):(\d+)\n", line).groups()  # type: ignore[union-attr]
+            found[what] = (host, int(port))
+        yield process, found
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()  # type: ignore[union-attr]
+
+
+def asked(address: tuple[str, int], method: str, path: str, content: Any = None, key: str = "") -> tuple[int, Any]:
+    connection = http.client.HTTPConnection(*address, timeout=30)
+    try:
+        body = content if content is None or isinstance(content, bytes) else json.dumps(content)
+        connection.request(method, path, body, {"authorization": f"Bearer {key}"} if key else {})
+        answer = connection.getresponse()
+        read = answer.read()
+        return answer.status, json.loads(read) if read else None
+    finally:
+        connection.close()
+
+
+def test_a_process_serves_two_studies_and_ends_when_told(river: Path) -> None:
+    river.with_name("phone.toml").write_text(LOCAL.replace("STORE", "phone.db"))
+    keys = dict(re.findall(r"(app|operator) +(prk_[\w-]{43})", call("serve", "init", "river.toml")[1]))
+    call("serve", "init", "phone.toml")
+    with running("river.toml", "phone.toml") as (process, listeners):
+        public, operator = listeners["apps and devices"], listeners["the operator"]
+        assert asked(public, "GET", "/readyz") == (200, {"studies": {"river": "ready", "phone": "ready"}})
+        status, first = asked(public, "POST", "/v1/studies/river/tickets", {"user": "anna"}, keys["app"])
+        assert status == 200
+        record = {"ticket": first["ticket"], "steps": []}
+        assert asked(public, "POST", "/v1/studies/river/episodes", record, keys["app"]) == (204, None)
+        assert asked(public, "POST", "/v1/studies/phone/tickets")[0] == 200
+        assert asked(public, "GET", "/operator/studies", key=keys["operator"])[0] == 404
+        assert asked(operator, "POST", "/v1/studies/phone/tickets")[0] == 404
+        assert asked(operator, "GET", "/operator/studies", key=keys["operator"])[0] == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    with running("river.toml") as (_, listeners):
+        public = listeners["apps and devices"]
+        assert asked(public, "POST", "/v1/studies/river/tickets", {"user": "anna"}, keys["app"]) == (200, first)

@@ -1,0 +1,122 @@
+"""Study files: every fault in one error, and what they make."""
+
+from pathlib import Path
+
+import pytest
+from service.serving import CENTRAL, LOCAL, study_file
+
+import privrl
+from privrl.service.opening import begin, differences, open_store
+from privrl.service.study_file import read
+
+SIZES = """
+[world]
+states = 3
+actions = 2
+horizon = 4
+rewards = [[0.005, 0.0], [0.0, 0.0], [0.0, 1.0]]
+"""
+
+
+def faults(folder: Path, text: str) -> str:
+    path = folder / "study.toml"
+    path.write_text(text)
+    with pytest.raises(ValueError) as found:
+        read(path)
+    return str(found.value)
+
+
+def test_every_fault_is_named_in_one_error(tmp_path: Path) -> None:
+    found = faults(
+        tmp_path,
+        'kind = "both"\nname = "A b"\nusers = 0\nepsilon = -1\ndelta = 2.0\ncode = "x"\n[world]\nstates = "3"\n',
+    )
+    for word in ("kind", "name", "users", "epsilon", "delta", "code", "recipe", "store", "world.states"):
+        assert f"`{word}`" in found, word
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("patience = 1000.0\n", "", "`patience` is missing"),
+        ('"dp-ucbvi"', '"ldp-ucbvi"', "with trust 'central'"),
+        ('"dp-ucbvi"', '"private-lq"', "finite worlds"),
+        ('"dp-ucbvi"', '"dp-ucbvy"', "dp-ucbvy"),
+        ('"riverswim"', '"riversvim"', "riverswim"),
+        ('"riverswim"', '"vitals"', "vitals"),
+        ('"riverswim"\narguments = { states = 3, horizon = 4 }', '"riverswim"\nstates = 3', "leave them out"),
+        (
+            'env = "riverswim"\narguments = { states = 3, horizon = 4 }',
+            "states = 3",
+            "`states`, `actions` and `horizon`",
+        ),
+        ("epsilon = 1.0", "epsilon = inf", "`epsilon` must be finite"),
+        ("epsilon = 1.0", "epsilon = true", "`epsilon`"),
+        ("users = 40", "users = 40\nusers = 41", "is not TOML"),
+        ("horizon = 4 }", "horizon = 4, code = 'x' }", "code"),
+    ],
+)
+def test_faults(tmp_path: Path, old: str, new: str, words: str) -> None:
+    assert old in CENTRAL
+    assert words in faults(tmp_path, CENTRAL.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("states = 3", "states = 4", "world.rewards"),
+        ("[[0.005", '[["x"', "world.rewards"),
+        ("horizon = 4", "horizon = 4\nterminal = [3]", "world.terminal"),
+        ("horizon = 4", "horizon = 4\narrival_rewards = [0.0]", "world.arrival_rewards"),
+        ("rewards = [", "rewards_ = [", "world.rewards_"),
+        ("rewards = [[0.005, 0.0], [0.0, 0.0], [0.0, 1.0]]", "", "known rewards"),
+    ],
+)
+def test_faults_of_sizes(tmp_path: Path, old: str, new: str, words: str) -> None:
+    text = CENTRAL.split("[world]")[0] + SIZES
+    assert old in text
+    assert words in faults(tmp_path, text.replace(old, new))
+
+
+def test_sizes_and_a_world_declare_the_same_study(tmp_path: Path) -> None:
+    """A study of sizes with the rewards of a world is the study of that world."""
+    world = privrl.envs.RiverSwim(states=3, horizon=4)
+    path = tmp_path / "study.toml"
+    path.write_text((CENTRAL.split("[world]")[0] + SIZES).replace("STORE", "study.db"))
+    file = read(path)
+    assert file.world.problem().rewards is not None
+    with privrl.ReleaseStore.in_memory() as store:
+        privrl.Agent(file.learner(), file.privatizer(), num_users=40, store=store, patience=1_000.0)
+        declared = store.shown()
+    named = study_file(tmp_path / "named", CENTRAL)
+    expected = [] if world.mdp.reward.tolist() == [[[0.005, 0.0], [0.0, 0.0], [0.0, 1.0]]] else ["`learner`"]
+    assert differences(named, declared) == expected
+
+
+def test_a_study_is_frozen_once_it_is_begun(tmp_path: Path) -> None:
+    file = study_file(tmp_path, CENTRAL)
+    assert (tmp_path / "study.db").stat().st_mode & 0o777 == 0o600
+    begin(file)  # again: the same
+    with open_store(file) as store:
+        shown = store.shown()
+    assert differences(file, shown) == []
+    file.path.write_text(file.path.read_text().replace("epsilon = 1.0", "epsilon = 2.0"))
+    other = read(file.path)
+    assert differences(other, shown) == ["`events`"]
+    with pytest.raises(ValueError, match="belongs to a study that differs in `events`"):
+        begin(other)
+
+
+def test_a_study_that_was_not_begun_is_not_opened(tmp_path: Path) -> None:
+    path = tmp_path / "study.toml"
+    path.write_text(LOCAL.replace("STORE", "study.db"))
+    with pytest.raises(ValueError, match="privrl serve init"):
+        open_store(read(path))
+    assert not (tmp_path / "study.db").exists()
+
+
+def test_reports_of_real_numbers_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "study.toml"
+    path.write_text(LOCAL.replace("ldp-ucbvi", "ldp-ucrl-vtr").replace("epsilon = 1.0", "epsilon = 1.0\ndelta = 1e-6"))
+    with pytest.raises(ValueError, match="takes whole ones"):
+        begin(read(path))
