@@ -1,0 +1,162 @@
+"""The sensitivity of every channel of a curator against brute force over all pairs of patterns: up to 8 blocks, m = 4.
+
+Two people with patterns b and b', terms of norm at most 1. Terms of any sign are furthest apart where all of one person
+are u and all of the other -u: the columns of both patterns add up. Terms whose inner products are at least 0 are where
+those of different people are orthogonal: squared norms add up. (No entry of an encoder is below 0, but for trees in
+whole numbers; there images that point away from each other are those of equal terms.)
+"""
+
+import itertools
+import math
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from privrl.contracts.release import Declared
+from privrl.contracts.statistic import AbstractStatistic
+from privrl.privacy.continual.participation import Participation
+from privrl.privacy.trust.exact_channels import ExactChannel
+from privrl.privacy.trust.privatizers import Central
+
+STEPS = 8
+OFTEN = [Participation(m, d) for m in (1, 2, 3, 4) for d in (0, 1, 2, 3)]
+
+
+class Ball(AbstractStatistic):
+    """A vector of norm at most 1; of entries that are not negative where it is `positive`."""
+
+    positive: bool = eqx.field(static=True, default=False)
+    shape: tuple[int, ...] = eqx.field(static=True, default=(3,))
+    symmetric: bool = eqx.field(static=True, default=False)
+
+    @property
+    def nonnegative(self):
+        return self.positive
+
+    def contribution(self, record, question):
+        return record
+
+    def l2(self, adjacency):
+        return (math.sqrt(2.0) if self.positive else 2.0) if adjacency == "replace-one" else 1.0
+
+    def l1(self, adjacency):
+        return math.sqrt(3.0) * (2.0 if adjacency == "replace-one" else 1.0)
+
+
+def patterns(participation, steps=STEPS):
+    """How often each block occurs, in every way to take part as often as allowed or less."""
+    found = [
+        np.bincount(pattern, minlength=steps)
+        for m in range(1, participation.times + 1)
+        for pattern in itertools.combinations_with_replacement(range(steps), m)
+        if all(b - a >= participation.distance for a, b in itertools.pairwise(pattern))
+    ]
+    return np.array(found, float)
+
+
+def furthest(encoder, participation, positive):
+    """The largest distance of two people, over all pairs of patterns; with m = 1 both have the same place."""
+    images = patterns(participation) @ encoder.T
+    if participation.times == 1:
+        return np.linalg.norm(images, axis=1).max() * (math.sqrt(2.0) if positive else 2.0)
+    squares = (images**2).sum(axis=1)
+    inner = images @ images.T
+    products = 2.0 * (np.maximum(-inner, 0.0) if positive else np.abs(inner))
+    return float(np.sqrt((squares[:, None] + squares + products).max()))
+
+
+def channel_of(access, participation, positive=False, continual="square-root", mechanism="gaussian", rho=0.5):
+    budget = {"rho": rho} if mechanism == "gaussian" else {"epsilon": 1.0, "mechanism": mechanism}
+    private = Central(**budget, continual=continual)
+    declared = Declared("x", Ball(positive), access=access, times=STEPS)
+    ledger = private.calibrate([declared], participation)
+    return private.channel(declared, ledger), ledger.parameter("x")
+
+
+def exactly(channel, participation, parameter=1.0):
+    return ExactChannel.of(channel, STEPS, parameter, "replace-one", participation, jnp.zeros(3), None)
+
+
+@pytest.mark.parametrize("positive", [False, True])
+@pytest.mark.parametrize("continual", ["square-root", "tree", "honaker", "fresh"])
+def test_running_sums_cover_every_pair_of_patterns(continual, positive):
+    """Exact for Toeplitz encoders, in floating point and in whole numbers; the largest slack of trees is pinned."""
+    slack = []
+    for often in OFTEN:
+        channel, parameter = channel_of("running", often, positive, continual)
+        true = furthest(channel.continual.encoder(), often, positive)
+        slack.append(float(channel.sensitivity) / true)
+        assert float(channel.scale) == pytest.approx(float(channel.sensitivity) / parameter)
+        exact = exactly(channel, often, parameter)
+        encoded = furthest(np.abs(exact.encoder / 2.0**30), often, positive)
+        signed = furthest(exact.encoder / 2.0**30, often, positive)
+        assert exact.lattice.sensitivity >= max(signed, encoded if continual == "square-root" else 0.0) * (1 - 1e-12)
+        if continual == "square-root":
+            assert exact.lattice.sensitivity == pytest.approx(true, rel=1e-6)
+    limit = {"square-root": 1.0, "fresh": 1.0, "tree": 1.19, "honaker": 1.19}[continual]
+    assert min(slack) >= 1 - 1e-12 and max(slack) <= limit * (1 + 1e-9), max(slack)
+
+
+@pytest.mark.parametrize("positive", [False, True])
+def test_sums_of_blocks_cover_every_pair_of_patterns(positive):
+    for often in OFTEN:
+        channel, parameter = channel_of("blocks", often, positive)
+        true = furthest(np.eye(STEPS), often, positive)
+        assert float(channel.sensitivity) == pytest.approx(true, rel=1e-12)
+        assert exactly(channel, often, parameter).lattice.sensitivity == pytest.approx(true, rel=1e-6)
+
+
+@pytest.mark.parametrize("access", ["blocks", "rounds"])
+def test_laplace_noise_and_later_queries_cover_all_terms(access):
+    for often in OFTEN:
+        m, laplace = often.times, channel_of(access, often, mechanism="laplace")[0]
+        assert float(laplace.sensitivity) == pytest.approx(2 * m * math.sqrt(3.0))
+        if access == "rounds":
+            for positive in (False, True):
+                gaussian = channel_of(access, often, positive)[0]
+                assert float(gaussian.sensitivity) == pytest.approx(m * (math.sqrt(2.0) if positive else 2.0))
+
+
+@pytest.mark.parametrize("positive", [False, True])
+def test_whole_numbers_of_two_people_are_within_the_sensitivity(positive):
+    """Encoded, rounded sums of people with patterns and records of their own, in units: rounding is covered too."""
+    often, rng = Participation(4, 1), np.random.default_rng(0)
+    channel, parameter = channel_of("running", often, positive)
+    exact = exactly(channel, often, parameter)
+    ways = patterns(often)
+    best = ways[np.argmax(np.linalg.norm(ways @ channel.continual.encoder().T, axis=1))]
+    limit = exact.lattice.sensitivity / exact.lattice.granularity
+    largest = 0.0
+
+    def encodings(pattern, record):
+        terms = [exact.term(jnp.asarray(record), None) * int(n) for n in pattern]
+        return np.concatenate([exact.encoded(tuple(terms[: t + 1])) for t in range(STEPS)]).astype(float)
+
+    for _ in range(60):
+        one, other = (ways[i] if rng.random() < 0.5 else best for i in rng.integers(len(ways), size=2))
+        u = rng.normal(size=3)
+        u /= np.linalg.norm(u)
+        pair = (np.eye(3)[0], np.eye(3)[1]) if positive else (u, -u)
+        apart = np.linalg.norm(encodings(one, pair[0]) - encodings(other, pair[1]))
+        largest = max(largest, apart)
+        assert apart <= limit
+    assert largest >= 0.999999 * limit  # and it is reached
+
+
+def test_cutting_off_is_chosen_where_it_makes_less_noise():
+    once, together = channel_of("running", Participation(1))[0], channel_of("running", Participation(4))[0]
+    apart = channel_of("running", Participation(4, 2))[0]
+    kinds = [type(channel.continual).__name__ for channel in (once, together, apart)]
+    assert kinds == ["SquareRoot", "SquareRoot", "Banded"]
+    assert float(together.sensitivity) == pytest.approx(4 * float(once.sensitivity))
+    assert float(apart.sensitivity) < 0.6 * float(together.sensitivity)
+
+
+def test_once_is_what_it_always_was():
+    """The sensitivity of one record for another, times the largest column, to the last bit."""
+    for access in ("running", "blocks", "rounds"):
+        channel, _ = channel_of(access, Participation(1), positive=True)
+        factor = channel.continual.factor if access == "running" else 1.0
+        assert float(channel.sensitivity) == math.sqrt(2.0) * factor
