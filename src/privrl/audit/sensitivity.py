@@ -97,20 +97,22 @@ def search(
         i, j, _ = farthest(X)
         pair = climbed(one.answers, picked(records, np.array([i, j])), rng, rounds)
         X = np.concatenate([X, one.answers(pair)])
-        everybody = joined(pair, records) if lattice and one.on_lattice else None
+        everybody, filled = None, 0
+        if lattice and one.on_lattice:
+            everybody, filled = joined(pair, records), filled_by(one.statistic, wide(picked(pair, 0)), one.published)
         for norm in norms:
-            for s in _moved(one, norm, X, everybody):
+            for s in _moved(one, norm, X, everybody, filled):
                 key = (s.release, s.statistic, s.adjacency, s.norm, s.arithmetic)
                 if key not in found or not s.ratio <= found[key].ratio:
                     found[key] = s
     return tuple(found.values())
 
 
-def _moved(one: Asked, norm: Norm, X: Float[np.ndarray, "N D"], records: Any) -> Iterator[Sensitivity]:
-    """How far two answers are apart, and how large one is: in floats, and for `records` in the whole numbers of the
-    lattice that a release would have. Nothing where the statistic has no bound in this norm."""
+def _moved(one: Asked, norm: Norm, X: Float[np.ndarray, "N D"], records: Any, filled: int) -> Iterator[Sensitivity]:
+    """How far two answers are apart, and how large one is: in floats, and for `records`, two of which fill so many
+    entries, in the whole numbers of the lattice that a release would have. Nothing where the statistic has no bound in
+    this norm."""
     norm_of_one, kind = _declared(one, norm, "add-remove"), type(one.statistic).__name__
-    filled = 0 if records is None else filled_by(one.statistic, wide(picked(records, 0)), one.published)
     for adjacency in ("replace-one", "add-remove"):
         declared = _declared(one, norm, adjacency)
         if declared is None or norm_of_one is None:

@@ -13,7 +13,7 @@ from privrl.audit.records import picked, wide
 from privrl.contracts.noise import AbstractNoise
 from privrl.contracts.release import Release
 from privrl.contracts.statistic import AbstractStatistic
-from privrl.privacy.noise.bounding import LatticeBounds, summed
+from privrl.privacy.noise.bounding import LatticeBounds, of_each
 from privrl.privacy.noise.lattice import Lattice, LatticeError
 from privrl.privacy.noise.symmetric import doubled
 from privrl.privacy.trust.curator import Curator
@@ -100,11 +100,6 @@ def _answers(statistic: AbstractStatistic, published: Any, question: Any, record
 def _units(
     statistic: AbstractStatistic, published: Any, records: Any, bounds: LatticeBounds
 ) -> tuple[Int64[Array, "N D"], Bool[Array, " N"]]:
-    """What the shipped sum over people makes of a table of one, for each record."""
-
-    def one(record: Any) -> tuple[Array, Array]:
-        alone = jax.tree.map(lambda x: x[None], record)
-        total, finite = summed(statistic, alone, published, jnp.ones(1, bool), bounds)
-        return (doubled(total) if statistic.symmetric else total.ravel()), finite
-
-    return jax.vmap(one)(records)
+    """What the shipped code makes of each record alone."""
+    units, finite = of_each(statistic, records, published, bounds)
+    return jax.vmap(doubled if statistic.symmetric else jnp.ravel)(units), finite
