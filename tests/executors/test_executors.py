@@ -1,6 +1,7 @@
 """Executors run functions on shards: all of them once, whoever dies."""
 
 import os
+import pickle
 import subprocess
 import sys
 import time
@@ -26,7 +27,9 @@ from executors.shard_tasks import (
 from privrl.data.schema import TableError
 from privrl.executors.executor import AbstractExecutor, InProcess, added, shares
 from privrl.executors.failures import ShardError
+from privrl.executors.hidden import ShardSum
 from privrl.executors.processes import Processes
+from privrl.executors.sparse import packed, unpacked
 
 ROOT = Path(__file__).parents[2]
 
@@ -154,6 +157,19 @@ def test_what_cannot_be_sent_is_refused(processes: Processes) -> None:
         processes.summed(lambda shard: 0)
     with pytest.raises(ValueError, match="at least one process"):
         Processes(0)
+
+
+def test_nearly_empty_sums_travel_as_their_entries() -> None:
+    total = np.zeros((300, 300), np.int64)
+    total[7, 9], total[299, 299] = -(2**60), 3
+    sent = pickle.dumps(ShardSum((total, 5)))
+    assert len(sent) < 1000
+    back = pickle.loads(sent).total
+    np.testing.assert_array_equal(back[0], total)
+    assert back[0].dtype == np.int64 and back[0].flags.writeable and back[1] == 5
+    full = np.arange(90_000)
+    assert packed(full) is full and packed(full[:3]) is not None and packed(3) == 3
+    assert not unpacked(packed(np.zeros(2**17, np.int64))).any()
 
 
 def test_sums_are_added_in_place_where_they_can_be() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from privrl.executors.executor import added
 from privrl.executors.failures import Failure, caught
+from privrl.executors.sparse import packed, unpacked
 from privrl.executors.worker_state import Versions
 
 
@@ -29,6 +30,13 @@ class ShardSum:
 
     total: Any = None
     failures: dict[int, Failure] = field(default_factory=dict)
+
+    def __getstate__(self) -> tuple[Any, dict[int, Failure]]:
+        return packed(self.total), self.failures
+
+    def __setstate__(self, state: tuple[Any, dict[int, Failure]]) -> None:
+        object.__setattr__(self, "total", unpacked(state[0]))
+        object.__setattr__(self, "failures", state[1])
 
     def __sizeof__(self) -> int:
         parts = self.total if isinstance(self.total, tuple) else (self.total,)

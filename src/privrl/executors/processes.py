@@ -16,6 +16,7 @@ from typing import Any, final
 
 from privrl.executors.executor import AbstractExecutor, added, own_of, shares
 from privrl.executors.failures import Failure, ShardError
+from privrl.executors.sparse import unpacked
 from privrl.executors.threads import single_threads
 from privrl.executors.worker import END, READY, RUN, TASK, TOTAL, work
 
@@ -154,7 +155,7 @@ class _Call:
                     self._send(w, TASK, self.task, self.fold)
                 elif kind == TOTAL:
                     worker.added, worker.asked = [], False
-                    yield -1, content[0]
+                    yield -1, unpacked(content[0])
                 else:
                     yield from self._finished(worker, *content)
                 for other in range(len(self.workers)):

@@ -7,6 +7,7 @@ from typing import Any
 
 from privrl.executors.executor import added
 from privrl.executors.failures import Failure, caught
+from privrl.executors.sparse import packed
 from privrl.executors.threads import keep_memory
 
 READY, TASK, RUN, TOTAL, END = "ready", "task", "run", "total", "end"
@@ -28,7 +29,7 @@ def work(connection: Connection) -> None:
             if kind == TASK:
                 task, fold, total = caught(pickle.loads, content[0]), content[1], None
             elif kind == TOTAL:
-                connection.send((TOTAL, total))
+                connection.send((TOTAL, packed(total)))
                 total = None
             else:
                 i, shard, own = content
