@@ -15,7 +15,7 @@ from rich.table import Table
 from scipy.optimize import linprog
 
 import privrl
-from bench import audit, functional, local, noise, offline, online, releases, scaling, store
+from bench import audit, functional, local, noise, offline, online, scale, scaling, store
 from bench.timing import Row, same, seconds
 from privrl.learners.tabular.consistency import consistent_counts
 from privrl.mdp.simulation import rollout
@@ -157,7 +157,7 @@ def rows() -> Iterator[Row]:
     yield from (local.report_time(), local.report_bytes())
     yield from (noise.against_philox(), noise.against_laplace(), noise.against_opendp(), store.contributions())
     yield from (audit.trials(), functional.training())
-    yield from releases.rows()
+    yield from scale.rows()
 
 
 def main(*, as_json: bool = False) -> None:

@@ -1,43 +1,41 @@
-"""`python -m bench.cluster [ROWS]`: what shards cost two processes here, and what that says about large clusters.
+"""What shards cost two workers, and what that says about large clusters: `python -m bench.cluster FOLDER`.
 
-Every fit is run twice in the same workers. The first run checks, holds and compiles; the second has only its passes.
+The folder is one that `bench/tables.py` wrote; `bench/scale.py` starts this with one thread. Releases are sums without
+noise, after one that holds the rows and compiles: CPU of one process, of two processes and of two Dask workers, and of
+the driver. Fits are run twice in the same workers; the second has only its passes. One JSON object is printed.
 """
 
+import contextlib
+import json
 import math
 import os
 import sys
-import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 import privrl
+from bench.one_release import lattice_of, queries
+from bench.tables import opened
+from privrl.data.schema import TableError
 from privrl.data.shards import ROWS, Shard, ShardedEpisodes
+from privrl.executors.dask import Dask
+from privrl.executors.executor import AbstractExecutor
 from privrl.executors.processes import Processes
+from privrl.executors.threads import single_threads
 from privrl.recipes.recipe import Problem
 from privrl.recipes.registry import get
+from privrl.studies.people import Records
+from privrl.studies.sharded_records import ShardedRecords
 
+RELEASES = ("gradients", "Differences", "transitions, 17,900 pairs")
 RECIPES = ("dp-tdfp", "dp-apvi", "dp-fqi")
-COLUMNS = {name: name for name in ("step", "state", "action", "reward", "next_state")}
-COLUMNS |= {"unit": "unit_id", "episode": "episode_id"}
 TASK = 0.003  # seconds of a scheduler for a shard; taken, not measured
 LARGE, MANY = 10**9, 100
-
-
-def table(folder: Path, rows: int) -> Any:
-    """Stays of ICU-Sepsis, in a file for every 50,000 people."""
-    env = privrl.envs.make("icu-sepsis")
-    policy, written, number, people = env.behaviour_policy(), 0, 0, 50_000
-    while written < rows:
-        stays = env.sample(policy, people, jax.random.key(number))
-        units = np.arange(number * people, (number + 1) * people)
-        written += privrl.data.write_parquet(folder / f"{number:04d}.parquet", stays, units)
-        number += 1
-    sizes = {"horizon": env.horizon, "num_states": env.num_states, "num_actions": env.num_actions}
-    return env, privrl.data.read_parquet(folder, **COLUMNS, **sizes)
+_REPEATS = 3
 
 
 def cpu(shard: Shard) -> tuple[int, float]:
@@ -50,46 +48,100 @@ def spent(data: ShardedEpisodes) -> dict[int, float]:
     return dict(dict(data.started().each(cpu)).values())
 
 
-def alone(whole: Any, learner: Any, private: Any) -> float:
-    """CPU seconds of one process in a fit that compiles nothing new."""
-    privrl.fit(whole, learner, private)
-    started = time.process_time()
-    privrl.fit(whole, learner, private)
-    return time.process_time() - started
+@contextlib.contextmanager
+def dask() -> Iterator[AbstractExecutor]:
+    """Two workers of a cluster on this machine, with nannies, as `dask worker` starts them."""
+    import dask as settings
+    from distributed import Client, LocalCluster
+
+    off = {f"distributed.worker.memory.{name}": False for name in ("target", "spill", "pause", "terminate")}
+    with settings.config.set({**off, "distributed.worker.profile.enabled": False}), single_threads():
+        cluster = LocalCluster(2, threads_per_worker=1, memory_limit=0, dashboard_address=None)
+    with cluster, Client(cluster) as client, Dask(client) as executor:
+        yield executor
 
 
-def measured(data: ShardedEpisodes, learner: Any, private: Any) -> tuple[int, dict[int, float], float]:
-    """Releases, and CPU seconds of every worker and of the driver in a fit that compiles nothing new."""
-    result = privrl.fit(data, learner, private)
-    workers, driver = spent(data), time.process_time()
-    privrl.fit(data, learner, private)
-    driver, after = time.process_time() - driver, spent(data)
-    releases = sum(release["counted"] for release in result.certificate.releases)
-    return releases, {pid: after[pid] - workers[pid] for pid in workers}, driver
+def alone(whole: Any) -> dict[str, tuple[float, Any]]:
+    """CPU seconds of a release in this process, and its sum."""
+    records, found = Records(whole), {}
+    for name, statistic in queries():
+        if name in RELEASES:
+            lattice = lattice_of(records, statistic)
+            total = records.total(statistic, None, lattice)
+            started = time.process_time()
+            for _ in range(_REPEATS):
+                records.total(statistic, None, lattice)
+            found[name] = (time.process_time() - started) / _REPEATS, total
+    return found
 
 
-def main(rows: int) -> None:
-    with tempfile.TemporaryDirectory() as folder, Processes(2) as workers:
-        env, whole = table(Path(folder), rows)
-        data = ShardedEpisodes.of(whole, workers, min(ROWS, rows // 8))
-        started, number = spent(data), data.check().num_rows
-        checked = spent(data)
-        check = sum(checked[pid] - started.get(pid, 0.0) for pid in checked) / number
-        print(f"{number:,} rows in {len(data.shards)} shards and two processes: checked in {1e6 * check:.3f} us a row")
-        print(
-            f"us of CPU a row and release, and the model for {LARGE:.0e} rows on {MANY} workers, with {TASK} s a task:"
-        )
-        for name in RECIPES:
-            recipe = get(name)
-            private = recipe.privatizer(epsilon=1.0, delta=1e-8)
-            learner = recipe.learner(Problem.of(env))
-            releases, workers_took, driver = measured(data, learner, private)
-            both, busier, one = sum(workers_took.values()), max(workers_took.values()), alone(whole, learner, private)
-            each = both / number / releases
-            model = (check + releases * each) * LARGE / MANY + (releases + 1) * math.ceil(LARGE / ROWS) * TASK
-            ratios = f"busier worker {busier / one:.2f} of one process, driver {driver / both:.2f} of both workers"
-            print(f"{name}: {releases} releases, {1e6 * each:.3f}; {ratios}; {model / 60:.1f} min", flush=True)
+def shared(whole: Any, executor: AbstractExecutor, one: dict[str, tuple[float, Any]]) -> dict[str, Any]:
+    """The same in two workers: CPU of the busier one, of both, and of the driver; all sums must be the same."""
+    data = ShardedEpisodes.of(whole, executor)
+    before = spent(data)
+    records = ShardedRecords.of(Records(data), data)
+    checked = sum(spent(data).values()) - sum(before.values())
+    answer: dict[str, Any] = {"checked": checked / data.check().num_rows, "shards": len(data.shards)}
+    for name, statistic in queries():
+        if name in RELEASES:
+            lattice = lattice_of(records, statistic)
+            if not np.array_equal(records.total(statistic, None, lattice), one[name][1]):
+                raise SystemExit("the whole numbers of two workers are not those of one process")
+            workers, driver = spent(data), time.process_time()
+            for _ in range(_REPEATS):
+                records.total(statistic, None, lattice)
+            driver, after = time.process_time() - driver, spent(data)
+            each = [(after[pid] - workers[pid]) / _REPEATS for pid in workers]
+            answer[name] = {"busier": max(each), "both": sum(each), "driver": driver / _REPEATS}
+    return answer
+
+
+def fits(whole: Any, env: Any, executor: AbstractExecutor, check: float) -> dict[str, Any]:
+    """CPU of a release of whole fits, and the model of large clusters."""
+    data, answer = ShardedEpisodes.of(whole, executor), {}
+    for name in RECIPES:
+        recipe = get(name)
+        learner, private = recipe.learner(Problem.of(env)), recipe.privatizer(epsilon=1.0, delta=1e-8)
+        result = privrl.fit(data, learner, private)
+        before = sum(spent(data).values())
+        privrl.fit(data, learner, private)
+        both = sum(spent(data).values()) - before
+        releases = sum(release["counted"] for release in result.certificate.releases)
+        each = both / data.check().num_rows / releases
+        seconds = (check + releases * each) * LARGE / MANY + (releases + 1) * math.ceil(LARGE / ROWS) * TASK
+        answer[name] = {"releases": releases, "each": each, "minutes": seconds / 60}
+    return answer
+
+
+def refused(whole: Any, executor: AbstractExecutor) -> bool:
+    """Whether workers notice that a file was written to between two releases."""
+    data = ShardedEpisodes.of(whole, executor)
+    records = ShardedRecords.of(Records(data), data)
+    statistic = dict(queries())["rewards"]
+    lattice = lattice_of(records, statistic)
+    records.total(statistic, None, lattice)
+    path = whole.table.files[-1]
+    os.utime(path, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns + 1))
+    try:
+        records.total(statistic, None, lattice)
+    except TableError:
+        return True
+    return False
+
+
+def main(folder: Path, files: int | None) -> None:
+    """Prints what was found as one JSON object."""
+    env, whole = opened("icu-sepsis", folder, files)
+    one = alone(whole)
+    answer: dict[str, Any] = {"rows": whole.check().num_rows, "one": {name: found[0] for name, found in one.items()}}
+    with dask() as executor:
+        answer["two Dask workers"] = shared(whole, executor, one)
+    with Processes(2) as executor:
+        answer["two processes"] = shared(whole, executor, one)
+        answer["fits"] = fits(whole, env, executor, answer["two processes"]["checked"])
+        answer["refused"] = refused(whole, executor)
+    print(json.dumps(answer))
 
 
 if __name__ == "__main__":
-    main(int(float(sys.argv[1])) if len(sys.argv) > 1 else 1_000_000)
+    main(Path(sys.argv[1]), int(sys.argv[2]) if sys.argv[2:] else None)
