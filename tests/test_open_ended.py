@@ -26,7 +26,7 @@ KEY = jax.random.key(0)
 @pytest.mark.parametrize("learner", [LSVI, UCBVI, UCRLVTR(ENV.rewards, ENV.horizon)], ids=lambda x: type(x).__name__)
 def test_epochs_double_in_releases_and_blocks_are_the_learners(learner: AbstractOnlineLearner) -> None:
     ends, declared = OpenEnded(first=32).declared(learner)
-    np.testing.assert_array_equal(ends, learner.blocks(2**26))
+    np.testing.assert_array_equal(ends, learner.blocks(2**24))
     (epochs,) = {d.epochs for d in declared}
     assert epochs[:2] == (32, 64) and sum(epochs) == len(ends) == declared[0].times
     for people in (1_000, 70_000):  # a known number of people has the same blocks

@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from privrl.studies.open_ended import OpenEnded
+
 _PANEL = "How people come"
 
 
@@ -30,7 +32,43 @@ class ComingOptions:
     ] = 0
     delay: Annotated[int, typer.Option("--delay", help="How many blocks plans lag behind.", rich_help_panel=_PANEL)] = 0
 
+    open_ended: Annotated[
+        bool,
+        typer.Option(
+            "--open-ended",
+            help="Nobody knows how many people will come; `--episodes` of them are simulated.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = False
+    epoch: Annotated[
+        int | None,
+        typer.Option(
+            "--epoch", help="With --open-ended: a new epoch after so many people.", rich_help_panel=_PANEL, min=1
+        ),
+    ] = None
+    forget: Annotated[
+        float,
+        typer.Option(
+            "--forget",
+            help="With --epoch: the weight in [0, 1] that everybody before keeps when an epoch begins.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = 1.0
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """As they were given, for output."""
+        return asdict(self)
+
     @property
     def arguments(self) -> dict[str, Any]:
         """For `privrl.run`."""
-        return asdict(self)
+        if not self.open_ended and (self.epoch is not None or self.forget != 1.0):
+            raise ValueError("`--epoch` and `--forget` are of studies without a known end. Add `--open-ended`.")
+        spec = OpenEnded(epoch=self.epoch, forget=self.forget) if self.open_ended else False
+        return {
+            "max_episodes_per_unit": self.max_episodes_per_unit,
+            "min_block_distance": self.min_block_distance,
+            "delay": self.delay,
+            "open_ended": spec,
+        }

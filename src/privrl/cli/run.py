@@ -70,13 +70,13 @@ def run(
         result = privrl.run(world, learner, privatizer, key=key, executor=executor, **how)
     certificate = result.certificate.to_json()
     policies: dict[str, Any] = world.never_learning()
-    never_learn = {name: episodes * float(world.regret(policies[name])) for name in _NEVER_LEARN if name in policies}
+    never_learn = {name: world.regret_of(policies[name], episodes) for name in _NEVER_LEARN if name in policies}
     content = {
         "recipe": chosen.name,
         "env": world.name,
         "env_seed": world.seed,
         "episodes": episodes,
-        **coming.arguments,
+        **coming.facts,
         "horizon": world.horizon,
         **{name: certificate[name] for name in ("epsilon", "delta", "adjacency")},
         "seeds": seeds,

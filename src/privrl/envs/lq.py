@@ -87,6 +87,10 @@ class LQEnv(eqx.Module):
         """What one episode of the policy loses in expectation, exactly."""
         return self.optimal_value - self.value(policy)
 
+    def regret_of(self, policy: LinearPolicy, episodes: int) -> float:
+        """What so many people lose who all follow one policy."""
+        return episodes * float(self.regret(policy))
+
     def rollout(self, policy: LinearPolicy, key: AnyKey) -> LQTrajectory:
         """One episode; `vmap` it over keys."""
         return lq_rollout(self.A, self.B, self.task, policy, key)

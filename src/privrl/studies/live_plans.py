@@ -61,7 +61,8 @@ class LivePlans:
         key: PRNGKeyArray | None,
     ) -> None:
         self._learner, self._arrivals, self._store, self._key = learner, arrivals, store, key
-        blocks = len(learner.blocks(arrivals.num_places))
+        assert study.ends is not None
+        blocks = len(study.ends)
         simulated = study.channels()
         seeded = None if key is None else SimulationKeys.of(key).plans
         self._sampled = public_key(store, "plans", seeded) if learner.plans_at_random else None

@@ -45,7 +45,7 @@ class OpenEnded:
     first: int = 256
     epoch: int | None = None
     forget: float = 1.0
-    ceiling: int = 2**26
+    ceiling: int = 2**24
 
     def __post_init__(self) -> None:
         if self.first < 1 or self.ceiling < 1 or (self.epoch is not None and not 1 <= self.epoch <= self.ceiling):

@@ -148,8 +148,11 @@ class ExactChannel(AbstractChannel):
         return Release(self.lattice.value(nothing, self.lattice.zeros(self.statistic)), nothing)
 
     def check_room(self, records: int) -> None:
-        """Refuses, before anybody takes part, a stream whose sums over so many records could leave 64 bits."""
-        weight = float(np.abs(self.encoder.astype(float)).sum(axis=1).max()) / 2.0**ENCODER_BITS
+        """Refuses, before anybody takes part, a stream whose sums over so many records could leave 64 bits.
+
+        A record is in one block j, so an encoded sum is at most max_j |E_tj| times all records.
+        """
+        weight = float(np.abs(self.encoder.astype(float)).max()) / 2.0**ENCODER_BITS
         self.lattice.check_room(math.ceil(records * max(weight, 1.0)))
 
 
