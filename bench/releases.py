@@ -18,7 +18,11 @@ from typing import Any
 from bench.timing import Row
 
 BASELINE = "645b3a8"
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"}
+ONE_THREAD = {
+    "OMP_NUM_THREADS": "1",
+    "JAX_PLATFORMS": "cpu",
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
+}
 _ROOT = Path(__file__).resolve().parents[1]
 _ALLOWED = {"Differences": 0.4, "gradients": 0.4, "Targets": 0.1, "transitions, 17,900 pairs": 0.125}
 _BYTES = 16.0  # a row of kept episodes

@@ -42,9 +42,14 @@ def started(module: str, *arguments: Any) -> dict[str, Any]:
 def fitted(folder: Path, recipes: tuple[str, ...], sizes: tuple[int, ...], jobs: int) -> dict[tuple[str, int], Any]:
     """Whole fits of tables of these numbers of files."""
     cases = [(recipe, files) for files in reversed(sizes) for recipe in recipes]  # the longest first
+
+    def one(case: tuple[str, int]) -> dict[str, Any]:
+        found = started("recipes", case[0], folder, case[1])
+        print(f"{case[0]}, {case[1]} files: {found}", file=sys.stderr, flush=True)
+        return found
+
     with ThreadPoolExecutor(jobs) as pool:
-        found = pool.map(lambda case: started("recipes", case[0], folder, case[1]), cases)
-        return dict(zip(cases, found, strict=True))
+        return dict(zip(cases, pool.map(one, cases), strict=True))
 
 
 def cluster_rows(found: dict[str, Any]) -> Iterator[Row]:
