@@ -13,9 +13,10 @@ import signal
 import subprocess
 import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
@@ -48,6 +49,7 @@ class Reply(NamedTuple):
     body: bytes = b""
     kind: str = "application/json"
     status: int = 200
+    headers: Mapping[str, str] = MappingProxyType({})
 
 
 def program() -> str | None:
@@ -116,6 +118,8 @@ class Browser:
             "--disable-dev-shm-usage",
             "--disable-extensions",
             "--disable-background-networking",
+            "--disable-background-timer-throttling",
+            "--disable-renderer-backgrounding",
             "--disable-popup-blocking",
             "--no-first-run",
             "--no-proxy-server",
@@ -174,8 +178,9 @@ def _handler(browser: Browser, answering: Callable[[Request], Reply]) -> type[Ba
                 reply = browser.reply(Request(self.command, self.path, body), answering)
                 if reply.status:
                     self.send_response(reply.status)
-                    self.send_header("content-type", reply.kind)
-                    self.send_header("content-length", str(len(reply.body)))
+                    sizes = {"content-type": reply.kind, "content-length": str(len(reply.body))}
+                    for name, value in {**reply.headers, **sizes}.items():
+                        self.send_header(name, value)
                     self.end_headers()
                     self.wfile.write(reply.body)
             except (ConnectionError, queue.Empty):

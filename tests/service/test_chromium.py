@@ -9,8 +9,12 @@ from pathlib import Path
 import pytest
 from chromium import MISSING, Browser, PageError, Reply, Request, Tab, program
 
+from privrl.service.demo import begin_demo, demo_endpoints
+from privrl.service.endpoints import ENDPOINTS
 from privrl.service.vectors import VECTORS
+from privrl.service.web import application
 from privrl.studies.document import identity_of
+from privrl.studies.wire import Message
 
 from .serving import LOCAL, Service, serving, study_file
 
@@ -39,12 +43,13 @@ class Between:
             return Reply((VECTORS.parent / request.path.rsplit("/", 1)[1]).read_bytes(), _kind(request.path))
         if request.path.startswith("/tests/"):
             return Reply((HERE / request.path.rsplit("/", 1)[1]).read_bytes(), _kind(request.path))
-        if not request.path.startswith("/v1/"):
+        if not request.path.startswith(("/v1/", "/demo/")):
             return Reply(status=404)
         self.seen.append(request)
-        service = self._services[request.path.split("/")[3]]
+        service = self._services[request.path.split("/")[3] if request.path.startswith("/v1/") else "demo"]
         made = self._thread.submit(service.ask, request.method, request.path, request.body).result()
-        reply = Reply(made.body, made.headers.get("content-type", "text/plain"), made.status)
+        headers = {**made.headers, "cache-control": "no-store"}  # a hostile server does not let a browser keep plans
+        reply = Reply(made.body, made.headers.get("content-type", "text/plain"), made.status, headers)
         fault = next((fault for end, fault in self._faults.items() if request.path.endswith(end)), None)
         if request.path.endswith("/reports"):
             self.statuses.append(made.status)
@@ -78,7 +83,9 @@ def _kind(path: str) -> str:
 def between(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Between]:
     with ThreadPoolExecutor(1) as thread, contextlib.ExitStack() as stack:
         files = [study_file(tmp_path_factory.mktemp(name), LOCAL, name=name) for name in ("phone", "watch")]
+        files.append(begin_demo(tmp_path_factory.mktemp("demo")))
         services = [thread.submit(stack.enter_context, serving(file)).result() for file in files]
+        services[-1].app = application(services[-1].studies, (*ENDPOINTS, *demo_endpoints(files[-1])))
         yield Between(services, thread)
         thread.submit(stack.close).result()
 
@@ -253,3 +260,43 @@ def test_an_ended_ticket_is_replaced_until_there_is_a_report(browser: Browser, b
     )
     assert numbers[0] == numbers[1] < numbers[2] == numbers[3] == numbers[4]
     assert between.counted() == [201]
+
+
+def test_the_demo_shows_what_leaves_the_browser(browser: Browser, between: Between) -> None:
+    shown = """
+        const page = globalThis.page, text = (id) => page.document.getElementById(id).textContent;
+        const until = async (reached) => { while (!reached()) await new Promise((done) => setTimeout(done, 20)); };
+        const sends = () => page.document.querySelectorAll("#requests .body td:nth-child(3)").length;
+    """
+    tab = browser.tab("demo")
+    found = tab.run(
+        'globalThis.page = open("/demo/");'
+        + shown
+        + """
+        await until(() => page.document?.getElementById("right")?.disabled === false);
+        for (let i = 0; i < 20; i++) page.document.getElementById(i % 6 ? "right" : "left").click();
+        await until(() => sends() === 1 && !page.document.getElementById("again").disabled);
+        page.document.getElementById("again").click();
+        await until(() => sends() === 2);
+        const held = Array.from(page.document.querySelectorAll("#set .held"), (one) => one.textContent);
+        return [text("bytes"), text("spent"), text("truth"), held, text("trouble")];
+        """
+    )
+    reports = between.sent()
+    assert between.counted() == [201, 200]
+    assert len(reports) == 2 and len(set(reports)) == 1
+    assert bytes.fromhex(found[0]) == reports[0]
+    assert found[1] == "epsilon 1 of 2 spent" and found[4] == ""
+    symbols = Message.from_bytes(reports[0]).parts[0].tolist()
+    assert found[3] == ["never" if symbol == 6 else f"pool {symbol + 1}" for symbol in symbols]
+    assert found[2].startswith(("never, ", "pool "))
+    again = tab.run(
+        shown
+        + """
+        page.location.reload();
+        await until(() => page.document?.getElementById("truth")?.textContent.startsWith("forgotten"));
+        return [text("bytes"), text("spent")];
+        """
+    )
+    assert again == found[:2]
+    assert between.sent() == []

@@ -23,6 +23,7 @@ from privrl.cli.reproduce import reproduce
 from privrl.cli.run import run
 from privrl.cli.schema import schema
 from privrl.cli.serve import serve
+from privrl.cli.serve_demo import serve_demo
 from privrl.cli.shard import shard
 from privrl.cli.store import store
 from privrl.executors.failures import ShardError
@@ -83,6 +84,7 @@ def _root(
 _TABLES = (prepare, shard, lookalike)
 for _command in (demo, list_, *_TABLES, fit, evaluate, run, audit, reproduce, report, certify, cite, bench):
     app.command(_command.__name__.rstrip("_"))(_command)
+serve.command("demo")(serve_demo)
 app.add_typer(serve)
 app.add_typer(store)
 app.add_typer(schema)

@@ -20,7 +20,7 @@ _TLS = "Beyond this machine"
 @serve.command()
 def init(file: StudyFileArgument) -> None:
     """Declare a study for good, make its store and print its first keys, once."""
-    _needed()
+    check_installed()
     from privrl.service.access import KeyFile
     from privrl.service.opening import begin
     from privrl.service.study_file import read
@@ -60,7 +60,7 @@ def run(
     connections: Annotated[int, typer.Option("--connections", help="The most connections at once.")] = 1_024,
 ) -> None:
     """Serve studies until the process is told to end."""
-    _needed()
+    check_installed()
     from privrl.service.listening import Address, Listeners
     from privrl.service.listening import serve as listen_until_told
     from privrl.service.study_file import read
@@ -75,7 +75,7 @@ def run(
 @serve.command()
 def check(file: StudyFileArgument) -> None:
     """Verify a study file and its store, and say what `run` would do; nothing is changed."""
-    _needed()
+    check_installed()
     from privrl.service.opening import differences, is_begun, open_store
     from privrl.service.study_file import read
 
@@ -108,7 +108,7 @@ def add(
     name: NameOption,
 ) -> None:
     """Make a key and print it, once."""
-    _needed()
+    check_installed()
     from privrl.service.access import ROLES, KeyFile
     from privrl.service.study_file import read
 
@@ -121,7 +121,7 @@ def add(
 @key.command(name="list")
 def list_(file: StudyFileArgument) -> None:
     """Show what keys there are."""
-    _needed()
+    check_installed()
     from privrl.service.access import KeyFile
     from privrl.service.study_file import read
 
@@ -132,7 +132,7 @@ def list_(file: StudyFileArgument) -> None:
 @key.command()
 def revoke(file: StudyFileArgument, name: NameOption) -> None:
     """End a key; a running service knows within seconds."""
-    _needed()
+    check_installed()
     from privrl.service.access import KeyFile
     from privrl.service.study_file import read
 
@@ -140,7 +140,7 @@ def revoke(file: StudyFileArgument, name: NameOption) -> None:
     say(f"The key {name!r} is revoked.")
 
 
-def _needed() -> None:
+def check_installed() -> None:
     """Refuses where the extra is missing."""
     try:
         import httptools  # noqa: F401

@@ -24,7 +24,7 @@ from privrl.service.local import LocalServed
 from privrl.service.probes import probing
 from privrl.service.registry import Studies
 from privrl.service.study_file import StudyFile
-from privrl.service.web import application
+from privrl.service.web import Endpoint, application
 
 _SWITCH = 0.001  # seconds after which a thread gives way: planning must not keep actions waiting
 _GRACE = 30  # seconds for requests under way when the service ends
@@ -94,15 +94,20 @@ def studies_of(files: Sequence[StudyFile]) -> Studies:
     return Studies([(CentralServed if file.kind == "central" else LocalServed)(file) for file in files])
 
 
-def serve(files: Sequence[StudyFile], how: Listeners, say: Callable[[str], None]) -> None:
-    """Serves until the process is told to end; then finishes what is under way, and closes the stores."""
+def serve(
+    files: Sequence[StudyFile], how: Listeners, say: Callable[[str], None], more: tuple[Endpoint, ...] = ()
+) -> None:
+    """Serves until the process is told to end; then finishes what is under way, and closes the stores.
+
+    `more` are public addresses besides those of every service.
+    """
     how.check()
     studies = studies_of(files)
     studies.operator_hosts |= {how.operator.host, *how.operator_hosts}
     sys.setswitchinterval(_SWITCH)
     with asyncio.Runner(loop_factory=_loop) as runner:
         try:
-            runner.run(_serving(studies, how, say))
+            runner.run(_serving(studies, how, say, more))
         finally:
             studies.stop()
 
@@ -115,8 +120,8 @@ def _loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-async def _serving(studies: Studies, how: Listeners, say: Callable[[str], None]) -> None:
-    servers = [_Listener(_config(application(studies, ENDPOINTS), how.public, how))]
+async def _serving(studies: Studies, how: Listeners, say: Callable[[str], None], more: tuple[Endpoint, ...]) -> None:
+    servers = [_Listener(_config(application(studies, (*ENDPOINTS, *more)), how.public, how))]
     servers.append(_Listener(_config(application(studies, operator.ENDPOINTS), how.operator, how)))
 
     def end() -> None:

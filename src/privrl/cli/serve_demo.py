@@ -1,0 +1,35 @@
+"""`privrl serve demo`: a page that shows what leaves a browser under local privacy."""
+
+import socket
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from privrl.cli.compilation import keep_compiled_programs
+from privrl.cli.output import say
+from privrl.cli.serve import check_installed
+
+
+def serve_demo(
+    port: Annotated[int, typer.Option("--port", help="Of the page, on this machine; 0 takes a free one.")] = 8080,
+) -> None:
+    """Serve a small river to swim in under local privacy, from a temporary folder, on this machine alone."""
+    check_installed()
+    from privrl.service.demo import begin_demo, demo_endpoints
+    from privrl.service.listening import Address, Listeners
+    from privrl.service.listening import serve as listen_until_told
+
+    keep_compiled_programs()
+    port = port or _free()
+    with tempfile.TemporaryDirectory(prefix="privrl-demo-") as folder:
+        study = begin_demo(Path(folder))
+        say(f"Open http://127.0.0.1:{port}/demo/ in a browser; Ctrl-C ends it and removes everything.")
+        how = Listeners(Address("127.0.0.1", port), Address("127.0.0.1", 0))
+        listen_until_told([study], how, say, demo_endpoints(study))
+
+
+def _free() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return found.getsockname()[1]
