@@ -33,6 +33,7 @@ from privrl.privacy.trust.privatizers import AbstractPrivatizer, Central, Pairin
 from privrl.studies.arrivals import AbstractArrivals, BehindError, Ticket
 from privrl.studies.fixed_order import FixedOrder
 from privrl.studies.live_plans import LivePlans
+from privrl.studies.open_ended import OpenEnded
 from privrl.studies.patience import Patience
 from privrl.studies.result import Result
 from privrl.studies.simulation import SimulationKeys
@@ -46,7 +47,7 @@ class AbstractAgent(abc.ABC):
         learner: an online learner that publishes sums of what people leave behind, such as `LSVIUCB`.
         privatizer: `Central(...)`; read through the billboard lemma this is joint differential privacy.
         num_users: the public number of people K, fixed in advance: it sets the schedule and the noise. Further people
-            are refused.
+            are refused. `None` where nobody knows it, or an `OpenEnded`: then epochs follow each other (see there).
         store: where places, contributions and releases are kept.
         patience: for people who come and go: seconds (or a `timedelta`), the longest stay that is waited for. A block
             is released so long after its last person arrived, whoever has finished; later records count as empty.
@@ -74,7 +75,7 @@ class AbstractAgent(abc.ABC):
         learner: AbstractOnlineLearner,
         privatizer: AbstractPrivatizer,
         *,
-        num_users: int,
+        num_users: int | OpenEnded | None,
         store: ReleaseStore,
         patience: float | timedelta | None = None,
         fixed_order: bool = False,
@@ -87,13 +88,14 @@ class AbstractAgent(abc.ABC):
         if not isinstance(privatizer, Central) or privatizer.budget is None:
             raise PairingError("`Agent` needs `Central(...)` with a finite budget: it works with real people.")
         often = participation_of(max_episodes_per_unit, min_block_distance)
-        self._study = Study.online(learner, privatizer, num_users, often)
+        self._study = Study.online(learner, privatizer, OpenEnded() if num_users is None else num_users, often)
         if asked := self._study.asked():
             raise PairingError(
                 f"`{self._study.name}` asks new questions about people who have left ({', '.join(asked)}), and `Agent` "
                 "keeps sums only. Use a learner that publishes running sums, such as `LSVIUCB`."
             )
-        ends = learner.blocks(num_users)
+        ends = self._study.ends
+        assert ends is not None
         self._arrivals: AbstractArrivals
         if patience is not None and not fixed_order:
             self._arrivals = Patience(store, ends, patience, clock, often)
@@ -113,7 +115,7 @@ class AbstractAgent(abc.ABC):
             )
         self._plans = LivePlans(learner, self._study, self._arrivals, store, self._blank, key)
         limits, arrivals = self._plans.limits(len(ends)), self._arrivals.settings
-        self._study.open(store, "agent", limits, key=key, users=num_users, arrivals=arrivals)
+        self._study.open(store, "agent", limits, key=key, users=self._study.users, arrivals=arrivals)
         self._plans.check_lattices()
         self._plans.catch_up()
 
@@ -164,11 +166,8 @@ class AbstractAgent(abc.ABC):
         came = list(zip(users, [""] * len(users) if visits is None else visits, strict=True))
         while True:
             self._plans.catch_up()
-            arrive = functools.partial(self._arrivals.arrive, closed=self._plans.closed)
             try:
-                if len(came) == 1:
-                    return [arrive(came[0][0], visit=came[0][1])]
-                return self._store.together(lambda: [arrive(user, visit=visit) for user, visit in came])  # noqa: B023
+                return self._arrivals.arrive_all(came, self._plans.closed)
             except BehindError:  # another block has closed in between
                 self._arrivals.forget()
             except BaseException:

@@ -17,6 +17,7 @@ import abc
 import hmac
 import json
 import secrets
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -111,7 +112,11 @@ class AbstractArrivals(abc.ABC):
         """What has a place of its own: a person, or a visit of one."""
 
     @abc.abstractmethod
-    def _content(self, number: int, closed: int, user: str, visit: str) -> dict[str, Any]:
+    def _moment(self, closed: int) -> float | None:
+        """The time of everybody who arrives in one transaction, where time counts."""
+
+    @abc.abstractmethod
+    def _content(self, number: int, closed: int, user: str, visit: str, moment: float | None) -> dict[str, Any]:
         """What is kept with a new place when so many blocks are closed."""
 
     @abc.abstractmethod
@@ -147,29 +152,42 @@ class AbstractArrivals(abc.ABC):
         """Where the terms of those people of a block are added up who acted on one plan."""
         return f"block {block}, plan {plan}"
 
+    def arrive_all(self, came: Sequence[tuple[Any, Any]], closed: int) -> list[Ticket]:
+        """The tickets of several ids with the names of their visits, in this order, all of them or none."""
+        if all(visit == "" for _, visit in came):
+            return self._arrived(came, closed)
+        return self._store.together(lambda: [self.arrive(user, closed, visit) for user, visit in came])
+
     def arrive(self, user: Any, closed: int, visit: Any = "") -> Ticket:
         """The ticket of an id, written before it is returned. `closed` blocks are known to be closed.
 
         Raises `BehindError` if there are more, and `PairingError` if there is no place.
         """
-        name, visit = canonical_id(user).decode(), canonical_id(visit).decode()
+        (ticket,) = self._arrived([(user, visit)], closed)
+        return ticket
 
-        def content(number: int) -> bytes:
+    def _arrived(self, came: Sequence[tuple[Any, Any]], closed: int) -> list[Ticket]:
+        """The tickets of ids, each with the place that it has without later visits."""
+        names = [(canonical_id(user).decode(), canonical_id(visit).decode()) for user, visit in came]
+
+        def contents(new: Sequence[int], first: int) -> list[bytes]:
             if self.closes(closed):
                 raise BehindError
-            kept = {"plan": closed, "token": secrets.token_hex(16)} | self._content(number, closed, name, visit)
-            return json.dumps(kept).encode()
+            moment = self._moment(closed)
+            parts = [self._content(first + i, closed, *names[at], moment) for i, at in enumerate(new)]
+            return [json.dumps({"plan": closed, "token": secrets.token_hex(16)} | part).encode() for part in parts]
 
         most = self.num_places
         try:
-            number, kept = self._store.arrive(QUEUE, self._key(name, visit), at_most=most, content=content)
+            keys = [self._key(*name) for name in names]
+            found = self._store.arrive_all(QUEUE, keys, at_most=most, contents=contents)
         except QueueFullError as error:
             raise PairingError(
                 f"All {most} places are taken; the budget is spent on these people. Nothing was recorded. A new study "
                 "needs a new budget, and new people."
             ) from error
-        place = self._remember(number, kept)
-        return Ticket(number, place["plan"], place["token"])
+        places = [(number, self._remember(number, kept)) for number, kept in found]
+        return [Ticket(number, place["plan"], place["token"]) for number, place in places]
 
     def issued(self, ticket: Ticket) -> bool:
         """Whether this is a ticket of this study. Its numbers are whole numbers and nothing that only equals them:

@@ -129,14 +129,17 @@ class Patience(AbstractArrivals):
     def _key(self, user: str, visit: str) -> str:
         return user
 
-    def _content(self, number: int, closed: int, user: str, visit: str) -> dict[str, Any]:
+    def _moment(self, closed: int) -> float:
+        # Not before a block that has closed, even if the clock was set back since.
+        earlier = self.closing(closed - 1) if closed else None
+        return self._now() if earlier is None else max(self._now(), earlier)
+
+    def _content(self, number: int, closed: int, user: str, visit: str, moment: float | None) -> dict[str, Any]:
         if visit:
             self._visits.name_first(number, visit)
         if self._participation.times > 1:
             self._visits.count(str(number), self._block_of(number))
-        # Not before a block that has closed, even if the clock was set back since.
-        earlier = self.closing(closed - 1) if closed else None
-        return {"time": self._now() if earlier is None else max(self._now(), earlier)}
+        return {"time": moment}
 
     def _now(self) -> float:
         """The time, not before that of the last arrival."""

@@ -66,6 +66,9 @@ class FileEngine(AbstractEngine):
     def execute(self, query: str, *values: Any) -> sqlite3.Cursor:
         return self.db.execute(query, values)
 
+    def execute_many(self, query: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        self.db.executemany(query, rows)
+
     def insert_contributions(self, rows: Sequence[tuple[bytes, bytes | None]]) -> set[bytes]:
         insert = "INSERT INTO contributions VALUES (?, ?) ON CONFLICT DO NOTHING"
         return {row[0] for row in rows if self.db.execute(insert, row).rowcount == 1}

@@ -82,12 +82,18 @@ class PostgresEngine(AbstractEngine):
         return f"postgresql:{known.get('host', '')}/{known.get('dbname', '')}"
 
     def execute(self, query: str, *values: Any) -> Any:
+        return self._run(lambda connection: connection.execute(query.replace("?", "%s"), values or None))
+
+    def execute_many(self, query: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        self._run(lambda connection: connection.cursor().executemany(query.replace("?", "%s"), rows))
+
+    def _run(self, statement: Callable[[Any], Any]) -> Any:
         self.check_process()
         assert self._connection is not None
         if self._connection.closed and not self._depth and self._owning is None:
             self._connect()  # not where something was locked that is free by now
         try:
-            return self._connection.execute(query.replace("?", "%s"), values or None)
+            return statement(self._connection)
         except psycopg.OperationalError as error:
             if not self._connection.closed:
                 raise

@@ -1,7 +1,7 @@
 """Places in queues, one for each key, and ranges of numbers that nobody else gets."""
 
 import abc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from privrl.privacy.store.engine import AbstractEngine, T
 from privrl.privacy.store.errors import QueueFullError
@@ -20,18 +20,59 @@ class AbstractQueues(abc.ABC):
         transaction, and committed before it is returned; the key is kept as a digest. An unknown key is refused when
         `at_most` places are taken (`QueueFullError`), and nothing is written.
         """
-        with self._engine.transaction("arrive", f"queue {queue}"):
-            (digest,) = digests(self._engine.digest_key(), f"queue {queue}", [key])
-            known = self._engine.execute("SELECT number FROM arrivals WHERE digest = ?", digest).fetchone()
-            number = self.arrived(queue) if known is None else known[0]
-            if known is None:
-                if number >= at_most:
-                    raise QueueFullError(f"All {at_most} places of the queue `{queue}` are taken. Nothing was written.")
-                self._engine.execute("INSERT INTO places VALUES (?, ?, ?)", queue, number, content(number))
-                self._engine.execute("INSERT INTO arrivals VALUES (?, ?)", digest, number)
-            kept = self.place(queue, number)
-        assert kept is not None
-        return number, kept
+        (place,) = self.arrive_all(queue, [key], at_most=at_most, contents=lambda new, first: [content(first)])
+        return place
+
+    def arrive_all(
+        self,
+        queue: str,
+        keys: Sequence[str],
+        *,
+        at_most: int,
+        contents: Callable[[Sequence[int], int], Sequence[bytes]],
+    ) -> list[tuple[int, bytes]]:
+        """The places of several keys, those that are new in this order, all committed at once or none.
+
+        Arguments:
+            contents: what is kept with new places, given the positions of their keys and the first number; evaluated
+                inside the transaction, and again where the database gave that up.
+        """
+
+        def attempt() -> list[tuple[int, bytes]]:
+            with self._engine.transaction("arrive", f"queue {queue}"):
+                return self._arrived(queue, keys, at_most, contents)
+
+        return self._engine.retried(attempt)
+
+    def _arrived(
+        self,
+        queue: str,
+        keys: Sequence[str],
+        at_most: int,
+        contents: Callable[[Sequence[int], int], Sequence[bytes]],
+    ) -> list[tuple[int, bytes]]:
+        digest_of = digests(self._engine.digest_key(), f"queue {queue}", keys)
+        once = list(dict.fromkeys(digest_of))
+        find = f"SELECT digest, number FROM arrivals WHERE digest IN ({', '.join('?' * len(once))})"
+        numbers = {bytes(digest): number for digest, number in self._engine.execute(find, *once)}
+        new = [digest for digest in once if digest not in numbers]
+        written: dict[int, bytes] = {}
+        if new:
+            first = self.arrived(queue)
+            if first + len(new) > at_most:
+                raise QueueFullError(f"All {at_most} places of the queue `{queue}` are taken. Nothing was written.")
+            written = dict(enumerate(contents([digest_of.index(digest) for digest in new], first), first))
+            numbers |= dict(zip(new, written, strict=True))
+            rows = [(queue, number, content) for number, content in written.items()]
+            self._engine.execute_many("INSERT INTO places VALUES (?, ?, ?)", rows)
+            rows_of_keys = [(digest, numbers[digest]) for digest in new]
+            self._engine.execute_many("INSERT INTO arrivals VALUES (?, ?)", rows_of_keys)
+        for number in numbers.values():
+            if number not in written:
+                kept = self.place(queue, number)
+                assert kept is not None
+                written[number] = kept
+        return [(numbers[digest], written[numbers[digest]]) for digest in digest_of]
 
     def in_queue(self, queue: str, work: Callable[[], T]) -> T:
         """Calls `work` while nobody else arrives in this queue; what it writes is committed before this returns, or
