@@ -1,0 +1,73 @@
+"""What `examples/serve/` offers to whoever deploys the service: study files, a systemd unit and a container file."""
+
+import configparser
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from privrl.service.study_file import read
+
+FOLDER = Path(__file__).parents[2] / "examples" / "serve"
+UNIT, CONTAINER = FOLDER / "privrl.service", FOLDER / "Containerfile"
+INSTRUCTIONS = {"ARG", "FROM", "COPY", "RUN", "USER", "WORKDIR", "VOLUME", "EXPOSE", "CMD", "HEALTHCHECK"}
+
+
+@pytest.mark.parametrize("name", ["river", "phone"])
+def test_study_files_can_be_served(name: str) -> None:
+    file = read(FOLDER / f"{name}.toml")
+    assert file.name == name and file.kind == ("central" if name == "river" else "local")
+    assert Path(file.place).parent == FOLDER and file.log_place.parent == FOLDER
+
+
+def commands() -> list[list[str]]:
+    """Every command line of `privrl` in the unit, and the one of the container file."""
+    found = re.findall(r"^ExecStart=\S+/privrl (.+)$", UNIT.read_text(), re.MULTILINE)
+    (container,) = re.findall(r'^CMD \["privrl", (.+)\]$', CONTAINER.read_text(), re.MULTILINE)
+    return [line.split() for line in found] + [re.findall(r'"([^"]+)"', container)]
+
+
+def test_commands_exist() -> None:
+    from test_site import check_command
+
+    assert len(commands()) == 2
+    for arguments in commands():
+        assert arguments[:2] == ["serve", "run"]
+        check_command(arguments)
+
+
+def test_the_unit_is_one_and_does_not_restart_what_was_refused(tmp_path: Path) -> None:
+    unit = configparser.ConfigParser(strict=True, interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment, method-assign]
+    unit.read_string(UNIT.read_text())
+    assert unit.sections() == ["Unit", "Service", "Install"]
+    service = unit["Service"]
+    assert service["RestartPreventExitStatus"] == "2" and service["LimitCORE"] == "0" and service["UMask"] == "0077"
+    program = shutil.which("systemd-analyze")
+    if program is not None:
+        copy = tmp_path / UNIT.name
+        copy.write_text(UNIT.read_text().replace("/opt/privrl/bin/privrl", sys.executable))
+        done = subprocess.run([program, "verify", copy], capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_container_file_takes_its_base_as_an_argument() -> None:
+    text = re.sub(r"\\\n", " ", CONTAINER.read_text())
+    lines = [line.split(None, 1) for line in text.splitlines() if line and not line.startswith("#")]
+    assert {word for word, _ in lines} == INSTRUCTIONS
+    assert lines[:2] == [["ARG", "BASE"], ["FROM", "${BASE}"]]
+    order = [word for word, _ in lines]
+    assert order.index("RUN") < order.index("USER") < order.index("CMD")
+    assert dict(lines)["USER"] != "root"
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.iterdir()), ids=lambda path: path.name)
+def test_no_file_names_a_host(path: Path) -> None:
+    """No registry, no mirror, no download: this machine's own addresses are the only ones."""
+    text = path.read_text()
+    assert set(re.findall(r"\w+://([^\s/:'\"]+)", text)) <= {"127.0.0.1"}
+    assert not re.search(r"\b[\w-]+\.(com|io|org|net|dev|cloud|local)\b", text)
+    assert not re.search(r"prk_[\w-]{8}", text)
