@@ -229,7 +229,7 @@ def test_streams_are_scored_by_the_whole_sequence(continual):
     channel = private.channel(declared, ledger)
     run = RunTranscript(learner, private, ledger, {declared.name: channel}, (1, 2, 3), (None,) * 4, ())
     records = picked(pool(env, np.random.default_rng(0)), np.array([3, 5]))
-    attack = ChannelAttack(run, 1, records)
+    attack = ChannelAttack(run, ((1,), (1,)), records)
     zero, one = run.asked(1)[0].answers(records)
     B = channel.continual.matrix()
     sums = (np.arange(len(B)) >= 1).astype(float)

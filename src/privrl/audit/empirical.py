@@ -16,7 +16,7 @@ from jaxtyping import Float, PRNGKeyArray
 
 from privrl.audit.attacks import AbstractAttack, weight
 from privrl.audit.bounds import bound_of
-from privrl.audit.channel_attack import ChannelAttack, channel_weight
+from privrl.audit.channel_attack import ChannelAttack, Pattern, pattern_weight
 from privrl.audit.curator_attack import CuratorAttack
 from privrl.audit.local_attacks import ReportAttack, ShuffleAttack, farthest_batch, farthest_report
 from privrl.audit.recorded_fit import FitTranscript, Skipped, record_fit
@@ -34,6 +34,7 @@ from privrl.privacy.accounting.events import Event
 from privrl.privacy.trust.local_channels import AbstractLocalChannel
 from privrl.privacy.trust.symbol_channels import SymbolChannel
 from privrl.recipes.recipe import Recipe
+from privrl.studies.study import participation_of
 
 _PEOPLE = 5_000  # in the table of the recorded fit: enough for the questions that come only with trust
 _FIXED = "the questions are those of one recorded {}; the noise was drawn anew in every run, by the shipped code"
@@ -51,6 +52,8 @@ def lower_bound(
     env: AuditedWorld | None = None,
     confidence: float = 0.95,
     rounds: int = 12,
+    max_episodes_per_unit: int = 1,
+    min_block_distance: int = 0,
 ) -> AuditReport:
     """Attacks a recipe and says how much epsilon it must have, at least.
 
@@ -64,6 +67,8 @@ def lower_bound(
         env: the world; a tiny one that suits the recipe unless given.
         confidence: with which the bound holds.
         rounds: how long the search for the worst pair climbs.
+        max_episodes_per_unit, min_block_distance: of recipes that learn while people take part, as for `run`: the
+            worlds differ in all episodes of one person, who comes as often and as soon again as they may.
 
     **Formal guarantee.** The bound holds whatever the recipe does: the threshold is fixed before the runs that are
     counted, and these are independent. A recipe whose guarantee is true is called broken with probability at most
@@ -77,9 +82,12 @@ def lower_bound(
     rng = np.random.default_rng(np.asarray(jax.random.key_data(search_key)))
     records = pool(world, rng)
     if isinstance(learner, AbstractOnlineLearner):
-        run = record_run(world, learner, privatizer, record_key)
+        often = participation_of(max_episodes_per_unit, min_block_distance)
+        run = record_run(world, learner, privatizer, record_key, often)
         attack, asked, events = _online(run, records, rng, rounds)
         notes = [_FIXED.format("run")]
+    elif max_episodes_per_unit > 1:
+        raise ValueError(f"`{recipe.name}` learns from a table; `max_episodes_per_unit` is for people who come back.")
     else:
         assert isinstance(world, Env | AbstractPatients) and isinstance(learner, AbstractOfflineLearner)
         fit = record_fit(data_of(world, learner, _PEOPLE, record_key), learner, privatizer, record_key)
@@ -131,7 +139,7 @@ def _offline(
 def _online(
     run: RunTranscript, records: Any, rng: np.random.Generator, rounds: int
 ) -> tuple[AbstractAttack, tuple[Asked, ...], tuple[Event, ...]]:
-    """The attack on the worst pair of records, in the block in which it is worst."""
+    """The attack on the worst pair of records, in the blocks in which it is worst."""
     events = run.ledger.events()
     channel = next(iter(run.channels.values()))
     if isinstance(channel, SymbolChannel):
@@ -141,13 +149,20 @@ def _online(
         i, j, index = farthest_report(channel, run.plans[0], records)
         return ReportAttack(run, picked(records, np.array([i, j])), index), (), events
     local = isinstance(channel, AbstractLocalChannel)
-    best: tuple[float, Any, int] = (-1.0, None, 0)
-    for block in range(1 if local else len(run.ends)):
-        scope = [(step, channel_weight(run, step, block)) for step in run.asked(block)]
-        best = max(best, (*_worst_pair(scope, records, rng, rounds), block), key=lambda found: found[0])
-    _, pair, block = best
-    attack = ReportAttack(run, pair, 0) if local else ChannelAttack(run, block, pair)
-    return attack, run.asked(block), events
+    best: tuple[float, Any, Pattern] = (-1.0, None, (0,))
+    for pattern in [(0,)] if local else _patterns(run):
+        scope = [(step, pattern_weight(run, step, pattern)) for step in run.asked(pattern[0])]
+        best = max(best, (*_worst_pair(scope, records, rng, rounds), pattern), key=lambda found: found[0])
+    _, pair, pattern = best
+    attack = ReportAttack(run, pair, 0) if local else ChannelAttack(run, (pattern, pattern), pair)
+    return attack, run.asked(pattern[0]), events
+
+
+def _patterns(run: RunTranscript) -> list[Pattern]:
+    """The ways to come as often and as soon again as a person may, from each block on."""
+    often, blocks = run.ledger.participation, len(run.ends)
+    later = [tuple(first + i * often.distance for i in range(often.times)) for first in range(blocks)]
+    return [tuple(block for block in pattern if block < blocks) for pattern in later]
 
 
 def _worst_pair(

@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from privrl.audit.attacks import AbstractAttack, likelihood_ratio
-from privrl.audit.channel_attack import distances_in_run
+from privrl.audit.attacks import AbstractAttack, likelihood_ratio, weight
 from privrl.audit.recorded_run import RunTranscript
 from privrl.audit.records import wide
 from privrl.contracts.release import Release
@@ -44,7 +43,12 @@ class ReportAttack(AbstractAttack):
     index: int
 
     def distances(self) -> list[float] | None:
-        return distances_in_run(self.transcript, 0, self.records)
+        run = self.transcript
+        if any(event.mechanism != "gaussian" for event in run.ledger.events()):
+            return None
+        scales = [float(run.channels[step.name].scale) for step in run.asked(0)]  # type: ignore[attr-defined]
+        apart = [np.linalg.norm(np.diff(step.answers(self.records), axis=0)) for step in run.asked(0)]
+        return [float(distance) * weight(scale) for distance, scale in zip(apart, scales, strict=True)]
 
     def run(self, world: int) -> Callable[[Any], Array]:
         fixed = (self.transcript.channels, self.transcript.plans[0], wide(self.records), jnp.asarray(self.index))

@@ -1,4 +1,4 @@
-"""Attacks on the protocol of a recipe: relations, lengths of stay, crashes, and the order of releases.
+"""Attacks on the protocol of a recipe: relations, lengths of stay, returns, crashes, and the order of releases.
 
 Noise of the right size is not enough if anything else depends on people: a combination of released numbers without
 noise, the block that somebody's data end up in, what a restart does, how often something is released. These attacks run
@@ -13,6 +13,7 @@ import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
+from privrl.audit import coming_back as _coming_back
 from privrl.audit import crashes as _crashes
 from privrl.audit import relations as _relations
 from privrl.audit import sequences as _sequences
@@ -39,7 +40,8 @@ from privrl.studies.simulated import table_of
 
 _PEOPLE = 120
 _STEPS = 24  # questions that are put again after every crash
-_LARGEST_RUN = 200  # people in the runs of agents
+_LARGEST_RUN = 200  # people in the runs of agents,
+_VISITS = 3  # who may come so often
 
 
 def protocol_attacks(
@@ -139,4 +141,20 @@ def _agents(run: RunTranscript, world: Env | LQEnv, key: PRNGKeyArray, rng: np.r
     keys = jax.random.split(key, people)
     records = jax.tree.map(np.asarray, jax.jit(jax.vmap(world.rollout, in_axes=(None, 0)))(policy, keys))
     stays, _ = _stays.length_of_stay(live, records, ends)
-    return stays, _crashes.of_agent(ordered, records, people, rng)
+    found = (stays, _crashes.of_agent(ordered, records, people, rng))
+    if not learner.reads_newest_sums:
+        return found
+
+    def returning(store: ReleaseStore, clock: Callable[[], float]) -> Agent | Controller:
+        return kind(
+            learner,
+            privatizer,
+            num_users=people,
+            store=store,
+            patience=_stays.PATIENCE,
+            clock=clock,
+            key=key,
+            max_episodes_per_unit=_VISITS,
+        )
+
+    return *found, _coming_back.coming_back(returning, records, ends, _VISITS)

@@ -12,6 +12,7 @@ from privrl.audit.statistics import Asked
 from privrl.contracts.learner import AbstractOnlineLearner
 from privrl.contracts.release import Release
 from privrl.privacy.accounting.ledger import Ledger
+from privrl.privacy.continual.participation import ONCE, Participation
 from privrl.privacy.trust.channels import AbstractChannel, RoundsChannel
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
 from privrl.studies.loop import State
@@ -49,20 +50,24 @@ class RunTranscript:
         return (*streamed, *later)
 
 
-def short_run(learner: AbstractOnlineLearner, privatizer: AbstractPrivatizer) -> tuple[int, ...]:
-    """The ends of the blocks of the shortest run with three blocks (or fewer, where no run has more) that is served."""
+def short_run(
+    learner: AbstractOnlineLearner, privatizer: AbstractPrivatizer, participation: Participation = ONCE
+) -> tuple[int, ...]:
+    """The ends of the blocks of the shortest run with three blocks (or fewer, where no run has more) that is served,
+    or with so many that a person can come as often as they may."""
+    needed = max(3, 1 + (participation.times - 1) * participation.distance)
     refusal: ValueError | None = None
     best: tuple[int, ...] | None = None
     for users in _USERS:
         try:
-            ends = Study.online(learner, privatizer, users).ends
+            ends = Study.online(learner, privatizer, users, participation).ends
         except ValueError as error:  # too few people for its schedule, or for each other's protection
             refusal = error
             continue
         assert ends is not None
         if best is None or len(ends) > len(best):
             best = tuple(int(end) for end in ends)
-        if len(best) >= 3:
+        if len(best) >= needed:
             break
     if best is None:
         raise refusal or PairingError(f"`{type(learner).__name__}` has no short run to attack.")
@@ -70,14 +75,18 @@ def short_run(learner: AbstractOnlineLearner, privatizer: AbstractPrivatizer) ->
 
 
 def record_run(
-    env: Any, learner: AbstractOnlineLearner, privatizer: AbstractPrivatizer, key: PRNGKeyArray
+    env: Any,
+    learner: AbstractOnlineLearner,
+    privatizer: AbstractPrivatizer,
+    key: PRNGKeyArray,
+    participation: Participation = ONCE,
 ) -> RunTranscript:
     """Listens to a few blocks of a simulation with two people each, and writes down plans and questions.
 
     Two stand for the whole block: to whoever knows everybody else's record, only the one attacked matters.
     """
-    ends = short_run(learner, privatizer)
-    study = Study.online(learner, privatizer, ends[-1])
+    ends = short_run(learner, privatizer, participation)
+    study = Study.online(learner, privatizer, ends[-1], participation)
     simulation = Simulation(env, learner, study.channels(), SimulationKeys.of(key))
     plans: list[Any] = []
     questions: list[tuple[str, int, int, Any]] = []

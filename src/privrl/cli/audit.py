@@ -47,6 +47,13 @@ def audit(
     epsilon: EpsilonOption = None,
     delta: DeltaOption = None,
     rho: RhoOption = None,
+    max_episodes_per_unit: Annotated[
+        int,
+        typer.Option("--max-episodes-per-unit", help="One person in so many episodes, where people come back."),
+    ] = 1,
+    min_block_distance: Annotated[
+        int, typer.Option("--min-block-distance", help="The least number of blocks from one of them to the next.")
+    ] = 0,
     trials: Annotated[
         int, typer.Option("--trials", help="Runs of each of the two neighbouring worlds; more make tighter bounds.")
     ] = 100_000,
@@ -87,6 +94,7 @@ def audit(
         return
     names = list(recipes) if recipe is None else [get(recipe).name]
     settings = {"epsilon": epsilon, "delta": delta, "rho": rho, "trials": trials}
+    settings |= {"max_episodes_per_unit": max_episodes_per_unit, "min_block_distance": min_block_distance}
     if every and (epsilon, delta, rho) == (None, None, None):
         settings |= {"epsilon": 1.0, "delta": 1e-5}
     settings["confidence"] = 1.0 - (1.0 - confidence) / len(names)

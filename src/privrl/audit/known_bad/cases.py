@@ -7,10 +7,19 @@ from typing import Any
 import jax
 from jaxtyping import PRNGKeyArray
 
-from privrl.audit.known_bad import contributions, functional_attacks, noise, printed_lq, protocols, rounding, stores
+from privrl.audit.known_bad import (
+    contributions,
+    functional_attacks,
+    noise,
+    printed_lq,
+    protocols,
+    returns,
+    rounding,
+    stores,
+)
 from privrl.audit.known_bad.case import Case
 
-_MODULES = (noise, printed_lq, contributions, functional_attacks, rounding, protocols, stores)
+_MODULES = (noise, printed_lq, contributions, functional_attacks, rounding, protocols, stores, returns)
 CASES: tuple[Case, ...] = tuple(case for module in _MODULES for case in module.CASES)
 
 

@@ -1,0 +1,99 @@
+"""People who come back, and what goes wrong if they are taken for people who come once."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import PRNGKeyArray
+
+from privrl.audit.bounds import bound_of
+from privrl.audit.channel_attack import ChannelAttack
+from privrl.audit.coming_back import coming_back
+from privrl.audit.known_bad.case import CONFIDENCE, DELTA, EPSILON, Audited, case
+from privrl.audit.recorded_run import record_run
+from privrl.audit.records import picked, pool
+from privrl.audit.sensitivity import farthest
+from privrl.audit.stays import PATIENCE
+from privrl.audit.worlds import tiny_world
+from privrl.learners.tabular.ucbvi import UCBVI
+from privrl.privacy.continual.participation import Participation
+from privrl.privacy.trust.privatizers import Central
+from privrl.studies.agent import Agent
+from privrl.studies.arrivals import Ticket
+from privrl.studies.patience import Patience
+from privrl.studies.study import Study
+
+_OFTEN = Participation(3, 1)
+_PRIVATE = Central(epsilon=EPSILON, delta=DELTA)
+
+
+@case(
+    paper="practice",
+    trials=10_000,
+    flaw="a person comes three times, and the noise is that of people who come once",
+    proof="their terms are in three columns of the encoder, whose sum is longer than one",
+)
+def noise_for_one_visit(key: PRNGKeyArray, trials: int, *, flawed: bool) -> Audited:
+    """A stream of counts with a person in the first three blocks, who has one of two records each time."""
+    world = tiny_world()
+    learner = UCBVI(world.rewards, world.horizon, first_block=2, growth=1.5)
+    run = record_run(world, learner, _PRIVATE, key, _OFTEN)
+    if flawed:
+        once = Study.online(learner, _PRIVATE, run.ends[-1])
+        run = dataclasses.replace(run, channels=once.channels())
+    records = pool(world, np.random.default_rng(0), limit=200)
+    first, second, _ = farthest(run.asked(0)[0].answers(records))
+    pattern = tuple(range(_OFTEN.times))
+    attack = ChannelAttack(run, (pattern, pattern), picked(records, np.array([first, second])))
+    found = bound_of(attack.scores(key, trials), DELTA, CONFIDENCE, gaussian=True)
+    return Audited(EPSILON, found, "epsilon", found > EPSILON, f"{len(run.ends)} blocks, {_OFTEN.times} visits")
+
+
+class _Numbered(Patience):
+    """Every visit is a place of its own, so a return takes the number of somebody who comes later."""
+
+    def _key(self, user: str, visit: str) -> str:
+        return f"{user} {visit}"
+
+    def arrive(self, user: Any, closed: int, visit: Any = "") -> Ticket:
+        return super(Patience, self).arrive(user, closed, visit)
+
+
+@case(
+    paper="practice",
+    trials=1,
+    flaw="a return takes a number, and blocks are ranges of numbers",
+    proof="one who comes back moves everybody after them, some of them to another block: many terms change",
+)
+def returns_take_numbers(key: PRNGKeyArray, trials: int, *, flawed: bool) -> Audited:
+    """Twelve people, of whom one comes back or does not."""
+    del trials
+    world = tiny_world()
+    learner = UCBVI(world.rewards, world.horizon, first_block=2, growth=1.5)
+    people = 12
+    places = 12 * people if flawed else people
+
+    def make(store: Any, clock: Any) -> Agent:
+        agent = Agent(
+            learner,
+            _PRIVATE,
+            num_users=places,
+            store=store,
+            patience=PATIENCE,
+            clock=clock,
+            key=key,
+            max_episodes_per_unit=_OFTEN.times,
+        )
+        if flawed:
+            numbered = _Numbered(store, learner.blocks(places), PATIENCE, clock, Participation(_OFTEN.times))
+            agent._arrivals = agent._plans._arrivals = numbered
+        return agent
+
+    rows = jax.vmap(world.rollout, in_axes=(None, 0))(world.uniform_policy(), jax.random.split(key, people))
+    finding = coming_back(make, jax.tree.map(np.asarray, rows), tuple(learner.blocks(people).tolist()), _OFTEN.times)
+    rate = float(bool(finding.found))
+    return Audited(0.0, rate, "success rate", bool(finding.found), "; ".join(finding.found[:1]))
+
+
+CASES = (noise_for_one_visit, returns_take_numbers)
