@@ -125,7 +125,7 @@ class Env(eqx.Module):
         if self.drift is None:
             return episodes * float(self.regret(policy))
         moments = jnp.asarray(episodes * (np.arange(256) + 0.5) / 256)
-        return episodes * float(jax.vmap(lambda seen: self.at(seen).regret(policy))(moments).mean())
+        return episodes * float(_mean_regret(self, policy, moments))
 
     def occupancy(self, policy: TabularPolicy) -> Float[Array, "H S A"]:
         """Probability of (state, action) at each step."""
@@ -184,6 +184,11 @@ class Env(eqx.Module):
             "mode": self.mode_policy(),
             **{name: self._every_step(nothing.at[:, action].set(1.0)) for name, action in self.constant},
         }
+
+
+@eqx.filter_jit
+def _mean_regret(env: Env, policy: TabularPolicy, moments: Float[Array, " n"]) -> Float[Array, ""]:
+    return jax.vmap(lambda seen: env.at(seen).regret(policy))(moments).mean()
 
 
 @eqx.filter_jit

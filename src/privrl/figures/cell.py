@@ -23,6 +23,7 @@ from privrl.envs.lq import LQEnv
 from privrl.envs.registry import make
 from privrl.recipes.registry import get
 from privrl.studies.fit import fit
+from privrl.studies.open_ended import OpenEnded
 from privrl.studies.run import run
 from privrl.studies.simulated import sampled
 
@@ -90,6 +91,7 @@ class Cell:
         how: runs the cell from a seed; a function of a module, so that it can be sent to another process.
         few: people of the tiny version.
         name: what it is called where recipe and budget do not say it.
+        epoch, forget: of a study without a known end, whose epochs are so many people each (see `OpenEnded`).
     """
 
     recipe: str
@@ -104,6 +106,8 @@ class Cell:
     how: Callable[["Cell", int], Measured] = field(default_factory=lambda: by_recipe)
     few: int = 20
     name: str = ""
+    epoch: int | None = None
+    forget: float = 1.0
 
     @property
     def budget(self) -> dict[str, float]:
@@ -121,14 +125,21 @@ class Cell:
     @property
     def settings(self) -> dict[str, Any]:
         """Everything that the numbers depend on, but the seed and the code."""
-        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("how", "few", "name")}
-        return {**values, "world": dict(self.world), "how": f"{self.how.__module__}.{self.how.__name__}"}
+        apart = ("how", "few", "name", "epoch", "forget")
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in apart}
+        named = {"world": dict(self.world), "how": f"{self.how.__module__}.{self.how.__name__}"}
+        return values | named | self._epochs
+
+    @property
+    def _epochs(self) -> dict[str, float]:
+        """How epochs follow each other, where there are any."""
+        return {} if self.epoch is None else {"epoch": self.epoch, "forget": self.forget}
 
     @property
     def slug(self) -> str:
         """A name for a file."""
         parts = [self.recipe, self.env, *(f"{k}{v}" for k, v in self.world), f"i{self.env_seed}", f"k{self.people}"]
-        parts += [f"{name}{value:g}" for name, value in self.budget.items()]
+        parts += [f"{name}{value:g}" for name, value in (self.budget | self._epochs).items()]
         return re.sub(r"[^a-z0-9.+-]+", "-", "_".join(parts).lower().replace("@", "-at-"))
 
     def seed(self, base: int) -> int:
@@ -144,6 +155,7 @@ class Cell:
         words += [] if offline else ["--env", self.env]
         words += [f"--env-arg {name}={value}" for name, value in self.world] + [f"--env-seed {self.env_seed}"]
         words += [f"--episodes {self.people}"] + [f"--{name} {value!r}" for name, value in self.budget.items()]
+        words += ["--open-ended"] * bool(self._epochs) + [f"--{name} {value}" for name, value in self._epochs.items()]
         return " ".join([*words, f"--seeds {self.seeds}", f"--seed {self.seed(base)}"])
 
     def tiny(self) -> "Cell":
@@ -160,17 +172,26 @@ def by_recipe(cell: Cell, seed: int) -> Measured:
     recipe, env = get(cell.recipe), make(cell.env, seed=cell.env_seed, **dict(cell.world))
     learner = recipe.build(env)
     privatizer = recipe.privatizer(epsilon=cell.epsilon, delta=cell.delta, rho=cell.rho)
-    levels = {name: float(_loss(env, policy)) for name, policy in env.never_learning().items()}
+    drifts = isinstance(env, Env) and env.drift is not None
+    known = env.never_learning()
+    levels = {
+        name: env.regret_of(policy, cell.people) / cell.people if drifts else float(_loss(env, policy))
+        for name, policy in known.items()
+    }
     nothing = next(iter(levels.values()))
     levels["optimal"] = float(env.optimal_value)
     key = jax.random.key(seed)
     if recipe.family != "offline":
-        simulated = run(env, learner, privatizer, episodes=cell.people, seeds=cell.seeds, key=key)
+        spec = False if cell.epoch is None else OpenEnded(epoch=cell.epoch, forget=cell.forget)
+        simulated = run(env, learner, privatizer, episodes=cell.people, seeds=cell.seeds, key=key, open_ended=spec)
         at = _checkpoints(cell.people)
+        yardstick = nothing * at
+        if drifts:  # in a world that drifts, knowing nothing costs more at some times than at others
+            yardstick = np.array([env.regret_of(next(iter(known.values())), int(people)) for people in at])
         total = np.cumsum(simulated.block_regret * simulated.block_sizes, axis=1)
         values = np.stack([_interpolated(at, simulated.block_ends, row) for row in total])  # exact inside blocks
         certified = simulated.certificate.epsilon
-        return Measured("regret", at, values, nothing * at, levels, certified, time.perf_counter() - started)
+        return Measured("regret", at, values, yardstick, levels, certified, time.perf_counter() - started)
     losses = []
     for repetition in jax.random.split(key, cell.seeds):
         data_key, noise_key = jax.random.split(repetition)

@@ -1,5 +1,6 @@
 """Figures of the papers, and our own, each made by one command: data, plot, and a verdict per claim."""
 
+from privrl.figures import drift as _drift
 from privrl.figures import frontier_local as _frontier_local
 from privrl.figures import frontier_lq as _frontier_lq
 from privrl.figures import frontier_offline as _frontier_offline
@@ -25,6 +26,7 @@ figures: dict[str, Figure] = {
         _frontier_online.FRONTIER,
         _frontier_local.FRONTIER,
         _frontier_lq.FRONTIER,
+        _drift.DRIFT,
     )
 }
 
