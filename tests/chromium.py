@@ -121,6 +121,7 @@ class Browser:
             "--disable-background-timer-throttling",
             "--disable-renderer-backgrounding",
             "--disable-popup-blocking",
+            "--force-prefers-reduced-motion",
             "--no-first-run",
             "--no-proxy-server",
             f"--user-data-dir={self._profile}",
@@ -188,6 +189,6 @@ def _handler(browser: Browser, answering: Callable[[Request], Reply]) -> type[Ba
             else:
                 self.close_connection = not reply.status
 
-        do_GET = do_POST = answer  # noqa: N815
+        do_GET = do_POST = do_OPTIONS = answer  # noqa: N815
 
     return Handler

@@ -55,3 +55,21 @@ export async function hostile(client, vectors) {
   }
   return [damages.length, ...wrong];
 }
+
+// Which truths take another number of words than the others, over many streams: how long a draw takes tells nothing.
+export function unequal(client, streams = 300) {
+  const wrong = [], symbols = 5;
+  for (let i = 0; i < streams; i++) {
+    const words = Array.from({ length: 64 }, client.systemWords), sizes = new Set();
+    words[2] = (1n << 64n) - BigInt(1 + i % 4); // often beyond the bound, so that it is drawn again
+    for (let symbol = 0; symbol < symbols; symbol++) {
+      for (const threshold of [0n, 1n << 128n]) {
+        let taken = 0;
+        client.select(symbol, symbols, 1 + i % 4, threshold, () => words[taken++]);
+        sizes.add(taken);
+      }
+    }
+    if (sizes.size > 1) wrong.push(i);
+  }
+  return wrong;
+}

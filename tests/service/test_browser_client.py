@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 
 
 def node(script: str) -> list[str]:
-    """What a script prints as JSON; `client`, `vectors`, `replay` and `hostile` are known to it."""
+    """What a script prints as JSON; `client`, `vectors`, `replay`, `hostile` and `unequal` are known."""
     program = shutil.which("node")
     if program is None:
         pytest.skip("node is not installed, so the browser's client is not run in it.")
@@ -24,7 +24,7 @@ def node(script: str) -> list[str]:
         import {{ readFileSync }} from "node:fs";
         import * as client from {json.dumps(CLIENT.as_uri())};
         import {{ replay }} from {json.dumps((HERE / "replay.mjs").as_uri())};
-        import {{ hostile }} from {json.dumps((HERE / "hostile.mjs").as_uri())};
+        import {{ hostile, unequal }} from {json.dumps((HERE / "hostile.mjs").as_uri())};
         const vectors = JSON.parse(readFileSync({json.dumps(str(VECTORS))}, "utf8"));
     """
     command = [program, "--input-type=module", "-e", start + script]
@@ -50,3 +50,7 @@ def test_a_hostile_server_gets_no_report() -> None:
     number, *wrong = node("console.log(JSON.stringify(await hostile(client, vectors)));")
     assert wrong == []
     assert int(number) > 150
+
+
+def test_truth_and_lie_draw_the_same_words() -> None:
+    assert node("console.log(JSON.stringify(unequal(client)));") == []
