@@ -73,3 +73,24 @@ export function unequal(client, streams = 300) {
   }
   return wrong;
 }
+
+// How many reports a study gets whose document has too few symbols, over all answers: it must not depend on the answer.
+export async function tooFew(client, vectors) {
+  const one = vectors.messages[0], document = JSON.parse(one.document), sent = [];
+  document.parts[0].symbols = 3;
+  const text = JSON.stringify(document), sum = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text));
+  const hash = Array.from(new Uint8Array(sum), (b) => b.toString(16).padStart(2, "0")).join("");
+  const answers = { "": text, "/tickets": JSON.stringify(one.ticket), "/reports": "" };
+  const fetch = async (path, { body }) => {
+    if (body) sent.push(path);
+    return new Response(answers[path] ?? JSON.stringify(one.plan));
+  };
+  const { states, actions } = document.parts[0].question;
+  for (let i = 0; i < states * actions * states; i++) {
+    const study = await client.Study.open("", { hash, cap: 9, storage: listed(), fetch });
+    await study.begin();
+    const state = Math.floor(i / states / actions), action = Math.floor(i / states) % actions;
+    await study.report([{ state, action, next_state: i % states }]);
+  }
+  return sent.length - states * actions * states;
+}

@@ -5,6 +5,7 @@ import json
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,8 +16,8 @@ CLIENT = Path(privrl.__file__).parent / "service" / "client" / "privrl-client.mj
 HERE = Path(__file__).parent
 
 
-def node(script: str) -> list[str]:
-    """What a script prints as JSON; `client`, `vectors`, `replay`, `hostile` and `unequal` are known."""
+def node(script: str) -> Any:
+    """What a script prints as JSON; it knows `client`, `vectors` and what both modules export."""
     program = shutil.which("node")
     if program is None:
         pytest.skip("node is not installed, so the browser's client is not run in it.")
@@ -24,7 +25,7 @@ def node(script: str) -> list[str]:
         import {{ readFileSync }} from "node:fs";
         import * as client from {json.dumps(CLIENT.as_uri())};
         import {{ replay }} from {json.dumps((HERE / "replay.mjs").as_uri())};
-        import {{ hostile, unequal }} from {json.dumps((HERE / "hostile.mjs").as_uri())};
+        import {{ hostile, tooFew, unequal }} from {json.dumps((HERE / "hostile.mjs").as_uri())};
         const vectors = JSON.parse(readFileSync({json.dumps(str(VECTORS))}, "utf8"));
     """
     command = [program, "--input-type=module", "-e", start + script]
@@ -54,3 +55,7 @@ def test_a_hostile_server_gets_no_report() -> None:
 
 def test_truth_and_lie_draw_the_same_words() -> None:
     assert node("console.log(JSON.stringify(unequal(client)));") == []
+
+
+def test_whether_a_report_is_sent_does_not_depend_on_the_answer() -> None:
+    assert node("console.log(JSON.stringify(await tooFew(client, vectors)));") == 0

@@ -50,8 +50,8 @@ export function select(symbol, symbols, size, threshold, word = systemWords) {
     const j = i + below(word, BigInt(symbols - 1 - i));
     [others[i], others[j]] = [others[j], others[i]];
   }
-  const held = [...others.slice(0, size - 1), coin < threshold ? others[size - 1] : symbol];
-  return held.sort((a, b) => a - b);
+  if (coin >= threshold) others[size - 1] = symbol;
+  return others.slice(0, size).sort((a, b) => a - b);
 }
 
 const whole = (x, bound) => Number.isInteger(x) && x >= 0 && x < bound;
@@ -94,7 +94,7 @@ function crc32(bytes) {
   return ~crc >>> 0;
 }
 
-// The whole request, format 3 of privrl.
+// The whole request, in format 3.
 export function message(hash, ticket, symbols) {
   const out = new DataView(new ArrayBuffer(86 + 8 * symbols.length)), bytes = new Uint8Array(out.buffer);
   bytes.set(encoded("prvm\x03"));
@@ -150,7 +150,7 @@ export class Study {
     return study;
   }
 
-  // The ticket and plan of this device; the same until its report, unless the ticket ends.
+  // A ticket and its plan, kept until the report, unless the ticket ends.
   async begin() {
     const usable = (found) => found?.bytes || found?.ticket.expires > Date.now() / 1000;
     let kept = await this.kept();
@@ -177,7 +177,8 @@ export class Study {
   async report(steps, word = systemWords) {
     const { symbols, size, epsilon } = this.document;
     const truth = symbolOf(this.document, this.actions, BigInt(this.ticket.number), steps);
-    const bytes = message(this.hash, this.ticket, select(truth, symbols, size, this.threshold, word));
+    const drawn = select(Math.min(truth, symbols - 1), symbols, size, this.threshold, word);
+    const bytes = message(this.hash, this.ticket, drawn);
     await this.kept((found, all) => {
       if (found.bytes) return found;
       const spent = all.flatMap((one) => one.epsilon ?? []);
