@@ -1,13 +1,14 @@
 """Episodes step by step, as JSON gives them."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 _LARGEST = 2**63
-_WORDS = ("state", "action", "reward", "next_state")
+_LEAST = {"state", "action", "reward"}
+_ALL = _LEAST | {"next_state"}
+_FORMS = (_LEAST, _ALL)
 
 
 def columns_of_steps(steps: Any, horizon: int) -> dict[str, np.ndarray]:
@@ -24,33 +25,42 @@ def columns_of_steps(steps: Any, horizon: int) -> dict[str, np.ndarray]:
     rewards = np.zeros(horizon)
     after[:] = -1
     for h, step in enumerate(steps):
-        if not isinstance(step, Mapping) or not {"state", "action", "reward"} <= step.keys() <= set(_WORDS):
+        if not (type(step) is dict or isinstance(step, Mapping)) or step.keys() not in _FORMS:
             raise ValueError(
                 f"Step {h} must be an object with `state`, `action` and `reward`, optionally `next_state`, and nothing "
                 "else."
             )
-        states[h], actions[h] = _whole(step, "state", h), _whole(step, "action", h)
-        rewards[h] = _finite(step, "reward", h)
-        if "next_state" in step:
-            after[h] = _whole(step, "next_state", h)
-        elif h + 1 < len(steps) and isinstance(steps[h + 1], Mapping) and "state" in steps[h + 1]:
-            after[h] = _whole(steps[h + 1], "state", h + 1)
+    length = len(steps)
+    found = _whole(steps, "state")
+    states[:length], actions[:length], rewards[:length] = found, _whole(steps, "action"), _finite(steps, "reward")
+    after[: max(0, length - 1)] = found[1:]
+    for h, value in _next_states(steps):
+        after[h] = value
     return {"states": states, "actions": actions, "rewards": rewards, "next_states": after}
 
 
-def _whole(step: Mapping[str, Any], word: str, h: int) -> int:
-    value = step[word]
+def _next_states(steps: Sequence[Mapping[str, Any]]) -> list[tuple[int, int]]:
+    """Which next states were given, and where."""
+    given = [h for h, step in enumerate(steps) if len(step) == len(_ALL)]
+    return list(zip(given, _whole([steps[h] for h in given], "next_state", given), strict=True))
+
+
+def _whole(steps: Sequence[Mapping[str, Any]], word: str, numbers: Sequence[int] | None = None) -> list[int]:
+    """An entry of all steps; `numbers` are theirs where these are only some of an episode's."""
+    values = [step[word] for step in steps]
     least = -1 if word == "next_state" else 0
-    if type(value) is not int or not least <= value < _LARGEST:
+    if values and not (set(map(type, values)) == {int} and least <= min(values) and max(values) < _LARGEST):
+        bad = next(i for i, x in enumerate(values) if type(x) is not int or not least <= x < _LARGEST)
         raise ValueError(
-            f"`{word}` of step {h} must be a whole number, {least} or larger"
+            f"`{word}` of step {bad if numbers is None else numbers[bad]} must be a whole number, {least} or larger"
             + (" (-1: not recorded)." if least else ".")
         )
-    return value
+    return values
 
 
-def _finite(step: Mapping[str, Any], word: str, h: int) -> float:
-    value = step[word]
-    if type(value) not in (int, float) or not math.isfinite(value) or abs(value) >= _LARGEST:
-        raise ValueError(f"`{word}` of step {h} must be a finite number.")
-    return float(value)
+def _finite(steps: Sequence[Mapping[str, Any]], word: str) -> list[float]:
+    values = [step[word] for step in steps]
+    for h, value in enumerate(values):
+        if type(value) not in (int, float) or not -_LARGEST < value < _LARGEST:  # nor is NaN between them
+            raise ValueError(f"`{word}` of step {h} must be a finite number.")
+    return values

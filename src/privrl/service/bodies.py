@@ -9,26 +9,31 @@ import msgspec
 from msgspec import Meta
 
 BATCH = 1_000  # the most people in one request
-TicketText = Annotated[str, Meta(max_length=400, description="What `tickets` answered; pass it back as it is.")]
+TicketText = Annotated[str, Meta(max_length=800, description="What `tickets` answered; pass it back as it is.")]
+PersonText = Annotated[str, Meta(min_length=1, max_length=1_000)]
 
 
 class ArrivalBody(msgspec.Struct, forbid_unknown_fields=True):
-    """A person arrives. `user` is their id; 12 and "12" are one person."""
+    """A person arrives. `user` is their id; 12 and "12" are one person.
 
-    user: Annotated[str, Meta(min_length=1, max_length=1_000)] | int
+    Where people come back, `visit` names this visit, such as a session: the same one has the same ticket.
+    """
+
+    user: PersonText | int
+    visit: Annotated[str, Meta(max_length=100)] | int = ""
 
 
 class TicketAnswer(msgspec.Struct):
     """A person's place: the same for the same id, and their only one.
 
     `number` is how many arrived before, `plan` the plan that they act on for their whole stay, and a record that is
-    posted until `deadline` (seconds since 1970) is in time.
+    posted until `deadline` (seconds since 1970; null for who comes back, until their block is full) is in time.
     """
 
     ticket: TicketText
     number: str
     plan: int
-    deadline: float
+    deadline: float | None
 
 
 class StepBody(msgspec.Struct, forbid_unknown_fields=True):

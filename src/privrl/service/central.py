@@ -39,6 +39,7 @@ from privrl.studies.arrivals import Ticket
 _ARRIVE, _END = "arrive", "end"
 _PURPOSE = "tickets over HTTP"
 _MAC = 16
+_TICKETS = msgspec.json.Decoder(Ticket)
 
 
 class CentralServed(AbstractServed):
@@ -65,14 +66,14 @@ class CentralServed(AbstractServed):
 
     # --------------------------------------------------------------------------------------------- in the event loop
 
-    async def arrive(self, user: str | int) -> TicketAnswer:
-        """The ticket of a person."""
+    async def arrive(self, user: str | int, visit: str | int = "") -> TicketAnswer:
+        """The ticket of a person, or of one of their visits."""
         self.check_open()
         try:
-            person = canonical_id(user).decode()
+            came = canonical_id(user).decode(), canonical_id(visit).decode()
         except ValueError as error:
             raise RefusedError("malformed", str(error)) from None
-        (answer,) = await self.writer.submit(_ARRIVE, [person])
+        (answer,) = await self.writer.submit(_ARRIVE, [came])
         if isinstance(answer, PairingError):
             raise RefusedError("full", f"All {self.file.users} places are taken. Nothing was kept.")
         return answer
@@ -120,7 +121,7 @@ class CentralServed(AbstractServed):
         try:
             raw = base64.urlsafe_b64decode(text)
             if self._secret and hmac.compare_digest(raw[:_MAC], self._mac(raw[_MAC:])):
-                return Ticket.from_json(msgspec.json.decode(raw[_MAC:]))
+                return _TICKETS.decode(raw[_MAC:])
         except (binascii.Error, ValueError):
             pass
         raise RefusedError("unknown-ticket", "Pass the `ticket` that `tickets` answered, of this study.")
@@ -162,18 +163,16 @@ class CentralServed(AbstractServed):
         self._agent.end_episodes(people)
         return [None] * len(people)
 
-    def _arrived(self, agent: Agent, people: Sequence[str]) -> list[TicketAnswer | PairingError]:
+    def _arrived(self, agent: Agent, people: Sequence[tuple[str, str]]) -> list[TicketAnswer | PairingError]:
         try:
-            return [self._sealed(agent, ticket) for ticket in agent.begin_episodes(people)]
+            return [self._sealed(agent, ticket) for ticket in agent.begin_episodes(*zip(*people, strict=True))]
         except PairingError as error:
             return [error] if len(people) == 1 else [self._arrived(agent, [person])[0] for person in people]
 
     def _sealed(self, agent: Agent, ticket: Ticket) -> TicketAnswer:
-        content = msgspec.json.encode(ticket.to_json())
+        content = msgspec.json.encode(ticket)
         text = base64.urlsafe_b64encode(self._mac(content) + content).decode()
-        deadline = agent.deadline(ticket)
-        assert deadline is not None
-        return TicketAnswer(text, str(ticket.number), ticket.plan, deadline)
+        return TicketAnswer(text, str(ticket.number), ticket.plan, agent.deadline(ticket))
 
     def _plan_again(self) -> float | None:
         agent = self._agent

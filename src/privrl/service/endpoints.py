@@ -78,7 +78,7 @@ async def tickets(call: Call) -> HttpAnswer:
         return HttpAnswer.of(await call.study.ticket())
     key = call.studies.key(call.header(b"authorization"), ("app",), call.study)
     body = await _read(call, ArrivalBody)
-    answer = await _central(call).arrive(body.user)
+    answer = await _central(call).arrive(body.user, body.visit)
     call.study.counters.arrivals[key.name] += 1
     return HttpAnswer.of(answer)
 

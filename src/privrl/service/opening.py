@@ -40,7 +40,16 @@ def work_on(file: StudyFile, store: ReleaseStore, clock: Callable[[], float] = t
     """What learns from people; it declares the study, or refuses a store of another one."""
     learner, privatizer = file.learner(), file.privatizer()
     if file.kind == "central":
-        return Agent(learner, privatizer, num_users=file.users, store=store, patience=file.patience, clock=clock)
+        return Agent(
+            learner,
+            privatizer,
+            num_users=file.users,
+            store=store,
+            patience=file.patience,
+            clock=clock,
+            max_episodes_per_unit=file.max_episodes_per_unit,
+            min_block_distance=file.min_block_distance,
+        )
     assert isinstance(privatizer, Local)
     for name, channel in local_study(learner, privatizer)[1].items():
         if not isinstance(channel.reports(), SymbolReports):

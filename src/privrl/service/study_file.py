@@ -116,6 +116,8 @@ class StudyFile(msgspec.Struct, frozen=True, kw_only=True):
 
     `valid` is how many seconds a ticket of a local study may be answered, `devices` whether devices need a key of their
     own (a page that anybody can open has no secrets: leave it open), `queue` how many people may wait for the writer.
+    In a central study where people come back, `max_episodes_per_unit` of each person's visits count, in blocks that are
+    at least `min_block_distance` apart.
     """
 
     path: Path
@@ -128,6 +130,8 @@ class StudyFile(msgspec.Struct, frozen=True, kw_only=True):
     world: DeclaredWorld
     delta: Annotated[float, Meta(gt=0, lt=1)] | None = None
     patience: _Positive | None = None
+    max_episodes_per_unit: Annotated[int, Meta(ge=1)] = 1
+    min_block_distance: Annotated[int, Meta(ge=0)] = 0
     valid: _Positive = _MONTH
     devices: Literal["open", "key"] = "open"
     queue: Annotated[int, Meta(ge=1_000, le=1_000_000)] = 4_096
@@ -218,6 +222,8 @@ def _check(file: StudyFile, faults: list[str]) -> None:
         faults.append("`patience` is missing: the longest stay, in seconds, that is waited for")
     if file.kind == "local" and file.patience is not None:
         faults.append("`patience` belongs to central studies; a ticket of a local one ends after `valid` seconds")
+    if file.kind == "local" and (file.max_episodes_per_unit, file.min_block_distance) != (1, 0):
+        faults.append("in a local study every person reports once: leave out `max_episodes_per_unit`")
     before = len(faults)
     _attempt(file.chosen, faults)
     if len(faults) == before:

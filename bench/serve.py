@@ -1,0 +1,296 @@
+"""`python -m bench.serve [--requests N] [--rounds N] [ADDRESS]`: processor time of the HTTP service for one request.
+
+A server in a process of its own (the same uvicorn and Starlette) has a bare echo besides the service's endpoints. 64
+connections send one request after another; rounds of the echo and of every kind of request are interleaved, and what
+is printed is the median over rounds of the server's processor time per request (all its threads, commits included), as
+a multiple of the echo's, with latencies as the clients see them on this machine and people per commit. With an address
+(in which `STUDY` is replaced) the stores are there.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import uvloop
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from privrl.service import listening
+from privrl.service.access import KeyFile
+from privrl.service.endpoints import ENDPOINTS
+from privrl.service.opening import begin
+from privrl.service.study_file import read
+from privrl.service.web import application
+from privrl.studies.wire import Message, SignedTicket
+
+CONNECTIONS = 64
+_WARM = 3_000
+STUDY = """
+kind = "{kind}"
+name = "{kind}"
+recipe = "{recipe}"
+users = 1000000
+epsilon = 1.0
+{rest}
+store = "{store}"
+[world]
+env = "riverswim"
+arguments = {{ states = 5 }}
+"""
+BARS = {"actions": 1.6, "tickets": 1.6, "tickets (local)": 1.6, "episodes": 3.5, "reports": 3.5}
+
+
+# ------------------------------------------------------------------------------------------------- the server's process
+
+
+async def echo(request: Request) -> Response:
+    """Reads a body and sends it back."""
+    return Response(await request.body(), media_type="application/json")
+
+
+def child(folder: Path, address: str | None) -> None:
+    """Serves a central and a local study, an echo, and what the process has used so far."""
+    files = []
+    for kind, recipe, rest in (("central", "dp-ucbvi", "delta = 1e-6\npatience = 3600"), ("local", "ldp-ucbvi", "")):
+        path = folder / f"{kind}.toml"
+        store = f"{kind}.db" if address is None else address.replace("STUDY", kind)
+        path.write_text(STUDY.format(kind=kind, recipe=recipe, rest=rest, store=store))
+        files.append(read(path))
+        begin(files[-1])
+    key = KeyFile(files[0].keys_place).add("app", "bench")
+    studies = listening.studies_of(files)
+    people: dict[str, list[int]] = {}
+    for served in studies:
+        _watch(served, people)
+
+    async def used(request: Request) -> Response:
+        resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        found = {"cpu": time.process_time(), "resident": resident}
+        return JSONResponse(found | {"people": {kind: statistics.mean(some) for kind, some in people.items()}})
+
+    app = application(studies, ENDPOINTS)
+    app.router.routes += [Route("/echo", echo, methods=["POST"]), Route("/used", used)]
+    address_here = listening.Address("127.0.0.1", 0)
+    server = listening._Listener(listening._config(app, address_here, listening.Listeners(address_here, address_here)))
+
+    async def serving() -> None:
+        studies.start()
+        task = asyncio.create_task(server.serve())
+        while not (studies.ready and server.started):
+            await asyncio.sleep(0.01)
+        print(json.dumps({"port": int(server.url.rsplit(":", 1)[1]), "key": key}), flush=True)
+        await task
+
+    sys.setswitchinterval(listening._SWITCH)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serving())
+
+
+def _watch(served: Any, people: dict[str, list[int]]) -> None:
+    """Keeps how many people of each kind there are in a commit."""
+    inner = served._answered
+
+    def answered(kind: str, some: Any) -> Any:
+        people.setdefault(kind, []).append(len(some))
+        return inner(kind, some)
+
+    served._answered = answered
+
+
+# ------------------------------------------------------------------------------------------------------------- clients
+
+
+class Client(asyncio.Protocol):
+    """A connection that sends requests one after another, and keeps the answers and how long they took."""
+
+    def __init__(self, requests: Iterator[bytes], answers: list[tuple[int, bytes]], seconds: list[float]) -> None:
+        self._requests, self._answers, self._seconds = requests, answers, seconds
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._buffer = b""
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+        self._next()
+
+    def _next(self) -> None:
+        request = next(self._requests, None)
+        if request is None:
+            self._transport.close()
+            self.done.set_result(None)
+            return
+        self._began = time.perf_counter()
+        self._transport.write(request)
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        head, found, body = self._buffer.partition(b"\r\n\r\n")
+        if not found:
+            return
+        length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+        if len(body) >= length:
+            self._seconds.append(time.perf_counter() - self._began)
+            self._answers.append((int(head[9:12]), body))
+            self._buffer = b""
+            self._next()
+
+
+def request(method: str, path: str, body: bytes = b"", key: str = "") -> bytes:
+    """One request as it is sent."""
+    head = [
+        f"{method} {path} HTTP/1.1",
+        "host: bench",
+        f"content-length: {len(body)}",
+        "content-type: application/json",
+    ]
+    if key:
+        head.append(f"authorization: Bearer {key}")
+    return "\r\n".join(head).encode() + b"\r\n\r\n" + body
+
+
+async def sent(
+    port: int, requests: list[bytes], connections: int = CONNECTIONS
+) -> tuple[list[tuple[int, bytes]], list[float]]:
+    """All answers, in no particular order, and their times."""
+    queue, answers, seconds = iter(requests), [], []
+    loop = asyncio.get_running_loop()
+    made = [
+        await loop.create_connection(lambda: Client(queue, answers, seconds), "127.0.0.1", port)
+        for _ in range(connections)
+    ]
+    await asyncio.gather(*(client.done for _, client in made))
+    return answers, seconds
+
+
+class Load:
+    """Requests of every kind against one server."""
+
+    def __init__(self, port: int, key: str) -> None:
+        self.port, self._key, self._people = port, key, 0
+        self._rng = np.random.default_rng(0)
+        self.document = self.ask("GET", "/v1/studies/local")
+        self.steps = [{"state": h % 5, "action": h % 2, "reward": 0.25} for h in range(20)]
+        self.horizon = json.loads(self.document)["horizon"]
+
+    def ask(self, method: str, path: str, body: bytes = b"") -> bytes:
+        answers, _ = uvloop.run(sent(self.port, [request(method, path, body, self._key)], 1))
+        return answers[0][1]
+
+    def used(self) -> dict[str, Any]:
+        return json.loads(self.ask("GET", "/used"))
+
+    def arrivals(self, number: int) -> list[bytes]:
+        self._people += number
+        bodies = (json.dumps({"user": f"{i}"}).encode() for i in range(self._people - number, self._people))
+        return [request("POST", "/v1/studies/central/tickets", body, self._key) for body in bodies]
+
+    def local_arrivals(self, number: int) -> list[bytes]:
+        return [request("POST", "/v1/studies/local/tickets")] * number
+
+    def answers(self, requests: list[bytes]) -> list[Any]:
+        return [json.loads(body) for _, body in uvloop.run(sent(self.port, requests))[0]]
+
+    def reports(self, tickets: list[Any]) -> list[bytes]:
+        (part,) = json.loads(self.document)["parts"]
+        study = hashlib.sha256(self.document).digest()
+        made = []
+        for one in tickets:
+            symbols = np.sort(self._rng.choice(part["symbols"], part["size"], replace=False)).astype(np.int64)
+            ticket = SignedTicket(
+                study, int(one["number"]), one["plan"], int(one["expires"]), bytes.fromhex(one["mac"])
+            )
+            made.append(request("POST", "/v1/studies/local/reports", Message(ticket, (symbols,)).to_bytes()))
+        return made
+
+    def of(self, kind: str, number: int) -> list[bytes]:
+        """So many requests of a kind, that were never sent before."""
+        if kind == "echo":
+            return [
+                request("POST", "/echo", json.dumps({"ticket": "x" * 100, "state": 1, "step": 2}).encode(), self._key)
+            ] * number
+        if kind == "tickets":
+            return self.arrivals(number)
+        if kind == "tickets (local)":
+            return self.local_arrivals(number)
+        if kind == "reports":
+            return self.reports(self.answers(self.local_arrivals(number)))
+        tickets = [one["ticket"] for one in self.answers(self.arrivals(number if kind == "episodes" else 64))]
+        if kind == "episodes":
+            bodies = [{"ticket": text, "steps": self.steps[: self.horizon]} for text in tickets]
+        else:
+            bodies = [{"ticket": tickets[i % 64], "state": i % 5, "step": i % self.horizon} for i in range(number)]
+        return [request("POST", f"/v1/studies/central/{kind}", json.dumps(body).encode(), self._key) for body in bodies]
+
+
+@contextlib.contextmanager
+def served(address: str | None) -> Iterator[Load]:
+    """A server in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "bench.serve", "--child", folder, *([address] if address else [])]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        try:
+            yield Load(**json.loads(process.stdout.readline()))
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def measured(load: Load, kind: str, requests: list[bytes]) -> tuple[float, list[float]]:
+    """The server's processor time for one of the requests, in microseconds, and what each client waited."""
+    began = load.used()["cpu"]
+    answers, seconds = uvloop.run(sent(load.port, requests))
+    spent = load.used()["cpu"] - began
+    wrong = {status for status, _ in answers} - {200, 201, 204}
+    if wrong:
+        raise RuntimeError(f"{kind} was answered with {wrong}.")
+    return 1e6 * spent / len(requests), seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("address", nargs="?")
+    parser.add_argument("--requests", type=int, default=2_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--child")
+    asked = parser.parse_args()
+    if asked.child:
+        jax.config.update("jax_compilation_cache_dir", str(Path(tempfile.gettempdir()) / "privrl-bench-compiled"))
+        child(Path(asked.child), asked.address)
+        return
+    with served(asked.address) as load:
+        for kind in BARS:  # past the first blocks, which are small: a plan follows each
+            uvloop.run(sent(load.port, load.of(kind, _WARM)))
+        cost: dict[str, list[float]] = {kind: [] for kind in ("echo", *BARS)}
+        waited: dict[str, list[float]] = {kind: [] for kind in cost}
+        for _ in range(asked.rounds):
+            for kind in BARS:
+                for one in ("echo", kind):
+                    found, seconds = measured(load, one, load.of(one, asked.requests))
+                    cost[one].append(found)
+                    waited[one] += seconds
+        people = load.used()["people"]
+    bare = statistics.median(cost["echo"])
+    print(f"{'request':16} {'us CPU':>8} {'x echo':>7} {'bar':>5} {'p50 ms':>8} {'p99 ms':>8}")
+    for kind, found in cost.items():
+        middle, (p50, p99) = statistics.median(found), 1e3 * np.quantile(waited[kind], (0.5, 0.99))
+        print(f"{kind:16} {middle:8.1f} {middle / bare:7.2f} {BARS.get(kind, 1.0):5.1f} {p50:8.2f} {p99:8.2f}")
+    for kind, number in people.items():
+        print(f"people per commit, {kind}: {number:.1f}")
+
+
+if __name__ == "__main__":
+    main()
