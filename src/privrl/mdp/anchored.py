@@ -7,22 +7,28 @@ With theta_a the advantage of action a, and kappa how strongly practice counts:
     F_1    = clip(1/2 + phi^T f, 0, 1)
     F_k+1  = clip(F_k + phi^T theta0_k + phi^T theta_k,pi_k(s), 0, 1)
 
-Whatever the weights hold, F lies in [0, 1].
+Whatever the weights hold, F lies in [0, 1]. Products with weights are sums along a row, not matrix products of many
+rows, whose last bits may depend on where a row stands among the others.
 """
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
-
-from privrl.mdp.quadratic_features import by_row
 
 _LEAST_PROBABILITY = 0.01
 
 
+def along(weights: Float[Array, "*A d"], phi: Float[Array, "*batch d"]) -> Float[Array, "..."]:
+    """phi^T w for each row and each w, `[*batch, *A]`."""
+    rows = phi.reshape(*phi.shape[:-1], *(1,) * (weights.ndim - 1), phi.shape[-1])
+    return (rows * weights.reshape((1,) * (rows.ndim - weights.ndim) + weights.shape)).sum(axis=-1)
+
+
 def probabilities(practice: Float[Array, "d A"], phi: Float[Array, "*batch d"]) -> Float[Array, "*batch A"]:
     """P(a|s), not normalised."""
-    P = phi @ practice
+    P = along(practice.T, phi)
     return jnp.where(jnp.isnan(P), _LEAST_PROBABILITY, jnp.clip(P, _LEAST_PROBABILITY, 1.0))
 
 
@@ -34,12 +40,15 @@ def scores(
     phi: Float[Array, "*batch d"],
 ) -> Float[Array, "*batch A"]:
     """phi^T theta_a + kappa log P(a|s), and minus infinity for actions without support."""
+    return anchored(along(advantages, phi), probabilities(practice, phi), anchor, support)
 
-    def of_row(phi: Float[Array, " d"]) -> Float[Array, " A"]:
-        P = probabilities(practice, phi)
-        return jnp.where(support * P.max() > P, -jnp.inf, advantages @ phi + anchor * jnp.log(P))
 
-    return by_row(of_row, phi)
+def anchored(
+    gains: Float[Array, "*batch A"], P: Float[Array, "*batch A"], anchor: Float[Array, ""], support: Float[Array, ""]
+) -> Float[Array, "*batch A"]:
+    """The same, from phi^T theta_a and P(a|s)."""
+    unsupported = support * P.max(axis=-1, keepdims=True) > P
+    return jnp.where(unsupported, -jnp.inf, gains + anchor * jnp.log(P))
 
 
 class LayeredValue(eqx.Module):
@@ -64,24 +73,31 @@ class LayeredValue(eqx.Module):
     ) -> "LayeredValue":
         """The first guess, with room for so many layers."""
         d, A = practice.shape
-        empty = (jnp.zeros((rounds, d)), jnp.zeros((rounds, A, d)), jnp.zeros(rounds))
-        return cls(first, *empty, practice, support)
+        changes, advantages, anchors = jax.device_put(
+            (np.zeros((rounds, d)), np.zeros((rounds, A, d)), np.zeros(rounds))
+        )
+        return cls(first, changes, advantages, anchors, practice, support)
 
     def improved(
-        self, k: int, change: Float[Array, " d"], advantages: Float[Array, "A d"], anchor: Float[Array, ""]
+        self, k: int, change: Float[np.ndarray, " d"], advantages: Float[np.ndarray, "A d"], anchor: float
     ) -> "LayeredValue":
-        """The same with layer k."""
-        made = (self.changes.at[k].set(change), self.advantages.at[k].set(advantages), self.anchors.at[k].set(anchor))
-        return eqx.tree_at(lambda f: (f.changes, f.advantages, f.anchors), self, made)
+        """The same with layer k; on the host, so that nothing is compiled for it."""
+        made = [np.array(x) for x in (self.changes, self.advantages, self.anchors)]
+        for layers, one in zip(made, (change, advantages, anchor), strict=True):
+            layers[k] = one
+        return eqx.tree_at(lambda f: (f.changes, f.advantages, f.anchors), self, tuple(jax.device_put(made)))
 
     def __call__(self, phi: Float[Array, "*batch d"]) -> Float[Array, "*batch"]:
+        P = probabilities(self.practice, phi)
+
         def layer(F: Array, one: tuple[Array, Array, Array]) -> tuple[Array, None]:
             change, advantages, anchor = one
-            best = scores(advantages, self.practice, anchor, self.support, phi).argmax(axis=-1)
-            gain = jnp.take_along_axis(phi @ advantages.T, best[..., None], axis=-1)[..., 0]
-            return _unit(F + phi @ change + gain), None
+            gains = along(advantages, phi)
+            best = anchored(gains, P, anchor, self.support).argmax(axis=-1)
+            gain = jnp.take_along_axis(gains, best[..., None], axis=-1)[..., 0]
+            return _unit(F + along(change, phi) + gain), None
 
-        F, _ = jax.lax.scan(layer, _unit(0.5 + phi @ self.first), (self.changes, self.advantages, self.anchors))
+        F, _ = jax.lax.scan(layer, _unit(0.5 + along(self.first, phi)), (self.changes, self.advantages, self.anchors))
         return F
 
 

@@ -58,12 +58,8 @@ class Feature:
         return np.clip(values, self.low, self.high)
 
     def scaled(self, values: Float[Array | np.ndarray, "*shape"]) -> Float[Array, "*shape"]:
-        """u = 2 (x - low)/(high - low) - 1 in [-1, 1], with log x for x where `log`; NaN stays NaN."""
-        low, high = self.low, self.high
-        x = jnp.clip(jnp.asarray(values), low, high)
-        if self.log:
-            x, low, high = jnp.log(x), float(np.log(low)), float(np.log(high))
-        return jnp.clip(2.0 * (x - low) / (high - low) - 1.0, -1.0, 1.0)
+        """Values as positions between the bounds, see `scaled`."""
+        return scaled(jnp.asarray(values)[..., None], np.array([self.low]), np.array([self.high]), [self.log])[..., 0]
 
     def at(self, position: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
         """The values at positions in [-1, 1] between the bounds: what `scaled` takes back to them."""
@@ -144,6 +140,22 @@ class BinnedAction:
         """What each action is, for tables and pictures."""
         ends = [*(f"to below {edge:g}" for edge in self.edges[1:]), "or more"]
         return tuple(f"{self.name} {edge:g} {end}" for edge, end in zip(self.edges, ends, strict=True))
+
+
+def scaled(
+    values: Float[Array, "*shape F"],
+    low: Float[np.ndarray, " F"],
+    high: Float[np.ndarray, " F"],
+    log: Sequence[bool],
+) -> Float[Array, "*shape F"]:
+    """u = 2 (x - low)/(high - low) - 1 in [-1, 1] for each measurement, with log x for x where `log`; NaN stays NaN."""
+    of_logs, of = np.asarray(log, bool), (1,) * (values.ndim - 1) + (-1,)
+    x = jnp.clip(values, low.reshape(of), high.reshape(of))
+    if of_logs.any():
+        with np.errstate(divide="ignore", invalid="ignore"):  # of bounds that are not used
+            low, high = (np.where(of_logs, np.log(bound), bound) for bound in (low, high))
+        x = jnp.where(of_logs.reshape(of), jnp.log(x), x)
+    return jnp.clip(2.0 * (x - low.reshape(of)) / (high - low).reshape(of) - 1.0, -1.0, 1.0)
 
 
 def product_actions(drugs: Sequence[BinnedAction], parts: Sequence[Shaped[np.ndarray, " N"]]) -> Int[np.ndarray, " N"]:

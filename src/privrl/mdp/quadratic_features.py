@@ -17,9 +17,10 @@ from itertools import combinations
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
-from privrl.mdp.measurements import Category, Feature, Measurement, checked_measurements
+from privrl.mdp.measurements import Category, Feature, Measurement, checked_measurements, scaled
 
 _REACH = 1.5  # of u: half-widths from the centre
 _HALF = 0.5
@@ -39,8 +40,9 @@ def categories(columns: Sequence[Measurement]) -> tuple[tuple[int, Category], ..
 
 def positions(columns: Sequence[Measurement], x: Float[Array, "*batch D"]) -> Float[Array, "*batch F"]:
     """Where the measurements of rows lie between their bounds, in [-1, 1]; NaN where one is missing."""
-    found = [column.scaled(x[..., place]) for place, column in measured(columns)]
-    return jnp.stack(found, axis=-1) if found else jnp.zeros((*x.shape[:-1], 0))
+    found = measured(columns)
+    low, high = (np.array([getattr(column, end) for _, column in found]) for end in ("low", "high"))
+    return scaled(x[..., np.array([place for place, _ in found], int)], low, high, [c.log for _, c in found])
 
 
 def by_row(function: Callable[[Array], Array], rows: Float[Array, "*batch n"]) -> Array:
@@ -79,7 +81,8 @@ class QuadraticFeatures(eqx.Module):
     ) -> "QuadraticFeatures":
         """The map that knows the public bounds alone."""
         F = len(measured(columns))
-        return cls(tuple(columns), jnp.zeros(F), jnp.ones(F), products)
+        centre, half_width = jax.device_put((np.zeros(F), np.ones(F)))
+        return cls(tuple(columns), centre, half_width, products)
 
     @property
     def pairs(self) -> tuple[tuple[int, int], ...]:

@@ -36,9 +36,9 @@ class Trajectory(eqx.Module):
     @classmethod
     def empty(cls, horizon: int, dim: int | None = None) -> "Trajectory":
         """A record without steps; of vectors of `dim` measurements, or of numbered states."""
-        zeros = jnp.zeros(horizon, int)
+        zeros = np.zeros(horizon, int)
         states, after = (zeros, zeros - 1) if dim is None else _empty_vectors(horizon, dim)
-        return cls(states, zeros, jnp.zeros(horizon), after, jnp.zeros((), int))
+        return cls(states, zeros, np.zeros(horizon), after, np.zeros((), int))
 
     @classmethod
     def from_steps(cls, steps: Sequence[Mapping[str, Any]], *, horizon: int) -> "Trajectory":
@@ -57,8 +57,8 @@ class Trajectory(eqx.Module):
         return steps < jnp.asarray(self.length, steps.dtype)[..., None]
 
 
-def _empty_vectors(horizon: int, dim: int) -> tuple[Float[Array, "H D"], Float[Array, "H D"]]:
-    return jnp.zeros((horizon, dim)), jnp.full((horizon, dim), NOT_RECORDED)
+def _empty_vectors(horizon: int, dim: int) -> tuple[Float[np.ndarray, "H D"], Float[np.ndarray, "H D"]]:
+    return np.zeros((horizon, dim)), np.full((horizon, dim), NOT_RECORDED)
 
 
 class Transitions(eqx.Module):

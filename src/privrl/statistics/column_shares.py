@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from privrl.contracts.statistic import AbstractStatistic, Adjacency
@@ -45,9 +46,9 @@ class ColumnShares(AbstractStatistic):
         return len(measured(self.columns)), self.num_bins + 1
 
     @property
-    def edges(self) -> Float[Array, " edges"]:
+    def edges(self) -> Float[np.ndarray, " edges"]:
         """The edges of the bins, in [-1, 1]."""
-        return jnp.linspace(-1.0, 1.0, self.num_bins + 1)
+        return np.linspace(-1.0, 1.0, self.num_bins + 1)
 
     def contribution(self, record: Trajectory, question: object) -> Float[Array, "F bins"]:
         del question

@@ -9,8 +9,6 @@ import math
 from typing import ClassVar
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -61,8 +59,8 @@ class AbstractNorms(AbstractStatistic):
     def contribution(self, record: Trajectory, question: object) -> Float[Array, " bins"]:
         del question
         norm = self.norm(record)
-        at = jnp.searchsorted(jnp.asarray(self.edges), norm * (1.0 - 1e-12))  # a norm that is an edge is not above it
-        return jax.nn.one_hot(jnp.minimum(at, self.num_bins - 1), self.num_bins, dtype=float) * (norm > 0)
+        at = (self.edges[:-1] < norm * (1.0 - 1e-12)).sum()  # a norm that is an edge is not above it
+        return ((np.arange(self.num_bins) == at) & (norm > 0)).astype(float)
 
     def l2(self, adjacency: Adjacency) -> float:
         return math.sqrt(2.0) if adjacency == "replace-one" else 1.0

@@ -76,14 +76,18 @@ class Rewarding(eqx.Module):
 
     def to_go(self, stay: Trajectory) -> Float[Array, " H"]:
         """y_t in [0, 1]: the return from step t on; where a stay was cut, the discounted mean of what was seen."""
-        H = stay.rewards.shape[-1]
-        ahead = np.arange(H)[None, :] - np.arange(H)[:, None]
-        weights = jnp.asarray(np.where(ahead >= 0, self.gamma ** np.maximum(ahead, 0), 0.0))
-        paid = weights @ self.rewards(stay)
+        paid = later(self.rewards(stay), self.gamma)
         if self.at_end:
             return jnp.clip(paid, 0.0, 1.0)
-        seen = jnp.maximum(weights @ stay.valid.astype(float), 1.0)
+        seen = jnp.maximum(later(stay.valid.astype(float), self.gamma), 1.0)
         return jnp.clip(paid * jnp.where(self.ended(stay).any(), self.unit, 1.0 / seen), 0.0, 1.0)
+
+
+def later(x: Float[Array, " H"], factor: float) -> Float[Array, " H"]:
+    """y_t = sum_{k >= t} factor^(k - t) x_k, each a sum of its own, wherever a stay stands in a batch."""
+    H = x.shape[0]
+    ahead = np.arange(H)[None, :] - np.arange(H)[:, None]
+    return (np.where(ahead >= 0, float(factor) ** np.maximum(ahead, 0), 0.0) * x[None]).sum(axis=1)
 
 
 class AbstractPersonSum(AbstractStatistic):
@@ -170,12 +174,12 @@ class ActionGrams(AbstractPersonSum):
         blocks = (jnp.pad(x, ((0, -steps % rows), (0, 0))).reshape(-1, rows, x.shape[-1]) for x in (phi, taken))
         return jnp.sqrt(jax.lax.map(of_rows, tuple(blocks)).sum())
 
-    def matrices(self, released: Float[Array, "A m"]) -> Float[Array, "A d d"]:
+    def matrices(self, released: Float[Array | np.ndarray, "A m"]) -> Float[np.ndarray, "A d d"]:
         """Symmetric matrices from their released upper triangles."""
         i, j = np.triu_indices(self.features.dim)
-        entries = released / _isometry(self.features.dim)[None]
-        empty = jnp.zeros((self.num_actions, self.features.dim, self.features.dim))
-        return empty.at[:, i, j].set(entries).at[:, j, i].set(entries)
+        whole = np.empty((self.num_actions, self.features.dim, self.features.dim))
+        whole[:, i, j] = whole[:, j, i] = np.asarray(released) / _isometry(self.features.dim)
+        return whole
 
 
 def _rows_at_once(steps: int) -> int:
@@ -183,10 +187,10 @@ def _rows_at_once(steps: int) -> int:
     return max(1, _COMPARED // steps)
 
 
-def _isometry(dim: int) -> Float[Array, " m"]:
+def _isometry(dim: int) -> Float[np.ndarray, " m"]:
     """What makes the L2 norm of an upper triangle the Frobenius norm of the matrix."""
     i, j = np.triu_indices(dim)
-    return jnp.asarray(np.where(i == j, 1.0, math.sqrt(2.0)))
+    return np.where(i == j, 1.0, math.sqrt(2.0))
 
 
 class FeatureReturns(AbstractPersonSum):
@@ -237,15 +241,4 @@ class FeatureErrors(AbstractPersonSum):
         ended = self.rewarding.ended(stay)
         after = jnp.where(goes_on, jnp.append(F[1:], 0.0), 0.0)
         delta = self.rewarding.unit * self.rewarding.rewards(stay) + self.rewarding.gamma * after - F
-        return self._traced(jnp.where(goes_on | ended, delta, 0.0))
-
-    def _traced(self, delta: Float[Array, " H"]) -> Float[Array, " H"]:
-        """e_t."""
-        if not self.trace:
-            return delta
-
-        def back(later: Float[Array, ""], one: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""]]:
-            e = one + self.rewarding.gamma * self.trace * later
-            return e, e
-
-        return jax.lax.scan(back, jnp.zeros(()), delta, reverse=True)[1]
+        return later(jnp.where(goes_on | ended, delta, 0.0), self.rewarding.gamma * self.trace)

@@ -17,7 +17,7 @@ from privrl.data.dataset import AbstractDataset
 from privrl.data.part import Part
 from privrl.data.reward_function import RewardFunction
 from privrl.mdp.types import Trajectory, Transitions
-from privrl.privacy.noise.arithmetic import AbstractArithmetic, check_shape
+from privrl.privacy.noise.arithmetic import AbstractArithmetic, check_shape, empty_contributes
 from privrl.privacy.noise.coins import Coins
 from privrl.privacy.noise.lattice import Lattice, filled_by_blocks
 from privrl.privacy.trust.curator import AbstractPeople
@@ -207,12 +207,13 @@ class Records(AbstractSecret):
         return summed(statistic, arithmetic, self._data.chunks(), self._form, marks)
 
     def check(self, statistic: AbstractStatistic, arithmetic: AbstractArithmetic) -> None:
-        """Refuses a statistic that cannot be summed; nobody's record is looked at."""
+        """Refuses a statistic that cannot be summed; nobody's record is looked at. In whole numbers, batches say
+        themselves whether their empty records contribute something."""
         check_sum(statistic)
-        blank = self._form.blank(statistic.per_person)
         if isinstance(arithmetic, Lattice):
             check_shape(statistic, Shapes.of(statistic, self._form).contribution)
-        _refuse_unless_empty_is_zero(statistic, blank)
+        else:
+            _refuse_unless_empty_is_zero(statistic, self._form.blank(statistic.per_person))
 
     def filled(self, statistic: AbstractStatistic) -> int:
         return filled_by_blocks(statistic, Shapes.of(statistic, self._form).blocks)
@@ -251,10 +252,7 @@ def _refuse_unless_empty_is_zero(statistic: AbstractStatistic, blank: Trajectory
     if isinstance(statistic, AbstractRowStatistic):
         return
     if bool(jnp.any(_of_one(statistic, blank) != 0)):
-        raise ValueError(
-            f"`{type(statistic).__name__}` contributes something for an empty record (`length` 0), which must "
-            "contribute zero. Nothing was released."
-        )
+        raise ValueError(empty_contributes(statistic))
 
 
 def _wide(x: np.ndarray) -> Array:

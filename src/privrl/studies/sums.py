@@ -1,7 +1,7 @@
 """The sum of a statistic over kept episodes, batch by batch: a function of both and the arithmetic, of nothing else.
 
 Batches have one size for each width, so few programs are compiled, and are filled up with empty records. Narrow numbers
-become 64-bit ones in a program of their own, so what is computed from a record does not depend on how it was kept.
+become 64-bit ones first, so what is computed from a record does not depend on how it was kept.
 """
 
 import functools
@@ -49,7 +49,7 @@ class EpisodeForm:
     def blank(self, per_person: bool) -> Trajectory:
         """An empty record: of an episode, or of a person."""
         empty = Trajectory.empty(self.horizon, self.columns or None)
-        return jax.tree.map(lambda x: jnp.stack([x] * self.episodes), empty) if per_person else empty
+        return jax.tree.map(lambda x: np.stack([x] * self.episodes), empty) if per_person else empty
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def summed(
         entries = 0
     total, records = arithmetic.zeros(statistic), 0
     for batch, width in _batches(statistic, chunks, form, marks):  # used only if all of them were faultless
-        taking_part, trajectories = _wide(batch, width)
+        taking_part, trajectories = jax.device_put(_wide(batch, width))
         total = arithmetic.plus(total, statistic, trajectories, None, taking_part, entries)
         records += len(batch.length)
     arithmetic.check_room(records)
@@ -220,19 +220,18 @@ def _terms_at(statistic: AbstractRowStatistic, rows: Transitions) -> tuple[Int[A
     return *statistic.terms(rows), jnp.asarray(rows.count).astype(jnp.int64)
 
 
-@functools.partial(jax.jit, static_argnames="width")
-def _wide(narrow: Trajectory, width: int) -> tuple[Bool[Array, " B"], Trajectory]:
+def _wide(narrow: Trajectory, width: int) -> tuple[Bool[np.ndarray, " B"], Trajectory]:
     """Which records have steps, and all of them in 64 bits and of this width."""
-    length = jnp.asarray(narrow.length)
+    length = np.asarray(narrow.length)
     more = [(0, 0)] * length.ndim + [(0, width - narrow.rewards.shape[-1])]
     vectors = narrow.states.ndim > len(more)
 
-    def padded(values: Array | np.ndarray, kind: type, by: float = 0.0) -> Array:
-        x = jnp.asarray(values).astype(kind)
-        return jnp.pad(x, more + [(0, 0)] * (x.ndim - len(more)), constant_values=by)
+    def padded(values: Array | np.ndarray, kind: type, by: float = 0.0) -> np.ndarray:
+        x: np.ndarray = np.asarray(values).astype(kind)
+        return np.pad(x, more + [(0, 0)] * (x.ndim - len(more)), constant_values=by) if more[-1][1] else x
 
     kind = float if vectors else int
-    return (length > 0).reshape(length.shape[0], -1).any(axis=1), Trajectory(
+    return np.any((length > 0).reshape(length.shape[0], -1), axis=1), Trajectory(
         padded(narrow.states, kind),
         padded(narrow.actions, int),
         padded(narrow.rewards, float),

@@ -24,7 +24,9 @@ clipped as a whole. Each release is one pass over the table. All constants are p
 from typing import Any, ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from privrl.contracts.learner import AbstractOfflineLearner, Ask
@@ -135,40 +137,44 @@ class LAP(AbstractOfflineLearner):
         """The policy, and the weights of f, how well people fare under practice (`mdp/value_features.py`)."""
         phi = self._features(ask)
         size, most = phi.largest_norm, float(self.horizon)
-        grams = ActionGrams(phi, self.num_actions, jnp.ones(()))
+        unit = jax.device_put(np.ones(()))
+        grams = ActionGrams(phi, self.num_actions, unit)
         released, noise, _ = self._asked(ask, "gram", grams, most * size**2)
         moments = Moments.of(grams.matrices(released), noise)
-        returns = FeatureReturns(phi, self.num_actions, jnp.ones(()), self._rewarding)
+        returns = FeatureReturns(phi, self.num_actions, unit, self._rewarding)
         b, noise, clip = self._asked(ask, "returns", returns, most * size)
         f = common(moments, b, noise, self._sampling(clip, moments))
-        F = LayeredValue.start(f, moments.practice, jnp.asarray(self.support), len(self.rounds))
+        start, practice, support = jax.device_put((f, moments.practice, np.array(self.support)))
+        F = LayeredValue.start(start, practice, support, len(self.rounds))
         carried = Carried.nothing(self.num_actions, phi.dim)
         for k in range(len(self.rounds)):
-            errors = FeatureErrors(phi, self.num_actions, jnp.ones(()), self._rewarding, F, self.trace)
+            errors = FeatureErrors(phi, self.num_actions, unit, self._rewarding, F, self.trace)
             b, noise, clip = self._asked(ask, "round", errors, most * size, f"-{k + 1}")
             found, carried = advantages(moments, b, noise, self._sampling(clip, moments), carried)
             kappa = self.anchor * found.deviation
             F = F.improved(k, found.change, found.by_action, kappa)
-        last = (phi.centre, phi.half_width, found.by_action, moments.practice, kappa, F.support)
-        return MeasuredPolicy(self.columns, self.products, *last), standard_values(moments, f)
+        theta, anchor, values = jax.device_put((found.by_action, np.array(kappa), standard_values(moments, f)))
+        last = (phi.centre, phi.half_width, theta, practice, anchor, support)
+        return MeasuredPolicy(self.columns, self.products, *last), values
 
     def _features(self, ask: Ask) -> QuadraticFeatures:
         shares = ColumnShares(self.columns)
         if not any(isinstance(column, Feature) for column in self.columns):
             return QuadraticFeatures.unscaled(self.columns, self.products)
-        histograms = jnp.asarray(ask("columns", shares).value)
-        return QuadraticFeatures(self.columns, *standardised(histograms, shares.edges), self.products)
+        found = standardised(np.asarray(ask("columns", shares).value), shares.edges)
+        centre, half_width = jax.device_put(found)
+        return QuadraticFeatures(self.columns, centre, half_width, self.products)
 
     def _asked(
         self, ask: Ask, name: str, statistic: AbstractPersonSum, largest: float, number: str = ""
-    ) -> tuple[Float[Array, "..."], Float[Array, ""], ClipLevel]:
+    ) -> tuple[Float[np.ndarray, "..."], float, ClipLevel]:
         """A sum clipped at a quantile of its norms, and its noise, both divided by what clipping has left of it."""
         norms = PersonNorms(statistic, _RANGE * largest, largest)
         histogram = ask(f"{name}-norms{number}", norms)
-        clip = clip_level(histogram, jnp.asarray(norms.edges), _QUANTILES[name])
-        release = ask(f"{name}{number}", eqx.tree_at(lambda s: s.level, statistic, clip.level))
-        return jnp.asarray(release.value) / clip.kept, release.noise.std.max() / clip.kept, clip
+        clip = clip_level(histogram, norms.edges, _QUANTILES[name])
+        release, kept = ask(f"{name}{number}", eqx.tree_at(lambda s: s.level, statistic, clip.level)), float(clip.kept)
+        return np.asarray(release.value) / kept, float(np.asarray(release.noise.std).max()) / kept, clip
 
-    def _sampling(self, clip: ClipLevel, moments: Moments) -> Float[Array, ""]:
+    def _sampling(self, clip: ClipLevel, moments: Moments) -> float:
         """v: the sampling variance of a sum per unit of |phi|^2."""
-        return _SAMPLING * clip.level**2 * clip.people / moments.trace
+        return _SAMPLING * float(clip.level) ** 2 * float(clip.people) / moments.trace

@@ -1,30 +1,30 @@
-"""LAP, part 1: centres and half-widths of measurements, from noisy histograms."""
+"""LAP, part 1: centres and half-widths of measurements, from noisy histograms; in NumPy, so nothing is compiled."""
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 _TINY = 1e-12
 
 
-@eqx.filter_jit
 def standardised(
-    histograms: Float[Array, "F bins"], edges: Float[Array, " edges"]
-) -> tuple[Float[Array, " F"], Float[Array, " F"]]:
+    histograms: Float[Array | np.ndarray, "F bins"], edges: Float[Array | np.ndarray, " edges"]
+) -> tuple[Float[np.ndarray, " F"], Float[np.ndarray, " F"]]:
     """c = the median, and s = (q90 - q10)/2, at least 1.5 bins, of each measurement; 0 and 1 where nothing was seen.
 
     The last entry of a histogram, the share of missing values, is not used. Sums up to each edge are made monotone by
     the mean of their running maximum from below and their running minimum from above.
     """
-    width = edges[1] - edges[0]
+    at = np.asarray(edges)
+    found = [_one(np.asarray(shares), at) for shares in np.asarray(histograms)]
+    centres, half_widths = zip(*found, strict=True)
+    return np.array(centres), np.array(half_widths)
 
-    def one(shares: Float[Array, " bins"]) -> tuple[Array, Array]:
-        total = jnp.append(0.0, jnp.cumsum(shares[:-1]))
-        rising = jax.lax.cummax(total) + jax.lax.cummin(total[::-1])[::-1]
-        level = (rising - rising[0]) / jnp.maximum(rising[-1] - rising[0], _TINY)
-        low, middle, high = jnp.interp(jnp.array([0.1, 0.5, 0.9]), level, edges)
-        seen = total[-1] > 0
-        return jnp.where(seen, middle, 0.0), jnp.where(seen, jnp.maximum((high - low) / 2, 0.75 * width), 1.0)
 
-    return jax.vmap(one)(histograms)
+def _one(shares: Float[np.ndarray, " bins"], edges: Float[np.ndarray, " edges"]) -> tuple[float, float]:
+    total = np.append(0.0, np.cumsum(shares[:-1]))
+    if not total[-1] > 0:
+        return 0.0, 1.0
+    rising = np.maximum.accumulate(total) + np.minimum.accumulate(total[::-1])[::-1]
+    level = (rising - rising[0]) / max(rising[-1] - rising[0], _TINY)
+    low, middle, high = np.interp([0.1, 0.5, 0.9], level, edges)
+    return float(middle), float(max((high - low) / 2, 0.75 * (edges[1] - edges[0])))

@@ -22,142 +22,139 @@ Rare actions have noisy G_a. Each is drawn toward w_a G, its share of all steps 
     G_a <- w_a G + k_a (G_a - w_a G),    k_a = max(0, 1 - s_G^2 d (d + 1)/2 / |G_a - w_a G|^2)
 
 as far as its distance is what noise alone would make it: d (d + 1)/2 entries of variance s_G^2.
+
+All of this is a few small matrices, once for each release: NumPy, so that nothing is compiled for it.
 """
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
+from typing import NamedTuple
+
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
+from scipy.special import softmax
 
 _SCALES = np.geomspace(1e-4, 3.0, 24)
 _TINY = 1e-12
 
 
-class Eigenbasis(eqx.Module):
+class Eigenbasis(NamedTuple):
     """Positive semidefinite matrices by their eigenvalues and eigenvectors."""
 
-    values: Float[Array, "A d"]
-    vectors: Float[Array, "A d d"]
+    values: Float[np.ndarray, "A d"]
+    vectors: Float[np.ndarray, "A d d"]
 
     @classmethod
-    def of(cls, G: Float[Array, "A d d"]) -> "Eigenbasis":
+    def of(cls, G: Float[np.ndarray, "A d d"]) -> "Eigenbasis":
         """The nearest positive semidefinite matrices."""
-        g, U = jnp.linalg.eigh(G)
-        return cls(jnp.maximum(g, 0.0), U)
+        g, U = np.linalg.eigh(G)
+        return cls(np.maximum(g, 0.0), U)
 
     @property
-    def matrices(self) -> Float[Array, "A d d"]:
-        return (self.vectors * self.values[:, None]) @ jnp.swapaxes(self.vectors, 1, 2)
+    def matrices(self) -> Float[np.ndarray, "A d d"]:
+        return (self.vectors * self.values[:, None]) @ np.swapaxes(self.vectors, 1, 2)
 
-    def rotated(self, y: Float[Array, "A d"]) -> Float[Array, "A d"]:
+    def rotated(self, y: Float[np.ndarray, "A d"]) -> Float[np.ndarray, "A d"]:
         """U^T y."""
-        return jnp.einsum("aji,aj->ai", self.vectors, y)
+        return np.einsum("aji,aj->ai", self.vectors, y)
 
-    def back(self, y: Float[Array, "A d"]) -> Float[Array, "A d"]:
+    def back(self, y: Float[np.ndarray, "A d"]) -> Float[np.ndarray, "A d"]:
         """U y."""
-        return jnp.einsum("aij,aj->ai", self.vectors, y)
+        return np.einsum("aij,aj->ai", self.vectors, y)
 
 
-class Carried(eqx.Module):
+class Carried(NamedTuple):
     """m and p of z in the eigenbasis; p is infinite before the first round."""
 
-    mean: Float[Array, "A d"]
-    variance: Float[Array, "A d"]
+    mean: Float[np.ndarray, "A d"]
+    variance: Float[np.ndarray, "A d"]
 
     @classmethod
     def nothing(cls, num_actions: int, dim: int) -> "Carried":
-        return cls(jnp.zeros((num_actions, dim)), jnp.full((num_actions, dim), jnp.inf))
+        return cls(np.zeros((num_actions, dim)), np.full((num_actions, dim), np.inf))
 
 
 def regressed(
-    G: Eigenbasis, y: Float[Array, "A d"], noise: Float[Array, ""], sampling: Float[Array, ""], before: Carried
-) -> tuple[Float[Array, "A d"], Float[Array, "A d"], Carried]:
+    G: Eigenbasis, y: Float[np.ndarray, "A d"], noise: float, sampling: float, before: Carried
+) -> tuple[Float[np.ndarray, "A d"], Float[np.ndarray, "A d"], Carried]:
     """E theta, Var theta in the eigenbasis, and what the next round begins with; `noise` is s^2, `sampling` is v."""
     g, y = G.values, G.rotated(y)
     s2 = noise + _TINY * (1.0 + g.max()) ** 2
-    scales = jnp.asarray(_SCALES)[:, None, None] ** 2
-    first = jnp.isinf(before.variance)
-    p = jnp.where(first, 0.0, before.variance)
+    scales = _SCALES[:, None, None] ** 2
+    first = np.isinf(before.variance)
+    p = np.where(first, 0.0, before.variance)
     steps = _likelihoods(scales * g[None] ** 2 + (p + s2)[None], y - before.mean)
-    p += (jax.nn.softmax(steps, axis=0)[..., None] * scales).sum(axis=0) * g**2
-    m = jnp.where(first, y, before.mean + p / (p + s2) * (y - before.mean))
-    p = jnp.where(first, s2, p * s2 / (p + s2))
+    p = p + (softmax(steps, axis=0)[..., None] * scales).sum(axis=0) * g**2
+    m = np.where(first, y, before.mean + p / (p + s2) * (y - before.mean))
+    p = np.where(first, s2, p * s2 / (p + s2))
     error = sampling * g + p
     D = scales * g[None] ** 2 + error[None]
-    weights = jax.nn.softmax(_likelihoods(D, m), axis=0)[..., None]
+    weights = softmax(_likelihoods(D, m), axis=0)[..., None]
     means, variances = scales * g[None] * m[None] / D, scales * error[None] / D
     theta = (weights * means).sum(axis=0)
     return G.back(theta), (weights * (variances + means**2)).sum(axis=0) - theta**2, Carried(m, p)
 
 
-def _likelihoods(D: Float[Array, "K A d"], y: Float[Array, "A d"]) -> Float[Array, "K A"]:
+def _likelihoods(D: Float[np.ndarray, "K A d"], y: Float[np.ndarray, "A d"]) -> Float[np.ndarray, "K A"]:
     """How likely y ~ N(0, D) is under each scale, for every action; logarithms."""
-    return -0.5 * (jnp.log(D) + y[None] ** 2 / D).sum(axis=2)
+    return -0.5 * (np.log(D) + y[None] ** 2 / D).sum(axis=2)
 
 
-def _nearer(noisy: Float[Array, "A d d"], noise: Float[Array, ""]) -> Float[Array, "A d d"]:
+def _nearer(noisy: Float[np.ndarray, "A d d"], noise: float) -> Float[np.ndarray, "A d d"]:
     """Matrices drawn toward their share of the sum, as far as noise explains how far they are from it."""
     d, counts = noisy.shape[-1], noisy[:, 0, 0]
-    share = counts / jnp.maximum(counts.sum(), _TINY)
+    share = counts / max(counts.sum(), _TINY)
     typical = share[:, None, None] * noisy.sum(axis=0)[None]
     apart = ((noisy - typical) ** 2).sum(axis=(1, 2))
-    k = jnp.maximum(1.0 - noise**2 * d * (d + 1) / 2 / jnp.maximum(apart, _TINY), 0.0)
+    k = np.maximum(1.0 - noise**2 * d * (d + 1) / 2 / np.maximum(apart, _TINY), 0.0)
     return typical + k[:, None, None] * (noisy - typical)
 
 
-class Moments(eqx.Module):
+class Moments(NamedTuple):
     """G_a for every action, their sum, sum phi 1[a] (twice the first column of a noisy G_a, as the first feature is
     1/2), and the noise of an entry on the diagonal of one of them."""
 
     by_action: Eigenbasis
     together: Eigenbasis
-    counts: Float[Array, "A d"]
-    noise: Float[Array, ""]
+    counts: Float[np.ndarray, "A d"]
+    noise: float
 
     @classmethod
-    @eqx.filter_jit
-    def of(cls, noisy: Float[Array, "A d d"], noise: Float[Array, ""]) -> "Moments":
+    def of(cls, noisy: Float[np.ndarray, "A d d"], noise: float) -> "Moments":
         by_action = Eigenbasis.of(_nearer(noisy, noise))
         together = Eigenbasis.of(by_action.matrices.sum(axis=0, keepdims=True))
         return cls(by_action, together, 2.0 * noisy[:, :, 0], noise)
 
     @property
-    def steps(self) -> Float[Array, ""]:
+    def steps(self) -> float:
         """How many steps there are: the first feature is 1/2."""
-        return jnp.maximum(4.0 * self.together.matrices[0, 0, 0], 1.0)
+        return max(4.0 * float(self.together.matrices[0, 0, 0]), 1.0)
 
     @property
-    def trace(self) -> Float[Array, ""]:
-        return jnp.maximum(self.together.values.sum(), _TINY)
+    def trace(self) -> float:
+        return max(float(self.together.values.sum()), _TINY)
 
     @property
-    def practice(self) -> Float[Array, "d A"]:
+    def practice(self) -> Float[np.ndarray, "d A"]:
         """B = (G + 2 sigma sqrt(A d) I)^-1 (sum phi 1[a])_a: P(a|s) = phi^T B, at no cost."""
         A, d = self.by_action.values.shape
         loading = 2.0 * self.noise * np.sqrt(A * d) + 1e-6 * self.trace / d
-        return jnp.linalg.solve(self.together.matrices[0] + loading * jnp.eye(d), self.counts.T)
+        return np.linalg.solve(self.together.matrices[0] + loading * np.eye(d), self.counts.T)
 
 
-class Advantages(eqx.Module):
+class Advantages(NamedTuple):
     """theta0, theta by action, and kappa: the root mean square of posterior standard deviations over steps."""
 
-    change: Float[Array, " d"]
-    by_action: Float[Array, "A d"]
-    deviation: Float[Array, ""]
+    change: Float[np.ndarray, " d"]
+    by_action: Float[np.ndarray, "A d"]
+    deviation: float
 
 
-@eqx.filter_jit
-def common(
-    moments: Moments, b: Float[Array, " d"], noise: Float[Array, ""], sampling: Float[Array, ""]
-) -> Float[Array, " d"]:
+def common(moments: Moments, b: Float[np.ndarray, " d"], noise: float, sampling: float) -> Float[np.ndarray, " d"]:
     """The weights that all actions have in common: f of F_1 = 1/2 + phi^T f, and theta0."""
     return regressed(moments.together, b[None], noise**2, sampling, Carried.nothing(1, b.shape[0]))[0][0]
 
 
-@eqx.filter_jit
 def advantages(
-    moments: Moments, b: Float[Array, "A d"], noise: Float[Array, ""], sampling: Float[Array, ""], before: Carried
+    moments: Moments, b: Float[np.ndarray, "A d"], noise: float, sampling: float, before: Carried
 ) -> tuple[Advantages, Carried]:
     """What the TD errors of one round add to what was known.
 
@@ -167,19 +164,18 @@ def advantages(
     A, G = b.shape[0], moments.by_action
     change = common(moments, b.sum(axis=0), noise * np.sqrt(A), sampling)
     rest = b - G.matrices @ change
-    extra = noise**2 + moments.noise**2 * (change**2).sum()
+    extra = noise**2 + moments.noise**2 * float((change**2).sum())
     first, _, _ = regressed(G, rest, extra, sampling, before)
-    extra += moments.noise**2 * (first**2).sum(axis=1).mean()
+    extra += moments.noise**2 * float((first**2).sum(axis=1).mean())
     theta, variance, carried = regressed(G, rest, extra, sampling, before)
-    along = jnp.einsum("aji,jk,aki->ai", G.vectors, moments.together.matrices[0], G.vectors) / moments.steps
-    return Advantages(change, theta, jnp.sqrt((variance * along).sum(axis=1).mean())), carried
+    along = np.einsum("aji,jk,aki->ai", G.vectors, moments.together.matrices[0], G.vectors) / moments.steps
+    return Advantages(change, theta, float(np.sqrt((variance * along).sum(axis=1).mean()))), carried
 
 
-@eqx.filter_jit
-def standard_values(moments: Moments, first: Float[Array, " d"]) -> Float[Array, " d"]:
+def standard_values(moments: Moments, first: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
     """w with phi^T w = (phi^T f - mean)/standard deviation, both over practice's steps: from F_1, what returns to go
     are under practice. The first feature is 1/2, so that it takes the mean."""
     G = moments.together.matrices[0] / moments.steps
     mean = 2.0 * G[0] @ first
-    spread = jnp.sqrt(jnp.maximum(first @ G @ first - mean**2, _TINY))
-    return first.at[0].add(-2.0 * mean) / spread
+    spread = np.sqrt(max(float(first @ G @ first - mean**2), _TINY))
+    return (first - 2.0 * mean * (np.arange(len(first)) == 0)) / spread

@@ -140,7 +140,7 @@ def seen_practice(
 def _measured(ask: Ask, name: str, of: AbstractStaySum) -> tuple[Float[Array, "..."], Float[Array, ""]]:
     """A sum, clipped at a released quantile of its norms, and its noise."""
     norms = Norms(of, 0.5, float(of.horizon) ** 0.5 + 1.0)
-    level = clip_level(ask(f"{name}-norms", norms), jnp.asarray(norms.edges), _QUANTILE)
+    level = clip_level(ask(f"{name}-norms", norms), norms.edges, _QUANTILE)
     return asked(ask, name, of, level)
 
 

@@ -1,7 +1,9 @@
 """Clip levels from noisy histograms of norms, and two releases of one sum as one."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from privrl.contracts.release import Release
@@ -22,18 +24,20 @@ class ClipLevel(eqx.Module):
     people: Float[Array, ""]
 
 
-@eqx.filter_jit
-def clip_level(histogram: Release, edges: Float[Array, " bins"], quantile: float) -> ClipLevel:
-    """The smallest edge below which the released share of norms is `quantile`; bins within their noise count as 0."""
-    h = jnp.asarray(histogram.value)
-    total = jnp.maximum(h.sum(), 1.0)
-    at = jnp.minimum((jnp.cumsum(h) < quantile * total).sum(), h.shape[0] - 1)
+def clip_level(histogram: Release, edges: Float[np.ndarray, " bins"], quantile: float) -> ClipLevel:
+    """The smallest edge below which the released share of norms is `quantile`; bins within their noise count as 0.
+
+    On the host: it is forty numbers, and a program would be compiled for them.
+    """
+    h = np.asarray(histogram.value)
+    total = max(h.sum(), 1.0)
+    at = min(int((np.cumsum(h) < quantile * total).sum()), len(h) - 1)
     C = edges[at]
-    middle = edges * jnp.sqrt(edges[0] / edges[1])
-    seen = jnp.where(h > 2.0 * histogram.noise.std.max(), h, 0.0)
-    seen = jnp.where(seen.sum() > 0, seen, 1.0) / jnp.where(seen.sum() > 0, seen.sum(), h.shape[0])
-    kept, square = seen @ jnp.minimum(1.0, C / middle), seen @ jnp.minimum(middle, C) ** 2
-    return ClipLevel(C, kept, square, total)
+    middle = edges * np.sqrt(edges[0] / edges[1])
+    seen = np.where(h > 2.0 * np.asarray(histogram.noise.std).max(), h, 0.0)
+    seen = seen / seen.sum() if seen.sum() > 0 else np.full(len(h), 1.0 / len(h))
+    kept, square = seen @ np.minimum(1.0, C / middle), seen @ np.minimum(middle, C) ** 2
+    return ClipLevel(*jax.device_put(tuple(np.asarray(x, float) for x in (C, kept, square, total))))
 
 
 def averaged(

@@ -196,7 +196,7 @@ class TAP(AbstractOfflineLearner):
         self, ask: Ask, name: str, of: AbstractStaySum, smallest: float, largest: float, quantile: float
     ) -> ClipLevel:
         norms = Norms(of, smallest, largest)
-        return clip_level(ask(name, norms), jnp.asarray(norms.edges), quantile)
+        return clip_level(ask(name, norms), norms.edges, quantile)
 
     def _skip(self, ask: Ask, *names: str) -> None:
         """Leaves the shares of these releases to the rounds, in proportion to whole shares of theirs."""

@@ -105,6 +105,14 @@ def _summed(statistic: AbstractStatistic, records: Any, question: Any) -> Float[
     return statistic.total(records, question)
 
 
+def empty_contributes(statistic: AbstractStatistic) -> str:
+    """What is said of a statistic that cannot be summed in batches, which are filled up with empty records."""
+    return (
+        f"`{type(statistic).__name__}` contributes something for an empty record (`length` 0), which must contribute "
+        "zero. Nothing was released."
+    )
+
+
 def check_shape(statistic: AbstractStatistic, shape: tuple[int, ...]) -> None:
     """Refuses a statistic that contributes other arrays than those its sensitivity speaks of."""
     if shape != statistic.raw_shape:

@@ -60,10 +60,9 @@ class LatticeBounds(eqx.Module):
     @classmethod
     def of(cls, granularity: float, norm: float, limit: int, kind: str) -> "LatticeBounds":
         """From the numbers of a `Lattice`; the limit has up to 114 bits."""
-        high, middle, low = (
-            jnp.asarray(x, jnp.int64) for x in (limit >> 2 * _LIMB, limit >> _LIMB & _MASK, limit & _MASK)
-        )
-        return cls(jnp.asarray(granularity), jnp.asarray(norm), (high, middle, low), kind)
+        limbs = tuple(np.array(x, np.int64) for x in (limit >> 2 * _LIMB, limit >> _LIMB & _MASK, limit & _MASK))
+        grid, largest, parts = jax.device_put((np.array(granularity), np.array(norm), limbs))
+        return cls(grid, largest, parts, kind)
 
     def units(
         self, x: Float[Array, "..."], symmetric: bool, entries: int = 0
@@ -94,12 +93,14 @@ def _of_record(
     bounds: LatticeBounds,
     takes_part: Bool[Array, ""],
     entries: int = 0,
-) -> tuple[Int[Array, " P"], Int64[Array, "P *block"], Bool[Array, ""]]:
-    """The slots of one record and its units in them, and whether its entries are numbers."""
+) -> tuple[Int[Array, " P"], Int64[Array, "P *block"], Bool[Array, ""], Bool[Array, ""]]:
+    """The slots of one record and its units in them, whether its entries are numbers, and whether they are 0 where it
+    takes no part."""
     slots, blocks = statistic.parts(record, question)
     _check_blocks(statistic, blocks)
     blocks = blocks if statistic.distinct else _merged(slots, blocks)
-    return slots, *bounds.units(jnp.where(takes_part, blocks, 0.0), statistic.symmetric, entries)
+    units, finite = bounds.units(jnp.where(takes_part, blocks, 0.0), statistic.symmetric, entries)
+    return slots, units, finite, takes_part | ~jnp.any(blocks != 0)
 
 
 def of_each(
@@ -109,7 +110,7 @@ def of_each(
     code, which takes the `bounds` of a lattice as an argument."""
 
     def alone(record: Any) -> tuple[Array, Array]:
-        slots, units, finite = _of_record(statistic, record, question, bounds, jnp.asarray(True))
+        slots, units, finite, _ = _of_record(statistic, record, question, bounds, jnp.asarray(True))
         return _placed(statistic, slots, units), finite
 
     return jax.vmap(alone)(records)
@@ -122,14 +123,14 @@ def _of_batch(
     taking_part: Bool[Array, " B"],
     bounds: LatticeBounds,
     entries: int = 0,
-) -> tuple[Int[Array, " N"], Int64[Array, "N *block"], Bool[Array, ""]]:
-    """The slots of all records and their units in them."""
+) -> tuple[Int[Array, " N"], Int64[Array, "N *block"], Bool[Array, ""], Bool[Array, ""]]:
+    """The slots of all records and their units in them, and what `_of_record` says of all of them."""
 
-    def of_record(record: Any, takes_part: Bool[Array, ""]) -> tuple[Array, Array, Array]:
+    def of_record(record: Any, takes_part: Bool[Array, ""]) -> tuple[Array, Array, Array, Array]:
         return _of_record(statistic, record, question, bounds, takes_part, entries)
 
-    slots, units, finite = jax.vmap(of_record)(records, taking_part)
-    return slots.reshape(-1), units.reshape(-1, *units.shape[2:]), finite.all()
+    slots, units, finite, silent = jax.vmap(of_record)(records, taking_part)
+    return slots.reshape(-1), units.reshape(-1, *units.shape[2:]), finite.all(), silent.all()
 
 
 @eqx.filter_jit
@@ -137,7 +138,7 @@ def summed(
     statistic: AbstractStatistic, records: Any, question: Any, taking_part: Bool[Array, " B"], bounds: LatticeBounds
 ) -> tuple[Int64[Array, "..."], Bool[Array, ""]]:
     """The sum over the records of a batch that take part, and whether all entries were numbers."""
-    slots, units, finite = _of_batch(statistic, records, question, taking_part, bounds)
+    slots, units, finite, _ = _of_batch(statistic, records, question, taking_part, bounds)
     return _placed(statistic, slots, units), finite
 
 
@@ -149,15 +150,15 @@ def cells_of(
     taking_part: Bool[Array, " B"],
     bounds: LatticeBounds,
     entries: int,
-) -> tuple[Int[Array, " n"] | None, Int64[Array, "..."], Bool[Array, ""]]:
+) -> tuple[Int[Array, " n"] | None, Int64[Array, "..."], Bool[Array, ""], Bool[Array, ""]]:
     """The sum over a batch: all of it, or where that is larger than the batch, the cells that it fills and the units
-    to be added there."""
-    slots, units, finite = _of_batch(statistic, records, question, taking_part, bounds, entries)
+    to be added there; whether all entries were numbers, and 0 for records that take no part."""
+    slots, units, finite, silent = _of_batch(statistic, records, question, taking_part, bounds, entries)
     if units.size >= math.prod(statistic.units_shape):
-        return None, _placed(statistic, slots, units), finite
+        return None, _placed(statistic, slots, units), finite, silent
     block = math.prod(units.shape[1:])
     cells = slots[:, None] * block + jnp.arange(block)
-    return cells.reshape(-1), units.reshape(-1), finite
+    return cells.reshape(-1), units.reshape(-1), finite, silent
 
 
 @eqx.filter_jit

@@ -30,7 +30,7 @@ from jaxtyping import Array, Bool, Float, Int, Int64, Shaped
 from privrl.contracts.noise import AbstractNoise
 from privrl.contracts.release import Release
 from privrl.contracts.statistic import AbstractStatistic
-from privrl.privacy.noise.arithmetic import AbstractArithmetic
+from privrl.privacy.noise.arithmetic import AbstractArithmetic, empty_contributes
 from privrl.privacy.noise.bounding import SHRINK, LatticeBounds, cells_of, summed, summed_blocks
 from privrl.privacy.noise.discrete import discrete_gaussian, discrete_laplace
 from privrl.privacy.noise.laws import GaussianNoise, LaplaceNoise, SymmetricNoise
@@ -114,8 +114,10 @@ class Lattice(AbstractArithmetic):
         entries: int,
     ) -> Int64[np.ndarray, "..."]:
         """As in every arithmetic. Where the batch fills less than the whole sum, only what it fills is added, in
-        place."""
-        cells, found, finite = cells_of(statistic, records, question, taking_part, self.bounds, entries)
+        place. Refuses a statistic that contributes something for the empty records by which a batch is filled up."""
+        cells, found, finite, silent = cells_of(statistic, records, question, taking_part, self.bounds, entries)
+        if not silent:
+            raise ValueError(empty_contributes(statistic))
         units = _checked(found, finite)
         if cells is None:
             total += units
@@ -181,7 +183,7 @@ class Lattice(AbstractArithmetic):
     def value(self, law: AbstractNoise, units: Shaped[np.ndarray, "..."]) -> Float[Array, "..."]:
         """Units as floating-point numbers in the shape of the law: an upper triangle becomes the whole matrix."""
         entries = mirrored(units) if units.shape != law.shape else units
-        return jnp.asarray(entries.astype(np.float64) * self.granularity)
+        return jax.device_put(entries.astype(np.float64) * self.granularity)
 
     def covers(self, other: "Lattice", parameter: float) -> bool:
         """Whether a release made on this lattice costs at most `parameter`, where `other` is the one chosen now.
