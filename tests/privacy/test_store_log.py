@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from privacy.test_store_chain import unguarded
 
 from privrl.privacy.store.errors import AuditLogError, BehindHeadError, StoreError
 from privrl.privacy.store.store import ReleaseStore
@@ -114,6 +115,21 @@ def test_an_older_copy_is_refused_with_what_it_lacks(path: Path, log: Path, afte
 
 def _interrupted() -> np.ndarray:
     raise InterruptedError
+
+
+def test_a_store_that_forgets_while_it_is_open_is_refused_at_the_next_event(path: Path, log: Path) -> None:
+    """As a database does whose connections end at a replica that lags."""
+    fill(path, log)
+    with ReleaseStore(path, log=log) as store:
+        with unguarded(path) as database:
+            database.execute("DELETE FROM chain WHERE number = (SELECT MAX(number) FROM chain)")
+            database.execute("UPDATE releases SET value = NULL, shape = NULL, released = NULL WHERE name = 'first'")
+        before = log.read_bytes()
+        with pytest.raises(BehindHeadError, match="a replica lags"):
+            store.release("second", "rho", 0.25, seven)
+        with pytest.raises(BehindHeadError, match="a replica lags"):
+            store.seal("block 1")
+        assert log.read_bytes() == before and store.shown()["spent"] == {"rho": 0.25}
 
 
 def test_a_store_with_another_value_under_the_same_name_is_refused(path: Path, log: Path) -> None:

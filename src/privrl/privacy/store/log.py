@@ -36,8 +36,8 @@ class AuditLog(AbstractWitness):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path)
-        self._last = -1  # the number of the last whole line that was read
-        self._line = ""  # and its hash
+        self._last: ChainedEvent | None = None  # the event of the last whole line that was read
+        self._line = ""  # and the hash of the line
         self._end = 0  # and where it ends
         self._torn = b""  # what a crash has left after it
 
@@ -48,20 +48,22 @@ class AuditLog(AbstractWitness):
             if self._end:
                 raise self._damaged("it is gone") from None
             return None
+        if self._last is not None and event(self._last.number) != self._last:  # not the store that it was, by now
+            raise self.behind(store, self._last.number)
         *lines, self._torn = added.split(b"\n")
         for line in lines:
             found = self._read(line)
             if event(found.number) != found:
                 raise self.behind(store, found.number)
-            self._last, self._line = found.number, json.loads(line)["line"]
+            self._last, self._line = found, json.loads(line)["line"]
             self._end += len(line) + 1
         if self._torn:  # an event is committed before anything of its line is written
-            following = event(self._last + 1)
+            following = event(self._next)
             if following is None:
-                raise self.behind(store, self._last + 1)
+                raise self.behind(store, self._next)
             if not _text(following, self._line).startswith(self._torn):
-                raise self._damaged(f"line {self._last + 2} is not what was written")
-        return None if self._last < 0 else self._last
+                raise self._damaged(f"line {self._next + 1} is not what was written")
+        return None if self._last is None else self._last.number
 
     def tell(self, events: Sequence[ChainedEvent], reached: Callable[[str], None]) -> None:
         """Appends the lines of events, after what there is of the first of them."""
@@ -82,6 +84,11 @@ class AuditLog(AbstractWitness):
         if new:
             sync_folder(self.path)
 
+    @property
+    def _next(self) -> int:
+        """The number of the event whose line comes next."""
+        return 0 if self._last is None else self._last.number + 1
+
     def _added(self) -> bytes:
         """What was added since this object last looked."""
         with open(self.path, "rb") as file:
@@ -95,11 +102,11 @@ class AuditLog(AbstractWitness):
         try:
             content = json.loads(line)
             event = ChainedEvent(content["number"], content["kind"], content["subject"], bytes.fromhex(content["hash"]))
-            fine = event.number == self._last + 1 and _text(event, self._line) == line + b"\n"
+            fine = event.number == self._next and _text(event, self._line) == line + b"\n"
         except (ValueError, KeyError, TypeError):
             fine = False
         if not fine:
-            raise self._damaged(f"line {self._last + 2} is not what was written")
+            raise self._damaged(f"line {self._next + 1} is not what was written")
         return event
 
     def _damaged(self, what: str) -> AuditLogError:

@@ -70,11 +70,7 @@ class PostgresEngine(AbstractEngine):
         self._address = address
         self._connection: psycopg.Connection[Any] | None = None
         self._connect()
-        try:
-            self.tell_witness(accept_missing_head)
-        except BaseException:
-            self.close()
-            raise
+        self._check_witness(accept_missing_head)
 
     @property
     def title(self) -> str:
@@ -92,6 +88,7 @@ class PostgresEngine(AbstractEngine):
         assert self._connection is not None
         if self._connection.closed and not self._depth and self._owning is None:
             self._connect()  # not where something was locked that is free by now
+            self._check_witness()  # what answers now may be a replica that lags
         try:
             return statement(self._connection)
         except psycopg.OperationalError as error:
@@ -129,6 +126,14 @@ class PostgresEngine(AbstractEngine):
         with contextlib.suppress(AttributeError, StoreError):
             self.check_process()  # a forked child must not end its parent's connection
             self.close()
+
+    def _check_witness(self, accept_missing: bool = False) -> None:
+        """Leaves no connection to a store that its witness refuses."""
+        try:
+            self.tell_witness(accept_missing)
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def _lost(self) -> bool:
