@@ -2,8 +2,8 @@
 
 **Formal guarantee.** Everything here is a function of what was declared, of arrivals, of the clock and of releases: two
 runs that differ in one person's record, or in whether it ever came, show the same, but for how long things took, which
-is measured at times that depend on nobody (`probes.py`) or of requests that do not depend on records. How many people
-were *counted* in a central study is nowhere.
+is measured at times that depend on nobody (`probes.py`) or of requests that do not depend on records, and whether they
+found the queue full. How many people were *counted* in a central study is nowhere.
 """
 
 from typing import Any
