@@ -142,6 +142,22 @@ def test_visits_count_at_a_distance_and_until_everybody_has_come(store, clock):
     assert agent.begin_episode("a", visit="after everybody") == last
 
 
+def test_where_one_episode_counts_returns_are_served_and_not_counted(store, clock):
+    agent = live(store, clock, m=1)
+    agent.end_episode(agent.begin_episode("a", visit="monday"), some(0))
+    agent.begin_episode("b")
+    back = [agent.begin_episode(person, visit="tuesday") for person in ("a", "b")]
+    assert not any(agent._arrivals.counts(ticket) for ticket in back)
+    for ticket in back:
+        assert 0 <= agent.act(ticket, 0, 0) < 2
+        agent.end_episode(ticket, some(1))
+    agent.begin_episodes(["c", "d"])
+    clock.time += PATIENCE
+    assert agent.plans.closed == 2
+    np.testing.assert_array_equal(added_up(agent, 0), units(agent, some(0)))
+    assert not added_up(agent, 1).any()
+
+
 @pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.data())
@@ -149,7 +165,7 @@ def test_plans_of_returns_are_in_the_public_range(data):
     """Whenever people come back, the sums that are sealed hold every visit that counts, once."""
     clock = Clock()
     with privrl.ReleaseStore.in_memory() as store:
-        agent = live(store, clock, m=4)
+        agent = live(store, clock, m=data.draw(st.sampled_from([1, 2, 4])), distance=0)
         expected, arrived = {}, 0
         for visit in range(data.draw(st.integers(4, 24))):
             clock.time += data.draw(st.sampled_from([0.0, 3.0, PATIENCE, 4 * PATIENCE]))

@@ -137,8 +137,7 @@ class Patience(AbstractArrivals):
     def _content(self, number: int, closed: int, user: str, visit: str, moment: float | None) -> dict[str, Any]:
         if visit:
             self._visits.name_first(number, visit)
-        if self._participation.times > 1:
-            self._visits.count(str(number), self._block_of(number))
+        self._visits.count(str(number), self._block_of(number))  # the first of those that count
         return {"time": moment}
 
     def _now(self) -> float:

@@ -47,8 +47,11 @@ class Visits:
         self._store, self._participation = store, participation
 
     def count(self, person: str, block: int) -> bool:
-        """Whether one more visit of a person counts in this block; kept if it does."""
+        """Whether one more visit of a person counts in this block; kept if it does. Where one episode counts, no later
+        visit does, and nothing is kept."""
         times, distance = self._participation.times, self._participation.distance
+        if times == 1:
+            return False
         for number in range(times):
             last = self._store.remembered(_COUNTED, f"{person}/{number}")
             if last is None:
