@@ -54,6 +54,7 @@ def lower_bound(
     rounds: int = 12,
     max_episodes_per_unit: int = 1,
     min_block_distance: int = 0,
+    open_ended: bool = False,
 ) -> AuditReport:
     """Attacks a recipe and says how much epsilon it must have, at least.
 
@@ -69,6 +70,7 @@ def lower_bound(
         rounds: how long the search for the worst pair climbs.
         max_episodes_per_unit, min_block_distance: of recipes that learn while people take part, as for `run`: the
             worlds differ in all episodes of one person, who comes as often and as soon again as they may.
+        open_ended: the same in a study without a known end, whose epochs are as short as they can be.
 
     **Formal guarantee.** The bound holds whatever the recipe does: the threshold is fixed before the runs that are
     counted, and these are independent. A recipe whose guarantee is true is called broken with probability at most
@@ -83,11 +85,14 @@ def lower_bound(
     records = pool(world, rng)
     if isinstance(learner, AbstractOnlineLearner):
         often = participation_of(max_episodes_per_unit, min_block_distance)
-        run = record_run(world, learner, privatizer, record_key, often)
+        run = record_run(world, learner, privatizer, record_key, often, open_ended=open_ended)
         attack, asked, events = _online(run, records, rng, rounds)
         notes = [_FIXED.format("run")]
-    elif max_episodes_per_unit > 1:
-        raise ValueError(f"`{recipe.name}` learns from a table; `max_episodes_per_unit` is for people who come back.")
+    elif max_episodes_per_unit > 1 or open_ended:
+        raise ValueError(
+            f"`{recipe.name}` learns from a table; `max_episodes_per_unit` is for people who come back, and "
+            "`open_ended` for those of whom nobody knows how many there will be."
+        )
     else:
         assert isinstance(world, Env | AbstractPatients) and isinstance(learner, AbstractOfflineLearner)
         fit = record_fit(data_of(world, learner, _PEOPLE, record_key), learner, privatizer, record_key)
@@ -147,21 +152,25 @@ def _online(
         if event.batch is not None:
             return ShuffleAttack(channel, farthest_batch(channel, run.plans[0], records, event.batch)), (), events
         i, j, index = farthest_report(channel, run.plans[0], records)
-        return ReportAttack(run, picked(records, np.array([i, j])), index), (), events
+        times = run.ledger.participation.times
+        return ReportAttack(run, picked(records, np.array([i, j])), index, times), (), events
     local = isinstance(channel, AbstractLocalChannel)
     best: tuple[float, Any, Pattern] = (-1.0, None, (0,))
     for pattern in [(0,)] if local else _patterns(run):
         scope = [(step, pattern_weight(run, step, pattern)) for step in run.asked(pattern[0])]
         best = max(best, (*_worst_pair(scope, records, rng, rounds), pattern), key=lambda found: found[0])
     _, pair, pattern = best
-    attack = ReportAttack(run, pair, 0) if local else ChannelAttack(run, (pattern, pattern), pair)
+    times = run.ledger.participation.times
+    attack = ReportAttack(run, pair, 0, times) if local else ChannelAttack(run, (pattern, pattern), pair)
     return attack, run.asked(pattern[0]), events
 
 
 def _patterns(run: RunTranscript) -> list[Pattern]:
-    """The ways to come as often and as soon again as a person may, from each block on."""
+    """The ways to come as often and as soon again as a person may, from each block on; and in one block after another,
+    so that somebody is on both sides of the end of an epoch."""
     often, blocks = run.ledger.participation, len(run.ends)
-    later = [tuple(first + i * often.distance for i in range(often.times)) for first in range(blocks)]
+    apart = {often.distance, max(often.distance, 1)}
+    later = [tuple(first + i * d for i in range(often.times)) for d in sorted(apart) for first in range(blocks)]
     return [tuple(block for block in pattern if block < blocks) for pattern in later]
 
 

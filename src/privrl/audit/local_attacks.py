@@ -1,5 +1,6 @@
 """Attacks where nobody is trusted: on what one person sends, and on what a shuffler passes on."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -36,11 +37,15 @@ def log_probability(channel: SymbolChannel, held: Bool[Array, "*n k"], symbol: I
 
 @dataclass(frozen=True)
 class ReportAttack(AbstractAttack):
-    """One person's messages to an untrusted server, made by the shipped channels; `index` is the person's number."""
+    """One person's messages to an untrusted server, made by the shipped channels; `index` is the person's number.
+
+    The person comes `times` times, and every time with the same record.
+    """
 
     transcript: RunTranscript
     records: Any
     index: int
+    times: int = 1
 
     def distances(self) -> list[float] | None:
         run = self.transcript
@@ -48,20 +53,29 @@ class ReportAttack(AbstractAttack):
             return None
         scales = [float(run.channels[step.name].scale) for step in run.asked(0)]  # type: ignore[attr-defined]
         apart = [np.linalg.norm(np.diff(step.answers(self.records), axis=0)) for step in run.asked(0)]
-        return [float(distance) * weight(scale) for distance, scale in zip(apart, scales, strict=True)]
+        return [
+            math.sqrt(self.times) * float(distance) * weight(scale)
+            for distance, scale in zip(apart, scales, strict=True)
+        ]
 
     def run(self, world: int) -> Callable[[Any], Array]:
         fixed = (self.transcript.channels, self.transcript.plans[0], wide(self.records), jnp.asarray(self.index))
-        return lambda keys: _report_scores(*fixed, jnp.asarray(world), keys)
+        return lambda keys: _report_scores(*fixed, self.times, jnp.asarray(world), keys)
 
 
 @eqx.filter_jit
 def _report_scores(
-    channels: dict[str, Any], plan: Any, records: Any, index: Int[Array, ""], world: Int[Array, ""], keys: Any
+    channels: dict[str, Any],
+    plan: Any,
+    records: Any,
+    index: Int[Array, ""],
+    times: int,
+    world: Int[Array, ""],
+    keys: Any,
 ) -> Float[Array, " n"]:
     record = jax.tree.map(lambda leaf: leaf[world], records)
 
-    def one(key: PRNGKeyArray) -> Array:
+    def visit(key: PRNGKeyArray) -> Array:
         score = jnp.zeros(())
         for number, channel in enumerate(channels.values()):
             report = channel.report(record, plan, index, jax.random.fold_in(key, number))
@@ -73,6 +87,9 @@ def _report_scores(
                 release = Release(report, law_of(channel.statistic, "gaussian", channel.scale))
                 score = score + likelihood_ratio(release, *answers)
         return score
+
+    def one(key: PRNGKeyArray) -> Array:
+        return visit(key) if times == 1 else jax.vmap(visit)(jax.random.split(key, times)).sum()
 
     return jax.vmap(one)(keys)
 

@@ -16,6 +16,7 @@ from privrl.privacy.continual.participation import ONCE, Participation
 from privrl.privacy.trust.channels import AbstractChannel, RoundsChannel
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
 from privrl.studies.loop import State
+from privrl.studies.open_ended import OpenEnded
 from privrl.studies.simulation import Simulation, SimulationKeys
 from privrl.studies.study import Study
 
@@ -80,13 +81,20 @@ def record_run(
     privatizer: AbstractPrivatizer,
     key: PRNGKeyArray,
     participation: Participation = ONCE,
+    *,
+    open_ended: bool = False,
 ) -> RunTranscript:
     """Listens to a few blocks of a simulation with two people each, and writes down plans and questions.
 
     Two stand for the whole block: to whoever knows everybody else's record, only the one attacked matters.
+
+    Arguments:
+        open_ended: of a study without a known end, whose first epoch has one release and whose second two, and so on:
+            a person who comes back is in several of them.
     """
     ends = short_run(learner, privatizer, participation)
-    study = Study.online(learner, privatizer, ends[-1], participation)
+    places = OpenEnded(first=1, ceiling=ends[-1]) if open_ended else ends[-1]
+    study = Study.online(learner, privatizer, places, participation)
     simulation = Simulation(env, learner, study.channels(), SimulationKeys.of(key))
     plans: list[Any] = []
     questions: list[tuple[str, int, int, Any]] = []

@@ -54,6 +54,9 @@ def audit(
     min_block_distance: Annotated[
         int, typer.Option("--min-block-distance", help="The least number of blocks from one of them to the next.")
     ] = 0,
+    open_ended: Annotated[
+        bool, typer.Option("--open-ended", help="In a study without a known end, over the ends of short epochs.")
+    ] = False,
     trials: Annotated[
         int, typer.Option("--trials", help="Runs of each of the two neighbouring worlds; more make tighter bounds.")
     ] = 100_000,
@@ -95,6 +98,7 @@ def audit(
     names = list(recipes) if recipe is None else [get(recipe).name]
     settings = {"epsilon": epsilon, "delta": delta, "rho": rho, "trials": trials}
     settings |= {"max_episodes_per_unit": max_episodes_per_unit, "min_block_distance": min_block_distance}
+    settings["open_ended"] = open_ended
     if every and (epsilon, delta, rho) == (None, None, None):
         settings |= {"epsilon": 1.0, "delta": 1e-5}
     settings["confidence"] = 1.0 - (1.0 - confidence) / len(names)

@@ -1,5 +1,6 @@
-"""`Client`: one person's device. The trajectory stays here; what leaves is drawn once and kept before it is sent."""
+"""`Client`: one person's device. Trajectories stay here; what leaves is drawn once and kept before it is sent."""
 
+import functools
 import json
 import math
 import os
@@ -24,7 +25,7 @@ _POOL = "epsilon"
 
 
 class Client:
-    """One person's device: reports once to a study, with noise inside, across restarts.
+    """One person's device: reports once to a study (or a fixed number of visits), with noise inside, across restarts.
 
     Arguments:
         learner, privatizer: the same as the server's.
@@ -33,12 +34,15 @@ class Client:
             study: whoever may invent studies could ask again and again. It is written when the store is made; give the
             same one afterwards.
         study: the SHA-256 of the study's document, which the app ships: broadcasts of any other study are refused.
+        max_episodes_per_unit: m, how many visits of this person are reported; their reports share epsilon. One report,
+            from a visit chosen at random, learns more unless epsilon is large (`docs/guides/local.md`).
         key: seeded noise for simulations, which are remembered by this object alone; leave it out on real people.
 
-    **Formal guarantee.** Per study (the hash of its document, in the ticket) one report is drawn: reserved in the
-    store, drawn, kept, and only then returned. Whoever asks again gets the same bytes, whatever broadcast or trajectory
-    they pass, and sending them again reveals nothing more. If the device stops between reserving and keeping, the
-    report is lost and no second one is drawn. What one study learns is bounded by its epsilon; a new study is a new
+    **Formal guarantee.** Per study (the hash of its document, in the ticket) and visit one report is drawn, for at most
+    m visits: reserved in the store, drawn, kept, and only then returned. Whoever asks again gets the same bytes,
+    whatever broadcast or trajectory they pass, and sending them again reveals nothing more. If the device stops between
+    reserving and keeping, the report is lost and no second one is drawn. What one study learns from all reports of the
+    device is bounded by its epsilon, of which each report is charged 1/m; a new study is a new
     budget, and epsilons add up over studies (deltas too), to at most `cap`. A store that is deleted, or an older copy
     of it, has forgotten what was reported.
     """
@@ -51,11 +55,13 @@ class Client:
         store: ReleaseStore | str | os.PathLike[str] | None = None,
         cap: float | None = None,
         study: bytes | None = None,
+        max_episodes_per_unit: int = 1,
         key: PRNGKeyArray | None = None,
     ) -> None:
-        self._study, channels = local_study(learner, privatizer)
+        self._study, channels = local_study(learner, privatizer, max_episodes_per_unit)
         self._reports = {name: channel.reports() for name, channel in channels.items()}
-        self._reported, self._pinned = 0, study
+        self._visits: set[int] = set()
+        self._pinned = study
         self._source = System() if key is None else Seeded(key)
         if (store is None) == (key is None):
             raise ValueError(
@@ -67,32 +73,44 @@ class Client:
         if store is None:
             store = ReleaseStore.in_memory()
         self._store = store if isinstance(store, ReleaseStore) else ReleaseStore(store)
-        most = self._charge if cap is None else min(cap, sys.float_info.max)
+        most = self._epsilon if cap is None else min(cap, sys.float_info.max)
         self._store.open_study({"verb": "client"}, {_POOL: most})
 
-    def report(self, trajectory: Trajectory, broadcast: Broadcast) -> Message:
-        """The one message of this person to this study, the same every time.
+    def report(self, trajectory: Trajectory, broadcast: Broadcast, visit: int = 0) -> Message:
+        """The message of this person about one visit to this study, the same every time.
 
-        Refused with `MessageError` if an earlier attempt was interrupted after it was reserved, and with
-        `StoreBudgetError` if the epsilon of this study would exceed the cap; nothing leaves the device then.
+        Arguments:
+            visit: the number of the visit, as the app counts them, from 0 to `max_episodes_per_unit` - 1.
+
+        Refused with `MessageError` if an earlier attempt was interrupted after it was reserved, or the visit is one too
+        many, and with `StoreBudgetError` if the epsilon of this study would exceed the cap; nothing leaves the device
+        then.
         """
-        study = broadcast.ticket.study
+        times, study = self._study.participation.times, broadcast.ticket.study
+        if not 0 <= visit < times:
+            raise MessageError(
+                f"`visit` is {visit}, and visits 0 to {times - 1} of a person are reported to this study. Nothing was "
+                "drawn.",
+                "spent",
+            )
         if self._pinned not in (None, study):
             raise MessageError("The broadcast is of another study than this app was made for.", "other-study")
-        name = f"report to study {study.hex()}"
+        name = f"report{f' {visit}' if visit else ''} to study {study.hex()}"
         kept = self._store.value(name)
         if kept is None:
             draw = self._prepared(self._readable(trajectory), broadcast)
             law = json.dumps([event.to_json() for event in self._study.ledger.events()]).encode()
             try:
-                kept = self._store.release(name, _POOL, self._charge, lambda: _integers(draw().to_bytes()), law=law)
+                kept = self._store.release(
+                    name, _POOL, self._epsilon / times, lambda: _integers(draw().to_bytes()), law=law
+                )
             except BurntError as error:
                 raise MessageError(
                     "This device has begun to report to this study and stopped before the report was kept. A second "
                     "draw would spend the budget again, so this person has no report in this study.",
                     "lost",
                 ) from error
-        self._reported = 1
+        self._visits.add(visit)
         return Message.from_bytes(_bytes(kept))
 
     def _readable(self, trajectory: Trajectory) -> Trajectory:
@@ -126,12 +144,14 @@ class Client:
 
     @property
     def certificate(self) -> Certificate:
-        """What the report to one study can reveal."""
-        made = {name: (self._reported, reports.law) for name, reports in self._reports.items()}
-        return self._study.certificate(self._source.description, {"messages per user": 1}, made=made)
+        """What all reports of this person to one study can reveal."""
+        made = {name: (len(self._visits), reports.law) for name, reports in self._reports.items()}
+        messages = {"messages per user": self._study.participation.times}
+        return self._study.certificate(self._source.description, messages, made=made)
 
-    @property
-    def _charge(self) -> float:
+    @functools.cached_property
+    def _epsilon(self) -> float:
+        """What one study costs."""
         epsilon = self.certificate.epsilon
         return epsilon if math.isfinite(epsilon) else 0.0  # infinite in simulations only
 

@@ -19,9 +19,14 @@ from privrl.studies.wire import FORMAT
 
 
 def document_of(
-    learner: AbstractOnlineLearner, reports: Mapping[str, AbstractReports], num_users: int, nonce: str
+    learner: AbstractOnlineLearner,
+    reports: Mapping[str, AbstractReports],
+    num_users: int,
+    nonce: str,
+    max_episodes_per_unit: int = 1,
 ) -> bytes:
-    """The document of a study.
+    """The document of a study. Where people report several visits, it says how many (`reports`); the epsilon of a part
+    is that of one report.
 
     Arguments:
         nonce: random, so that two studies with equal settings are two.
@@ -34,6 +39,8 @@ def document_of(
         "horizon": learner.horizon,
         "parts": [{"name": name, **_part(one)} for name, one in reports.items()],
     }
+    if max_episodes_per_unit > 1:
+        content["reports"] = max_episodes_per_unit
     return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
 
 

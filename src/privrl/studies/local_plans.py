@@ -27,19 +27,21 @@ from privrl.privacy.trust.privatizers import Local, PairingError
 from privrl.privacy.trust.symbol_channels import SymbolReports
 from privrl.studies.loop import State, planned, publish
 from privrl.studies.public_key import public_key
-from privrl.studies.study import Study
+from privrl.studies.study import Study, participation_of
 
 _PLANS = 2**32 - 1  # what is folded into the key of ties for plans; no block has this number
 
 
-def local_study(learner: AbstractOnlineLearner, privatizer: Local) -> tuple[Study, dict[str, AbstractLocalChannel]]:
-    """The study of one message per person, and its channels."""
+def local_study(
+    learner: AbstractOnlineLearner, privatizer: Local, max_episodes_per_unit: int = 1
+) -> tuple[Study, dict[str, AbstractLocalChannel]]:
+    """The study of so many messages per person, and its channels."""
     if not isinstance(privatizer, Local):
         raise TypeError(
             f"`Client` and `Server` need `Local(...)`, not `{type(privatizer).__name__}`: with a trusted curator, use "
             "`privrl.run` or `privrl.fit`."
         )
-    study, channels = Study.local(learner, privatizer), {}
+    study, channels = Study.local(learner, privatizer, participation_of(max_episodes_per_unit, 0)), {}
     for name, channel in study.channels().items():
         assert isinstance(channel, AbstractLocalChannel)
         channels[name] = channel

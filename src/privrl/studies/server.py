@@ -51,7 +51,10 @@ class Server:
 
     Arguments:
         learner, privatizer: the algorithm, and `Local(...)`.
-        num_users: the public number of people, which fixes the schedule of plans.
+        num_users: the public number of people, which fixes the schedule of plans; of reports, where people report
+            several visits. Noise does not depend on it, so it may be generous.
+        max_episodes_per_unit: how many visits of one person are reported, with an equal share of epsilon each; devices
+            count them.
         key: how ties between equally good actions are broken; leave it out for fresh randomness.
         store: where reports are added up. A message is acknowledged after it is on disk. Any number of servers with
             the same arguments may use one store, one after another or at once; without one, this server's sums end with
@@ -76,8 +79,9 @@ class Server:
         store: ReleaseStore | None = None,
         valid: float = _MONTH,
         clock: Callable[[], float] = time.time,
+        max_episodes_per_unit: int = 1,
     ) -> None:
-        self._study, channels = local_study(learner, privatizer)
+        self._study, channels = local_study(learner, privatizer, max_episodes_per_unit)
         self._store = ReleaseStore.in_memory() if store is None else store
         self._num_users, self._valid, self._clock = num_users, valid, clock
         self._reports = {name: channel.reports() for name, channel in channels.items()}
@@ -94,7 +98,9 @@ class Server:
                 "privrl that began it: under a new name its people could report twice."
             )
         self._study.open(self._store, "server", {}, users=num_users)
-        document = functools.partial(document_of, learner, self._reports, num_users)
+        document = functools.partial(
+            document_of, learner, self._reports, num_users, max_episodes_per_unit=max_episodes_per_unit
+        )
         self.document = self._store.fact("document", lambda: document(os.urandom(16).hex()))
         """The public document of the study, in JSON; its SHA-256 is `study`."""
         if self.document != document(json.loads(self.document)["nonce"]):
@@ -193,11 +199,12 @@ class Server:
                     reports.units_of_each(np.tile(symbols, (size, 1)), plan, np.zeros(size, np.int64))
 
     def result(self) -> Result:
-        """The current policy and the certificate of one user's report."""
-        users = self.num_reports
-        made = {name: (min(1, users), reports.law) for name, reports in self._reports.items()}
-        certificate = self._study.certificate(DEVICES, {"messages per user": 1}, made=made)
-        return Result(self._plans[len(self._plans) - 1].policy, certificate, {"users": users, "episodes": users})
+        """The current policy and the certificate of all reports of one user."""
+        counted, times = self.num_reports, self._study.participation.times
+        made = {name: (min(times, counted), reports.law) for name, reports in self._reports.items()}
+        certificate = self._study.certificate(DEVICES, {"messages per user": times}, made=made)
+        sizes = ({"users": counted} if times == 1 else {}) | {"episodes": counted}
+        return Result(self._plans[len(self._plans) - 1].policy, certificate, sizes)
 
     def screened(self, message: Message | bytes) -> Message:
         """A message that a device with a ticket could have sent; refused with a `MessageError` otherwise.

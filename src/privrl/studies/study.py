@@ -124,7 +124,13 @@ class Study:
     @property
     def neighbours(self) -> str:
         """What neighbours are, in words, where that is not one record in the place of another."""
-        return self.learner.neighbours or neighbours_of(self.participation, self.unit)
+        often = self.participation
+        if self.privatizer.notion == "local" and often.times > 1:
+            return (
+                f"one {self.unit} replaced by any other, with all of their reports (at most {often.times}, which share "
+                "the budget); whether and when a report is sent is public"
+            )
+        return self.learner.neighbours or neighbours_of(often, self.unit)
 
     @property
     def counted(self) -> dict[str, int]:
