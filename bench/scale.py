@@ -26,7 +26,7 @@ from bench.timing import Row
 
 PARTS = ("releases", "cluster", "recipes")
 _ROOT = Path(__file__).resolve().parents[1]
-_STREAMED = "dp-apvi"
+_STREAMED = "dp-fqi"
 """The recipe whose memory must not grow with the table."""
 
 

@@ -10,6 +10,18 @@ FIT = ["fit", "stays.parquet", "--recipe", "dp-apvi", "--epsilon", "1", "--delta
 COLUMNS = [f"--{name}={name}" for name in ("unit", "step", "state", "action", "reward")]
 SIZES = ["--horizon=3", "--num-states=3", "--num-actions=2"]
 TABLE = [*FIT, *COLUMNS, *SIZES]
+EVALUATE = [
+    "evaluate",
+    "here.parquet",
+    "there.parquet",
+    "policy.npz",
+    "--epsilon",
+    "1",
+    "--delta",
+    "1e-6",
+    "--out",
+    "e",
+]
 RUN = ["run", "ucbvi", "--env", "riverswim", "--episodes", "10"]
 
 
@@ -22,6 +34,10 @@ RUN = ["run", "ucbvi", "--env", "riverswim", "--episodes", "10"]
         ([*TABLE, "--dask-ca", "ca.pem"], "`--dask-ca` belongs to `--dask`"),
         ([*TABLE, "--workers", "2", "--dask", "tcp://127.0.0.1:1"], "`--workers` means processes on this machine"),
         ([*TABLE, "--workers", "2", "--seed", "3"], "Leave out one of them"),
+        ([*TABLE[:1], "here.parquet", *TABLE[1:]], "no file or folder `here.parquet`"),
+        ([*TABLE[:1], "env:riverswim", *TABLE[1:]], "cannot be one of several paths"),
+        ([*EVALUATE, *COLUMNS, *SIZES, "--workers", "0"], "`--workers` is 0"),
+        ([*EVALUATE, *COLUMNS, *SIZES, "--workers", "1", "--seed", "1"], "Leave out one of them"),
         (["fit", "env:riverswim", "--recipe", "apvi", "--workers", "2"], "these people are simulated"),
         ([*RUN, "--workers", "0"], "`--workers` is 0"),
         (["reproduce", "frontier-online", "--out", "f", "--workers", "0"], "`--workers` is 0"),

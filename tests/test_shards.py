@@ -208,6 +208,26 @@ def test_policies_are_those_of_one_process(folder: Path, name: str, same_words: 
     assert here.report["users"] == there.report["users"]
 
 
+@pytest.mark.slow
+def test_evaluations_and_choices_are_those_of_one_process(
+    tmp_path: Path, same_words: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("privrl.studies.choose.refuse_too_few", lambda *_: None)
+    table = written(tmp_path / "stays", rows(400), group=64)
+    policies = [np.eye(A)[np.full(S, a)] for a in range(A)]
+    found = []
+    for executor in (None, InProcess()):
+        data = opened(table, max_episodes_per_unit=1)
+        data = data if executor is None else sharded(data, 200, executor)
+        same_words()
+        choice = privrl.choose(data, policies, PRIVATE, executor=executor)
+        same_words()
+        found.append((choice, privrl.evaluate(data, policies[0], PRIVATE, return_range=(0.0, 3.0), executor=executor)))
+    assert found[0][0].index == found[1][0].index
+    assert found[0][0].certificate == found[1][0].certificate
+    assert found[0][1].to_json() == found[1][1].to_json()
+
+
 def _table(policy: Any) -> Any:
     return policy.probabilities if hasattr(policy, "probabilities") else policy.advice
 

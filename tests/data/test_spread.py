@@ -93,9 +93,13 @@ def test_what_is_wrong_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_the_command_says_what_it_did(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pq.write_table(table(100, people=1), tmp_path / "t.parquet")
-    arguments = ["shard", str(tmp_path / "t.parquet"), str(tmp_path / "out"), "--unit", "id", "--files", "3", "--json"]
+    """Of several files, the last path being the folder that is written."""
+    for name in ("s", "t"):
+        pq.write_table(table(100, people=1), tmp_path / f"{name}.parquet")
+    paths = [str(tmp_path / name) for name in ("s.parquet", "t.parquet", "out")]
+    arguments = ["shard", *paths, "--unit", "id", "--files", "3", "--json"]
     assert main(arguments) == 0
     assert json.loads(capsys.readouterr().out) == {"out": str(tmp_path / "out"), "files": 1}
+    assert pq.read_table(tmp_path / "out").num_rows == 200
     assert main(arguments) == 2
     assert "exists" in capsys.readouterr().err

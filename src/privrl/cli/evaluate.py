@@ -20,9 +20,10 @@ from privrl.cli.evaluation import (
 )
 from privrl.cli.grouped import grouped
 from privrl.cli.options import DeltaOption, EpsilonOption, JsonOption, RhoOption, check_budget, fresh_seed
-from privrl.cli.output import complain, emit, say, show_table, waiting
+from privrl.cli.output import complain, emit, say, show_table
 from privrl.cli.study_options import StatedOptions, StoreOptions, StudyNameOptions
-from privrl.cli.table_options import TableOptions
+from privrl.cli.table_options import PATHS, TableOptions
+from privrl.cli.worker_options import WorkerOptions, waiting_for
 from privrl.learners.evaluation.widths import plan_widths
 from privrl.studies.result import EVALUATION, Result
 
@@ -36,7 +37,10 @@ def evaluate(
     kept: StoreOptions,
     named: StudyNameOptions,
     stated: StatedOptions,
-    data: Annotated[str | None, typer.Argument(help="A table of people who were held out, as in `privrl fit`.")] = None,
+    crew: WorkerOptions,
+    data: Annotated[
+        list[str] | None, typer.Argument(help=f"People who were held out: {PATHS[0].lower() + PATHS[1:]}.")
+    ] = None,
     policy: Annotated[
         Path | None, typer.Argument(help="A saved result, or an .npz file of probabilities or of actions.")
     ] = None,
@@ -59,11 +63,11 @@ def evaluate(
     """
     check_budget("An evaluation", epsilon, delta, rho)
     if plan:
-        if data is not None or people is None:
+        if data or people is None:
             raise ValueError("`--plan` reads no data: leave out the table, and give `--people`.")
         _plan(people, epsilon, delta, rho, comparison, json)
         return
-    if data is None or policy is None or out is None or people is not None:
+    if not data or policy is None or out is None or people is not None:
         raise ValueError("Give a table, a policy and `--out`; or `--plan` with `--people`.")
     folder_of(out)
     stated.check()
@@ -76,16 +80,17 @@ def evaluate(
         raise ValueError(f"`{policy}` holds no policy: it was withheld.")
     budget = _budget(epsilon, delta, rho)
     ends = table.ends
-    episodes = privrl.data.read_parquet(data, seed=seed, **table.columns)
     if table.measured:
         refuse_practice(comparison)
     probabilities = None if table.measured else practice_of(comparison.practice, table.sizes[:2], ends["terminal"])
-    bound = return_bound_of(comparison.return_bound, ends["rewards_at_end"], episodes.horizon)
+    assert table.horizon is not None
+    bound = return_bound_of(comparison.return_bound, ends["rewards_at_end"], table.horizon)
+    crew.check_seed(seed)
     if seed is not None:
         complain("Warning: noise from a `--seed` can be replayed and protects nobody. Leave it out on real people.")
-    with waiting("evaluating"), kept.opened() as store:
+    with crew.opened() as executor, waiting_for("evaluating", executor), kept.opened() as store:
         evaluation = privrl.evaluate(
-            episodes,
+            privrl.data.read_parquet(data, seed=seed, **table.columns),
             chosen,
             budget,
             practice=probabilities,
@@ -96,6 +101,7 @@ def evaluate(
             key=None if seed is None else jax.random.key(fresh_seed(seed)),
             unit=named.unit_noun or table.unit,
             store=store,
+            executor=executor,
         )
     evaluation = dataclasses.replace(evaluation, certificate=stated.on(evaluation.certificate))
     out.mkdir(parents=True, exist_ok=True)

@@ -30,7 +30,7 @@ from privrl.cli.options import (
 )
 from privrl.cli.output import complain, emit, say, show_table
 from privrl.cli.study_options import StatedOptions, StoreOptions, StudyNameOptions
-from privrl.cli.table_options import TableOptions
+from privrl.cli.table_options import PATHS, TableOptions
 from privrl.cli.worker_options import WorkerOptions, waiting_for
 from privrl.data.dataset import AbstractDataset
 from privrl.data.shards import ShardedEpisodes
@@ -42,13 +42,12 @@ from privrl.recipes.recipe import MeasuredProblem, Problem, Recipe
 from privrl.studies.result import Result, check_folder
 
 _LARGE_DELTA = 1e-5
+_WORLD = "env:"
 
 
 @grouped
 def fit(
-    data: Annotated[
-        str, typer.Argument(help="A Parquet file, a folder or a quoted pattern, or env:NAME for simulated people.")
-    ],
+    data: Annotated[list[str], typer.Argument(help=f"{PATHS}; or env:NAME for simulated people.")],
     recipe: Annotated[str, typer.Option("--recipe", help="What to learn with; see `privrl list recipes`.")],
     table: TableOptions,
     wanted: EvaluateOptions,
@@ -88,8 +87,8 @@ def fit(
     check_comparison(wanted, comparison)
     if wanted.evaluate is not None and chosen.family == "functional":
         raise ValueError(f"`{chosen.name}` has no people to hold out. Leave out `--evaluate`.")
-    world_name = data.removeprefix("env:")
-    if world_name != data:
+    world_name = _world_of(data)
+    if world_name is not None:
         refuse(given(kept, ("store", "store_head")), "keeps the releases of real people; these are simulated")
         refuse(given(crew), "shares out the files of a table, and these people are simulated")
         noun = world_noun(chosen, table, named.unit_noun)
@@ -97,6 +96,7 @@ def fit(
         result, content = fit_world(chosen, privatizer, world_name, world, seed, *compared, noun)
     else:
         _check_table(chosen, table, world, out)
+        crew.check_seed(seed)
         compared = (wanted, comparison)
         with crew.opened() as executor:
             how = (seed, kept, executor)
@@ -121,6 +121,15 @@ def fit(
         _show(result, content)
     if wanted.require_better and not better:
         raise typer.Exit(NOT_BETTER)
+
+
+def _world_of(data: list[str]) -> str | None:
+    """The name of a simulated world, if people come from one."""
+    if not any(path.startswith(_WORLD) for path in data):
+        return None
+    if len(data) > 1:
+        raise ValueError(f"`{_WORLD}NAME` is a simulated world, and cannot be one of several paths. Give it alone.")
+    return data[0].removeprefix(_WORLD)
 
 
 def _with_choice(result: Result, content: dict[str, Any]) -> tuple[Result, dict[str, Any]]:
@@ -183,7 +192,7 @@ def _check_table(recipe: Recipe, table: TableOptions, world: WorldOptions, out: 
 def _on_table(
     recipe: Recipe,
     privatizer: AbstractPrivatizer,
-    data: str,
+    data: list[str],
     table: TableOptions,
     seed: int | None,
     kept: StoreOptions,
@@ -193,8 +202,6 @@ def _on_table(
     noun: str | None,
 ) -> tuple[Result, dict[str, Any]]:
     ends = table.ends
-    if seed is not None and executor is not None:
-        raise ValueError("`--seed` simulates noise in floating point, which workers do not. Leave out one of them.")
     episodes: AbstractDataset = privrl.data.read_parquet(data, seed=seed, **table.columns)
     if executor is not None:
         episodes = ShardedEpisodes.of(episodes, executor)  # so that workers count people, too

@@ -7,11 +7,12 @@ import typer
 
 from privrl.cli.options import JsonOption
 from privrl.cli.output import emit, say, waiting
+from privrl.cli.table_options import PATHS
 from privrl.data.spread import spread
 
 
 def shard(
-    source: Annotated[Path, typer.Argument(metavar="IN", help="A Parquet file, or a folder of them.")],
+    source: Annotated[list[str], typer.Argument(metavar="IN...", help=f"{PATHS}.")],
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to write; it must not exist.")],
     unit: Annotated[str, typer.Option("--unit", metavar="COL", help="Whom privacy protects.")],
     files: Annotated[int, typer.Option("--files", help="How many files; a million rows or more each are good.")],
@@ -20,7 +21,7 @@ def shard(
     json: JsonOption = False,
 ) -> None:
     """Write a table anew, with each person in one file, for `privrl fit --workers` and `--dask`. Costs no budget."""
-    with waiting(f"sharding {source.name}"):
+    with waiting(f"writing {out.name}"):
         written = spread(source, out, unit=unit, files=files, episode=episode, step=step)
     if json:
         emit({"out": str(out), "files": written})

@@ -11,6 +11,7 @@ from privrl.data.declaration import category_of, doses_of_words, feature_of, pro
 from privrl.mdp.measurements import product_words
 
 PANEL = "Columns and public bounds of a table"
+PATHS = "Parquet files, folders of them or quoted patterns, which make up one table"
 _REQUIRED = ("unit", "step", "state", "action", "reward", "horizon", "num_states", "num_actions")
 _NOT_COLUMNS = ("terminal", "rewards_at_end", "feature", "category", "action", "action_edges", "product", "schema")
 

@@ -59,6 +59,11 @@ class WorkerOptions:
         typer.Option("--dask-cert", help="PEM file: your certificate, and its key.", rich_help_panel=_PANEL),
     ] = None
 
+    def check_seed(self, seed: int | None) -> None:
+        """Refuses a seed of the noise on a table, where workers add up."""
+        if seed is not None and given(self, ("workers", "dask")):
+            raise ValueError("`--seed` simulates noise in floating point, which workers do not. Leave out one of them.")
+
     @contextlib.contextmanager
     def opened(self) -> Iterator[AbstractExecutor | None]:
         """The executor, ready; nothing where this process does the work."""

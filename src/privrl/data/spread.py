@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from privrl.data.columns import changes, plain
-from privrl.data.files import parquet_files
+from privrl.data.files import Paths, parquet_files
 from privrl.data.guard import guarded
 from privrl.data.partition import partitioned
 from privrl.data.schema import TableError
@@ -29,7 +29,7 @@ _MOST = 512  # pieces
 
 
 def spread(
-    source: str | Path,
+    source: Paths,
     target: str | Path,
     *,
     unit: str,

@@ -71,8 +71,10 @@ class Table:
             raise TableError(f"`{name}` has no rows. Give a table with at least one step of one episode.")
 
     def cut(self, pieces: tuple[Piece, ...]) -> "Table":
-        """Only these row groups, of files that are compared with what they were when this table was opened."""
+        """Only these row groups, of files that are compared with what they were when this table was opened; by their
+        whole paths, for whoever reads them elsewhere."""
         table = copy.copy(self)
+        object.__setattr__(table, "files", tuple(path.absolute() for path in self.files))
         object.__setattr__(table, "pieces", pieces)
         return table
 

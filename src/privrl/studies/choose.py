@@ -10,6 +10,8 @@ from jaxtyping import Float, PRNGKeyArray
 
 from privrl.contracts.learner import AbstractOfflineLearner
 from privrl.data.dataset import AbstractDataset
+from privrl.data.shards import ShardedEpisodes
+from privrl.executors.executor import AbstractExecutor
 from privrl.learners.evaluation.chooser import CHOICE, LEAST_PEOPLE, LIMIT, Chooser
 from privrl.learners.evaluation.chosen import SHARE, Chosen
 from privrl.learners.evaluation.evaluated import Evaluated
@@ -56,6 +58,7 @@ def choose(
     key: PRNGKeyArray | None = None,
     unit: str | None = None,
     store: ReleaseStore | None = None,
+    executor: AbstractExecutor | None = None,
 ) -> Choice:
     """Lets people who were not learnt from choose among policies.
 
@@ -72,7 +75,7 @@ def choose(
         privatizer: `Central(...)` with a delta and neighbours who replace one person, or `NonPrivate()`.
         terminal: public states whose entry ends a stay.
         rewards_at_end: only the step that ends a stay pays, so returns are at most 1.
-        key, unit, store: as in `fit`.
+        key, unit, store, executor: as in `fit`.
 
     **Formal guarantee.** One person is in one half. The certificate covers every release of both: it is the larger one
     of what the two halves cost. Its choice is not an estimate: nothing is said about how much better it is.
@@ -84,6 +87,8 @@ def choose(
         )
     if len(candidates) < 2:
         raise ValueError(f"There are {len(candidates)} candidates; give at least two (`None` for practice itself).")
+    if executor is not None:
+        people = ShardedEpisodes.of(people, executor)  # so that workers count them, too
     space = people.num_states, people.num_actions
     scored = [_scored(candidate) for candidate in candidates]
     given = np.stack([_probabilities(arrays, people.horizon, *space) for arrays in scored])

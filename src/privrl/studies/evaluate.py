@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from privrl.data.dataset import AbstractDataset
+from privrl.executors.executor import AbstractExecutor
 from privrl.learners.evaluation.comparing import AbstractEvaluator
 from privrl.learners.evaluation.estimates import Evaluation
 from privrl.learners.evaluation.evaluator import Evaluator
@@ -50,6 +51,7 @@ def evaluate(
     key: PRNGKeyArray | None = None,
     unit: str | None = None,
     store: ReleaseStore | None = None,
+    executor: AbstractExecutor | None = None,
 ) -> CertifiedEvaluation:
     """Compares a policy with practice on people who were not used to learn it.
 
@@ -63,7 +65,7 @@ def evaluate(
         dial, deviation: of the assisted policy, see `AssistedPolicy`. An infinite dial certifies nothing.
         return_range: the public smallest and largest return of a stay; what is outside is cut.
         terminal: public states whose entry ends a stay, for the model of the whole advice.
-        key, unit, store: as in `fit`.
+        key, unit, store, executor: as in `fit`.
 
     Returns:
         the evaluation, with a certificate of its own that is bound to the policy's hash.
@@ -85,7 +87,7 @@ def evaluate(
         raise ValueError(
             "`practice` and `terminal` speak of numbered states, and this policy is on measurements. Leave them out."
         )
-    answer = ask_curator("evaluate", held, evaluator, privatizer, key=key, unit=unit, store=store)
+    answer = ask_curator("evaluate", held, evaluator, privatizer, key=key, unit=unit, store=store, executor=executor)
     found: Evaluation = answer.learnt
     if isinstance(evaluator, Evaluator) and evaluator.feature is None:
         found = replace(found, refused=(*found.refused, _NO_MODEL))
