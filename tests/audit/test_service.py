@@ -1,16 +1,21 @@
 """Attacks on a service over HTTP find nothing on the one that is shipped, and every one that was broken on purpose."""
 
 import base64
+import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from service.serving import CENTRAL, LOCAL, Service, serving, study_file
 
 from privrl.audit.service import ServiceReport, service_attacks
-from privrl.audit.service_answers import Seen, Send
+from privrl.audit.service_answers import Caller, SeenAnswer, Send
+from privrl.audit.service_app import HostileApp
+from privrl.cli import audit_service, main
 from privrl.service import writer
 
 Broken = Callable[[Send], Send]
@@ -20,11 +25,11 @@ PATH = "/v1/studies/{}/{}".format
 def sender(service: Service) -> Send:
     """Requests to a service in this process."""
 
-    def send(method: str, path: str, headers: dict[str, str], body: bytes) -> Seen:
+    def send(method: str, path: str, headers: dict[str, str], body: bytes) -> SeenAnswer:
         path, _, _ = path.partition("?")
         began = time.perf_counter()
         reply = service.ask(method, path, body, key="", headers=headers)
-        return Seen(reply.status, tuple(reply.headers.items()), reply.body, time.perf_counter() - began)
+        return SeenAnswer(reply.status, tuple(reply.headers.items()), reply.body, time.perf_counter() - began)
 
     return send
 
@@ -49,7 +54,8 @@ def attacked(service: Service, broken: Broken = lambda send: send) -> ServiceRep
 def test_nothing_is_found_on_the_service(name: str, request: pytest.FixtureRequest) -> None:
     report = attacked(request.getfixturevalue(name))
     assert [line for finding in report.attacks for line in finding.found] == []
-    assert not report.broken and all(finding.tried for finding in report.attacks)
+    assert not report.broken
+    assert [finding.attack for finding in report.attacks if not finding.tried] == ["late-records"] * (name == "river")
     assert json.dumps(report.to_json())
     assert report.kind == ("central" if name == "river" else "local")
 
@@ -57,11 +63,11 @@ def test_nothing_is_found_on_the_service(name: str, request: pytest.FixtureReque
 # --------------------------------------------------------------------------------------------- broken on purpose
 
 
-def changed(change: Callable[[str, bytes, Seen], Seen]) -> Broken:
+def changed(change: Callable[[str, bytes, SeenAnswer], SeenAnswer]) -> Broken:
     """A service whose answers are changed on the way; told the last part of the path and what was sent."""
 
     def broken(send: Send) -> Send:
-        def other(method: str, path: str, headers: dict[str, str], body: bytes) -> Seen:
+        def other(method: str, path: str, headers: dict[str, str], body: bytes) -> SeenAnswer:
             return change(path.rsplit("/", 1)[-1], body, send(method, path, headers, body))
 
         return other
@@ -69,15 +75,15 @@ def changed(change: Callable[[str, bytes, Seen], Seen]) -> Broken:
     return broken
 
 
-def _with(seen: Seen, **parts: Any) -> Seen:
-    return Seen(**{**vars(seen), **parts})
+def _with(seen: SeenAnswer, **parts: Any) -> SeenAnswer:
+    return SeenAnswer(**{**vars(seen), **parts})
 
 
-def remembering(change: Callable[[Seen, bool], Seen]) -> Broken:
+def remembering(change: Callable[[SeenAnswer, bool], SeenAnswer]) -> Broken:
     """A service that treats a record otherwise when its ticket has ended before."""
     ended: set[str] = set()
 
-    def told(what: str, body: bytes, seen: Seen) -> Seen:
+    def told(what: str, body: bytes, seen: SeenAnswer) -> SeenAnswer:
         if what != "episodes" or seen.status != 204:
             return seen
         ticket = json.loads(body)["ticket"]
@@ -88,14 +94,14 @@ def remembering(change: Callable[[Seen, bool], Seen]) -> Broken:
     return changed(told)
 
 
-def _slow(seen: Seen, known: bool) -> Seen:
+def _slow(seen: SeenAnswer, known: bool) -> SeenAnswer:
     return _with(seen, seconds=seen.seconds + (0.0 if known else 0.05))
 
 
 def _accepts_forged(send: Send) -> Send:
     """Looks at the content of a central ticket and not at its mac."""
 
-    def other(method: str, path: str, headers: dict[str, str], body: bytes) -> Seen:
+    def other(method: str, path: str, headers: dict[str, str], body: bytes) -> SeenAnswer:
         seen = send(method, path, headers, body)
         if seen.reason == "unknown-ticket" and path.endswith("episodes"):
             try:
@@ -153,10 +159,10 @@ CENTRAL_DOUBLES: dict[str, tuple[Broken, str]] = {
 }
 
 
-def _counting() -> Callable[[str, bytes, Seen], Seen]:
+def _counting() -> Callable[[str, bytes, SeenAnswer], SeenAnswer]:
     counted: list[int] = []
 
-    def told(what: str, body: bytes, seen: Seen) -> Seen:
+    def told(what: str, body: bytes, seen: SeenAnswer) -> SeenAnswer:
         if what == "episodes" and seen.status == 204:
             counted.append(1)
         if what == "healthz":
@@ -178,14 +184,14 @@ def _status(of: str, status: int) -> Broken:
     return changed(lambda what, body, seen: _with(seen, status=status, body=b"") if seen.reason == of else seen)
 
 
-def _counts_again(what: str, body: bytes, seen: Seen) -> Seen:
+def _counts_again(what: str, body: bytes, seen: SeenAnswer) -> SeenAnswer:
     return _with(seen, status=201) if what == "reports" and seen.status == 200 else seen
 
 
 def _one_ticket() -> Broken:
-    kept: list[Seen] = []
+    kept: list[SeenAnswer] = []
 
-    def told(what: str, body: bytes, seen: Seen) -> Seen:
+    def told(what: str, body: bytes, seen: SeenAnswer) -> SeenAnswer:
         if what != "tickets":
             return seen
         kept.append(seen)
@@ -194,7 +200,7 @@ def _one_ticket() -> Broken:
     return changed(told)
 
 
-def _asks_for_more(what: str, body: bytes, seen: Seen) -> Seen:
+def _asks_for_more(what: str, body: bytes, seen: SeenAnswer) -> SeenAnswer:
     if what != "certificate":
         return seen
     content = seen.json()
@@ -222,8 +228,67 @@ def test_a_broken_local_service_is_caught(phone: Service, double: str) -> None:
     assert report.broken and attack in [finding.attack for finding in report.attacks if finding.broken]
 
 
+def test_late_records_are_compared_where_the_deadline_is_near(tmp_path: Path) -> None:
+    def says_so(what: str, body: bytes, seen: SeenAnswer) -> SeenAnswer:
+        """Broken: refuses what is late, and says so."""
+        late = what == "episodes" and seen.status == 204 and json.loads(body)["ticket"] in first
+        return _with(seen, status=410) if late else seen
+
+    first: set[str] = set()
+    with serving(study_file(tmp_path, CENTRAL, patience=0.2, users=5_000)) as service:
+        send = sender(service)
+        app = HostileApp(Caller(send, "river", service.key), np.random.default_rng(1))
+        fine = app._late()
+        assert fine.tried == 2 and not fine.broken
+
+        def broken(method: str, path: str, headers: dict[str, str], body: bytes) -> SeenAnswer:
+            seen = send(method, path, headers, body)
+            if path.endswith("tickets") and not first:
+                first.add(seen.json()["ticket"])
+            return says_so(path.rsplit("/", 1)[-1], body, seen)
+
+        assert HostileApp(Caller(broken, "river", service.key), np.random.default_rng(2))._late().broken
+
+
 def test_a_study_that_is_not_there_is_explained(river: Service) -> None:
     with pytest.raises(ValueError, match=r"no study `lake`.*unknown-study"):
         service_attacks(sender(river), "lake", key="", seed=1)
     with pytest.raises(ValueError, match="Give an app's key"):
         service_attacks(sender(river), "river", key="", seed=1)
+
+
+# -------------------------------------------------------------------------------------------------------- the command
+
+
+def test_the_command_prints_a_table_or_json_and_fails_when_something_is_found(
+    phone: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["audit", "--service", "http://127.0.0.1:1", "--study", "phone", "--seed", "1"]
+    monkeypatch.setattr(audit_service, "over_http", lambda url: contextlib.nullcontext(sender(phone)))
+    assert main(arguments) == 0
+    shown = capsys.readouterr().out
+    assert "forged-tickets" in shown and "Nothing was found. That is not a proof." in shown
+    broken = _status("forged", 201)(sender(phone))
+    monkeypatch.setattr(audit_service, "over_http", lambda url: contextlib.nullcontext(broken))
+    assert main([*arguments, "--json", "--out", str(tmp_path)]) == 1
+    content = json.loads(capsys.readouterr().out)
+    assert content["broken"] is True and content["kind"] == "local" and content["study"] == "phone"
+    assert {"attack", "tried", "found", "broken"} == set(content["attacks"][0])
+    assert json.loads((tmp_path / "audit.json").read_text()) == content
+    assert main(arguments) == 1
+    assert "BROKEN." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--service", "http://127.0.0.1:1"], "go together"),
+        (["--study", "phone"], "or `--service`"),
+        (["dp-apvi", "--service", "http://127.0.0.1:1", "--study", "phone"], "or `--service`"),
+        (["--service", "127.0.0.1:8080", "--study", "phone"], "give the address"),
+        (["--service", "http://127.0.0.1:1", "--study", "phone"], "does not answer"),
+    ],
+)
+def test_the_command_says_what_is_missing(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", *arguments]) == 2
+    assert words in capsys.readouterr().err

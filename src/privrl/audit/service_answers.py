@@ -18,7 +18,7 @@ _TIMEOUT = 60.0
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenAnswer:
     """An answer: everything of it that can be seen."""
 
     status: int
@@ -52,7 +52,7 @@ class Seen:
             return None
 
 
-Send = Callable[[str, str, dict[str, str], bytes], Seen]
+Send = Callable[[str, str, dict[str, str], bytes], SeenAnswer]
 """Method, path, headers and body to the answer."""
 
 
@@ -70,14 +70,14 @@ def over_http(url: str) -> Iterator[Send]:
     else:
         connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=_TIMEOUT)
 
-    def send(method: str, path: str, headers: dict[str, str], body: bytes) -> Seen:
+    def send(method: str, path: str, headers: dict[str, str], body: bytes) -> SeenAnswer:
         for attempt in (0, 1):
             began = time.perf_counter()
             try:
                 connection.request(method, path, body or None, headers)
                 answer = connection.getresponse()
                 content = answer.read()
-                return Seen(answer.status, tuple(answer.getheaders()), content, time.perf_counter() - began)
+                return SeenAnswer(answer.status, tuple(answer.getheaders()), content, time.perf_counter() - began)
             except (http.client.HTTPException, ConnectionError) as error:
                 connection.close()
                 if attempt:
@@ -100,7 +100,7 @@ class Caller:
     study: str
     key: str = ""
 
-    def __call__(self, method: str, what: str = "", content: Any = None, *, key: str | None = None) -> Seen:
+    def __call__(self, method: str, what: str = "", content: Any = None, *, key: str | None = None) -> SeenAnswer:
         """A request to an address below the study's; `/...` is one of the service itself."""
         key = self.key if key is None else key
         headers = {"authorization": f"Bearer {key}"} if key else {}
@@ -126,12 +126,12 @@ class Notebook:
             self.found.append(words)
         return fine
 
-    def alike(self, what: str, one: Seen, other: Seen) -> None:
+    def alike(self, what: str, one: SeenAnswer, other: SeenAnswer) -> None:
         """Two answers that must not differ in anything that can be seen."""
         same = one.visible == other.visible
         self.check(same, f"{what} are answered differently: {_difference(one, other)}")
 
-    def refused(self, what: str, seen: Seen, *reasons: str) -> None:
+    def refused(self, what: str, seen: SeenAnswer, *reasons: str) -> None:
         """An answer that must be a refusal, for one of these reasons if any are given."""
         fine = 400 <= seen.status < 500 and bool(seen.reason) and (not reasons or seen.reason in reasons)
         got = f"{seen.status} {seen.reason}".strip()
@@ -142,7 +142,7 @@ class Notebook:
         return Finding(self.attack, self.tried, tuple(self.found))
 
 
-def _difference(one: Seen, other: Seen) -> str:
+def _difference(one: SeenAnswer, other: SeenAnswer) -> str:
     if one.status != other.status:
         return f"status {one.status} and {other.status}"
     if one.visible[1] != other.visible[1]:

@@ -7,18 +7,21 @@ counted and one who was not.
 
 import base64
 import json
+import math
+import time
 from typing import Any
 
 import numpy as np
 from scipy.stats import mannwhitneyu
 
 from privrl.audit.findings import Finding
-from privrl.audit.service_answers import Caller, Notebook, Seen
+from privrl.audit.service_answers import Caller, Notebook, SeenAnswer
 
 _CANARY = 86_420_975_310  # a number that no answer has by chance
 _TIMED = 24
 _IMPLAUSIBLE = 1e-6
 _FLIPS = 40
+_WAIT = 10.0  # seconds until a deadline that are worth waiting for
 
 
 class HostileApp:
@@ -35,6 +38,7 @@ class HostileApp:
             self._one_place(),
             self._membership(),
             self._public_answers(),
+            self._late(),
             self._forged(),
             self._unreadable(),
             self._sizes(),
@@ -46,7 +50,7 @@ class HostileApp:
     def _person(self) -> str:
         return f"audited {self._rng.integers(2**62):x}"
 
-    def _arrive(self, person: str | None = None) -> Seen:
+    def _arrive(self, person: str | None = None) -> SeenAnswer:
         return self._call("POST", "tickets", {"user": self._person() if person is None else person})
 
     def _ticket(self) -> str:
@@ -67,7 +71,7 @@ class HostileApp:
             for _ in range(length)
         ]
 
-    def _end(self, ticket: str, steps: Any = None) -> Seen:
+    def _end(self, ticket: str, steps: Any = None) -> SeenAnswer:
         return self._call("POST", "episodes", {"ticket": ticket, "steps": self._steps() if steps is None else steps})
 
     # -------------------------------------------------------------------------------------------------- the attacks
@@ -145,13 +149,25 @@ class HostileApp:
                 notes.alike(f"`{place or 'the study'}` before and after a record", one, other)
         return notes.finding()
 
+    def _late(self) -> Finding:
+        """A record after its deadline is answered as one in time; tried where the deadline is seconds away."""
+        notes = Notebook("late-records")
+        late = self._arrive().json()
+        wait = late["deadline"] - time.time() if isinstance(late, dict) and "deadline" in late else math.inf
+        if wait <= _WAIT:
+            time.sleep(max(0.0, wait) + 0.1)
+            answers = [self._end(late["ticket"]) for _ in range(2)]
+            for answer in answers:
+                notes.alike("a record that is late and one that is not", answer, self._end(self._ticket()))
+        return notes.finding()
+
     def _forged(self) -> Finding:
         """A ticket with any bit changed is no ticket, whoever's it was."""
         notes = Notebook("forged-tickets")
         counted, fresh = self._ticket(), self._ticket()
         self._end(counted)
         raw = base64.urlsafe_b64decode(fresh)
-        answers: list[Seen] = []
+        answers: list[SeenAnswer] = []
         for position in np.linspace(0, len(raw) - 1, _FLIPS).astype(int).tolist():
             changed = bytearray(raw)
             changed[position] ^= 1 << int(self._rng.integers(8))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from privrl.audit.findings import Finding
-from privrl.audit.service_answers import Caller, Notebook, Seen
+from privrl.audit.service_answers import Caller, Notebook, SeenAnswer
 from privrl.studies.document import identity_of
 from privrl.studies.wire import Message, SignedTicket
 
@@ -65,7 +65,7 @@ class HostileDevice:
     def _report(self, ticket: SignedTicket, parts: tuple[np.ndarray, ...] | None = None) -> bytes:
         return Message(ticket, self._parts() if parts is None else parts).to_bytes()
 
-    def _send(self, content: bytes) -> Seen:
+    def _send(self, content: bytes) -> SeenAnswer:
         return self._call("POST", "reports", content)
 
     def _still_free(self, notes: Notebook, ticket: SignedTicket, what: str) -> None:
