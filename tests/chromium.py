@@ -11,6 +11,7 @@ import queue
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -100,8 +101,7 @@ class Browser:
         self._profile, self._numbers = profile, itertools.count()
         self.tasks: dict[int, queue.Queue[dict]] = defaultdict(queue.Queue)
         self.answers: dict[int, queue.Queue[dict]] = defaultdict(queue.Queue)
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self, answering))
-        self._http.daemon_threads = True
+        self._http = _Server(("127.0.0.1", 0), _handler(self, answering))
         threading.Thread(target=self._http.serve_forever, daemon=True).start()
         self.start()
 
@@ -164,6 +164,14 @@ class Browser:
             return Reply(json.dumps(self.tasks[tab].get(timeout=_SECONDS)).encode())
         self.answers[tab].put(json.loads(request.body))
         return Reply()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), ConnectionError):  # a browser that was killed leaves connections behind
+            super().handle_error(request, client_address)
 
 
 def _handler(browser: Browser, answering: Callable[[Request], Reply]) -> type[BaseHTTPRequestHandler]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -68,6 +69,11 @@ class Between:
         reports = [one.body for one in self.seen if one.method == "POST" and one.path.endswith("/reports")]
         self.seen.clear()
         return reports
+
+    def wait_for_a_report(self) -> None:
+        """Until one has come in; it may not be answered yet."""
+        while not any(one.path.endswith("/reports") for one in self.seen):
+            time.sleep(0.001)
 
     def counted(self) -> list[int]:
         """What the service answered to reports since the last call."""
@@ -168,6 +174,27 @@ def test_the_browser_is_killed_after_the_report_was_kept(browser: Browser, betwe
     assert browser.tab("killed").run(opened(between) + "return await study.send();") is True
     assert between.sent() == [bytes(kept)]
     assert between.counted() == [201]
+
+
+@pytest.mark.slow
+def test_a_browser_killed_at_any_moment_sends_one_message(browser: Browser, between: Between) -> None:
+    for number in range(16):
+        origin = f"kill{number}"
+        tab = browser.tab(origin)
+        tab.run(opened(between) + "globalThis.study = await study.begin();")
+        tab.start(REPORT)
+        if number % 2:
+            time.sleep(0.004 * number)
+        else:
+            between.wait_for_a_report()
+        browser.kill()
+        before = between.sent()
+        browser.start()
+        other = reporting(between).replace(json.dumps(STEPS), "[]")  # another record, after the crash
+        assert browser.tab(origin).run(other) is True
+        reports = before + between.sent()
+        assert len(set(reports)) == 1
+        assert between.counted()[-1] == (200 if before else 201)
 
 
 def test_two_tabs_make_one_message(browser: Browser, between: Between) -> None:
