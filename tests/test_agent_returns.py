@@ -254,7 +254,7 @@ def test_refusals(tmp_path, clock):
         with pytest.raises(PairingError, match="`visit` is named"):
             agent.begin_episode("a", visit="x")
     many = {"episodes": 40, "max_episodes_per_unit": 2}
-    with pytest.raises(PairingError, match="max_episodes_per_unit"):
+    with pytest.raises(PairingError, match="take part 2 times"):
         privrl.run(ENV, LEARNER, privrl.Shuffled(1.0, 1e-5), key=jax.random.key(0), **many)
 
 

@@ -368,8 +368,8 @@ def refuse_returns(participation: Participation, why: str) -> None:
     """Refuses people who come more than once."""
     if participation.times > 1:
         raise PairingError(
-            f"`max_episodes_per_unit` is {participation.times}, and {why}. Use `Central(...)`, or let everybody take "
-            "part once."
+            f"One person may take part {participation.times} times, and {why}. Use `Central(...)`, or let everybody "
+            "take part once."
         )
 
 
