@@ -11,6 +11,7 @@ from privrl.audit.findings import Finding
 from privrl.audit.report import AuditReport
 from privrl.cli import audit as _audit
 from privrl.cli import main
+from privrl.recipes.registry import recipes
 
 
 def output(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
@@ -39,6 +40,18 @@ def test_one_recipe_in_json_and_in_a_folder(capsys: pytest.CaptureFixture[str], 
     assert (tmp_path / "audit" / "audit.png").stat().st_size > 1_000
     assert main(["report", str(tmp_path / "audit")]) == 0
     assert "dp-apvi" in (tmp_path / "audit.html").read_text()
+
+
+@pytest.mark.slow
+def test_workers_share_out_all_recipes(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the numbers of this process."""
+    monkeypatch.setattr(_audit, "recipes", {name: recipes[name] for name in ("apvi", "dp-apvi", "cautious-lq")})
+    settings = ("--trials", "200", "--seed", "3", "--json")
+    code, printed = output(capsys, "--all", "--workers", "2", *settings)
+    shared = {one["recipe"]: one for one in json.loads(printed)["audits"]}
+    assert code == 0 and list(shared) == ["apvi", "dp-apvi", "cautious-lq"]
+    assert main(["audit", "dp-apvi", "--workers", "2"]) == 2
+    assert "shares out the recipes of `--all`" in capsys.readouterr().err
 
 
 def broken_report(name: str, **settings: object) -> AuditReport:

@@ -23,9 +23,9 @@ class Shard:
 class Sized(Shard):
     """Says how large it is, so that workers get equal shares."""
 
-    def __init__(self, number: int, size: int) -> None:
+    def __init__(self, number: int, kept_rows: int) -> None:
         super().__init__(number)
-        self.size = size
+        self.kept_rows = kept_rows
 
 
 def square(shard: Shard, plus: int, own: int = 0) -> int:

@@ -2,10 +2,8 @@
 
 import dataclasses
 import json as json_module
-import multiprocessing
 import os
 import time
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,14 +15,18 @@ from privrl.audit.empirical import lower_bound
 from privrl.audit.protocol import protocol_attacks
 from privrl.audit.report import AuditReport, plot
 from privrl.cli.audit_service import audit_service
+from privrl.cli.grouped import given, grouped, refuse
 from privrl.cli.options import DeltaOption, EpsilonOption, JsonOption, RhoOption, fresh_seed
 from privrl.cli.output import emit, progress, say, show_table, waiting
+from privrl.cli.worker_options import WorkerOptions
 from privrl.recipes.registry import get, recipes
 
 _SERVICE = "A running service"
 
 
+@grouped
 def audit(
+    crew: WorkerOptions,
     recipe: Annotated[str | None, typer.Argument(help="What to attack; see `privrl list recipes`.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Attack every recipe.")] = False,
     bad: Annotated[
@@ -64,7 +66,6 @@ def audit(
         float, typer.Option("--confidence", help="That no bound is wrong, all recipes together.")
     ] = 0.95,
     seed: Annotated[int | None, typer.Option("--seed", help="Replays an audit; random unless given.")] = None,
-    jobs: Annotated[int | None, typer.Option("--jobs", help="Processes for --all; one per core unless given.")] = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Write audit.json, audit.svg and audit.png into this folder.")
     ] = None,
@@ -80,6 +81,8 @@ def audit(
         raise ValueError("Give one recipe, or `--all`, or `--known-bad`, or `--service`.")
     if (service is None) != (study is None):
         raise ValueError("`--service URL` and `--study NAME` go together: say which study of the service to attack.")
+    if not every:
+        refuse(given(crew), "shares out the recipes of `--all`")
     if trials < 2 or not 0.0 < confidence < 1.0:
         raise ValueError(f"`--trials` is {trials} and `--confidence` {confidence}; give at least 2, and within (0, 1).")
     if out is not None:
@@ -103,7 +106,7 @@ def audit(
         settings |= {"epsilon": 1.0, "delta": 1e-5}
     settings["confidence"] = 1.0 - (1.0 - confidence) / len(names)
     if every:
-        reports = _all(names, seed, settings, jobs or os.cpu_count() or 1)
+        reports = _all(names, seed, settings, crew)
     else:
         with waiting(f"attacking {names[0]}: {trials:,} runs of each world"):
             reports = [_attack(names[0], seed, settings)]
@@ -135,15 +138,18 @@ def _attack(name: str, seed: int, settings: dict[str, Any]) -> AuditReport:
     return dataclasses.replace(report, attacks=found, seconds=time.perf_counter() - started)
 
 
-def _all(names: list[str], seed: int, settings: dict[str, Any], jobs: int) -> list[AuditReport]:
-    context = multiprocessing.get_context("spawn")  # JAX does not survive a fork
-    with ProcessPoolExecutor(jobs, mp_context=context) as pool, progress("attacking", len(names)) as done:
-        waiting_for = {pool.submit(_attack, name, seed, settings): name for name in names}
-        found = {}
-        for future in as_completed(waiting_for):
-            found[waiting_for[future]] = future.result()
-            done(waiting_for[future])
-    return [found[name] for name in names]
+def _all(names: list[str], seed: int, settings: dict[str, Any], crew: WorkerOptions) -> list[AuditReport]:
+    """All recipes, by workers; one process per core unless said otherwise."""
+    if not given(crew, ("workers", "dask")):
+        crew = dataclasses.replace(crew, workers=os.cpu_count() or 1)
+    found = {}
+    with crew.opened() as executor, progress("attacking", len(names)) as done:
+        assert executor is not None
+        executor.start(names)
+        for i, report in executor.each(_attack, seed, settings):
+            found[i] = report
+            done(names[i])
+    return [found[i] for i in range(len(names))]
 
 
 def _known_bad(seed: int, out: Path | None, json: bool) -> None:

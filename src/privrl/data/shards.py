@@ -49,12 +49,12 @@ class Shard:
         return {"data": replace(self.data), "_groups": {}}  # as it was before the first pass
 
     @property
-    def size(self) -> int:
+    def kept_rows(self) -> int:
         """Rows, for whoever shares out the work; shown to nobody."""
         return self.data.table.num_rows
 
     def __sizeof__(self) -> int:
-        return 64 * self.size  # for a scheduler that would move it: it is read and checked again where it comes to
+        return 64 * self.kept_rows  # for a scheduler that would move it: it is read and checked again where it comes to
 
     def part(self, group: Group | None) -> AbstractDataset:
         """Everybody, or the people of a group; an error if a file has changed since the table was opened."""

@@ -86,9 +86,9 @@ def shares(shards: Sequence[Any], number: int) -> dict[int, int]:
     """Which of `number` workers keeps each shard, so that all have about as much to add up in every pass: the largest
     shard first, each to whoever has least.
 
-    Only shards that say how large they are (`size`) have such a place; others keep nothing, and are taken by whoever is
+    Only shards that say how many rows are kept of them (`kept_rows`) have such a place; others are taken by whoever is
     free."""
-    sizes = {i: shard.size for i, shard in enumerate(shards) if hasattr(shard, "size")}
+    sizes = {i: shard.kept_rows for i, shard in enumerate(shards) if hasattr(shard, "kept_rows")}
     load, places = [0] * number, {}
     for i in sorted(sizes, key=lambda i: -sizes[i]):
         places[i] = load.index(min(load))
