@@ -127,10 +127,16 @@ class Browser:
             f"--user-data-dir={self._profile}",
             self._address("home", number),
         ]
-        quiet = subprocess.DEVNULL
-        self._process = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
+        log, quiet = self._profile / "errors.txt", subprocess.DEVNULL
+        with log.open("wb") as errors:
+            self._process = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=errors, start_new_session=True)
         self._home = Tab(self, number)
-        self._home.run("return location.href")
+        try:
+            self._home.run("return location.href")
+        except queue.Empty as error:
+            self.kill()
+            said = log.read_text(errors="replace")[-2_000:]
+            raise RuntimeError(f"Chromium opened no page within {_SECONDS} s. It said: {said}") from error
 
     def kill(self) -> None:
         """At once, with all of its processes."""
