@@ -79,7 +79,7 @@ def child(folder: Path, address: str | None) -> None:
 
     async def used(request: Request) -> Response:
         resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        found = {"cpu": time.process_time(), "resident": resident}
+        found = {"cpu": time.process_time(), "loop": time.thread_time(), "resident": resident}
         return JSONResponse(found | {"people": {kind: statistics.mean(some) for kind, some in people.items()}})
 
     app = application(studies, ENDPOINTS)
@@ -249,15 +249,17 @@ def served(address: str | None) -> Iterator[Load]:
             process.wait()
 
 
-def measured(load: Load, kind: str, requests: list[bytes]) -> tuple[float, list[float]]:
-    """The server's processor time for one of the requests, in microseconds, and what each client waited."""
-    began = load.used()["cpu"]
+def measured(load: Load, kind: str, requests: list[bytes]) -> tuple[float, float, list[float]]:
+    """The server's processor time for one of the requests, and its event loop's alone, in microseconds; and what each
+    client waited, in seconds."""
+    began = load.used()
     answers, seconds = uvloop.run(sent(load.port, requests))
-    spent = load.used()["cpu"] - began
+    ended = load.used()
+    spent, in_loop = (1e6 * (ended[part] - began[part]) / len(requests) for part in ("cpu", "loop"))
     wrong = {status for status, _ in answers} - {200, 201, 204}
     if wrong:
         raise RuntimeError(f"{kind} was answered with {wrong}.")
-    return 1e6 * spent / len(requests), seconds
+    return spent, in_loop, seconds
 
 
 def main() -> None:
@@ -275,19 +277,22 @@ def main() -> None:
         for kind in BARS:  # past the first blocks, which are small: a plan follows each
             uvloop.run(sent(load.port, load.of(kind, _WARM)))
         cost: dict[str, list[float]] = {kind: [] for kind in ("echo", *BARS)}
+        loop: dict[str, list[float]] = {kind: [] for kind in cost}
         waited: dict[str, list[float]] = {kind: [] for kind in cost}
         for _ in range(asked.rounds):
             for kind in BARS:
                 for one in ("echo", kind):
-                    found, seconds = measured(load, one, load.of(one, asked.requests))
+                    found, in_loop, seconds = measured(load, one, load.of(one, asked.requests))
                     cost[one].append(found)
+                    loop[one].append(in_loop)
                     waited[one] += seconds
         people = load.used()["people"]
     bare = statistics.median(cost["echo"])
-    print(f"{'request':16} {'us CPU':>8} {'x echo':>7} {'bar':>5} {'p50 ms':>8} {'p99 ms':>8}")
+    print(f"{'request':16} {'us CPU':>8} {'in loop':>8} {'x echo':>7} {'bar':>5} {'p50 ms':>8} {'p99 ms':>8}")
     for kind, found in cost.items():
         middle, (p50, p99) = statistics.median(found), 1e3 * np.quantile(waited[kind], (0.5, 0.99))
-        print(f"{kind:16} {middle:8.1f} {middle / bare:7.2f} {BARS.get(kind, 1.0):5.1f} {p50:8.2f} {p99:8.2f}")
+        times = f"{middle:8.1f} {statistics.median(loop[kind]):8.1f} {middle / bare:7.2f} {BARS.get(kind, 1.0):5.1f}"
+        print(f"{kind:16} {times} {p50:8.2f} {p99:8.2f}")
     for kind, number in people.items():
         print(f"people per commit, {kind}: {number:.1f}")
 

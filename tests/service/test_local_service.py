@@ -87,6 +87,24 @@ def test_reports_of_many_devices_at_once(phone: Service) -> None:
     assert counted(phone) == before + 40
 
 
+def test_conflicts_do_not_slow_down_the_others(phone: Service) -> None:
+    """Two reports under one ticket at once, and one after another, in a crowd: one commit more, not one for each."""
+    known = report(phone, ticket(phone))
+    assert phone.ask("POST", "reports", known).status == 201
+    leave = ticket(phone)
+    bad = [changed(known, len(known) - 12), *(report(phone, leave, [symbol]) for symbol in range(2))]
+    contents = bad + [report(phone, ticket(phone)) for _ in range(30)]
+
+    async def all_at_once() -> list[Reply]:
+        return await asyncio.gather(*(phone.asking("POST", "reports", content) for content in contents))
+
+    commits = []
+    phone.served._store._reached = lambda point: commits.append(point)
+    statuses = [reply.status for reply in phone.run(all_at_once())]
+    assert statuses[0] == 409 and sorted(statuses[1:3]) == [201, 409] and statuses[3:] == [201] * 30
+    assert commits.count("contribute:committed") <= 8
+
+
 def test_plans_never_change_and_can_be_kept(phone: Service) -> None:
     reply = phone.ask("GET", "plans/0")
     assert reply == phone.ask("GET", "plans/0")

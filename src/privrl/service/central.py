@@ -11,7 +11,7 @@ same bytes, through the same queue, no sooner than a public time (`writer.py`).
 import base64
 import binascii
 import hmac
-import secrets
+import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,6 +21,7 @@ import msgspec
 import numpy as np
 from jaxtyping import Float
 
+from privrl.mdp.records import columns_of_steps
 from privrl.mdp.simulation import cumulative_table, draw_action
 from privrl.mdp.types import Trajectory
 from privrl.privacy.identity import canonical_id
@@ -39,6 +40,8 @@ from privrl.studies.arrivals import Ticket
 _ARRIVE, _END = "arrive", "end"
 _PURPOSE = "tickets over HTTP"
 _MAC = 16
+_COINS = 512  # random numbers that are drawn at once
+_RANGES = (("state", "states", 0), ("action", "actions", 1), ("next_state", "next_states", 0))
 _TICKETS = msgspec.json.Decoder(Ticket)
 
 
@@ -49,7 +52,9 @@ class CentralServed(AbstractServed):
         super().__init__(file, clock)
         problem = file.world.problem()
         self._sizes = (problem.horizon, problem.num_states, problem.num_actions)
+        self._form = jax.tree.structure(Trajectory.empty(problem.horizon))
         self._tables: tuple[Float[np.ndarray, "H S A"], ...] = ()
+        self._coins: list[float] = []
         self._secret = b""
         self._agent: Agent | None = None
         self.policy = b""
@@ -83,8 +88,9 @@ class CentralServed(AbstractServed):
         horizon, states, _ = self._sizes
         if not (0 <= step < horizon and 0 <= state < states):
             raise RefusedError("out-of-range", f"`step` must lie in [0, {horizon}) and `state` in [0, {states}).")
-        action = draw_action(self._tables[ticket.plan], state, step, secrets.randbits(53) * 2.0**-53)
-        return ActionAnswer(action, ticket.plan)
+        if not self._coins:  # many at once: the system is asked seldom
+            self._coins = ((np.frombuffer(os.urandom(8 * _COINS), np.uint64) >> 11) * 2.0**-53).tolist()
+        return ActionAnswer(draw_action(self._tables[ticket.plan], state, step, self._coins.pop()), ticket.plan)
 
     async def meet(self, ticket: Ticket) -> None:
         """Makes sure that the plan of a ticket is here: another machine may have been further."""
@@ -99,17 +105,14 @@ class CentralServed(AbstractServed):
         ticket = self.known(text)
         horizon, states, actions = self._sizes
         try:
-            found = Trajectory.from_steps(steps, horizon=horizon)
+            found = columns_of_steps(steps, horizon)
         except ValueError as error:
             raise RefusedError("bad-record", str(error)) from None
-        for word, column, bound in (
-            ("state", found.states, states),
-            ("action", found.actions, actions),
-            ("next_state", found.next_states, states),
-        ):
-            if column.max() >= bound:
-                raise RefusedError("bad-record", f"`{word}` must lie below {bound} in every step.")
-        return ticket, found
+        for word, column, bound in _RANGES:
+            if found[column].max() >= (states, actions)[bound]:
+                raise RefusedError("bad-record", f"`{word}` must lie below {(states, actions)[bound]} in every step.")
+        # The constructor of a module takes as long as all of the above.
+        return ticket, jax.tree.unflatten(self._form, [*found.values(), np.asarray(len(steps))])
 
     async def end(self, records: Sequence[tuple[Ticket, Trajectory]]) -> None:
         """Counts people once each."""

@@ -7,7 +7,9 @@ time. A report is checked in full before it is queued.
 `privrl-client.mjs`). A report that was answered with 200 or 201 is in the sums, once.
 """
 
+import asyncio
 import collections
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -36,7 +38,7 @@ class LocalServed(AbstractServed):
         super().__init__(file, clock)
         self._server: Server | None = None
         self._numbers: collections.deque[int] = collections.deque()
-        self._asked = False
+        self._coming: asyncio.Future[list[Any]] | None = None
         self._finished = False
         self.plans: tuple[bytes, ...] = ()
         """Every plan as it is answered."""
@@ -55,11 +57,11 @@ class LocalServed(AbstractServed):
         if self._finished:
             raise RefusedError("full", f"All {self.file.users} people have reported. Nothing was kept.")
         while not self._numbers:
-            await self.writer.submit(_RESERVE, [None])
+            await asyncio.shield(self._more_numbers())
         number = self._numbers.popleft()
-        if len(self._numbers) < _LOW and not self._asked:
-            self._asked = True
-            self.writer.submit(_RESERVE, [None]).add_done_callback(self._reserved)
+        if len(self._numbers) < _LOW:
+            with contextlib.suppress(RefusedError):  # this one has its number
+                self._more_numbers()
         made = server.signed(number, len(self.plans) - 1)
         return SignedTicketAnswer(str(made.number), made.plan, str(made.expires), made.mac.hex())
 
@@ -70,10 +72,10 @@ class LocalServed(AbstractServed):
         if len(content) != server.message_bytes:
             raise RefusedError("wrong-length", f"A report of this study has {server.message_bytes} bytes.")
         try:
-            server.screened(content)
+            message = server.screened(content)
         except MessageError as error:
             raise RefusedError(error.reason, str(error)) from None
-        (answer,) = await self.writer.submit(_REPORT, [content])
+        (answer,) = await self.writer.submit(_REPORT, [(message, content)])
         if isinstance(answer, MessageError):
             raise RefusedError(answer.reason, str(answer))
         return answer
@@ -87,9 +89,12 @@ class LocalServed(AbstractServed):
         self.check_open()
         await self.in_writer(lambda store: self._plan_again())
 
-    def _reserved(self, done: Any) -> None:
-        self._asked = False
-        done.exception()  # a full queue is no error of whoever got the last number
+    def _more_numbers(self) -> "asyncio.Future[list[Any]]":
+        """Asks for a range of numbers, unless one was asked for that is not there yet."""
+        if self._coming is None or self._coming.done():
+            self._coming = self.writer.submit(_RESERVE, [None])
+            self._coming.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return self._coming
 
     def _open_server(self) -> Server:
         if self._server is None:
@@ -118,14 +123,15 @@ class LocalServed(AbstractServed):
         assert self._server is not None
         if kind == _REPORT:
             self.counters.people.add(len(people))
-            return list(self._server.absorb_all(people))
+            return list(self._server.absorb_screened(people))
         self._numbers.extend(self._server.reserve())
         return [None] * len(people)
 
     def _plan_again(self) -> float | None:
         server = self._server
-        if server is not None and len(server.plans) > len(self.plans):
-            missing = (server.plans[number] for number in range(len(self.plans), len(server.plans)))
+        plans = () if server is None else server.plans
+        if server is not None and len(plans) > len(self.plans):
+            missing = (plans[number] for number in range(len(self.plans), len(plans)))
             actions = [ActionsAnswer(plan_arrays(plan)[0].tolist()) for plan in missing]
             self.plans += tuple(msgspec.json.encode(one) for one in actions)
             self._finished = server.plans.finished

@@ -32,6 +32,7 @@ from privrl.privacy.trust.privatizers import PairingError
 from privrl.studies.visits import Visits
 
 QUEUE = "people"
+_TOKEN = 16  # bytes of a ticket's token
 _REMEMBERED = 10_000  # places whose content is kept in memory
 
 
@@ -174,8 +175,13 @@ class AbstractArrivals(abc.ABC):
             if self.closes(closed):
                 raise BehindError
             moment = self._moment(closed)
-            parts = [self._content(first + i, closed, *names[at], moment) for i, at in enumerate(new)]
-            return [json.dumps({"plan": closed, "token": secrets.token_hex(16)} | part).encode() for part in parts]
+            parts = (self._content(first + i, closed, *names[at], moment) for i, at in enumerate(new))
+            random = secrets.token_hex(_TOKEN * len(new))  # at once: the system is asked once
+            tokens = (random[at : at + 2 * _TOKEN] for at in range(0, len(random), 2 * _TOKEN))
+            return [
+                json.dumps({"plan": closed, "token": token, **part}).encode()
+                for token, part in zip(tokens, parts, strict=True)
+            ]
 
         most = self.num_places
         try:

@@ -175,14 +175,26 @@ class Server:
     def absorb_all(self, messages: Sequence[Message | bytes]) -> list[bool | MessageError]:
         """The answer of `absorb` to each of several messages, after as few commits as possible; one that is refused
         leaves the others as they are."""
+        read: list[Message | MessageError] = []
+        for message in messages:
+            try:
+                read.append(self.screened(message))
+            except MessageError as error:
+                read.append(error)
+        contents = [one.to_bytes() if isinstance(one, Message) else one for one in messages]
+        return self.absorb_screened(list(zip(read, contents, strict=True)))
+
+    def absorb_screened(self, messages: Sequence[tuple[Message | MessageError, bytes]]) -> list[bool | MessageError]:
+        """The answers to messages, with their bytes, that `screened` has returned, or refused."""
         answers: list[bool | MessageError] = [False] * len(messages)
         checked: list[_Checked] = []
-        for position, message in enumerate(messages):
+        for position, (message, content) in enumerate(messages):
             try:
-                read = self._read(message)
-                content = read.to_bytes() if isinstance(message, Message) else message
-                if not self._expired(read, content):
-                    checked.append(_Checked(position, read, content))
+                if isinstance(message, MessageError):
+                    raise message
+                self._check_plan(message)
+                if not self._expired(message, content):
+                    checked.append(_Checked(position, message, content))
             except MessageError as error:
                 answers[position] = error
         self._count(checked, answers)
@@ -229,15 +241,13 @@ class Server:
                 raise MessageError(str(error), "out-of-range") from error
         return message
 
-    def _read(self, message: Message | bytes) -> Message:
-        """A screened message whose plan is known here; refused otherwise."""
-        message = self.screened(message)
+    def _check_plan(self, message: Message) -> None:
+        """Refuses a message whose plan nobody has made."""
         if message.ticket.plan >= len(self._plans):
             self._plans.refresh()  # the ticket may be of another server that is further
             if message.ticket.plan >= len(self._plans):
                 words = "The message answers a plan that this store has forgotten: it is an older copy."
                 raise MessageError(words, "unknown-plan")
-        return message
 
     def _expired(self, message: Message, content: bytes) -> bool:
         """Whether there is nothing to count because the ticket has ended and the report is kept already."""
@@ -256,7 +266,7 @@ class Server:
         self._plans.refresh()
         while checked:
             room = max(1, self._plans.size - self._store.count(self._plans.sum_name)) if len(checked) > 1 else 1
-            some = checked[:room]
+            some, rest = _distinct(checked, room)
             try:
                 new = self._store.contribute(
                     self._plans.sum_name,
@@ -274,6 +284,10 @@ class Server:
                 else:
                     answers[some[0].position] = MessageError(f"All {self._num_users} users have reported.", "full")
             except ConflictError:
+                kept = self._without_conflicts(some, answers)
+                if len(kept) < len(some):
+                    checked = kept + rest
+                    continue
                 if len(some) > 1:
                     self._one_by_one(some, answers)
                 else:
@@ -281,8 +295,19 @@ class Server:
             else:
                 for one, is_new in zip(some, new.tolist(), strict=True):
                     answers[one.position] = is_new
-            checked = checked[room:]
+            checked = rest
             self._plans.refresh()
+
+    def _without_conflicts(self, some: list[_Checked], answers: list[bool | MessageError]) -> list[_Checked]:
+        """Those whose ticket has not reported something else; what is wrong with one must not slow down the others."""
+        kept = []
+        for one in some:
+            try:
+                self._store.contributed(one.key, scope=_SCOPE, mark=one.content)
+                kept.append(one)
+            except ConflictError:
+                answers[one.position] = _conflict()
+        return kept
 
     def _one_by_one(self, some: list[_Checked], answers: list[bool | MessageError]) -> None:
         for one in some:
@@ -313,6 +338,18 @@ class Server:
     def _secret(self) -> bytes:
         """The key of tickets; a purged store has none, and hands out no more."""
         return self._store.secret("tickets")
+
+
+def _distinct(checked: list[_Checked], most: int) -> tuple[list[_Checked], list[_Checked]]:
+    """The first of `checked`, of different tickets, and all others in their order."""
+    some: dict[str, _Checked] = {}
+    rest = []
+    for one in checked:
+        if len(some) < most and one.key not in some:
+            some[one.key] = one
+        else:
+            rest.append(one)
+    return list(some.values()), rest
 
 
 def _conflict() -> MessageError:
