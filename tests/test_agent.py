@@ -221,12 +221,6 @@ def test_the_command_refuses_it_too(capsys):
     assert "adjacency='replace-one'" in " ".join(capsys.readouterr().err.split())
 
 
-def test_without_a_guarantee_the_relation_does_not_matter():
-    """`NonPrivate` promises nothing under either relation, so it is not refused."""
-    run = privrl.run(ENV, LEARNER, privrl.NonPrivate(adjacency="add-remove"), episodes=6, key=jax.random.key(0))
-    assert run.certificate.notion == "none"
-
-
 def test_sums_are_continued_on_their_own_lattice_only(tmp_path, monkeypatch):
     """Units of another granularity in the same sum would break the sensitivity."""
     with privrl.ReleaseStore(tmp_path / "s.db") as store:

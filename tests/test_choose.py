@@ -437,6 +437,7 @@ class TestChosen:
         with pytest.raises(PairingError, match="keeps no raw data"):
             privrl.Local(epsilon=1.0).check("Chosen", self.learner.declare())
 
+    @pytest.mark.slow
     def test_what_is_chosen_is_said(self, many):
         result = privrl.fit(many, self.learner, privrl.Central(epsilon=3.0, delta=1e-6), key=jax.random.key(5))
         assert result.report["choice"].startswith("People who were not learnt from have chosen ")
@@ -475,6 +476,7 @@ class TestChosen:
         result = privrl.fit(table, learner, privrl.Central(epsilon=20.0, delta=1e-6), key=jax.random.key(1))
         assert result.report["choice"].startswith("People who were not learnt from have chosen the advice of dp-tap")
         assert result.policy.probabilities[0, 0].argmax() == 1
+        assert privrl.certify(result.certificate, None).checks[1].ok  # the learner inside is built again from settings
 
     @pytest.mark.slow
     @pytest.mark.parametrize("group", [LEARN, CHOOSE])

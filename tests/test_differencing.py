@@ -52,7 +52,7 @@ LEARNERS = {
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow) if "luyo" in n or "ngo" in n else n for n in LEARNERS]
+    "name", [n if n == "dp-lsvi-ucb" else pytest.param(n, marks=pytest.mark.slow) for n in LEARNERS]
 )
 def test_differences_of_fresh_releases_say_nothing_about_the_user_in_between(name):
     """At epsilon = 1, users released one by one (the worst schedule): right at most twice as often as by chance.
@@ -71,7 +71,7 @@ def test_differences_of_fresh_releases_say_nothing_about_the_user_in_between(nam
     assert report.success <= 2 * report.chance <= 3 / (S * A)
 
 
-@pytest.mark.parametrize("name", ["dp-lsvi-ucb++@paper", "dp-lsvi-ucb"])
+@pytest.mark.parametrize("name", [pytest.param("dp-lsvi-ucb++@paper", marks=pytest.mark.slow), "dp-lsvi-ucb"])
 def test_the_attack_finds_everybody_where_there_is_no_noise_to_speak_of(name):
     """The same attack at an absurd budget: it is the noise that protects, not the attacker's weakness."""
     env = world()

@@ -16,8 +16,8 @@ def test_there_are_examples() -> None:
     assert {"offline.py", "online.py", "local.py", "audit.py"} <= {path.name for path in EXAMPLES}
 
 
-# `online.py` does what its guide does, whose code `test_docs.py` runs; `audit.py` likewise.
-MANY = ("online.py", "audit.py")
+# `online.py` does what its guide does, whose code `test_docs.py` runs; `audit.py` and `local.py` likewise.
+MANY = ("online.py", "audit.py", "local.py")
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,7 @@ def test_example_runs(
     assert capsys.readouterr().out.strip(), f"{path.name} printed nothing"
 
 
+@pytest.mark.slow
 def test_an_example_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples" / "offline.py")],

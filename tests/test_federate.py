@@ -323,7 +323,7 @@ def test_a_curator_is_not_local():
 # --------------------------------------------------------------------------------------- several servers, one store
 
 
-@pytest.mark.parametrize("handles", [2, 4])
+@pytest.mark.parametrize("handles", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_servers_side_by_side_share_one_study(tmp_path, handles):
     """Alternating handles in one process: no ticket twice, the same plans, every report once.
 

@@ -335,19 +335,23 @@ SAMPLER = Posterior(RIVER.rewards, RIVER.horizon)
 CENTRAL = privrl.Central(epsilon=3.0, delta=1e-5)
 
 
-def test_posterior_sampling_learns_privately_and_its_randomness_is_the_loops():
+@pytest.mark.slow
+def test_posterior_sampling_learns_privately():
     run = privrl.run(RIVER, SAMPLER, CENTRAL, episodes=3_000, seeds=8, key=jax.random.key(0))
     uniform = float(RIVER.regret(RIVER.uniform_policy()))
     assert run.block_regret[:, -3:].mean() < 0.3 * uniform
-    assert np.ptp(run.block_regret[:, 0]) > 0  # nobody has come yet: seeds differ by the key of the plan alone
+
+
+def test_a_sampled_plan_needs_the_loops_randomness():
     with pytest.raises(ValueError, match="plans at random: give `key`"):
         next_plan(SAMPLER, None, {}, None, jnp.zeros((), int))
 
 
 def test_a_sampled_plan_is_the_same_in_a_simulation_and_for_every_handle_of_an_agent(tmp_path):
     key, users = jax.random.key(7), 20
-    simulated = privrl.run(RIVER, SAMPLER, CENTRAL, episodes=users, key=key, flow=False)
-    seed, ends = jax.random.split(key, (1, 1))[0, 0], SAMPLER.blocks(users)
+    simulated = privrl.run(RIVER, SAMPLER, CENTRAL, episodes=users, seeds=8, key=key, flow=False)
+    assert np.ptp(simulated.block_regret[:, 0]) > 0  # nobody has come yet: seeds differ by the key of the plan alone
+    seed, ends = jax.random.split(key, (1, 8))[0, 0], SAMPLER.blocks(users)
     settings = {"num_users": users, "fixed_order": True}
     with privrl.ReleaseStore(tmp_path / "a.db") as store:
         handles = [privrl.Agent(SAMPLER, CENTRAL, store=store, key=seed, **settings) for _ in range(2)]

@@ -25,7 +25,10 @@ def share_of_uniform(env, result):
     return result.total_regret / uniform
 
 
-@pytest.mark.parametrize(("name", "budget", "most"), [("ucbvi", {}, 0.15), ("ldp-ucbvi", {"epsilon": 5.0}, 0.02)])
+@pytest.mark.parametrize(
+    ("name", "budget", "most"),
+    [("ucbvi", {}, 0.15), pytest.param("ldp-ucbvi", {"epsilon": 5.0}, 0.02, marks=pytest.mark.slow)],
+)
 def test_riverswim_is_learnt(name, budget, most):
     """3 states, K = 10000, 10 seeds, ties at random: the mean regret over that of the uniform policy."""
     env = privrl.envs.RiverSwim(states=3)

@@ -101,6 +101,7 @@ def test_the_walk_of_a_record_that_an_agent_is_given(monkeypatch):
     assert walk.files[-1] == "studies/binding.py"
 
 
+@pytest.mark.slow
 def test_the_walk_of_a_record_from_a_device_to_the_plan_of_the_next(monkeypatch):
     """The record of the first person differs; `Client` and `Server`, until the next person is sent a plan."""
     local = privrl.Local(epsilon=20.0)

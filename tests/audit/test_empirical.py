@@ -38,7 +38,7 @@ from privrl.recipes.registry import recipes
 from privrl.statistics.counts import TransitionCounts
 
 # Those whose learners take longest to compile; the statistics of all learners are attacked by the contract, too.
-LONG = ("auto", "lsvi", "-lq", "sgd", "vtr", "tdfp", "fqi", "pevi", "tap", "lap", "shuffle", "@paper")
+LONG = ("auto", "lsvi", "-lq", "sgd", "vtr", "tdfp", "fqi", "pevi", "vapvi", "tap", "lap", "shuffle", "@paper")
 PRIVATE = [r for r in recipes.values() if r.trust != "none"]
 
 
@@ -212,12 +212,7 @@ def test_likelihood_ratios_are_those_of_the_densities():
 
 @pytest.mark.parametrize(
     "continual",
-    [
-        "square-root",
-        "tree",
-        pytest.param("honaker", marks=pytest.mark.slow),
-        pytest.param("fresh", marks=pytest.mark.slow),
-    ],
+    ["square-root", *(pytest.param(other, marks=pytest.mark.slow) for other in ("tree", "honaker", "fresh"))],
 )
 def test_streams_are_scored_by_the_whole_sequence(continual):
     """Scores of one run against the density of all its releases together, with the covariance of the noise."""

@@ -83,9 +83,8 @@ def test_visits_of_one_cell_add_up_before_clipping():
 @pytest.mark.parametrize("values", [jnp.zeros((2, 2)), jnp.array([[0.5, -0.3], [0.2, 2.0]]), jnp.full((2, 2), 1e300)])
 def test_no_pair_of_episodes_breaks_the_sensitivities(values):
     everybody = stack(list(all_trajectories(2, 2, 2)))
-    for norm in (0.3, 5.0):
-        check_sensitivity(BellmanGradient(values, 2, norm), everybody)
-        check_sensitivity(BellmanGradient(values, 2, norm, terminal=(1,)), hostile_trajectories(2, 2, 2))
+    check_sensitivity(BellmanGradient(values, 2, 0.3), everybody)
+    check_sensitivity(BellmanGradient(values, 2, 5.0, terminal=(1,)), hostile_trajectories(2, 2, 2))
 
 
 def test_the_sensitivities_are_reached():

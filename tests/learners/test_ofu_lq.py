@@ -121,6 +121,7 @@ def test_the_set_covers_the_truth_at_radius_one_and_not_always_at_a_tenth():
     assert covered[0.1] < 0.5
 
 
+@pytest.mark.slow
 def test_it_learns_without_noise_and_settings_run_together():
     env = LQScalar()
     runs = sweep(

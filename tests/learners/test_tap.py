@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contract import check_fits, check_offline, tiny_data
+from contract import check_certificate, check_offline, tiny_data
 
 import privrl
 from privrl.contracts.release import Release
@@ -191,7 +191,7 @@ def test_advantages_are_shrunk_as_bayes_would():
     np.testing.assert_allclose(scaled.mean, 10.0 * got.mean, rtol=1e-9)
 
 
-@pytest.mark.parametrize("ended", [True, False])
+@pytest.mark.parametrize("ended", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_almost_nobody(ended):
     env = Endings(10, 3, 8, seed=34)
     learner = learner_for(env, True) if ended else TAP(10, 3, 8, tuple(range(10)), True)
@@ -227,10 +227,12 @@ def test_settings_are_checked():
     assert all(d.gaussian for d in learner_for(env, True).declare())  # so it was refused before the first release
 
 
-def test_fits_keep_the_contract():
+def test_exact_noise_serves_it_too():
     """What is asked is attacked in `statistics/test_stay_sums.py`, and all together by the slow test below."""
-    env = WORLDS["endings"][0]()
-    check_fits(learner_for(env, True), tiny_data(env))
+    env = Endings(10, 3, 8, seed=31)
+    certificate = privrl.fit(tiny_data(env, 30), learner_for(env, True), privrl.Central(rho=0.01)).certificate
+    assert "operating system" in certificate.noise_source
+    check_certificate(certificate, certificate.epsilon, certificate.delta, "central")
 
 
 @pytest.mark.slow

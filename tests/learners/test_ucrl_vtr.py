@@ -128,6 +128,7 @@ def test_without_noise_local_privacy_is_no_privacy():
     assert np.ptp(exact.block_regret) > 1e-3
 
 
+@pytest.mark.slow
 def test_without_noise_layouts_and_calibrations_are_one_algorithm():
     """The sums of 30 people, as blocks, as dense matrices and as general features, give the same plan."""
     env, rng = tiny_world(), np.random.default_rng(1)

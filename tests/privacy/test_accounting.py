@@ -224,7 +224,9 @@ def hockey_stick(alpha: float, q: float, a: np.ndarray, b: np.ndarray) -> float:
     return float(np.sum(np.maximum(mixture(a) - alpha * mixture(b), 0)) * step * step)
 
 
-@pytest.mark.parametrize(("q", "radius"), [(0.1, 0.5), (0.1, 1.5), (0.6, 1.0)])
+@pytest.mark.parametrize(
+    ("q", "radius"), [(0.1, 1.5), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((0.1, 0.5), (0.6, 1.0)))]
+)
 def test_opposite_terms_are_the_worst_under_replace_one(q: float, radius: float) -> None:
     one, other = np.array([radius, 0.0]), np.array([0.0, radius])
     pairs = [
@@ -378,7 +380,7 @@ def test_mixed_requests_spend_an_approximate_budget(items: Any, epsilon: float, 
 
 
 @pytest.mark.parametrize("adjacency", ["replace-one", "add-remove"])
-@pytest.mark.parametrize(("sampling", "times"), [(0.01, 500), (0.5, 10)])
+@pytest.mark.parametrize(("sampling", "times"), [pytest.param(0.01, 500, marks=pytest.mark.slow), (0.5, 10)])
 def test_sampled_requests_spend_the_budget(adjacency: Any, sampling: float, times: int) -> None:
     requests = [Request("steps", "gaussian", 3.0, times, sampling=sampling), Request("counts", "gaussian")]
     events = calibrate(requests, Budget.of(epsilon=1.0, delta=1e-6), adjacency)

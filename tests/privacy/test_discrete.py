@@ -88,7 +88,7 @@ def test_atoms(sampler: Callable, scale: int, edge: int) -> None:
     assert wrong < 1e-6  # the test sees two draws in a hundred that are one too large
 
 
-@pytest.mark.parametrize("scale", [2**33, 2**42 + 12_345])
+@pytest.mark.parametrize("scale", [2**33, pytest.param(2**42 + 12_345, marks=pytest.mark.slow)])
 def test_variance_to_two_in_a_thousand(scale: int) -> None:
     stream, rounds, count = Words(KEY), 40, 10**6
     squares = sum(float(np.square(discrete_gaussian(stream, scale, (count,)) / scale).sum()) for _ in range(rounds))
@@ -126,7 +126,7 @@ def test_a_hundred_million_draws() -> None:
         assert stats.poisson.cdf(outside, mean) > 1e-6 and stats.poisson.sf(outside - 1, mean) > 1e-6
 
 
-@pytest.mark.parametrize("s", [2, 5])
+@pytest.mark.parametrize("s", [2, pytest.param(5, marks=pytest.mark.slow)])
 def test_agreement_with_other_samplers(s: int) -> None:
     dp = pytest.importorskip("opendp.prelude")
     dp.enable_features("contrib")

@@ -78,7 +78,8 @@ def sensitivities(
         `any(found.broken for found in ...)`.
     """
     asked = Asked(type(statistic).__name__, statistic, published, question)
-    return search([asked], records, np.random.default_rng(seed), rounds=rounds, norms=("l2", "l1"), lattice=True)
+    both: tuple[Norm, ...] = ("l2", "l1")
+    return search([asked], records, np.random.default_rng(seed), rounds=rounds, norms=both, lattice=both)
 
 
 def search(
@@ -88,9 +89,10 @@ def search(
     *,
     rounds: int = 12,
     norms: tuple[Norm, ...] = ("l2",),
-    lattice: bool = False,
+    lattice: tuple[Norm, ...] = (),
 ) -> tuple[Sensitivity, ...]:
-    """The worst found for every release name, relation and norm, by `rounds` of climbing from stacked `records`."""
+    """The worst found for every release name, relation and norm, by `rounds` of climbing from stacked `records`; in the
+    norms of `lattice` in whole numbers too."""
     found: dict[tuple[str, str, Adjacency, Norm, Arithmetic], Sensitivity] = {}
     for one in _some_of_each(asked):
         X = one.answers(records)
@@ -101,7 +103,7 @@ def search(
         if lattice and one.on_lattice:
             everybody, filled = joined(pair, records), filled_by(one.statistic, wide(picked(pair, 0)), one.published)
         for norm in norms:
-            for s in _moved(one, norm, X, everybody, filled):
+            for s in _moved(one, norm, X, everybody if norm in lattice else None, filled):
                 key = (s.release, s.statistic, s.adjacency, s.norm, s.arithmetic)
                 if key not in found or not s.ratio <= found[key].ratio:
                     found[key] = s
