@@ -18,7 +18,7 @@ from privrl.service.openapi import openapi
 from privrl.service.opening import begin
 from privrl.service.registry import Studies
 from privrl.service.study_file import StudyFile, read
-from privrl.service.web import application
+from privrl.service.web import Endpoint, application
 
 CENTRAL = """
 kind = "central"
@@ -92,9 +92,9 @@ def study_file(folder: Path, text: str, store: Path | str = "study.db", **change
     return file
 
 
-def documented(method: str, path: str) -> set[str]:
+def documented(endpoints: tuple[Endpoint, ...], method: str, path: str) -> set[str]:
     """The reasons that the OpenAPI document names for a request."""
-    paths = json.loads(openapi(ENDPOINTS))["paths"]
+    paths = json.loads(openapi(endpoints))["paths"]
     known = [
         name for name in paths if re.fullmatch(re.sub(r"{\w+}", "[^/]+", name), path) and method.lower() in paths[name]
     ]
@@ -109,9 +109,14 @@ class Service:
         kind = CentralServed if file.kind == "central" else LocalServed
         self.served: Any = kind(file) if clock is None else kind(file, clock)
         self.studies = Studies([self.served])
-        self.app: Starlette = application(self.studies, ENDPOINTS)
+        self.offer(ENDPOINTS)
         self._runner = asyncio.Runner()
         self.key = ""
+
+    def offer(self, endpoints: tuple[Endpoint, ...]) -> None:
+        """What the application has, by default that of the first listener."""
+        self._endpoints = endpoints
+        self.app: Starlette = application(self.studies, endpoints)
 
     def ask(
         self,
@@ -168,7 +173,7 @@ class Service:
         found = {name.decode(): value.decode() for name, value in start["headers"]}
         reply = Reply(start["status"], found, b"".join(part.get("body", b"") for part in parts))
         if reply.headers.get("content-type") == "application/problem+json":
-            assert reply.reason in documented(method, path) | {"failed", "not-found", "not-allowed"}
+            assert reply.reason in documented(self._endpoints, method, path) | {"failed", "not-found", "not-allowed"}
         return reply
 
     def content(self) -> list[str]:

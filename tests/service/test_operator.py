@@ -16,9 +16,8 @@ from privrl.service.endpoints import ENDPOINTS as PUBLIC
 from privrl.service.metrics import NAMES
 from privrl.service.operator import ENDPOINTS
 from privrl.service.probes import LOOP, WRITER, probing
-from privrl.service.registry import Studies
+from privrl.service.registry import AbstractServed, Studies
 from privrl.service.study_file import StudyFile
-from privrl.service.web import application
 
 PLACES = ("/operator/", "/operator/studies", "/operator/studies/river", "/metrics")
 
@@ -28,7 +27,7 @@ class Running:
 
     def __init__(self, service: Service, keys: dict[str, str]) -> None:
         self.service, self.studies, self.keys = service, service.studies, keys
-        service.app = application(service.studies, (*ENDPOINTS, *PUBLIC))
+        service.offer((*ENDPOINTS, *PUBLIC))
 
     def ask(self, method: str, path: str, content: Any = None, *, key: str = "", headers: Any = None) -> Reply:
         given = {"host": "127.0.0.1:8081", **(headers or {})}
@@ -152,6 +151,31 @@ def test_pausing_stops_people_and_resuming_lets_them_in(running: Running) -> Non
         resumed = running.ask("POST", change("resume"), key="operator")
     assert resumed.json["state"] == "ready"
     assert running.ask("POST", "tickets", {"user": "late"}, key="app").status == 200
+
+
+def test_purging_ends_a_study_and_keeps_its_certificate(tmp_path: Path) -> None:
+    file = study_file(tmp_path, CENTRAL)
+    key = operators(file)
+    with serving(file) as service:
+        running = Running(service, {"operator": key, "app": service.key})
+        ticket = running.ask("POST", "tickets", {"user": "anna"}, key="app").json["ticket"]
+        running.ask("POST", "episodes", {"ticket": ticket, "steps": []}, key="app")
+        for _ in range(2):
+            purged = running.ask("POST", "/operator/studies/river:purge", key="operator")
+            assert purged.status == 200 and purged.json["state"] == "purged"
+        assert running.ask("POST", "tickets", {"user": "ben"}, key="app").reason == "purged"
+        assert running.ask("GET", "certificate").json["certificate"]["epsilon"] <= 1.0
+        assert "raw sums are gone" in running.look("/operator/").body.decode()
+    assert '"kind":"purge"' in file.log_place.read_text().splitlines()[-1]
+
+
+def test_a_purge_that_the_store_refuses_is_explained(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refused(_: object) -> None:
+        raise PermissionError("DELETE on anna's digests")
+
+    monkeypatch.setattr(AbstractServed, "purge", refused)
+    answered = running.ask("POST", "/operator/studies/river:purge", key="operator")
+    assert answered.reason == "not-purged" and b"anna" not in answered.body and b"privrl store purge" in answered.body
 
 
 def test_probes_measure_the_loop_and_the_writer(running: Running) -> None:

@@ -13,7 +13,10 @@ import contextlib
 import hashlib
 import re
 
+from privrl.privacy.store.errors import StoreError
 from privrl.service.access import Role
+from privrl.service.bodies import HealthAnswer
+from privrl.service.endpoints import healthz, readyz
 from privrl.service.metrics import CONTENT_TYPE, written
 from privrl.service.operator_page import operator_page
 from privrl.service.refusals import RefusedError
@@ -63,23 +66,34 @@ async def _resume(call: Call) -> HttpAnswer:
 
 
 async def _purge(call: Call) -> HttpAnswer:
-    await _study(call, changes=True).purge()
-    return HttpAnswer.of(status_of(call.study))
+    study = _study(call, changes=True)
+    try:
+        await study.purge()
+    except RefusedError:
+        raise
+    except Exception as error:
+        why = str(error) if isinstance(error, StoreError) else "The service may not delete there."
+        raise RefusedError(
+            "not-purged", f"{why} Purge as the owner of the tables: `privrl store purge STORE --store-log LOG`."
+        ) from error
+    return HttpAnswer.of(status_of(study))
 
 
 _STUDY = "/operator/studies/{study}"
 _KEY = ("no-key", "wrong-key", "wrong-host")
-_ENDED = (*_KEY, "starting", "busy")
+_PURGE = (*_KEY, "starting", "busy", "not-purged")
 ENDPOINTS = (
     Endpoint("operator-page", "GET", "/operator/", _page, "One page for a browser", refuses=_KEY),
     Endpoint(
         "pause", "POST", f"{_STUDY}:pause", _pause, "Takes nobody; clocks go on", gives=(StudyStatus,), refuses=_KEY
     ),
     Endpoint("resume", "POST", f"{_STUDY}:resume", _resume, "Takes people again", gives=(StudyStatus,), refuses=_KEY),
-    Endpoint("purge", "POST", f"{_STUDY}:purge", _purge, "Removes what is raw", gives=(StudyStatus,), refuses=_ENDED),
+    Endpoint("purge", "POST", f"{_STUDY}:purge", _purge, "Removes what is raw", gives=(StudyStatus,), refuses=_PURGE),
     Endpoint("status", "GET", "/operator/studies", _all, "How all studies stand", gives=(ServiceStatus,), refuses=_KEY),
     Endpoint("study-status", "GET", _STUDY, _one, "How a study stands", gives=(StudyStatus,), refuses=_KEY),
     Endpoint("metrics", "GET", "/metrics", _metrics, "The same for Prometheus", refuses=_KEY),
+    Endpoint("healthz", "GET", "/healthz", healthz, "Whether the process works", gives=(HealthAnswer,)),
+    Endpoint("readyz", "GET", "/readyz", readyz, "Whether every study can be used", gives=(HealthAnswer,)),
 )
 """What the second listener serves."""
 

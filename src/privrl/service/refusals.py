@@ -30,6 +30,7 @@ REASONS: dict[str, tuple[int, str]] = {
     "conflict": (409, "This ticket has already reported something else"),
     "full": (410, "The study takes nobody any more"),
     "purged": (410, "The study has ended and its raw parts are gone"),
+    "not-purged": (409, "What is raw could not be removed"),
     "starting": (503, "The study is being opened"),
     "paused": (503, "The study is paused"),
     "busy": (503, "Too many people at once"),
