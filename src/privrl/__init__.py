@@ -49,6 +49,7 @@ from privrl.studies.choose import choose
 from privrl.studies.client import Client
 from privrl.studies.evaluate import evaluate
 from privrl.studies.fit import fit
+from privrl.studies.open_ended import OpenEnded
 from privrl.studies.result import Result, Run
 from privrl.studies.run import run, sweep
 from privrl.studies.server import Server
@@ -77,6 +78,7 @@ __all__ = [
     "MessageError",
     "NonPrivate",
     "OFULQ",
+    "OpenEnded",
     "PEVI",
     "Processes",
     "QLearning",
