@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
-MISSING = "Chromium is not installed (on Debian: apt-get install chromium), so nothing is run in a browser."
+MISSING = "Chromium or node is not installed (on Debian: apt-get install chromium nodejs), so no browser is run."
 _SECONDS = 60
 _PAGE = b"""<!doctype html><meta charset="utf-8"><title>test</title><script type="module">
 const tab = new URLSearchParams(location.search).get("tab"), run = Object.getPrototypeOf(async () => {}).constructor;

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from chromium import MISSING, program
 
 ROOT = Path(__file__).parents[1]
 ENTRY_BY_ENTRY = "return jnp.broadcast_to(self.scale, self.shape) * _of_shape(white, self.shape)"
@@ -380,6 +381,41 @@ PLACES = (
         "test_agent_lag.py -k stay",
     ),
     Mutation(
+        "one more visit of a person counted than was paid for",
+        "studies/visits.py",
+        "for number in range(times):",
+        "for number in range(times + 1):",
+        "test_agent_returns.py -k fills",
+    ),
+    Mutation(
+        "visits counted that are too near to each other",
+        "studies/visits.py",
+        "if block < last + distance:",
+        "if block < last:",
+        "test_agent_returns.py -k distance",
+    ),
+    Mutation(
+        "a later visit counted where one episode counts",
+        "studies/visits.py",
+        "        if times == 1:\n            return False\n",
+        "",
+        "test_agent_returns.py -k one_episode",
+    ),
+    Mutation(
+        "two people who come back taken for two records",
+        "privacy/trust/repeated.py",
+        "return one * (math.sqrt(2.0) if apart else 2.0)",
+        "return one",
+        "privacy/test_repeated.py",
+    ),
+    Mutation(
+        "terms taken to add up to less than they do",
+        "privacy/trust/repeated.py",
+        'apart = mechanism == "gaussian" and statistic.nonnegative',
+        'apart = mechanism == "gaussian"',
+        "privacy/test_repeated.py",
+    ),
+    Mutation(
         "add-remove online",
         "studies/study.py",
         'if privatizer.adjacency != "replace-one"',
@@ -519,12 +555,72 @@ CERTIFICATES = (
         "test_public.py -k sizes",
     ),
 )
-ALL = (*NOISE, *CONTRIBUTIONS, *KEYS, *REDRAWN, *PLACES, *SHARDS, *SETTINGS, *CERTIFICATES)
+BROWSER = (
+    Mutation(
+        "a browser lies half as often",
+        "service/client/privrl-client.mjs",
+        "return ((lies << 128n) + lies + truth - 1n) / (lies + truth);",
+        "return ((lies << 128n) + lies + truth - 1n) / (lies + truth) / 2n;",
+        "service/test_browser_client.py -k vectors",
+    ),
+    Mutation(
+        "a browser's second report replaces the first",
+        "service/client/privrl-client.mjs",
+        "if (found.bytes) return found;",
+        "",
+        "service/test_chromium.py -k tabs",
+    ),
+    Mutation(
+        "a browser answers any document",
+        "service/client/privrl-client.mjs",
+        "if (await digest(text) !== hash) refuse(",
+        "if (false) refuse(",
+        "service/test_chromium.py -k changes",
+    ),
+    Mutation(
+        "a browser takes two plans under one number",
+        "service/client/privrl-client.mjs",
+        "if (kept.plan !== plan) refuse(",
+        "if (false) refuse(",
+        "service/test_chromium.py -k changes",
+    ),
+    Mutation(
+        "a browser's ledger forgets other studies",
+        "service/client/privrl-client.mjs",
+        "all.flatMap((one) => one.epsilon ?? [])",
+        "[]",
+        "service/test_chromium.py -k ledger",
+    ),
+    Mutation(
+        "a browser reports what may not be on disk",
+        "service/client/privrl-client.mjs",
+        'if (transaction.durability !== "strict") refuse(',
+        "if (false) refuse(",
+        "service/test_chromium.py -k nothing_leaves",
+    ),
+    Mutation(
+        "whether a browser reports depends on the answer",
+        "service/client/privrl-client.mjs",
+        "Math.min(truth, symbols - 1)",
+        "truth",
+        "service/test_browser_client.py -k depend",
+    ),
+    Mutation(
+        "a browser plays plans with holes",
+        "service/client/privrl-client.mjs",
+        "if (!full(actions, H,",
+        "if (false && !full(actions, H,",
+        "service/test_browser_client.py -k hostile",
+    ),
+)
+ALL = (*NOISE, *CONTRIBUTIONS, *KEYS, *REDRAWN, *PLACES, *SHARDS, *SETTINGS, *CERTIFICATES, *BROWSER)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mutation", ALL, ids=lambda m: m.name.replace(" ", "-"))
 def test_some_test_fails(mutation: Mutation, tmp_path: Path) -> None:
+    if mutation in BROWSER and (shutil.which("node") is None or program() is None):
+        pytest.skip(MISSING)
     package = tmp_path / "privrl"
     shutil.copytree(ROOT / "src" / "privrl", package, ignore=shutil.ignore_patterns("__pycache__"))
     mutation.apply(package)
