@@ -1,6 +1,7 @@
 """The audit log names every event before its effect is returned, and refuses an older copy of the store."""
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -203,6 +204,29 @@ def test_a_log_that_is_cut_while_it_is_used_stops_the_next_release(path: Path, l
         with pytest.raises(AuditLogError, match="removed while it was in use"):
             store.release("second", "rho", 0.25, seven)
         assert store.shown()["spent"] == {"rho": 0.25}
+
+
+def test_on_a_full_disk_nothing_is_returned_and_later_the_log_is_completed(
+    path: Path, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(path, log)
+    write = os.write
+
+    def half(descriptor: int, content: bytes) -> int:
+        if not content.startswith(b'{"number":'):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(descriptor, content[:30])
+
+    with ReleaseStore(path, log=log, after_crash="redraw") as store:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", half)
+            for _ in range(2):
+                with pytest.raises(OSError, match="No space left"):
+                    store.release("second", "rho", 0.25, seven)
+        assert not log.read_bytes().endswith(b"\n") and store.shown()["spent"] == {"rho": 0.5}
+    with ReleaseStore(path, log=log, after_crash="redraw") as store:
+        np.testing.assert_array_equal(store.release("second", "rho", 0.25, seven), seven())
+    assert [line["kind"] for line in lines(log)][-3:] == ["reserve", "redraw", "value"]
 
 
 def test_two_stores_in_one_process_share_a_log(path: Path, log: Path) -> None:
