@@ -125,6 +125,20 @@ def test_run_covers_people_who_come_back(ran: tuple[dict[str, Any], Path]) -> No
     assert content["regret"] != ran[0]["regret"]
 
 
+def test_run_without_a_known_end_forgets_in_a_world_that_drifts() -> None:
+    """The losses of policies that never learn are against the best policy of each moment, too."""
+    arguments = ("run", "dp-ucbvi", "--env", "drifting-river", "--env-arg", "period=400", "--env-arg", "horizon=3")
+    arguments += ("--episodes", "90", *BUDGET, "--seed", "7", "--epoch", "40", "--forget", "0.5", "--json")
+    content = call(*arguments, "--open-ended").json()
+    assert (content["open_ended"], content["epoch"], content["forget"]) == (True, 40, 0.5)
+    assert content["certificate"]["study"]["users"]["open-ended"]["forget"] == 0.5
+    world = privrl.envs.make("drifting-river", period=400, horizon=3)
+    each = [float(world.at(n).regret(world.uniform_policy())) for n in range(90)]
+    assert content["baselines"]["uniform"] == pytest.approx(sum(each), rel=1e-2)
+    refused = call(*arguments)
+    assert refused.code != 0 and "Add `--open-ended`" in refused.err
+
+
 def test_run_without_privacy_says_infinity_and_prints_a_table() -> None:
     arguments = ("run", "ucbvi", "--env", "riverswim", *RIVER, "--episodes", "30", "--seed", "1")
     content = call(*arguments, "--json").json()
