@@ -1,19 +1,12 @@
 """`privrl serve`: init, check and key; what run refuses; and a process that is killed and comes back."""
 
-import http.client
-import json
 import os
 import re
-import signal
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-from service.serving import CENTRAL, LOCAL
+from service.serving import CENTRAL
 from test_cli import Called
 from test_cli import call as called
 
@@ -100,61 +93,3 @@ def test_run_refuses_a_study_that_was_not_begun_and_two_of_one_name(river: Path)
     assert code == 2 and "privrl serve init" in err
     code, _, err = call("serve", "run", "river.toml", "river.toml")
     assert code == 2 and "same name" in err
-
-
-# ------------------------------------------------------------------------------------------------------ a real process
-
-
-@contextmanager
-def running(*files: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, tuple[str, int]]]]:
-    """A service in a process of its own, ready, on free ports of this machine."""
-    command = [sys.executable, "-m", "privrl.cli", "serve", "run", *files]
-    command += ["--listen", "127.0.0.1:0", "--operator", "127.0.0.1:0"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        found = {}
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line == "Ready.\n":
-                break
-            what, host, port = re.fullmatch(r"Listening for (.+): http://(.+):(\d+)\n", line).groups()  # type: ignore[union-attr]
-            found[what] = (host, int(port))
-        yield process, found
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()  # type: ignore[union-attr]
-
-
-def asked(address: tuple[str, int], method: str, path: str, content: Any = None, key: str = "") -> tuple[int, Any]:
-    connection = http.client.HTTPConnection(*address, timeout=30)
-    try:
-        body = content if content is None or isinstance(content, bytes) else json.dumps(content)
-        connection.request(method, path, body, {"authorization": f"Bearer {key}"} if key else {})
-        answer = connection.getresponse()
-        read = answer.read()
-        return answer.status, json.loads(read) if read else None
-    finally:
-        connection.close()
-
-
-def test_a_process_serves_two_studies_and_ends_when_told(river: Path) -> None:
-    river.with_name("phone.toml").write_text(LOCAL.replace("STORE", "phone.db"))
-    keys = dict(re.findall(r"(app|operator) +(prk_[\w-]{43})", call("serve", "init", "river.toml")[1]))
-    call("serve", "init", "phone.toml")
-    with running("river.toml", "phone.toml") as (process, listeners):
-        public, operator = listeners["apps and devices"], listeners["the operator"]
-        assert asked(public, "GET", "/readyz") == (200, {"studies": {"river": "ready", "phone": "ready"}})
-        status, first = asked(public, "POST", "/v1/studies/river/tickets", {"user": "anna"}, keys["app"])
-        assert status == 200
-        record = {"ticket": first["ticket"], "steps": []}
-        assert asked(public, "POST", "/v1/studies/river/episodes", record, keys["app"]) == (204, None)
-        assert asked(public, "POST", "/v1/studies/phone/tickets")[0] == 200
-        assert asked(public, "GET", "/operator/studies", key=keys["operator"])[0] == 404
-        assert asked(operator, "POST", "/v1/studies/phone/tickets")[0] == 404
-        assert asked(operator, "GET", "/operator/studies", key=keys["operator"])[0] == 200
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
-    with running("river.toml") as (_, listeners):
-        public = listeners["apps and devices"]
-        assert asked(public, "POST", "/v1/studies/river/tickets", {"user": "anna"}, keys["app"]) == (200, first)

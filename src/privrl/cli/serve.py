@@ -22,13 +22,15 @@ def init(file: StudyFileArgument) -> None:
     """Declare a study for good, make its store and print its first keys, once."""
     check_installed()
     from privrl.service.access import KeyFile
-    from privrl.service.opening import begin
+    from privrl.service.opening import begin, identity_in
     from privrl.service.study_file import read
 
     study = read(file)
     keep_compiled_programs()
     begin(study)
     say(f"The study `{study.name}` is declared; its store is `{study.store}`, its audit log `{study.log_place.name}`.")
+    if study.kind == "local":
+        say(f"The SHA-256 of its document, for its apps: {identity_in(study)}")
     keys = KeyFile(study.keys_place)
     if keys.read():
         say(f"Its keys are those in `{keys.path.name}`; `privrl serve key add` makes further ones.")
@@ -76,7 +78,7 @@ def run(
 def check(file: StudyFileArgument) -> None:
     """Verify a study file and its store, and say what `run` would do; nothing is changed."""
     check_installed()
-    from privrl.service.opening import differences, is_begun, open_store
+    from privrl.service.opening import differences, identity_in, is_begun, open_store
     from privrl.service.study_file import read
 
     study = read(file)
@@ -92,6 +94,8 @@ def check(file: StudyFileArgument) -> None:
             f"The store of `{file}` belongs to a study that differs in {', '.join(found)}. Declare it as it was, or "
             "name a new store for a new study."
         )
+    if study.kind == "local":
+        say(f"The SHA-256 of its document, for its apps: {identity_in(study)}")
     tickets = sum(shown["queues"].values()) + sum(shown["ranges"].values())
     released = sum(row["status"] in ("released", "redrawn") for row in shown["releases"])
     say(f"`{study.name}` is a {study.kind} study of {study.users:,} people with `{study.recipe}`; the store is intact.")

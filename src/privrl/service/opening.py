@@ -10,6 +10,7 @@ from privrl.privacy.trust.privatizers import Local
 from privrl.privacy.trust.symbol_channels import SymbolReports
 from privrl.service.study_file import StudyFile
 from privrl.studies.agent import Agent
+from privrl.studies.document import identity_of
 from privrl.studies.local_plans import local_study
 from privrl.studies.server import Server
 
@@ -34,6 +35,14 @@ def begin(file: StudyFile) -> None:
     """Makes the store and declares the study in it; again, it is checked that it is the same one."""
     with _store(file) as store:
         work_on(file, store)
+
+
+def identity_in(file: StudyFile) -> str | None:
+    """The SHA-256 of the document of a local study that was begun, which its apps pin; none of a central one."""
+    with open_store(file) as store:
+        if not store.known("document"):
+            return None
+        return identity_of(store.fact("document", bytes)).hex()
 
 
 def work_on(file: StudyFile, store: ReleaseStore, clock: Callable[[], float] = time.time) -> Agent | Server:
