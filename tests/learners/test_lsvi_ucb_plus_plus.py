@@ -43,6 +43,25 @@ def backwards(body, init, length):
     return init
 
 
+@eqx.filter_jit
+def planned(learner, statistics, memory, totals, noise, scale, seen):
+    """One program for all scales of the noise."""
+
+    def ask(name, index, question):
+        added = noise[name][index] if name == "regressions" else noise[name]
+        value = statistics[name].answer(totals[name], question) + added
+        return Release(value, GaussianNoise(scale, statistics[name].shape))
+
+    ask.scan = backwards
+    running = {"gram": ask("gram", 0, None)} if not learner.fresh_grams else {}
+    return next_plan(learner, memory, running, ask, seen)
+
+
+@eqx.filter_jit
+def contributions(statistics, record, published):
+    return {name: statistic.contribution(record, published) for name, statistic in statistics.items()}
+
+
 def walk(learner, P, rewards, scale, seed=0):
     """Users one after another: what the learner plans, what it was given, and who came.
 
@@ -53,29 +72,11 @@ def walk(learner, P, rewards, scale, seed=0):
     totals = {name: jnp.zeros(statistic.raw_shape) for name, statistic in statistics.items()}
     rows = statistics["regressions"].shape[0]
 
-    @eqx.filter_jit
-    def plan(memory, totals, noise, seen):
-        def ask(name, index, question):
-            added = noise[name][index] if name == "regressions" else noise[name]
-            value = statistics[name].answer(totals[name], question) + added
-            return Release(value, GaussianNoise(scale, statistics[name].shape))
-
-        ask.scan = backwards
-
-        def running():
-            return {"gram": ask("gram", 0, None)} if not learner.fresh_grams else {}
-
-        return next_plan(learner, memory, running(), ask, seen)
-
-    @eqx.filter_jit
-    def contributions(record, published):
-        return {name: statistic.contribution(record, published) for name, statistic in statistics.items()}
-
     memory = learner.init()
     for k in range(K):
         gram = scale * rng.normal(size=statistics["gram"].shape)
         noise = {"gram": gram, "regressions": scale * rng.normal(size=(H, rows, D))}
-        memory, published = plan(memory, totals, noise, jnp.asarray(k))
+        memory, published = planned(learner, statistics, memory, totals, noise, jnp.asarray(scale), jnp.asarray(k))
         pi = np.asarray(published.policy.probabilities)
         user, s = [], rng.integers(S)
         for h in range(H):
@@ -84,7 +85,7 @@ def walk(learner, P, rewards, scale, seed=0):
             user.append((int(s), int(a), float(rewards[h, s, a]), int(after)))
             s = after
         s, a, r, after = (jnp.asarray(x) for x in zip(*user, strict=True))
-        mine = contributions(Trajectory(s, a, r, after, jnp.asarray(H)), published)
+        mine = contributions(statistics, Trajectory(s, a, r, after, jnp.asarray(H)), published)
         totals = {name: totals[name] + mine[name] for name in totals}
         yield memory, published, noise, user
 

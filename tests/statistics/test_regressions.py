@@ -89,6 +89,14 @@ def test_regressions_by_hand(centred):
     np.testing.assert_allclose(answer, [-1.0 * x + 0.3 * y, 0.1 * x + 1.0 * y, rewards], atol=1e-14)
 
 
+class Asked(Regressions):
+    """Regressions with a fixed later question."""
+
+    def answer(self, total, question):
+        v = jnp.asarray(np.random.default_rng(0).choice([-1.0, 1.0, 7.0, -np.inf], size=(self.rows, S)))
+        return super().answer(total, (2, v))
+
+
 @pytest.mark.parametrize(
     "features",
     [pytest.param(FEATURES, id="table"), pytest.param(OneHotFeatures(S, A), id="one-hot", marks=pytest.mark.slow)],
@@ -97,13 +105,6 @@ def test_regressions_by_hand(centred):
 def test_hostile_records_and_weights_stay_within(features, weights):
     question = None if weights is None else Plan(None, jnp.full((4, S, A), weights))
     records = hostile_trajectories(4, S, A)
-
-    class Asked(Regressions):
-        """The same with a fixed later question."""
-
-        def answer(self, total, question):
-            v = jnp.asarray(np.random.default_rng(0).choice([-1.0, 1.0, 7.0, -np.inf], size=(self.rows, S)))
-            return super().answer(total, (2, v))
 
     for statistic in (Grams(features, 4), WeightedTransitions(features, 4), WeightedTransitions(features, 4, True)):
         check_sensitivity(statistic, records, question)
