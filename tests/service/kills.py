@@ -54,20 +54,18 @@ arguments = {{ states = 3, horizon = 4 }}
 FAILED = (OSError, http.client.HTTPException)
 
 
-def _answers_first(monkeypatched: Any = AbstractServed) -> None:
+def _answers_first() -> None:
     """Answers what it commits with the next batch."""
-    inner, late = monkeypatched.committed, {}
+    inner, late = AbstractServed.committed, {}
 
     def committed(self: Any, jobs: Any) -> Any:
-        records = [job for job in jobs if job.kind in ("end", "report")]
-        others = [job for job in jobs if job not in records]
-        answers = {
-            id(job): found for job, found in zip(others, inner(self, late.pop(id(self), []) + others), strict=False)
-        }
-        late[id(self)] = records
-        return [answers.get(id(job), [True if job.kind == "report" else None] * len(job.people)) for job in jobs]
+        kept = late.get(id(self), [])
+        late[id(self)] = [job for job in jobs if job.kind in ("end", "report")]
+        others = [job for job in jobs if job not in late[id(self)]]
+        answers = dict(zip(map(id, kept + others), inner(self, kept + others), strict=True))
+        return [answers.get(id(job), [job.kind == "report"] * len(job.people)) for job in jobs]
 
-    monkeypatched.committed = committed
+    AbstractServed.committed = committed  # type: ignore[method-assign]
 
 
 def _counts_twice() -> None:

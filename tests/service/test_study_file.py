@@ -6,6 +6,7 @@ import pytest
 from service.serving import CENTRAL, LOCAL, study_file
 
 import privrl
+from privrl.privacy.store.store import is_there
 from privrl.service.opening import begin, differences, open_store
 from privrl.service.study_file import read
 
@@ -107,12 +108,12 @@ def test_a_study_is_frozen_once_it_is_begun(tmp_path: Path) -> None:
         begin(other)
 
 
-def test_a_study_that_was_not_begun_is_not_opened(tmp_path: Path) -> None:
+def test_a_study_that_was_not_begun_is_not_opened(tmp_path: Path, place: Path | str) -> None:
     path = tmp_path / "study.toml"
-    path.write_text(LOCAL.replace("STORE", "study.db"))
+    path.write_text(LOCAL.replace("STORE", str(place)))
     with pytest.raises(ValueError, match="privrl serve init"):
         open_store(read(path))
-    assert not (tmp_path / "study.db").exists()
+    assert not is_there(place)
 
 
 def test_reports_of_real_numbers_are_refused(tmp_path: Path) -> None:

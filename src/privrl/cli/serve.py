@@ -7,6 +7,7 @@ import typer
 
 from privrl.cli.compilation import keep_compiled_programs
 from privrl.cli.output import say, show_table
+from privrl.privacy.store.store import is_there
 
 serve = typer.Typer(name="serve", help="Serve live studies to apps and devices over HTTP.", no_args_is_help=True)
 key = typer.Typer(name="key", help="Keys of apps, devices and operators; kept as hashes.", no_args_is_help=True)
@@ -78,12 +79,12 @@ def run(
 def check(file: StudyFileArgument) -> None:
     """Verify a study file and its store, and say what `run` would do; nothing is changed."""
     check_installed()
-    from privrl.service.opening import differences, identity_in, is_begun, open_store
+    from privrl.service.opening import differences, identity_in, open_store
     from privrl.service.study_file import read
 
     study = read(file)
     keep_compiled_programs()
-    if not is_begun(study):
+    if not is_there(study.place):
         say(f"`{file}` is in order, and its study was not begun: `privrl serve init {file}`.")
         return
     with open_store(study) as store:

@@ -2,10 +2,9 @@
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from privrl.privacy.store.store import ADDRESSES, ReleaseStore
+from privrl.privacy.store.store import ReleaseStore, is_there
 from privrl.privacy.trust.privatizers import Local
 from privrl.privacy.trust.symbol_channels import SymbolReports
 from privrl.service.study_file import StudyFile
@@ -17,18 +16,13 @@ from privrl.studies.server import Server
 
 def open_store(file: StudyFile) -> ReleaseStore:
     """The store of a study that was begun. A release that a crash interrupted is drawn again: nobody has seen it."""
-    if not is_begun(file):
+    if not is_there(file.place):
         raise ValueError(f"There is no store `{file.place}` yet. Begin the study: `privrl serve init {file.path}`.")
     return _store(file)
 
 
 def _store(file: StudyFile) -> ReleaseStore:
     return ReleaseStore(file.place, after_crash="redraw", log=file.log_place)
-
-
-def is_begun(file: StudyFile) -> bool:
-    """Whether there is a store; of an address, that is known when it is opened."""
-    return file.place.startswith(ADDRESSES) or Path(file.place).exists()
 
 
 def begin(file: StudyFile) -> None:

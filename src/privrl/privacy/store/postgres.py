@@ -253,6 +253,15 @@ class PostgresEngine(AbstractEngine):
             self._first_rows()
 
 
+def has_tables(address: str) -> bool:
+    """Whether there are tables in the schema of an address; none are made."""
+    try:
+        with psycopg.connect(address, autocommit=True) as connection:
+            return connection.execute(COLUMNS).fetchone() is not None
+    except psycopg.OperationalError as error:
+        raise StoreError(f"The database cannot be reached: {error}".rstrip() + ".") from error
+
+
 def grant_service(address: str, role: str) -> None:
     """Lets a role run a service on the store at an address, which the owner of its tables opens: it may read, insert
     and update, which guards check, and cannot delete, empty or alter a table, nor drop a guard."""

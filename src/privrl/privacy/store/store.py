@@ -187,6 +187,15 @@ class ReleaseStore(AbstractSums, AbstractQueues, AbstractReleases):
         """Called at every point of the protocol where a crash makes a difference; tests stop the process here."""
 
 
+def is_there(path: str | os.PathLike[str]) -> bool:
+    """Whether there is something at the path or address of a store already; nothing is made."""
+    if isinstance(path, str) and path.startswith(ADDRESSES):
+        from privrl.privacy.store.postgres import has_tables  # an extra, which most people do not have
+
+        return has_tables(path)
+    return os.path.exists(path)
+
+
 def _engine(
     path: str | os.PathLike[str] | None,
     witness: AbstractWitness | None,
