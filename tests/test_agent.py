@@ -285,20 +285,22 @@ def test_killed_agents_go_on_and_nobody_counts_twice(tmp_path):
 
 @pytest.mark.slow
 def test_a_controller_decides_as_the_simulation(tmp_path):
-    """The live side of linear control: same inputs, same releases, across a restart; saved and loaded."""
+    """The live side of linear control: same inputs, same releases, across a restart; saved and loaded. A list of visits:
+    twelve of thirteen people come twice."""
     env = privrl.envs.lq.LQScalar()
     learner = privrl.CautiousLQ(env.task, first_block=10)
     key = jax.random.key(8)
-    simulated = privrl.run(env, learner, PRIVATE, episodes=25, key=key)
+    twice = {"max_episodes_per_unit": 2}
+    simulated = privrl.run(env, learner, PRIVATE, episodes=25, key=key, **twice)
     seed = jax.random.split(key, (1, 1))[0, 0]
     ends, regret = learner.blocks(25), []
     for index in range(25):
         with privrl.ReleaseStore(tmp_path / "s.db") as store:
-            agent = privrl.Controller(learner, PRIVATE, num_users=25, store=store, fixed_order=True, key=seed)
+            agent = privrl.Controller(learner, PRIVATE, num_users=25, store=store, fixed_order=True, key=seed, **twice)
             if index in (0, *ends[:-1]):
                 regret.append(float(env.regret(agent.policy)))
             expected = env.rollout(agent.policy, person_key(seed, ends, index))
-            ticket = agent.begin_episode(f"user {index}")
+            ticket = agent.begin_episode(f"user {index % 13}", visit=index)
             for h in range(env.horizon):
                 u, v = agent.act(ticket, np.asarray(expected.states[h]), h)
                 np.testing.assert_allclose(u, expected.inputs[h], atol=1e-12)

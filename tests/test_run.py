@@ -107,6 +107,21 @@ def test_bad_sizes(settings):
         privrl.run(env, get("ucbvi").learner(Problem.of(env)), privrl.NonPrivate(), key=jax.random.key(0), **settings)
 
 
+def test_plans_that_lag_are_those_of_earlier_blocks():
+    """So late that everybody acts on the first plan; one block late, the regret of a block is that of its plan."""
+    env = tiny_world(horizon=3)
+    learner = privrl.UCBVI(env.rewards, 3, first_block=5, growth=1.5)
+    settings = {"episodes": 40, "key": jax.random.key(0), "flow": False}
+    late = privrl.run(env, learner, privrl.NonPrivate(), delay=30, **settings)
+    np.testing.assert_allclose(late.block_regret, late.block_regret[0, 0], rtol=1e-12)
+    assert not np.array_equal(late.policy.probabilities[0], np.full_like(late.policy.probabilities[0], 0.5))
+    one = privrl.run(env, learner, privrl.NonPrivate(), delay=1, **settings)
+    np.testing.assert_allclose(one.block_regret[0, :2], late.block_regret[0, 0], rtol=1e-12)
+    assert len(one.block_regret[0]) > 3 and not np.allclose(one.block_regret, late.block_regret)
+    with pytest.raises(ValueError, match="`delay` is -1"):
+        privrl.run(env, learner, privrl.NonPrivate(), delay=-1, **settings)
+
+
 def test_horizons_must_agree():
     learner = get("ucbvi").learner(Problem.of(tiny_world(horizon=3)))
     with pytest.raises(ValueError, match="horizon"):
