@@ -229,6 +229,30 @@ def test_visits_survive_a_restart_and_no_purge(tmp_path, clock):
         assert b"visits" not in path.read_bytes()
 
 
+@pytest.mark.parametrize("point", ["arrive:begun", "arrive:written"])
+def test_a_visit_that_dies_on_its_way_counts_once(tmp_path, clock, point):
+    """Wherever the process dies: nothing of the visit was kept, and sent again it is one of those that count."""
+
+    class Dying(privrl.ReleaseStore):
+        dies = False
+
+        def _reached(self, where):
+            if self.dies and where == point:
+                raise SystemExit
+
+    with Dying(tmp_path / "s.db") as store:
+        agent = live(store, clock, m=2)
+        agent.begin_episode("a", visit="monday")
+        store.dies = True
+        with pytest.raises(SystemExit):
+            agent.begin_episode("a", visit="tuesday")
+    with privrl.ReleaseStore(tmp_path / "s.db") as store:
+        agent = live(store, clock, m=2)
+        tickets = [agent.begin_episode("a", visit=day) for day in ("monday", "tuesday", "tuesday", "wednesday")]
+        assert [agent._arrivals.counts(ticket) for ticket in tickets] == [True, True, True, False]
+        assert tickets[1] == tickets[2]
+
+
 def test_fixed_order_counts_as_many_as_it_says(store):
     often = {"max_episodes_per_unit": 2, "min_block_distance": 1}
     agent = privrl.Agent(SMALL, PRIVATE, num_users=PEOPLE, store=store, fixed_order=True, **often)
