@@ -22,7 +22,7 @@ where b* is right.
 import abc
 import math
 from dataclasses import replace
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -100,12 +100,12 @@ class AbstractAssisted(eqx.Module):
         cell = self.cells(observations)
         return Decisions(self.advised(observations), jnp.where(cell >= 0, self.support[jnp.maximum(cell, 0)], 0.0))
 
-    def turned(self, dial: float, deviation: float) -> Self:
+    def turned(self, dial: float, deviation: float) -> "AbstractAssisted":
         """The same advice with another dial and deviation budget."""
         settings: dict[str, Any] = {"dial": dial, "deviation": deviation}
         return replace(self, **settings)
 
-    def silent(self) -> Self:
+    def silent(self) -> "AbstractAssisted":
         """The same without support: no advice is given, and every decision is left to practice."""
         return eqx.tree_at(lambda policy: policy.support, self, jnp.zeros_like(self.support))
 

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from privrl.service.refusals import RefusedError
 
@@ -33,6 +33,7 @@ class Job:
     answers: "asyncio.Future[list[Any]]"
 
 
+@runtime_checkable
 class Desk(Protocol):
     """What a writer does; every method is called in its thread."""
 
