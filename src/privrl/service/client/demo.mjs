@@ -83,7 +83,7 @@ function show() {
     at(id).classList.toggle("advised", action === advised);
   }
   at("follow").disabled = over;
-  at("advice").textContent = over ? "" : `It says ${advised === LEFT ? "left" : "right"} here, and you are free to do otherwise.`;
+  at("advice").textContent = over ? "" : `Plan ${study.ticket.plan} says ${advised === LEFT ? "left" : "right"} here; you are free to do otherwise.`;
   const [s, a] = target(), first = steps.findIndex((one) => one.state === s && one.action === a);
   at("swim").replaceChildren(...steps.map((one, i) =>
     made("li", i === first ? { class: "asked" } : {}, `${one.state + 1} ${ARROWS[one.action]} ${one.next_state + 1}`)));
