@@ -112,8 +112,8 @@ NOISE = (
     Mutation(
         "noise of exact channels halved",
         "privacy/trust/exact_channels.py",
-        "factor=math.sqrt(",
-        "factor=0.5 * math.sqrt(",
+        "factor=factor,",
+        "factor=0.5 * factor,",
         "privacy/test_exact_channels.py",
     ),
     Mutation(
@@ -395,13 +395,6 @@ PLACES = (
         "test_agent_returns.py -k distance",
     ),
     Mutation(
-        "a later visit counted where one episode counts",
-        "studies/visits.py",
-        "        if times == 1:\n            return False\n",
-        "",
-        "test_agent_returns.py -k one_episode",
-    ),
-    Mutation(
         "two people who come back taken for two records",
         "privacy/trust/repeated.py",
         "return one * (math.sqrt(2.0) if apart else 2.0)",
@@ -414,6 +407,34 @@ PLACES = (
         'apart = mechanism == "gaussian" and statistic.nonnegative',
         'apart = mechanism == "gaussian"',
         "privacy/test_repeated.py",
+    ),
+    Mutation(
+        "visits in several epochs at the price of one",
+        "privacy/continual/epochs.py",
+        "moved[p, k] = (part.sensitivity(often) / part.factor) ** 2",
+        "moved[p, k] = 1.0",
+        "privacy/test_epochs.py -k spreading",
+    ),
+    Mutation(
+        "the noise of an epoch not scaled to its columns",
+        "privacy/continual/epochs.py",
+        "inner.at[:rows].set(after), part.factor * noise",
+        "inner.at[:rows].set(after), noise",
+        "privacy/test_epochs.py -k written_out",
+    ),
+    Mutation(
+        "every report of a device at the whole epsilon",
+        "privacy/trust/privatizers.py",
+        "Request(d.name, mechanism, d.weight, d.touches * messages, d.group, d.sampling)",
+        "Request(d.name, mechanism, d.weight, d.touches, d.group, d.sampling)",
+        "test_client_visits.py -k budget",
+    ),
+    Mutation(
+        "one more visit reported than was paid for",
+        "studies/client.py",
+        "if not 0 <= visit < times:",
+        "if not 0 <= visit <= times:",
+        "test_client_visits.py -k no_more",
     ),
     Mutation(
         "add-remove online",
@@ -613,7 +634,65 @@ BROWSER = (
         "service/test_browser_client.py -k hostile",
     ),
 )
-ALL = (*NOISE, *CONTRIBUTIONS, *KEYS, *REDRAWN, *PLACES, *SHARDS, *SETTINGS, *CERTIFICATES, *BROWSER)
+SERVICE = (
+    Mutation(
+        "requests with records are counted",
+        "service/web.py",
+        "            if not private:",
+        "            if True:",
+        "service/test_operator.py -k record",
+    ),
+    Mutation(
+        "a made-up ticket of an app",
+        "service/central.py",
+        "if self._secret and hmac.compare_digest(raw[:_MAC], self._mac(raw[_MAC:])):",
+        "if self._secret:",
+        "audit/test_service.py -k nothing_is_found",
+    ),
+    Mutation(
+        "a made-up ticket of a device",
+        "studies/server.py",
+        "if not hmac.compare_digest(ticket.mac, self._mac(ticket)):",
+        "if False:",
+        "audit/test_service.py -k nothing_is_found",
+    ),
+    Mutation(
+        "the operator's port under any name",
+        "service/operator.py",
+        "if host not in call.studies.operator_hosts:",
+        "if False:",
+        "service/test_operator.py -k host",
+    ),
+    Mutation(
+        "a browser's password changes a study",
+        "service/operator.py",
+        "header if changes else _as_bearer(header)",
+        "_as_bearer(header)",
+        "service/test_operator.py -k browser",
+    ),
+    Mutation(
+        "a release is used before it is logged",
+        "privacy/store/engine.py",
+        "if self._moved and self._witness is not None:",
+        "if False:",
+        "privacy/test_store_log.py -k every_event",
+    ),
+    Mutation(
+        "an audit log without its end",
+        "privacy/store/engine.py",
+        "if known is not None and len(untold) > 1 and witness.complete and self.one_machine:",
+        "if False:",
+        "privacy/test_store_log.py -k cut",
+    ),
+    Mutation(
+        "a database that forgets while it is open",
+        "privacy/store/log.py",
+        "if self._last is not None and event(self._last.number) != self._last:",
+        "if False:",
+        "privacy/test_store_log.py -k forgets",
+    ),
+)
+ALL = (*NOISE, *CONTRIBUTIONS, *KEYS, *REDRAWN, *PLACES, *SHARDS, *SETTINGS, *CERTIFICATES, *BROWSER, *SERVICE)
 
 
 @pytest.mark.slow
