@@ -1,17 +1,20 @@
 """Studies without a known end: schedules, who can have one, and what the certificate says."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import numpy as np
 import pytest
 
 import privrl
-from privrl.contracts.learner import AbstractOnlineLearner
+from privrl.contracts.learner import AbstractOnlineLearner, Plan
 from privrl.contracts.release import Declared
 from privrl.learners.linear.lsvi_ucb_luyo import LuyoLSVIUCB
 from privrl.learners.linear.lsvi_ucb_plus_plus import LSVIUCBPlusPlus
 from privrl.learners.linear.ucrl_vtr import UCRLVTR
+from privrl.mdp.types import TabularPolicy
+from privrl.privacy.continual.mechanisms import every
 from privrl.privacy.trust.privatizers import PairingError
 from privrl.statistics.next_states import StartCounts
 from privrl.studies.open_ended import OpenEnded, smallest_block, until
@@ -130,3 +133,31 @@ def test_a_shorter_last_block_is_never_smaller_than_promised() -> None:
 def test_only_a_curators_sums_forget(privatizer: privrl.Local) -> None:
     with pytest.raises(PairingError, match="only a curator's sums can forget"):
         privrl.run(ENV, UCBVI, privatizer, episodes=50, open_ended=OpenEnded(epoch=40, forget=0.5), key=KEY)
+
+
+class Still(AbstractOnlineLearner):
+    """Plays uniformly at random and learns nothing, in blocks of 25 people."""
+
+    horizon: int = 4
+
+    def bounds(self) -> dict[str, Any]:
+        return {}
+
+    def schedule(self, num_users: int) -> np.ndarray:
+        return every(num_users, 25)
+
+    def declare(self, num_blocks: int) -> tuple[Declared, ...]:
+        return (Declared("starts", StartCounts(3), access="running", times=num_blocks),)
+
+    def plan(self, memory: None, released: Any, ask: Any, num_seen: Any) -> tuple[None, Plan]:
+        return None, Plan(TabularPolicy.uniform(4, 3, 2))
+
+
+@pytest.mark.parametrize("flow", [True, False])
+def test_a_simulation_meets_the_world_of_the_moment(flow: bool) -> None:
+    """Regret of every block is that of its first person's world."""
+    river = privrl.envs.make("drifting-river", states=3, horizon=4, period=300)
+    found = privrl.run(river, Still(), privrl.NonPrivate(), episodes=150, key=KEY, flow=flow)
+    each = [float(river.at(begin).regret(river.uniform_policy())) for begin in range(0, 150, 25)]
+    np.testing.assert_allclose(found.block_regret[0], each, atol=1e-12)
+    assert np.ptp(each) > 0.01
