@@ -16,18 +16,20 @@ from privrl.audit.attacks import likelihood_ratio
 from privrl.audit.bounds import bound_of
 from privrl.audit.channel_attack import ChannelAttack
 from privrl.audit.curator_attack import _Person
-from privrl.audit.empirical import lower_bound
+from privrl.audit.empirical import _online, lower_bound
 from privrl.audit.local_attacks import ShuffleAttack, log_probability
-from privrl.audit.recorded_run import RunTranscript
+from privrl.audit.recorded_run import RunTranscript, record_run
 from privrl.audit.records import picked, pool
 from privrl.audit.report import plot
-from privrl.audit.worlds import tiny_world
+from privrl.audit.worlds import prepared, tiny_world
 from privrl.contracts.release import Release
 from privrl.learners.gradient.approximators import TabularQ
 from privrl.learners.gradient.q_learning import QLearning
 from privrl.learners.linear.vapvi import VAPVI
 from privrl.mdp.features import OneHotFeatures
+from privrl.privacy.accounting.composition import mu_of
 from privrl.privacy.accounting.gdp import gdp_mu
+from privrl.privacy.continual.participation import Participation
 from privrl.privacy.noise.laws import GaussianNoise, LaplaceNoise, SymmetricNoise
 from privrl.privacy.noise.sources import Seeded
 from privrl.privacy.noise.subset import SubsetSelection
@@ -36,6 +38,7 @@ from privrl.privacy.trust.symbol_channels import SymbolChannel
 from privrl.recipes.recipe import Recipe
 from privrl.recipes.registry import recipes
 from privrl.statistics.counts import TransitionCounts
+from privrl.studies.study import Study
 
 # Those whose learners take longest to compile; the statistics of all learners are attacked by the contract, too.
 LONG = ("auto", "lsvi", "-lq", "sgd", "vtr", "tdfp", "fqi", "pevi", "vapvi", "tap", "lap", "shuffle", "@paper")
@@ -240,6 +243,23 @@ def test_streams_are_scored_by_the_whole_sequence(continual):
         for i in range(len(d))
     )
     assert score[0] == pytest.approx(exact, rel=1e-6)
+
+
+@pytest.mark.parametrize(("times", "distance"), [(4, 0), (3, 1), pytest.param(4, 2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["dp-ucbvi", pytest.param("private-lq", marks=pytest.mark.slow)])
+def test_all_episodes_of_one_person_are_attacked(name, times, distance):
+    """Two people who come as often and as soon again as they may are as far apart as is paid for, and no further."""
+    rng, often = np.random.default_rng(0), Participation(times, distance)
+    _, private, env, learner = prepared(name, 1.0, 1e-5, None, None)
+    run = record_run(env, learner, private, jax.random.key(0), often)
+    attack, _, events = _online(run, pool(env, rng, limit=200), rng, 2)
+    assert isinstance(attack, ChannelAttack)
+    assert {len(pattern) for pattern in attack.patterns} == {times}
+    assert all(np.diff(pattern).min() >= distance for pattern in attack.patterns)
+    assert 0.97 * mu_of(events) <= attack.mu <= mu_of(events) * (1 + 1e-9)
+    once = Study.online(learner, private, run.ends[-1]).channels()
+    flawed = dataclasses.replace(attack, transcript=dataclasses.replace(run, channels=once))
+    assert flawed.mu > 1.5 * mu_of(events)
 
 
 def _values_of_one_run(channel, term, key, blocks):
