@@ -96,8 +96,8 @@ def _scores(
         if isinstance(channel, RoundsChannel):
             ratios = []
             for t, i, question in asked[name]:
-                drawn = white(t, i)
-                release = channel.ask(own[:t].sum(axis=0), question, lambda _, drawn=drawn: drawn)
+                drawn = functools.partial(white, t, i)
+                release = channel.ask(own[:t].sum(axis=0), question, lambda _: drawn())  # noqa: B023
                 zero, one = (channel.statistic.answer(total[:t].sum(axis=0), question) for total in both)
                 ratios.append(likelihood_ratio(release, zero, one))
             return jnp.stack(ratios).sum() if ratios else jnp.zeros(())
