@@ -296,6 +296,22 @@ def test_a_writer_that_fails_opens_its_store_again(tmp_path: Path) -> None:
         assert ticket(river, "anna") == text
 
 
+def test_a_record_that_cannot_be_read_after_all_fails_nobody_else(tmp_path: Path) -> None:
+    with serving(study_file(tmp_path, CENTRAL), Clock()) as river:
+        texts = [ticket(river, i) for i in range(2)]
+        inner = river.served._agent._units
+
+        def unreadable(records: Any, plan: int) -> Any:
+            return [None if records[i][0][0] == 1 else units for i, units in enumerate(inner(records, plan))]
+
+        river.served._agent._units = unreadable
+        both = {"episodes": [episode(texts[0], {**STEP, "state": 1}), episode(texts[1], STEP)]}
+        assert river.ask("POST", "episodes:batch", both).status == 204
+        assert river.studies.ready
+        count = river.run(river.served.in_writer(lambda store: store.count("block 0, plan 0")))
+        assert count == 1
+
+
 def test_two_services_on_one_store(tmp_path: Path, place: Path | str) -> None:
     """No number twice, the same ticket for the same person, and whoever is behind catches up."""
     clock, file = Clock(), study_file(tmp_path, CENTRAL, place)

@@ -11,6 +11,7 @@ same bytes, through the same queue, no sooner than a public time (`writer.py`).
 import base64
 import binascii
 import hmac
+import logging
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -37,6 +38,7 @@ from privrl.service.study_file import StudyFile
 from privrl.studies.agent import Agent
 from privrl.studies.arrivals import Ticket
 
+_LOG = logging.getLogger("privrl.service")
 _ARRIVE, _END = "arrive", "end"
 _PURPOSE = "tickets over HTTP"
 _MAC = 16
@@ -163,7 +165,12 @@ class CentralServed(AbstractServed):
             answers = self._arrived(self._agent, people)
             self._plan_again()  # a ticket's plan is here before the ticket is out
             return answers
-        self._agent.end_episodes(people)
+        try:
+            self._agent.end_episodes(people)
+        except StoreError:
+            raise
+        except ValueError:  # a record that can be read no further than our checks counts as empty; the others count
+            _LOG.error("A record was checked and could not be read.")
         return [None] * len(people)
 
     def _arrived(self, agent: Agent, people: Sequence[tuple[str, str]]) -> list[TicketAnswer | PairingError]:
