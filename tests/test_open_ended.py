@@ -86,6 +86,7 @@ def test_settings_come_back() -> None:
     spec = OpenEnded(epoch=500, forget=0.25)
     assert OpenEnded.from_json(spec.to_json()) == spec
     assert "500 people" in spec.note(10) and "0.25" in spec.note(10) and "256 releases" in OpenEnded().note(10)
+    assert "counted once in all epochs" in spec.note(10) and "spread the 3 counted" in spec.note(10, 3)
 
 
 def test_declared_epochs_are_all_releases() -> None:

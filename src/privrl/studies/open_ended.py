@@ -113,17 +113,19 @@ class OpenEnded:
             left -= lengths[-1]
         return tuple(lengths)
 
-    def note(self, places: int) -> str:
-        """What the certificate says about the number of people."""
+    def note(self, places: int, times: int = 1) -> str:
+        """What the certificate says about the number of people, of whom each is counted so many times."""
         each, older = f"of {self.first} releases, each further one of twice as many", ""
         if self.epoch is not None:
             each = f"of {self.epoch:,} people"
         if self.forget < 1.0:
             older = f"; when one begins, all sums so far and their noise are multiplied by {self.forget:g}"
+        paid = "one id is counted once in all epochs together, so later epochs cost nobody of earlier ones anything"
+        if times > 1:
+            paid = f"the noise covers every way to spread the {times} counted episodes of one id over all epochs"
         return (
             f"open-ended: the number of people is not fixed, up to {places:,}. Sums are released in epochs ({each}) "
-            f"with noise of their own{older}. One id has one budget in all epochs together, so later epochs cost "
-            "nobody of earlier ones anything"
+            f"with noise of their own{older}; {paid}"
         )
 
 

@@ -147,7 +147,9 @@ class Study:
 
     @property
     def _open_note(self) -> tuple[str, ...]:
-        return () if self.open_ended is None or self.ends is None else (self.open_ended.note(int(self.ends[-1])),)
+        if self.open_ended is None or self.ends is None:
+            return ()
+        return (self.open_ended.note(int(self.ends[-1]), self.participation.times),)
 
     def asked(self) -> list[str]:
         """The declared releases that answer new queries about people who have left."""
