@@ -43,6 +43,7 @@ def test_careful_numpy_meets_the_same_people_and_ends_with_the_same_policy():
         np.testing.assert_allclose(greedy(lsvi_ucb(met, *public)), run.policy.probabilities[seed], atol=1e-8)
 
 
+@pytest.mark.slow
 def test_vapvi_as_written_is_the_fit():
     env = privrl.envs.SyntheticLinear(horizon=5)  # long enough for variances above 1 to be possible
     people, learner = offline.sampled(env, 200), VAPVI(env.features, 5, bonus=0.01, calibration="paper")

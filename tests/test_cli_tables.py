@@ -208,6 +208,14 @@ def test_a_policy_of_measurements_from_a_table(here: Path, capfd: Any) -> None:
     policy = result.policy
     assert policy({"map": 60, "lactate": None, "ward": "icu"}) in range(6)
     assert call(capfd, "certify", "policy")[0] == 0
+
+
+@pytest.mark.slow
+def test_a_policy_of_measurements_is_evaluated_on_a_table(here: Path, capfd: Any) -> None:
+    """`test_evaluate_measured.py` evaluates policies of measurements without the command line."""
+    call(capfd, "lookalike", "stays.toml", "--people", "600", "--out", "fake.parquet", "--seed", "1")
+    lap = [{"dp-tdfp": "dp-lap"}.get(word, word) for word in FIT]
+    assert call(capfd, *lap, "--schema", "stays.toml", "--json", "--products", "none")[0] == 0
     words = ("evaluate", "fake.parquet", "policy", "--epsilon", "1", "--delta", "1e-6", "--out", "e")
     assert call(capfd, *words)[0] == 0 and (here / "e" / "evaluation.json").is_file()
 

@@ -202,7 +202,14 @@ def one_by_one(data: AbstractDataset, statistic: AbstractStatistic) -> np.ndarra
     return lattice(statistic).total(statistic, wide, None, wide.length > 0)
 
 
-@pytest.mark.parametrize("statistic", queries(), ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize(
+    "statistic",
+    [
+        one if isinstance(one, Differences | TransitionCounts | Targets) else pytest.param(one, marks=pytest.mark.slow)
+        for one in queries()
+    ],
+    ids=lambda one: type(one).__name__,
+)
 def test_sums_are_those_of_records_at_full_width(statistic: AbstractStatistic, tmp_path: Path) -> None:
     data, grid = table(), lattice(statistic)
     expected = one_by_one(data, statistic)

@@ -98,6 +98,7 @@ def small() -> Curves:
     return train(jax.random.key(0), (0.0, 0.4), 3, (1, settings.batches), settings=settings, evaluations=4)
 
 
+@pytest.mark.slow
 def test_without_noise_it_learns():
     curves = small()
     assert curves.samples.tolist() == [5_000, 10_000, 15_000, 20_000]
