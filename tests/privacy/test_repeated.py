@@ -134,7 +134,7 @@ def test_whole_numbers_of_two_people_are_within_the_sensitivity(positive):
         terms = [exact.term(jnp.asarray(record), None) * int(n) for n in pattern]
         return np.concatenate([exact.encoded(tuple(terms[: t + 1])) for t in range(STEPS)]).astype(float)
 
-    for _ in range(60):
+    for _ in range(12):
         one, other = (ways[i] if rng.random() < 0.5 else best for i in rng.integers(len(ways), size=2))
         u = rng.normal(size=3)
         u /= np.linalg.norm(u)
