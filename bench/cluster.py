@@ -56,7 +56,7 @@ def dask() -> Iterator[AbstractExecutor]:
 
     off = {f"distributed.worker.memory.{name}": False for name in ("target", "spill", "pause", "terminate")}
     with settings.config.set({**off, "distributed.worker.profile.enabled": False}), single_threads():
-        cluster = LocalCluster(2, threads_per_worker=1, memory_limit=0, dashboard_address=None)
+        cluster = LocalCluster(n_workers=2, threads_per_worker=1, memory_limit=0, dashboard_address=None)
     with cluster, Client(cluster) as client, Dask(client) as executor:
         yield executor
 

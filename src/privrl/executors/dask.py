@@ -5,6 +5,7 @@ raises on a worker, because Dask logs the arguments of tasks that fail: errors t
 whatever is sent hides what it holds from logs.
 """
 
+import functools
 import pickle
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,9 +13,9 @@ from typing import TYPE_CHECKING, Any, final
 from uuid import uuid4
 
 from privrl.executors.connection import LOST, reached, refuse_plain
-from privrl.executors.executor import AbstractExecutor, own_of, shares
+from privrl.executors.executor import AbstractExecutor, added, own_of, shares
 from privrl.executors.failures import Failure, ShardError
-from privrl.executors.hidden import Hidden, ShardSum, folded, held, summed_shard
+from privrl.executors.hidden import Hidden, ShardSum, folded, held, summed_shards
 from privrl.executors.worker_state import Versions, worker_state
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 _FAILURES = 10  # workers that may die over one shard
 _PATIENCE = 120.0  # seconds without any worker
 _ASKED = 1.0  # seconds between two looks at who is there
-_FOLD = 8  # sums that are added by one task
+_FOLD = 8  # shards, or sums, that are added by one task; so many sums are added by the driver
 _SPILLS = (
     "Workers would write rows to their disks when memory is short. Start them with the environment variables "
     "DASK_DISTRIBUTED__WORKER__MEMORY__TARGET=False and DASK_DISTRIBUTED__WORKER__MEMORY__SPILL=False."
@@ -70,31 +71,40 @@ class Dask(AbstractExecutor):
     def each(self, f: Callable[..., Any], *args: Any, own: Sequence[Any] | None = None) -> Iterator[tuple[int, Any]]:
         failures: dict[int, Failure] = {}
         with reached():
-            futures = self._submitted(f, args, own)
-            numbers = {future.key: i for i, future in enumerate(futures)}
-            for future in self._completed(futures):
-                result = self._result(future, numbers[future.key])
+            submitted = self._submitted(f, args, own, [(i,) for i in range(len(self._shards))])
+            for future, (i,) in self._completed(submitted):
+                result = self._result(future, (i,))
                 failures |= result.failures
                 if not result.failures:
-                    yield numbers[future.key], result.total
+                    yield i, result.total
         _raise_first(failures)
 
     def summed(self, f: Callable[..., Any], *args: Any, own: Sequence[Any] | None = None) -> Any:
         with reached():
-            futures = self._submitted(f, args, own)
-            numbers = {future.key: i for i, future in enumerate(futures)}
-            for future in self._completed(futures):
-                self._refuse_lost(future, numbers[future.key])
-            while len(futures) > 1:
+            submitted = self._submitted(f, args, own, self._together())
+            for future, numbers in self._completed(submitted):
+                self._refuse_lost(future, numbers)
+            futures = list(submitted)
+            while len(futures) > _FOLD:
                 futures = self._folded(futures)
-            result = self._result(futures[0], None)
-        _raise_first(result.failures)
-        return result.total
+            results = [self._result(future, ()) for future in futures]
+        _raise_first({number: failure for result in results for number, failure in result.failures.items()})
+        return functools.reduce(added, (result.total for result in results), None)
 
     def close(self) -> None:
         self._shards, self._futures, self._places = (), [], []  # the scheduler forgets what nobody holds
 
-    def _submitted(self, f: Callable[..., Any], args: tuple[Any, ...], own: Sequence[Any] | None) -> "list[Future]":
+    def _together(self) -> list[tuple[int, ...]]:
+        """Shards that are summed by one task: some of those that are kept by one worker."""
+        kept: dict[str, list[int]] = {}
+        for i, place in enumerate(self._places):
+            kept.setdefault(place["workers"][0] if place else str(i), []).append(i)
+        return [tuple(mine[k : k + _FOLD]) for mine in kept.values() for k in range(0, len(mine), _FOLD)]
+
+    def _submitted(
+        self, f: Callable[..., Any], args: tuple[Any, ...], own: Sequence[Any] | None, groups: list[tuple[int, ...]]
+    ) -> "dict[Future, tuple[int, ...]]":
+        """A task for every group of shards."""
         self._check_workers()
         call = uuid4().hex
         try:
@@ -107,16 +117,17 @@ class Dask(AbstractExecutor):
         # The arguments are a task, too: they travel once, and are made again where a worker that held them dies.
         task = self._client.submit(held, packed, key=f"privrl-task-{call}", pure=False)
         expected = Hidden(Versions.here())
-        return [
+        return {
             self._client.submit(
-                summed_shard,
-                *(i, shard, task, Hidden(own_of(own, i)), expected),
-                key=f"privrl-{call}-{i}",
+                summed_shards,
+                *(numbers, task, Hidden([own_of(own, i) for i in numbers]), expected),
+                *(self._futures[i] for i in numbers),
+                key=f"privrl-{call}-{numbers[0]}",
                 pure=False,
-                **self._places[i],
-            )
-            for i, shard in enumerate(self._futures)
-        ]
+                **self._places[numbers[0]],
+            ): numbers
+            for numbers in groups
+        }
 
     def _folded(self, futures: "Sequence[Future]") -> "list[Future]":
         """Fewer sums: those of one worker are added there."""
@@ -137,18 +148,19 @@ class Dask(AbstractExecutor):
                 )
         return new
 
-    def _completed(self, futures: "Sequence[Future]") -> "Iterator[Future]":
-        """Futures as they are done; an error where nobody is left to do them."""
+    def _completed(self, submitted: "dict[Future, tuple[int, ...]]") -> "Iterator[tuple[Future, tuple[int, ...]]]":
+        """Tasks and their shards as they are done; an error where nobody is left to do them."""
         from distributed import as_completed
 
-        coming, done = as_completed(futures, loop=self._client.loop), 0
+        numbers = {future.key: found for future, found in submitted.items()}
+        coming, done = as_completed(submitted, loop=self._client.loop), 0
         alone = asked = time.monotonic()
-        while done < len(futures):
+        while done < len(self._shards):
             batch = coming.next_batch(block=False)
             for future in batch:
-                done += 1
-                yield future
-                self._done(done, len(futures))
+                done += len(numbers[future.key])
+                yield future, numbers[future.key]
+                self._done(done, len(self._shards))
             if not batch:
                 time.sleep(0.01)
                 if time.monotonic() - asked > _ASKED:
@@ -167,11 +179,11 @@ class Dask(AbstractExecutor):
             )
         return alone
 
-    def _result(self, future: "Future", shard: int | None) -> ShardSum:
+    def _result(self, future: "Future", shards: tuple[int, ...]) -> ShardSum:
         """What a task gave, also if its worker dies now and it is computed again."""
         alone = time.monotonic()
         while True:
-            self._refuse_lost(future, shard)
+            self._refuse_lost(future, shards)
             try:
                 found: ShardSum = future.result(timeout=2.0).value
                 return found
@@ -180,17 +192,17 @@ class Dask(AbstractExecutor):
             except Exception:
                 if future.status == "finished":
                     continue
-                self._refuse_lost(future, shard)
+                self._refuse_lost(future, shards)
                 raise ShardError(LOST) from None
 
-    def _refuse_lost(self, future: "Future", shard: int | None) -> None:
+    def _refuse_lost(self, future: "Future", shards: tuple[int, ...]) -> None:
         if self._client.status != "running" or future.status in ("cancelled", "lost"):
             raise ShardError(LOST)
         if future.status == "error":
-            which = "A sum of shards" if shard is None else f"Shard {shard}"
+            which = f"Shard {shards[0]}" if len(shards) == 1 else "A sum of shards " + ", ".join(map(str, shards))
             raise ShardError(
-                f"{which} has ended its worker again and again, perhaps because memory ran out. Nothing was released. "
-                "Give workers more memory, or write the table in more files of fewer rows (`privrl shard`)."
+                f"{which.strip()} has ended its worker again and again, perhaps because memory ran out. Nothing was "
+                "released. Give workers more memory, or write the table in more files of fewer rows (`privrl shard`)."
             )
 
     def _check_workers(self) -> None:

@@ -5,7 +5,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any
 
-from privrl.executors.executor import added
+from privrl.executors.executor import added, plus
 from privrl.executors.failures import Failure, caught
 from privrl.executors.sparse import packed, unpacked
 from privrl.executors.worker_state import Versions
@@ -48,18 +48,26 @@ def held(packed: Hidden) -> Hidden:
     return Hidden(caught(pickle.loads, packed.value))
 
 
-def summed_shard(number: int, shard: Hidden, task: Hidden, own: Hidden, expected: Hidden) -> Hidden:
-    """Runs a task on a shard."""
-    result: Any
-    if caught(Versions.here) != expected.value:
-        result = Failure("VersionMismatch")
-    elif isinstance(shard.value, Failure) or isinstance(task.value, Failure):
-        result = shard.value if isinstance(shard.value, Failure) else task.value
-    else:
-        f, args = task.value
-        result = caught(f, shard.value, *args, *own.value)
-    failed = isinstance(result, Failure)
-    return Hidden(ShardSum(None, {number: result}) if failed else ShardSum(result))
+def summed_shards(numbers: tuple[int, ...], task: Hidden, own: Hidden, expected: Hidden, *shards: Hidden) -> Hidden:
+    """Runs a task on shards, each with its own arguments, and adds up what it gives."""
+    total: Any = None
+    failures: dict[int, Failure] = {}
+    known = caught(Versions.here) == expected.value
+    for number, mine, shard in zip(numbers, own.value, shards, strict=True):
+        result = _added(total, task.value, shard.value, mine) if known else Failure("VersionMismatch")
+        if isinstance(result, Failure):
+            failures[number] = result
+        else:
+            total = result
+    return Hidden(ShardSum(total, failures))
+
+
+def _added(total: Any, task: Any, shard: Any, own: tuple[Any, ...]) -> Any:
+    for unreadable in (shard, task):
+        if isinstance(unreadable, Failure):
+            return unreadable
+    f, args = task
+    return caught(plus, total, f, shard, *args, *own)
 
 
 def folded(*sums: Hidden) -> Hidden:

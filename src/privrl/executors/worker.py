@@ -5,7 +5,7 @@ import signal
 from multiprocessing.connection import Connection
 from typing import Any
 
-from privrl.executors.executor import added
+from privrl.executors.executor import plus
 from privrl.executors.failures import Failure, caught
 from privrl.executors.sparse import packed
 from privrl.executors.threads import keep_memory
@@ -35,17 +35,17 @@ def work(connection: Connection) -> None:
                 i, shard, own = content
                 if shard is not None:
                     shards[i] = caught(pickle.loads, shard)
-                result = _result(task, shards[i], own)
+                result = _result(task, shards[i], own, total, fold=fold)
                 if fold and not isinstance(result, Failure):
-                    total, result = added(total, result), None
+                    total, result = result, None
                 connection.send((RUN, i, result))
     except (EOFError, OSError):
         return  # the driver is gone
 
 
-def _result(task: Any, shard: Any, own: tuple[Any, ...]) -> Any:
+def _result(task: Any, shard: Any, own: tuple[Any, ...], total: Any, *, fold: bool) -> Any:
     for unreadable in (task, shard):
         if isinstance(unreadable, Failure):
             return unreadable
     f, args = task
-    return caught(f, shard, *args, *own)
+    return caught(plus, total, f, shard, *args, *own) if fold else caught(f, shard, *args, *own)

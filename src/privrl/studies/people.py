@@ -9,13 +9,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Float64
+from jaxtyping import Array, Bool, Float, Float64, Int64
 
 from privrl.contracts.learner import AbstractOfflineLearner
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.data.dataset import AbstractDataset
 from privrl.data.part import Part
 from privrl.data.reward_function import RewardFunction
+from privrl.executors.executor import added
 from privrl.mdp.types import Trajectory, Transitions
 from privrl.privacy.noise.arithmetic import AbstractArithmetic, check_shape, empty_contributes
 from privrl.privacy.noise.coins import Coins
@@ -193,8 +194,13 @@ class Records(AbstractSecret):
         return self._data.unit_coins(key, purpose)
 
     def total(
-        self, statistic: AbstractStatistic, included: Coins | None, arithmetic: AbstractArithmetic
+        self,
+        statistic: AbstractStatistic,
+        included: Coins | None,
+        arithmetic: AbstractArithmetic,
+        onto: Int64[np.ndarray, "..."] | None = None,
     ) -> Array | np.ndarray:
+        """As of all people; in whole numbers also added onto the sum of other people, which must not be used again."""
         self.check(statistic, arithmetic)
         if isinstance(statistic, AbstractRowStatistic) and included is None and not statistic.per_person:
             if statistic.plain and not isinstance(arithmetic, Lattice):
@@ -202,9 +208,9 @@ class Records(AbstractSecret):
                 check_shape(statistic, total.shape)
                 return total
             if statistic.row_by_row and isinstance(arithmetic, Lattice):
-                return units_of_rows(statistic, self._rows(statistic), arithmetic)
+                return added(onto, units_of_rows(statistic, self._rows(statistic), arithmetic))
         marks = None if included is None else lambda first, count: included.marks(self._first + first, count)
-        return summed(statistic, arithmetic, self._data.chunks(), self._form, marks)
+        return summed(statistic, arithmetic, self._data.chunks(), self._form, marks, onto)
 
     def check(self, statistic: AbstractStatistic, arithmetic: AbstractArithmetic) -> None:
         """Refuses a statistic that cannot be summed; nobody's record is looked at. In whole numbers, batches say

@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float64, Int64
 
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.data.shards import Group, Shard, ShardedEpisodes
+from privrl.executors.executor import in_place
 from privrl.privacy.noise.arithmetic import AbstractArithmetic
 from privrl.privacy.noise.coins import Coins
 from privrl.privacy.noise.lattice import Lattice
@@ -102,6 +103,7 @@ class ShardedRecords(AbstractSecret):
         raise ValueError(NOT_EXACT)
 
 
+@in_place
 def _total(
     shard: Shard,
     statistic: AbstractStatistic,
@@ -109,11 +111,12 @@ def _total(
     lattice: Lattice,
     group: Group | None,
     first: int,
+    onto: Int64[np.ndarray, "..."] | None,
 ) -> Int64[np.ndarray, "..."]:
     data = shard.part(group)
     if data.num_episodes == 0:
-        return lattice.zeros(statistic)
-    return np.asarray(Records(data, first).total(statistic, included, lattice))
+        return lattice.zeros(statistic) if onto is None else onto
+    return np.asarray(Records(data, first).total(statistic, included, lattice, onto))
 
 
 def _counted(shard: Shard, groups: list[Group]) -> list[tuple[int, int]]:

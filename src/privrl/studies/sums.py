@@ -19,6 +19,7 @@ from jaxtyping import Array, Bool, Int, Int64
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.data.held import Chunk, Rectangle, joined, width_of
 from privrl.data.transitions import unrecorded
+from privrl.executors.executor import added
 from privrl.mdp.measurements import NOT_RECORDED
 from privrl.mdp.types import Trajectory, Transitions
 from privrl.privacy.noise.arithmetic import AbstractArithmetic
@@ -28,7 +29,7 @@ from privrl.statistics.rows import AbstractRowStatistic
 Marks = Callable[[int, int], Bool[np.ndarray, " n"]]
 """Which of the records `first`, ..., `first + count - 1` take part."""
 
-WORKING = 2**21
+WORKING = 2**19
 """Entries of the largest array that is made while records, or blocks, are summed at once."""
 
 LANES = 64
@@ -45,6 +46,12 @@ class EpisodeForm:
     horizon: int
     columns: int
     episodes: int
+
+    def width(self, statistic: AbstractStatistic, narrow: int) -> int:
+        """To which width records of this one are padded: their own, or the horizon. Programs on measurements are large,
+        and are compiled for every width, so there a width of its own is at most a third of the horizon."""
+        wasteful = self.columns > 0 and 3 * narrow > self.horizon
+        return narrow if statistic.any_width and not wasteful else self.horizon
 
     def blank(self, per_person: bool) -> Trajectory:
         """An empty record: of an episode, or of a person."""
@@ -83,15 +90,16 @@ def summed(
     chunks: Iterator[Chunk],
     form: EpisodeForm,
     marks: Marks | None = None,
+    onto: Any = None,
 ) -> Any:
-    """The sum over all records, or over those that are marked."""
+    """The sum over all records, or over those that are marked; `onto` another sum, which must not be used again."""
     if isinstance(arithmetic, Lattice):
         entries = math.prod(Shapes.of(statistic, form).blocks)
         if isinstance(statistic, AbstractRowStatistic) and _of_one_step(statistic):
-            return _summed_at(statistic, arithmetic, chunks, entries, marks)
+            return added(onto, _summed_at(statistic, arithmetic, chunks, entries, marks))
     else:
         entries = 0
-    total, records = arithmetic.zeros(statistic), 0
+    total, records = arithmetic.zeros(statistic) if onto is None else onto, 0
     for batch, width in _batches(statistic, chunks, form, marks):  # used only if all of them were faultless
         taking_part, trajectories = jax.device_put(_wide(batch, width))
         total = arithmetic.plus(total, statistic, trajectories, None, taking_part, entries)
@@ -132,7 +140,7 @@ def _batches(
         for one in rectangles:
             kept = waiting.setdefault(one.width, [])
             kept.append(one if marked is None else one.taken(np.flatnonzero(marked[one.place])))
-            width = one.width if statistic.any_width else form.horizon
+            width = form.width(statistic, one.width)
             size = batch_size(statistic, width, form)
             if sum(len(some.place) for some in kept) >= size:
                 whole = kept[0] if len(kept) == 1 else joined(kept)
@@ -142,7 +150,7 @@ def _batches(
                 waiting[one.width] = [whole.taken(slice(end, None))] if end < len(whole.place) else []
     for narrow, kept in waiting.items():
         if any(len(some.place) for some in kept):
-            width = narrow if statistic.any_width else form.horizon
+            width = form.width(statistic, narrow)
             last = joined(kept).filled(batch_size(statistic, width, form))
             yield _trajectories(last, statistic.per_person), width
 
