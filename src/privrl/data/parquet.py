@@ -17,7 +17,7 @@ from privrl.data.columns import canonical, changes, ids_of, taken
 from privrl.data.dataset import AbstractDataset, Summary
 from privrl.data.encoding import EpisodeEncoder
 from privrl.data.files import Paths, parquet_files
-from privrl.data.held import IN_MEMORY, Chunk, Held
+from privrl.data.held import IN_MEMORY, Chunk, Held, give_back
 from privrl.data.identity import keep_smallest, salt_of
 from privrl.data.rows import RowChecker, Rows
 from privrl.data.schema import Bounds, declared_table
@@ -124,8 +124,12 @@ class ParquetEpisodes(AbstractDataset):
     def chunks(self) -> Iterator[Chunk]:
         self.check()
         self.table.refuse_changed()
-        yield from self._passed[0][1]
+        for number, chunk in enumerate(self._passed[0][1]):
+            yield chunk
+            if number % 8 == 7:
+                give_back()
         self.table.refuse_changed()
+        give_back()
 
     def blocks(self) -> Iterator[Block]:
         if self._passed:

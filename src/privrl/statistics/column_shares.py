@@ -50,6 +50,9 @@ class ColumnShares(AbstractStatistic):
         """The edges of the bins, in [-1, 1]."""
         return np.linspace(-1.0, 1.0, self.num_bins + 1)
 
+    def working_entries(self, steps: int) -> int:
+        return max(steps * self.shape[0], math.prod(self.shape))
+
     def contribution(self, record: Trajectory, question: object) -> Float[Array, "F bins"]:
         del question
         v = positions(self.columns, jnp.asarray(record.states))
