@@ -432,8 +432,8 @@ PLACES = (
     Mutation(
         "one more visit reported than was paid for",
         "studies/client.py",
-        "if not 0 <= visit < times:",
-        "if not 0 <= visit <= times:",
+        "not 0 <= visit < times:",
+        "not 0 <= visit <= times:",
         "test_client_visits.py -k no_more",
     ),
     Mutation(
@@ -683,6 +683,13 @@ SERVICE = (
         "if known is not None and len(untold) > 1 and witness.complete and self.one_machine:",
         "if False:",
         "privacy/test_store_log.py -k cut",
+    ),
+    Mutation(
+        "a record that was counted before is quicker",
+        "privacy/store/sums.py",
+        "if held is not None and marks is None and not new.any():",
+        "if False:",
+        "privacy/test_store.py -k known_is_committed",
     ),
     Mutation(
         "a database that forgets while it is open",

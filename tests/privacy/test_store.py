@@ -661,3 +661,21 @@ def test_values_are_read_without_drawing_and_crashes_are_noted(store: ReleaseSto
     burnt, drawn = store.notes()
     assert burnt == "burnt by a crash and charged all the same: y"
     assert drawn.endswith("drawn again: z")
+
+
+def test_a_contribution_that_is_known_is_committed_like_a_new_one(tmp_path: Path) -> None:
+    """Otherwise how long a call takes would tell who was counted before; with marks that is no secret."""
+    path = tmp_path / "study.db"
+
+    def written(key: str, **more: Any) -> int:
+        before = log.stat().st_size
+        store.contribute("visits", [key], np.array([[1, 2]]), **more)
+        return log.stat().st_size - before
+
+    with ReleaseStore(path) as store:
+        store.open_study(STUDY, LIMITS)
+        log = path.with_name("study.db-wal")
+        assert written("anna") > 0 and written("anna") > 0 and written("ben") > 0
+        assert store.count("visits") == 2 and store.total("visits").tolist() == [2, 4]
+        assert written("carl", scope="marked", marks=[b"1"]) > 0
+        assert written("carl", scope="marked", marks=[b"1"]) == 0

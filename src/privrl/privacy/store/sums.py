@@ -78,7 +78,11 @@ class AbstractSums(abc.ABC):
                 raise SumFullError(f"The sum `{name}` takes {at_most} contributions and would get more.")
             if new.any():
                 total = exact_sum(np.concatenate([total[None], units[new]]))
-            if new.any() or held is None:
+            if held is not None and marks is None and not new.any():
+                # Without marks it is secret who is new: there is something to commit either way, which takes its time.
+                # (Written back below: what ends as it was is written all the same.)
+                self._engine.execute("UPDATE sums SET number = number + 1 WHERE name = ?", name)
+            if new.any() or held is None or marks is None:
                 self._engine.execute(
                     "INSERT INTO sums VALUES (?, ?, ?, ?)"
                     " ON CONFLICT (name) DO UPDATE SET number = excluded.number, total = excluded.total",
