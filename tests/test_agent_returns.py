@@ -214,6 +214,30 @@ def test_returns_move_nobody_else(tmp_path, blind):
     assert seen(tmp_path / "once.db", 0) == seen(tmp_path / "often.db", 3)
 
 
+def test_who_comes_back_together_with_others_does_not_change_their_time(tmp_path):
+    """The clock goes on with every reading, and a block closes between two of them: one reading serves a batch."""
+
+    class Ticking(Clock):
+        def __call__(self):
+            self.time += 0.25
+            return self.time
+
+    def seen(path, back):
+        clock, views = Ticking(), []
+        with privrl.ReleaseStore(path) as store:
+            agent = live(store, clock)
+            agent.begin_episodes(["k", "x"])
+            for number in range(4):
+                clock.time = PATIENCE * (number + 1) - 0.5 + 0.125 * number
+                came = [(f"y{number}", ""), *([("k", f"again {number}")] if back else []), ("x", f"again {number}")]
+                tickets = agent.begin_episodes(*zip(*came, strict=True))
+                others = [ticket for ticket, (user, _) in zip(tickets, came, strict=True) if user != "k"]
+                views += [(t.number, t.plan, t.visit, agent.deadline(t)) for t in others]
+        return views
+
+    assert seen(tmp_path / "a.db", False) == seen(tmp_path / "b.db", True)
+
+
 def test_visits_survive_a_restart_and_no_purge(tmp_path, clock):
     path = tmp_path / "s.db"
     with privrl.ReleaseStore(path) as store:

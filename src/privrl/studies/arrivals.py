@@ -154,21 +154,11 @@ class AbstractArrivals(abc.ABC):
         return f"block {block}, plan {plan}"
 
     def arrive_all(self, came: Sequence[tuple[Any, Any]], closed: int) -> list[Ticket]:
-        """The tickets of several ids with the names of their visits, in this order, all of them or none."""
-        if all(visit == "" for _, visit in came):
-            return self._arrived(came, closed)
-        return self._store.together(lambda: [self.arrive(user, closed, visit) for user, visit in came])
-
-    def arrive(self, user: Any, closed: int, visit: Any = "") -> Ticket:
-        """The ticket of an id, written before it is returned. `closed` blocks are known to be closed.
+        """The tickets of several ids with the names of their visits, in this order, all of them or none, written
+        before they are returned. `closed` blocks are known to be closed.
 
         Raises `BehindError` if there are more, and `PairingError` if there is no place.
         """
-        (ticket,) = self._arrived([(user, visit)], closed)
-        return ticket
-
-    def _arrived(self, came: Sequence[tuple[Any, Any]], closed: int) -> list[Ticket]:
-        """The tickets of ids, each with the place that it has without later visits."""
         names = [(canonical_id(user).decode(), canonical_id(visit).decode()) for user, visit in came]
 
         def contents(new: Sequence[int], first: int) -> list[bytes]:

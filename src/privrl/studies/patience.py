@@ -11,8 +11,10 @@ the last first arrival of that block, so it has the whole patience before the bl
 moves nobody. After the last first arrival of all it is served and not counted.
 """
 
+import contextlib
+import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -51,6 +53,7 @@ class Patience(AbstractArrivals):
         super().__init__(store, ends, participation)
         self._patience = patience.total_seconds() if isinstance(patience, timedelta) else float(patience)
         self._clock = clock
+        self._reading: Callable[[], float] | None = None
         if not 0.0 < self._patience < math.inf:
             raise ValueError(
                 f"`patience` is {self._patience} seconds; it must be positive and finite: the longest stay that is "
@@ -88,13 +91,25 @@ class Patience(AbstractArrivals):
         last = self._kept(self.end(block) - 1)["plan"]
         return self._now() >= closing or self._store.sealed(self.sum_name(block, last))
 
-    def arrive(self, user: Any, closed: int, visit: Any = "") -> Ticket:
-        first = super().arrive(user, closed, visit)
-        name = canonical_id(visit).decode()
-        if not name:
+    def arrive_all(self, came: Sequence[tuple[Any, Any]], closed: int) -> list[Ticket]:
+        """As in every arrivals. The clock is read once for all of them: who comes back together with others must not
+        change their time, nor whether a block has closed for them."""
+        visits = [canonical_id(visit).decode() for _, visit in came]
+        arrive = super().arrive_all
+
+        def work() -> list[Ticket]:
+            with self._one_reading():
+                firsts = arrive(came, closed)
+                return [self._visited(first, visit, closed) for first, visit in zip(firsts, visits, strict=True)]
+
+        return self._store.together(work) if any(visits) else work()
+
+    def _visited(self, first: Ticket, visit: str, closed: int) -> Ticket:
+        """The ticket of a visit of the person with this first ticket."""
+        if not visit:
             return first
-        found = self._store.in_queue(QUEUE, lambda: self._visit(first.number, name, closed))
-        return Ticket(first.number, found.plan, found.token, name) if isinstance(found, Visit) else first
+        found = self._store.in_queue(QUEUE, lambda: self._visit(first.number, visit, closed))
+        return Ticket(first.number, found.plan, found.token, visit) if isinstance(found, Visit) else first
 
     def _visit(self, number: int, visit: str, closed: int) -> Visit | int:
         """A visit of person `number`, kept if it is new."""
@@ -142,5 +157,17 @@ class Patience(AbstractArrivals):
 
     def _now(self) -> float:
         """The time, not before that of the last arrival."""
-        latest = self._place(self.num_arrived - 1)
-        return self._clock() if latest is None else max(self._clock(), latest["time"])
+        latest, time = self._place(self.num_arrived - 1), self._read()
+        return time if latest is None else max(time, latest["time"])
+
+    def _read(self) -> float:
+        return self._clock() if self._reading is None else self._reading()
+
+    @contextlib.contextmanager
+    def _one_reading(self) -> Iterator[None]:
+        """Reads the clock at most once: the first time that it is needed."""
+        self._reading = functools.cache(self._clock)
+        try:
+            yield
+        finally:
+            self._reading = None

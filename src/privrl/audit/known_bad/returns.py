@@ -1,6 +1,7 @@
 """People who come back, and what goes wrong if they are taken for people who come once."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -56,8 +57,8 @@ class _Numbered(Patience):
     def _key(self, user: str, visit: str) -> str:
         return f"{user} {visit}"
 
-    def arrive(self, user: Any, closed: int, visit: Any = "") -> Ticket:
-        return super(Patience, self).arrive(user, closed, visit)
+    def arrive_all(self, came: Sequence[tuple[Any, Any]], closed: int) -> list[Ticket]:
+        return super(Patience, self).arrive_all(came, closed)
 
 
 @case(
