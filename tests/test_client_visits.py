@@ -35,8 +35,8 @@ def test_a_visit_is_reported_once_and_no_more_than_m_are(tmp_path, privatizer):
     again, broadcast = client(tmp_path / "device.db", privatizer), ours.broadcast()
     for visit in reversed(range(M)):
         assert again.report(walk(broadcast, 9), broadcast, visit).to_bytes() == sent[visit]
-    for visit in (M, -1):
-        with pytest.raises(MessageError, match="visits 0 to 2") as refused:
+    for visit in (M, -1, 0.5, True, "1", float("nan")):  # on the code before, 0.5 was a visit of its own
+        with pytest.raises(MessageError, match="whole numbers 0 to 2") as refused:
             again.report(walk(broadcast, 9), broadcast, visit)
         assert refused.value.reason == "spent"
     assert [ours.absorb(message) for message in sent] == [True] * M and ours.num_reports == M

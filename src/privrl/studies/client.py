@@ -87,10 +87,10 @@ class Client:
         then.
         """
         times, study = self._study.participation.times, broadcast.ticket.study
-        if not 0 <= visit < times:
+        if type(visit) is not int or not 0 <= visit < times:  # there are as many names as visits, and no other
             raise MessageError(
-                f"`visit` is {visit}, and visits 0 to {times - 1} of a person are reported to this study. Nothing was "
-                "drawn.",
+                f"`visit` is not one of the whole numbers 0 to {times - 1}: so many visits of a person are reported to "
+                "this study. Nothing was drawn.",
                 "spent",
             )
         if self._pinned not in (None, study):
