@@ -117,19 +117,23 @@ def test_counted_again_and_late_records_are_answered_alike(tmp_path: Path) -> No
 
 
 def test_nothing_that_is_shown_depends_on_records(tmp_path: Path) -> None:
-    """Two studies with the same arrivals, in one of which nobody ever posts a record: the operator sees the same."""
+    """Two studies with the same arrivals, in one of which nobody ever posts a record or comes back: the operator sees
+    the same."""
     seen = []
     for number, posting in enumerate((True, False)):
         clock = Clock()
-        with serving(study_file(tmp_path / str(number), CENTRAL), clock) as river:
+        with serving(study_file(tmp_path / str(number), CENTRAL, max_episodes_per_unit=3), clock) as river:
             texts = [ticket(river, i) for i in range(4)]
+            for again in range(70 if posting else 0):
+                assert river.ask("POST", "tickets", {"user": 0, "visit": f"{again % 5}"}).status == 200
+                assert river.ask("POST", "tickets", {"user": 0, "visits": 1}).reason == "malformed"
             for text in texts if posting else ():
                 river.ask("POST", "actions", {"ticket": text, "state": 0, "step": 0})
                 river.ask("POST", "episodes", episode(text, STEP))
                 river.ask("POST", "episodes", episode(text, {**STEP, "state": 7}))
             view = river.run(river.served.refresh())
             counters = river.served.counters
-            timed = sorted(counters.seconds)
+            timed = sorted(counters.seconds), dict(counters.arrivals)
             seen.append(
                 (view.plan, view.ends, view.shown["queues"], counters.refusals, timed, len(counters.people._values))
             )

@@ -73,11 +73,11 @@ class CentralServed(AbstractServed):
 
     # --------------------------------------------------------------------------------------------- in the event loop
 
-    async def arrive(self, user: str | int, visit: str | int = "") -> TicketAnswer:
-        """The ticket of a person, or of one of their visits."""
+    async def arrive(self, user: str | int, visit: str | int, key: str) -> TicketAnswer:
+        """The ticket of a person, or of one of their visits; `key` is the name of the app's."""
         self.check_open()
         try:
-            came = canonical_id(user).decode(), canonical_id(visit).decode()
+            came = canonical_id(user).decode(), canonical_id(visit).decode(), key
         except ValueError as error:
             raise RefusedError("malformed", str(error)) from None
         (answer,) = await self.writer.submit(_ARRIVE, [came])
@@ -161,8 +161,9 @@ class CentralServed(AbstractServed):
     def _answered(self, kind: str, people: Sequence[Any]) -> list[Any]:
         assert self._agent is not None
         if kind == _ARRIVE:
-            self.counters.people.add(len(people))
+            before = self._agent.num_arrived
             answers = self._arrived(self._agent, people)
+            self._count_arrivals(before, people, answers)
             self._plan_again()  # a ticket's plan is here before the ticket is out
             return answers
         try:
@@ -173,9 +174,21 @@ class CentralServed(AbstractServed):
             _LOG.error("A record was checked and could not be read.")
         return [None] * len(people)
 
-    def _arrived(self, agent: Agent, people: Sequence[tuple[str, str]]) -> list[TicketAnswer | PairingError]:
+    def _count_arrivals(
+        self, before: int, people: Sequence[tuple[str, str, str]], answers: Sequence[TicketAnswer | PairingError]
+    ) -> None:
+        """Counts who has come for the first time, once: that somebody came back is as secret as their record."""
+        found = zip(people, answers, strict=True)
+        new = {int(one.number): key for (_, _, key), one in found if isinstance(one, TicketAnswer)}
+        new = {number: key for number, key in new.items() if number >= before}
+        self.counters.arrivals.update(new.values())
+        if new:
+            self.counters.people.add(len(new))
+
+    def _arrived(self, agent: Agent, people: Sequence[tuple[str, str, str]]) -> list[TicketAnswer | PairingError]:
         try:
-            return [self._sealed(agent, ticket) for ticket in agent.begin_episodes(*zip(*people, strict=True))]
+            users, visits, _ = zip(*people, strict=True)
+            return [self._sealed(agent, ticket) for ticket in agent.begin_episodes(users, visits)]
         except PairingError as error:
             return [error] if len(people) == 1 else [self._arrived(agent, [person])[0] for person in people]
 

@@ -1,8 +1,9 @@
 """What the service measures about itself: a fixed list, with nothing in it that depends on a record.
 
-That a record came in, that it could not be read, how many steps it had: all that depends on records, so calls of
-endpoints that carry them (`Endpoint.private`) are neither timed nor counted, and `people` in a central study are those
-who arrived. Of what is timed, quantiles over the latest calls are kept, and no number of calls.
+That a record came in, that it could not be read, how many steps it had, that somebody came back: all that depends on
+records or is as secret as one, so calls that carry it (`Endpoint.private`) are neither timed nor counted, and `people`
+in a central study are those who came for the first time. Of what is timed, quantiles over the latest calls are kept,
+and no number of calls.
 """
 
 import collections
@@ -37,8 +38,8 @@ class Counters:
     Attributes:
         refusals: how many requests were refused, by reason.
         seconds: from request to answer, by the name of the endpoint.
-        people: who arrived (central) or reported (local), per commit of the writer.
-        arrivals: tickets by the name of the app's key; a stolen key shows here.
+        people: who came for the first time (central) or reported (local), per commit of the writer.
+        arrivals: people who came for the first time, by the name of the app's key; a stolen key shows here.
     """
 
     def __init__(self) -> None:

@@ -78,9 +78,7 @@ async def tickets(call: Call) -> HttpAnswer:
         return HttpAnswer.of(await call.study.ticket())
     key = call.studies.key(call.header(b"authorization"), ("app",), call.study)
     body = await _read(call, ArrivalBody)
-    answer = await _central(call).arrive(body.user, body.visit)
-    call.study.counters.arrivals[key.name] += 1
-    return HttpAnswer.of(answer)
+    return HttpAnswer.of(await _central(call).arrive(body.user, body.visit, key.name))
 
 
 async def _act(served: CentralServed, query: StepBody) -> ActionAnswer:
@@ -206,6 +204,7 @@ ENDPOINTS = (
         gives=(TicketAnswer, SignedTicketAnswer),
         refuses=("no-key", "wrong-key", "malformed", "too-large", "full", *_WAITING),
         shared=True,
+        private=True,
     ),
     Endpoint(
         "actions",
@@ -241,6 +240,7 @@ ENDPOINTS = (
         roles=("app",),
         gives=(PolicyAnswer,),
         refuses=("not-offered", "starting"),
+        private=True,
     ),
     Endpoint(
         "episodes",

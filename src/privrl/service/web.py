@@ -60,7 +60,8 @@ class Endpoint:
         limit: the largest body in bytes.
         refuses: the reasons that this endpoint has besides those that all have.
         shared: pages of any origin may call it (CORS), without credentials.
-        private: that it is called, and how, depends on people's records: neither timed nor counted.
+        private: that it is called in a central study, and how, depends on people's records, or on whether they come
+            back: neither timed nor counted there.
     """
 
     name: str
@@ -128,7 +129,6 @@ class _Handled:
         began = time.perf_counter()
         served = None
         endpoint = self._by_method.get(scope["method"])
-        private = endpoint is not None and endpoint.private
         try:
             if endpoint is None:
                 answer = self._other_method(scope["method"])
@@ -141,11 +141,11 @@ class _Handled:
                 answer = await endpoint.handler(call)
                 if endpoint.shared:
                     answer = answer._replace(headers=answer.headers + _CORS)
-                if served is not None and not private:
+                if served is not None and not _is_private(endpoint, served):
                     served.counters.seconds[endpoint.name].add(time.perf_counter() - began)
         except Exception as error:
             refused = error if isinstance(error, RefusedError) else _failed(error)
-            if not private:
+            if not _is_private(endpoint, served):
                 (self._studies if served is None else served).counters.refused(refused.reason)
             answer = _problem(refused)
         await _sent(answer, send)
@@ -179,6 +179,10 @@ def application(studies: Studies, endpoints: Sequence[Endpoint]) -> Starlette:
     app.router.default = nothing
     app.router.redirect_slashes = False
     return app
+
+
+def _is_private(endpoint: Endpoint | None, served: AbstractServed | None) -> bool:
+    return endpoint is not None and endpoint.private and (served is None or served.kind == "central")
 
 
 def _problem(refused: RefusedError) -> HttpAnswer:
