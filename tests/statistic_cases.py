@@ -234,7 +234,12 @@ def _scores() -> tuple[Searched, ...]:
         Searched(CandidateScores(jnp.asarray(1e6 * (ordinary - 1.5)), jnp.asarray([0.2, 1e3, 0.0]), H, (2,))),
         Searched(
             CandidateScores(
-                jnp.asarray(ordinary), jnp.asarray([0.2, 0.9, 0.0]), H, (2,), limit=0.3, margins=(0.0, 0.2, -5.0)
+                jnp.asarray(ordinary),
+                jnp.asarray([0.2, 0.9, 0.0]),
+                H,
+                (2,),
+                limit=0.3,
+                margins=jnp.asarray([0.0, 0.2, -5.0]),
             )
         ),
         Searched(CandidateScores(jnp.asarray(by_step), jnp.asarray([0.2, 0.9, 0.4]), H, (), 3.0)),

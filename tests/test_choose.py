@@ -229,7 +229,7 @@ class TestScores:
         onward = [0.4 - 0.5 * (0.5 + 0.2 - 0.6), 0.5 * (0.5 + 0.2 - 0.6)]
         assert np.allclose(of(np.array([[1, 0, -1]]), 3), np.array(onward) + [0.0, 0.0])  # the last step leads nowhere
         assert np.allclose(of(np.array([[1, 2, -1]]), 0), 0.0)
-        scores = dataclasses.replace(scores, margins=(0.0, 0.25))
+        scores = dataclasses.replace(scores, margins=jnp.asarray([0.0, 0.25]))
         assert np.allclose(of(np.array([[1, 2, -1]]), 2), np.array(ended) + [0.0, 0.25])
         assert np.allclose(of(np.array([[1, 2, -1]]), 0), 0.0)  # an empty record has no margin either
 

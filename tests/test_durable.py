@@ -49,7 +49,7 @@ def fitted(recipe, store):
 RECIPES = ["dp-apvi", "dp-pevi", "dp-vapvi", "dp-tdfp"]
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", [pytest.param(r, marks=pytest.mark.slow) if r != "dp-tdfp" else r for r in RECIPES])
 def test_a_second_fit_reads_what_the_first_released(tmp_path, recipe, monkeypatch):
     with ReleaseStore(tmp_path / "s.db") as store:
         first = fitted(recipe, store)

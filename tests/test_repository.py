@@ -94,5 +94,11 @@ def test_import_is_quick_and_leaves_heavy_modules_alone() -> None:
     assert found["seconds"] < 1.5 or min(probe()["seconds"] for _ in range(2)) < 1.5
 
 
+def test_no_hint_breaks_the_checks_of_types_at_run_time() -> None:
+    """`make test-slow` decorates functions one by one; `typing.Self` has a meaning inside decorated classes only."""
+    using = [str(path) for path in (ROOT / "src").rglob("*.py") if re.search(r"\bSelf\b", path.read_text())]
+    assert using == [], "name the class in quotes instead of `Self`"
+
+
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().split()) <= 500

@@ -52,7 +52,11 @@ def test_the_flaw_is_caught(case: Case) -> None:
     check_caught(attacked(case.name))
 
 
-@each_case
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=pytest.mark.slow) if case.name == "mirrored-noise" else case for case in OTHERS],
+    ids=lambda case: case.name,
+)
 def test_the_attack_leaves_the_corrected_mechanism_alone(case: Case) -> None:
     found = case.corrected(jax.random.key(2), smaller(case))
     assert not found.caught

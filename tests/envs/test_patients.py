@@ -185,7 +185,7 @@ def test_stays_agree_with_the_value_and_gaps_with_their_shares(world: AbstractPa
 
 def test_standard_errors_are_honest() -> None:
     """Thirty values of the same policy on other people spread as their errors say."""
-    world = Vitals(horizon=5, evaluated=4000)
+    world = Vitals(horizon=5, evaluated=1000)
     moments = jax.jit(lambda key: world.moments(world.practice, key))
     values, variances = np.array([moments(key) for key in jax.random.split(jax.random.key(0), 30)]).T
     assert 0.6 < np.std(values, ddof=1) / np.sqrt(variances.mean()) < 1.4

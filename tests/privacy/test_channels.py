@@ -63,7 +63,10 @@ def streamed(made, totals, key):
     return releases
 
 
-@pytest.mark.parametrize("continual", ["square-root", "honaker", "tree", "fresh"])
+@pytest.mark.parametrize(
+    "continual",  # the errors of all mechanisms by themselves are in `test_continual.py`
+    ["square-root", *(pytest.param(other, marks=pytest.mark.slow) for other in ("honaker", "tree", "fresh"))],
+)
 def test_running_sums_have_the_error_they_say(continual):
     made = channel(Central(rho=1.0, continual=continual))
     totals = [jnp.full(3, float(t)) for t in range(6)]

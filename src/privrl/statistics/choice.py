@@ -23,17 +23,13 @@ import math
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
 from privrl.contracts.statistic import AbstractScores, Adjacency
 from privrl.mdp.types import Trajectory, Transitions
 from privrl.statistics.evaluation import person_mean
 from privrl.statistics.rows import clipped_reward
 from privrl.statistics.settings import check_array, check_positive, check_sizes, check_terminal
-
-
-def _numbers(margins: ArrayLike | None) -> Float[Array, " k"] | None:
-    return None if margins is None else jnp.asarray(margins, float)
 
 
 class CandidateScores(AbstractScores):
@@ -57,7 +53,7 @@ class CandidateScores(AbstractScores):
     terminal: tuple[int, ...] = eqx.field(static=True, default=())
     reward_unit: float = eqx.field(static=True, default=1.0)
     limit: float = eqx.field(static=True, default=3.0)
-    margins: Float[Array, " k"] | None = eqx.field(default=None, converter=_numbers)
+    margins: Float[Array, " k"] | None = None
     symmetric: bool = eqx.field(static=True, default=False, init=False)
     per_person = True
 
