@@ -108,7 +108,8 @@ def test_who_comes_back_is_in_the_block_that_fills_then(store, clock):
     again = agent.begin_episode("a", visit="tuesday")  # block 0 is filling: one of its two people is there
     assert (again.number, again.plan, agent.num_arrived) == (0, 0, 1)
     assert agent._arrivals.block(again) == 0 and again.token != first.token
-    agent.begin_episode("b")
+    assert "tuesday" not in json.dumps(again.to_json())  # tickets are of one length, whatever a visit is called
+    assert len(agent.begin_episode("b", visit="x" * 9999).visit) == 0 == len(first.visit) < len(again.visit)
     clock.time = PATIENCE  # block 0 closes, and block 1 is filling
     later = agent.begin_episode("a", visit="wednesday")
     assert (later.number, later.plan, agent._arrivals.block(later), agent.num_arrived) == (0, 1, 1, 2)

@@ -48,7 +48,7 @@ class Ticket:
         number: how many people arrived before.
         plan: the number of the plan that was out then, on which this person acts for their whole stay.
         token: random, so that nobody can guess another person's ticket, or use one of a copy of the store.
-        visit: the name of a later visit of the person with this number; empty at the first.
+        visit: which later visit of the person with this number, as a hash of its name; empty at the first.
     """
 
     number: int

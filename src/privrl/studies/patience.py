@@ -13,6 +13,7 @@ moves nobody. After the last first arrival of all it is served and not counted.
 
 import contextlib
 import functools
+import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
@@ -94,7 +95,7 @@ class Patience(AbstractArrivals):
     def arrive_all(self, came: Sequence[tuple[Any, Any]], closed: int) -> list[Ticket]:
         """As in every arrivals. The clock is read once for all of them: who comes back together with others must not
         change their time, nor whether a block has closed for them."""
-        visits = [canonical_id(visit).decode() for _, visit in came]
+        visits = [_short(canonical_id(visit)) for _, visit in came]
         arrive = super().arrive_all
 
         def work() -> list[Ticket]:
@@ -151,7 +152,7 @@ class Patience(AbstractArrivals):
 
     def _content(self, number: int, closed: int, user: str, visit: str, moment: float | None) -> dict[str, Any]:
         if visit:
-            self._visits.name_first(number, visit)
+            self._visits.name_first(number, _short(visit.encode()))
         self._visits.count(str(number), self._block_of(number))  # the first of those that count
         return {"time": moment}
 
@@ -171,3 +172,8 @@ class Patience(AbstractArrivals):
             yield
         finally:
             self._reading = None
+
+
+def _short(visit: bytes) -> str:
+    """The name of a visit as tickets and the store have it: of one length, and nothing where there is no name."""
+    return hashlib.blake2b(visit, digest_size=16).hexdigest() if visit else ""
