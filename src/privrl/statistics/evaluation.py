@@ -28,6 +28,7 @@ m is an earlier release, so it is public.
 
 import abc
 import math
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -68,7 +69,8 @@ def check_range(low: float, high: float) -> None:
 class AbstractStayMean(AbstractStatistic):
     """One number per person, the mean over their stays, in a public interval that holds 0."""
 
-    per_person = True
+    per_person: ClassVar[bool] = True
+    any_width: ClassVar[bool] = True
     shape: tuple[int, ...] = eqx.field(static=True, default=(1,), init=False)
     symmetric: bool = eqx.field(static=True, default=False, init=False)
 
@@ -191,7 +193,8 @@ class Influences(AbstractStatistic):
 
     policy: AbstractAssisted
     return_range: tuple[float, float] = eqx.field(static=True, default=(0.0, 1.0))
-    per_person = True
+    per_person: ClassVar[bool] = True
+    any_width: ClassVar[bool] = True
     shape: tuple[int, ...] = eqx.field(static=True, default=(2,), init=False)
     symmetric: bool = eqx.field(static=True, default=False, init=False)
 

@@ -24,6 +24,7 @@ per stay, so it costs 6 and its square 9.
 """
 
 import math
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -81,7 +82,8 @@ class NuisanceSums(AbstractStatistic):
 
     sums: StaySums
     norms: tuple[float, float] = eqx.field(static=True, default=(6.0, 3.0))
-    per_person = True
+    per_person: ClassVar[bool] = True
+    any_width: ClassVar[bool] = True
     shape: tuple[int, ...] = eqx.field(static=True, default=(2 * ENTRIES + 1,), init=False)
     symmetric: bool = eqx.field(static=True, default=False, init=False)
 

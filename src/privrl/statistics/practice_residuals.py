@@ -23,6 +23,7 @@ half of that.
 """
 
 import math
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -52,7 +53,8 @@ class PracticeResiduals(AbstractStatistic):
     feature: AbstractValueFeature
     arrival: bool = eqx.field(static=True, default=True)
     symmetric: bool = eqx.field(static=True, default=False, init=False)
-    per_person = True
+    per_person: ClassVar[bool] = True
+    any_width: ClassVar[bool] = True
 
     @property
     def _largest(self) -> tuple[float, ...]:

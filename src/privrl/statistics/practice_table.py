@@ -13,6 +13,7 @@ apart.
 """
 
 import math
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -39,7 +40,8 @@ class PracticeTable(AbstractStatistic):
     num_actions: int = eqx.field(static=True)
     contribution_norm: float = eqx.field(static=True, default=3.0)
     every: bool = eqx.field(static=True, default=False)
-    per_person = True
+    per_person: ClassVar[bool] = True
+    any_width: ClassVar[bool] = True
     symmetric: bool = eqx.field(static=True, default=False, init=False)
 
     def __check_init__(self) -> None:
