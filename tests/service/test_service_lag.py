@@ -1,0 +1,51 @@
+"""The service decides as a simulation whose plans lag: same key, same people, record by record over HTTP."""
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from service.serving import CENTRAL, Clock, serving, study_file
+
+import privrl
+from privrl.recipes.registry import get
+from privrl.studies.simulation import SimulationKeys
+
+DELAY, USERS = 1, 40
+
+
+def test_the_service_decides_as_a_simulation_whose_plans_lag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks arrive in steps of patience/(delay + 1), so each one closes when the one `delay` + 1 later arrives."""
+    env = privrl.envs.RiverSwim(states=3, horizon=4)
+    recipe = get("dp-ucbvi")
+    learner, private = recipe.build(env), recipe.privatizer(epsilon=1.0, delta=1e-6)
+    assert isinstance(learner, privrl.UCBVI)
+    key = jax.random.key(9)
+    simulated = privrl.run(env, learner, private, episodes=USERS, key=key, flow=False, delay=DELAY)
+    seed, ends = jax.random.split(key, (1, 1))[0, 0], learner.blocks(USERS)
+    monkeypatch.setattr("privrl.service.opening.Agent", functools.partial(privrl.Agent, key=seed))  # tests only
+    clock, rollout, regret = Clock(0.0), jax.jit(lambda policy, key: env.rollout(policy, key)), []
+    with serving(study_file(tmp_path, CENTRAL), clock) as service:
+        agent: Any = service.served._agent
+        for block, (begin, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
+            clock.time = block * 1000.0 / (DELAY + 1)
+            for person in range(begin, end):
+                ticket = service.ask("POST", "tickets", {"user": person}).json
+                assert (int(ticket["number"]), ticket["plan"]) == (person, max(0, block - DELAY))
+                policy = agent._plans[ticket["plan"]].policy
+                record = jax.tree.map(np.asarray, rollout(policy, SimulationKeys.of(seed).person(block, person)))
+                steps = [
+                    {"state": int(s), "action": int(a), "reward": float(r), "next_state": int(n)}
+                    for s, a, r, n in zip(
+                        record.states, record.actions, record.rewards, record.next_states, strict=True
+                    )
+                ]
+                assert service.ask("POST", "episodes", {"ticket": ticket["ticket"], "steps": steps}).status == 204
+            regret.append(float(env.regret(policy)))
+        clock.time += 1000.0
+        service.ask("POST", "tickets", {"user": 0})  # whoever asks next finds all blocks closed
+        last = agent._plans[len(ends)].policy
+    np.testing.assert_allclose(regret, simulated.block_regret[0], atol=1e-9)
+    np.testing.assert_allclose(last.probabilities, simulated.policy.probabilities[0], atol=1e-9)
