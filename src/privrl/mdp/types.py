@@ -111,6 +111,7 @@ class TabularPolicy(eqx.Module):
     probabilities: Float[Array, "H S A"]
 
     @classmethod
+    @eqx.filter_jit
     def greedy(cls, values: Float[Array, "H S A"], tolerance: float = 1e-9) -> "TabularPolicy":
         """Uniform over the actions within `tolerance` of the best."""
         best = values >= values.max(axis=-1, keepdims=True) - tolerance
