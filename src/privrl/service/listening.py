@@ -19,6 +19,7 @@ import uvicorn
 
 from privrl.service import operator
 from privrl.service.central import CentralServed
+from privrl.service.connections import LimitedConnection
 from privrl.service.endpoints import ENDPOINTS
 from privrl.service.local import LocalServed
 from privrl.service.probes import probing
@@ -176,7 +177,7 @@ def _config(app: Any, address: Address, how: Listeners) -> uvicorn.Config:
         host=address.host,
         port=address.port,
         loop="none",
-        http="httptools",
+        http=LimitedConnection,
         ws="none",
         lifespan="off",
         log_config=None,

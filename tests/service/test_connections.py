@@ -1,0 +1,79 @@
+"""Connections over a real socket: heads that never end, bodies that are too large, and requests that never come."""
+
+import asyncio
+from typing import Any
+
+import pytest
+import uvicorn
+from starlette.applications import Starlette
+
+from privrl.service import connections
+from privrl.service.connections import LimitedConnection
+from privrl.service.endpoints import healthz
+from privrl.service.registry import Studies
+from privrl.service.web import Endpoint, HttpAnswer, application
+
+GET = b"GET /healthz HTTP/1.1\r\nhost: x\r\n"
+
+
+def app() -> Starlette:
+    return application(Studies([]), [Endpoint("healthz", "GET", "/healthz", healthz, "", limit=100), ECHO])
+
+
+async def _echo(call: Any) -> Any:
+    return HttpAnswer(200, await call.body())
+
+
+ECHO = Endpoint("echo", "POST", "/echo", _echo, "", limit=300_000)
+
+
+async def answered(*parts: bytes) -> bytes:
+    """What comes back on a connection until it ends, or half a second has passed."""
+    server = uvicorn.Server(uvicorn.Config(app(), port=0, http=LimitedConnection, lifespan="off", log_config=None))
+    task = asyncio.create_task(server.serve())
+    while not server.started:
+        await asyncio.sleep(0.01)
+    reader, writer = await asyncio.open_connection(*server.servers[0].sockets[0].getsockname())
+    found = b""
+    try:
+        for part in parts:
+            writer.write(part)
+            await writer.drain()
+            await asyncio.sleep(0.02)
+        async with asyncio.timeout(0.5):
+            while more := await reader.read(65_536):
+                found += more
+            found += b" closed"
+    except TimeoutError:
+        pass
+    except OSError:
+        found += b" closed"
+    finally:
+        writer.close()
+        server.should_exit = True
+        await task
+    return found
+
+
+def test_heads_are_limited() -> None:
+    assert b"200 OK" in asyncio.run(answered(GET + b"\r\n"))
+    assert b"200 OK" in asyncio.run(answered(GET + b"a: " + b"x" * 20_000, b"\r\n\r\n"))
+    for parts in ([b"a: " + b"x" * 20_000] * 3, [b"a: 1\r\n" * 3_000] * 3):
+        assert asyncio.run(answered(GET, *parts, b"\r\n\r\n")) == b" closed"
+
+
+def test_requests_follow_each_other_and_large_bodies_are_no_heads() -> None:
+    large = b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 200000\r\n\r\n" + b"x" * 200_000
+    found = asyncio.run(answered(large, large, GET + b"\r\n"))
+    assert found.count(b"200 OK") == 3 and not found.endswith(b" closed")
+
+
+def test_a_body_beyond_its_limit_is_refused_before_it_has_come() -> None:
+    head = b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 100000000\r\n\r\n"
+    assert b" 413 " in asyncio.run(answered(head, *[b"x" * 65_536] * 6))
+
+
+@pytest.mark.parametrize("parts", [[], [GET], [b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nx"]])
+def test_requests_that_never_end_are_ended(parts: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "_SECONDS", 0.1)
+    assert asyncio.run(answered(*parts)).endswith(b" closed")
