@@ -6,10 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from service.serving import CENTRAL
+from service.serving import CENTRAL, LOCAL
 from test_cli import Called
 from test_cli import call as called
 
+from privrl.service.access import KeyFile
 from privrl.service.listening import Address, Listeners
 
 
@@ -63,6 +64,16 @@ def test_keys_are_added_listed_and_revoked(river: Path) -> None:
     assert call("serve", "key", "revoke", "river.toml", "--name", "web shop")[0] == 0
     assert "web shop" not in call("serve", "key", "list", "river.toml")[1]
     assert call("serve", "key", "revoke", "river.toml", "--name", "web shop")[0] == 2
+
+
+def test_one_key_for_several_studies(river: Path) -> None:
+    river.with_name("phone.toml").write_text(LOCAL.replace("STORE", "phone.db"))
+    both = ("serve", "key", "add", "river.toml", "phone.toml", "--role", "operator", "--name", "on call")
+    assert call(*both)[0] == 0
+    kept = [KeyFile(river.with_name(f"{name}.keys")).read()["on call"] for name in ("river", "phone")]
+    assert kept[0] == kept[1] and kept[0].role == "operator"
+    call("serve", "key", "revoke", "river.toml", "--name", "on call")
+    assert call(*both)[0] == 2 and not KeyFile(river.with_name("river.keys")).read()
 
 
 @pytest.mark.parametrize("options", [["--listen", "0.0.0.0:1"], ["--operator", "10.0.0.1:1"], ["--listen", "[::]:1"]])

@@ -21,6 +21,7 @@ from postgres import Cluster
 from test_cli import call
 from test_docs import Block, blocks
 
+from privrl.audit.service_answers import Caller, over_http
 from privrl.service.refusals import REASONS
 from privrl.service.study_file import read
 from privrl.service.vectors import VECTORS
@@ -119,7 +120,9 @@ class Replay:
             return Reply(kept.read_bytes(), "text/javascript") if kept.suffix == ".mjs" else Reply(status=404)
 
         sha256 = self.out.split()[0]
-        with contextlib.closing(Browser(self.folder / "profile", answering)) as browser:
+        profile = self.folder / "profile"
+        profile.mkdir()
+        with contextlib.closing(Browser(profile, answering)) as browser:
             tab = browser.tab("guide")
             code = f'const HASH = "{sha256}";\n' + WORLD_JS + self.text(block.text) + "return await study.send();"
             assert tab.run(code) is True
@@ -160,8 +163,6 @@ def test_the_guide_can_be_followed_from_its_beginning_to_its_end(replay: Replay)
 @pytest.mark.slow
 def test_two_machines_serve_one_study(postgres: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The section about PostgreSQL, with two processes on one database; then people go from one to the other."""
-    from service.test_cli_serve import asked
-
     shown = {block.mark: block for block in blocks(PAGE.read_text()) if block.mark.startswith("machine")}
     river = next(block.text for block in blocks(PAGE.read_text()) if block.mark == "file river.toml")
     with contextlib.ExitStack() as stack:
@@ -180,16 +181,14 @@ def test_two_machines_serve_one_study(postgres: Cluster, tmp_path: Path, monkeyp
             (folder / "lake.toml").write_text(text)
             machine.console(Block("console", 0, _quiet(shown[name].text), ""))
         key = machines[0]._keys["app"]
-        doors = [("127.0.0.1", int(one.text("127.0.0.1:8080").rpartition(":")[2])) for one in machines]
-        tickets = [asked(doors[i % 2], "POST", "/v1/studies/lake/tickets", {"user": i // 2}, key)[1] for i in range(8)]
+        doors = [stack.enter_context(over_http(f"http://{one.text('127.0.0.1:8080')}")) for one in machines]
+        ask = [Caller(send, "lake", key) for send in doors]
+        tickets = [ask[i % 2]("POST", "tickets", {"user": i // 2}).json() for i in range(8)]
         assert tickets[::2] == tickets[1::2]
         assert [ticket["number"] for ticket in tickets[::2]] == ["0", "1", "2", "3"]
-        for door in doors:
-            record = {"ticket": tickets[0]["ticket"], "steps": []}
-            assert asked(door, "POST", "/v1/studies/lake/episodes", record, key) == (204, None)
-        assert asked(doors[0], "GET", "/v1/studies/lake/plan", key=key) == asked(
-            doors[1], "GET", "/v1/studies/lake/plan", key=key
-        )
+        for one in ask:
+            assert one("POST", "episodes", {"ticket": tickets[0]["ticket"], "steps": []}).status == 204
+        assert ask[0]("GET", "plan").visible == ask[1]("GET", "plan").visible
 
 
 def _quiet(text: str) -> str:

@@ -108,19 +108,19 @@ def check(file: StudyFileArgument) -> None:
 
 @key.command()
 def add(
-    file: StudyFileArgument,
+    files: Annotated[list[Path], typer.Argument(help="Study files; one key for all of them.")],
     role: Annotated[str, typer.Option("--role", help="app, device or operator.")],
     name: NameOption,
 ) -> None:
     """Make a key and print it, once."""
     check_installed()
-    from privrl.service.access import ROLES, KeyFile
+    from privrl.service.access import ROLES, KeyFile, add_key
     from privrl.service.study_file import read
 
     known = next((one for one in ROLES if one == role), None)
     if known is None:
         raise ValueError(f"`--role` is {role!r}; it must be one of {', '.join(ROLES)}.")
-    say(KeyFile(read(file).keys_place).add(known, name))
+    say(add_key([KeyFile(read(file).keys_place) for file in files], known, name))
 
 
 @key.command(name="list")

@@ -13,6 +13,7 @@ import hashlib
 import os
 import re
 import secrets
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, get_args
@@ -54,22 +55,17 @@ class KeyFile:
 
     def add(self, role: Role, name: str) -> str:
         """A new key, in words that are shown once."""
-        known = self.read()
-        if not _NAME.fullmatch(name) or name in known:
-            raise ValueError(f"`--name` is {name!r}; it must be 1 to 60 characters that no other key of the study has.")
-        token = _PREFIX + secrets.token_urlsafe(32)
-        added = datetime.now(UTC).date().isoformat()
-        self._write({**known, name: AccessKey(name, role, added, hash_of(token))})
-        return token
+        return add_key([self], role, name)
 
     def revoke(self, name: str) -> None:
         """Ends a key."""
         known = self.read()
         if known.pop(name, None) is None:
             raise ValueError(f"There is no key {name!r}. There are: {', '.join(map(repr, known)) or 'none'}.")
-        self._write(known)
+        self.write(known)
 
-    def _write(self, keys: dict[str, AccessKey]) -> None:
+    def write(self, keys: dict[str, AccessKey]) -> None:
+        """Replaces all keys."""
         whole = msgspec.json.format(msgspec.json.encode(list(keys.values())))
         beside = self.path.with_name(self.path.name + ".new")
         beside.unlink(missing_ok=True)
@@ -79,6 +75,18 @@ class KeyFile:
             file.flush()
             os.fsync(file.fileno())
         beside.replace(self.path)
+
+
+def add_key(files: Sequence[KeyFile], role: Role, name: str) -> str:
+    """A new key for several studies at once, in words that are shown once."""
+    for file in files:
+        if not _NAME.fullmatch(name) or name in file.read():
+            raise ValueError(f"`--name` is {name!r}; it must be 1 to 60 characters that no other key of the study has.")
+    token = _PREFIX + secrets.token_urlsafe(32)
+    made = AccessKey(name, role, datetime.now(UTC).date().isoformat(), hash_of(token))
+    for file in files:
+        file.write({**file.read(), name: made})
+    return token
 
 
 def hash_of(token: str) -> str:
