@@ -11,10 +11,12 @@ from test_agent import ENV, LEARNER, PRIVATE, USERS, alone, person_key, some, wa
 from test_agent_arrivals import PATIENCE, Clock
 
 import privrl
+from privrl.learners.linear.lsvi_ucb_plus_plus import LSVIUCBPlusPlus
 from privrl.privacy.continual.participation import Participation
 from privrl.privacy.store.errors import StoreError
 from privrl.privacy.trust.privatizers import PairingError
 from privrl.studies.certify import certify
+from privrl.studies.study import Study
 
 SMALL = privrl.UCBVI(ENV.rewards, 3, first_block=2, growth=1.5)
 PEOPLE = 7  # in blocks of 2, 2 and 3
@@ -325,3 +327,31 @@ def test_the_certificate_says_how_often_people_count(store, clock):
         assert not certify(forged, result.policy).ok
     assert certify(certificate, result.policy).ok
     assert agent._study.participation == Participation(3, 2)
+
+
+LQ = privrl.envs.lq.LQScalar()
+
+
+@pytest.mark.parametrize(
+    ("learner", "private"),
+    [
+        (SMALL, privrl.Central(epsilon=1.0, delta=1e-5, continual="tree")),
+        (privrl.CautiousLQ(LQ.task, first_moment_share=0.2), PRIVATE),
+        (privrl.CautiousLQ(LQ.task), privrl.Central(epsilon=1.0, mechanism="laplace")),
+        (privrl.OFULQ(LQ.task), PRIVATE),
+        (LSVIUCBPlusPlus(ENV.features, 3, rewards=ENV.rewards), PRIVATE),
+    ],
+    ids=["tree", "blocks", "laplace", "symmetric", "rounds"],
+)
+def test_certificates_of_every_kind_of_channel_follow_from_their_settings(learner, private):
+    scales = []
+    for often in (Participation(), Participation(3, 2), Participation(3)):
+        study = Study.online(learner, private, 60, often)
+        made = {name: (1, channel.law) for name, channel in study.channels().items()}
+        certificate = study.certificate("a test", study.counted, made=made)
+        read = privrl.Certificate.from_json(json.loads(json.dumps(certificate.to_json())))
+        verdict = certify(read, None, allow_non_private=True)
+        assert [problem for problem in verdict.problems if "names no policy" not in problem] == []
+        assert certificate.epsilon <= private.epsilon * (1 + 1e-6)
+        scales.append([law[1] for _, law in made.values()])
+    assert (np.diff(scales, axis=0) >= 0).all() and (np.array(scales[2]) >= 3 * np.array(scales[0]) * (1 - 1e-9)).all()

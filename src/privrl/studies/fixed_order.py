@@ -26,8 +26,9 @@ class FixedOrder(AbstractArrivals):
 
     @property
     def assumption(self) -> str:
+        whose = "people" if self._participation.times == 1 else "visits, and whose each of them is,"
         return (
-            "arrivals: the sequence of people is assumed to be fixed in advance (a simulation, a public list), and "
+            f"arrivals: the sequence of {whose} is assumed to be fixed in advance (a simulation, a public list), and "
             "every record to arrive and to be readable: a block is released when all its people have ended, so nobody "
             "may be refused, moved or replaced because another stays, and the moment of a release is not covered. A "
             "live queue needs `patience`"

@@ -127,6 +127,8 @@ def sweep(
         settings: pairs of learner and privatizer that differ in numbers only (not in shapes, schedules or kinds of
             noise). Every setting and every seed has randomness of its own.
 
+    The other arguments are those of `run`, for all settings.
+
     Returns:
         one `Run` per setting; `seconds` is the time of all of them.
     """
