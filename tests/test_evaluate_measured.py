@@ -230,6 +230,21 @@ def test_the_command_says_the_truth_beside_the_estimate(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_policy_that_is_worse_than_practice_is_held_back_and_the_command_says_so(tmp_path: Path) -> None:
+    """In `chemotherapy` the advice is worse than practice, with noise and without: what is saved leaves every decision
+    as it is."""
+    world = ("env:chemotherapy", "--env-arg", "evaluated=8192", "--episodes", "10000", "--seed", "1")
+    arguments = ("fit", *world, "--recipe", "dp-lap", "--epsilon", "3", "--delta", "1e-6", "--evaluate", ".3")
+    found = call(*arguments, "--json", "--out", tmp_path / "out").json()["evaluation"]
+    assert found["truth"]["model_gain"] < -4 * found["truth"]["model_gain_se"]
+    assert found["verdict"] == "not shown" and found["held_back"] is not None
+    saved = Result.load(tmp_path / "out")
+    assert isinstance(saved.policy, AssistedMeasuredPolicy) and saved.policy.is_silent
+    assert call("report", tmp_path / "out").code == 0
+    assert "The policy is held back: every decision is left as it is today." in (tmp_path / "out.html").read_text()
+
+
+@pytest.mark.slow
 def test_a_table_is_fitted_compared_and_compared_again(tmp_path: Path) -> None:
     path, out = tmp_path / "people.parquet", tmp_path / "out"
     write_parquet(path, WORLD.sample(WORLD.practice, 600, jax.random.key(11)), features=WORLD.columns)
