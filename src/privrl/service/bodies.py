@@ -3,7 +3,7 @@
 Numbers that may be above 2^53 travel as decimal strings, because JavaScript would round them.
 """
 
-from typing import Annotated, Any, NotRequired, TypedDict
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -20,7 +20,7 @@ class ArrivalBody(msgspec.Struct, forbid_unknown_fields=True):
     """
 
     user: PersonText | int
-    visit: Annotated[str, Meta(max_length=100)] | int = ""
+    visit: Annotated[str, Meta(max_length=100)] | Annotated[int, Meta(ge=-(2**53), le=2**53)] = ""
 
 
 class TicketAnswer(msgspec.Struct):
@@ -63,13 +63,13 @@ class ActionAnswers(msgspec.Struct):
     answers: list[ActionAnswer]
 
 
-class RecordedStep(TypedDict):
+class RecordedStep(msgspec.Struct, forbid_unknown_fields=True):
     """One step of an episode. A next state that is left out is the state of the step after."""
 
     state: int
     action: int
     reward: float
-    next_state: NotRequired[int]
+    next_state: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class EpisodeBody(msgspec.Struct, forbid_unknown_fields=True):

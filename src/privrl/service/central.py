@@ -11,7 +11,6 @@ same bytes, through the same queue, no sooner than a public time (`writer.py`).
 import base64
 import binascii
 import hmac
-import logging
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -22,7 +21,7 @@ import msgspec
 import numpy as np
 from jaxtyping import Float
 
-from privrl.mdp.records import columns_of_steps
+from privrl.mdp.records import padded_columns
 from privrl.mdp.simulation import cumulative_table, draw_action
 from privrl.mdp.types import Trajectory
 from privrl.privacy.identity import canonical_id
@@ -38,7 +37,6 @@ from privrl.service.study_file import StudyFile
 from privrl.studies.agent import Agent
 from privrl.studies.arrivals import Ticket
 
-_LOG = logging.getLogger("privrl.service")
 _ARRIVE, _END = "arrive", "end"
 _PURPOSE = "tickets over HTTP"
 _MAC = 16
@@ -107,7 +105,14 @@ class CentralServed(AbstractServed):
         ticket = self.known(text)
         horizon, states, actions = self._sizes
         try:
-            found = columns_of_steps(steps, horizon)
+            found = padded_columns(
+                [step.state for step in steps],
+                [step.action for step in steps],
+                [step.reward for step in steps],
+                [step.next_state for step in steps],
+                horizon,
+                msgspec.UNSET,
+            )
         except ValueError as error:
             raise RefusedError("bad-record", str(error)) from None
         for word, column, bound in _RANGES:
@@ -170,8 +175,8 @@ class CentralServed(AbstractServed):
             self._agent.end_episodes(people)
         except StoreError:
             raise
-        except ValueError:  # a record that can be read no further than our checks counts as empty; the others count
-            _LOG.error("A record was checked and could not be read.")
+        except ValueError:
+            pass  # a record that can be read no further than our checks counts as empty, in silence; the others count
         return [None] * len(people)
 
     def _count_arrivals(

@@ -44,10 +44,14 @@ _DECODERS: dict[Any, msgspec.json.Decoder] = {
 
 async def _read(call: Call, form: type[_T]) -> _T:
     """The body of a request as a type; the words of an error name the entry and its kind, never its value."""
+    body = await call.body()
     try:
-        return _DECODERS[form].decode(await call.body())
+        return _DECODERS[form].decode(body)
     except msgspec.DecodeError as error:  # also a `ValidationError`
-        raise RefusedError("malformed", f"The body is not the JSON of this address: {error}.") from None
+        words = str(error)
+    except (UnicodeDecodeError, RecursionError):
+        words = "it is no UTF-8, or nested too deeply"
+    raise RefusedError("malformed", f"The body is not the JSON of this address: {words}.")
 
 
 def _central(call: Call) -> CentralServed:

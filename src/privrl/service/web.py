@@ -144,8 +144,9 @@ class _Handled:
                 if served is not None and not _is_private(endpoint, served):
                     served.counters.seconds[endpoint.name].add(time.perf_counter() - began)
         except Exception as error:
-            refused = error if isinstance(error, RefusedError) else _failed(error)
-            if not _is_private(endpoint, served):
+            private = _is_private(endpoint, served)
+            refused = error if isinstance(error, RefusedError) else _failed(error, private)
+            if not private:
                 (self._studies if served is None else served).counters.refused(refused.reason)
             answer = _problem(refused)
         await _sent(answer, send)
@@ -194,9 +195,11 @@ def _problem(refused: RefusedError) -> HttpAnswer:
     return HttpAnswer(refused.status, msgspec.json.encode(ProblemDocument.of(refused)), _PROBLEM, headers)
 
 
-def _failed(error: Exception) -> RefusedError:
-    """What is said about a mistake of ours: its kind in the log, and never its words, which may quote a record."""
-    _LOG.error("A request failed: %s in line %s.", type(error).__name__, _where(error))
+def _failed(error: Exception, private: bool) -> RefusedError:
+    """What is said about a mistake of ours: its kind in the log, and never its words, which may quote a record; nothing
+    where that there was a mistake may depend on one."""
+    if not private:
+        _LOG.error("A request failed: %s in line %s.", type(error).__name__, _where(error))
     return RefusedError("failed", "This is a mistake of the service. Send the request again; nothing counts twice.")
 
 
