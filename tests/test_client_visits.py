@@ -56,15 +56,50 @@ def test_the_budget_is_the_persons_not_the_reports(tmp_path):
         assert "all of their reports (at most 3" in certificate.neighbours
 
 
-def test_the_store_of_the_device_adds_up_what_reports_cost(tmp_path):
+def test_a_study_is_charged_with_its_first_report(tmp_path):
     device, first, second = client(tmp_path / "device.db"), server(), server()
     for visit in range(M):
         broadcast = first.broadcast()
         device.report(walk(broadcast, visit), broadcast, visit)
+        with privrl.ReleaseStore(tmp_path / "device.db") as store:
+            assert store.shown()["spent"]["epsilon"] == pytest.approx(2.0, rel=1e-9)
     broadcast = second.broadcast()
     with pytest.raises(StoreBudgetError):  # another study is another budget, and the cap is that of one
         device.report(walk(broadcast, 0), broadcast)
+
+
+@pytest.mark.parametrize("privatizer", [LOCAL, GAUSSIAN], ids=["symbols", "vectors"])
+def test_a_cap_below_epsilon_is_not_shared_out(tmp_path, privatizer):
+    """On the code before, a part of the reports was made; with Gaussian noise that reveals more than its share."""
+    device = client(tmp_path / "device.db", privatizer, cap=privatizer.epsilon / 2)
+    broadcast = server(privatizer).broadcast()
+    with pytest.raises(StoreBudgetError):
+        device.report(walk(broadcast, 0), broadcast)
+
+
+class Fatal(BaseException):
+    """The device stops."""
+
+
+class Stopping(privrl.ReleaseStore):
+    """Stops once, when a budget is reserved and before that is kept."""
+
+    stopped = False
+
+    def release(self, name, pool, charge, draw, **law):
+        def stop():
+            self.stopped = True
+            raise Fatal
+
+        return super().release(name, pool, charge, draw if self.stopped else stop, **law)
+
+
+def test_a_charge_that_was_interrupted_stays(tmp_path):
+    broadcast = server().broadcast()
+    with Stopping(tmp_path / "device.db") as store, pytest.raises(Fatal):
+        client(store).report(walk(broadcast, 0), broadcast)
     with privrl.ReleaseStore(tmp_path / "device.db") as store:
+        assert client(store).report(walk(broadcast, 0), broadcast)
         assert store.shown()["spent"]["epsilon"] == pytest.approx(2.0, rel=1e-9)
 
 

@@ -1,5 +1,6 @@
 """`Client`: one person's device. Trajectories stay here; what leaves is drawn once and kept before it is sent."""
 
+import contextlib
 import functools
 import json
 import math
@@ -42,9 +43,9 @@ class Client:
     m visits: reserved in the store, drawn, kept, and only then returned. Whoever asks again gets the same bytes,
     whatever broadcast or trajectory they pass, and sending them again reveals nothing more. If the device stops between
     reserving and keeping, the report is lost and no second one is drawn. What one study learns from all reports of the
-    device is bounded by its epsilon, of which each report is charged 1/m; a new study is a new
-    budget, and epsilons add up over studies (deltas too), to at most `cap`. A store that is deleted, or an older copy
-    of it, has forgotten what was reported.
+    device is bounded by its epsilon, which is charged with the first of them: k of m reports with Gaussian noise reveal
+    more than k/m of epsilon. A new study is a new budget, and epsilons add up over studies (deltas too), to at most
+    `cap`. A store that is deleted, or an older copy of it, has forgotten what was reported.
     """
 
     def __init__(
@@ -101,9 +102,8 @@ class Client:
             draw = self._prepared(self._readable(trajectory), broadcast)
             law = json.dumps([event.to_json() for event in self._study.ledger.events()]).encode()
             try:
-                kept = self._store.release(
-                    name, _POOL, self._epsilon / times, lambda: _integers(draw().to_bytes()), law=law
-                )
+                charge = self._epsilon if times == 1 else self._charged(study, law)
+                kept = self._store.release(name, _POOL, charge, lambda: _integers(draw().to_bytes()), law=law)
             except BurntError as error:
                 raise MessageError(
                     "This device has begun to report to this study and stopped before the report was kept. A second "
@@ -112,6 +112,13 @@ class Client:
                 ) from error
         self._visits.add(visit)
         return Message.from_bytes(_bytes(kept))
+
+    def _charged(self, study: bytes, law: bytes) -> float:
+        """What one of several reports costs, once the study is charged with all of them: nothing."""
+        budget = f"budget of study {study.hex()}"
+        with contextlib.suppress(BurntError):  # interrupted, and charged all the same
+            self._store.release(budget, _POOL, self._epsilon, lambda: np.zeros(1, np.int64), law=law)
+        return 0.0
 
     def _readable(self, trajectory: Trajectory) -> Trajectory:
         """The record, or the empty one: that somebody reports must not depend on what their record is like."""
