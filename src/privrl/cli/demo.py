@@ -15,7 +15,7 @@ from privrl.cli.output import complain, emit, progress, say, show_table
 from privrl.figures.numbers import written
 from privrl.reports.demo import FILES, DemoSize, save_study, sepsis_study
 from privrl.reports.study import DemoStudy
-from privrl.studies.result import check_folder
+from privrl.studies.folders import check_folder
 
 
 def demo(

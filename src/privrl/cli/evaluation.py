@@ -19,7 +19,8 @@ from privrl.envs.recorded import OfflineEnv
 from privrl.learners.evaluation.estimates import Evaluation
 from privrl.learners.evaluation.evaluated import Evaluated
 from privrl.mdp.assistance import AbstractAssisted
-from privrl.studies.result import Result, check_writable
+from privrl.studies.folders import check_writable
+from privrl.studies.result import Result
 from privrl.studies.simulated import assisted_gain
 
 NOT_COMPARED = "Not compared with practice: `--evaluate .3` holds out 30% of the people to do so."

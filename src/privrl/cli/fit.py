@@ -39,7 +39,8 @@ from privrl.figures.numbers import written
 from privrl.privacy.accounting.signature import read_private_key
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
 from privrl.recipes.recipe import MeasuredProblem, Problem, Recipe
-from privrl.studies.result import Result, check_folder
+from privrl.studies.folders import check_folder
+from privrl.studies.result import KNOWN, Result
 
 _LARGE_DELTA = 1e-5
 _WORLD = "env:"
@@ -77,7 +78,7 @@ def fit(
     chosen = recipe_of(recipe, "offline", "measured", "functional")
     privatizer = privatizer_of(chosen, epsilon, delta, rho, adjacency)
     if out is not None:
-        check_folder(out)  # before anything is spent, and so is the key
+        check_folder(out, KNOWN)  # before anything is spent, and so is the key
     elif sign is not None:
         raise ValueError("`--sign` signs what is saved; say where with `--out`.")
     key = None if sign is None else read_private_key(sign)

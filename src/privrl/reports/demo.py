@@ -19,7 +19,8 @@ from privrl.recipes.registry import get
 from privrl.reports.report import study_page
 from privrl.reports.study import DemoStudy
 from privrl.studies.fit import fit
-from privrl.studies.result import Result, replacing
+from privrl.studies.folders import replacing
+from privrl.studies.result import Result
 from privrl.studies.simulated import baseline_values, sampled
 
 RECIPE, PLAIN = "dp-tdfp", "tdfp"

@@ -24,7 +24,8 @@ from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
 from privrl.studies.binding import evaluation_note, policy_sha256
 from privrl.studies.certified_evaluation import CertifiedEvaluation, read_evaluation
 from privrl.studies.offline import ask_curator
-from privrl.studies.result import EVALUATION, Result, read_arrays
+from privrl.studies.result import EVALUATION, Result
+from privrl.studies.saved_policies import read_arrays
 
 AnyPolicy = Result | TabularPolicy | AssistedPolicy | MeasuredPolicy | AssistedMeasuredPolicy | str | Path | ArrayLike
 

@@ -1,14 +1,8 @@
 """What the verbs return: a policy, a certificate, and for simulations the exact regret; saved as a folder."""
 
-import contextlib
 import json
-import os
-import shutil
-import tempfile
-import zipfile
-import zlib
-from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, is_dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,13 +15,13 @@ from jaxtyping import Float, Int
 from privrl.learners.evaluation.estimates import Evaluation
 from privrl.learners.settings import without_numbers
 from privrl.mdp.assisted import AssistedPolicy
-from privrl.mdp.assisted_measured import ASSISTED_ARRAY_NAMES, AssistedMeasuredPolicy
-from privrl.mdp.lq import LinearPolicy
-from privrl.mdp.measured_policy import ARRAY_NAMES, MeasuredPolicy
-from privrl.mdp.types import TabularPolicy
-from privrl.privacy.accounting.certificate import Certificate, read_certificate, read_json, unique
+from privrl.mdp.assisted_measured import AssistedMeasuredPolicy
+from privrl.mdp.measured_policy import MeasuredPolicy
+from privrl.privacy.accounting.certificate import Certificate, read_certificate, unique
 from privrl.studies.binding import REPORT_NOTE, arrays_of, evaluation_note, policy_sha256, report_note
 from privrl.studies.certified_evaluation import CertifiedEvaluation, read_evaluation
+from privrl.studies.folders import replacing
+from privrl.studies.saved_policies import is_exported, read_policy
 
 
 def public_facts(certificate: Certificate, facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -129,7 +123,7 @@ class Result:
         policy that it names.
         """
         certificate = self.certificate if sign is None else self.certificate.signed(sign)
-        with replacing(folder, _KNOWN) as scratch:
+        with replacing(folder, KNOWN) as scratch:
             content = certificate.to_json() | ({"policy": None} if self.policy is None else {})
             (scratch / "certificate.json").write_text(json.dumps(content, indent=2, allow_nan=False))
             (scratch / "report.json").write_text(json.dumps(self.report, indent=2))
@@ -148,13 +142,13 @@ class Result:
         """Reads what `save` wrote; the training data are not needed. `privrl.certify` says whether to believe it."""
         folder = Path(folder)
         policy, advice = (
-            _read_policy(folder / name) if (folder / name).is_file() else None for name in ("policy.npz", "advice.npz")
+            read_policy(folder / name) if (folder / name).is_file() else None for name in ("policy.npz", "advice.npz")
         )
         missing = {name for name in _FILES if not (folder / name).is_file()}
         if missing - {"policy.npz"}:
             raise ValueError(f"`{folder}` is not a saved result: {', '.join(sorted(missing))} missing.")
         certificate = read_certificate((folder / "certificate.json").read_text())
-        if (folder / EXPORTED).is_file() and not _is_exported(policy, (folder / EXPORTED).read_text()):
+        if (folder / EXPORTED).is_file() and not is_exported(policy, (folder / EXPORTED).read_text()):
             raise ValueError(f"`{EXPORTED}` in `{folder}` is not the policy beside it. Do not use it.")
         if missing and certificate.result_sha256 != policy_sha256(None):
             raise ValueError(f"`{folder}` is not a saved result: policy.npz missing.")
@@ -182,76 +176,11 @@ def _unbound(certificate: Certificate, swapped: Mapping[str, str]) -> Certificat
     return replace(certificate, result_sha256=policy_sha256(None), notes=notes)
 
 
-_POLICIES: tuple[Any, ...] = (TabularPolicy, LinearPolicy, AssistedPolicy)
 _FILES = {"certificate.json", "policy.npz", "report.json"}
 EVALUATION = "evaluation.json"
 EXPORTED = "policy.json"
-_EVALUATED = {"advice.npz", EVALUATION}
-_KNOWN = _FILES | _EVALUATED | {EXPORTED}
-
-
-def _is_exported(policy: Any, text: str) -> bool:
-    """Whether this is the JSON of that policy, in every digit."""
-    try:
-        kept = read_json(text)
-        return isinstance(policy, MeasuredPolicy | AssistedMeasuredPolicy) and bool(kept == policy.to_json())
-    except (ValueError, RecursionError):
-        return False
-
-
-def _read_policy(path: Path) -> Any:
-    arrays = read_arrays(path)
-    try:
-        if set(arrays) == ARRAY_NAMES:
-            return MeasuredPolicy.from_arrays(arrays)
-        if set(arrays) == ASSISTED_ARRAY_NAMES:
-            return AssistedMeasuredPolicy.from_arrays(arrays)
-        (kind,) = (kind for kind in _POLICIES if {f.name for f in fields(kind)} == set(arrays))
-        return kind(**{name: jnp.asarray(array) for name, array in arrays.items()})
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"`{path}` is not a saved policy, or is damaged.") from error
-
-
-def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of an .npz file by name."""
-    try:
-        with np.load(path) as content:
-            return {name: content[name] for name in content.files}
-    except (AttributeError, TypeError, ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"`{path}` is not a saved policy, or is damaged.") from error
-
-
-def check_folder(folder: str | Path, known: Set[str] = frozenset(_KNOWN)) -> Path:
-    """The folder, if it can be written anew: it does not exist yet, or holds nothing but `known` files."""
-    folder = Path(folder)
-    if folder.exists() and (not folder.is_dir() or set(os.listdir(folder)) - known):
-        raise ValueError(f"`{folder}` exists and is not a saved result. Choose another folder, or remove it.")
-    check_writable(folder)
-    return folder
-
-
-def check_writable(folder: Path) -> None:
-    """Refuses a folder that cannot be made, before anything is spent."""
-    above = next(parent for parent in folder.absolute().parents if parent.exists())
-    if not above.is_dir() or not os.access(above, os.W_OK):
-        raise ValueError(f"`{folder}` cannot be made: `{above}` is not a folder that you can write to.")
-
-
-@contextlib.contextmanager
-def replacing(folder: str | Path, known: Set[str]) -> Iterator[Path]:
-    """An empty folder that becomes `folder` if the block ends well, and vanishes otherwise."""
-    folder = check_folder(folder, known).absolute()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    try:
-        yield scratch
-        scratch.chmod(0o755)
-        if folder.exists():
-            shutil.rmtree(folder)
-        scratch.rename(folder)
-    except BaseException:
-        shutil.rmtree(scratch, ignore_errors=True)
-        raise
+KNOWN = _FILES | {"advice.npz", EVALUATION, EXPORTED}
+"""The files of a saved result; a folder that holds others is none."""
 
 
 @dataclass(frozen=True)
