@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 _FAILURES = 10  # workers that may die over one shard
 _PATIENCE = 120.0  # seconds without any worker
+_TRIES = 50  # to fetch a sum
 _ASKED = 1.0  # seconds between two looks at who is there
+_PLACED = 60.0  # seconds until shards are where they are kept
 _FOLD = 8  # shards, or sums, that are added by one task; so many sums are added by the driver
 _SPILLS = (
     "Workers would write rows to their disks when memory is short. Start them with the environment variables "
@@ -47,25 +49,18 @@ class Dask(AbstractExecutor):
         self._client = client
         self._shards: Sequence[Any] = ()
         self._futures: list[Future] = []
-        self._places: list[dict[str, Any]] = []
+        self._home: dict[int, str] = {}
         self._checked: set[str] = set()
 
     def start(self, shards: Sequence[Any]) -> None:
         if shards is self._shards:
             return
         self.close()
-        session = uuid4().hex
         with reached():
             self._check_workers()
             workers = sorted(self._client.nthreads())
-            home = shares(shards, len(workers))
-            self._places = [_near(workers[home[i]] if i in home else "") for i in range(len(shards))]
-            self._futures = [
-                self._client.submit(
-                    held, Hidden(pickle.dumps(shard)), key=f"privrl-shard-{session}-{i}", pure=False, **self._places[i]
-                )
-                for i, shard in enumerate(shards)
-            ]
+            self._home = {i: workers[w] for i, w in shares(shards, len(workers)).items()}
+            self._futures = self._placed([Hidden(pickle.dumps(shard)) for shard in shards])
         self._shards = shards
 
     def each(self, f: Callable[..., Any], *args: Any, own: Sequence[Any] | None = None) -> Iterator[tuple[int, Any]]:
@@ -92,13 +87,31 @@ class Dask(AbstractExecutor):
         return functools.reduce(added, (result.total for result in results), None)
 
     def close(self) -> None:
-        self._shards, self._futures, self._places = (), [], []  # the scheduler forgets what nobody holds
+        self._shards, self._futures, self._home = (), [], {}  # the scheduler forgets what nobody holds
+
+    def _placed(self, shards: list[Hidden]) -> "list[Future]":
+        """Shards with the workers that keep them. Once they are there, they may go anywhere: a shard that is bound to a
+        worker that died is never computed again."""
+        near = {i: {"workers": [worker], "allow_other_workers": True} for i, worker in self._home.items()}
+        futures = [self._sent(one, **near.get(i, {})) for i, one in enumerate(shards)]
+        latest = time.monotonic() + _PLACED
+        while not all(future.done() for future in futures):
+            if time.monotonic() > latest:
+                return [self._sent(one) for one in shards]
+            time.sleep(0.01)
+        free = {future.key: None for future in futures}
+        self._client.sync(self._client.scheduler.set_restrictions, worker=free)  # type: ignore[union-attr]
+        return futures
+
+    def _sent(self, packed: Hidden, **settings: Any) -> "Future":
+        """Unpacked on a worker; made again where that one dies."""
+        return self._client.submit(held, packed, key=f"privrl-held-{uuid4().hex}", pure=False, **settings)
 
     def _together(self) -> list[tuple[int, ...]]:
         """Shards that are summed by one task: some of those that are kept by one worker."""
         kept: dict[str, list[int]] = {}
-        for i, place in enumerate(self._places):
-            kept.setdefault(place["workers"][0] if place else str(i), []).append(i)
+        for i in range(len(self._shards)):
+            kept.setdefault(self._home.get(i, str(i)), []).append(i)
         return [tuple(mine[k : k + _FOLD]) for mine in kept.values() for k in range(0, len(mine), _FOLD)]
 
     def _submitted(
@@ -114,9 +127,7 @@ class Dask(AbstractExecutor):
                 f"What is summed cannot be sent to another process ({type(error).__name__}). Define its classes and "
                 "functions in a module, not inside a function."
             ) from None
-        # The arguments are a task, too: they travel once, and are made again where a worker that held them dies.
-        task = self._client.submit(held, packed, key=f"privrl-task-{call}", pure=False)
-        expected = Hidden(Versions.here())
+        task, expected = self._sent(packed), Hidden(Versions.here())  # arguments travel once
         return {
             self._client.submit(
                 summed_shards,
@@ -124,7 +135,6 @@ class Dask(AbstractExecutor):
                 *(self._futures[i] for i in numbers),
                 key=f"privrl-{call}-{numbers[0]}",
                 pure=False,
-                **self._places[numbers[0]],
             ): numbers
             for numbers in groups
         }
@@ -138,14 +148,10 @@ class Dask(AbstractExecutor):
         if all(len(group) == 1 for group in places.values()):
             places = {"": list(futures)}
         new = []
-        for place, group in places.items():
+        for group in places.values():
             for first in range(0, len(group), _FOLD):
-                some = group[first : first + _FOLD]
-                near = _near(place)
-                key = f"privrl-sum-{uuid4().hex}"
-                new.append(
-                    some[0] if len(some) == 1 else self._client.submit(folded, *some, key=key, pure=False, **near)
-                )
+                some, key = group[first : first + _FOLD], f"privrl-sum-{uuid4().hex}"
+                new.append(some[0] if len(some) == 1 else self._client.submit(folded, *some, key=key, pure=False))
         return new
 
     def _completed(self, submitted: "dict[Future, tuple[int, ...]]") -> "Iterator[tuple[Future, tuple[int, ...]]]":
@@ -181,7 +187,7 @@ class Dask(AbstractExecutor):
 
     def _result(self, future: "Future", shards: tuple[int, ...]) -> ShardSum:
         """What a task gave, also if its worker dies now and it is computed again."""
-        alone = time.monotonic()
+        alone, tries = time.monotonic(), _TRIES
         while True:
             self._refuse_lost(future, shards)
             try:
@@ -190,13 +196,14 @@ class Dask(AbstractExecutor):
             except TimeoutError:
                 alone = self._patient(alone)
             except Exception:
-                if future.status == "finished":
-                    continue
+                tries -= 1
                 self._refuse_lost(future, shards)
-                raise ShardError(LOST) from None
+                if not tries:
+                    raise ShardError(LOST) from None
+                time.sleep(0.1)  # its worker died, and it is being computed again
 
     def _refuse_lost(self, future: "Future", shards: tuple[int, ...]) -> None:
-        if self._client.status != "running" or future.status in ("cancelled", "lost"):
+        if self._client.status != "running" or future.status == "cancelled":
             raise ShardError(LOST)
         if future.status == "error":
             which = f"Shard {shards[0]}" if len(shards) == 1 else "A sum of shards " + ", ".join(map(str, shards))
@@ -230,11 +237,6 @@ class Dask(AbstractExecutor):
                 raise ValueError(_SPILLS)
         self._client.run_on_scheduler(_allow_failures, _FAILURES)
         self._checked |= set(new)
-
-
-def _near(worker: str) -> dict[str, Any]:
-    """Settings of a task that this worker should do, as long as it lives."""
-    return {"workers": [worker], "allow_other_workers": True} if worker else {}
 
 
 def _raise_first(failures: dict[int, Failure]) -> None:
