@@ -23,8 +23,9 @@ from privrl.figures import store as store
 from privrl.figures.cell import Cell, Measured, by_recipe
 from privrl.figures.claims import Claim, pm, untestable
 from privrl.figures.figure import SEED, Figure, plan, reproduce
+from privrl.figures.lines import _GAP, Line, LinesPanel, _inside, lines_figure
 from privrl.figures.panels import Panel, Series, draw
-from privrl.figures.plots import _GAP, Line, LinesPanel, _inside, lines_figure, spread
+from privrl.figures.plots import spread
 from privrl.figures.registry import figures, get
 from privrl.figures.rules import smaller
 from privrl.figures.verdict import Earlier, verdict_text

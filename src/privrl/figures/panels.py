@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from privrl.figures.cell import Cell, Measured
 from privrl.figures.claims import Results
-from privrl.figures.plots import Line, LinesPanel, Log, lines_figure
+from privrl.figures.lines import Line, LinesPanel, Log, lines_figure
 from privrl.recipes.registry import get
 
 X = Literal["people", "epsilon", "rho"]
