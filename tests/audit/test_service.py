@@ -275,6 +275,10 @@ def test_the_command_prints_a_table_or_json_and_fails_when_something_is_found(
     assert content["broken"] is True and content["kind"] == "local" and content["study"] == "phone"
     assert {"attack", "tried", "found", "broken"} == set(content["attacks"][0])
     assert json.loads((tmp_path / "audit.json").read_text()) == content
+    assert main(["report", str(tmp_path)]) == 0
+    html = tmp_path.with_suffix(".html").read_text()
+    assert "BROKEN: forged-tickets" in html and "a ticket with an empty mac" in html
+    capsys.readouterr()
     assert main(arguments) == 1
     assert "BROKEN." in capsys.readouterr().out
 
