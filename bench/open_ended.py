@@ -58,7 +58,7 @@ def more_noise(learner: AbstractOnlineLearner) -> Iterator[tuple[int, float, flo
         yield people, ratios[0], ratios[1], ratios[2]
 
 
-def regrets(world: str, people: int, epsilon: float, seeds: int, seed: int) -> list[np.ndarray]:
+def regrets(world: str, people: int, epsilon: float, spec: OpenEnded, seeds: int, seed: int) -> list[np.ndarray]:
     """Total regret per seed with a known number of people, and without."""
     env = WORLDS[world]()
     recipe = get("dp-lsvi-ucb")
@@ -66,7 +66,7 @@ def regrets(world: str, people: int, epsilon: float, seeds: int, seed: int) -> l
     key = jax.random.key(seed)
     return [
         privrl.run(env, *pair, open_ended=flag, episodes=people, seeds=seeds, key=key).total_regret
-        for flag in (False, True)
+        for flag in (False, spec)
     ]
 
 
@@ -77,6 +77,7 @@ def main() -> None:
     parser.add_argument("--worlds", nargs="+", default=list(WORLDS), choices=list(WORLDS))
     parser.add_argument("--people", nargs="+", type=int, default=PEOPLE)
     parser.add_argument("--epsilons", nargs="+", type=float, default=[10.0, 1.0])
+    parser.add_argument("--ceiling", type=int, default=OpenEnded().ceiling, help="how many people can take part")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--seed", type=int, default=20261116)
     given = parser.parse_args()
@@ -93,7 +94,8 @@ def main() -> None:
     for world in given.worlds:
         for epsilon in given.epsilons:
             for people in given.people:
-                known, unknown = regrets(world, people, epsilon, given.seeds, given.seed)
+                spec = OpenEnded(ceiling=given.ceiling)
+                known, unknown = regrets(world, people, epsilon, spec, given.seeds, given.seed)
                 ratio = unknown.mean() / known.mean()
                 spread = np.hypot(*(x.std(ddof=1) / x.mean() for x in (known, unknown))) / np.sqrt(given.seeds)
                 cells = (f"{known.mean():,.0f}", f"{unknown.mean():,.0f}", f"{ratio:.3f} ± {ratio * spread:.3f}")
