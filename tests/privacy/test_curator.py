@@ -11,7 +11,8 @@ from privrl.contracts.release import Declared
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.privacy.accounting.ledger import OverspentError
 from privrl.privacy.noise.sources import Seeded, System
-from privrl.privacy.trust.curator import AbstractPeople, Curator
+from privrl.privacy.trust.curator import Curator
+from privrl.privacy.trust.people import AbstractPeople
 from privrl.privacy.trust.privatizers import Central
 
 

@@ -12,7 +12,8 @@ import privrl
 from privrl.contracts.release import Declared
 from privrl.privacy.functions.features import ReleasedLinearFunction
 from privrl.privacy.noise.sources import Seeded, System
-from privrl.privacy.trust.curator import AbstractPeople, Curator
+from privrl.privacy.trust.curator import Curator
+from privrl.privacy.trust.people import AbstractPeople
 from privrl.privacy.trust.privatizers import Central
 
 

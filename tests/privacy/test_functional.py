@@ -20,7 +20,8 @@ from privrl.privacy.functions.released import ReleasedFunction, best_beta, rkhs_
 from privrl.privacy.noise.lattice import Lattice, LatticeError
 from privrl.privacy.noise.sources import AbstractSource, Seeded, System
 from privrl.privacy.store.store import ReleaseStore
-from privrl.privacy.trust.curator import AbstractPeople, Curator
+from privrl.privacy.trust.curator import Curator
+from privrl.privacy.trust.people import AbstractPeople
 from privrl.privacy.trust.privatizers import Central, NonPrivate
 
 

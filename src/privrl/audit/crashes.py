@@ -30,7 +30,8 @@ from privrl.privacy.noise.lattice import Lattice
 from privrl.privacy.noise.sources import System
 from privrl.privacy.store.errors import StoreError, StudyMismatchError
 from privrl.privacy.store.store import ReleaseStore
-from privrl.privacy.trust.curator import AbstractPeople, Curator
+from privrl.privacy.trust.curator import Curator
+from privrl.privacy.trust.people import AbstractPeople
 from privrl.studies.fit import fit
 
 CRASHES = "crashes"

@@ -15,7 +15,8 @@ from privrl.audit.recorded_fit import FitTranscript, Skipped
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.privacy.noise.arithmetic import AbstractArithmetic
 from privrl.privacy.noise.sources import Seeded
-from privrl.privacy.trust.curator import AbstractPeople, Curator
+from privrl.privacy.trust.curator import Curator
+from privrl.privacy.trust.people import AbstractPeople
 
 
 class _Person(AbstractPeople):

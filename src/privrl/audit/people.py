@@ -9,7 +9,7 @@ from privrl.contracts.statistic import AbstractStatistic
 from privrl.privacy.noise.arithmetic import AbstractArithmetic
 from privrl.privacy.noise.coins import Coins
 from privrl.privacy.noise.lattice import Lattice
-from privrl.privacy.trust.curator import AbstractPeople
+from privrl.privacy.trust.people import AbstractPeople
 
 
 class Remembered(AbstractPeople):

@@ -28,9 +28,10 @@ from privrl.privacy.noise.sources import System, standard_normal
 from privrl.privacy.noise.symmetric import on_diagonal
 from privrl.privacy.noise.words import Words
 from privrl.privacy.trust.channels import AbstractCuratorChannel, RoundsChannel
-from privrl.privacy.trust.curator import AbstractPeople, Curator
+from privrl.privacy.trust.curator import Curator
 from privrl.privacy.trust.exact_channels import ExactChannel
 from privrl.privacy.trust.local_channels import AbstractLocalChannel
+from privrl.privacy.trust.people import AbstractPeople
 from privrl.privacy.trust.symbol_channels import SymbolChannel
 
 EXACT_RELATIONS = "exact-relations"

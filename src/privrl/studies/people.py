@@ -21,7 +21,7 @@ from privrl.mdp.types import Trajectory, Transitions
 from privrl.privacy.noise.arithmetic import AbstractArithmetic, check_shape, empty_contributes
 from privrl.privacy.noise.coins import Coins
 from privrl.privacy.noise.lattice import Lattice, filled_by_blocks
-from privrl.privacy.trust.curator import AbstractPeople
+from privrl.privacy.trust.people import AbstractPeople
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
 from privrl.statistics.rows import AbstractRowStatistic
 from privrl.studies.memory import check_sum

@@ -1,17 +1,13 @@
 """The curator of a data set at rest: the only one who sees people, and answers with releases."""
 
-import abc
 import functools
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Float64
+from jaxtyping import Array, Float, Float64
 
-from privrl.contracts.noise import AbstractNoise
 from privrl.contracts.release import Release
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.privacy.accounting.ledger import Ledger, OverspentError
@@ -19,71 +15,14 @@ from privrl.privacy.functions.features import Features, ReleasedLinearFunction
 from privrl.privacy.functions.released import ReleasedFunction, whitened
 from privrl.privacy.noise.arithmetic import AbstractArithmetic, Floating
 from privrl.privacy.noise.coins import Coins
-from privrl.privacy.noise.lattice import Lattice, LatticeError, lattice_for
+from privrl.privacy.noise.lattice import Lattice, lattice_for
 from privrl.privacy.noise.laws import GaussianNoise
 from privrl.privacy.noise.sources import AbstractSource, Seeded, System
 from privrl.privacy.store.errors import BurntError
 from privrl.privacy.store.store import ReleaseStore
 from privrl.privacy.trust.channels import NoiseKind, SumNoise, law_of, sensitivity_of
-
-
-class AbstractPeople(abc.ABC):
-    """A data set at rest, as the curator needs it."""
-
-    @property
-    @abc.abstractmethod
-    def num_units(self) -> int:
-        """How many people there are."""
-
-    @property
-    @abc.abstractmethod
-    def records_per_unit(self) -> int:
-        """The public bound on how many records of one person are summed."""
-
-    @abc.abstractmethod
-    def total(
-        self, statistic: AbstractStatistic, included: Coins | None, arithmetic: AbstractArithmetic
-    ) -> Array | np.ndarray:
-        """The sum of the statistic over all kept records, or over those that `included` draws by their number."""
-
-    @property
-    def function(self) -> Float[Array, "*m n"]:
-        """The values of the secret function at its mesh points, where the secret is one and no person's record."""
-        raise ValueError("These are people's records, and no secret function. Nothing was released.")
-
-    @abc.abstractmethod
-    def filled(self, statistic: AbstractStatistic) -> int:
-        """The largest number of entries of the sum that two records can fill."""
-
-    @abc.abstractmethod
-    def part(self, chosen: Bool[np.ndarray, " U"]) -> "AbstractPeople":
-        """The marked people alone, all their records with them; people are numbered as on every pass."""
-
-    @abc.abstractmethod
-    def coins(self, key: bytes, purpose: str) -> Float64[np.ndarray, " U"]:
-        """A number in [0, 1) for each person: a pseudorandom function, under the key, of the purpose and their id."""
-
-    def groups(self, key: bytes, purpose: str, edges: Float64[np.ndarray, " G"]) -> "list[AbstractPeople]":
-        """Everybody in one of several groups, which the edges separate, by their coins."""
-        drawn = np.searchsorted(edges, self.coins(key, purpose), side="right")
-        return [self.part(drawn == i) for i in range(len(edges) + 1)]
-
-
-@dataclass(frozen=True)
-class _Contents:
-    """What one release is made of; nothing of it is looked at before the ledger has agreed.
-
-    Attributes:
-        sensitivity: how far one person can move it.
-        law: its noise, for a scale.
-        lattice: the grid of an exact release, for a parameter.
-        content: the exact value of release number so and so, in the given arithmetic.
-    """
-
-    sensitivity: float
-    law: Callable[[float], AbstractNoise]
-    lattice: Callable[[float], Lattice]
-    content: Callable[[int, AbstractArithmetic], Array | np.ndarray]
+from privrl.privacy.trust.contents import Contents, contents_of_vector
+from privrl.privacy.trust.people import AbstractPeople
 
 
 class Curator:
@@ -158,7 +97,7 @@ class Curator:
             return people.total(chosen, included, arithmetic)
 
         law = functools.partial(law_of, chosen, mechanism)
-        release = self._release(name, _Contents(records * sensitivity, law, lattice, summed))
+        release = self._release(name, Contents(records * sensitivity, law, lattice, summed))
         if self._watch is not None:
             self._watch(name, chosen, release)
         return release
@@ -172,13 +111,7 @@ class Curator:
         neighbours' units are at most distance/g + sqrt(entries) apart, which the noise covers. How large the vector
         is does not matter to that; the bound is there so that whole numbers stay within 64 bits for all of them.
         """
-        for argument, number in (("distance", distance), ("bound", bound)):
-            if not 0.0 < number < np.inf:
-                raise ValueError(f"`{argument}` of `{name}` is {number}; it must be a positive finite number.")
-        if not bool((jnp.abs(value) <= bound).all()):  # also where an entry is not a number
-            raise ValueError(
-                f"An entry of `{name}` is beyond the public `bound` {bound:g}, or not a number. Nothing was released."
-            )
+        contents = contents_of_vector(name, value, distance, bound)
         declared = self._ledger.declared(name)
         if declared.statistic is not None or declared.sampling < 1.0 or declared.group is not None:
             raise ValueError(
@@ -190,22 +123,7 @@ class Curator:
                 f"`{name}` is released with Gaussian noise, and this budget is for Laplace noise. Use "
                 "`Central(..., mechanism='gaussian')` with a delta."
             )
-
-        def lattice(parameter: float) -> Lattice:
-            return lattice_for(parameter=parameter, sensitivity=distance, norm=bound, filled=value.size, kind="l2")
-
-        def content(number: int, lattice: AbstractArithmetic) -> Array | np.ndarray:
-            if not isinstance(lattice, Lattice):
-                return value
-            if not bound / lattice.granularity + 40.0 * lattice.noise < 2.0**62:
-                raise LatticeError(
-                    f"`{name}` does not fit in 64 bits: its `bound` {bound:g} is too large against the noise of scale "
-                    f"{lattice.scale:.3g}. Nothing was released. Lower its budget, or find a tighter bound."
-                )
-            return np.trunc(np.asarray(value, np.float64) / lattice.granularity).astype(np.int64)
-
-        law = functools.partial(GaussianNoise, shape=value.shape)
-        return self._release(name, _Contents(distance, law, lattice, content))
+        return self._release(name, contents)
 
     def function(
         self, name: str, values: Float[Array, "*m n"], *, distance: float, beta: float, bound: float
@@ -238,7 +156,7 @@ class Curator:
         assert isinstance(release.noise, GaussianNoise)
         return ReleasedLinearFunction(release.value, release.noise.scale, features)
 
-    def _release(self, name: str, contents: _Contents) -> Release:
+    def _release(self, name: str, contents: Contents) -> Release:
         """One release, whatever it is made of: counted, and only then looked at, drawn and recorded."""
         parameter, number = self._ledger.spend(name), self._next(name)
         label = f"{name}/{number}"
@@ -292,7 +210,7 @@ class Curator:
             )
         return kept
 
-    def _again(self, name: str, contents: _Contents) -> Release:
+    def _again(self, name: str, contents: Contents) -> Release:
         """Another attempt at a release that a crash has burnt, from what is left of the budget."""
         try:
             self._ledger.burn(name)

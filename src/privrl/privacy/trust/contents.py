@@ -1,0 +1,59 @@
+"""What one release of a curator is made of, before anything is looked at: its sensitivity, law, lattice and value."""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from privrl.contracts.noise import AbstractNoise
+from privrl.privacy.noise.arithmetic import AbstractArithmetic
+from privrl.privacy.noise.lattice import Lattice, LatticeError, lattice_for
+from privrl.privacy.noise.laws import GaussianNoise
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What one release is made of; nothing of it is looked at before the ledger has agreed.
+
+    Attributes:
+        sensitivity: how far one person can move it.
+        law: its noise, for a scale.
+        lattice: the grid of an exact release, for a parameter.
+        content: the exact value of release number so and so, in the given arithmetic.
+    """
+
+    sensitivity: float
+    law: Callable[[float], AbstractNoise]
+    lattice: Callable[[float], Lattice]
+    content: Callable[[int, AbstractArithmetic], Array | np.ndarray]
+
+
+def contents_of_vector(name: str, value: Float[Array, "..."], distance: float, bound: float) -> Contents:
+    """Of a vector with entries within the public `bound`, which one person can move by at most `distance` (L2); see
+    `Curator.vector`."""
+    for argument, number in (("distance", distance), ("bound", bound)):
+        if not 0.0 < number < np.inf:
+            raise ValueError(f"`{argument}` of `{name}` is {number}; it must be a positive finite number.")
+    if not bool((jnp.abs(value) <= bound).all()):  # also where an entry is not a number
+        raise ValueError(
+            f"An entry of `{name}` is beyond the public `bound` {bound:g}, or not a number. Nothing was released."
+        )
+
+    def lattice(parameter: float) -> Lattice:
+        return lattice_for(parameter=parameter, sensitivity=distance, norm=bound, filled=value.size, kind="l2")
+
+    def content(number: int, lattice: AbstractArithmetic) -> Array | np.ndarray:
+        if not isinstance(lattice, Lattice):
+            return value
+        if not bound / lattice.granularity + 40.0 * lattice.noise < 2.0**62:
+            raise LatticeError(
+                f"`{name}` does not fit in 64 bits: its `bound` {bound:g} is too large against the noise of scale "
+                f"{lattice.scale:.3g}. Nothing was released. Lower its budget, or find a tighter bound."
+            )
+        return np.trunc(np.asarray(value, np.float64) / lattice.granularity).astype(np.int64)
+
+    law = functools.partial(GaussianNoise, shape=value.shape)
+    return Contents(distance, law, lattice, content)

@@ -1,0 +1,52 @@
+"""People whose records are at rest, as their curator needs them."""
+
+import abc
+
+import numpy as np
+from jaxtyping import Array, Bool, Float, Float64
+
+from privrl.contracts.statistic import AbstractStatistic
+from privrl.privacy.noise.arithmetic import AbstractArithmetic
+from privrl.privacy.noise.coins import Coins
+
+
+class AbstractPeople(abc.ABC):
+    """A data set at rest, as the curator needs it."""
+
+    @property
+    @abc.abstractmethod
+    def num_units(self) -> int:
+        """How many people there are."""
+
+    @property
+    @abc.abstractmethod
+    def records_per_unit(self) -> int:
+        """The public bound on how many records of one person are summed."""
+
+    @abc.abstractmethod
+    def total(
+        self, statistic: AbstractStatistic, included: Coins | None, arithmetic: AbstractArithmetic
+    ) -> Array | np.ndarray:
+        """The sum of the statistic over all kept records, or over those that `included` draws by their number."""
+
+    @property
+    def function(self) -> Float[Array, "*m n"]:
+        """The values of the secret function at its mesh points, where the secret is one and no person's record."""
+        raise ValueError("These are people's records, and no secret function. Nothing was released.")
+
+    @abc.abstractmethod
+    def filled(self, statistic: AbstractStatistic) -> int:
+        """The largest number of entries of the sum that two records can fill."""
+
+    @abc.abstractmethod
+    def part(self, chosen: Bool[np.ndarray, " U"]) -> "AbstractPeople":
+        """The marked people alone, all their records with them; people are numbered as on every pass."""
+
+    @abc.abstractmethod
+    def coins(self, key: bytes, purpose: str) -> Float64[np.ndarray, " U"]:
+        """A number in [0, 1) for each person: a pseudorandom function, under the key, of the purpose and their id."""
+
+    def groups(self, key: bytes, purpose: str, edges: Float64[np.ndarray, " G"]) -> "list[AbstractPeople]":
+        """Everybody in one of several groups, which the edges separate, by their coins."""
+        drawn = np.searchsorted(edges, self.coins(key, purpose), side="right")
+        return [self.part(drawn == i) for i in range(len(edges) + 1)]
