@@ -18,7 +18,8 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from privrl.service.refusals import RefusedError
 
 MOST = 256  # people in one commit
-BEAT = 0.02  # seconds from taking a batch to its answers, at least
+BEAT = 0.025  # seconds from the first of a batch to its answers, at least
+_LINGER = 0.005  # of these, until it is taken: others who come at the same time are committed with it
 _TICK = 1.0  # seconds after which the writer looks around without being asked
 _LONGEST_PAUSE = 30.0
 _LOG = logging.getLogger("privrl.service")
@@ -126,12 +127,13 @@ class Writer:
     def _serve(self, in_hand: list[Job]) -> None:
         wake = 0.0
         while True:
-            jobs = self._taken(wake)
-            if not jobs and self._ending:
+            waiting = self._waited(wake)
+            if not waiting and self._ending:
                 return
-            in_hand[:] = jobs
-            if jobs:
+            if waiting:
                 began = time.monotonic()
+                time.sleep(_LINGER)
+                jobs = in_hand[:] = self._taken()
                 answers = self._desk.committed(jobs)
                 time.sleep(max(0.0, began + BEAT - time.monotonic()))
                 self._answer(jobs, answers)
@@ -139,11 +141,16 @@ class Writer:
             left = self._desk.caught_up()
             wake = time.monotonic() + (_TICK if left is None else min(_TICK, max(0.0, left)))
 
-    def _taken(self, wake: float) -> list[Job]:
-        """What is queued, up to the most people; nothing if it is time to look around first."""
+    def _waited(self, wake: float) -> bool:
+        """Waits until something is queued, or it is time to look around; whether something is."""
         with self._changed:
             while not self._jobs and not self._ending and (left := wake - time.monotonic()) > 0:
                 self._changed.wait(left)
+            return bool(self._jobs)
+
+    def _taken(self) -> list[Job]:
+        """What is queued, up to the most people."""
+        with self._changed:
             taken: list[Job] = []
             people = 0
             while self._jobs and people + len(self._jobs[0].people) <= MOST:
