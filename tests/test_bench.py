@@ -8,13 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from bench import __main__ as table
-from bench import offline, online, roofline, timing, zoo
+from bench import cluster, offline, online, recipes, roofline, scale, tables, timing, zoo
 from bench.as_written import apvi, counts, greedy, lsvi_ucb, vapvi
 
 import privrl
 from privrl.audit.worlds import tiny_world
 from privrl.cli.bench import bench
 from privrl.envs.zoo import WORLDS
+from privrl.executors.executor import InProcess
 from privrl.learners.linear.vapvi import VAPVI
 from privrl.learners.tabular.apvi import APVI
 from privrl.mdp.types import TabularPolicy
@@ -89,6 +90,41 @@ def test_xla_counts_a_loop_once():
 
     assert cost(10).flops == cost(1_000).flops >= 2 * 8**3
     assert cost(10).bytes == cost(1_000).bytes > 0
+
+
+def test_the_rows_of_large_tables():
+    """Ratios with what is asked of them, and tables as they are printed; from numbers that are known."""
+    took = {"busier": 0.6, "both": 1.1, "driver": 0.1}
+    found = {"rows": 1_000_000, "one": {"gradients": 1.0}, "refused": True}
+    found |= {
+        engine: {"gradients": took, "checked": 4e-7, "shards": 2} for engine in ("two processes", "two Dask workers")
+    }
+    found["fits"] = {"dp-fqi": {"releases": 21, "each": 2e-7, "minutes": 1.5}}
+    rows = list(scale.cluster_rows(found))
+    assert [round(plain / ours, 2) for _, plain, ours in rows] == [1.67, 11.0, 1.67, 11.0, 1.0]
+    assert all("at least" in what for what, _, _ in rows)
+    assert list(scale.model_lines(found))[-1] == "| `dp-fqi` | 21 | 0.200 | 1.5 |"
+    fits = {("dp-fqi", files): {"cpu": files, "peak": 500.0, "rows": 10**6} for files in (2, 20)}
+    assert list(scale.recipe_lines(fits))[-1] == "| `dp-fqi` | icu-sepsis | 1,000,000 | 20.0 | 20.00 | 500 |"
+    assert scale.peak_row(fits, 2, 20)[1:] == (500.0, 500.0)
+    assert (tables.files_for(1e6), tables.files_for(1e7), tables.files_for(10)) == (2, 19, 1)
+
+
+@pytest.mark.slow
+def test_large_tables_in_small(tmp_path, monkeypatch):
+    """Tables are written and read again, and two workers give the sums of one process."""
+    monkeypatch.setattr(tables, "WORLDS", {name: (make, 300) for name, (make, _) in tables.WORLDS.items()})
+    for world in tables.WORLDS:
+        (tmp_path / world).mkdir()
+        for number in range(2):
+            tables._write(tables._File(tmp_path, world, number))
+        assert tables.opened(world, tmp_path)[1].num_units == 600
+    _, whole = tables.opened("icu-sepsis", tmp_path)
+    one = cluster.alone(whole)
+    assert set(one) == set(cluster.RELEASES)
+    assert set(cluster.shared(whole, InProcess(), one)) >= set(cluster.RELEASES)
+    assert cluster.refused(whole, InProcess())
+    assert recipes.fit("dp-pevi", tmp_path, 1)["rows"] == 300 * 20
 
 
 def test_the_command_says_where_the_benchmark_is(monkeypatch, tmp_path):

@@ -232,6 +232,7 @@ def _table(policy: Any) -> Any:
     return policy.probabilities if hasattr(policy, "probabilities") else policy.advice
 
 
+@pytest.mark.slow
 def test_processes_fit_what_one_process_fits(folder: Path, same_words: Callable[[], None]) -> None:
     learner = privrl.APVI(S, A, H)
     same_words()

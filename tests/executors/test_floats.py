@@ -29,7 +29,7 @@ OFFLINE = {
     for kind, cases in CASES.items()
     if not cases[0].linear and cases[0].published == (None,) and cases[0].questions == (None,)
 }
-QUICK = ("Differences", "ActionGrams")
+QUICK = ("Differences",)
 PEOPLE = 200
 
 

@@ -30,15 +30,16 @@ def reached() -> Iterator[None]:
 def connected(address: str, ca: str | None = None, certificate: str | None = None, key: str | None = None) -> "Client":
     """A client of the scheduler at an address, which must be `tls://`, or on this machine."""
     refuse_plain(address, "The scheduler")
+    encrypted = address.startswith("tls://")
+    if encrypted and (ca is None or certificate is None):
+        raise ValueError("A `tls://` scheduler needs the authority's certificate (`--dask-ca`) and one of yours.")
     try:
         from distributed import Client
         from distributed.security import Security
     except ImportError:
         raise ImportError("`--dask` needs the extra `privrl[dask]`: pip install 'privrl[dask]'.") from None
     security = None
-    if address.startswith("tls://"):
-        if ca is None or certificate is None:
-            raise ValueError("A `tls://` scheduler needs the authority's certificate (`--dask-ca`) and one of yours.")
+    if encrypted:
         security = Security(
             tls_ca_file=ca, tls_client_cert=certificate, tls_client_key=key or certificate, require_encryption=True
         )

@@ -157,7 +157,7 @@ def cells_of(
     if units.size >= math.prod(statistic.units_shape):
         return None, _placed(statistic, slots, units), finite, silent
     block = math.prod(units.shape[1:])
-    cells = slots[:, None] * block + jnp.arange(block)
+    cells = slots[:, None] * block + jnp.arange(block)[None, :]
     return cells.reshape(-1), units.reshape(-1), finite, silent
 
 
