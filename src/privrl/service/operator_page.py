@@ -37,7 +37,7 @@ def operator_page(status: ServiceStatus) -> str:
     parts.append(
         paragraph(
             "Nothing on this page depends on anybody's record but through what was released: how many people were "
-            "counted in a central study is secret, and requests with records are neither counted nor timed.",
+            "counted in a central study is secret, and what apps ask for people is neither counted nor timed.",
             "small",
         )
     )
@@ -166,7 +166,5 @@ def _milliseconds(seconds: float) -> str:
 def _keys(one: StudyStatus) -> str:
     if not one.keys:
         return paragraph(f"None. Make one: `privrl serve key add {one.name}.toml --role app --name NAME`.")
-    rows = [
-        [key.name, f"`{key.role}`", key.added, f"{key.tickets:,}" if key.role == "app" else "-"] for key in one.keys
-    ]
-    return table(["name", "role", "made", "tickets asked for"], rows, numbers=(3,))
+    rows = [[key.name, f"`{key.role}`", key.added, f"{key.people:,}" if key.role == "app" else "-"] for key in one.keys]
+    return table(["name", "role", "made", "people since the start"], rows, numbers=(3,))

@@ -12,6 +12,9 @@ import msgspec
 
 from privrl.service.counters import Counters, Latest
 from privrl.service.registry import AbstractServed, Studies
+from privrl.studies.arrivals import QUEUE
+
+_NUMBERS = "tickets"  # what `Server` takes ranges of
 
 
 class Quantiles(msgspec.Struct, frozen=True):
@@ -22,12 +25,12 @@ class Quantiles(msgspec.Struct, frozen=True):
 
 
 class KeyStatus(msgspec.Struct, frozen=True):
-    """A key, without what it is; `tickets` is how many it asked for since this process started."""
+    """A key, without what it is; `people` is how many first arrived with it since this process started."""
 
     name: str
     role: str
     added: str
-    tickets: int
+    people: int
 
 
 class StudyStatus(msgspec.Struct, frozen=True):
@@ -81,7 +84,7 @@ def status_of(served: AbstractServed) -> StudyStatus:
         users=file.users,
         epsilon=file.epsilon,
         delta=file.delta,
-        tickets=sum({**view.shown.get("queues", {}), **view.shown.get("ranges", {})}.values()),
+        tickets=view.shown.get("queues", {}).get(QUEUE, 0) + view.shown.get("ranges", {}).get(_NUMBERS, 0),
         plan=view.plan,
         blocks=list(view.ends),
         declared=dict(view.shown.get("limits", {})),
