@@ -108,6 +108,7 @@ def test_within_a_thousandth_of_brute_force_on_scalar_instances(scalar, grid):
     assert gaps(scalar, grid).max() < 1e-3
 
 
+@pytest.mark.slow
 def test_without_flipped_signs_it_would_not_be(grid, monkeypatch):
     """The instances are hard enough to need more starts than the estimate, 0 and the estimate without A."""
     monkeypatch.setattr(_optimism, "starting_points", lambda *given: starting_points(*given)[:3])

@@ -58,7 +58,13 @@ def cases():
     yield "embedding, no privacy", {"features": embedded()}, privrl.NonPrivate()
 
 
-@pytest.mark.parametrize(("settings", "privatizer"), [pytest.param(*case, id=name) for name, *case in cases()])
+COVERED = ("embedding, published", "embedding, no privacy")  # by two others
+
+
+@pytest.mark.parametrize(
+    ("settings", "privatizer"),
+    [pytest.param(*case, id=name, marks=[pytest.mark.slow] if name in COVERED else []) for name, *case in cases()],
+)
 def test_it_is_the_algorithm_person_by_person(settings, privatizer):
     """The same people and the same noise: policies and values agree after every one of them."""
     env, users = tiny_world(), 14
