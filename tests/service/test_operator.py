@@ -235,3 +235,21 @@ def test_nothing_depends_on_a_record(tmp_path: Path, other: str) -> None:
     for folder in ("one", "other"):
         (tmp_path / folder).mkdir()
     assert shown_with(tmp_path / "one", "short") == shown_with(tmp_path / "other", other)
+
+
+def test_nothing_shows_who_comes_back(tmp_path: Path) -> None:
+    """Where several visits count, how often one person comes is as secret as a record."""
+    seen = []
+    for visits in (0, 3):
+        file = study_file(tmp_path / str(visits), CENTRAL, max_episodes_per_unit=3)
+        key = operators(file)
+        with serving(file, Clock()) as service:
+            running = Running(service, {"operator": key, "app": service.key})
+            for user in "abc":
+                running.ask("POST", "tickets", {"user": user, "visit": "first"}, key="app")
+            for number in range(visits):
+                content = {"user": "b", "visit": f"again {number}"}
+                ticket = running.ask("POST", "tickets", content, key="app").json["ticket"]
+                running.ask("POST", "episodes", {"ticket": ticket, "steps": RECORDS["short"]}, key="app")
+            seen.append([(one.status, one.body) for one in (running.look(path) for path in PLACES)])
+    assert seen[0] == seen[1]
