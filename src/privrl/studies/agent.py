@@ -154,8 +154,9 @@ class AbstractAgent(abc.ABC):
 
         Arguments:
             user: the person's id; it is kept as a keyed digest. 12 and "12" are one id.
-            visit: the name of this visit where people come back, such as a session: a new one is a new episode, and
-                the same one gets the same ticket, however often it is sent. Without a name it is the first visit.
+            visit: the name of this visit where people come back, such as a random session id (one that can be guessed
+                tells whoever may begin episodes whether it was made): a new one is a new episode, and the same one gets
+                the same ticket, however often it is sent. Without a name it is the first visit.
         """
         (ticket,) = self.begin_episodes([user], [visit])
         return ticket
