@@ -659,7 +659,7 @@ SERVICE = (
     Mutation(
         "the operator's port under any name",
         "service/operator.py",
-        "if host not in call.studies.operator_hosts:",
+        'if len(named) != 1 or _PORT.sub("", named[0]) not in call.studies.operator_hosts:',
         "if False:",
         "service/test_operator.py -k host",
     ),

@@ -92,6 +92,28 @@ def test_another_host_is_refused_before_the_key_is_looked_at(running: Running, h
         assert running.look("/metrics", headers={"host": fine}).status == 200
 
 
+def test_two_hosts_are_none(running: Running) -> None:
+    """A proxy may look at one of them, and the service at the other."""
+    seen = running.service.run(_twice(running, "127.0.0.1:8081", "evil.example"))
+    assert seen == running.service.run(_twice(running, "evil.example", "127.0.0.1:8081")) == 421
+
+
+async def _twice(running: Running, *hosts: str) -> int:
+    headers = [(b"host", host.encode()) for host in hosts]
+    headers.append((b"authorization", f"Bearer {running.keys['operator']}".encode()))
+    scope = {"type": "http", "method": "GET", "path": "/operator/studies", "root_path": "", "headers": headers}
+    statuses: list[int] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        statuses.append(message.get("status", 0))
+
+    await running.service.app(scope, receive, send)
+    return statuses[0]
+
+
 def test_a_key_shows_the_studies_that_it_is_for(running: Running) -> None:
     names = {
         key: [one["name"] for one in running.look("/operator/studies", key).json["studies"]]

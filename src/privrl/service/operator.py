@@ -121,8 +121,8 @@ async def _refreshed(seen: list[AbstractServed]) -> list[AbstractServed]:
 
 
 def _check_host(call: Call) -> None:
-    host = _PORT.sub("", (call.header(b"host") or b"").decode("latin-1").lower())
-    if host not in call.studies.operator_hosts:
+    named = [value.decode("latin-1").lower() for name, value in call.scope["headers"] if name == b"host"]
+    if len(named) != 1 or _PORT.sub("", named[0]) not in call.studies.operator_hosts:
         raise RefusedError(
             "wrong-host", "The operator's port has another name. Use that one, or start with `--operator-host NAME`."
         )
