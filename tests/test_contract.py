@@ -24,10 +24,11 @@ LEARNERS = {r.learner: r for r in reversed(recipes.values()) if r.published is N
 OFFLINE = [r for r in LEARNERS if r.family == "offline"]
 ONLINE = list({type(r.build(tiny_world())): r for r in LEARNERS if r.family == "online"}.values())
 CONTROL = list({type(r.build(LQScalar())): r for r in LEARNERS if r.family == "control"}.values())
-# Others ask in the same ways: LSVI-UCB++ as `Everything` of `test_patterns.py`; TAP as `Rounds` of it.
+# Others ask in the same ways: LSVI-UCB++ as `Everything` of `test_patterns.py`; PEVI and TAP as `Rounds` of it.
 TWINS = (
     "auto",
     "fqi",
+    "pevi",
     "tap",
     "vapvi",
     "dp-apvi",

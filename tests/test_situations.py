@@ -81,7 +81,7 @@ def test_it_costs_nothing_and_vanishes_with_a_policy_that_is_withheld(
     assert not {"situations", "values"} & set(result.withheld("no").report)
 
 
-@pytest.mark.parametrize("evaluated", [False, True])
+@pytest.mark.parametrize("evaluated", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_values_that_were_saved_make_a_model_of_the_whole_advice(
     held: privrl.data.Episodes,  # noqa: F811
     tmp_path: Path,

@@ -129,6 +129,7 @@ def test_bodies_rest_where_nothing_happens_and_no_food_is_lost() -> None:
         assert inside[0] - inside[1] == pytest.approx(absorbed, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_vitals_practice_and_rule_have_the_published_values() -> None:
     """.723 and .885 by 3,000 people with a standard error of .006."""
     world = Vitals(evaluated=16_000)
