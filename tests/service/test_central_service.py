@@ -338,3 +338,33 @@ def test_two_services_on_one_store(tmp_path: Path, place: Path | str) -> None:
         query = {"ticket": newcomer["ticket"], "state": 0, "step": 0}
         assert two.ask("POST", "actions", query).json["plan"] == 1
         assert one.ask("GET", "plan").body == two.ask("GET", "plan").body
+
+
+def test_times_do_not_depend_on_how_long_the_writer_takes(tmp_path: Path) -> None:
+    """What is queued before a block closes counts, and who came before acts on the old plan, though the writer was busy
+    until after; the next one acts on the new plan."""
+    clock, free = Clock(), threading.Event()
+    with serving(study_file(tmp_path, CENTRAL), clock) as river:
+        size = river.served.view.ends[0]
+        texts = [ticket(river, i) for i in range(size)]
+
+        async def busy() -> list[Reply]:
+            clock.time = 1_999.5
+            working = asyncio.create_task(river.served.in_writer(lambda store: free.wait(60.0)))
+            await asyncio.sleep(0.2)
+            early = [asyncio.create_task(river.asking("POST", "episodes", episode(texts[0], STEP)))]
+            early.append(asyncio.create_task(river.asking("POST", "tickets", {"user": "before"})))
+            await asyncio.sleep(0.05)
+            clock.time = 2_000.25
+            late = [asyncio.create_task(river.asking("POST", "episodes", episode(texts[1], STEP)))]
+            late.append(asyncio.create_task(river.asking("POST", "tickets", {"user": "after"})))
+            await asyncio.sleep(0.05)
+            free.set()
+            await working
+            return await asyncio.gather(*early, *late)
+
+        _, before, _, after = river.run(busy())
+        assert (before.json["plan"], before.json["deadline"]) == (0, 2_999.0)
+        assert (after.json["plan"], after.json["deadline"]) == (1, 3_000.0)
+        found = river.run(river.served.in_writer(lambda store: store.count("block 0, plan 0")))
+        assert found == 1

@@ -5,6 +5,7 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -25,24 +26,33 @@ def asked(port: int, method: str, path: str, key: str = "") -> tuple[int, Any]:
         connection.close()
 
 
-def test_a_killed_service_comes_back_with_all_that_it_has_answered(tmp_path: Path) -> None:
+def test_a_killed_service_has_kept_all_that_it_has_answered(tmp_path: Path) -> None:
     files = begun(tmp_path)
     witness = Witness(tmp_path, 0, files[1])
     operator = KeyFile(files[0].keys_place).add("operator", "operator")
-    with running(tmp_path) as (process, ports):
-        used_and_killed(process, ports["apps and devices"], witness, 0, 0.8)
-    witness.look(*files)
     with running(tmp_path) as (process, ports):
         public, private = ports["apps and devices"], ports["the operator"]
         assert asked(public, "GET", "/readyz") == (200, {"studies": {"central": "ready", "local": "ready"}})
         assert asked(private, "GET", "/operator/studies", operator)[0] == 200
         assert asked(public, "GET", "/operator/studies", operator)[0] == 404
         assert asked(private, "POST", "/v1/studies/local/tickets")[0] == 404
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        used_and_killed(process, public, witness, 0, 0.8)
     found = witness.look(*files)
     assert witness.faults == []
     assert found["records"] > 0 and found["reports"] > 0
+
+
+@pytest.mark.slow
+def test_a_service_that_is_told_to_end_finishes_what_is_under_way(tmp_path: Path) -> None:
+    files = begun(tmp_path)
+    witness = Witness(tmp_path, 0, files[1])
+    with running(tmp_path) as (process, ports):
+        ending = threading.Timer(0.5, process.send_signal, [signal.SIGTERM])
+        ending.start()
+        witness.use(ports["apps and devices"], 0, 0)
+        assert process.wait(60) == 0
+    witness.look(*files)
+    assert witness.faults == [] and set(witness.records) == witness.recorded
 
 
 def loop(folder: Path, rounds: int, broken: str = "") -> dict[str, Any]:

@@ -4,13 +4,17 @@ Tickets and records go through the writer; actions come from tables in memory. A
 needed to know it again, with a mac under a secret of the store, so that nothing is read for an action.
 
 **Formal guarantee.** Apart from the policy itself (releases), what is answered is a function of the request, of
-arrivals and of the clock. A record is answered alike whether it was counted, had been before, or came too late: the
-same bytes, through the same queue, no sooner than a public time (`writer.py`).
+arrivals and of the clock: the time of an arrival or a record is the whole second in which it was queued, and blocks
+close at such times, before what comes later and after what came before, however long the writer takes (on one machine;
+where several serve a study, a record of the last moments before a block closes may be late for another's commit). A
+record is answered alike whether it was counted, had been before, or came too late: the same bytes, through the same
+queue, no sooner than a public time (`writer.py`).
 """
 
 import base64
 import binascii
 import hmac
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -155,7 +159,7 @@ class CentralServed(AbstractServed):
         """The agent; none in a store that was purged before everything was released."""
         self._publish(shown=store.shown())
         try:
-            agent = work_on(self.file, store, self._clock)
+            agent = work_on(self.file, store, lambda: self._time)
         except StoreError:
             if self.view.shown["purged"]:
                 return None
@@ -216,4 +220,4 @@ class CentralServed(AbstractServed):
             certificate = agent.certificate.to_json()
             self._publish(plan=plans.closed, certificate=certificate, shown=self._store.shown())
         closing = agent.next_closing
-        return None if closing is None else closing - self._clock()
+        return None if closing is None else math.ceil(closing) - self._clock()

@@ -8,6 +8,7 @@ does it.
 import asyncio
 import contextlib
 import ipaddress
+import logging
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -106,6 +107,7 @@ def serve(
     studies = studies_of(files)
     studies.operator_hosts |= {how.operator.host, *how.operator_hosts}
     sys.setswitchinterval(_SWITCH)
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # it says what malformed requests were like
     with asyncio.Runner(loop_factory=_loop) as runner:
         try:
             runner.run(_serving(studies, how, say, more))

@@ -2,6 +2,7 @@
 
 import abc
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -55,9 +56,14 @@ class AbstractServed(abc.ABC):
         self.counters = Counters()
         self.keys: dict[str, AccessKey] = {}
         self.paused = False
-        self.writer = Writer(self, file.name, file.queue)
+        self._time = self._public_time()
+        self.writer = Writer(self, file.name, file.queue, self._public_time)
         self._store: ReleaseStore | None = None
         self._key_time = 0
+
+    def _public_time(self) -> float:
+        """The time in whole seconds: a commit takes less, so that how long one takes decides about nothing."""
+        return float(math.floor(self._clock()))
 
     @property
     def name(self) -> str:
@@ -143,15 +149,16 @@ class AbstractServed(abc.ABC):
 
     def committed(self, jobs: Sequence[Job]) -> list[list[Any]]:
         answers: dict[int, list[Any]] = {}
-        kinds = dict.fromkeys(job.kind for job in jobs)
-        for kind in kinds:
-            some = [job for job in jobs if job.kind == kind]
+        for now, kind in dict.fromkeys((job.time, job.kind) for job in jobs):
+            self._time = now
+            some = [job for job in jobs if (job.time, job.kind) == (now, kind)]
             people = [person for job in some for person in job.people]
             found = iter(self._worked(people) if kind == _WORK else self._answered(kind, people))
             answers |= {id(job): [next(found) for _ in job.people] for job in some}
         return [answers[id(job)] for job in jobs]
 
-    def caught_up(self) -> float | None:
+    def caught_up(self, now: float) -> float | None:
+        self._time = now
         self._read_keys()
         return None if self.view.shown.get("purged") else self._plan_again()
 

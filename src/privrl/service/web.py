@@ -96,8 +96,9 @@ class Call:
         return self.served
 
     def header(self, name: bytes) -> bytes | None:
-        """A header of the request, by its name in lower case."""
-        return next((value for key, value in self.scope["headers"] if key == name), None)
+        """A header of the request, by its name in lower case; one that is there twice is none."""
+        found = [value for key, value in self.scope["headers"] if key == name]
+        return found[0] if len(found) == 1 else None
 
     def parameter(self, name: str) -> str:
         """A part of the address."""

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -27,11 +27,16 @@ _LOG = logging.getLogger("privrl.service")
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """Something for the writer: `people` of one `kind`, each with an answer of its own, or work with the store."""
+    """Something for the writer: `people` of one `kind`, each with an answer of its own, or work with the store.
+
+    `time` is the public time at which it was queued: what becomes of it depends on that, and not on when the writer
+    comes to it, which depends on what others have sent.
+    """
 
     kind: str
     people: Sequence[Any]
     answers: "asyncio.Future[list[Any]]"
+    time: float
 
 
 @runtime_checkable
@@ -44,7 +49,7 @@ class Desk(Protocol):
     def committed(self, jobs: Sequence[Job]) -> list[list[Any]]:
         """The answers to the people of each job, after everything is on disk; an exception among them is for one."""
 
-    def caught_up(self) -> float | None:
+    def caught_up(self, now: float) -> float | None:
         """Closes blocks whose time has come, plans and publishes; seconds until there is something to do again."""
 
     def closed(self) -> None:
@@ -56,13 +61,15 @@ class Writer:
 
     Arguments:
         room: how many people may wait.
+        clock: the public time. It is read while nothing can be queued, so jobs are in the order of their times, and
+            nothing is done at a later time before them.
 
     Whatever goes wrong beyond what a job may be refused for, the store is closed and opened again: everything that
     was answered is in it.
     """
 
-    def __init__(self, desk: Desk, name: str, room: int) -> None:
-        self._desk, self._room = desk, room
+    def __init__(self, desk: Desk, name: str, room: int, clock: Callable[[], float]) -> None:
+        self._desk, self._room, self._clock = desk, room, clock
         self._jobs: collections.deque[Job] = collections.deque()
         self._waiting = 0
         self._changed = threading.Condition()
@@ -87,12 +94,14 @@ class Writer:
     def submit(self, kind: str, people: Sequence[Any]) -> "asyncio.Future[list[Any]]":
         """Queues people, all or none: the answers come after their commits. Called in the event loop."""
         loop = asyncio.get_running_loop()
-        jobs = [Job(kind, people[first : first + MOST], loop.create_future()) for first in range(0, len(people), MOST)]
+        parts = [people[first : first + MOST] for first in range(0, len(people), MOST)]
         with self._changed:
             if self._ending or self.state in ("starting", "failed", "ended"):
                 raise RefusedError("starting", "The study is being opened. Nothing was kept; send this again soon.")
             if self._waiting + len(people) > self._room:
                 raise RefusedError("busy", f"{self._room} people are waiting. Nothing was kept; send this again soon.")
+            now = self._clock()
+            jobs = [Job(kind, part, loop.create_future(), now) for part in parts]
             self._jobs.extend(jobs)
             self._waiting += len(people)
             self._changed.notify()
@@ -138,7 +147,9 @@ class Writer:
                 time.sleep(max(0.0, began + BEAT - time.monotonic()))
                 self._answer(jobs, answers)
                 in_hand.clear()
-            left = self._desk.caught_up()
+            with self._changed:
+                now = self._jobs[0].time if self._jobs else self._clock()
+            left = self._desk.caught_up(now)
             wake = time.monotonic() + (_TICK if left is None else min(_TICK, max(0.0, left)))
 
     def _waited(self, wake: float) -> bool:
