@@ -30,10 +30,10 @@ class Curator:
 
     **Formal guarantee.** Where a statistic is of all records of a person together (`per_person`), one person replaced
     moves the sum by its sensitivity. Otherwise a person owns at most `records_per_unit` kept records. Match the records
-    of two neighbouring
-    data sets one by one; where a person may have several, one may be missing and contribute zero, so a term's own norm
-    counts too. Their sums then differ by at most `records_per_unit` times the statistic's sensitivity. Noise of scale
-    sensitivity / parameter is drawn once per release, after the ledger has agreed and before anything is returned.
+    of two neighbouring data sets one by one; where a person may have several, one may be missing and contribute zero,
+    so a term's own norm counts too. Their sums then differ by at most `records_per_unit` times the statistic's
+    sensitivity. Noise of scale sensitivity / parameter is drawn once per release, after the ledger has agreed and
+    before anything is returned.
     Of a choice only the number of the largest sum is released (`noise/maximum.py`); its sensitivity is the spread.
     Statistics may depend on earlier releases: the parameter is fixed beforehand, so this is ordinary adaptive
     composition. Randomness from the operating system makes exact noise on a lattice; a seed makes floating-point noise,
