@@ -39,5 +39,5 @@ if __name__ == "__main__":
     for states in (3, 5):
         for epsilon in (1.0, 2.0, 5.0, 10.0, 20.0):
             cells = [share(states, given.visits, epsilon, given.times, j, given.seeds, given.seed) for j in choices]
-            written = (f"{mean:.3f} ± {error:.3f}" for mean, error in cells)
+            written = (f"{mean:.4f} ± {error:.4f}" for mean, error in cells)
             print(f"{states}, {epsilon:g}", *written, sep=" | ", flush=True)
