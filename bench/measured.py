@@ -3,9 +3,10 @@
     python -m bench.measured --workers 16 > measured.jsonl
     python -m bench.measured --summary measured.jsonl
 
-Parts: `worlds` (`dp-lap` in the four worlds), `grids` (methods for tables, on measurements that were put on a grid),
-`blocks` (people who arrive: each block is learnt from once, and the next one is treated by what was learnt), `settings`
-(`lap` under other settings). A value is a mean over 16,000 simulated people, the same for every policy.
+Parts: `worlds` (`dp-lap` in six worlds, or those of `--worlds`), `grids` (methods for tables, on measurements that were
+put on a grid), `blocks` (people who arrive: each block is learnt from once, and the next one is treated by what was
+learnt), `settings` (`lap` under other settings). A value is a mean over 16,000 simulated people, the same for every
+policy.
 """
 
 import argparse
@@ -16,7 +17,7 @@ import itertools
 import json
 import math
 import multiprocessing
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from privrl.recipes.registry import get
 from privrl.studies.simulated import sampled, table_of
 
 PEOPLE, EVALUATED, DELTA, BLOCKS = 10_000, 16_000, 1e-6, 3
-WORLDS = ("vitals", "glucose-day", "anticoagulation", "chemotherapy")
+WORLDS = ("vitals", "glucose-day", "anticoagulation", "chemotherapy", "anaemia", "ventilation")
 GRIDS = (
     ("vitals-table", "equal", "dp-tdfp"),
     ("glucose-table", "equal", "dp-tdfp"),
@@ -105,10 +106,10 @@ def in_blocks(seeds: int, world: str, epsilon: float | None) -> list[dict[str, A
     return lines
 
 
-def jobs(part: str) -> Iterator[tuple[Any, ...]]:
+def jobs(part: str, worlds: Sequence[str]) -> Iterator[tuple[Any, ...]]:
     """What there is to do: a function and its arguments after the number of seeds."""
     if part == "worlds":
-        yield from ((fits, world, "lap", epsilon, {}) for world in WORLDS for epsilon in (0.5, 1.0, 3.0, None))
+        yield from ((fits, world, "lap", epsilon, {}) for world in worlds for epsilon in (0.5, 1.0, 3.0, None))
     elif part == "grids":
         yield from ((fits, world, recipe, 1.0, {"cut": cut}) for world, cut, recipe in GRIDS)
     elif part == "settings":
@@ -143,6 +144,7 @@ def main() -> None:
     parts = ("worlds", "grids", "blocks", "settings")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", nargs="+", default=parts, choices=parts)
+    parser.add_argument("--worlds", nargs="+", default=WORLDS, choices=WORLDS)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--workers", type=int, default=1, help="processes")
     parser.add_argument("--summary", type=Path, help="read lines, and print a table instead")
@@ -151,7 +153,7 @@ def main() -> None:
         for row in summary([json.loads(line) for line in given.summary.read_text().splitlines()]):
             print(row)
         return
-    todo = [job for part in given.part for job in jobs(part)]
+    todo = [job for part in given.part for job in jobs(part, given.worlds)]
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(given.workers, context) as pool:
         for lines in pool.map(done, todo, itertools.repeat(given.seeds)):

@@ -245,6 +245,12 @@ def test_a_schema_file_that_says_nothing_sensible(here: Path, capfd: Any, line: 
     assert code == 2 and words in err
 
 
+def test_a_table_in_place_of_a_schema_is_not_quoted(here: Path, capfd: Any) -> None:
+    (here / "stays.bin").write_bytes(b"PAR1\x98\xff\x00")
+    code, _, err = call(capfd, "schema", "check", "stays.bin")
+    assert code == 2 and "Give the schema, and a table" in err and "0x98" not in err
+
+
 def test_more_than_twelve_actions_are_asked_for(here: Path, capfd: Any) -> None:
     wide = SCHEMA.replace("0,0.05", "0,1,2,3,4")
     (here / "stays.toml").write_text(wide)

@@ -75,7 +75,12 @@ def read_words(path: str | Path) -> dict[str, Any]:
     """The options that a schema file holds, by the names of the options with underscores."""
     try:
         found = tomllib.loads(Path(path).read_text())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError:  # which would quote bytes of whatever was given
+        raise ValueError(
+            f"`{path}` is no text, and a schema is a TOML file, as `privrl schema init` drafts it. Give the schema, "
+            "and a table after it."
+        ) from None
+    except tomllib.TOMLDecodeError as error:
         raise ValueError(f"`{path}` is not a TOML file: {error}.") from None
     words: dict[str, Any] = {}
     for key, value in found.items():

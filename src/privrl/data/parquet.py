@@ -124,12 +124,12 @@ class ParquetEpisodes(AbstractDataset):
     def chunks(self) -> Iterator[Chunk]:
         self.check()
         self.table.refuse_changed()
+        give_back()
         for number, chunk in enumerate(self._passed[0][1]):
             yield chunk
             if number % 8 == 7:
                 give_back()
         self.table.refuse_changed()
-        give_back()
 
     def blocks(self) -> Iterator[Block]:
         if self._passed:
