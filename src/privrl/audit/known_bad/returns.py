@@ -1,6 +1,5 @@
 """People who come back, and what goes wrong if they are taken for people who come once."""
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,13 +11,13 @@ from privrl.audit.bounds import bound_of
 from privrl.audit.channel_attack import ChannelAttack
 from privrl.audit.coming_back import coming_back
 from privrl.audit.known_bad.case import CONFIDENCE, DELTA, EPSILON, Audited, case
-from privrl.audit.recorded_run import record_run
+from privrl.audit.recorded_run import RunTranscript, short_run
 from privrl.audit.records import picked, pool
 from privrl.audit.sensitivity import farthest
 from privrl.audit.stays import PATIENCE
 from privrl.audit.worlds import tiny_world
 from privrl.learners.tabular.ucbvi import UCBVI
-from privrl.privacy.continual.participation import Participation
+from privrl.privacy.continual.participation import ONCE, Participation
 from privrl.privacy.trust.privatizers import Central
 from privrl.studies.agent import Agent
 from privrl.studies.arrivals import Ticket
@@ -39,10 +38,10 @@ def noise_for_one_visit(key: PRNGKeyArray, trials: int, *, flawed: bool) -> Audi
     """A stream of counts with a person in the first three blocks, who has one of two records each time."""
     world = tiny_world()
     learner = UCBVI(world.rewards, world.horizon, first_block=2, growth=1.5)
-    run = record_run(world, learner, _PRIVATE, key, _OFTEN)
-    if flawed:
-        once = Study.online(learner, _PRIVATE, run.ends[-1])
-        run = dataclasses.replace(run, channels=once.channels())
+    ends = short_run(learner, _PRIVATE, _OFTEN)
+    study = Study.online(learner, _PRIVATE, ends[-1], ONCE if flawed else _OFTEN)
+    nothing = (None,) * (len(ends) + 1)  # was published that counts depend on
+    run = RunTranscript(learner, _PRIVATE, study.ledger, study.channels(), ends, nothing, ())
     records = pool(world, np.random.default_rng(0), limit=200)
     first, second, _ = farthest(run.asked(0)[0].answers(records))
     pattern = tuple(range(_OFTEN.times))
