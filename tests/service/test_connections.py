@@ -9,7 +9,7 @@ from starlette.applications import Starlette
 
 from privrl.service import connections
 from privrl.service.connections import LimitedConnection
-from privrl.service.endpoints import healthz
+from privrl.service.handlers import healthz
 from privrl.service.registry import Studies
 from privrl.service.web import Endpoint, HttpAnswer, application
 

@@ -1,6 +1,7 @@
 """The OpenAPI 3.1 document, from the list of endpoints and the types that their requests are decoded by."""
 
 import functools
+import re
 from importlib.metadata import version
 from typing import Any
 
@@ -38,7 +39,7 @@ def openapi(endpoints: tuple[Endpoint, ...]) -> bytes:
 
 def _operation(endpoint: Endpoint, schema_of: dict[type, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {"operationId": endpoint.name, "summary": endpoint.summary, "responses": {}}
-    names = [part[1:-1] for part in endpoint.path.split("/") if part.startswith("{")]
+    names = re.findall(r"{(\w+)}", endpoint.path)
     if names:
         where = {"in": "path", "required": True, "schema": {"type": "string"}}
         found["parameters"] = [{"name": name, **where} for name in names]

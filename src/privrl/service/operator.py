@@ -16,7 +16,7 @@ import re
 from privrl.privacy.store.errors import StoreError
 from privrl.service.access import Role
 from privrl.service.bodies import HealthAnswer
-from privrl.service.endpoints import healthz, readyz
+from privrl.service.handlers import healthz, readyz
 from privrl.service.metrics import CONTENT_TYPE, written
 from privrl.service.operator_page import operator_page
 from privrl.service.refusals import RefusedError
