@@ -31,7 +31,7 @@ from privrl.statistics.counts import RewardSums, TransitionCounts
 from privrl.statistics.differences import Differences, ReturnsToGo
 from privrl.statistics.evaluation import StayReturns, Weights
 from privrl.statistics.gradients import BellmanGradient, EpisodeCount
-from privrl.statistics.moments import Targets
+from privrl.statistics.moments import Gram, Targets
 from privrl.statistics.person_sums import FeatureErrors
 from privrl.statistics.stay_sums import ClippedReturns
 from privrl.studies import sums
@@ -273,3 +273,34 @@ def test_a_group_may_have_nobody_in_a_chunk(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("privrl.data.held._CHUNK_ROWS", 16)
     np.testing.assert_array_equal(total(), whole)
     assert whole > 0
+
+
+@pytest.mark.parametrize("with_reward", [None, False])
+def test_distinct_rows_add_the_same_beside_any_number_of_others(with_reward: bool | None) -> None:
+    """How many distinct rows there are is up to everybody; a program for another number of them has other last bits."""
+    rng = np.random.default_rng(4)
+    S, A, d = 110, 5, 10
+    table = rng.normal(size=(S, A, d))
+    features = TableFeatures(jnp.asarray(table / np.linalg.norm(table, axis=-1, keepdims=True)))
+    weights, V = jnp.asarray(3 * rng.random((S, A))), jnp.asarray(rng.random(S))
+    statistic: Any = Gram(features, jnp.asarray(0), weights=weights)
+    if with_reward is not None:
+        bounds = (jnp.asarray(0.0), jnp.asarray(1.0))
+        statistic = Targets(features, jnp.asarray(0), V, *bounds, with_reward=with_reward, weights=weights)
+    assert statistic.row_by_row
+    fine = 2.0 ** (math.floor(math.log2(statistic.l2("add-remove"))) - 48)
+    finest = replace(lattice(statistic), granularity=fine)
+    states, actions = (x.ravel() for x in np.indices((S, A)))
+    after = rng.integers(0, S, S * A)
+
+    def total(first: int, end: int) -> np.ndarray:
+        columns = (x[first:end, None] for x in (states, actions))
+        stays = Episodes.from_arrays(
+            *columns, np.zeros((end - first, 1)), after[first:end, None], horizon=1, num_states=S, num_actions=A
+        )
+        return Records(stays).total(statistic, None, finest)
+
+    whole = total(0, S * A)
+    assert np.abs(whole).max() > 0
+    for cut in (20, 150, 290):
+        np.testing.assert_array_equal(total(0, cut) + total(cut, S * A), whole)

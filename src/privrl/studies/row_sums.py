@@ -13,20 +13,26 @@ from privrl.privacy.noise.lattice import Lattice
 from privrl.statistics.rows import AbstractRowStatistic
 from privrl.studies.sums import LANES, WORKING
 
+_ROWS = 2**18  # that are summed at once, where a block is a number
+
 
 def units_of_rows(statistic: AbstractRowStatistic, rows: Transitions, lattice: Lattice) -> Int64[np.ndarray, "..."]:
     """The exact sum of a statistic that adds one block for every row, from the distinct rows and their counts.
 
-    Where blocks are large, only so many rows at once that their blocks fit in bounded memory: sums of whole numbers
-    are the same in any order. Rows are summed in arrays of few sizes, so that shards share programs; what a row adds
-    does not depend on its place in them (see `batch_size`).
+    Only so many rows at once that their blocks fit in bounded memory: sums of whole numbers are the same in any order.
+
+    **Formal guarantee.** What a row adds does not depend on other rows. Programs for arrays of different lengths give
+    different last bits, and how many distinct rows there are is up to everybody: one person more could move all others'
+    whole numbers. So where a term is a floating-point number (a statistic of one step), rows are summed in arrays of
+    one length, which follows from the public shape of a block; a place in them does not matter (see `batch_size`).
+    Without a step, terms are 0 or 1 (`row_by_row`), which no program rounds, and few lengths make for few programs.
     """
     if statistic.ignores_next_state:
         rows = _without_next_states(rows)
     blank = jax.tree.map(lambda x: x[:1], rows)
     block = math.prod(jax.eval_shape(statistic.terms, blank)[1].shape[1:])
-    number = len(rows.count)
-    size = min(max(1, WORKING // block // LANES) * LANES, _size_for(number))
+    number, most = len(rows.count), max(1, min(_ROWS, WORKING // block) // LANES) * LANES
+    size = most if statistic.stage is not None else min(most, _size_for(number))
     rows = jax.tree.map(np.asarray, rows)  # cut and filled up here, where nothing is compiled for every length
     lattice.check_room(int(rows.count.sum()))
     total = lattice.zeros(statistic)
