@@ -14,7 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int, Int64
+from jaxtyping import Array, Bool, Int, Int64, Shaped
 
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.data.held import Chunk, Rectangle, joined, width_of
@@ -101,7 +101,7 @@ def summed(
         entries = 0
     total, records = arithmetic.zeros(statistic) if onto is None else onto, 0
     for batch, width in _batches(statistic, chunks, form, marks):  # used only if all of them were faultless
-        taking_part, trajectories = jax.device_put(_wide(batch, width))
+        taking_part, trajectories = jax.device_put(_wide(batch, width, statistic.per_person))
         total = arithmetic.plus(total, statistic, trajectories, None, taking_part, entries)
         records += len(batch.length)
     arithmetic.check_room(records)
@@ -128,7 +128,7 @@ def _summed_at(
 
 def _batches(
     statistic: AbstractStatistic, chunks: Iterator[Chunk], form: EpisodeForm, marks: Marks | None
-) -> Iterator[tuple[Trajectory, int]]:
+) -> Iterator[tuple[Rectangle, int]]:
     """All records that take part in batches of one size per width, with the width to which they are padded."""
     waiting: dict[int, list[Rectangle]] = {}
     first = 0
@@ -146,13 +146,12 @@ def _batches(
                 whole = kept[0] if len(kept) == 1 else joined(kept)
                 end = len(whole.place) - len(whole.place) % size
                 for begin in range(0, end, size):
-                    yield _trajectories(whole.taken(slice(begin, begin + size)), statistic.per_person), width
+                    yield whole.taken(slice(begin, begin + size)), width
                 waiting[one.width] = [whole.taken(slice(end, None))] if end < len(whole.place) else []
     for narrow, kept in waiting.items():
         if any(len(some.place) for some in kept):
             width = form.width(statistic, narrow)
-            last = joined(kept).filled(batch_size(statistic, width, form))
-            yield _trajectories(last, statistic.per_person), width
+            yield joined(kept).filled(batch_size(statistic, width, form)), width
 
 
 def batch_size(statistic: AbstractStatistic, width: int, form: EpisodeForm) -> int:
@@ -166,12 +165,6 @@ def batch_size(statistic: AbstractStatistic, width: int, form: EpisodeForm) -> i
     steps = width * (form.episodes if statistic.per_person else 1)
     most = min(_STEPS // steps, WORKING // max(1, statistic.working_entries(steps)))
     return max(1, most // LANES) * LANES
-
-
-def _trajectories(records: Rectangle, per_person: bool) -> Trajectory:
-    whole = Trajectory(records.states, records.actions, records.rewards, records.next_states, records.length)
-    alone = per_person and records.length.ndim == 1  # everybody has one episode
-    return jax.tree.map(lambda x: x[:, None], whole) if alone else whole
 
 
 def _of_people(chunk: Chunk, form: EpisodeForm) -> tuple[int, list[Rectangle]]:
@@ -228,21 +221,24 @@ def _terms_at(statistic: AbstractRowStatistic, rows: Transitions) -> tuple[Int[A
     return *statistic.terms(rows), jnp.asarray(rows.count).astype(jnp.int64)
 
 
-def _wide(narrow: Trajectory, width: int) -> tuple[Bool[np.ndarray, " B"], Trajectory]:
-    """Which records have steps, and all of them in 64 bits and of this width."""
-    length = np.asarray(narrow.length)
+def _wide(narrow: Rectangle, width: int, per_person: bool) -> tuple[Bool[np.ndarray, " B"], Trajectory]:
+    """Which records have steps, and all of them in 64 bits and of this width: episodes, or people with theirs."""
+    length = narrow.length
     more = [(0, 0)] * length.ndim + [(0, width - narrow.rewards.shape[-1])]
     vectors = narrow.states.ndim > len(more)
 
-    def padded(values: Array | np.ndarray, kind: type, by: float = 0.0) -> np.ndarray:
-        x: np.ndarray = np.asarray(values).astype(kind)
+    def padded(values: Shaped[np.ndarray, "..."], kind: type, by: float = 0.0) -> Shaped[np.ndarray, "..."]:
+        x: np.ndarray = values.astype(kind)
         return np.pad(x, more + [(0, 0)] * (x.ndim - len(more)), constant_values=by) if more[-1][1] else x
 
     kind = float if vectors else int
-    return np.any((length > 0).reshape(length.shape[0], -1), axis=1), Trajectory(
+    records = Trajectory(
         padded(narrow.states, kind),
         padded(narrow.actions, int),
         padded(narrow.rewards, float),
         padded(narrow.next_states, kind, NOT_RECORDED if vectors else -1),
         length.astype(int),
     )
+    alone = per_person and length.ndim == 1  # everybody has one episode
+    taking_part = np.any((length > 0).reshape(length.shape[0], -1), axis=1)
+    return taking_part, jax.tree.map(lambda x: x[:, None], records) if alone else records
