@@ -77,6 +77,18 @@ def test_a_cap_below_epsilon_is_not_shared_out(tmp_path, privatizer):
         device.report(walk(broadcast, 0), broadcast)
 
 
+@pytest.mark.parametrize(("before", "visit", "after"), [(1, 0, 2), (2, 1, 1)])
+def test_an_app_that_counts_other_visits_reports_nothing_more(tmp_path, before, visit, after):
+    """On the code before, one report at the whole epsilon was followed by another of two, or the other way round."""
+    ours, path = server(), tmp_path / "device.db"
+    broadcast = ours.broadcast()
+    kept = client(path, m=before, cap=20.0).report(walk(broadcast, 0), broadcast, visit)
+    with pytest.raises(MessageError, match="another number of visits") as refused:
+        client(path, m=after, cap=20.0).report(walk(broadcast, 0), broadcast, after - 1)
+    assert refused.value.reason == "spent"
+    assert client(path, m=before, cap=20.0).report(walk(broadcast, 1), broadcast, visit).to_bytes() == kept.to_bytes()
+
+
 class Fatal(BaseException):
     """The device stops."""
 

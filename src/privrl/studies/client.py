@@ -102,7 +102,7 @@ class Client:
             draw = self._prepared(self._readable(trajectory), broadcast)
             law = json.dumps([event.to_json() for event in self._study.ledger.events()]).encode()
             try:
-                charge = self._epsilon if times == 1 else self._charged(study, law)
+                charge = self._charge(study, law)
                 kept = self._store.release(name, _POOL, charge, lambda: _integers(draw().to_bytes()), law=law)
             except BurntError as error:
                 raise MessageError(
@@ -113,9 +113,21 @@ class Client:
         self._visits.add(visit)
         return Message.from_bytes(_bytes(kept))
 
-    def _charged(self, study: bytes, law: bytes) -> float:
-        """What one of several reports costs, once the study is charged with all of them: nothing."""
-        budget = f"budget of study {study.hex()}"
+    def _charge(self, study: bytes, law: bytes) -> float:
+        """What a report is charged: the study's epsilon, or nothing, once the study is charged with several reports.
+
+        A device that has reported to the study under another number of visits reports nothing more to it.
+        """
+        times, budget = self._study.participation.times, f"budget of study {study.hex()}"
+        several, one = self._store.law(budget), self._store.law(f"report to study {study.hex()}")
+        if several is not None if times == 1 else several is None and one is not None:
+            raise MessageError(
+                "This device has reported to this study with another number of visits, and its budget is spent on "
+                "these. Nothing was drawn.",
+                "spent",
+            )
+        if times == 1:
+            return self._epsilon
         with contextlib.suppress(BurntError):  # interrupted, and charged all the same
             self._store.release(budget, _POOL, self._epsilon, lambda: np.zeros(1, np.int64), law=law)
         return 0.0
