@@ -285,8 +285,8 @@ def test_killed_agents_go_on_and_nobody_counts_twice(tmp_path):
 
 @pytest.mark.slow
 def test_a_controller_decides_as_the_simulation(tmp_path):
-    """The live side of linear control: same inputs, same releases, across a restart; saved and loaded. A list of visits:
-    twelve of thirteen people come twice."""
+    """The live side of linear control: same inputs, same releases, across a restart; saved and loaded. A list of
+    visits: twelve of thirteen people come twice."""
     env = privrl.envs.lq.LQScalar()
     learner = privrl.CautiousLQ(env.task, first_block=10)
     key = jax.random.key(8)
