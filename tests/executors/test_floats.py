@@ -81,7 +81,9 @@ def floats(folder: Path, case: Any, executor: AbstractExecutor, size: int, **rea
 def test_partitions_and_batches(folder: Path, name: str) -> None:
     case = OFFLINE[name]
     expected = floats(folder, case, InProcess(), 10**6)
-    assert len(expected) >= PEOPLE and set(expected) != {hashlib.sha256().digest()}  # somebody adds something
+    assert len(expected) >= PEOPLE
+    somebody = set(expected) != {hashlib.sha256().digest()}
+    assert somebody or name == "Unsupported"  # the policy of this case supports all states of a table
     for size, reading in ((1, {}), (700, {"in_memory": 0}), (10**6, {"batch_rows": 7})):
         assert floats(folder, case, InProcess(), size, **reading) == expected
 
