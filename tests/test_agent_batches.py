@@ -9,9 +9,12 @@ import pytest
 from test_agent import alone
 
 import privrl
+from privrl.mdp.lq import LQTrajectory
 from privrl.mdp.types import Trajectory
 from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.trust.batches import BATCH
 from privrl.privacy.trust.privatizers import PairingError
+from privrl.studies import live_plans
 
 RIVER = privrl.envs.RiverSwim(states=4, horizon=6)
 LEARNERS = {
@@ -50,6 +53,41 @@ def test_a_batch_has_the_whole_numbers_of_one_by_one(name):
             units, fine = plans.units(jax.tree.map(lambda x: x[:number], people), 0)  # noqa: B023
             assert fine.all()
             np.testing.assert_array_equal(units, single[:number])
+
+
+def test_everybody_is_computed_by_one_program(monkeypatch):
+    lengths = set()
+
+    def terms(grids, some, plan, compiled=live_plans._terms):
+        lengths.add(len(some.length))
+        return compiled(grids, some, plan)
+
+    monkeypatch.setattr(live_plans, "_terms", terms)
+    with ReleaseStore.in_memory() as store:
+        plans = live(store, "UCBVI")._plans
+        for number in (1, 2, 9, 65, 300):
+            plans.units(records(number), 0)
+    assert lengths == {BATCH}
+
+
+def test_floats_of_a_person_are_the_same_at_every_place_of_a_batch():
+    """For matrix products of measurements: in batches of 1, 8 and 64 people they are not."""
+    world = privrl.envs.make("lq-4d")
+    learner = privrl.recipes.get("private-ofu-lq").build(world, 1_000)
+    with ReleaseStore.in_memory() as store:
+        private = privrl.Central(epsilon=1.0, delta=1e-6)
+        plans = privrl.Controller(learner, private, num_users=1_000, store=store, patience=1.0)._plans
+        (channel,) = plans.channels.values()
+        rng = np.random.default_rng(3)
+        n, d = world.A.shape[0], world.B.shape[1]
+        shapes = ((world.horizon + 1, n), (world.horizon, d), (world.horizon, d))
+        people = LQTrajectory(*(rng.normal(0.0, 0.3, (BATCH, *shape)) for shape in shapes), rng.integers(0, 9, BATCH))
+        floats = jax.jit(jax.vmap(lambda one: channel.statistic.contribution(one, plans[0])))
+        there = np.asarray(floats(people))
+        assert np.unique(there).size > BATCH
+        for by in range(1, BATCH, 7):
+            moved = np.asarray(floats(jax.tree.map(lambda x: np.roll(x, by, axis=0), people)))  # noqa: B023
+            np.testing.assert_array_equal(moved, np.roll(there, by, axis=0))
 
 
 def test_records_of_several_blocks_count_as_if_one_by_one():

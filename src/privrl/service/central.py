@@ -31,7 +31,6 @@ from privrl.mdp.types import Trajectory
 from privrl.privacy.identity import canonical_id
 from privrl.privacy.store.errors import StoreError
 from privrl.privacy.store.store import ReleaseStore
-from privrl.privacy.trust.batches import BATCHES
 from privrl.privacy.trust.privatizers import PairingError
 from privrl.service.bodies import ActionAnswer, PolicyAnswer, RecordedStep, StudySummary, TicketAnswer
 from privrl.service.opening import work_on
@@ -150,9 +149,7 @@ class CentralServed(AbstractServed):
         agent = self._agent = self._made(store)
         if agent is not None and not self.view.shown["purged"]:
             self._secret = store.secret(_PURPOSE)
-            blank = Trajectory.empty(self._sizes[0])
-            for size in BATCHES:
-                agent.plans.units(jax.tree.map(lambda x: np.stack([x] * size), blank), 0)  # noqa: B023
+            agent.plans.units(jax.tree.map(lambda x: x[None], Trajectory.empty(self._sizes[0])), 0)  # compiled now
         self._plan_again()
 
     def _made(self, store: ReleaseStore) -> Agent | None:

@@ -20,7 +20,6 @@ from privrl.contracts.learner import AbstractOnlineLearner
 from privrl.privacy.noise.sources import DEVICES
 from privrl.privacy.store.errors import ConflictError, SumFullError
 from privrl.privacy.store.store import ReleaseStore
-from privrl.privacy.trust.batches import BATCHES
 from privrl.privacy.trust.privatizers import Local, PairingError
 from privrl.privacy.trust.symbol_channels import SymbolReports
 from privrl.studies.document import document_of, identity_of
@@ -201,14 +200,12 @@ class Server:
         return answers
 
     def prepare(self) -> None:
-        """Reads the key of tickets, so that `signed` and `screened` need no store, and compiles what reports need for
-        every size of a batch, so that nobody's report waits for it."""
+        """Reads the key of tickets, so that `signed` and `screened` need no store, and compiles what reports
+        need, so that nobody's report waits for it."""
         assert self._secret
         for reports in self._reports.values():
             if isinstance(reports, SymbolReports):
-                symbols, plan = np.arange(reports.size), self._plans[0]
-                for size in BATCHES:
-                    reports.units_of_each(np.tile(symbols, (size, 1)), plan, np.zeros(size, np.int64))
+                reports.units_of_each(np.arange(reports.size)[None], self._plans[0], np.zeros(1, np.int64))
 
     def result(self) -> Result:
         """The current policy and the certificate of all reports of one user."""
