@@ -12,7 +12,7 @@ from privrl.privacy.noise.lattice import lattice_for
 from privrl.privacy.trust.channels import law_of
 from privrl.statistics.counts import VisitCounts
 from privrl.statistics.moments import Gram
-from privrl.studies import memory, people
+from privrl.studies import memory, people, row_sums
 
 BUDGET = privrl.Central(epsilon=1.0, delta=1e-6)
 ENV = tiny_world(horizon=3)
@@ -48,8 +48,9 @@ def test_sums_a_few_rows_at_a_time_are_the_same_to_the_last_unit(monkeypatch: py
     statistic = Gram(OneHotFeatures(3, 2), jnp.asarray(1))
     lattice = lattice_for(parameter=1.0, sensitivity=2.0, norm=1.0, filled=4, kind="l2")
     whole = records.total(statistic, None, lattice)
+    monkeypatch.setattr(row_sums, "LANES", 1)
     for entries in (1, 36, 72, 150):
-        monkeypatch.setattr(people, "WORKING", entries)
+        monkeypatch.setattr(row_sums, "WORKING", entries)
         np.testing.assert_array_equal(records.total(statistic, None, lattice), whole)
     law, stage = law_of(statistic, "gaussian", 1.0), jnp.asarray(1)
     counted = records.total(VisitCounts(3, 2, 3, "per-stage", stage=stage), None, Floating(1.0, np.inf))

@@ -16,7 +16,7 @@ def record_floats(shard: Shard, statistic: Any) -> list[bytes]:
     records, program = Records(shard.data), jax.jit(jax.vmap(lambda record: statistic.parts(record, None)))
     found = []
     for batch, width in sums._batches(statistic, shard.data.chunks(), records._form, None):
-        taking_part, wide = sums._wide(batch, width)
+        taking_part, wide = sums._wide(batch, width, statistic.per_person)
         slots, blocks = map(np.asarray, program(wide))
         for place in np.flatnonzero(taking_part):
             there = (blocks[place].reshape(len(slots[place]), -1) != 0).any(axis=1)

@@ -63,12 +63,12 @@ def test_a_cluster_keeps_the_contract(executor: Dask, cluster: Cluster) -> None:
     assert CANARY not in cluster.log.read_text()
 
 
-def test_workers_get_equal_shares_of_what_is_kept(executor: Dask) -> None:
+def test_workers_keep_equal_shares(executor: Dask) -> None:
     executor.start([Sized(i, size) for i, size in enumerate([5, 1, 1, 1, 5, 1, 1, 1])])
-    for _ in range(2):
-        homes = {i: pid for i, (pid, _) in executor.each(used)}
-        assert homes[0] != homes[4]
-        assert sorted(list(homes.values()).count(pid) for pid in set(homes.values())) == [4, 4]
+    kept = executor._client.who_has(executor._futures)
+    homes = [kept[future.key] for future in executor._futures]
+    assert homes[0] != homes[4]
+    assert sorted(homes.count(home) for home in {*homes}) == [4, 4]
 
 
 def test_no_value_of_anybody_is_sent_or_logged(executor: Dask, cluster: Cluster, tmp_path: Path) -> None:
