@@ -241,12 +241,11 @@ def test_who_comes_back_together_with_others_does_not_change_their_time(tmp_path
     assert seen(tmp_path / "a.db", False) == seen(tmp_path / "b.db", True)
 
 
-def test_visits_survive_a_restart_and_no_purge(tmp_path, clock):
-    path = tmp_path / "s.db"
-    with privrl.ReleaseStore(path) as store:
+def test_visits_survive_a_restart_and_no_purge(place, clock):
+    with privrl.ReleaseStore(place) as store:
         agent = live(store, clock, m=2)
         tickets = [agent.begin_episode("a", visit=i) for i in range(3)]
-    with privrl.ReleaseStore(path) as store:
+    with privrl.ReleaseStore(place) as store:
         with pytest.raises(StoreError, match="differs in `counted`"):
             live(store, clock, m=3)
         agent = live(store, clock, m=2)
@@ -256,11 +255,12 @@ def test_visits_survive_a_restart_and_no_purge(tmp_path, clock):
         assert store._engine.execute(rows).fetchone()[0] > 3
         store.purge()
         assert store._engine.execute(rows).fetchone()[0] == 0
-        assert b"visits" not in path.read_bytes()
+    if not isinstance(place, str):
+        assert b"visits" not in place.read_bytes()
 
 
 @pytest.mark.parametrize("point", ["arrive:begun", "arrive:written"])
-def test_a_visit_that_dies_on_its_way_counts_once(tmp_path, clock, point):
+def test_a_visit_that_dies_on_its_way_counts_once(place, clock, point):
     """Wherever the process dies: nothing of the visit was kept, and sent again it is one of those that count."""
 
     class Dying(privrl.ReleaseStore):
@@ -270,13 +270,13 @@ def test_a_visit_that_dies_on_its_way_counts_once(tmp_path, clock, point):
             if self.dies and where == point:
                 raise SystemExit
 
-    with Dying(tmp_path / "s.db") as store:
+    with Dying(place) as store:
         agent = live(store, clock, m=2)
         agent.begin_episode("a", visit="monday")
         store.dies = True
         with pytest.raises(SystemExit):
             agent.begin_episode("a", visit="tuesday")
-    with privrl.ReleaseStore(tmp_path / "s.db") as store:
+    with privrl.ReleaseStore(place) as store:
         agent = live(store, clock, m=2)
         tickets = [agent.begin_episode("a", visit=day) for day in ("monday", "tuesday", "tuesday", "wednesday")]
         assert [agent._arrivals.counts(ticket) for ticket in tickets] == [True, True, True, False]
