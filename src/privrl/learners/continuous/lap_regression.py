@@ -30,7 +30,6 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import softmax
 
 _SCALES = np.geomspace(1e-4, 3.0, 24)
 _TINY = 1e-12
@@ -76,6 +75,8 @@ def regressed(
     G: Eigenbasis, y: Float[np.ndarray, "A d"], noise: float, sampling: float, before: Carried
 ) -> tuple[Float[np.ndarray, "A d"], Float[np.ndarray, "A d"], Carried]:
     """E theta, Var theta in the eigenbasis, and what the next round begins with; `noise` is s^2, `sampling` is v."""
+    from scipy.special import softmax  # here: it takes long to import
+
     g, y = G.values, G.rotated(y)
     s2 = noise + _TINY * (1.0 + g.max()) ** 2
     scales = _SCALES[:, None, None] ** 2
