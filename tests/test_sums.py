@@ -36,7 +36,7 @@ from privrl.statistics.person_sums import FeatureErrors
 from privrl.statistics.stay_sums import ClippedReturns
 from privrl.studies import sums
 from privrl.studies.people import Records
-from privrl.studies.sums import EpisodeForm, batch_size
+from privrl.studies.sums import LANES, EpisodeForm, batch_size
 
 LONG = 20
 QUICK = (Differences, BellmanGradient, ReturnsToGo, ClippedReturns)
@@ -94,21 +94,22 @@ def floats(statistic: AbstractStatistic, records: Trajectory, size: int) -> Iter
 
 @pytest.mark.parametrize("kind", any_width())
 def test_the_floats_of_a_record_depend_on_the_record_alone(kind: type) -> None:
-    """To the last bit, in batches of several sizes and at every place of a batch, at its own width, which depends on
-    its length alone; at another width that holds it up to the rounding of sums."""
+    """To the last bit at every place of a batch, whose size is a public number, at its own width, which depends on its
+    length alone; at another width that holds it up to the rounding of sums."""
     assert widths(LONG) == (8, 20)
     one = CASES[kind][0]
     statistic, everybody = longer(one.statistic), stays(one)
-    short = np.flatnonzero(width_of(everybody.length.reshape(-1), LONG) == 8)[:32]
+    short = np.flatnonzero(width_of(everybody.length.reshape(-1), LONG) == 8)
+    short = np.tile(short[:32], 2)  # as many as are summed at once, or a divisor of that
     steps = everybody.length.ndim
 
     def cut(x: Any) -> Any:
         return x[short] if x.ndim == steps else x[short][(slice(None),) * steps + (slice(8),)]
 
-    narrow, order = jax.tree.map(cut, everybody), np.roll(np.arange(32), 5)
-    expected = list(floats(statistic, narrow, 32))
+    narrow, order = jax.tree.map(cut, everybody), np.roll(np.arange(LANES), 5)
+    expected = list(floats(statistic, narrow, LANES))
     assert sum(len(slots) for slots, _ in expected) > 4
-    moved = floats(statistic, jax.tree.map(lambda x: x[order], narrow), 8)
+    moved = floats(statistic, jax.tree.map(lambda x: x[order], narrow), LANES)
     for (slots, blocks), i in zip(moved, order, strict=True):
         np.testing.assert_array_equal(slots, expected[i][0])
         np.testing.assert_array_equal(blocks, expected[i][1])
