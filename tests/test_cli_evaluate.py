@@ -89,7 +89,7 @@ def test_evaluate_adds_one_file_with_its_own_certificate(table: Path, fitted: Pa
     content = json.loads((fitted / "evaluation.json").read_text())
     policy = json.loads((fitted / "certificate.json").read_text())
     assert content["certificate"]["result_sha256"] == policy["result_sha256"]
-    assert content["certificate"]["unit"] == "patient" and content["gain"] is not None
+    assert content["certificate"]["unit"] == "patient" and "gain" in content  # none, where the noise hides it
     certified = call("certify", fitted)
     assert certified.code == 0 and "The evaluation beside it has its own" in certified.out
     assert "there is none together" in certified.out  # fit was told of no noun, so the units differ
