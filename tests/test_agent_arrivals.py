@@ -56,14 +56,6 @@ def store(tmp_path):
         yield store
 
 
-@pytest.fixture
-def blind(monkeypatch):
-    """Releases that do not depend on the sums: two worlds are compared given that all releases agree."""
-    channel = privrl.privacy.trust.exact_channels.ExactChannel
-    noisy = channel.noisy
-    monkeypatch.setattr(channel, "noisy", lambda self, encoded, key: noisy(self, 0 * encoded, key))
-
-
 def sums(store, agent):
     """The exact sums of all statistics, by block and plan: for tests only."""
     found = {}

@@ -40,14 +40,6 @@ def store(tmp_path):
         yield store
 
 
-@pytest.fixture
-def blind(monkeypatch):
-    """Releases that do not depend on the sums: two worlds are compared given that all releases agree."""
-    channel = privrl.privacy.trust.exact_channels.ExactChannel
-    noisy = channel.noisy
-    monkeypatch.setattr(channel, "noisy", lambda self, encoded, key: noisy(self, 0 * encoded, key))
-
-
 def added_up(agent, block):
     """The exact sum that a closed block was released from: for tests only."""
     return sum(total().ravel() for total in agent._plans._totals(block).values())
