@@ -233,6 +233,28 @@ def test_who_comes_back_together_with_others_does_not_change_their_time(tmp_path
     assert seen(tmp_path / "a.db", False) == seen(tmp_path / "b.db", True)
 
 
+@pytest.mark.parametrize("cuts", [(1,) * 24, (24,), (2,) * 12, (1, 7, 3, 13)], ids=["ones", "all", "twos", "mixed"])
+def test_blocks_of_visits_do_not_depend_on_how_arrivals_are_cut_into_commits(store, clock, cuts):
+    """Who comes back in one commit with a first arrival after them is in the block that was filling before it."""
+    came = [("k", ""), ("y", "")]
+    for number in range(2, PEOPLE):
+        came += [("y", f"before {number}"), (number, ""), ("k", f"after {number}"), (number, "at once")]
+    came += [("y", "last"), ("k", "last")]
+    agent, rest, tickets = live(store, clock, m=40), list(came), []
+    for size in cuts:
+        batch, rest = rest[:size], rest[size:]
+        tickets += agent.begin_episodes(*zip(*batch, strict=True))
+    found = [(agent._arrivals.block(ticket), agent._arrivals.counts(ticket)) for ticket in tickets]
+    expected, arrived = [], set()
+    for user, _ in came:
+        next_first = len(arrived)  # a visit goes where the next first arrival goes, while there is one
+        expected.append(
+            (int(np.searchsorted([2, 4, 7], min(next_first, PEOPLE - 1), side="right")), next_first < PEOPLE)
+        )
+        arrived.add(user)
+    assert rest == [] and found == expected
+
+
 def test_visits_survive_a_restart_and_no_purge(place, clock):
     with privrl.ReleaseStore(place) as store:
         agent = live(store, clock, m=2)

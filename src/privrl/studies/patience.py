@@ -14,6 +14,7 @@ moves nobody. After the last first arrival of all it is served and not counted.
 import contextlib
 import functools
 import hashlib
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
@@ -93,32 +94,39 @@ class Patience(AbstractArrivals):
         return self._now() >= closing or self._store.sealed(self.sum_name(block, last))
 
     def arrive_all(self, came: Sequence[tuple[Any, Any]], closed: int) -> list[Ticket]:
-        """As in every arrivals. The clock is read once for all of them: who comes back together with others must not
+        """As in every arrivals, and as if they had come one by one: the block of a visit is that of the next first
+        arrival after its own position, however a sequence of people is cut into commits, because the cuts follow from
+        how busy the store is. The clock is read once for all of them: who comes back together with others must not
         change their time, nor whether a block has closed for them."""
         visits = [_short(canonical_id(visit)) for _, visit in came]
         arrive = super().arrive_all
 
         def work() -> list[Ticket]:
             with self._one_reading():
+                before = self.num_arrived
                 firsts = arrive(came, closed)
-                return [self._visited(first, visit, closed) for first, visit in zip(firsts, visits, strict=True)]
+                arrived = itertools.accumulate((first.number + 1 for first in firsts), max, initial=before)
+                rows = zip(firsts, visits, itertools.islice(arrived, 1, None), strict=True)
+                return [self._visited(first, visit, closed, then) for first, visit, then in rows]
 
-        return self._store.together(work) if any(visits) else work()
+        if any(visits):
+            return self._store.together(functools.partial(self._store.in_queue, QUEUE, work))
+        with self._one_reading():
+            return arrive(came, closed)
 
-    def _visited(self, first: Ticket, visit: str, closed: int) -> Ticket:
-        """The ticket of a visit of the person with this first ticket."""
+    def _visited(self, first: Ticket, visit: str, closed: int, arrived: int) -> Ticket:
+        """The ticket of a visit of the person with this first ticket, when so many people have arrived."""
         if not visit:
             return first
-        found = self._store.in_queue(QUEUE, lambda: self._visit(first.number, visit, closed))
+        found = self._visit(first.number, visit, closed, arrived)
         return Ticket(first.number, found.plan, found.token, visit) if isinstance(found, Visit) else first
 
-    def _visit(self, number: int, visit: str, closed: int) -> Visit | int:
+    def _visit(self, number: int, visit: str, closed: int, arrived: int) -> Visit | int:
         """A visit of person `number`, kept if it is new."""
         found = self._visits.find(number, visit)
         if found is None:
             if self.closes(closed):
                 raise BehindError
-            arrived = self.num_arrived
             block = self._block_of(min(arrived, self.num_places - 1))
             counts = arrived < self.num_places and self._visits.count(str(number), block)
             self._visits.keep(number, visit, closed, block, counts)
