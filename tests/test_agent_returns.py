@@ -245,6 +245,7 @@ def test_blocks_of_visits_do_not_depend_on_how_arrivals_are_cut_into_commits(sto
         batch, rest = rest[:size], rest[size:]
         tickets += agent.begin_episodes(*zip(*batch, strict=True))
     found = [(agent._arrivals.block(ticket), agent._arrivals.counts(ticket)) for ticket in tickets]
+    assert {agent.deadline(ticket) for ticket in tickets} == {PATIENCE}  # of the moment alone, not of the block's end
     expected, arrived = [], set()
     for user, _ in came:
         next_first = len(arrived)  # a visit goes where the next first arrival goes, while there is one

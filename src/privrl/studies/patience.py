@@ -82,9 +82,9 @@ class Patience(AbstractArrivals):
         return None if last is None else last["time"] + self._patience
 
     def deadline(self, ticket: Ticket) -> float | None:
-        if ticket.visit:  # whoever comes back is waited for as long as the first arrivals of the block
-            return self.closing(self.block(ticket))
-        return self._kept(ticket.number)["time"] + self._patience
+        # Of the moment at which they came alone: the end of their block depends on who is in one commit with them.
+        later = self._later(ticket)
+        return (self._kept(ticket.number)["time"] if later is None else later.time) + self._patience
 
     def closes(self, block: int) -> bool:
         closing = self.closing(block)
@@ -129,7 +129,7 @@ class Patience(AbstractArrivals):
                 raise BehindError
             block = self._block_of(min(arrived, self.num_places - 1))
             counts = arrived < self.num_places and self._visits.count(str(number), block)
-            self._visits.keep(number, visit, closed, block, counts)
+            self._visits.keep(number, visit, closed, block, counts, self._now())
             found = self._visits.find(number, visit)
             assert found is not None
         return found

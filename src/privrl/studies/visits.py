@@ -10,6 +10,7 @@ one that does; this is written before their ticket is handed out, so it holds wh
 visit counts is a function of first arrivals and of the same person's earlier visits.
 """
 
+import math
 import secrets
 from dataclasses import dataclass, field
 
@@ -17,7 +18,8 @@ from privrl.privacy.continual.participation import Participation
 from privrl.privacy.store.store import ReleaseStore
 
 FIRST = -1  # kept under the name of a first visit
-_COUNTED, _PLACES, _TOKENS = "counted visits", "visits", "tokens of visits"
+_COUNTED, _PLACES, _TOKENS, _TIMES = "counted visits", "visits", "tokens of visits", "times of visits"
+_TICKS = 1_000_000  # per second
 
 
 @dataclass(frozen=True)
@@ -28,11 +30,13 @@ class Visit:
         plan: the one that was out when they came.
         block: the one that was filling then.
         counts: whether its record is added to the sums of that block.
+        time: when they came, in seconds, rounded down to a millionth.
     """
 
     plan: int
     block: int
     counts: bool
+    time: float
     token: str = field(repr=False)
 
 
@@ -67,9 +71,10 @@ class Visits:
         """Keeps the name of the visit with which person `number` arrived."""
         self._store.remember(_PLACES, f"{number}/{visit}", FIRST)
 
-    def keep(self, number: int, visit: str, plan: int, block: int, counts: bool) -> None:
+    def keep(self, number: int, visit: str, plan: int, block: int, counts: bool, time: float) -> None:
         """Keeps a new visit."""
         self._store.remember(_PLACES, f"{number}/{visit}", plan << 32 | block << 1 | counts)
+        self._store.remember(_TIMES, f"{number}/{visit}", math.floor(time * _TICKS))
         self._store.remember(_TOKENS, f"{number}/{visit}", secrets.randbits(63))
 
     def find(self, number: int, visit: str) -> Visit | int | None:
@@ -77,6 +82,6 @@ class Visits:
         kept = self._store.remembered(_PLACES, f"{number}/{visit}")
         if kept is None or kept == FIRST:
             return kept
-        token = self._store.remembered(_TOKENS, f"{number}/{visit}")
-        assert token is not None
-        return Visit(kept >> 32, kept >> 1 & 0x7FFFFFFF, bool(kept & 1), f"{token:016x}")
+        token, ticks = (self._store.remembered(what, f"{number}/{visit}") for what in (_TOKENS, _TIMES))
+        assert token is not None and ticks is not None
+        return Visit(kept >> 32, kept >> 1 & 0x7FFFFFFF, bool(kept & 1), ticks / _TICKS, f"{token:016x}")
