@@ -12,7 +12,6 @@ import time
 from typing import Any
 
 import numpy as np
-from scipy.stats import mannwhitneyu
 
 from privrl.audit.findings import Finding
 from privrl.audit.service_answers import Caller, Notebook, SeenAnswer
@@ -236,6 +235,8 @@ class HostileApp:
 
     def _timing(self) -> Finding:
         """How long a record takes must not tell whether it was the first one."""
+        from scipy.stats import mannwhitneyu
+
         notes = Notebook("timing")
         tickets = [self._ticket() for _ in range(_TIMED)]
         first, again = [], []

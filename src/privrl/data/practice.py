@@ -5,8 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.csv
-import pyarrow.parquet
 from jaxtyping import Float
 
 _COLUMNS = ("state", "action", "probability")
@@ -20,6 +18,9 @@ def read_practice(
     A pair without a row has probability 0. Every state must have rows that add up to 1, but for `terminal` states, in
     which nobody decides: without rows, these get equal probabilities.
     """
+    import pyarrow.csv
+    import pyarrow.parquet
+
     path = Path(path)
     readers: dict[str, Any] = {".parquet": pyarrow.parquet.read_table, ".csv": pyarrow.csv.read_csv}
     if path.suffix not in readers:

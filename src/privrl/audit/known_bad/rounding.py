@@ -1,6 +1,7 @@
 """Noise added to rounded numbers: sums of floats that the other world cannot produce, and two triangles of a symmetric
 matrix that are rounded differently and get one draw."""
 
+import functools
 import math
 
 import jax
@@ -12,15 +13,19 @@ from privrl.audit.known_bad.case import DELTA, EPSILON, Audited, by_counting, ca
 from privrl.audit.relations import relations
 from privrl.privacy.accounting.gdp import gdp_mu
 from privrl.privacy.noise.discrete import discrete_gaussian
-from privrl.privacy.noise.lattice import lattice_for
+from privrl.privacy.noise.lattice import Lattice, lattice_for
 from privrl.privacy.noise.laws import SymmetricNoise
 from privrl.privacy.noise.symmetric import mirrored, packed
 from privrl.privacy.noise.words import Words
 
 _SHIFT, _UNIT = 2.0**-6, 2.0**-32
-_COORDINATES = int((gdp_mu(EPSILON, DELTA) / _SHIFT) ** 2)
 _PEOPLE, _DIM = 700, 3
-_LATTICE = lattice_for(parameter=gdp_mu(EPSILON, DELTA), sensitivity=math.sqrt(2), norm=1.0, filled=_DIM**2, kind="l2")
+
+
+@functools.cache
+def _lattice() -> Lattice:
+    mu = gdp_mu(EPSILON, DELTA)
+    return lattice_for(parameter=mu, sensitivity=math.sqrt(2), norm=1.0, filled=_DIM**2, kind="l2")
 
 
 def _reachable(y: Float[np.ndarray, "2 n m"], total: float) -> Bool[np.ndarray, "2 n m"]:
@@ -37,7 +42,7 @@ def _reachable(y: Float[np.ndarray, "2 n m"], total: float) -> Bool[np.ndarray, 
 )
 def floating_point_noise(key: PRNGKeyArray, trials: int, *, flawed: bool) -> Audited:
     """Many coordinates, all 0 or all 1/64, with noise of scale 1: (1, 1e-5)-private if numbers were real."""
-    shape = (2, trials, _COORDINATES)
+    shape = (2, trials, int((gdp_mu(EPSILON, DELTA) / _SHIFT) ** 2))
     seed = np.asarray(jax.random.bits(key, (8,), "uint32"))
     if flawed:
         noise = np.random.Generator(np.random.Philox(seed.tolist())).standard_normal(shape)
@@ -51,7 +56,7 @@ def floating_point_noise(key: PRNGKeyArray, trials: int, *, flawed: bool) -> Aud
         return np.where(_reachable(y, total), np.log(spacing) - (y - total) ** 2 / 2, -np.inf).sum(axis=-1)
 
     # Where a world is ruled out the ratio is infinite; any large number says so.
-    return by_counting(np.clip(logs(_SHIFT) - logs(0.0), -1e3, 1e3), detail=f"{_COORDINATES} coordinates")
+    return by_counting(np.clip(logs(_SHIFT) - logs(0.0), -1e3, 1e3), detail=f"{shape[-1]} coordinates")
 
 
 def _uneven(rng: np.random.Generator) -> Float[np.ndarray, "d d"]:
@@ -59,25 +64,26 @@ def _uneven(rng: np.random.Generator) -> Float[np.ndarray, "d d"]:
 
     phi_j is chosen so that the product is a lattice point but for rounding; one in a few features will do.
     """
+    g = _lattice().granularity
     while True:
         w, phi = rng.uniform(0.3, 1.0), rng.uniform(0.2, 0.5, _DIM)
-        point = np.floor(w * phi[0] * phi[1] / _LATTICE.granularity) * _LATTICE.granularity
+        point = np.floor(w * phi[0] * phi[1] / g) * g
         phi[1] = point / (w * phi[0])
         gram = (w * phi)[:, None] * phi[None, :]
-        if np.trunc(gram[0, 1] / _LATTICE.granularity) != np.trunc(gram[1, 0] / _LATTICE.granularity):
+        if np.trunc(gram[0, 1] / g) != np.trunc(gram[1, 0] / g):
             return gram
 
 
 def _both_triangles(units: Float[np.ndarray, "d d"], people: int) -> Int64[np.ndarray, "d d"]:
     """The lattice as it was: every entry is summed, and the noise is mirrored."""
-    drawn = np.triu(discrete_gaussian(Words(), _LATTICE.noise, units.shape))
+    drawn = np.triu(discrete_gaussian(Words(), _lattice().noise, units.shape))
     return people * np.trunc(units).astype(np.int64) + drawn + np.triu(drawn, 1).T
 
 
 def _one_triangle(units: Float[np.ndarray, "d d"], people: int) -> Int64[np.ndarray, "d d"]:
     """The shipped one: a number of the upper triangle stands for both."""
     upper = np.trunc(np.asarray(packed(jnp.asarray(units)))).astype(np.int64)
-    return mirrored(_LATTICE.noisy(SymmetricNoise(_LATTICE.scale, _DIM), people * upper, Words()))
+    return mirrored(_lattice().noisy(SymmetricNoise(_lattice().scale, _DIM), people * upper, Words()))
 
 
 @case(
@@ -88,12 +94,12 @@ def _one_triangle(units: Float[np.ndarray, "d d"], people: int) -> Int64[np.ndar
 )
 def mirrored_noise(key: PRNGKeyArray, trials: int, *, flawed: bool) -> Audited:
     """700 people against 701, all with one feature: release[0, 1] - release[1, 0]."""
-    units = _uneven(np.random.default_rng(np.asarray(jax.random.key_data(key)))) / _LATTICE.granularity
+    units = _uneven(np.random.default_rng(np.asarray(jax.random.key_data(key)))) / _lattice().granularity
     release = _both_triangles if flawed else _one_triangle
     drawn = np.array([[release(units, people) for _ in range(trials)] for people in (_PEOPLE, _PEOPLE + 1)])
     scores = np.abs(drawn[:, :, 0, 1] - drawn[:, :, 1, 0]).astype(float)
     upper = np.triu_indices(_DIM)
-    std = np.where(upper[0] == upper[1], 1.0, math.sqrt(0.5)) * _LATTICE.noise
+    std = np.where(upper[0] == upper[1], 1.0, math.sqrt(0.5)) * _lattice().noise
     related = relations(drawn[0][:, *upper], std, "Gram", np.random.default_rng(0))
     detail = f"[0, 1] - [1, 0] is {scores[0, 0]:g} for {_PEOPLE} people and {scores[1, 0]:g} for one more"
     found = by_counting(scores, detail=detail)
