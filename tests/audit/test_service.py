@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from service.serving import CENTRAL, LOCAL, Service, serving, study_file
+from service.serving import CENTRAL, LOCAL, OPEN, Service, serving, study_file
 
 from privrl.audit.service import ServiceReport, service_attacks
 from privrl.audit.service_answers import Caller, SeenAnswer, Send
@@ -46,18 +46,26 @@ def phone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         yield service
 
 
+@pytest.fixture(scope="module")
+def delta(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """People come back, and nobody knows how many will come."""
+    text = OPEN.replace("400", "5_000")
+    with serving(study_file(tmp_path_factory.mktemp("delta"), text, name="delta", max_episodes_per_unit=2)) as service:
+        yield service
+
+
 def attacked(service: Service, broken: Broken = lambda send: send) -> ServiceReport:
     return service_attacks(broken(sender(service)), service.served.name, key=service.key, seed=1)
 
 
-@pytest.mark.parametrize("name", ["river", "phone"])
+@pytest.mark.parametrize("name", ["river", "phone", "delta"])
 def test_nothing_is_found_on_the_service(name: str, request: pytest.FixtureRequest) -> None:
     report = attacked(request.getfixturevalue(name))
     assert [line for finding in report.attacks for line in finding.found] == []
     assert not report.broken
-    assert [finding.attack for finding in report.attacks if not finding.tried] == ["late-records"] * (name == "river")
+    assert [finding.attack for finding in report.attacks if not finding.tried] == ["late-records"] * (name != "phone")
     assert json.dumps(report.to_json())
-    assert report.kind == ("central" if name == "river" else "local")
+    assert report.kind == ("local" if name == "phone" else "central")
 
 
 # --------------------------------------------------------------------------------------------- broken on purpose

@@ -1,8 +1,9 @@
 """A service that is killed again and again while apps and devices use it, and what it must have kept.
 
-    python kills.py FOLDER ROUNDS SEED [BROKEN]        prints one JSON object
+    python kills.py FOLDER ROUNDS SEED [BROKEN [PEOPLE]]        prints one JSON object
 
-With one of `BROKEN` the service is broken on purpose, and faults must be found.
+With one of `BROKEN` the service is broken on purpose, and faults must be found. `PEOPLE` is how the file of the central
+study says how many people there are.
 
 Everything that the service has answered is written down: a ticket must be the same after every kill, a record or a
 report that was answered must be in the sums, once, and nothing else but what was sent and not answered. Releases have
@@ -43,7 +44,7 @@ STUDY = """
 kind = "{kind}"
 name = "{kind}"
 recipe = "{recipe}"
-users = 100000
+{people}
 epsilon = 1.0
 {rest}
 store = "{kind}.db"
@@ -51,6 +52,7 @@ store = "{kind}.db"
 env = "riverswim"
 arguments = {{ states = 3, horizon = 4 }}
 """
+PEOPLE, OPEN = "users = 100000", "open_ended = { first = 1 }"
 FAILED = (OSError, http.client.HTTPException)
 
 
@@ -262,12 +264,13 @@ class Witness:
         self.check("another sum", np.array_equal(sum(store.total(name) for name in names), expected))
 
 
-def begun(folder: Path) -> tuple[StudyFile, StudyFile]:
-    """A central and a local study."""
+def begun(folder: Path, people: str = PEOPLE) -> tuple[StudyFile, StudyFile]:
+    """A central study of so many people, and a local one."""
     files = []
     for kind, recipe, rest in (("central", "dp-ucbvi", "delta = 1e-6\npatience = 1.5"), ("local", "ldp-ucbvi", "")):
         path = folder / f"{kind}.toml"
-        path.write_text(STUDY.format(kind=kind, recipe=recipe, rest=rest))
+        many = people if kind == "central" else PEOPLE
+        path.write_text(STUDY.format(kind=kind, recipe=recipe, rest=rest, people=many))
         files.append(read(path))
         begin(files[-1])
     return files[0], files[1]
@@ -283,9 +286,9 @@ def used_and_killed(process: Any, port: int, witness: Witness, life: int, second
             client.result()
 
 
-def killed(folder: Path, rounds: int, seed: int, broken: str = "") -> dict[str, Any]:
+def killed(folder: Path, rounds: int, seed: int, broken: str = "", people: str = PEOPLE) -> dict[str, Any]:
     """Kills a service `rounds` times while clients use it; what was found."""
-    rng, files = random.Random(seed), begun(folder)
+    rng, files = random.Random(seed), begun(folder, people)
     witness = Witness(folder, seed, files[1])
     found: dict[str, int] = {}
     for life in range(rounds):
@@ -298,5 +301,5 @@ def killed(folder: Path, rounds: int, seed: int, broken: str = "") -> dict[str, 
 if __name__ == "__main__":
     if sys.argv[1] == "--serve":
         serve(sys.argv[2])
-    _, place, rounds, seed, *broken = sys.argv
-    sys.stdout.write(json.dumps(killed(Path(place), int(rounds), int(seed), *broken)) + "\n")
+    _, place, rounds, seed, *more = sys.argv
+    sys.stdout.write(json.dumps(killed(Path(place), int(rounds), int(seed), *more)) + "\n")

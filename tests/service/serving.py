@@ -31,6 +31,7 @@ patience = 1000.0
 store = "STORE"
 [world]
 env = "riverswim"
+OPEN = CENTRAL.replace("users = 40", "open_ended = { first = 1, ceiling = 400 }")  # epochs of 1, 2, 4... releases
 arguments = { states = 3, horizon = 4 }
 """
 LOCAL = """

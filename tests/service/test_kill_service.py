@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from service import kills
-from service.kills import BROKEN, Witness, begun, running, used_and_killed
+from service.kills import BROKEN, OPEN, Witness, begun, running, used_and_killed
 
 from privrl.service.access import KeyFile
 
@@ -56,8 +56,8 @@ def test_a_service_that_is_told_to_end_finishes_what_is_under_way(tmp_path: Path
     assert len(set(witness.records) - witness.recorded) <= 1  # what the one client sent when nobody listened any more
 
 
-def loop(folder: Path, rounds: int, broken: str = "") -> dict[str, Any]:
-    command = [sys.executable, kills.__file__, str(folder), str(rounds), "7", *([broken] if broken else [])]
+def loop(folder: Path, rounds: int, *more: str) -> dict[str, Any]:
+    command = [sys.executable, kills.__file__, str(folder), str(rounds), "7", *more]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
 
 
@@ -65,6 +65,13 @@ def loop(folder: Path, rounds: int, broken: str = "") -> dict[str, Any]:
 def test_fifty_kills_lose_nothing_and_count_nothing_twice(tmp_path: Path) -> None:
     found = loop(tmp_path, 50)
     assert found["faults"] == [] and found["rounds"] == 50 and found["releases"] > 5
+
+
+@pytest.mark.slow
+def test_kills_lose_nothing_where_nobody_knows_how_many_will_come(tmp_path: Path) -> None:
+    """Epochs of 1, 2, 4... releases; the fourth has begun after seven."""
+    found = loop(tmp_path, 12, "", OPEN)
+    assert found["faults"] == [] and found["rounds"] == 12 and found["releases"] > 7
 
 
 @pytest.mark.slow

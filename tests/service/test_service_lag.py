@@ -7,30 +7,44 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from service.serving import CENTRAL, Clock, serving, study_file
+from service.serving import CENTRAL, OPEN, Clock, serving, study_file
 
 import privrl
 from privrl.recipes.registry import get
+from privrl.studies.open_ended import OpenEnded
 from privrl.studies.simulation import SimulationKeys
 
-DELAY, USERS = 1, 40
+DELAY = 1
+STUDIES = {  # the file, and how many people come; without a known end, over several epochs
+    "known": (CENTRAL, 40),
+    "open-ended": (OPEN, 60),
+    "forgetting": (OPEN.replace("first = 1", "epoch = 20, forget = 0.5"), 60),
+}
 
 
-def test_the_service_decides_as_a_simulation_whose_plans_lag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["known", "open-ended", pytest.param("forgetting", marks=pytest.mark.slow)])
+def test_the_service_decides_as_a_simulation_whose_plans_lag(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     """Blocks arrive in steps of patience/(delay + 1), so each one closes when the one `delay` + 1 later arrives."""
+    text, users = STUDIES[name]
+    key = jax.random.key(9)
+    seed = jax.random.split(key, (1, 1))[0, 0]
+    monkeypatch.setattr("privrl.service.opening.Agent", functools.partial(privrl.Agent, key=seed))  # tests only
+    file = study_file(tmp_path, text)
+    spec = file.people if isinstance(file.people, OpenEnded) else False
     env = privrl.envs.RiverSwim(states=3, horizon=4)
     recipe = get("dp-ucbvi")
     learner, private = recipe.build(env), recipe.privatizer(epsilon=1.0, delta=1e-6)
     assert isinstance(learner, privrl.UCBVI)
-    key = jax.random.key(9)
-    simulated = privrl.run(env, learner, private, episodes=USERS, key=key, flow=False, delay=DELAY)
-    seed, ends = jax.random.split(key, (1, 1))[0, 0], learner.blocks(USERS)
-    monkeypatch.setattr("privrl.service.opening.Agent", functools.partial(privrl.Agent, key=seed))  # tests only
+    simulated = privrl.run(env, learner, private, episodes=users, key=key, flow=False, delay=DELAY, open_ended=spec)
+    ends = [int(end) for end in file.ends() if end <= users]
     clock, rollout, regret = Clock(0.0), jax.jit(lambda policy, key: env.rollout(policy, key)), []
-    with serving(study_file(tmp_path, CENTRAL), clock) as service:
+    with serving(file, clock) as service:
         agent: Any = service.served._agent
         for block, (begin, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
             clock.time = block * 1000.0 / (DELAY + 1)
+            records = []
             for person in range(begin, end):
                 ticket = service.ask("POST", "tickets", {"user": person}).json
                 assert (int(ticket["number"]), ticket["plan"]) == (person, max(0, block - DELAY))
@@ -42,7 +56,8 @@ def test_the_service_decides_as_a_simulation_whose_plans_lag(tmp_path: Path, mon
                         record.states, record.actions, record.rewards, record.next_states, strict=True
                     )
                 ]
-                assert service.ask("POST", "episodes", {"ticket": ticket["ticket"], "steps": steps}).status == 204
+                records.append({"ticket": ticket["ticket"], "steps": steps})
+            assert service.ask("POST", "episodes:batch", {"episodes": records}).status == 204
             regret.append(float(env.regret(policy)))
         clock.time += 1000.0
         service.ask("POST", "tickets", {"user": 0})  # whoever asks next finds all blocks closed

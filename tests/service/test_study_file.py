@@ -54,6 +54,14 @@ def test_every_fault_is_named_in_one_error(tmp_path: Path) -> None:
         ("epsilon = 1.0", "epsilon = inf", "`epsilon` must be finite"),
         ("epsilon = 1.0", "epsilon = true", "`epsilon`"),
         ("users = 40", "users = 40\nusers = 41", "is not TOML"),
+        ("users = 40\n", "", "`users` is missing"),
+        ("users = 40", "open_ended = false", "`open_ended = true`"),
+        ("users = 40", "users = 40\nopen_ended = true", "leave out one of them"),
+        ("users = 40", "open_ended = 1", "`open_ended`"),
+        ("users = 40", "open_ended = { epocs = 20 }", "`open_ended.epocs` is unknown. Did you mean `epoch`"),
+        ("users = 40", "open_ended = { forget = 0.5 }", "say also after how many people"),
+        ('"dp-ucbvi"\nusers = 40', '"dp-lsvi-ucb++@paper"\nopen_ended = true', "Give the number of people"),
+        ('"dp-ucbvi"\nusers = 40', '"dp-lsvi-ucb"\nopen_ended = { epoch = 99, forget = 0.5 }', "cannot read sums"),
         ("horizon = 4 }", "horizon = 4, code = 'x' }", "code"),
     ],
 )
@@ -114,6 +122,10 @@ def test_a_study_that_was_not_begun_is_not_opened(tmp_path: Path, place: Path | 
     with pytest.raises(ValueError, match="privrl serve init"):
         open_store(read(path))
     assert not is_there(place)
+
+
+def test_a_local_study_has_a_number_of_people(tmp_path: Path) -> None:
+    assert "give a generous number of `users`" in faults(tmp_path, LOCAL.replace("users = 40", "open_ended = true"))
 
 
 def test_reports_of_real_numbers_are_refused(tmp_path: Path) -> None:

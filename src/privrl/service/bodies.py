@@ -27,7 +27,7 @@ class TicketAnswer(msgspec.Struct):
     """A person's place: the same for the same id, and their only one.
 
     `number` is how many arrived before, `plan` the plan that they act on for their whole stay, and a record that is
-    posted until `deadline` (seconds since 1970; null for who comes back, until their block is full) is in time.
+    posted until `deadline` (seconds since 1970) is in time.
     """
 
     ticket: TicketText
@@ -119,16 +119,23 @@ class StudyDocument(msgspec.Struct):
 
 
 class StudySummary(msgspec.Struct):
-    """What an app must know of a central study: sizes, and the budget."""
+    """What an app must know of a central study: sizes, and the budget.
+
+    `users` is null where the study has no known end; no more than `places` people take part. So many visits of one
+    person count, in blocks that are at least so far apart.
+    """
 
     kind: str
-    users: int
+    users: int | None
+    places: int
     epsilon: str
     delta: str | None
     states: int
     actions: int
     horizon: int
     patience: float
+    max_episodes_per_unit: int
+    min_block_distance: int
 
 
 class CertificateAnswer(msgspec.Struct):

@@ -67,10 +67,11 @@ class CentralServed(AbstractServed):
     def summary(self) -> StudySummary:
         """What an app must know."""
         horizon, states, actions = self._sizes
-        delta = None if self.file.delta is None else self.file.delta.hex()
-        assert self.file.patience is not None
-        known = (self.kind, self.file.users, self.file.epsilon.hex(), delta)
-        return StudySummary(*known, states, actions, horizon, self.file.patience)
+        file = self.file
+        delta = None if file.delta is None else file.delta.hex()
+        assert file.patience is not None
+        known = (self.kind, file.users, self.view.ends[-1], file.epsilon.hex(), delta, states, actions, horizon)
+        return StudySummary(*known, file.patience, file.max_episodes_per_unit, file.min_block_distance)
 
     # --------------------------------------------------------------------------------------------- in the event loop
 
@@ -83,7 +84,7 @@ class CentralServed(AbstractServed):
             raise RefusedError("malformed", str(error)) from None
         (answer,) = await self.writer.submit(_ARRIVE, [came])
         if isinstance(answer, PairingError):
-            raise RefusedError("full", f"All {self.file.users} places are taken. Nothing was kept.")
+            raise RefusedError("full", f"All {self.view.ends[-1]} places are taken. Nothing was kept.")
         return answer
 
     def act(self, ticket: Ticket, state: int, step: int) -> ActionAnswer:

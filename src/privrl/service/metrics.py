@@ -15,6 +15,7 @@ NAMES = (
     "privrl_tickets",
     "privrl_plan",
     "privrl_blocks",
+    "privrl_epoch",
     "privrl_charge_declared",
     "privrl_charge_spent",
     "privrl_releases",
@@ -61,12 +62,14 @@ def _of_studies(studies: list[StudyStatus]) -> Iterator[Metric]:
         "privrl_people_declared": ("people that the budget is for", lambda one: one.users),
         "privrl_tickets": ("tickets handed out", lambda one: one.tickets),
         "privrl_plan": ("number of the newest plan, which is how many blocks are closed", lambda one: one.plan),
-        "privrl_blocks": ("blocks of people", lambda one: len(one.blocks)),
+        "privrl_blocks": ("blocks of people", lambda one: one.users and len(one.blocks)),
+        "privrl_epoch": ("epoch of the next release, where the number of people is not fixed", lambda one: one.epoch),
     }
     for name, (words, value) in plain.items():
         family = GaugeMetricFamily(name, words, labels=["study"])
         for one in studies:
-            family.add_metric([one.name], value(one))
+            if value(one) is not None:  # a study without a known end has no number of people, nor of blocks
+                family.add_metric([one.name], value(one))
         yield family
     labelled = {
         "privrl_charge_declared": ("limit of a pool", "pool", lambda one: one.declared),

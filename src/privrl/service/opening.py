@@ -46,14 +46,14 @@ def work_on(file: StudyFile, store: ReleaseStore, clock: Callable[[], float] = t
         return Agent(
             learner,
             privatizer,
-            num_users=file.users,
+            num_users=file.people,
             store=store,
             patience=file.patience,
             clock=clock,
             max_episodes_per_unit=file.max_episodes_per_unit,
             min_block_distance=file.min_block_distance,
         )
-    assert isinstance(privatizer, Local)
+    assert isinstance(privatizer, Local) and file.users is not None
     for name, channel in local_study(learner, privatizer)[1].items():
         if not isinstance(channel.reports(), SymbolReports):
             raise ValueError(

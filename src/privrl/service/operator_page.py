@@ -3,6 +3,7 @@
 What it may show is decided in `status.py`; nothing else is read here.
 """
 
+import bisect
 from collections.abc import Sequence
 from html import escape
 
@@ -46,7 +47,7 @@ def operator_page(status: ServiceStatus) -> str:
 
 def _overview(studies: Sequence[StudyStatus]) -> str:
     rows = [
-        [one.name, one.kind, one.state, f"{one.tickets:,} of {one.users:,}", f"{one.plan:,} of {len(one.blocks):,}"]
+        [one.name, one.kind, one.state, _of(one.tickets, one.users), _of(one.plan, one.users and len(one.blocks))]
         for one in studies
     ]
     marked = {i: "bad" for i, one in enumerate(studies) if one.state == "failed"}
@@ -78,16 +79,33 @@ def _certificate(certificate: Certificate) -> str:
 
 def _progress(one: StudyStatus) -> str:
     counted = "" if one.kind == "local" else " Who has arrived is public; how many records were counted is not."
+    if one.users is None:
+        return (
+            f"{one.plan:,} blocks are closed, so plan {one.plan:,} is out; the next release is in epoch {one.epoch}. "
+            f"{one.tickets:,} tickets were handed out. How many people will come is not fixed: there are "
+            f"{one.blocks[-1]:,} places.{counted}"
+        )
     return (
         f"{one.plan:,} of {len(one.blocks):,} blocks are closed, so plan {one.plan:,} is out. "
         f"{one.tickets:,} tickets were handed out for {one.users:,} places.{counted}"
     )
 
 
+def _of(some: int, of_all: int | None) -> str:
+    return f"{some:,}" if of_all is None else f"{some:,} of {of_all:,}"
+
+
+def _until(one: StudyStatus) -> list[int]:
+    """The ends of the blocks that are drawn: all, or those up to the one after the next where there is no known end."""
+    if one.users is not None:
+        return one.blocks
+    return one.blocks[: max(one.plan, bisect.bisect_right(one.blocks, one.tickets)) + 2]
+
+
 def _blocks(one: StudyStatus) -> str:
     """The blocks as parts of a bar, closed ones filled, with a mark at the tickets that were handed out."""
-    scale = _WIDTH / max(1, one.users)
-    ends = [0, *one.blocks]
+    ends = [0, *_until(one)]
+    scale = _WIDTH / ends[-1]
     closed = ends[min(one.plan, len(one.blocks))] * scale
     lines = [
         f'<line x1="{end * scale:.1f}" x2="{end * scale:.1f}" y1="24" y2="48" stroke="{_LINE}"/>'
@@ -95,7 +113,8 @@ def _blocks(one: StudyStatus) -> str:
     ]
     mark = min(one.tickets * scale, _WIDTH)
     side = "start" if mark < 90 else "end" if mark > _WIDTH - 90 else "middle"
-    words = f"blocks closed: {one.plan} of {len(one.blocks)}; tickets: {one.tickets} of {one.users}"
+    closed_blocks = _of(one.plan, one.users and len(one.blocks))
+    words = f"blocks closed: {closed_blocks}; tickets: {_of(one.tickets, one.users)}"
     shapes = [
         f'<rect x="0" y="24" width="{_WIDTH}" height="24" fill="{_OPEN}"/>',
         f'<rect x="0" y="24" width="{closed:.1f}" height="24" fill="{_CLOSED}"/>',
@@ -103,7 +122,7 @@ def _blocks(one: StudyStatus) -> str:
         f'<line x1="{mark:.1f}" x2="{mark:.1f}" y1="19" y2="53" stroke="{_INK}" stroke-width="2"/>',
         _text(mark, 14, side, f"{one.tickets:,} tickets"),
         _text(0, 68, "start", "0"),
-        _text(_WIDTH, 68, "end", f"{one.users:,} people"),
+        _text(_WIDTH, 68, "end", f"{ends[-1]:,} people" + (" and on" if one.users is None else "")),
     ]
     body = "".join(shapes)
     return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(words)}">{body}</svg>'
@@ -126,9 +145,10 @@ def _budget(one: StudyStatus) -> str:
         for pool, limit in one.declared.items()
     ]
     lost = [f"{count} {state}" for state, count in one.releases.items() if state in ("burnt", "redrawn")]
+    blocks = "all blocks" if one.users is not None else "the blocks of every epoch"
     words = (
-        f"Declared: epsilon = {one.epsilon:g}{delta}, for everything that is ever released. The noise was set for all "
-        "blocks at the start, so the guarantee is the same however many are closed."
+        f"Declared: epsilon = {one.epsilon:g}{delta}, for everything that is ever released. The noise was set for "
+        f"{blocks} at the start, so the guarantee is the same however many are closed."
     )
     parts = [paragraph(words), table(["pool", "declared", "spent", "left"], rows, numbers=(1, 2, 3))]
     if lost:

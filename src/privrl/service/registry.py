@@ -52,7 +52,7 @@ class AbstractServed(abc.ABC):
 
     def __init__(self, file: StudyFile, clock: Callable[[], float]) -> None:
         self.file, self._clock = file, clock
-        self.view = PublicView(ends=tuple(int(end) for end in file.learner().blocks(file.users)))
+        self.view = PublicView(ends=tuple(int(end) for end in file.ends()))
         self.counters = Counters()
         self.keys: dict[str, AccessKey] = {}
         self.paused = False

@@ -9,10 +9,12 @@ found the queue full. How many people were *counted* in a central study is nowhe
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from privrl.service.counters import Counters, Latest
-from privrl.service.registry import AbstractServed, Studies
+from privrl.service.registry import AbstractServed, PublicView, Studies
 from privrl.studies.arrivals import QUEUE
+from privrl.studies.open_ended import OpenEnded
 
 _NUMBERS = "tickets"  # what `Server` takes ranges of
 
@@ -36,17 +38,19 @@ class KeyStatus(msgspec.Struct, frozen=True):
 class StudyStatus(msgspec.Struct, frozen=True):
     """A study as its operator sees it.
 
-    `tickets` is how many were handed out (in ranges, in a local study), `blocks` the public ends of the blocks, of
-    which the first `plan` are closed, `declared` and `spent` the charges of each pool, `releases` how many there are in
-    which state, `seconds` how long requests and probes took, `people_per_commit` those who arrived (central) or
-    reported (local) in one commit.
+    `users` is null where nobody knows how many will come; then `epoch` is the number, from 1, of the one that the next
+    release belongs to. `tickets` is how many were handed out (in ranges, in a local study), `blocks` the public ends of
+    the blocks, of which the first `plan` are closed, `declared` and `spent` the charges of each pool, `releases` how
+    many there are in which state, `seconds` how long requests and probes took, `people_per_commit` those who arrived
+    (central) or reported (local) in one commit.
     """
 
     name: str
     kind: str
     state: str
     recipe: str
-    users: int
+    users: int | None
+    epoch: int | None
     epsilon: float
     delta: float | None
     tickets: int
@@ -82,6 +86,7 @@ def status_of(served: AbstractServed) -> StudyStatus:
         state=served.state,
         recipe=file.recipe,
         users=file.users,
+        epoch=_epoch(file.people, view),
         epsilon=file.epsilon,
         delta=file.delta,
         tickets=view.shown.get("queues", {}).get(QUEUE, 0) + view.shown.get("ranges", {}).get(_NUMBERS, 0),
@@ -98,6 +103,14 @@ def status_of(served: AbstractServed) -> StudyStatus:
         ],
         certificate=dict(view.certificate),
     )
+
+
+def _epoch(people: int | OpenEnded, view: PublicView) -> int | None:
+    """The epoch of the first block that is not closed, or of the last one."""
+    if not isinstance(people, OpenEnded):
+        return None
+    blocks = np.cumsum(people.epochs(np.array(view.ends)))
+    return min(int(np.searchsorted(blocks, view.plan, side="right")) + 1, len(blocks))
 
 
 def status_of_all(studies: Studies, seen: list[AbstractServed]) -> ServiceStatus:

@@ -17,98 +17,37 @@ horizon = 20
 rewards = [[0.005, 0.0], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [0.0, 1.0]]
 ```
 
-Instead of sizes, `[world]` may have `env`, `seed` and `arguments`, as for `privrl run`. The first `privrl serve init`
-freezes all of this in the store; limits, the audit log and who may ask for tickets can be changed later.
+Where nobody knows how many people will come, a central study has `open_ended = true` instead of `users`, or a table
+of what is not as by default: `open_ended = { epoch = 5000, forget = 0.5 }` (`OpenEnded`). Instead of sizes, `[world]`
+may have `env`, `seed` and `arguments`, as for `privrl run`. The first `privrl serve init` freezes all of this in the
+store; limits, the audit log and who may ask for tickets can be changed later.
 """
 
+import dataclasses
 import math
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-import jax.numpy as jnp
 import msgspec
 import numpy as np
+from jaxtyping import Int
 from msgspec import Meta
 
 from privrl.contracts.learner import AbstractOnlineLearner
-from privrl.envs.base import Env
-from privrl.envs.registry import make, suggestion
+from privrl.envs.registry import suggestion
 from privrl.privacy.store.store import ADDRESSES
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
-from privrl.recipes.recipe import Problem, Recipe
+from privrl.recipes.recipe import Recipe
 from privrl.recipes.registry import get
+from privrl.service.declared_world import DeclaredWorld
+from privrl.studies.open_ended import OpenEnded
 
 Kind = Literal["central", "local"]
-_Size = Annotated[int, Meta(ge=1, le=1_000_000)]
 _Positive = Annotated[float, Meta(gt=0)]
 _MONTH = 30 * 86_400.0
 _S = TypeVar("_S", bound=msgspec.Struct)
-
-
-class DeclaredWorld(msgspec.Struct, frozen=True, kw_only=True):
-    """`[world]`: sizes with what is publicly known, or the name of a simulated world to take them from.
-
-    `rewards[s][a]`, or `rewards[h][s][a]`, are known mean rewards, `arrival_rewards[s]` known payments for entering a
-    state, and episodes end in `terminal` states.
-    """
-
-    env: str | None = None
-    seed: int = 0
-    arguments: dict[str, str | int | float | bool] = {}
-    states: _Size | None = None
-    actions: _Size | None = None
-    horizon: _Size | None = None
-    rewards: list[Any] | None = None
-    arrival_rewards: list[float] | None = None
-    terminal: list[int] = []
-    stationary: bool = True
-
-    def problem(self) -> Problem:
-        """What is public about the task."""
-        sizes = (self.states, self.actions, self.horizon)
-        if self.env is not None:
-            known = (self.rewards, self.arrival_rewards)
-            if sizes != (None, None, None) or known != (None, None) or self.terminal:
-                raise ValueError("`world` has `env`, which says sizes and rewards: leave them out, or leave out `env`.")
-            env = make(self.env, seed=self.seed, **self.arguments)
-            if not isinstance(env, Env):
-                raise ValueError(f"`world.env` is {self.env!r}; it must be a finite world in which nothing is hidden.")
-            return Problem.of(env)
-        if self.states is None or self.actions is None or self.horizon is None:
-            raise ValueError(
-                "`world` needs `states`, `actions` and `horizon`, or the name of a simulated world, `env`."
-            )
-        rewards = self._numbers("rewards", self.rewards, (2, 3), (self.states, self.actions))
-        if rewards is not None and rewards.ndim == 2:
-            rewards = rewards[None]
-        if rewards is not None and len(rewards) not in (1, self.horizon):
-            raise ValueError(f"`world.rewards` has {len(rewards)} steps; it must have one for all, or {self.horizon}.")
-        arrival = self._numbers("arrival_rewards", self.arrival_rewards, (1,), (self.states,))
-        if not all(0 <= state < self.states for state in self.terminal):
-            raise ValueError(f"`world.terminal` has a state outside [0, {self.states}).")
-        return Problem.of_table(
-            self.states,
-            self.actions,
-            self.horizon,
-            rewards=None if rewards is None else jnp.asarray(rewards),
-            arrival_rewards=None if arrival is None else jnp.asarray(arrival),
-            stationary=self.stationary,
-            terminal=tuple(self.terminal),
-        )
-
-    @staticmethod
-    def _numbers(word: str, given: Any, axes: tuple[int, ...], last: tuple[int, ...]) -> np.ndarray | None:
-        if given is None:
-            return None
-        try:
-            found = np.asarray(given, float)
-        except (TypeError, ValueError):
-            found = np.zeros(())
-        if found.ndim not in axes or found.shape[-len(last) :] != last or not np.isfinite(found).all():
-            raise ValueError(f"`world.{word}` must be finite numbers, the last axes of sizes {list(last)}.")
-        return found
 
 
 class StudyFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,17 +56,18 @@ class StudyFile(msgspec.Struct, frozen=True, kw_only=True):
     `valid` is how many seconds a ticket of a local study may be answered, `devices` whether devices need a key of their
     own (a page that anybody can open has no secrets: leave it open), `queue` how many people may wait for the writer.
     In a central study where people come back, `max_episodes_per_unit` of each person's visits count, in blocks that are
-    at least `min_block_distance` apart.
+    at least `min_block_distance` apart. It has either a number of `users` or no known end, `open_ended`.
     """
 
     path: Path
     kind: Kind
     name: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,39}\Z")]
     recipe: str
-    users: Annotated[int, Meta(ge=1, lt=2**53)]
     epsilon: _Positive
     store: str
     world: DeclaredWorld
+    users: Annotated[int, Meta(ge=1, lt=2**53)] | None = None
+    open_ended: bool | OpenEnded = False
     delta: Annotated[float, Meta(gt=0, lt=1)] | None = None
     patience: _Positive | None = None
     max_episodes_per_unit: Annotated[int, Meta(ge=1)] = 1
@@ -141,6 +81,13 @@ class StudyFile(msgspec.Struct, frozen=True, kw_only=True):
     def place(self) -> str:
         """Where the store is: a file, or an address."""
         return self.store if self.store.startswith(ADDRESSES) else str(self.path.parent / self.store)
+
+    @property
+    def people(self) -> int | OpenEnded:
+        """How many people may take part, or how epochs follow each other where nobody knows."""
+        if self.users is not None:
+            return self.users
+        return self.open_ended if isinstance(self.open_ended, OpenEnded) else OpenEnded()
 
     @property
     def log_place(self) -> Path:
@@ -168,6 +115,11 @@ class StudyFile(msgspec.Struct, frozen=True, kw_only=True):
         assert isinstance(made, AbstractOnlineLearner)
         return made
 
+    def ends(self) -> Int[np.ndarray, " B"]:
+        """The public ends of the blocks."""
+        people, learner = self.people, self.learner()
+        return people.declared(learner)[0] if isinstance(people, OpenEnded) else learner.blocks(people)
+
     def privatizer(self) -> AbstractPrivatizer:
         """The privatizer of the declared budget."""
         return self.chosen().privatizer(epsilon=self.epsilon, delta=self.delta)
@@ -185,6 +137,9 @@ def read(path: Path) -> StudyFile:
     if not isinstance(world, Mapping):
         faults.append("`world` must be a table, `[world]`")
         world = {}
+    epochs = given.get("open_ended")
+    if isinstance(epochs, Mapping):
+        faults += _unknown(epochs, [one.name for one in dataclasses.fields(OpenEnded)], "open_ended.")
     entries = _entries(StudyFile, given, "", faults, leave=("path", "world"))
     declared = DeclaredWorld(**_entries(DeclaredWorld, world, "world.", faults))
     if not faults:
@@ -200,7 +155,7 @@ def _entries(
 ) -> dict[str, Any]:
     """What is given for the fields of a `Struct`; what does not fit is added to `faults`."""
     fields = {one.name: one for one in msgspec.structs.fields(form) if one.name not in leave}
-    faults += [f"`{before}{key}` is unknown. {suggestion(key, fields)[:-1]}" for key in given if key not in fields]
+    faults += _unknown(given, fields, before)
     found = {}
     for name, one in fields.items():
         if name not in given:
@@ -212,12 +167,25 @@ def _entries(
             if isinstance(found[name], float) and not math.isfinite(found[name]):
                 faults.append(f"`{before}{name}` must be finite")
         except msgspec.ValidationError as error:
-            faults.append(f"`{before}{name}`: {error}")
+            faults.append(f"`{before}{name}`: {error}".rstrip("."))
     return found
+
+
+def _unknown(given: Mapping[str, Any], known: Collection[str], before: str) -> list[str]:
+    return [f"`{before}{key}` is unknown. {suggestion(key, known)[:-1]}" for key in given if key not in known]
 
 
 def _check(file: StudyFile, faults: list[str]) -> None:
     """What entries say together."""
+    if file.kind == "local" and file.open_ended:
+        faults.append(
+            "`open_ended` belongs to central studies; under local privacy the noise does not depend on how many people "
+            "there are, so give a generous number of `users`"
+        )
+    elif file.users is None and not file.open_ended:
+        faults.append("`users` is missing; where nobody knows how many people will come: `open_ended = true`")
+    elif file.users is not None and file.open_ended:
+        faults.append("`users` is a number of people, and `open_ended` says that there is none: leave out one of them")
     if file.kind == "central" and file.patience is None:
         faults.append("`patience` is missing: the longest stay, in seconds, that is waited for")
     if file.kind == "local" and file.patience is not None:
@@ -229,6 +197,8 @@ def _check(file: StudyFile, faults: list[str]) -> None:
     if len(faults) == before:
         _attempt(file.learner, faults)
         _attempt(file.privatizer, faults)
+    if not faults:
+        _attempt(file.ends, faults)
 
 
 def _attempt(work: Callable[[], object], faults: list[str]) -> None:

@@ -77,7 +77,7 @@ class OpenEnded:
             )
         _check_growth(learner)
         ends = self._ends(learner)
-        epochs = self._epochs(ends)
+        epochs = self.epochs(ends)
         declared = learner.declare(len(ends))
         if asked := [d.name for d in declared if d.access == "rounds"]:
             raise PairingError(
@@ -102,7 +102,7 @@ class OpenEnded:
         ends = np.union1d(inside, whole)[:_MOST_RELEASES]
         return ends[: np.flatnonzero(ends % self.epoch == 0)[-1] + 1]
 
-    def _epochs(self, ends: Int64[np.ndarray, " B"]) -> tuple[int, ...]:
+    def epochs(self, ends: Int64[np.ndarray, " B"]) -> tuple[int, ...]:
         """How many releases every epoch has."""
         if self.epoch is not None:
             return tuple(int(n) for n in np.diff(np.flatnonzero(ends % self.epoch == 0), prepend=-1))

@@ -1,0 +1,78 @@
+"""`[world]` of a study file: sizes with what is publicly known beforehand, or the name of a simulated world."""
+
+from typing import Annotated, Any
+
+import jax.numpy as jnp
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+from privrl.envs.base import Env
+from privrl.envs.registry import make
+from privrl.recipes.recipe import Problem
+
+_Size = Annotated[int, Meta(ge=1, le=1_000_000)]
+
+
+class DeclaredWorld(msgspec.Struct, frozen=True, kw_only=True):
+    """`[world]`: sizes with what is publicly known, or the name of a simulated world to take them from.
+
+    `rewards[s][a]`, or `rewards[h][s][a]`, are known mean rewards, `arrival_rewards[s]` known payments for entering a
+    state, and episodes end in `terminal` states.
+    """
+
+    env: str | None = None
+    seed: int = 0
+    arguments: dict[str, str | int | float | bool] = {}
+    states: _Size | None = None
+    actions: _Size | None = None
+    horizon: _Size | None = None
+    rewards: list[Any] | None = None
+    arrival_rewards: list[float] | None = None
+    terminal: list[int] = []
+    stationary: bool = True
+
+    def problem(self) -> Problem:
+        """What is public about the task."""
+        sizes = (self.states, self.actions, self.horizon)
+        if self.env is not None:
+            known = (self.rewards, self.arrival_rewards)
+            if sizes != (None, None, None) or known != (None, None) or self.terminal:
+                raise ValueError("`world` has `env`, which says sizes and rewards: leave them out, or leave out `env`.")
+            env = make(self.env, seed=self.seed, **self.arguments)
+            if not isinstance(env, Env):
+                raise ValueError(f"`world.env` is {self.env!r}; it must be a finite world in which nothing is hidden.")
+            return Problem.of(env)
+        if self.states is None or self.actions is None or self.horizon is None:
+            raise ValueError(
+                "`world` needs `states`, `actions` and `horizon`, or the name of a simulated world, `env`."
+            )
+        rewards = self._numbers("rewards", self.rewards, (2, 3), (self.states, self.actions))
+        if rewards is not None and rewards.ndim == 2:
+            rewards = rewards[None]
+        if rewards is not None and len(rewards) not in (1, self.horizon):
+            raise ValueError(f"`world.rewards` has {len(rewards)} steps; it must have one for all, or {self.horizon}.")
+        arrival = self._numbers("arrival_rewards", self.arrival_rewards, (1,), (self.states,))
+        if not all(0 <= state < self.states for state in self.terminal):
+            raise ValueError(f"`world.terminal` has a state outside [0, {self.states}).")
+        return Problem.of_table(
+            self.states,
+            self.actions,
+            self.horizon,
+            rewards=None if rewards is None else jnp.asarray(rewards),
+            arrival_rewards=None if arrival is None else jnp.asarray(arrival),
+            stationary=self.stationary,
+            terminal=tuple(self.terminal),
+        )
+
+    @staticmethod
+    def _numbers(word: str, given: Any, axes: tuple[int, ...], last: tuple[int, ...]) -> np.ndarray | None:
+        if given is None:
+            return None
+        try:
+            found = np.asarray(given, float)
+        except (TypeError, ValueError):
+            found = np.zeros(())
+        if found.ndim not in axes or found.shape[-len(last) :] != last or not np.isfinite(found).all():
+            raise ValueError(f"`world.{word}` must be finite numbers, the last axes of sizes {list(last)}.")
+        return found
