@@ -38,7 +38,7 @@ def record_draws() -> Iterator[list[tuple[int, ...]]]:
 
         return drawing
 
-    draws = {name: recorded(getattr(jax.random, name)) for name in ("normal", "laplace", "uniform")}
+    draws = {name: recorded(getattr(jax.random, name)) for name in ("normal", "laplace", "uniform", "bits")}
     sources.jax = SimpleNamespace(random=SimpleNamespace(fold_in=jax.random.fold_in, **draws))
     try:
         with set_xla_metadata(privrl_recording=str(next(_NUMBERS))):

@@ -29,7 +29,7 @@ from privrl.studies.people import Records
 
 PRIVATE = [recipe for recipe in recipes.values() if recipe.trust != "none"]
 RNG = np.random.default_rng(0)
-NAMES = {"exact-relations", "order-of-releases", "crashes", "length-of-stay"}
+NAMES = {"exact-relations", "order-of-releases", "crashes", "length-of-stay", "coming-back"}
 
 
 def noise(n, m, seed=1):
@@ -204,6 +204,7 @@ def test_every_attack_has_a_known_bad_twin():
     twins = {
         "exact-relations": {"mirrored-noise"},
         "length-of-stay": {"blocks-by-order-of-ending"},
+        "coming-back": {"returns-take-numbers"},
         "crashes": {"noise-of-another-share", "groups-by-row-position"},
         "order-of-releases": {"blocks-by-head-count", "releases-skipped-by-exact-data"},
     }
