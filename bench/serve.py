@@ -25,6 +25,7 @@ from typing import Any
 import jax
 import numpy as np
 import uvloop
+from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -34,7 +35,7 @@ from privrl.service.access import KeyFile
 from privrl.service.endpoints import ENDPOINTS
 from privrl.service.opening import begin
 from privrl.service.study_file import read
-from privrl.service.web import application
+from privrl.service.web import Application
 from privrl.studies.wire import Message, SignedTicket
 
 CONNECTIONS = 64
@@ -82,10 +83,14 @@ def child(folder: Path, address: str | None) -> None:
         found = {"cpu": time.process_time(), "loop": time.thread_time(), "resident": resident}
         return JSONResponse(found | {"people": {kind: statistics.mean(some) for kind, some in people.items()}})
 
-    app = application(studies, ENDPOINTS)
-    app.router.routes += [Route("/echo", echo, methods=["POST"]), Route("/used", used)]
-    address_here = listening.Address("127.0.0.1", 0)
-    server = listening._Listener(listening._config(app, address_here, listening.Listeners(address_here, address_here)))
+    app = Application(studies, ENDPOINTS)
+    beside = Starlette(routes=[Route("/echo", echo, methods=["POST"]), Route("/used", used)])
+
+    async def both(scope: Any, receive: Any, send: Any) -> None:
+        await (beside if scope["path"] in ("/echo", "/used") else app)(scope, receive, send)
+
+    here = listening.Address("127.0.0.1", 0)
+    server = listening._Listener(listening._config(both, here, listening.Listeners(here, here)))
 
     async def serving() -> None:
         studies.start()

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from starlette.applications import Starlette
-
 from privrl.service.access import KeyFile
 from privrl.service.central import CentralServed
 from privrl.service.endpoints import ENDPOINTS
@@ -18,7 +16,7 @@ from privrl.service.openapi import openapi
 from privrl.service.opening import begin
 from privrl.service.registry import Studies
 from privrl.service.study_file import StudyFile, read
-from privrl.service.web import Endpoint, application
+from privrl.service.web import Application, Endpoint
 
 CENTRAL = """
 kind = "central"
@@ -31,9 +29,9 @@ patience = 1000.0
 store = "STORE"
 [world]
 env = "riverswim"
-OPEN = CENTRAL.replace("users = 40", "open_ended = { first = 1, ceiling = 400 }")  # epochs of 1, 2, 4... releases
 arguments = { states = 3, horizon = 4 }
 """
+OPEN = CENTRAL.replace("users = 40", "open_ended = { first = 1, ceiling = 400 }")  # epochs of 1, 2, 4... releases
 LOCAL = """
 kind = "local"
 name = "phone"
@@ -117,7 +115,7 @@ class Service:
     def offer(self, endpoints: tuple[Endpoint, ...]) -> None:
         """What the application has, by default that of the first listener."""
         self._endpoints = endpoints
-        self.app: Starlette = application(self.studies, endpoints)
+        self.app = Application(self.studies, endpoints)
 
     def ask(
         self,

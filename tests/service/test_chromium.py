@@ -13,7 +13,7 @@ from chromium import MISSING, Browser, PageError, Reply, Request, Tab, program
 from privrl.service.demo import begin_demo, demo_endpoints
 from privrl.service.endpoints import ENDPOINTS
 from privrl.service.vectors import VECTORS
-from privrl.service.web import application
+from privrl.service.web import Application
 from privrl.studies.document import identity_of
 from privrl.studies.wire import Message
 
@@ -91,7 +91,7 @@ def between(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Between]:
         files = [study_file(tmp_path_factory.mktemp(name), LOCAL, name=name) for name in ("phone", "watch")]
         files.append(begin_demo(tmp_path_factory.mktemp("demo")))
         services = [thread.submit(stack.enter_context, serving(file)).result() for file in files]
-        services[-1].app = application(services[-1].studies, (*ENDPOINTS, *demo_endpoints(files[-1])))
+        services[-1].app = Application(services[-1].studies, (*ENDPOINTS, *demo_endpoints(files[-1])))
         yield Between(services, thread)
         thread.submit(stack.close).result()
 

@@ -12,7 +12,7 @@ import pytest
 from privrl.service.demo import begin_demo, demo_endpoints
 from privrl.service.endpoints import ENDPOINTS
 from privrl.service.vectors import VECTORS
-from privrl.service.web import application
+from privrl.service.web import Application
 
 from .serving import serving
 
@@ -22,7 +22,7 @@ PAGES = ("", "demo.css", "demo.mjs", "privrl-client.mjs")
 def test_the_page_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
     file = begin_demo(tmp_path)
     with serving(file) as service:
-        service.app = application(service.studies, (*ENDPOINTS, *demo_endpoints(file)))
+        service.app = Application(service.studies, (*ENDPOINTS, *demo_endpoints(file)))
         for name in PAGES:
             reply = service.ask("GET", f"/demo/{name}")
             policy = reply.headers["content-security-policy"]
@@ -43,9 +43,9 @@ def test_the_command_serves_the_page_and_leaves_nothing_behind(tmp_path: Path) -
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout is not None
         lines = iter(process.stdout.readline, "")
+        assert any(line.startswith("Ready.") for line in lines)
         found = re.search(r"http://127\.0\.0\.1:\d+/demo/", next(lines))
         assert found is not None
-        assert any(line.startswith("Ready.") for line in lines)
         with urllib.request.urlopen(found[0], timeout=30) as reply:
             assert b"Swim a river" in reply.read()
         assert len(list(tmp_path.glob("privrl-demo-*"))) == 1

@@ -152,7 +152,6 @@ def check_installed() -> None:
         import httptools  # noqa: F401
         import msgspec  # noqa: F401
         import prometheus_client  # noqa: F401
-        import starlette  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError as error:
         raise ImportError(

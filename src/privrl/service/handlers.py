@@ -139,7 +139,7 @@ async def study(call: Call) -> HttpAnswer:
 
 async def numbered_plan(call: Call) -> HttpAnswer:
     served = _local(call)
-    text = call.parameter("number")
+    text = call.parameters["number"]
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1
     found = served.plan(number)
     if found is None and number == len(served.plans):

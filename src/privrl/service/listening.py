@@ -26,7 +26,7 @@ from privrl.service.local import LocalServed
 from privrl.service.probes import probing
 from privrl.service.registry import Studies
 from privrl.service.study_file import StudyFile
-from privrl.service.web import Endpoint, application
+from privrl.service.web import Application, Endpoint
 
 _SWITCH = 0.001  # seconds after which a thread gives way: planning must not keep actions waiting
 _GRACE = 30  # seconds for requests under way when the service ends
@@ -51,6 +51,10 @@ class Address:
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine can reach it."""
+    servers = (
+        _Listener(_config(Application(studies, (*ENDPOINTS, *more)), how)),
+        _Listener(_config(Application(studies, operator.ENDPOINTS), how)),
+    )
         if self.host == "localhost":
             return True
         with contextlib.suppress(ValueError):
@@ -123,10 +127,12 @@ def _loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-async def _serving(studies: Studies, how: Listeners, say: Callable[[str], None], more: tuple[Endpoint, ...]) -> None:
-    servers = [_Listener(_config(application(studies, (*ENDPOINTS, *more)), how.public, how))]
-    servers.append(_Listener(_config(application(studies, operator.ENDPOINTS), how.operator, how)))
-
+async def _serving(
+    studies: Studies,
+    servers: Sequence["_Listener"],
+    sockets: Sequence[list[socket.socket]],
+    say: Callable[[str], None],
+) -> None:
     def end() -> None:
         for server in servers:
             server.should_exit = True

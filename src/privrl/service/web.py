@@ -5,23 +5,29 @@ times the call and turns a refusal into its problem document. The same list give
 """
 
 import logging
+import re
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgspec
-from starlette.applications import Starlette
-from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
 from privrl.service.access import Role
 from privrl.service.refusals import ProblemDocument, RefusedError
 from privrl.service.registry import AbstractServed, Studies
 
+Scope = Mapping[str, Any]
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+Send = Callable[[Mapping[str, Any]], Awaitable[None]]
+"""What ASGI says about a request, how its body comes, and how an answer leaves."""
+
+HttpHeaders = tuple[tuple[bytes, bytes], ...]
+
 _LOG = logging.getLogger("privrl.service")
 _JSON, _PROBLEM = b"application/json", b"application/problem+json"
 _SMALL = 4_096
+_NO_STORE = ((b"cache-control", b"no-store"),)
 _CORS = ((b"access-control-allow-origin", b"*"),)
 _PREFLIGHT = (
     *_CORS,
@@ -37,7 +43,7 @@ class HttpAnswer(NamedTuple):
     status: int = 200
     body: bytes = b""
     kind: bytes = _JSON
-    headers: tuple[tuple[bytes, bytes], ...] = ()
+    headers: HttpHeaders = ()
 
     @classmethod
     def of(cls, content: Any, status: int = 200) -> "HttpAnswer":
@@ -79,13 +85,15 @@ class Endpoint:
     private: bool = False
 
 
-@dataclass
+@dataclass(slots=True)
 class Call:
     """One request, as a handler sees it."""
 
     studies: Studies
     endpoint: Endpoint
     scope: Scope
+    parameters: Mapping[str, str]
+    """The parts of the address that its path names."""
     _receive: Receive = field(repr=False)
     served: AbstractServed | None = None
 
@@ -99,10 +107,6 @@ class Call:
         """A header of the request, by its name in lower case; one that is there twice is none."""
         found = [value for key, value in self.scope["headers"] if key == name]
         return found[0] if len(found) == 1 else None
-
-    def parameter(self, name: str) -> str:
-        """A part of the address."""
-        return self.scope["path_params"][name]
 
     async def body(self) -> bytes:
         """All bytes of the request, refused beyond the limit."""
@@ -119,29 +123,51 @@ class Call:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-class _Handled:
-    """All endpoints of one address, as an ASGI application."""
+class Application:
+    """The ASGI application of a list of endpoints; one for each listener."""
 
     def __init__(self, studies: Studies, endpoints: Sequence[Endpoint]) -> None:
         self._studies = studies
-        self._by_method = {endpoint.method: endpoint for endpoint in endpoints}
+        by_path: dict[str, dict[str, Endpoint]] = {}
+        for endpoint in endpoints:
+            by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
+        self._addresses = [(_pattern(path), by_method) for path, by_method in by_path.items()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        path = scope["path"]
+        for pattern, by_method in self._addresses:
+            found = pattern.fullmatch(path)
+            if found is not None:
+                await self._handle(by_method, scope, found.groupdict(), receive, send)
+                return
+        self._studies.counters.refused("not-found")
+        await _sent(_problem(RefusedError("not-found", "See /openapi.json for what there is.")), send)
+
+    async def _handle(
+        self,
+        by_method: Mapping[str, Endpoint],
+        scope: Scope,
+        parameters: Mapping[str, str],
+        receive: Receive,
+        send: Send,
+    ) -> None:
         began = time.perf_counter()
-        served = None
-        endpoint = self._by_method.get(scope["method"])
+        served: AbstractServed | None = None
+        more: HttpHeaders = ()
+        endpoint = by_method.get(scope["method"])
         try:
             if endpoint is None:
-                answer = self._other_method(scope["method"])
+                answer = _other_method(scope["method"], by_method)
             else:
-                call = Call(self._studies, endpoint, scope, receive)
-                if "study" in scope["path_params"]:
-                    served = call.served = self._studies.named(scope["path_params"]["study"])
+                call = Call(self._studies, endpoint, scope, parameters, receive)
+                if "study" in parameters:
+                    served = call.served = self._studies.named(parameters["study"])
                 if endpoint.roles:
                     self._authorise(call, endpoint)
                 answer = await endpoint.handler(call)
-                if endpoint.shared:
-                    answer = answer._replace(headers=answer.headers + _CORS)
+                more = _CORS if endpoint.shared else ()
                 if served is not None and not _is_private(endpoint, served):
                     served.counters.seconds[endpoint.name].add(time.perf_counter() - began)
         except Exception as error:
@@ -150,7 +176,7 @@ class _Handled:
             if not private:
                 (self._studies if served is None else served).counters.refused(refused.reason)
             answer = _problem(refused)
-        await _sent(answer, send)
+        await _sent(answer, send, more)
 
     def _authorise(self, call: Call, endpoint: Endpoint) -> None:
         header = call.header(b"authorization")
@@ -159,28 +185,16 @@ class _Handled:
         else:
             self._studies.key(header, endpoint.roles, call.served)
 
-    def _other_method(self, method: str) -> HttpAnswer:
-        if method == "OPTIONS" and any(endpoint.shared for endpoint in self._by_method.values()):
-            return HttpAnswer(204, headers=_PREFLIGHT)
-        raise RefusedError("not-allowed", f"Use {' or '.join(sorted(self._by_method))} here.")
+
+def _pattern(path: str) -> re.Pattern[str]:
+    """What an address looks like; a part in braces is anything without a slash."""
+    return re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(path)))
 
 
-def application(studies: Studies, endpoints: Sequence[Endpoint]) -> Starlette:
-    """The ASGI application of a list of endpoints; one for each listener."""
-    by_path: dict[str, list[Endpoint]] = {}
-    for endpoint in endpoints:
-        by_path.setdefault(endpoint.path, []).append(endpoint)
-    routes = [Route(path, _Handled(studies, some)) for path, some in by_path.items()]
-
-    async def nothing(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            studies.counters.refused("not-found")
-            await _sent(_problem(RefusedError("not-found", "See /openapi.json for what there is.")), send)
-
-    app = Starlette(routes=routes)
-    app.router.default = nothing
-    app.router.redirect_slashes = False
-    return app
+def _other_method(method: str, by_method: Mapping[str, Endpoint]) -> HttpAnswer:
+    if method == "OPTIONS" and any(endpoint.shared for endpoint in by_method.values()):
+        return HttpAnswer(204, headers=_PREFLIGHT)
+    raise RefusedError("not-allowed", f"Use {' or '.join(sorted(by_method))} here.")
 
 
 def _is_private(endpoint: Endpoint | None, served: AbstractServed | None) -> bool:
@@ -188,7 +202,7 @@ def _is_private(endpoint: Endpoint | None, served: AbstractServed | None) -> boo
 
 
 def _problem(refused: RefusedError) -> HttpAnswer:
-    headers: tuple[tuple[bytes, bytes], ...] = _CORS
+    headers: HttpHeaders = _CORS
     if refused.retry_after is not None:
         headers = (*headers, (b"retry-after", str(refused.retry_after).encode()))
     if refused.reason == "no-key":
@@ -211,12 +225,10 @@ def _where(error: Exception) -> str:
     return "?" if trace is None else f"{trace.tb_lineno} of {trace.tb_frame.f_code.co_filename.rsplit('/', 1)[-1]}"
 
 
-async def _sent(answer: HttpAnswer, send: Send) -> None:
-    headers = [(b"content-length", str(len(answer.body)).encode())]
-    if answer.body:
-        headers.append((b"content-type", answer.kind))
-    headers += answer.headers
-    if not any(name == b"cache-control" for name, _ in answer.headers):
-        headers.append((b"cache-control", b"no-store"))
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "http.response.body", "body": answer.body})
+async def _sent(answer: HttpAnswer, send: Send, more: HttpHeaders = ()) -> None:
+    status, body, kind, headers = answer
+    length = (b"content-length", b"%d" % len(body))
+    first = (length, (b"content-type", kind)) if body else (length,)
+    kept = () if headers and any(name == b"cache-control" for name, _ in headers) else _NO_STORE
+    await send({"type": "http.response.start", "status": status, "headers": [*first, *headers, *more, *kept]})
+    await send({"type": "http.response.body", "body": body})
