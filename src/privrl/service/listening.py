@@ -51,10 +51,6 @@ class Address:
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine can reach it."""
-    servers = (
-        _Listener(_config(Application(studies, (*ENDPOINTS, *more)), how)),
-        _Listener(_config(Application(studies, operator.ENDPOINTS), how)),
-    )
         if self.host == "localhost":
             return True
         with contextlib.suppress(ValueError):
@@ -127,12 +123,10 @@ def _loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-async def _serving(
-    studies: Studies,
-    servers: Sequence["_Listener"],
-    sockets: Sequence[list[socket.socket]],
-    say: Callable[[str], None],
-) -> None:
+async def _serving(studies: Studies, how: Listeners, say: Callable[[str], None], more: tuple[Endpoint, ...]) -> None:
+    servers = [_Listener(_config(Application(studies, (*ENDPOINTS, *more)), how.public, how))]
+    servers.append(_Listener(_config(Application(studies, operator.ENDPOINTS), how.operator, how)))
+
     def end() -> None:
         for server in servers:
             server.should_exit = True
