@@ -13,7 +13,14 @@ import pytest
 from postgres import Cluster
 from tests.privacy.test_store import GUARDED, LIMITS, STUDY, kill_loop, never, seven, use
 
-from privrl.privacy.store.errors import BehindHeadError, BurntError, StoreError, SumSealedError, TamperedError
+from privrl.privacy.store.errors import (
+    BehindHeadError,
+    BurntError,
+    StoreError,
+    SumSealedError,
+    TamperedError,
+    UnreachableError,
+)
 from privrl.privacy.store.postgres_schema import tables
 from privrl.privacy.store.store import ReleaseStore
 
@@ -136,9 +143,15 @@ def test_a_schema_of_something_else_and_an_unknown_server_are_refused(address: s
         database.execute("CREATE TABLE people (name text)")
     with pytest.raises(StoreError, match="tables of something else"):
         ReleaseStore(address)
-    with pytest.raises(StoreError, match="cannot be reached") as caught:
-        ReleaseStore("postgresql://someone:secret@/none?host=/nowhere")
-    assert "secret" not in str(caught.value)
+    for wrong, words in (
+        ("postgresql://someone:secret@/none?host=/nowhere", "`postgresql:///nowhere/none` cannot be reached"),
+        ("postgresql://someone:secret@[::1/none", "cannot be read"),
+        ("postgresql://someone:secret@/none?sslmood=require", "cannot be read"),
+    ):
+        with pytest.raises(StoreError, match=words) as caught:
+            ReleaseStore(wrong)
+        assert "secret" not in str(caught.value) and "someone" not in str(caught.value)
+        assert isinstance(caught.value, UnreachableError) == ("reached" in words)
     with pytest.raises(StoreError, match="names no schema"):
         ReleaseStore(address.rsplit("%3D", 1)[0] + "%3Dmissing")
 
@@ -155,7 +168,7 @@ def test_the_role_of_a_service_can_run_a_study_and_remove_nothing(address: str, 
             assert store.contribute("a", ["x"], np.array([5])).all()
             store.seal("a")
             assert store.release("first", "rho", 0.25, seven).tolist() == [[7, -7]]
-            assert store.arrive("queue", "x", at_most=1, content=lambda number: b"")[0] == 0
+            assert store.arrive_all("queue", ["x"], at_most=1, contents=lambda new, first: [b""]) == [(0, b"")]
             assert store.reserve_range("tickets", 5) == range(5) and store.fact("seed", lambda: b"1") == b"1"
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 store.purge()
@@ -163,6 +176,12 @@ def test_the_role_of_a_service_can_run_a_study_and_remove_nothing(address: str, 
         with sql(serving) as allowed:
             for statement in (
                 "DELETE FROM sums",
+                "INSERT INTO purges VALUES (1, 'now', NULL)",
+                "UPDATE digest_key SET content = NULL",
+                "INSERT INTO pools VALUES ('more', 1.0)",
+                "UPDATE pools SET allowed = 9.0",
+                "UPDATE study SET content = '{}'",
+                "UPDATE seals SET name = 'other'",
                 "TRUNCATE contributions",
                 "DROP TRIGGER guard_0 ON chain",
                 "ALTER TABLE releases DISABLE TRIGGER ALL",
@@ -174,6 +193,23 @@ def test_the_role_of_a_service_can_run_a_study_and_remove_nothing(address: str, 
                     allowed.execute(statement)
         owner.purge()
         database.execute("DROP OWNED BY service; DROP ROLE service")
+
+
+def test_rights_are_granted_by_a_command_that_shows_no_password(address: str) -> None:
+    from test_cli import call
+
+    with ReleaseStore(address) as owner, sql(address) as database:
+        owner.open_study(STUDY, LIMITS)
+        database.execute("DROP ROLE IF EXISTS clinic; CREATE ROLE clinic LOGIN; GRANT ALL ON sums TO clinic")
+        granted = call("store", "grant", address + "&password=secret", "clinic")
+        assert granted.code == 0 and "'clinic' may run services" in granted.out and "secret" not in granted.out
+        serving = address.replace("user=owner", "user=clinic")
+        with sql(serving) as allowed, pytest.raises(psycopg.errors.InsufficientPrivilege):
+            allowed.execute("DELETE FROM sums")
+        database.execute("DROP OWNED BY clinic; DROP ROLE clinic")
+    assert call("store", "grant", "study.db", "clinic").code == 2
+    gone = call("store", "show", "postgresql:///none?host=/nowhere")
+    assert gone.code == 1 and "cannot be reached" in gone.err  # whoever starts it again may find it
 
 
 def test_an_older_copy_is_refused_by_the_head(address: str, postgres: Cluster, tmp_path: Path) -> None:
@@ -211,7 +247,7 @@ def test_a_database_that_forgets_is_refused_when_it_is_reached_again(address: st
         store._engine._connection.close()
         for _ in range(2):
             with pytest.raises(BehindHeadError, match="a replica lags"):
-                store.arrive("people", "anna", at_most=9, content=lambda number: b"")
+                store.arrive_all("people", ["anna"], at_most=9, contents=lambda new, first: [b""])
 
 
 def test_each_machine_has_a_log_of_its_own(address: str, tmp_path: Path) -> None:

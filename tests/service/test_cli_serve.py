@@ -2,16 +2,28 @@
 
 import os
 import re
+import socket
 import sys
+from datetime import datetime
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+)
+from cryptography.x509.oid import NameOID
 from service.serving import CENTRAL, LOCAL
 from test_cli import Called
 from test_cli import call as called
 
 from privrl.service.access import KeyFile
-from privrl.service.listening import Address, Listeners
+from privrl.service.addresses import Address, Listeners
 
 
 def call(*arguments: str) -> tuple[int, str, str]:
@@ -85,12 +97,63 @@ def test_addresses_that_others_reach_need_tls(river: Path, options: list[str]) -
 def test_tls_or_a_proxy_opens_them() -> None:
     everywhere, here = Address.of("0.0.0.0:443"), Address.of("[::1]:8081")
     Listeners(everywhere, here, behind_proxy=True).check()
-    Listeners(everywhere, here, certificate=Path("a"), private_key=Path("b")).check()
     with pytest.raises(ValueError, match="both"):
         Listeners(here, here, certificate=Path("a")).check()
     for text in ("8080", ":8080", "localhost", "localhost:http", "localhost:70000"):
         with pytest.raises(ValueError, match="HOST:PORT"):
             Address.of(text)
+
+
+def pem_files(folder: Path, password: bytes = b"") -> tuple[Path, Path]:
+    """A certificate of this machine for itself, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    made = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    made = made.serial_number(1).not_valid_before(datetime(2020, 1, 1)).not_valid_after(datetime(2120, 1, 1))
+    made = made.add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+    hidden = BestAvailableEncryption(password) if password else NoEncryption()
+    paths = folder / f"cert{len(password)}.pem", folder / f"key{len(password)}.pem"
+    paths[0].write_bytes(made.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM))
+    paths[1].write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, hidden))
+    return paths
+
+
+def test_a_certificate_that_cannot_be_used_is_refused_at_once(tmp_path: Path) -> None:
+    everywhere, here = Address.of("0.0.0.0:443"), Address.of("[::1]:8081")
+    certificate, key = pem_files(tmp_path)
+    Listeners(everywhere, here, certificate=certificate, private_key=key).check()
+    with pytest.raises(ValueError, match=r"`--tls-key` is .*cannot be read"):
+        Listeners(everywhere, here, certificate=certificate, private_key=tmp_path / "none").check()
+    _, hidden = pem_files(tmp_path, b"password")
+    for wrong in (certificate, hidden):  # no key; one that somebody would have to unlock
+        with pytest.raises(ValueError, match="cannot be used for TLS"):
+            Listeners(everywhere, here, certificate=certificate, private_key=wrong).check()
+
+
+def test_a_port_in_use_is_said_and_may_be_tried_again(river: Path) -> None:
+    call("serve", "init", "river.toml")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = f"127.0.0.1:{other.getsockname()[1]}"
+        for options in (
+            ["--listen", taken, "--operator", "127.0.0.1:0"],
+            ["--listen", "127.0.0.1:0", "--operator", taken],
+        ):
+            code, out, err = call("serve", "run", "river.toml", *options)
+            assert code == 1 and taken in err and "another port" in err and not out
+        code, out, err = call("serve", "demo", "--port", taken.rsplit(":")[1])
+        assert code == 1 and "another port" in err and not out
+    code, _, err = call("serve", "run", "river.toml", "--listen", "no-such-name.invalid:1", "--behind-proxy")
+    assert code == 2 and "knows no address" in err
+
+
+def test_more_connections_than_open_files_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    here, given = Address.of("127.0.0.1:0"), []
+    monkeypatch.setattr("resource.getrlimit", lambda what: (256, 4_096))
+    monkeypatch.setattr("resource.setrlimit", lambda what, limits: given.append(limits))
+    Listeners(here, here, connections=1_000).make_room()
+    assert given == [(2_256, 4_096)]
+    with pytest.raises(ValueError, match="LimitNOFILE"):
+        Listeners(here, here, connections=2_000).make_room()
 
 
 def test_without_the_extra_it_says_what_to_install(river: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,3 +76,29 @@ def test_a_body_beyond_its_limit_is_refused_before_it_has_come() -> None:
 def test_requests_that_never_end_are_ended(parts: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "_SECONDS", 0.1)
     assert asyncio.run(answered(*parts)).endswith(b" closed")
+
+
+def test_who_comes_when_there_are_too_many_is_sent_away_and_the_others_stay() -> None:
+    async def two() -> tuple[bytes, bytes, bytes]:
+        server = uvicorn.Server(
+            uvicorn.Config(app(), port=0, http=LimitedConnection, lifespan="off", log_config=None, limit_concurrency=1)
+        )
+        task = asyncio.create_task(server.serve())
+        while not server.started:
+            await asyncio.sleep(0.01)
+        where = server.servers[0].sockets[0].getsockname()
+        first, second = [await asyncio.open_connection(*where) for _ in range(2)]
+        found = []
+        for (reader, writer), end in ((first, b"}}"), (second, b"}"), (first, b"}}")):
+            writer.write(GET + b"\r\n")
+            found.append(await reader.readuntil(end))
+        assert await second[0].read() == b""  # closed
+        for _, writer in (first, second):
+            writer.close()
+        server.should_exit = True
+        await task
+        return found[0], found[1], found[2]
+
+    before, refused, after = asyncio.run(two())
+    assert b"200 OK" in before and b"200 OK" in after
+    assert b" 503 " in refused and b"urn:privrl:problem:busy" in refused and b"retry-after: 1" in refused

@@ -89,6 +89,8 @@ app.add_typer(serve)
 app.add_typer(store)
 app.add_typer(schema)
 
+# Refused, and refused again until something is changed: 2. Other faults of the system (a full disk, a port in use, a
+# database that cannot be reached) may pass, so whoever starts a service again after a while should: 1.
 _WRONG_FILE = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError)
 
 
@@ -98,10 +100,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         typer.main.get_command(app).main(args=None if arguments is None else list(arguments), prog_name="privrl")
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else 0
-    except (ValueError, ImportError, ShardError, *_WRONG_FILE) as error:
+    except (OSError, ValueError, ImportError, ShardError) as error:
         _trace()
         complain(f"Error: {error}")
-        return 2
+        return 1 if isinstance(error, OSError) and not isinstance(error, _WRONG_FILE) else 2
     except Exception as error:
         _trace()
         complain(

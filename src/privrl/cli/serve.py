@@ -7,7 +7,7 @@ import typer
 
 from privrl.cli.compilation import keep_compiled_programs
 from privrl.cli.output import say, show_table
-from privrl.privacy.store.store import is_there
+from privrl.privacy.store.store import is_there, place_of
 
 serve = typer.Typer(name="serve", help="Serve live studies to apps and devices over HTTP.", no_args_is_help=True)
 key = typer.Typer(name="key", help="Keys of apps, devices and operators; kept as hashes.", no_args_is_help=True)
@@ -29,7 +29,8 @@ def init(file: StudyFileArgument) -> None:
     study = read(file)
     keep_compiled_programs()
     begin(study)
-    say(f"The study `{study.name}` is declared; its store is `{study.store}`, its audit log `{study.log_place.name}`.")
+    place = place_of(study.store)
+    say(f"The study `{study.name}` is declared; its store is `{place}`, its audit log `{study.log_place.name}`.")
     if study.kind == "local":
         say(f"The SHA-256 of its document, for its apps: {identity_in(study)}")
     keys = KeyFile(study.keys_place)
@@ -64,7 +65,7 @@ def run(
 ) -> None:
     """Serve studies until the process is told to end."""
     check_installed()
-    from privrl.service.listening import Address, Listeners
+    from privrl.service.addresses import Address, Listeners
     from privrl.service.listening import serve as listen_until_told
     from privrl.service.study_file import read
 

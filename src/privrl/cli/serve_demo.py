@@ -17,17 +17,22 @@ def serve_demo(
 ) -> None:
     """Serve a small river to swim in under local privacy, from a temporary folder, on this machine alone."""
     check_installed()
+    from privrl.service.addresses import Address, Listeners
     from privrl.service.demo import begin_demo, demo_endpoints
-    from privrl.service.listening import Address, Listeners
     from privrl.service.listening import serve as listen_until_told
 
     keep_compiled_programs()
     port = port or _free()
     with tempfile.TemporaryDirectory(prefix="privrl-demo-") as folder:
         study = begin_demo(Path(folder))
-        say(f"Open http://127.0.0.1:{port}/demo/ in a browser; Ctrl-C ends it and removes everything.")
         how = Listeners(Address("127.0.0.1", port), Address("127.0.0.1", 0))
-        listen_until_told([study], how, say, demo_endpoints(study))
+
+        def told(line: str) -> None:
+            say(line)
+            if line == "Ready.":
+                say(f"Open http://127.0.0.1:{port}/demo/ in a browser; Ctrl-C ends it and removes everything.")
+
+        listen_until_told([study], how, told, demo_endpoints(study))
 
 
 def _free() -> int:

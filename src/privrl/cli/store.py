@@ -1,4 +1,4 @@
-"""`privrl store show`, `purge`, `new-head`, `new-log`: what a durable store holds, and how what is raw is removed."""
+"""`privrl store show`, `purge`, `grant`, `new-head`, `new-log`: what a durable store holds, and who may work on it."""
 
 import contextlib
 import sqlite3
@@ -10,7 +10,7 @@ import typer
 
 from privrl.cli.options import JsonOption, StoreHeadOption
 from privrl.cli.output import emit, say, show_table
-from privrl.privacy.store.store import ADDRESSES, ReleaseStore
+from privrl.privacy.store.store import ADDRESSES, ReleaseStore, place_of
 
 store = typer.Typer(
     name="store", help="Look at a durable store of releases, or purge its raw parts.", no_args_is_help=True
@@ -44,7 +44,7 @@ def show(
     with _opened(file, store_head, store_log) as opened:
         shown = opened.shown()
     if json:
-        emit({"file": file, **shown})
+        emit({"file": place_of(file), **shown})
     else:
         _print(shown)
 
@@ -99,10 +99,25 @@ def purge(
     """Remove raw sums and keys for good; what was declared, spent and released stays."""
     with _opened(file, store_head, store_log) as opened:
         if not yes:
-            question = f"Remove all raw sums from `{file}`? It then accepts nothing new"
+            question = f"Remove all raw sums from `{place_of(file)}`? It then accepts nothing new"
             typer.confirm(question, abort=True, err=True)
         opened.purge()
-    say(f"Purged `{file}`: what was declared, spent and released is still there.")
+    say(f"Purged `{place_of(file)}`: what was declared, spent and released is still there.")
+
+
+@store.command()
+def grant(
+    file: Annotated[str, typer.Argument(help="The postgresql:// address of a store, as the owner of its tables.")],
+    role: Annotated[str, typer.Argument(help="The role under which services connect.")],
+) -> None:
+    """Let a PostgreSQL role run services on a store: it may read, add and update, and neither delete nor alter."""
+    if not file.startswith(ADDRESSES):
+        raise ValueError(f"`{file}` is a file; only stores on a PostgreSQL server have roles.")
+    from privrl.privacy.store.postgres import grant_service  # an extra, which most people do not have
+
+    with _opened(file, None):
+        grant_service(file, role)
+    say(f"{role!r} may run services on `{place_of(file)}`; deleting and altering stay with the owner of the tables.")
 
 
 @store.command(name="new-head")
@@ -113,7 +128,7 @@ def new_head(
     if head.exists():
         raise ValueError(f"There is a head `{head}` already; it moves by itself. To check it: `--store-head {head}`.")
     with _opened(file, head, accept_missing_head=True):
-        say(f"Wrote `{head}`: from now on older copies of `{file}` are refused where it is given.")
+        say(f"Wrote `{head}`: from now on older copies of `{place_of(file)}` are refused where it is given.")
 
 
 @store.command(name="new-log")
@@ -124,4 +139,4 @@ def new_log(
     if log.exists():
         raise ValueError(f"There is a log `{log}` already; it is added to by itself. To check it: `--store-log {log}`.")
     with _opened(file, None, log, accept_missing_head=True):
-        say(f"Wrote `{log}`: from now on older copies of `{file}` are refused where it is given.")
+        say(f"Wrote `{log}`: from now on older copies of `{place_of(file)}` are refused where it is given.")

@@ -1,24 +1,35 @@
-"""Connections with limits: on the head of a request, and on the time that a whole request takes to come in.
+"""Connections with limits: on how many there are, on the head of a request, and on the time that one takes to come in.
 
 Bodies have limits of their own (`Endpoint.limit`). Without these, anybody could fill the memory with headers, or hold
-all connections with requests that never end.
+all connections with requests that never end. Who comes when there are too many connections is told so and sent away;
+those that are there already are served as before.
 """
 
 import asyncio
+from typing import Any
 
+import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from privrl.service.refusals import ProblemDocument, RefusedError
 
 _HEAD = 32_768  # bytes of a request's line and headers
 _SECONDS = 30.0  # for a request to come in, from its first byte; and for the first one to begin
+_SURPLUS_SECONDS = 2.0  # the same, of a connection that is one too many
 
 
 class LimitedConnection(HttpToolsProtocol):
-    """uvicorn's connection with limits; what is beyond them is ended without an answer."""
+    """uvicorn's connection with limits; a head or a request beyond them is ended without an answer."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        most, self.limit_concurrency = self.limit_concurrency, None  # uvicorn would end those that are there already
+        surplus = most is not None and len(self.connections) > most
+        if surplus:
+            self.app = _crowded
         self._in_head, self._head = True, 0
-        self._timer: asyncio.TimerHandle | None = self.loop.call_later(_SECONDS, transport.close)
+        seconds = _SURPLUS_SECONDS if surplus else _SECONDS
+        self._timer: asyncio.TimerHandle | None = self.loop.call_later(seconds, transport.close)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_timer()
@@ -49,3 +60,19 @@ class LimitedConnection(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+async def _crowded(scope: Any, receive: Any, send: Any) -> None:
+    """What is answered on a connection that is one too many."""
+    del scope, receive
+    refused = RefusedError("busy", "There are too many connections. Nothing was kept; connect again soon.")
+    body = msgspec.json.encode(ProblemDocument.of(refused))
+    headers = {
+        b"content-length": b"%d" % len(body),
+        b"content-type": b"application/problem+json",
+        b"retry-after": b"%d" % (refused.retry_after or 1),
+        b"connection": b"close",
+        b"cache-control": b"no-store",
+    }
+    await send({"type": "http.response.start", "status": refused.status, "headers": list(headers.items())})
+    await send({"type": "http.response.body", "body": body})

@@ -5,6 +5,10 @@ class StoreError(ValueError):
     """A store that cannot be opened, or that refuses a request."""
 
 
+class UnreachableError(StoreError, ConnectionError):
+    """The server of a store cannot be reached at this moment."""
+
+
 class StudyMismatchError(StoreError):
     """The file was opened for another study, or with other limits."""
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from privrl.privacy.store import chain as _chain
 from privrl.privacy.store.engine import AbstractEngine, T
-from privrl.privacy.store.errors import StoreError
+from privrl.privacy.store.errors import StoreError, UnreachableError
 from privrl.privacy.store.postgres_schema import (
     COLUMNS,
     COMMENT,
@@ -74,8 +74,7 @@ class PostgresEngine(AbstractEngine):
 
     @property
     def title(self) -> str:
-        known = psycopg.conninfo.conninfo_to_dict(self._address)
-        return f"postgresql:{known.get('host', '')}/{known.get('dbname', '')}"
+        return title_of(self._address)
 
     def execute(self, query: str, *values: Any) -> Any:
         return self._run(lambda connection: connection.execute(query.replace("?", "%s"), values or None))
@@ -200,10 +199,7 @@ class PostgresEngine(AbstractEngine):
     # ------------------------------------------------------------------------------------------------------- opening
 
     def _connect(self) -> None:
-        try:
-            self._connection = psycopg.connect(self._address, autocommit=True)
-        except psycopg.OperationalError as error:
-            raise StoreError(f"`{self.title}` cannot be reached: {error}".rstrip() + ".") from error
+        self._connection = _connected(self._address)
         try:
             self._open()
         except psycopg.Error as error:
@@ -253,19 +249,37 @@ class PostgresEngine(AbstractEngine):
             self._first_rows()
 
 
+def title_of(address: str) -> str:
+    """An address without user and password, for messages."""
+    try:
+        known = psycopg.conninfo.conninfo_to_dict(address)
+    except psycopg.ProgrammingError:  # whose words may quote a password
+        raise StoreError(
+            "The address of the store cannot be read. Write it as `postgresql://HOST/DATABASE`, and a schema as "
+            "`?options=-csearch_path%3DSCHEMA` behind it; user and password are best in PGUSER and PGPASSFILE."
+        ) from None
+    return f"postgresql://{known.get('host', '')}/{known.get('dbname', '')}"
+
+
+def _connected(address: str) -> "psycopg.Connection[Any]":
+    title = title_of(address)
+    try:
+        return psycopg.connect(address, autocommit=True)
+    except psycopg.OperationalError as error:
+        raise UnreachableError(f"`{title}` cannot be reached: {' '.join(str(error).split())}") from error
+
+
 def has_tables(address: str) -> bool:
     """Whether there are tables in the schema of an address; none are made."""
-    try:
-        with psycopg.connect(address, autocommit=True) as connection:
-            return connection.execute(COLUMNS).fetchone() is not None
-    except psycopg.OperationalError as error:
-        raise StoreError(f"The database cannot be reached: {error}".rstrip() + ".") from error
+    with _connected(address) as connection:
+        return connection.execute(COLUMNS).fetchone() is not None
 
 
 def grant_service(address: str, role: str) -> None:
-    """Lets a role run a service on the store at an address, which the owner of its tables opens: it may read, insert
-    and update, which guards check, and cannot delete, empty or alter a table, nor drop a guard."""
-    with psycopg.connect(address, autocommit=True) as connection:
+    """Lets a role run a service on the store at an address, which the owner of its tables opens: it may read, and add
+    and update what a service writes, which guards check; it cannot declare or purge a study, delete, empty or alter a
+    table, nor drop a guard."""
+    with _connected(address) as connection:
         (schema, quoted), *_ = connection.execute("SELECT quote_ident(current_schema()), quote_ident(%s)", (role,))
         for statement in grants(schema, quoted):
             connection.execute(statement)

@@ -15,6 +15,7 @@ from privrl.privacy.store.schema import FORMAT, GUARDS, TABLES
 
 COMMENT = f"privrl store, format {FORMAT}"
 _TYPES = {"INTEGER": "bigint", "BLOB": "bytea", "REAL": "double precision", "TEXT": 'text COLLATE "C"'}
+_OWNERS = ("study", "pools", "digest_key", "purges")  # written by whoever declares a study or purges it
 _BITS = {"INSERT": 4, "DELETE": 8, "UPDATE": 16}
 _ROW_BEFORE, _BEFORE_TRUNCATE = 1 | 2, 2 | 32
 _FRESH = (
@@ -137,10 +138,16 @@ def statements(schema: str) -> list[str]:
 
 
 def grants(schema: str, role: str) -> list[str]:
-    """What lets a role run a service, and no more: it cannot delete, empty or alter a table, nor drop a guard."""
+    """What lets a role run a service, and no more: it cannot declare a study, purge it, delete, empty or alter a table,
+    nor drop a guard."""
+    added = [table for table in tables if table not in _OWNERS]
     return [
         f"GRANT USAGE ON SCHEMA {schema} TO {role}",
-        f"GRANT SELECT, INSERT, UPDATE ON {', '.join(tables)} TO {role}",
+        f"REVOKE ALL ON {', '.join(tables)} FROM {role}",
+        f"GRANT SELECT ON {', '.join(tables)} TO {role}",
+        f"GRANT INSERT ON {', '.join(added)} TO {role}",
+        f"GRANT UPDATE ON releases, sums, ranges TO {role}",
+        f"GRANT UPDATE (pool) ON pools TO {role}",  # to lock a row; a guard refuses every change
     ]
 
 

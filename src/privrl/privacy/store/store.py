@@ -187,6 +187,15 @@ class ReleaseStore(AbstractSums, AbstractQueues, AbstractReleases):
         """Called at every point of the protocol where a crash makes a difference; tests stop the process here."""
 
 
+def place_of(path: str | os.PathLike[str]) -> str:
+    """The path or address of a store as it may be shown: without user and password."""
+    if isinstance(path, str) and path.startswith(ADDRESSES):
+        from privrl.privacy.store.postgres import title_of  # an extra, which most people do not have
+
+        return title_of(path)
+    return str(path)
+
+
 def is_there(path: str | os.PathLike[str]) -> bool:
     """Whether there is something at the path or address of a store already; nothing is made."""
     if isinstance(path, str) and path.startswith(ADDRESSES):
