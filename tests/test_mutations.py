@@ -587,9 +587,23 @@ BROWSER = (
     Mutation(
         "a browser's second report replaces the first",
         "service/client/privrl-client.mjs",
-        "if (found.bytes) return found;",
+        "if (found.bytes || found.ticket.mac !== this.ticket.mac) return found;",
         "",
         "service/test_chromium.py -k tabs",
+    ),
+    Mutation(
+        "a browser reports once more than a study says",
+        "service/client/privrl-client.mjs",
+        "this.charges.length - 1",
+        "this.charges.length",
+        "service/test_browser_client.py -k vectors",
+    ),
+    Mutation(
+        "a browser charges one report of several",
+        "service/client/privrl-client.mjs",
+        "Array(reports || 1).fill(part.epsilon)",
+        "[part.epsilon]",
+        "service/test_browser_client.py -k vectors",
     ),
     Mutation(
         "a browser answers any document",

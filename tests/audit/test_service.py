@@ -47,6 +47,14 @@ def phone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 @pytest.fixture(scope="module")
+def diary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """Devices report three times."""
+    folder = tmp_path_factory.mktemp("diary")
+    with serving(study_file(folder, LOCAL, name="diary", users=5_000, max_episodes_per_unit=3)) as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
 def delta(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """People come back, and nobody knows how many will come."""
     text = OPEN.replace("400", "5_000")
@@ -58,14 +66,16 @@ def attacked(service: Service, broken: Broken = lambda send: send) -> ServiceRep
     return service_attacks(broken(sender(service)), service.served.name, key=service.key, seed=1)
 
 
-@pytest.mark.parametrize("name", ["river", "phone", "delta"])
+@pytest.mark.parametrize("name", ["river", "phone", "delta", "diary"])
 def test_nothing_is_found_on_the_service(name: str, request: pytest.FixtureRequest) -> None:
     report = attacked(request.getfixturevalue(name))
     assert [line for finding in report.attacks for line in finding.found] == []
     assert not report.broken
-    assert [finding.attack for finding in report.attacks if not finding.tried] == ["late-records"] * (name != "phone")
+    assert [finding.attack for finding in report.attacks if not finding.tried] == ["late-records"] * (
+        report.kind == "central"
+    )
     assert json.dumps(report.to_json())
-    assert report.kind == ("local" if name == "phone" else "central")
+    assert report.kind == ("local" if name in ("phone", "diary") else "central")
 
 
 # --------------------------------------------------------------------------------------------- broken on purpose

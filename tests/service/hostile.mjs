@@ -56,6 +56,43 @@ export async function hostile(client, vectors) {
   return [damages.length, ...wrong];
 }
 
+// How many messages a device draws and sends to servers that want more than the study says, and what it has charged:
+// tickets that are old, repeated or ended, answers that do not come, two tabs, and a device that never stops coming.
+export async function greedy(client, vectors, rounds = 40) {
+  const found = [];
+  let seed = 1;
+  const random = () => (seed = seed * 48271 % 2147483647) / 2147483647;
+  for (const { messages, epsilon } of vectors.visits) {
+    const [one] = messages;
+    for (const server of ["repeats tickets", "ended tickets", "no answers", "anything"]) {
+      const storage = listed(), sent = new Set();
+      let numbers = 0;
+      const often = () => server !== "anything" || random() < 0.5;
+      const fetch = async (path, { body }) => {
+        if (path === "") return new Response(one.document);
+        if (path === "/tickets") {
+          const number = server === "repeats tickets" && often() ? 7 : numbers++, mac = number.toString(16).padStart(32, "0");
+          const expires = server === "ended tickets" || !often() ? "1" : one.ticket.expires;
+          return new Response(JSON.stringify({ number: `${number}`, plan: 0, expires, mac }));
+        }
+        if (path !== "/reports") return new Response(JSON.stringify(one.plan));
+        sent.add(body); // by identity: two draws may be alike
+        return new Response("", { status: server === "no answers" || !often() ? 503 : 201 });
+      };
+      const open = () => client.Study.open("", { hash: one.hash, cap: epsilon, storage, fetch });
+      const tabs = [await open(), await open()];
+      for (let i = 0; i < rounds; i++) {
+        const tab = tabs[random() < 0.5 ? 0 : 1];
+        if (!tab.actions || random() < 0.7) await tab.begin();
+        if (random() < 0.8) await tab.report(one.steps).catch(() => 0);
+      }
+      const charged = (await storage.update(one.hash, (kept) => kept)).epsilon;
+      found.push([server, messages.length, sent.size, charged.length]);
+    }
+  }
+  return found;
+}
+
 // Which truths take another number of words than the others, over many streams: how long a draw takes tells nothing.
 export function unequal(client, streams = 300) {
   const wrong = [], symbols = 5;

@@ -25,7 +25,7 @@ def node(script: str) -> Any:
         import {{ readFileSync }} from "node:fs";
         import * as client from {json.dumps(CLIENT.as_uri())};
         import {{ replay }} from {json.dumps((HERE / "replay.mjs").as_uri())};
-        import {{ hostile, tooFew, unequal }} from {json.dumps((HERE / "hostile.mjs").as_uri())};
+        import {{ greedy, hostile, tooFew, unequal }} from {json.dumps((HERE / "hostile.mjs").as_uri())};
         const vectors = JSON.parse(readFileSync({json.dumps(str(VECTORS))}, "utf8"));
     """
     command = [program, "--input-type=module", "-e", start + script]
@@ -51,6 +51,13 @@ def test_a_hostile_server_gets_no_report() -> None:
     number, *wrong = node("console.log(JSON.stringify(await hostile(client, vectors)));")
     assert wrong == []
     assert int(number) > 150
+
+
+def test_no_server_gets_more_messages_than_the_study_says() -> None:
+    """With two tabs and 40 visits; an honest order of answers gets all of them."""
+    for server, reports, sent, charged in node("console.log(JSON.stringify(await greedy(client, vectors)));"):
+        assert 1 <= sent <= reports == charged, server
+        assert sent == (1 if server == "no answers" else reports) or server == "anything"
 
 
 def test_truth_and_lie_draw_the_same_words() -> None:

@@ -89,6 +89,7 @@ def _kind(path: str) -> str:
 def between(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Between]:
     with ThreadPoolExecutor(1) as thread, contextlib.ExitStack() as stack:
         files = [study_file(tmp_path_factory.mktemp(name), LOCAL, name=name) for name in ("phone", "watch")]
+        files.append(study_file(tmp_path_factory.mktemp("diary"), LOCAL, name="diary", max_episodes_per_unit=3))
         files.append(begin_demo(tmp_path_factory.mktemp("demo")))
         services = [thread.submit(stack.enter_context, serving(file)).result() for file in files]
         services[-1].app = Application(services[-1].studies, (*ENDPOINTS, *demo_endpoints(files[-1])))
@@ -197,6 +198,24 @@ def test_a_browser_killed_at_any_moment_sends_one_message(browser: Browser, betw
         assert between.counted()[-1] == (200 if before else 201)
 
 
+@pytest.mark.slow
+def test_a_browser_killed_at_any_moment_reports_no_more_visits_than_it_may(browser: Browser, between: Between) -> None:
+    for number in range(4):
+        told: set[bytes] = set()
+        for kill in range(7):
+            browser.tab(f"kills{number}").start(reporting(between, "diary"))
+            if kill % 2:
+                time.sleep(0.05 * (number + kill))
+            else:
+                between.wait_for_a_report()
+            browser.kill()
+            told |= set(between.sent())
+            browser.start()
+        assert browser.tab(f"kills{number}").run(reporting(between, "diary")) is True
+        told |= set(between.sent())
+        assert 2 <= len(told) <= 3
+
+
 def test_two_tabs_make_one_message(browser: Browser, between: Between) -> None:
     for number in range(2):
         tabs = [browser.tab(f"tabs{number}") for _ in range(2)]
@@ -209,6 +228,71 @@ def test_two_tabs_make_one_message(browser: Browser, between: Between) -> None:
         reports = between.sent()
         assert len(reports) == 2 and len(set(reports)) == 1
         assert sorted(between.counted()) == [200, 201]
+
+
+def test_visits_are_counted_across_lost_answers_and_reloads(browser: Browser, between: Between) -> None:
+    """Three visits are reported, each once, with one charge for all; a further one sends the last report again."""
+    tab, told = browser.tab("visits"), []
+    for _ in range(3):
+        with between.changing("/reports", lambda request, reply: Reply(status=0)):
+            assert "TypeError" in refused(tab, reporting(between, "diary"))
+        lost = between.sent()
+        assert len(set(lost)) == 1 and between.counted()[0] == 201
+        tab.reload()
+        assert tab.run(reporting(between, "diary").replace(json.dumps(STEPS), "[]")) is True
+        assert between.sent() == lost[:1] and between.counted() == [200]
+        told += lost[:1]
+        tab.reload()
+    assert len(set(told)) == 3
+    kept = opened(between, "diary", 0.001) + "await study.begin(); const { visit, epsilon } = await study.kept();"
+    visit, charged = tab.run(kept + "return [visit, epsilon];")
+    assert visit == 2 and 0.999 < sum(map(float.fromhex, charged)) <= 1.0 and len(charged) == 3
+    assert tab.run(reporting(between, "diary", 0.001)) is True
+    assert between.sent() == told[-1:] and between.counted() == [200]
+
+
+def test_two_tabs_make_one_message_for_each_visit(browser: Browser, between: Between) -> None:
+    tabs, told = [browser.tab("twice") for _ in range(2)], []
+    begin = opened(between, "diary") + "globalThis.study = await study.begin(); return study.visit;"
+    for visit in range(3):
+        for tab in tabs:
+            tab.start(begin)
+        assert [tab.result() for tab in tabs] == [visit, visit]
+        for tab, steps in zip(tabs, (STEPS, []), strict=True):
+            tab.start(f"return await study.report({json.dumps(steps)});")
+        assert [tab.result() for tab in tabs] == [True, True]
+        reports = between.sent()
+        assert len(reports) == 2 and len(set(reports)) == 1
+        assert sorted(between.counted()) == [200, 201]
+        told += reports[:1]
+    assert len(set(told)) == 3
+
+
+def test_a_tab_that_stayed_behind_draws_nothing_for_the_next_visit(browser: Browser, between: Between) -> None:
+    early, late = (browser.tab("behind") for _ in range(2))
+    begin = opened(between, "diary") + "globalThis.study = await study.begin();"
+    early.run(begin)
+    late.run(begin + REPORT)
+    assert late.run(begin + "return study.visit;") == 1
+    first = between.sent()
+    assert early.run(REPORT) is False
+    assert between.sent() == []
+    assert late.run(REPORT) is True
+    assert len({*first, *between.sent()}) == 2
+    assert "the cap on epsilon is reached" in refused(early, reporting(between, "phone"))  # all is charged
+
+
+def test_a_server_that_raises_the_number_of_reports_gets_nothing(browser: Browser, between: Between) -> None:
+    tab = browser.tab("raised")
+
+    def more(request: Request, reply: Reply) -> Reply:
+        document = {**json.loads(reply.body), "reports": 9}
+        return reply._replace(body=json.dumps(document, sort_keys=True, separators=(",", ":")).encode())
+
+    for study in ("diary", "phone"):
+        with between.changing(f"/{study}", more):
+            assert "the study is not the one this app was built for" in refused(tab, reporting(between, study))
+    assert between.sent() == []
 
 
 def test_a_server_that_changes_the_study_gets_nothing(browser: Browser, between: Between) -> None:

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from service.serving import LOCAL, Clock, Reply, Service, serving, study_file
 
+import privrl
+from privrl.mdp.types import Trajectory
 from privrl.service.access import KeyFile
-from privrl.studies.wire import Message, SignedTicket
+from privrl.studies.wire import Broadcast, Message, MessageError, SignedTicket
 
 RNG = np.random.default_rng()
 
@@ -73,6 +75,23 @@ def test_a_report_counts_once_however_often_it_is_sent(phone: Service) -> None:
     answers = [phone.ask("POST", "reports", content) for _ in range(3)]
     assert [reply.status for reply in answers] == [201, 200, 200] and {reply.body for reply in answers} == {b""}
     assert counted(phone) == before + 1
+
+
+def test_a_device_reports_as_many_visits_as_the_study_says(tmp_path: Path) -> None:
+    """The Python client of a study whose devices report twice; the certificate is for both reports together."""
+    file = study_file(tmp_path, LOCAL, max_episodes_per_unit=2)
+    with serving(file, Clock()) as diary:
+        settings = {"store": tmp_path / "device.db", "cap": 1.0, "max_episodes_per_unit": 2}
+        device = privrl.Client(file.learner(), file.privatizer(), study=diary.served._server.study, **settings)
+        plan, record = diary.served._server._plans[0], Trajectory.empty(4)
+        for visit in range(2):
+            message = device.report(record, Broadcast(ticket(diary), plan), visit).to_bytes()
+            assert [diary.ask("POST", "reports", message).status for _ in range(2)] == [201, 200]
+        with pytest.raises(MessageError):
+            device.report(record, Broadcast(ticket(diary), plan), 2)
+        assert counted(diary) == 2
+        certificate = diary.ask("GET", "certificate").json["certificate"]
+        assert 0.999 < certificate["epsilon"] <= 1.0 and certificate["bounds"]["messages per user"] == 2
 
 
 def test_reports_of_many_devices_at_once(phone: Service) -> None:

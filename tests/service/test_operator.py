@@ -128,6 +128,14 @@ def test_a_key_shows_the_studies_that_it_is_for(running: Running) -> None:
 # ----------------------------------------------------------------------------------------------------- what it shows
 
 
+def test_the_budget_of_a_local_study_is_that_of_all_reports_of_a_device(tmp_path: Path) -> None:
+    file = study_file(tmp_path, LOCAL, max_episodes_per_unit=3)
+    key = operators(file)
+    with serving(file) as service:
+        html = Running(service, {"operator": key}).look("/operator/").body.decode()
+        assert "epsilon = 1, for all 3 reports of each person" in html and "epsilon = 1 at delta = 0" in html
+
+
 def test_the_page_runs_and_fetches_nothing(running: Running) -> None:
     answered = running.look("/operator/")
     html = answered.body.decode()

@@ -1,5 +1,7 @@
 """Study files: every fault in one error, and what they make."""
 
+import json
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -75,6 +77,8 @@ def test_faults(tmp_path: Path, old: str, new: str, words: str) -> None:
     [
         ("states = 3", "states = 4", "world.rewards"),
         ("[[0.005", '[["x"', "world.rewards"),
+        ("[[0.005", "[[7.0", "world.rewards"),
+        ("[[0.005", "[[nan", "world.rewards"),
         ("horizon = 4", "horizon = 4\nterminal = [3]", "world.terminal"),
         ("horizon = 4", "horizon = 4\narrival_rewards = [0.0]", "world.arrival_rewards"),
         ("rewards = [", "rewards_ = [", "world.rewards_"),
@@ -122,6 +126,62 @@ def test_a_study_that_was_not_begun_is_not_opened(tmp_path: Path, place: Path | 
     with pytest.raises(ValueError, match="privrl serve init"):
         open_store(read(path))
     assert not is_there(place)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('"STORE"', '"study.keys"', "must be different files"),
+        ('"STORE"', '"./study.toml"', "must be different files"),
+        ('"STORE"', '"a.db"\nlog = "a.db"', "must be different files"),
+        ('"STORE"', '"mysql:///river"', "begins with `postgresql://`"),
+        ('"STORE"', '"nowhere/a.db"', "there is no folder"),
+        ('"STORE"', '"postgresql:///river"\nlog = "nowhere/a.log"', "there is no folder"),
+        ('"central"', '"centrall"', '`kind`: must be "central" or "local"'),
+        ('"river"', '"River!"', "lower-case letters"),
+        ("[world]", 'devices = "all"\n[world]', '"open" or "key"'),
+    ],
+)
+def test_faults_of_places_and_words(tmp_path: Path, old: str, new: str, words: str) -> None:
+    assert old in CENTRAL
+    found = faults(tmp_path, CENTRAL.replace(old, new, 1))
+    assert words in found and "regex" not in found and "enum" not in found
+
+
+def test_a_file_that_is_none_and_one_with_a_mark(tmp_path: Path) -> None:
+    for path in (tmp_path / "none.toml", tmp_path):
+        with pytest.raises(ValueError, match="There is no study file"):
+            read(path)
+    path = tmp_path / "study.toml"
+    path.write_text("\ufeff" + CENTRAL, encoding="utf-8")
+    assert read(path).name == "river"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("delta = 1e-6\n", "", "delta"),
+        ("users = 40", "open_ended = { ceiling = 1_099_511_627_776 }", "64 bits"),
+        ('"dp-ucbvi"\nusers = 40', '"dp-ucbvi"\nusers = 1\nmin_block_distance = 1', "nothing to keep apart"),
+    ],
+)
+def test_what_cannot_be_a_study_leaves_no_store(tmp_path: Path, old: str, new: str, words: str) -> None:
+    path = tmp_path / "study.toml"
+    path.write_text(CENTRAL.replace(old, new).replace("STORE", "study.db"))
+    with pytest.raises(ValueError, match=words):
+        begin(read(path))
+    assert [one.name for one in tmp_path.iterdir()] == ["study.toml"]
+
+
+def test_several_reports_of_a_device(tmp_path: Path) -> None:
+    file = study_file(tmp_path, LOCAL, max_episodes_per_unit=3)
+    with open_store(file) as store:
+        document = json.loads(store.fact("document", bytes))
+    (part,) = document["parts"]
+    assert (document["reports"], document["users"]) == (3, 40)
+    assert 0.999 < 3 * Fraction(float.fromhex(part["epsilon"])) <= 1  # exactly
+    far = LOCAL.replace("users = 40", "users = 40\nmax_episodes_per_unit = 2\nmin_block_distance = 1")
+    assert "however far apart" in faults(tmp_path, far)
 
 
 def test_a_local_study_has_a_number_of_people(tmp_path: Path) -> None:

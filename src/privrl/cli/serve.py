@@ -80,12 +80,13 @@ def run(
 def check(file: StudyFileArgument) -> None:
     """Verify a study file and its store, and say what `run` would do; nothing is changed."""
     check_installed()
-    from privrl.service.opening import differences, identity_in, open_store
+    from privrl.service.opening import declared, differences, identity_in, open_store
     from privrl.service.study_file import read
 
     study = read(file)
     keep_compiled_programs()
     if not is_there(study.place):
+        declared(study)
         say(f"`{file}` is in order, and its study was not begun: `privrl serve init {file}`.")
         return
     with open_store(study) as store:

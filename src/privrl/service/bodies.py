@@ -108,7 +108,11 @@ class ActionsAnswer(msgspec.Struct):
 
 
 class StudyDocument(msgspec.Struct):
-    """The public document of a local study; the SHA-256 of its bytes is the study's identity."""
+    """The public document of a local study; the SHA-256 of its bytes is the study's identity.
+
+    `reports` is how many one device makes, where that is more than one; the epsilon of a part is that of one report,
+    `users` the number of reports in all.
+    """
 
     format: int
     nonce: str
@@ -116,6 +120,7 @@ class StudyDocument(msgspec.Struct):
     users: int
     horizon: int
     parts: list[dict[str, Any]]
+    reports: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class StudySummary(msgspec.Struct):

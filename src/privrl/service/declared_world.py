@@ -18,7 +18,7 @@ class DeclaredWorld(msgspec.Struct, frozen=True, kw_only=True):
     """`[world]`: sizes with what is publicly known, or the name of a simulated world to take them from.
 
     `rewards[s][a]`, or `rewards[h][s][a]`, are known mean rewards, `arrival_rewards[s]` known payments for entering a
-    state, and episodes end in `terminal` states.
+    state, all in [0, 1], and episodes end in `terminal` states.
     """
 
     env: str | None = None
@@ -73,6 +73,6 @@ class DeclaredWorld(msgspec.Struct, frozen=True, kw_only=True):
             found = np.asarray(given, float)
         except (TypeError, ValueError):
             found = np.zeros(())
-        if found.ndim not in axes or found.shape[-len(last) :] != last or not np.isfinite(found).all():
-            raise ValueError(f"`world.{word}` must be finite numbers, the last axes of sizes {list(last)}.")
+        if found.ndim not in axes or found.shape[-len(last) :] != last or not ((found >= 0) & (found <= 1)).all():
+            raise ValueError(f"`world.{word}` must be numbers in [0, 1], the last axes of sizes {list(last)}.")
         return found

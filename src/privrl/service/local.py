@@ -55,7 +55,7 @@ class LocalServed(AbstractServed):
         self.check_open()
         server = self._open_server()
         if self._finished:
-            raise RefusedError("full", f"All {self.file.users} people have reported. Nothing was kept.")
+            raise RefusedError("full", f"All {self.file.users} reports have come in. Nothing was kept.")
         while not self._numbers:
             await asyncio.shield(self._more_numbers())
         number = self._numbers.popleft()

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from privrl.privacy.store.store import ReleaseStore, is_there
+from privrl.privacy.store.store import ReleaseStore, is_there, place_of
 from privrl.privacy.trust.privatizers import Local
 from privrl.privacy.trust.symbol_channels import SymbolReports
 from privrl.service.study_file import StudyFile
@@ -17,7 +17,9 @@ from privrl.studies.server import Server
 def open_store(file: StudyFile) -> ReleaseStore:
     """The store of a study that was begun. A release that a crash interrupted is drawn again: nobody has seen it."""
     if not is_there(file.place):
-        raise ValueError(f"There is no store `{file.place}` yet. Begin the study: `privrl serve init {file.path}`.")
+        raise ValueError(
+            f"There is no store `{place_of(file.place)}` yet. Begin the study: `privrl serve init {file.path}`."
+        )
     return _store(file)
 
 
@@ -26,7 +28,9 @@ def _store(file: StudyFile) -> ReleaseStore:
 
 
 def begin(file: StudyFile) -> None:
-    """Makes the store and declares the study in it; again, it is checked that it is the same one."""
+    """Makes the store and declares the study in it; again, it is checked that it is the same one. What cannot be a
+    study is refused before anything is written."""
+    declared(file)
     with _store(file) as store:
         work_on(file, store)
 
@@ -54,20 +58,34 @@ def work_on(file: StudyFile, store: ReleaseStore, clock: Callable[[], float] = t
             min_block_distance=file.min_block_distance,
         )
     assert isinstance(privatizer, Local) and file.users is not None
-    for name, channel in local_study(learner, privatizer)[1].items():
+    often = file.max_episodes_per_unit
+    for name, channel in local_study(learner, privatizer, often)[1].items():
         if not isinstance(channel.reports(), SymbolReports):
             raise ValueError(
                 f"Reports of `{name}` are real numbers, and a service takes whole ones. Use `ldp-ucbvi`, or `Server` "
                 "in a program of your own."
             )
-    return Server(learner, privatizer, num_users=file.users, store=store, valid=file.valid, clock=clock)
+    return Server(
+        learner,
+        privatizer,
+        num_users=file.users,
+        store=store,
+        valid=file.valid,
+        clock=clock,
+        max_episodes_per_unit=often,
+    )
+
+
+def declared(file: StudyFile) -> dict[str, Any]:
+    """What a new store of this study would show; nothing is written anywhere."""
+    with ReleaseStore.in_memory() as blank:
+        work_on(file, blank)
+        return blank.shown()
 
 
 def differences(file: StudyFile, shown: dict[str, Any]) -> list[str]:
     """In what a store, as it is shown, is not the one of this study; nothing is written anywhere."""
-    with ReleaseStore.in_memory() as blank:
-        work_on(file, blank)
-        fresh = blank.shown()
+    fresh = declared(file)
     if shown["study"] is None:
         return ["nothing was declared yet"]
     keys = sorted(fresh["study"].keys() | shown["study"].keys())

@@ -138,7 +138,9 @@ def _text(x: float, y: int, side: str, words: str) -> str:
 def _budget(one: StudyStatus) -> str:
     delta = "" if one.delta is None else f", delta = {one.delta:g}"
     if one.kind == "local":
-        whose = "for the one report of each person, which their own device randomises. The service spends nothing."
+        often = one.max_episodes_per_unit
+        reports = "the one report" if often == 1 else f"all {often} reports"
+        whose = f"for {reports} of each person, which their own device randomises. The service spends nothing."
         return paragraph(f"Declared: epsilon = {one.epsilon:g}{delta}, {whose}")
     rows = [
         [pool, f"{limit:g}", f"{one.spent.get(pool, 0.0):g}", f"{max(0.0, limit - one.spent.get(pool, 0.0)):g}"]

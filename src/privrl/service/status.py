@@ -38,17 +38,18 @@ class KeyStatus(msgspec.Struct, frozen=True):
 class StudyStatus(msgspec.Struct, frozen=True):
     """A study as its operator sees it.
 
-    `users` is null where nobody knows how many will come; then `epoch` is the number, from 1, of the one that the next
-    release belongs to. `tickets` is how many were handed out (in ranges, in a local study), `blocks` the public ends of
-    the blocks, of which the first `plan` are closed, `declared` and `spent` the charges of each pool, `releases` how
-    many there are in which state, `seconds` how long requests and probes took, `people_per_commit` those who arrived
-    (central) or reported (local) in one commit.
+    `max_episodes_per_unit` visits of one person count, or are reported. `users` is null where nobody knows how many
+    will come; then `epoch` is the number, from 1, of the one that the next release belongs to. `tickets` is how many
+    were handed out (in ranges, in a local study), `blocks` the public ends of the blocks, of which the first `plan` are
+    closed, `declared` and `spent` the charges of each pool, `releases` how many there are in which state, `seconds` how
+    long requests and probes took, `people_per_commit` those who arrived (central) or reported (local) in one commit.
     """
 
     name: str
     kind: str
     state: str
     recipe: str
+    max_episodes_per_unit: int
     users: int | None
     epoch: int | None
     epsilon: float
@@ -85,6 +86,7 @@ def status_of(served: AbstractServed) -> StudyStatus:
         kind=served.kind,
         state=served.state,
         recipe=file.recipe,
+        max_episodes_per_unit=file.max_episodes_per_unit,
         users=file.users,
         epoch=_epoch(file.people, view),
         epsilon=file.epsilon,

@@ -47,6 +47,11 @@ from privrl.studies.open_ended import OpenEnded
 Kind = Literal["central", "local"]
 _Positive = Annotated[float, Meta(gt=0)]
 _MONTH = 30 * 86_400.0
+_ALLOWED = {
+    "kind": '"central" or "local"',
+    "name": "lower-case letters, digits and hyphens, at most 40, the first no hyphen",
+    "devices": '"open" or "key"',
+}
 _S = TypeVar("_S", bound=msgspec.Struct)
 
 
@@ -56,7 +61,9 @@ class StudyFile(msgspec.Struct, frozen=True, kw_only=True):
     `valid` is how many seconds a ticket of a local study may be answered, `devices` whether devices need a key of their
     own (a page that anybody can open has no secrets: leave it open), `queue` how many people may wait for the writer.
     In a central study where people come back, `max_episodes_per_unit` of each person's visits count, in blocks that are
-    at least `min_block_distance` apart. It has either a number of `users` or no known end, `open_ended`.
+    at least `min_block_distance` apart. It has either a number of `users` or no known end, `open_ended`. In a local one
+    so many visits are reported, with an equal share of epsilon each; the device counts them, nobody else can, and
+    `users` is the number of reports.
     """
 
     path: Path
@@ -127,8 +134,12 @@ class StudyFile(msgspec.Struct, frozen=True, kw_only=True):
 
 def read(path: Path) -> StudyFile:
     """The study of a file; every fault that it has is named in one error."""
+    if not path.is_file():
+        raise ValueError(
+            f"There is no study file `{path}`. It is TOML, with `kind`, `name`, `recipe` and what follows."
+        )
     try:
-        content = tomllib.loads(path.read_text())
+        content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"`{path}` is not TOML: {error}.") from error
     faults: list[str] = []
@@ -167,7 +178,8 @@ def _entries(
             if isinstance(found[name], float) and not math.isfinite(found[name]):
                 faults.append(f"`{before}{name}` must be finite")
         except msgspec.ValidationError as error:
-            faults.append(f"`{before}{name}`: {error}".rstrip("."))
+            words = f"must be {_ALLOWED[name]}" if name in _ALLOWED else str(error).rstrip(".")
+            faults.append(f"`{before}{name}`: {words}")
     return found
 
 
@@ -190,8 +202,11 @@ def _check(file: StudyFile, faults: list[str]) -> None:
         faults.append("`patience` is missing: the longest stay, in seconds, that is waited for")
     if file.kind == "local" and file.patience is not None:
         faults.append("`patience` belongs to central studies; a ticket of a local one ends after `valid` seconds")
-    if file.kind == "local" and (file.max_episodes_per_unit, file.min_block_distance) != (1, 0):
-        faults.append("in a local study every person reports once: leave out `max_episodes_per_unit`")
+    if file.kind == "local" and file.min_block_distance:
+        faults.append(
+            "`min_block_distance` belongs to central studies; reports of a device share epsilon, however far apart"
+        )
+    _check_places(file, faults)
     before = len(faults)
     _attempt(file.chosen, faults)
     if len(faults) == before:
@@ -199,6 +214,19 @@ def _check(file: StudyFile, faults: list[str]) -> None:
         _attempt(file.privatizer, faults)
     if not faults:
         _attempt(file.ends, faults)
+
+
+def _check_places(file: StudyFile, faults: list[str]) -> None:
+    """Where its files are."""
+    address = file.store.startswith(ADDRESSES)
+    if "://" in file.store and not address:
+        faults.append("`store` must be a file, or an address that begins with `postgresql://`")
+        return
+    places = [file.path, file.log_place, file.keys_place] + ([] if address else [Path(file.place)])
+    if len({place.resolve() for place in places}) < len(places):
+        faults.append(f"`store`, `log`, the keys `{file.keys_place.name}` and this file must be different files")
+    missing = {str(place.parent) for place in places if not place.parent.is_dir()}
+    faults += [f"there is no folder `{folder}` for `store` or `log`: make it first" for folder in sorted(missing)]
 
 
 def _attempt(work: Callable[[], object], faults: list[str]) -> None:

@@ -2,7 +2,10 @@
 
 `python -m privrl.service.vectors` prints the file `client/vectors.json`, always the same. Each message starts from a
 study document and ends with the bytes that are sent; `words` are all 64-bit words that were drawn, in their order.
-Thresholds are `[symbols, size, epsilon, threshold]`; caps are `[epsilons, cap, whether their sum is above it]`.
+Thresholds are `[symbols, size, epsilon, threshold]`; caps are `[epsilons, cap, whether their sum is above it]`. Visits
+are those of one device to a study that takes several reports of it: their messages, what the first of them charges (the
+epsilon of every report, as the document has it; exactly added up, at most the `epsilon` that the study declares), and
+the largest cap that is too low for it.
 """
 
 import functools
@@ -41,6 +44,7 @@ _STUDIES: tuple[tuple[int, int, int, bool, Asking, float], ...] = (
     (6, 2, 4, False, "stage-pair", 0.25),
 )
 _EACH = 10
+_VISITS = ((0, 2, 2.0), (3, 3, 20.0), (5, 7, 0.7))  # a study, its number of reports, and the epsilon of all of them
 
 
 class _Listed(Words):
@@ -65,7 +69,8 @@ def vectors() -> dict[str, Any]:
         "format": FORMAT,
         "thresholds": [[k, d, e.hex(), str(lie_threshold(k, e, d))] for k, d, e in sizes + edges],
         "caps": [_cap(*one) for one in (((0.1, 0.2), 0.3), ((0.1, 0.2), 0.31), ((0.5,), 0.5), ((1.0, 1e-9), 1.0))],
-        "messages": [one for number in range(len(_STUDIES)) for one in _messages(number, chosen)],
+        "messages": [one for number in range(len(_STUDIES)) for one in _messages(number, chosen, _EACH)],
+        "visits": [_visits(*one, chosen) for one in _VISITS],
     }
 
 
@@ -73,15 +78,28 @@ def _cap(epsilons: tuple[float, ...], cap: float) -> list[Any]:
     return [[epsilon.hex() for epsilon in epsilons], cap, sum(map(Fraction, epsilons)) > Fraction(cap)]
 
 
-def _messages(study: int, chosen: random.Random) -> list[dict[str, Any]]:
+def _messages(
+    study: int, chosen: random.Random, count: int, m: int = 1, whole: float | None = None
+) -> list[dict[str, Any]]:
+    """So many messages to a study that takes `m` reports of a device, with an epsilon of its own or `whole`."""
     states, actions, horizon, stationary, asking, epsilon = _STUDIES[study]
     learner = UCBVI(jnp.zeros((1, states, actions)), horizon, stationary=stationary, asking=asking)
-    ((name, channel),) = local_study(learner, Local(epsilon=epsilon))[1].items()
+    ((name, channel),) = local_study(learner, Local(epsilon=epsilon if whole is None else whole), m)[1].items()
     reports = channel.reports()
     assert isinstance(reports, SymbolReports)
-    document = document_of(learner, {name: reports}, 1000, f"{study:032x}")
+    document = document_of(learner, {name: reports}, 1000, f"{study:032x}", max_episodes_per_unit=m)
     made = functools.partial(_message, document, reports, horizon, chosen)
-    return [made(f"study {study}, message {i}", (states, actions)) for i in range(_EACH)]
+    return [made(f"study {study}, message {i}", (states, actions)) for i in range(count)]
+
+
+def _visits(study: int, m: int, epsilon: float, chosen: random.Random) -> dict[str, Any]:
+    messages = _messages(study, chosen, m, m, epsilon)
+    charged = [json.loads(messages[0]["document"])["parts"][0]["epsilon"]] * m
+    exact = sum(Fraction(float.fromhex(one)) for one in charged)
+    too_low = epsilon
+    while Fraction(too_low) >= exact:
+        too_low = math.nextafter(too_low, 0.0)
+    return {"epsilon": epsilon, "charged": charged, "too_low": too_low, "messages": messages}
 
 
 def _message(

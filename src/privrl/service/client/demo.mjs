@@ -1,5 +1,5 @@
 // The page of `privrl serve demo`: a visitor swims, and sees what the client makes of it.
-import { Study, rational, symbolOf } from "./privrl-client.mjs";
+import { Study, exact, symbolOf } from "./privrl-client.mjs";
 
 const LEFT = 0, RIGHT = 1, ARROWS = ["◀", "▶"], PAUSE = 70; // milliseconds
 const at = (id) => document.getElementById(id);
@@ -34,7 +34,7 @@ const { transition, rewards, initial } = app.world;
 const S = transition.length, place = (state) => 90 + state * (780 / (S - 1));
 let study, steps = [], state = initial, won = 0, reported = false;
 
-const number = (epsilon) => { const [n, d] = rational(epsilon); return Number(n) / Number(d); };
+const number = (epsilon) => Number(exact(epsilon) >> 1168n) / 2 ** 32;
 const written = (value) => String(Number(value.toPrecision(4)));
 const names = (symbol) => symbol === S ? "never" : `pool ${symbol + 1}`;
 
@@ -139,7 +139,7 @@ function showBytes(bytes) {
 async function showLedger() {
   let all;
   await study.kept((found, every) => { all = every; return found; });
-  const spent = all.reduce((sum, one) => sum + (one.epsilon ? number(one.epsilon) : 0), 0), share = Math.min(1, spent / app.cap);
+  const spent = all.reduce((sum, one) => sum + [one.epsilon ?? []].flat().reduce((all, epsilon) => all + number(epsilon), 0), 0), share = Math.min(1, spent / app.cap);
   at("ledger").replaceChildren(
     made("rect", { class: "cap", width: 400, height: 18, rx: 9 }), made("rect", { class: "used", width: 400 * share, height: 18, rx: 9 }),
     made("text", { class: "mark", x: 0, y: 38 }, "0"), made("text", { class: "mark", x: 400, y: 38, "text-anchor": "end" }, `cap ${app.cap}`));

@@ -4,20 +4,21 @@ export class Refused extends Error {}
 
 const refuse = (words) => { throw new Refused(words); };
 const UNIT = 512n; // bits of fixed-point numbers
+const ONE = 1n << 1200n; // of exact ones
 
-// "0x1.8p+1" as [numerator, denominator].
-export function rational(hex) {
+// "0x1.8p+1" in units of 2^-1200.
+export function exact(hex) {
   const [, whole, rest, power] = /^0x([\da-f]+)\.?([\da-f]*)p([+-]?\d+)$/.exec(hex) ?? refuse("no hexadecimal float");
-  const shift = power - 4 * rest.length, digits = BigInt("0x" + whole + rest);
+  const shift = power - 4 * rest.length;
   if (Math.abs(shift) > 1200) refuse("epsilon is out of range");
-  return shift < 0 ? [digits, 1n << BigInt(-shift)] : [digits << BigInt(shift), 1n];
+  return BigInt("0x" + whole + rest) << BigInt(1200 + shift);
 }
 
-// At most e^(n/d), in units of 2^-512: the series of a 2^-j-th part, rounded down, then squares.
-function exponential(n, d) {
+// At most e^eps, in units of 2^-512: the series of eps/2^j, rounded down, then squares.
+function exponential(epsilon) {
   let halvings = 0n;
-  while (n >= d << halvings) halvings++;
-  const part = (n << UNIT) / (d << halvings);
+  while (epsilon >= ONE << halvings) halvings++;
+  const part = (epsilon << UNIT) / (ONE << halvings);
   let term = 1n << UNIT, sum = 0n;
   for (let i = 1n; term > 0n; i++) { sum += term; term = ((term * part) >> UNIT) / i; }
   for (let i = 0n; i < halvings; i++) sum = (sum * sum) >> UNIT;
@@ -26,16 +27,16 @@ function exponential(n, d) {
 
 // The probability of a lie, (k-d)/(d e^eps + k-d), in units of 2^-128, rounded up.
 export function lieThreshold(symbols, size, epsilon) {
-  const [n, d] = rational(epsilon), lies = BigInt(symbols - size) << UNIT;
-  if (n << 64n < d) refuse("epsilon is below 2**-64");
-  if (n > d << 10n) return 1n;
-  const truth = BigInt(size) * exponential(n, d);
+  const units = exact(epsilon), lies = BigInt(symbols - size) << UNIT;
+  if (units << 64n < ONE) refuse("epsilon is out of range");
+  if (units > ONE << 10n) return 1n;
+  const truth = BigInt(size) * exponential(units);
   return ((lies << 128n) + lies + truth - 1n) / (lies + truth);
 }
 
 export const systemWords = () => crypto.getRandomValues(new BigUint64Array(1))[0];
 
-// Uniform below `bound`: upper 63 bits over floor(2^63/bound), again where that is beyond.
+// Uniform below `bound`: the upper 63 bits over floor(2^63/bound), until that is below.
 function below(word, bound) {
   const quotient = (1n << 63n) / bound;
   for (;;) { const found = (word() >> 1n) / quotient; if (found < bound) return Number(found); }
@@ -43,9 +44,9 @@ function below(word, bound) {
 
 // Subset selection; truth and lie draw the same words.
 export function select(symbol, symbols, size, threshold, word = systemWords) {
-  if (!(whole(symbol, symbols) && size >= 1 && size < symbols)) refuse("no such symbol");
+  if (!whole(symbol, symbols) || !whole(size - 1, symbols - 1)) refuse("no such symbol");
   const coin = word() + (word() << 64n);
-  const others = Array.from({ length: symbols }, (_, i) => i).filter((other) => other !== symbol);
+  const others = [...Array(symbols).keys()].filter((other) => other !== symbol);
   for (let i = 0; i < size; i++) {
     const j = i + below(word, BigInt(symbols - 1 - i));
     [others[i], others[j]] = [others[j], others[i]];
@@ -58,32 +59,30 @@ const whole = (x, bound) => Number.isInteger(x) && x >= 0 && x < bound;
 
 // The true answer of person `number`, a BigInt, to the plan `actions[h][s]`.
 export function symbolOf(study, actions, number, steps) {
-  const { states: S, actions: A, horizon: H } = study;
-  const rows = Array.from(steps ?? []).slice(0, H)
-    .map((row, h, all) => ({ ...row, h, next: row?.next_state ?? all[h + 1]?.state }));
+  const { states: S, actions: A, horizon: H } = study, turn = (count) => Number(number % BigInt(count));
+  let rows = Array.from(steps ?? []).slice(0, H)
+    .map((row, h, all) => ({ ...row, next: row?.next_state ?? all[h + 1]?.state })), s, a;
   const inside = (row) => whole(row.state, S) && whole(row.action, A) && whole(row.next, S);
   if (study.asking === "stage-pair") {
-    const row = rows[Number(number % BigInt(H))];
+    const row = rows[turn(H)];
     return row && inside(row) ? row.state * S + row.next : S * S;
   }
-  let stage, s, a;
   if (study.counting === "per-stage") {
-    const turn = Number(number % BigInt(H * S));
-    stage = Math.floor(turn / S); s = turn % S; a = actions[stage][s];
+    const h = Math.floor(turn(H * S) / S);
+    s = turn(S); a = actions[h][s]; rows = rows.slice(h, h + 1);
   } else {
     const played = actions.flatMap((plan) => plan.map((action, state) => state * A + action));
     const pairs = [...new Set(played)].sort((a, b) => a - b);
-    const pair = pairs[Number(number % BigInt(pairs.length))];
+    const pair = pairs[turn(pairs.length)];
     s = Math.floor(pair / A); a = pair % A;
   }
-  const row = rows.find((r) => r.state === s && r.action === a && (stage ?? r.h) === r.h);
+  const row = rows.find((r) => r.state === s && r.action === a);
   return row && inside(row) ? row.next : S;
 }
 
-const bytesOf = (hex) => Uint8Array.from(hex.match(/../g), (pair) => parseInt(pair, 16));
+const bytesOf = (hex) => Uint8Array.from(hex.match(/../g), (pair) => "0x" + pair);
 const hexOf = (bytes) => [...new Uint8Array(bytes)].map((b) => b.toString(16).padStart(2, "0")).join("");
-const encoded = (text) => new TextEncoder().encode(text);
-const digest = async (text) => hexOf(await crypto.subtle.digest("SHA-256", encoded(text)));
+const digest = async (text) => hexOf(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text)));
 
 function crc32(bytes) {
   let crc = -1;
@@ -96,14 +95,12 @@ function crc32(bytes) {
 
 // The whole request, in format 3.
 export function message(hash, ticket, symbols) {
-  const out = new DataView(new ArrayBuffer(86 + 8 * symbols.length)), bytes = new Uint8Array(out.buffer);
-  bytes.set(encoded("prvm\x03"));
-  bytes.set(bytesOf(hash), 6);
+  const bytes = new Uint8Array(86 + 8 * symbols.length), out = new DataView(bytes.buffer);
+  bytes.set(bytesOf("7072766d0300" + hash)); // "prvm", 3
   out.setBigUint64(38, BigInt(ticket.number), true);
   out.setUint32(46, ticket.plan, true);
   out.setBigUint64(50, BigInt(ticket.expires), true);
-  bytes.set(bytesOf(ticket.mac), 58);
-  bytes.set(encoded("\x01\0i\x01"), 74); // one array of integers with one axis
+  bytes.set(bytesOf(ticket.mac + "01006901"), 58); // one array of integers with one axis
   out.setUint32(78, symbols.length, true);
   symbols.forEach((symbol, i) => out.setBigInt64(82 + 8 * i, BigInt(symbol), true));
   out.setUint32(bytes.length - 4, crc32(bytes.subarray(0, -4)), true);
@@ -122,13 +119,13 @@ export async function deviceStorage() {
     const transaction = database.transaction("studies", "readwrite", { durability: "strict" });
     if (transaction.durability !== "strict") refuse("this browser keeps nothing for sure");
     const store = transaction.objectStore("studies"), all = store.getAll();
-    let result, thrown;
+    let result;
     transaction.oncomplete = () => done(result);
-    transaction.onabort = () => failed(thrown ?? transaction.error ?? new Refused("nothing was kept"));
+    transaction.onabort = () => failed(transaction.error ?? new Refused("nothing was kept"));
     all.onsuccess = () => {
       const found = all.result.find((one) => one.hash === hash);
       try { result = change(found, all.result); if (result !== found) store.put(result); }
-      catch (error) { thrown = error; transaction.abort(); }
+      catch (error) { failed(error); transaction.abort(); }
     };
   });
   return { update };
@@ -138,35 +135,38 @@ export async function deviceStorage() {
 export class Study {
   static async open(url, { hash, cap, storage, fetch: get = (...given) => fetch(...given) }) {
     const study = Object.assign(new Study(), { url, cap, get, hash });
-    const text = await (await study.ask("")).text();
+    const text = await study.ask("");
     if (await digest(text) !== hash) refuse("the study is not the one this app was built for");
     const { format, horizon, parts, reports } = JSON.parse(text), [part] = parts, { question } = part;
-    if (format !== 3 || parts.length > 1 || reports > 1 || question?.statistic !== "TransitionCounts" || question.with_end) {
+    if (format !== 3 || parts.length > 1 || question?.statistic !== "TransitionCounts" || question.with_end) {
       refuse("this client cannot answer this study");
     }
     study.document = { ...part, ...question, horizon };
+    study.charges = Array(reports || 1).fill(part.epsilon); // one for each report
     study.threshold = lieThreshold(part.symbols, part.size, part.epsilon);
     study.storage = storage ?? await deviceStorage();
     return study;
   }
 
-  // A ticket and its plan, kept until the report, unless the ticket ends.
+  // The ticket of a visit and its plan, kept until the report was sent or the ticket ends; then the next visit begins.
   async begin() {
-    const usable = (found) => found?.bytes || found?.ticket.expires > Date.now() / 1000;
+    const usable = (found) => found?.bytes && !(found.visit < this.charges.length - 1)
+      || !found?.sent && found?.ticket.expires > Date.now() / 1000;
     let kept = await this.kept();
     if (!usable(kept)) {
-      const { number, plan, expires, mac } = await (await this.ask("/tickets", { method: "POST" })).json();
+      const { number, plan, expires, mac } = JSON.parse(await this.ask("/tickets", { method: "POST" }));
       const ticket = { number, plan, expires, mac };
       if (!/^(\d{1,18},){3}[\da-f]{32}$/.test(Object.values(ticket))) refuse("this is no ticket");
-      kept = await this.kept((found) => usable(found) ? found : { hash: this.hash, ticket });
+      kept = await this.kept((found) => usable(found) ? found
+        : { hash: this.hash, ticket, epsilon: found?.epsilon, visit: (found?.visit ?? 0) + !!found?.bytes });
     }
-    const { ticket } = kept, text = await (await this.ask("/plans/" + ticket.plan)).text(), plan = await digest(text);
+    const { ticket } = kept, text = await this.ask("/plans/" + ticket.plan), plan = await digest(text);
     const { actions } = JSON.parse(text), { states: S, actions: A, horizon: H } = this.document;
     const full = (list, length, good) => list.length === length && list.every(good);
     if (!full(actions, H, (row) => full(row, S, (action) => whole(action, A)))) refuse("this is no plan");
     kept = await this.kept((found) => found.plan || found.ticket.mac !== ticket.mac ? found : { ...found, plan });
     if (kept.plan !== plan) refuse("another plan was published under this number");
-    return Object.assign(this, { ticket, actions });
+    return Object.assign(this, { ticket, actions, visit: kept.visit });
   }
 
   act(state, step) {
@@ -175,24 +175,26 @@ export class Study {
 
   // Later calls, tabs and visits send the bytes that are kept.
   async report(steps, word = systemWords) {
-    const { symbols, size, epsilon } = this.document;
+    const { symbols, size } = this.document;
     const truth = symbolOf(this.document, this.actions, BigInt(this.ticket.number), steps);
     const drawn = select(Math.min(truth, symbols - 1), symbols, size, this.threshold, word);
     const bytes = message(this.hash, this.ticket, drawn);
     await this.kept((found, all) => {
-      if (found.bytes) return found;
+      if (found.bytes || found.ticket.mac !== this.ticket.mac) return found;
       const spent = all.flatMap((one) => one.epsilon ?? []);
-      if (exceeds([...spent, epsilon], this.cap)) refuse("the cap on epsilon is reached");
-      return { ...found, bytes, epsilon };
+      if (!found.epsilon && exceeds([...spent, ...this.charges], this.cap)) refuse("the cap on epsilon is reached");
+      return { ...found, bytes, epsilon: this.charges };
     });
     return this.send();
   }
 
   // Sends what is kept; false if nothing is.
   async send() {
-    const body = (await this.kept())?.bytes, headers = { "content-type": "application/octet-stream" };
-    if (body) await this.ask("/reports", { method: "POST", body, headers });
-    return !!body;
+    const { bytes: body, ticket } = await this.kept() ?? {};
+    if (!body) return false;
+    await this.ask("/reports", { method: "POST", body });
+    await this.kept((found) => found?.ticket.mac === ticket.mac ? { ...found, sent: true } : found);
+    return true;
   }
 
   kept(change = (found) => found) {
@@ -201,14 +203,12 @@ export class Study {
 
   async ask(path, options) {
     const answer = await this.get(this.url + path, { credentials: "omit", referrerPolicy: "no-referrer", ...options });
-    return answer.ok ? answer : refuse("the server answered " + answer.status);
+    return answer.ok ? answer.text() : refuse("the server answered " + answer.status);
   }
 }
 
 // Whether exact epsilons add up to more than the cap.
 export function exceeds(epsilons, cap) {
   if (!(cap > 0 && cap < 1e9)) refuse("give a cap");
-  let [n, d] = rational(`0x${cap.toString(16)}p0`);
-  for (const epsilon of epsilons) { const [m, e] = rational(epsilon); n = n * e - m * d; d *= e; }
-  return n < 0n;
+  return epsilons.reduce((left, epsilon) => left - exact(epsilon), exact(`0x${cap.toString(16)}p0`)) < 0n;
 }
