@@ -24,7 +24,9 @@ def store(tmp_path):
 
 
 @pytest.mark.parametrize("m", [1, 2])
-@pytest.mark.parametrize("name", EPOCHS)
+@pytest.mark.parametrize(
+    "name", ["releases double", pytest.param("so many people", marks=pytest.mark.slow), "forgetting"]
+)
 def test_it_decides_as_the_simulation(store, name, m):
     """30 visits over several epochs, of people who come m times: as `run` for the same key, noise included."""
     key, spec = jax.random.key(7), EPOCHS[name]

@@ -73,10 +73,14 @@ def test_a_list_of_visits_decides_as_the_simulation(store):
         assert [p for p in verdict.problems if "no policy" not in p] == []
 
 
-@pytest.mark.parametrize("delay", [1, pytest.param(3, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("kind", ["UCBVI", pytest.param("LSVIUCB", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("delay", [1, 3])
+@pytest.mark.parametrize("kind", ["UCBVI", "LSVIUCB"])
 def test_patience_decides_as_a_simulation_whose_plans_lag(store, clock, delay, kind):
-    """Blocks arrive in steps of patience/(delay + 1), so each one closes when the one `delay` + 1 later arrives."""
+    """Blocks arrive in steps of patience/(delay + 1), so each one closes when the one `delay` + 1 later arrives.
+
+    The quick tests see the same of an agent behind a service, in `service/test_service_lag.py`.
+    """
     learner = LEARNER if kind == "UCBVI" else privrl.LSVIUCB(ENV.features, 3, rewards=ENV.rewards, growth=2.0)
     key, ends = jax.random.key(8), learner.blocks(USERS)
     simulated = privrl.run(ENV, learner, PRIVATE, episodes=USERS, key=key, flow=False, delay=delay)

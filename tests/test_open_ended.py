@@ -96,11 +96,12 @@ def test_declared_epochs_are_all_releases() -> None:
         Declared("starts", StartCounts(3), access="blocks", times=2, epochs=(1, 1))
 
 
-def test_without_noise_it_is_the_study_of_a_known_number_of_people() -> None:
+@pytest.mark.parametrize("learner", [UCBVI, pytest.param(LSVI, marks=pytest.mark.slow)], ids=lambda x: type(x).__name__)
+def test_without_noise_it_is_the_study_of_a_known_number_of_people(learner: AbstractOnlineLearner) -> None:
     """The same blocks, plans and regret, bit by bit, where the last person ends a block."""
-    ends, _ = OpenEnded().declared(LSVI)
+    ends, _ = OpenEnded().declared(learner)
     how = {"episodes": int(ends[12]), "key": KEY}
-    known, unknown = (privrl.run(ENV, LSVI, privrl.NonPrivate(), open_ended=flag, **how) for flag in (False, True))
+    known, unknown = (privrl.run(ENV, learner, privrl.NonPrivate(), open_ended=flag, **how) for flag in (False, True))
     np.testing.assert_array_equal(known.block_ends, unknown.block_ends)
     np.testing.assert_array_equal(known.block_regret, unknown.block_regret)
 

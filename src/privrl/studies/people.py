@@ -257,7 +257,7 @@ def _refuse_unless_empty_is_zero(statistic: AbstractStatistic, blank: Trajectory
     """Batches are filled up with empty records, so these must contribute nothing (rows of count 0 never do)."""
     if isinstance(statistic, AbstractRowStatistic):
         return
-    if bool(jnp.any(_of_one(statistic, blank) != 0)):
+    if bool(_contributes(statistic, blank)):
         raise ValueError(empty_contributes(statistic))
 
 
@@ -272,5 +272,5 @@ def _of_rows(statistic: AbstractRowStatistic, rows: Any) -> Array:
 
 
 @eqx.filter_jit
-def _of_one(statistic: AbstractStatistic, record: Trajectory) -> Array:
-    return statistic.contribution(record, None)
+def _contributes(statistic: AbstractStatistic, record: Trajectory) -> Bool[Array, ""]:
+    return jnp.any(statistic.contribution(record, None) != 0)
