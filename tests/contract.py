@@ -64,6 +64,12 @@ def hostile_trajectories(horizon, num_states, num_actions, seed=0, count=480):
 
 
 @eqx.filter_jit
+def compiled(function, *arguments):
+    """What a method gives, as one program."""
+    return function(*arguments)
+
+
+@eqx.filter_jit
 def contribution(statistic: AbstractStatistic, record, question=None):
     """One person's term, as one program; step by step, each operation would be compiled by itself."""
     return statistic.contribution(record, question)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contract import check_asked
+from contract import check_asked, compiled
 from test_cli import call
 
 import privrl
@@ -67,8 +67,8 @@ def rows(count: int = 400) -> np.ndarray:
 
 def test_advice_is_given_where_practice_supports_it(policy: AssistedMeasuredPolicy) -> None:
     x = jnp.asarray(rows())
-    at = policy.decisions(x)
-    cells, advice = np.asarray(policy.cells(x)), np.asarray(policy.advice.chosen(x))
+    at = compiled(policy.decisions, x)
+    cells, advice = np.asarray(compiled(policy.cells, x)), np.asarray(policy.advice.scores(x)).argmax(axis=-1)
     assert set(cells) <= set(range(NUM_CELLS)) and len(set(cells)) > 3
     np.testing.assert_array_equal(at.support, np.asarray(policy.support)[cells])
     np.testing.assert_array_equal(policy(x), np.where(np.asarray(at.support) >= LEAST_SUPPORT, advice, LEAVE))
@@ -80,7 +80,7 @@ def test_advice_is_given_where_practice_supports_it(policy: AssistedMeasuredPoli
 
 def test_weights_have_mean_one_where_cells_say_what_practice_does(policy: AssistedMeasuredPolicy) -> None:
     """E[rho | x] = 1 under b*, for each row and dial."""
-    at = policy.decisions(jnp.asarray(rows()))
+    at = compiled(policy.decisions, jnp.asarray(rows()))
     for dial in (1.0, 1.5, 7.0):
         hit, miss = at.rho(at.advice, dial), at.rho(jnp.full_like(at.advice, LEAVE), dial)
         mean = at.support * hit + (1.0 - at.support) * miss

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contract import BUDGET, check_asked, check_certificate, equal
+from contract import BUDGET, check_asked, check_certificate, compiled, equal, total
 from statistic_cases import COLUMNS, A
 
 import privrl
@@ -132,10 +132,10 @@ def test_the_norm_of_gram_matrices_needs_no_matrix():
     statistic = ActionGrams(QuadraticFeatures.unscaled(COLUMNS), A, jnp.ones(()))
     for i in range(0, 60, 7):
         person = jax.tree.map(lambda x, i=i: jnp.asarray(x[i]), records)
-        entries = statistic.vector(person)
-        whole = np.linalg.norm(np.asarray(statistic.matrices(entries)))
-        assert float(statistic.norm(person)) == pytest.approx(float(jnp.linalg.norm(entries)), rel=1e-12)
-        assert whole == pytest.approx(float(jnp.linalg.norm(entries)), rel=1e-12)
+        entries = compiled(statistic.vector, person)
+        length = np.linalg.norm(np.asarray(entries))
+        assert float(compiled(statistic.norm, person)) == pytest.approx(length, rel=1e-12)
+        assert np.linalg.norm(statistic.matrices(entries)) == pytest.approx(length, rel=1e-12)
 
 
 @pytest.mark.slow
@@ -148,11 +148,6 @@ def test_several_stays_are_one_person():
     for together, single in zip(asked, alone, strict=True):
         scale = together.statistic.l2("replace-one") / single.statistic.l2("replace-one")
         assert together.scale == pytest.approx(single.scale * scale, rel=1e-9)
-
-
-@eqx.filter_jit
-def contributed(statistic, person):
-    return statistic.vector(person)
 
 
 def by_hand(stay: Trajectory, F: np.ndarray, rewarding: Rewarding, trace: float) -> np.ndarray:
@@ -182,12 +177,13 @@ def test_errors_and_returns_by_hand(at_end, trace):
     returns = FeatureReturns(phi, 5, jnp.asarray(1e9), rewarding)
     for i in range(12):
         stay = jax.tree.map(lambda x, i=i: np.asarray(x[i]), rows)
-        person = jax.tree.map(lambda x: jnp.asarray(x[None]), stay)
-        values, features = np.asarray(F(phi(jnp.asarray(stay.states)))), np.asarray(phi(jnp.asarray(stay.states)))
+        person = jax.tree.map(lambda x: x[None], stay)
+        features = compiled(phi, stay.states)
+        values, features = np.asarray(compiled(F, features)), np.asarray(features)
         expected = np.zeros((5, d))
         for t, delta in enumerate(by_hand(stay, values, rewarding, trace)):
             expected[stay.actions[t]] += delta * features[t]
-        np.testing.assert_allclose(np.asarray(contributed(errors, person)), expected, atol=1e-12)
+        np.testing.assert_allclose(np.asarray(compiled(errors.vector, person)), expected, atol=1e-12)
         L = int(stay.length)
         r = np.clip(stay.rewards[:L] / rewarding.largest, 0, 1)
         total = np.zeros(d)
@@ -197,7 +193,7 @@ def test_errors_and_returns_by_hand(at_end, trace):
             if not at_end:
                 y = y * 0.1 if stay.next_states[L - 1, 0] == -np.inf else y / weights.sum()
             total += (min(y, 1.0) - 0.5) * features[t]
-        np.testing.assert_allclose(np.asarray(contributed(returns, person)), total, atol=1e-12)
+        np.testing.assert_allclose(np.asarray(compiled(returns.vector, person)), total, atol=1e-12)
 
 
 # ------------------------------------------------------------------------------------------------------ invariances
@@ -249,7 +245,7 @@ def test_values_beyond_the_bounds_are_the_bounds():
     clipped[..., 2] = np.clip(beyond[..., 2], 40, 140)
     for statistic in (ColumnShares(WORLD.columns), ActionGrams(phi, 5, jnp.asarray(0.3))):
         both = (eqx.tree_at(lambda t: t.states, rows, x) for x in (beyond, clipped))
-        sums = [statistic.total(jax.tree.map(lambda x: jnp.asarray(x[:, None]), one), None) for one in both]
+        sums = [total(statistic, jax.tree.map(lambda x: x[:, None], one)) for one in both]
         np.testing.assert_array_equal(*sums)
 
 
@@ -259,8 +255,8 @@ def test_a_column_without_values_changes_no_other():
     gone[..., 0] = np.nan
     found = []
     for states in (rows.states, gone):
-        people = jax.tree.map(lambda x: jnp.asarray(x[:, None]), eqx.tree_at(lambda t: t.states, rows, states))
-        found.append(standardised(shares.total(people, None), shares.edges))
+        people = jax.tree.map(lambda x: x[:, None], eqx.tree_at(lambda t: t.states, rows, states))
+        found.append(standardised(total(shares, people), shares.edges))
     (c, s), (c0, s0) = found
     np.testing.assert_array_equal(c[1:], c0[1:])
     np.testing.assert_array_equal(s[1:], s0[1:])
@@ -312,14 +308,14 @@ def test_norms_of_long_stays_need_bounded_memory():
     stay = Trajectory(
         rng.random((1, H, 4)), rng.integers(0, 3, (1, H)), rng.random((1, H)), rng.random((1, H, 4)), np.array([H])
     )
-    stay = jax.tree.map(jnp.asarray, stay)
-    np.testing.assert_allclose(grams.norm(stay), jnp.linalg.norm(grams.vector(stay)), rtol=1e-10)
+    length = np.linalg.norm(np.asarray(compiled(grams.vector, stay)))
+    np.testing.assert_allclose(compiled(grams.norm, stay), length, rtol=1e-10)
     for statistic in (grams, PersonNorms(grams, 1e-3, 1e3)):
         size = batch_size(statistic, 1000, EpisodeForm(1000, 4, 1))
         blank = EpisodeForm(1000, 4, 1).blank(per_person=True)
-        batch = jax.tree.map(lambda x, n=size: jnp.stack([x] * n), blank)
-        compiled = jax.jit(jax.vmap(lambda r, s=statistic: s.contribution(r, None))).lower(batch).compile()
-        assert compiled.memory_analysis().temp_size_in_bytes < 256e6
+        batch = jax.tree.map(lambda x, n=size: np.stack([x] * n), blank)
+        program = jax.jit(jax.vmap(lambda r, s=statistic: s.contribution(r, None))).lower(batch).compile()
+        assert program.memory_analysis().temp_size_in_bytes < 256e6
     assert LAP(columns, 3, 1000).largest_array == grams.working_entries(1000) >= 1000 * 3 * grams.features.dim
 
 
@@ -387,10 +383,10 @@ def test_the_reader_of_the_guide_agrees(private):
 def test_features_by_hand():
     columns = (Feature("b", 0, 10, missing=True), Category("c", ("x", "y")), Feature("a", 1, 100, log=True))
     phi = QuadraticFeatures(columns, jnp.asarray([0.0, 0.5]), jnp.asarray([1.0, 0.25]))
-    found = np.asarray(phi(jnp.asarray([6.0, 1.0, 10.0])))
+    found = np.asarray(compiled(phi, np.array([6.0, 1.0, 10.0])))
     u_a, u_b = 0.0, -1.2  # a: half way between its bounds; b: (0.2 - 0.5)/0.25
     np.testing.assert_allclose(found, [0.5, u_a, u_b, u_a**2 - 0.5, u_b**2 - 0.5, u_a * u_b, 0.0, 0.0, 0.5], atol=1e-12)
-    gone = np.asarray(phi(jnp.asarray([np.nan, np.nan, np.nan])))
+    gone = np.asarray(compiled(phi, np.array([np.nan, np.nan, np.nan])))
     np.testing.assert_allclose(gone, [0.5, 0, 0, -0.5, -0.5, 0, 0.5, 0, 0], atol=1e-12)
     assert phi.dim == len(found) and (np.linalg.norm(found) < phi.largest_norm)
     assert QuadraticFeatures.unscaled(columns, (("b", "a"),)).pairs == ((0, 1),)

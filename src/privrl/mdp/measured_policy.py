@@ -53,13 +53,11 @@ class MeasuredPolicy(eqx.Module):
 
     def scores(self, observation: Float[ArrayLike, "*batch D"]) -> Float[Array, "*batch A"]:
         """What actions are chosen by; minus infinity without support."""
-        phi = self.features(jnp.asarray(observation, float))
-        return scores(self.advantages, self.practice, self.anchor, self.support, phi)
+        return _scores(self, jnp.asarray(observation, float))
 
     def practised(self, observation: Float[ArrayLike, "*batch D"]) -> Float[Array, "*batch A"]:
         """P(a|x), how often practice takes each action, as far as the releases tell; adds up to 1."""
-        P = probabilities(self.practice, self.features(jnp.asarray(observation, float)))
-        return P / P.sum(axis=-1, keepdims=True)
+        return _practised(self, jnp.asarray(observation, float))
 
     def chosen(self, observation: Float[ArrayLike, "*batch D"]) -> Int[Array, "*batch"]:
         """The actions, inside compiled code too."""
@@ -70,7 +68,7 @@ class MeasuredPolicy(eqx.Module):
         row = self.rows(observation)
         if row.ndim != 1:
             raise ValueError(f"An observation has shape {row.shape}; give one row. `chosen` takes several.")
-        return int(_chosen(self, jnp.asarray(row)))
+        return int(np.asarray(self.scores(row)).argmax())
 
     def rows(self, observation: Float[ArrayLike, "*batch D"] | Mapping[str, Any]) -> Float[np.ndarray, "*batch D"]:
         """Observations from outside: numbers in the order of `columns`, or a mapping of names to values, where a
@@ -127,8 +125,14 @@ class MeasuredPolicy(eqx.Module):
 
 
 @eqx.filter_jit
-def _chosen(policy: MeasuredPolicy, row: Float[Array, " D"]) -> Int[Array, ""]:
-    return policy.chosen(row)
+def _scores(policy: MeasuredPolicy, rows: Float[Array, "*batch D"]) -> Float[Array, "*batch A"]:
+    return scores(policy.advantages, policy.practice, policy.anchor, policy.support, policy.features(rows))
+
+
+@eqx.filter_jit
+def _practised(policy: MeasuredPolicy, rows: Float[Array, "*batch D"]) -> Float[Array, "*batch A"]:
+    P = probabilities(policy.practice, policy.features(rows))
+    return P / P.sum(axis=-1, keepdims=True)
 
 
 _KIND = "privrl policy on measurements, 1"
