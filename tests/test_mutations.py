@@ -589,7 +589,7 @@ BROWSER = (
         "service/client/privrl-client.mjs",
         "if (found.bytes || found.ticket.mac !== this.ticket.mac) return found;",
         "",
-        "service/test_chromium.py -k tabs",
+        "service/test_browser_client.py -k vectors",
     ),
     Mutation(
         "a browser reports once more than a study says",

@@ -60,6 +60,17 @@ def test_no_server_gets_more_messages_than_the_study_says() -> None:
         assert sent == (1 if server == "no answers" else reports) or server == "anything"
 
 
+def test_a_cap_that_is_text_is_a_decimal_number() -> None:
+    """On the code before, "10" was read to base 16."""
+    found = node("""
+        const above = ["9.5", "10", "0x9", "a", "-1", ""].map((cap) => {
+          try { return client.exceeds(["0x1.4p+3"], cap); } catch ({ message }) { return message; }
+        });
+        console.log(JSON.stringify(above));
+    """)
+    assert found == [True, False, True, "give a cap", "give a cap", "give a cap"]
+
+
 def test_truth_and_lie_draw_the_same_words() -> None:
     assert node("console.log(JSON.stringify(unequal(client)));") == []
 

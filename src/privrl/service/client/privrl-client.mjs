@@ -210,5 +210,5 @@ export class Study {
 // Whether exact epsilons add up to more than the cap.
 export function exceeds(epsilons, cap) {
   if (!(cap > 0 && cap < 1e9)) refuse("give a cap");
-  return epsilons.reduce((left, epsilon) => left - exact(epsilon), exact(`0x${cap.toString(16)}p0`)) < 0n;
+  return epsilons.reduce((left, epsilon) => left - exact(epsilon), exact(`0x${(+cap).toString(16)}p0`)) < 0n;
 }
