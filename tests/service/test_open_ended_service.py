@@ -1,5 +1,6 @@
 """A central study without a known end over HTTP: epochs, restarts, two services, deadlines, people who come back."""
 
+import asyncio
 import functools
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from service.serving import OPEN, Clock, Service, serving, study_file
+from service.serving import OPEN, Clock, Reply, Service, serving, study_file
 from service.test_operator import Running, operators
 
 import privrl
@@ -18,9 +19,18 @@ from privrl.studies.open_ended import OpenEnded
 STEP = {"state": 0, "action": 1, "reward": 0.5}
 
 
+def arrived(service: Service, came: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The tickets of people who come in this order, at once."""
+
+    async def at_once() -> list[Reply]:
+        return await asyncio.gather(*(service.asking("POST", "tickets", one) for one in came))
+
+    return [reply.json for reply in service.run(at_once())]
+
+
 def crowd(service: Service, people: range, *steps: dict[str, Any]) -> list[dict[str, Any]]:
-    """People arrive one after another, and their records are posted together: their tickets."""
-    found = [service.ask("POST", "tickets", {"user": person}).json for person in people]
+    """People arrive, and their records are posted together: their tickets."""
+    found = arrived(service, [{"user": person} for person in people])
     records = [{"ticket": one["ticket"], "steps": list(steps)} for one in found]
     assert service.ask("POST", "episodes:batch", {"episodes": records}).status == 204
     return found
@@ -68,14 +78,14 @@ def test_people_who_come_back_over_epochs_as_an_agent_counts_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At most 3 visits of a person over all epochs, a block or more apart: the service with a test's key makes the
-    plans of an `Agent` with this key to which the same people come."""
+    plans of an `Agent` with this key to which the same people come one by one."""
     seed, settings = jax.random.key(5), {"max_episodes_per_unit": 3, "min_block_distance": 1}
     monkeypatch.setattr("privrl.service.opening.Agent", functools.partial(privrl.Agent, key=seed))  # tests only
     file, clock = study_file(tmp_path, OPEN, **settings), Clock(0.0)
     with serving(file, clock) as service:
         for _, came in COMING:
-            tickets = [service.ask("POST", "tickets", {"user": u, "visit": v}).json["ticket"] for u, v in came]
-            records = [{"ticket": ticket, "steps": [STEP]} for ticket in tickets]
+            tickets = arrived(service, [{"user": user, "visit": visit} for user, visit in came])
+            records = [{"ticket": one["ticket"], "steps": [STEP]} for one in tickets]
             assert service.ask("POST", "episodes:batch", {"episodes": records}).status == 204
             clock.time += 1_000.0
         service.ask("POST", "tickets", {"user": 0, "visit": "a"})
