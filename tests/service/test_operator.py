@@ -134,6 +134,7 @@ def test_the_budget_of_a_local_study_is_that_of_all_reports_of_a_device(tmp_path
     with serving(file) as service:
         html = Running(service, {"operator": key}).look("/operator/").body.decode()
         assert "epsilon = 1, for all 3 reports of each person" in html and "epsilon = 1 at delta = 0" in html
+        assert "40 reports<" in html
 
 
 def test_the_page_runs_and_fetches_nothing(running: Running) -> None:

@@ -101,7 +101,7 @@ def check(file: StudyFileArgument) -> None:
         say(f"The SHA-256 of its document, for its apps: {identity_in(study)}")
     tickets = sum(shown["queues"].values()) + sum(shown["ranges"].values())
     released = sum(row["status"] in ("released", "redrawn") for row in shown["releases"])
-    people = "as many people as come" if study.users is None else f"{study.users:,} people"
+    people = "as many people as come" if study.users is None else f"{study.users:,} {study.counting}"
     say(f"`{study.name}` is a {study.kind} study of {people} with `{study.recipe}`; the store is intact.")
     say(f"Tickets handed out: {tickets:,}. Releases: {released:,}.")
     say(

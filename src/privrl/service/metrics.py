@@ -59,7 +59,10 @@ class _Once(Collector):
 def _of_studies(studies: list[StudyStatus]) -> Iterator[Metric]:
     plain = {
         "privrl_study_ready": ("1 if the study takes people", lambda one: int(one.state == "ready")),
-        "privrl_people_declared": ("people that the budget is for", lambda one: one.users),
+        "privrl_people_declared": (
+            "people who may take part, or reports where devices make several",
+            lambda one: one.users,
+        ),
         "privrl_tickets": ("tickets handed out", lambda one: one.tickets),
         "privrl_plan": ("number of the newest plan, which is how many blocks are closed", lambda one: one.plan),
         "privrl_blocks": ("blocks of people", lambda one: one.users and len(one.blocks)),

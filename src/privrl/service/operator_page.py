@@ -122,7 +122,7 @@ def _blocks(one: StudyStatus) -> str:
         f'<line x1="{mark:.1f}" x2="{mark:.1f}" y1="19" y2="53" stroke="{_INK}" stroke-width="2"/>',
         _text(mark, 14, side, f"{one.tickets:,} tickets"),
         _text(0, 68, "start", "0"),
-        _text(_WIDTH, 68, "end", f"{ends[-1]:,} people" + (" and on" if one.users is None else "")),
+        _text(_WIDTH, 68, "end", f"{ends[-1]:,} {one.counting}" + (" and on" if one.users is None else "")),
     ]
     body = "".join(shapes)
     return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(words)}">{body}</svg>'

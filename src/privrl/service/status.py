@@ -38,8 +38,9 @@ class KeyStatus(msgspec.Struct, frozen=True):
 class StudyStatus(msgspec.Struct, frozen=True):
     """A study as its operator sees it.
 
-    `max_episodes_per_unit` visits of one person count, or are reported. `users` is null where nobody knows how many
-    will come; then `epoch` is the number, from 1, of the one that the next release belongs to. `tickets` is how many
+    `max_episodes_per_unit` visits of one person count, or are reported. `users` people (or reports of devices that make
+    several: `counting`) take part; it is null where nobody knows how many will come, and then `epoch` is the number,
+    from 1, of the one that the next release belongs to. `tickets` is how many
     were handed out (in ranges, in a local study), `blocks` the public ends of the blocks, of which the first `plan` are
     closed, `declared` and `spent` the charges of each pool, `releases` how many there are in which state, `seconds` how
     long requests and probes took, `people_per_commit` those who arrived (central) or reported (local) in one commit.
@@ -52,6 +53,7 @@ class StudyStatus(msgspec.Struct, frozen=True):
     max_episodes_per_unit: int
     users: int | None
     epoch: int | None
+    counting: str
     epsilon: float
     delta: float | None
     tickets: int
@@ -89,6 +91,7 @@ def status_of(served: AbstractServed) -> StudyStatus:
         max_episodes_per_unit=file.max_episodes_per_unit,
         users=file.users,
         epoch=_epoch(file.people, view),
+        counting=file.counting,
         epsilon=file.epsilon,
         delta=file.delta,
         tickets=view.shown.get("queues", {}).get(QUEUE, 0) + view.shown.get("ranges", {}).get(_NUMBERS, 0),

@@ -97,6 +97,11 @@ class StudyFile(msgspec.Struct, frozen=True, kw_only=True):
         return self.open_ended if isinstance(self.open_ended, OpenEnded) else OpenEnded()
 
     @property
+    def counting(self) -> str:
+        """What `users` is the number of: people, or reports where devices make several."""
+        return "reports" if self.kind == "local" and self.max_episodes_per_unit > 1 else "people"
+
+    @property
     def log_place(self) -> Path:
         """The audit log, outside the store."""
         return self.path.parent / (self.log or f"{self.path.stem}.audit.log")
