@@ -120,7 +120,7 @@ class Replay:
             return Reply(kept.read_bytes(), "text/javascript") if kept.suffix == ".mjs" else Reply(status=404)
 
         sha256 = self.out.split()[0]
-        profile = self.folder / "profile"
+        profile = self.folder / f"profile {block.line}"
         profile.mkdir()
         with contextlib.closing(Browser(profile, answering)) as browser:
             tab = browser.tab("guide")
@@ -203,7 +203,7 @@ def test_study_files_of_the_guide_can_be_served(tmp_path: Path) -> None:
             path = tmp_path / block.mark.split()[1]
             path.write_text(block.text)
             kinds.append(read(path).kind)
-    assert kinds == ["central", "central", "local"]
+    assert kinds == ["central", "central", "local", "local"]
 
 
 def test_the_guide_names_only_reasons_that_exist() -> None:
