@@ -316,9 +316,6 @@ def test_fixed_order_counts_as_many_as_it_says(store):
 
 
 def test_refusals(tmp_path, clock):
-    learner = privrl.LSVIUCB(ENV.features, 3, rewards=ENV.rewards)
-    with privrl.ReleaseStore(tmp_path / "a.db") as store, pytest.raises(PairingError, match="public number of people"):
-        live(store, clock, learner=learner)
     for how in ({"m": 0}, {"m": 2, "distance": -1}, {"m": 1, "distance": 2}):
         with privrl.ReleaseStore(tmp_path / "b.db") as store, pytest.raises(ValueError, match="max_episodes_per_unit"):
             live(store, clock, **how)

@@ -141,9 +141,6 @@ def _agents(run: RunTranscript, world: Env | LQEnv, key: PRNGKeyArray, rng: np.r
     keys = jax.random.split(key, people)
     records = jax.tree.map(np.asarray, jax.jit(jax.vmap(world.rollout, in_axes=(None, 0)))(policy, keys))
     stays, _ = _stays.length_of_stay(live, records, ends)
-    found = (stays, _crashes.of_agent(ordered, records, people, rng))
-    if not learner.reads_newest_sums:
-        return found
 
     def returning(store: ReleaseStore, clock: Callable[[], float]) -> Agent | Controller:
         return kind(
@@ -157,4 +154,5 @@ def _agents(run: RunTranscript, world: Env | LQEnv, key: PRNGKeyArray, rng: np.r
             max_episodes_per_unit=_VISITS,
         )
 
-    return *found, _coming_back.coming_back(returning, records, ends, _VISITS)
+    crashes, returns = _crashes.of_agent(ordered, records, people, rng), _coming_back.coming_back
+    return stays, crashes, returns(returning, records, ends, _VISITS)

@@ -94,8 +94,9 @@ def record_run(
     """
     ends = short_run(learner, privatizer, participation)
     places = OpenEnded(first=1, ceiling=ends[-1]) if open_ended else ends[-1]
-    study = Study.online(learner, privatizer, places, participation)
-    simulation = Simulation(env, learner, study.channels(), SimulationKeys.of(key))
+    study = Study.online(learner, privatizer, places, participation, secret_returns=True)
+    assert isinstance(study.learner, AbstractOnlineLearner)
+    simulation = Simulation(env, study.learner, study.channels(), SimulationKeys.of(key))
     plans: list[Any] = []
     questions: list[tuple[str, int, int, Any]] = []
     state = simulation.first()
@@ -105,7 +106,7 @@ def record_run(
         plans.append(plan)
         questions.extend((name, t, index, question) for name, index, question in asked)
     channels = simulation.channels
-    return RunTranscript(learner, privatizer, study.ledger, channels, ends, tuple(plans), tuple(questions))
+    return RunTranscript(study.learner, privatizer, study.ledger, channels, ends, tuple(plans), tuple(questions))
 
 
 @eqx.filter_jit

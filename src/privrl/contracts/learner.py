@@ -128,8 +128,8 @@ class AbstractOnlineLearner(AbstractLearner):
     on (their policy, or their question). Where people overlap, some of a block act on an older plan than others: then
     only those of one plan are in the sums, and `acted_on` says which. Otherwise everybody is.
 
-    `reads_newest_sums` says whether `plan` reads the newest releases alone, whatever they were before and however many
-    people there were: then sums in which older people weigh less are read as well as any.
+    `reads_newest_sums` says whether `plan` reads the newest releases alone, whatever they were before: then sums in
+    which older people weigh less are read as well as any.
     """
 
     one_plan_per_block: ClassVar[bool] = False
@@ -160,7 +160,7 @@ class AbstractOnlineLearner(AbstractLearner):
         `released` holds the newest release of every streamed name (zeros before the first block). `ask(name, index,
         question)` makes a new release of a name declared with `access="rounds"`; `index` is a Python integer,
         different for each release of one plan. `ask.scan` runs a step of planning backwards, compiled once. `num_seen`
-        is the public number of people so far.
+        is the public number of people so far; where they come back, there may be more records (`with_returns`).
 
         A learner that plans at random, such as posterior sampling, adds `*, key: PRNGKeyArray | None = None` and is
         given public randomness: a new key for every plan, drawn by whoever runs the study, independently of people and
@@ -177,6 +177,13 @@ class AbstractOnlineLearner(AbstractLearner):
         """
         del published, others
         return memory
+
+    def with_returns(self, returns: int) -> "AbstractOnlineLearner":
+        """This learner where up to `returns` further records of each person may be in the sums while nobody may know
+        how many are: one that reads how many records there are reads it off releases then. Others stay as they are.
+        """
+        del returns
+        return self
 
     def blocks(self, num_users: int) -> Int[np.ndarray, " B"]:
         """The schedule, checked."""

@@ -147,6 +147,10 @@ class EpisodeCount(AbstractStatistic):
     shape: tuple[int, ...] = eqx.field(static=True, default=(), init=False)
     symmetric: bool = eqx.field(static=True, default=False, init=False)
 
+    @property
+    def nonnegative(self) -> bool:
+        return True
+
     def contribution(self, record: Any, question: Any) -> Float[Array, ""]:
         del question
         return (record.length > 0).astype(float)

@@ -12,14 +12,14 @@ import functools
 import secrets
 import time
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, PRNGKeyArray
+from jaxtyping import Float, Int64, PRNGKeyArray
 
 from privrl.contracts.learner import AbstractOnlineLearner, Plan
 from privrl.mdp.lq import LQTrajectory, explorations
@@ -84,11 +84,14 @@ class AbstractAgent(abc.ABC):
         max_episodes_per_unit: int = 1,
         min_block_distance: int = 0,
     ) -> None:
-        self._learner, self._store, self._key = learner, store, key
+        self._store, self._key = store, key
         if not isinstance(privatizer, Central) or privatizer.budget is None:
             raise PairingError("`Agent` needs `Central(...)` with a finite budget: it works with real people.")
         often = participation_of(max_episodes_per_unit, min_block_distance)
-        self._study = Study.online(learner, privatizer, OpenEnded() if num_users is None else num_users, often)
+        users = OpenEnded() if num_users is None else num_users
+        self._study = Study.online(learner, privatizer, users, often, secret_returns=patience is not None)
+        assert isinstance(self._study.learner, AbstractOnlineLearner)
+        self._learner = self._study.learner
         if asked := self._study.asked():
             raise PairingError(
                 f"`{self._study.name}` asks new questions about people who have left ({', '.join(asked)}), and `Agent` "
@@ -107,13 +110,7 @@ class AbstractAgent(abc.ABC):
                 "stay that is waited for) for people who come and go, or `fixed_order=True` where the sequence of "
                 "people is fixed in advance (a simulation, a public list). One of the two, not both."
             )
-        if often.times > 1 and patience is not None and not learner.reads_newest_sums:
-            raise PairingError(
-                f"`{self._study.name}` reads its sums as those of a public number of people, and with `patience` how "
-                "many come back is secret. Use `fixed_order=True` with a public list of visits, or everybody once, "
-                "or a learner that reads no such number, such as `UCBVI`, `UCRLVTR` or `OFULQ`."
-            )
-        self._plans = LivePlans(learner, self._study, self._arrivals, store, self._blank, key)
+        self._plans = LivePlans(self._learner, self._study, self._arrivals, store, self._blank, key)
         limits, arrivals = self._plans.limits(len(ends)), self._arrivals.settings
         self._study.open(store, "agent", limits, key=key, users=self._study.users, arrivals=arrivals)
         self._plans.check_lattices()
@@ -189,26 +186,18 @@ class AbstractAgent(abc.ABC):
     def end_episodes(self, ended: Iterable[tuple[Ticket, Any]]) -> None:
         """Several records at once, each on its own: what cannot be read is named in an error, and the others count."""
         ended = list(ended)
-        self._plans.catch_up()
-        by_plan: dict[int, list[tuple[int, Ticket, list[np.ndarray]]]] = {}
+        refused = set(range(len(ended)))
+        positions, tickets, records = [], [], []
         for position, pair in enumerate(ended):
             ticket, trajectory = pair if isinstance(pair, tuple) and len(pair) == 2 else (None, None)
-            record = self._form.leaves(trajectory) if self._arrivals.issued(ticket) else None
-            if record is not None:
-                by_plan.setdefault(ticket.plan, []).append((position, ticket, record))
-        refused = set(range(len(ended)))
-        rows: dict[tuple[int, int], dict[str, np.ndarray]] = {}
-        for plan, people in by_plan.items():
-            for (position, ticket, _), units in zip(people, self._units([row[2] for row in people], plan), strict=True):
-                if units is not None:
-                    refused.remove(position)
-                    kept = units if self._arrivals.counts(ticket) else np.zeros_like(units)
-                    rows.setdefault((self._arrivals.block(ticket), plan), {}).setdefault(ticket.key, kept)
-        if len(rows) == 1:
-            self._count(rows)
-        elif rows:
-            self._store.together(functools.partial(self._count, rows))
-        self._plans.catch_up()
+            leaves = self._form.leaves(trajectory)
+            if leaves is not None:
+                positions.append(position)
+                tickets.append(ticket)
+                records.append(leaves)
+        if records:
+            read = self.count_records(tickets, self._form.stacked(records))
+            refused -= {position for position, fine in zip(positions, read, strict=True) if fine}
         if refused:
             raise ValueError(
                 f"{len(refused)} of {len(ended)} records were not counted, the first at position {min(refused)}: a "
@@ -217,24 +206,53 @@ class AbstractAgent(abc.ABC):
                 "empty one (length 0)."
             )
 
-    def _count(self, rows: dict[tuple[int, int], dict[str, np.ndarray]]) -> None:
+    def count_records(self, tickets: Sequence[Any], records: Any) -> list[bool]:
+        """Counts the records of several people, given as one with a batch axis: which could be read, that is, came with
+        a ticket of this study and give finite numbers. Whether one was counted, had been before, or came too late, is
+        not said."""
+        self._plans.catch_up()
+        issued = self._arrivals.all_issued(tickets)
+        by_plan: dict[int, list[int]] = {}
+        for position, ticket in enumerate(tickets):
+            if issued[position]:
+                by_plan.setdefault(ticket.plan, []).append(position)
+        read = [False] * len(tickets)
+        rows: dict[tuple[int, int], dict[str, Int64[np.ndarray, " entries"]]] = {}
+        for plan, positions in by_plan.items():
+            some = records if len(positions) == len(tickets) else jax.tree.map(lambda x: x[positions], records)  # noqa: B023
+            for position, units in zip(positions, self._units(some, len(positions), plan), strict=True):
+                if units is not None:
+                    ticket, read[position] = tickets[position], True
+                    kept = units if self._arrivals.counts(ticket) else np.zeros_like(units)
+                    rows.setdefault((self._arrivals.block(ticket), plan), {}).setdefault(ticket.key, kept)
+        if len(rows) == 1:
+            self._count(rows)
+        elif rows:
+            self._store.together(functools.partial(self._count, rows))
+        self._plans.catch_up()
+        return read
+
+    def _count(self, rows: dict[tuple[int, int], dict[str, Int64[np.ndarray, " entries"]]]) -> None:
         """Adds everybody's terms to the sum of their block and plan."""
         for (block, plan), units_of in sorted(rows.items(), key=lambda row: self._arrivals.sum_name(*row[0])):
             closed = functools.partial(self._arrivals.closes, block)
-            keys, units = list(units_of), np.stack(list(units_of.values()))
+            keys, units = list(units_of), np.array(list(units_of.values()))
             with contextlib.suppress(SumSealedError):  # too late: answered alike
                 self._store.contribute(self._arrivals.sum_name(block, plan), keys, units, scope="people", closed=closed)
 
-    def _units(self, records: list[list[np.ndarray]], plan: int) -> list[np.ndarray | None]:
+    def _units(self, records: Any, number: int, plan: int) -> list[Int64[np.ndarray, " entries"] | None]:
         """Everybody's terms in whole numbers; `None` where a record cannot be read, whatever is wrong with it.
 
         An error here must not reach anybody else's record, nor quote this one.
         """
         try:
-            found, finite = self._plans.units(self._form.stacked(records), plan)
+            found, finite = self._plans.units(records, plan)
             return [units if fine else None for units, fine in zip(found, finite.tolist(), strict=True)]
         except Exception:
-            return [None] if len(records) == 1 else [self._units([record], plan)[0] for record in records]
+            if number == 1:
+                return [None]
+            alone = (jax.tree.map(lambda x: x[i : i + 1], records) for i in range(number))  # noqa: B023
+            return [self._units(record, 1, plan)[0] for record in alone]
 
     @functools.cached_property
     def _form(self) -> RecordForm:

@@ -68,7 +68,9 @@ def run(
         max_episodes_per_unit: how many of the K episodes may be those of one person. Noise and certificate cover all of
             them, whichever they are; what is simulated does not depend on who it is.
         min_block_distance: the least number of blocks from one episode of a person to their next, where that is known.
-        delay: how many blocks plans lag behind: block t acts on the plan that followed block t - 1 - `delay`.
+        delay: how many blocks plans lag behind: block t acts on the plan that followed block t - 1 - `delay`, as where
+            people overlap. There who comes back is secret (see `Agent`), so with `max_episodes_per_unit` > 1 a
+            curator's learner reads how many records a block has off releases.
         open_ended: nobody knows K in advance (True, or an `OpenEnded`): noise and schedule are those of a study without
             a known end, of which the first `episodes` people are simulated.
 
@@ -142,7 +144,9 @@ def sweep(
     often = participation_of(max_episodes_per_unit, min_block_distance)
     spec = OpenEnded() if open_ended is True else open_ended
     places: int | OpenEnded = episodes if spec is False else spec
-    studies = [Study.online(learner, privatizer, places, often) for learner, privatizer in settings]
+    studies = [
+        Study.online(learner, privatizer, places, often, secret_returns=delay > 0) for learner, privatizer in settings
+    ]
     for study in studies:
         check_memory(study.learner, study.declared)
     for study in studies:

@@ -75,11 +75,15 @@ class Study:
         privatizer: AbstractPrivatizer,
         num_users: int | OpenEnded,
         participation: Participation = ONCE,
+        *,
+        secret_returns: bool = False,
     ) -> "Study":
         """Of `num_users` people who take part one after another, in blocks whose ends are public; or of as many as
         come.
 
-        Where one person may take part several times (`participation`), `num_users` is how many places there are.
+        Where one person may take part several times (`participation`), `num_users` is how many places there are. With
+        `secret_returns` those who come back take no place, and nobody may know how many do: the learner reads how many
+        records there are off releases. A device's reports are public, so a local study has none.
 
         Neighbours replace one person: blocks are ranges of people, so without one of them another block would end
         elsewhere, and how many releases there are would tell. `adjacency="add-remove"` is refused.
@@ -95,6 +99,8 @@ class Study:
                 "their number: without one of them the releases would come at other times, and perhaps one fewer. "
                 "Use `adjacency='replace-one'`; the number of people is public there."
             )
+        if secret_returns and participation.times > 1 and privatizer.notion == "central":
+            learner = learner.with_returns(participation.times - 1)
         spec = num_users if isinstance(num_users, OpenEnded) else None
         if isinstance(num_users, OpenEnded):
             ends, declared = num_users.declared(learner)

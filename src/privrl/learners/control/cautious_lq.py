@@ -23,25 +23,39 @@ Step 5 needs no random numbers: the nodes are a fixed point set of mean 0 and co
 sampling noise of s_x is nb X1 (Cw^2/n + tr(Sg Z_1)), made like that of s_v: without its second part the mean of
 x_1 x_1^T over a first block of 20 people passes for X1, and without noise one run in thirty of `lq-4d` does harm. With
 `caution=0` the learner takes its mean belief for the truth: certainty equivalence with exploration, a baseline.
+
+With `returns` > 0 people come back, and how many records nb a block has is secret. Then they are counted, too, for a
+share of the budget (release `records`), and nb is what `learners/returns.py` makes of the count, with relative variance
+nu^2 = Var/nb^2. The sums are nb C_1 (Theta - Th_0) + errors, with Th_0 the belief that was published. If nb is off by a
+factor 1 + nu, the errors of column j grow by the variance nu^2 C (Sg + D_j D_j^T) C^T, D = Th - Th_0, of which step 8
+takes the mean over columns: the first part is more of the mismatch, the second is 0 unless plans lag.
+
+**Formal guarantee.** A plan is a function of releases, of public numbers of first arrivals and of settings:
+post-processing. With `returns` = 0 nothing is released or computed otherwise than without it.
 """
 
 import functools
 import math
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Shaped
 
 from privrl.contracts.learner import AbstractOnlineLearner, Plan, Query, Releases
 from privrl.contracts.release import Declared, Release
+from privrl.learners.returns import check_returns, number_of_records
 from privrl.mdp.lq import LinearPolicy, LQTask
 from privrl.mdp.riccati import linear_cost, within_norm
 from privrl.mdp.types import number
 from privrl.privacy.continual.mechanisms import geometric_schedule
+from privrl.statistics.gradients import EpisodeCount
 from privrl.statistics.innovations import FirstStates, Innovations, Surprise
+
+_RECORDS = 0.15  # budget of the number of records, against that of everything else
 
 
 class Belief(eqx.Module):
@@ -61,7 +75,7 @@ class Memory(eqx.Module):
     spread: Float[Array, ""]  # and its predicted squared surprise, summed over steps, without noise
     first_sum: Float[Array, "n n"]  # released sums of x_1 x_1^T / r1^2, where these are released,
     first_noise: Float[Array, ""]  # the variance of the noise in them,
-    counted: Int[Array, ""]  # and the number of people in them
+    counted: Shaped[Array, ""]  # and the number of records in them
     seen: Int[Array, ""]  # people who are accounted for
 
 
@@ -81,6 +95,7 @@ class CautiousLQ(AbstractOnlineLearner):
         mismatch: variance of what the model of the sums misses, relative to their mean squares.
         growth, first_block: the public schedule. Where the noise is large (mu < sqrt(p n)/20), a first block of
             sqrt(p n)/mu people wastes less.
+        returns: how many further episodes of each person may be in the sums, where how many are is secret.
 
     Below a stake (J_zero - J*)/J_zero of about 5% exploration can cost more than a tenth of what there is to win.
     """
@@ -96,9 +111,11 @@ class CautiousLQ(AbstractOnlineLearner):
     mismatch: Float[Array, ""] = eqx.field(converter=number, default=0.0625)
     growth: float = eqx.field(static=True, default=1.5)
     first_block: int = eqx.field(static=True, default=20)
+    returns: int = eqx.field(static=True, default=0)
     one_plan_per_block: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
+        check_returns(self.returns)
         if not 0.0 <= self.first_moment_share < 1.0:
             raise ValueError(f"`first_moment_share` is {self.first_moment_share}; a share lies in [0, 1).")
 
@@ -114,19 +131,25 @@ class CautiousLQ(AbstractOnlineLearner):
 
     def declare(self, num_blocks: int) -> tuple[Declared, ...]:
         n, d, share = self.task.state_dim, self.task.input_dim, self.first_moment_share
-        declared = (Declared("surprises", Innovations(n, d), access="blocks", times=num_blocks, weight=1.0 - share),)
-        if share == 0.0:
-            return declared
-        first = FirstStates(n, self.task.first_radius)
-        return *declared, Declared("first states", first, access="blocks", times=num_blocks, weight=share)
+        declared = [Declared("surprises", Innovations(n, d), access="blocks", times=num_blocks, weight=1.0 - share)]
+        if share > 0.0:
+            first = FirstStates(n, self.task.first_radius)
+            declared.append(Declared("first states", first, access="blocks", times=num_blocks, weight=share))
+        if self.returns:
+            declared.append(Declared("records", EpisodeCount(), access="blocks", times=num_blocks, weight=_RECORDS))
+        return tuple(declared)
+
+    def with_returns(self, returns: int) -> "CautiousLQ":
+        return replace(self, returns=returns)
 
     def init(self) -> Memory:
         n, p = self.task.state_dim, self.task.state_dim + self.task.input_dim
         prior = Belief(jnp.zeros((p, n)), self._prior_variance * jnp.eye(p))
         one, nobody = jnp.ones(()), jnp.zeros((), int)
         gain = jnp.zeros((p - n, n))
+        counted = jnp.zeros(()) if self.returns else nobody
         return Memory(
-            prior, Surprise(prior.mean, one, one), gain, one, one, jnp.zeros((n, n)), 0.0 * one, nobody, nobody
+            prior, Surprise(prior.mean, one, one), gain, one, one, jnp.zeros((n, n)), 0.0 * one, counted, nobody
         )
 
     def acted_on(self, memory: Memory, published: Memory, others: Int[Array, ""]) -> Memory:
@@ -139,10 +162,14 @@ class CautiousLQ(AbstractOnlineLearner):
         if self.first_moment_share > 0.0:
             first_sum = first_sum + released["first states"].value
             first_noise = first_noise + jnp.max(released["first states"].noise.variance)
-        people = num_seen - memory.seen
+        people, unsure = num_seen - memory.seen, None
+        if self.returns:
+            count, most = released["records"], self.returns * num_seen.astype(float)
+            people, variance = number_of_records(count.value, count.noise.variance, people.astype(float), most)
+            unsure = variance / jnp.maximum(people, 1.0) ** 2
         counted = memory.counted + people
         X1 = self._first_moment(first_sum, first_noise, counted)
-        belief = self._updated(memory, X1, released["surprises"], people)
+        belief = self._updated(memory, X1, released["surprises"], people, unsure)
         gains, r = self._cautious(belief, X1)
         gains = self._gate(belief, X1, gains) * gains
         surprise, spread = self._predicted(belief, X1, gains, r)
@@ -155,7 +182,7 @@ class CautiousLQ(AbstractOnlineLearner):
         return self.task.parameter_radius**2 / (p * n)
 
     def _first_moment(
-        self, total: Float[Array, "n n"], variance: Float[Array, ""], counted: Int[Array, ""]
+        self, total: Float[Array, "n n"], variance: Float[Array, ""], counted: Shaped[Array, ""]
     ) -> Float[Array, "n n"]:
         """X1: public, or the released mean, leaning on the public guess as long as the noise is large."""
         guess = self.task.first_moment if self.first_moment is None else self.first_moment
@@ -168,8 +195,16 @@ class CautiousLQ(AbstractOnlineLearner):
         s, U = jnp.linalg.eigh(mean)
         return r1**2 * (U @ jnp.diag(jnp.clip(s, 1e-3 / n, 1.0)) @ U.T)
 
-    def _updated(self, memory: Memory, X1: Float[Array, "n n"], release: Release, people: Int[Array, ""]) -> Belief:
-        """Step 8: what the sums of the last block, made by `people`, say about Theta."""
+    def _updated(
+        self,
+        memory: Memory,
+        X1: Float[Array, "n n"],
+        release: Release,
+        people: Shaped[Array, ""],
+        unsure: Float[Array, ""] | None = None,
+    ) -> Belief:
+        """Step 8: what the sums of the last block, of so many `people`, say about Theta; where their number is read off
+        a release, `unsure` is its relative variance."""
         task, r, K, Sg = self.task, memory.radius, memory.gain, memory.belief.covariance
         n, d, H, Cw2 = task.state_dim, task.input_dim, task.horizon, task.noise_radius**2
         p, num, one = n + d, people.astype(float), jnp.eye(n + d)
@@ -185,10 +220,14 @@ class CautiousLQ(AbstractOnlineLearner):
         sampling = jnp.zeros((p, p)).at[:n, :n].set(X1 * (Cw2 / n + (Sg * Z1).sum()))
         sampling = sampling.at[n:, n:].set(r**2 / d * (memory.spread + H * Cw2) / n * jnp.eye(d))
         N = num * sampling / jnp.outer(tau, tau) + jnp.max(release.noise.variance) * one
+        mismatch = self.mismatch
+        if unsure is not None:
+            shift = C @ (memory.belief.mean - clips.parameters)
+            mismatch, N = mismatch + unsure, N + unsure * shift @ shift.T / n
         N = jnp.where(people > 0, N, one)  # before the first block C is 0 and y is 0, so any errors will do
 
         def errors(Sg: Float[Array, "p p"]) -> Float[Array, "p p"]:
-            return self.mismatch * C @ Sg @ C.T + N
+            return mismatch * C @ Sg @ C.T + N
 
         q = (y * jnp.linalg.solve(C @ Sg @ C.T + errors(Sg), y)).sum() / (p * n)
         Sg = jnp.where(q > 1 + 3 * math.sqrt(2 / (p * n)), q, 1.0) * Sg

@@ -34,9 +34,20 @@ Weighted moments no longer say how many people arrived where, so states are coun
 budget, in the place of first states. A weighted transition has variance w^2 Var <= f R^2/12: M and G divided by f fit
 the regressions as they are. Noise does not shrink with the weights, so a transition that is weighed down is drowned
 sooner, and with one-hot features weights cancel altogether: measure before you use it.
+
+With `returns` > 0 people come back, and how many records a block has is secret. The released first states (`visits` of
+the first step) add up to how many records there were in all blocks so far, with noise of variance S s^2; the length of
+a block is what `learners/returns.py` makes of that, less the lengths so far, and at least 0. So errors do not add up
+over blocks: those of all lengths together are those of one release, up to where lengths were cut. In the projection
+above, an error of the length is shared among the states that remain positive. Hence a count has, besides the variance
+c s^2, at most that of the number of records, which c is raised by: widths cover it.
+
+**Formal guarantee** (for all of them). A plan is a function of releases, of public numbers of first arrivals and of
+settings: post-processing. With `returns` = 0 nothing is computed otherwise than without it.
 """
 
 import math
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -61,6 +72,7 @@ from privrl.learners.linear.transition_moments import (
     variance_weights,
     weighted_pair_counts,
 )
+from privrl.learners.returns import check_returns, number_of_records
 from privrl.mdp.features import AbstractFeatures
 from privrl.mdp.types import TabularPolicy, number
 from privrl.privacy.continual.mechanisms import every
@@ -76,7 +88,8 @@ class Seen(eqx.Module):
     """What is remembered between plans, all of it public: the last plan and releases, and the Gram matrices so far.
 
     `num_seen` people are accounted for: those who came after them and acted on `policy` are in the next sums.
-    `counted` are the first states, or with `weights` the states at every step.
+    `counted` are the first states, or with `weights` the states at every step. Where people come back, `first` of those
+    in the sums took part for the first time, and `records` is the sum of the lengths of all blocks.
     """
 
     policy: TabularPolicy
@@ -85,6 +98,8 @@ class Seen(eqx.Module):
     counted: Float[Array, "*H S"]
     gram: Float[Array, "H d d"]
     num_seen: Int[Array, ""]
+    first: Float[Array, ""] | None
+    records: Float[Array, ""] | None
 
 
 class LSVIUCB(AbstractOnlineLearner):
@@ -102,6 +117,7 @@ class LSVIUCB(AbstractOnlineLearner):
         every_episode: plan after every episode, always optimistically, instead of on the schedule.
         smallest_weight: weigh transitions by their variances, with weights from this one in (0, 1] to 1; an array leaf.
             Without, every transition counts fully.
+        returns: how many further episodes of each person may be in the sums, where how many are is secret.
     """
 
     features: AbstractFeatures
@@ -116,9 +132,11 @@ class LSVIUCB(AbstractOnlineLearner):
     smallest_weight: Float[Array, ""] | None = eqx.field(
         converter=lambda f: None if f is None else number(f), default=None
     )
+    returns: int = eqx.field(static=True, default=0)
     one_plan_per_block: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
+        check_returns(self.returns)
         if not (self.growth > 1.0 and 0.0 < self.exploration <= 1.0):
             raise ValueError(
                 f"`growth` is {self.growth} and `exploration` {self.exploration}; use a growth above 1 and a share in "
@@ -175,7 +193,12 @@ class LSVIUCB(AbstractOnlineLearner):
         H, S, A, d = self.horizon, self.features.num_states, self.features.num_actions, self.features.dim
         moments, policy = jnp.zeros((H, S + self._estimates_rewards, d)), TabularPolicy.uniform(H, S, A)
         weights, counted = (None, (S,)) if self.smallest_weight is None else (jnp.ones((H, S, A)), (H, S))
-        return Seen(policy, weights, moments, jnp.zeros(counted), jnp.zeros((H, d, d)), jnp.zeros((), int))
+        nobody = jnp.zeros(()) if self.returns else None
+        seen = (jnp.zeros(counted), jnp.zeros((H, d, d)), jnp.zeros((), int))
+        return Seen(policy, weights, moments, *seen, nobody, nobody)
+
+    def with_returns(self, returns: int) -> "LSVIUCB":
+        return replace(self, returns=returns)
 
     def acted_on(self, memory: Seen, published: Seen, others: Int[Array, ""]) -> Seen:
         changed = (published.policy, published.weights, memory.num_seen + others)
@@ -188,6 +211,15 @@ class LSVIUCB(AbstractOnlineLearner):
         S, phi = self.features.num_states, self.features.table
         moments, counted = released["moments"], released["starts" if memory.weights is None else "visits"]
         s2, length = moments.noise.variance, (num_seen - memory.num_seen).astype(float)
+        first, records, of_records = None, None, None
+        if memory.first is not None and memory.records is not None:
+            totals = counted.value if memory.weights is None else counted.value[0]
+            first = memory.first + length
+            found, variance = number_of_records(
+                totals.sum(), S * counted.noise.variance, first, self.returns * num_seen.astype(float)
+            )
+            length, of_records = jnp.maximum(found - memory.records, 0.0), variance / jnp.where(s2 > 0, s2, 1.0)
+            records = memory.records + length
         pi, dM = memory.policy.probabilities, (moments.value - memory.moments)[:, :S]
         new = counted.value - memory.counted
         if memory.weights is None:
@@ -200,10 +232,11 @@ class LSVIUCB(AbstractOnlineLearner):
         gram = memory.gram + gram_of_counts(pairs, phi)
         M = consistent_moments(moments.value[:, :S], gram, self.features)
         f = jnp.ones(()) if self.smallest_weight is None else self.smallest_weight
-        spectrum = Spectrum.of(gram / f, self.features, s2 / f**2)
+        spectrum = Spectrum.of(gram / f, self.features, s2 / f**2, of_records)
         Q, weights = self._values(spectrum, M / f, moments.value[:, S:] / f, self._optimism(num_seen))
         policy = TabularPolicy.greedy(Q)
-        return Seen(policy, weights, moments.value, counted.value, gram, num_seen), Plan(policy, weights)
+        seen = Seen(policy, weights, moments.value, counted.value, gram, num_seen, first, records)
+        return seen, Plan(policy, weights)
 
     def _optimism(self, num_seen: Int[Array, ""]) -> Float[Array, ""]:
         """The size of the bonus in the coming block: 0 where the schedule plays the greedy policy."""

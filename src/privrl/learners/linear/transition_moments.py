@@ -131,7 +131,8 @@ class Spectrum(eqx.Module):
 
     `g` are the eigenvalues, the columns of `basis` the eigenvectors, `x` the features in that basis; `m2` is the mean
     of |phi|^2, `variance` the variance of an entry of the moments and `counting` the factor c = 1/(1/|v|^2 + 1/S) with
-    which noise in the counts behind a Gram matrix adds to it. A leading axis of steps is for `lax.scan`.
+    which noise in the counts behind a Gram matrix adds to it. Where the number of records is no public one, its
+    variance is part of that of a count. A leading axis of steps is for `lax.scan`.
     """
 
     g: Float[Array, "*H d"]
@@ -142,7 +143,15 @@ class Spectrum(eqx.Module):
     counting: Float[Array, "*H"]
 
     @classmethod
-    def of(cls, gram: Float[Array, "H d d"], features: AbstractFeatures, variance: Float[Array, ""]) -> "Spectrum":
+    def of(
+        cls,
+        gram: Float[Array, "H d d"],
+        features: AbstractFeatures,
+        variance: Float[Array, ""],
+        of_records: Float[Array, ""] | None = None,
+    ) -> "Spectrum":
+        """Of Gram matrices and moments with this variance; `of_records`, relative to it, is that of the number of
+        records where it is read off releases."""
         H, phi, v = gram.shape[0], features.table, constant_weights(features)
         if isinstance(features, OneHotFeatures):  # diagonal already
             g, basis = jnp.diagonal(gram, axis1=1, axis2=2), jnp.broadcast_to(jnp.eye(features.dim), gram.shape)
@@ -151,6 +160,8 @@ class Spectrum(eqx.Module):
             g, basis = jnp.linalg.eigh(gram)
             x = jnp.einsum("sai,hij->hsaj", phi, basis, precision="highest")
         counting = 1.0 / (1.0 / (v @ v) + 1.0 / features.num_states)
+        if of_records is not None:
+            counting = counting + of_records
         common = ((phi**2).sum(axis=-1).mean(), variance, counting)
         return cls(jnp.maximum(g, 0.0), basis, x, *(jnp.broadcast_to(number, (H,)) for number in common))
 

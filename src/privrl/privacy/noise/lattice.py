@@ -161,7 +161,7 @@ class Lattice(AbstractArithmetic):
         if not isinstance(randomness, Words):
             noise = law.scaled(white_noise(law.white, randomness, law.shape))
             entries = packed(noise) if isinstance(law, SymmetricNoise) else noise
-            return total + np.rint(np.asarray(entries) / self.granularity).astype(np.int64)
+            return np.asarray(total + np.rint(np.asarray(entries) / self.granularity).astype(np.int64))
         if isinstance(law, LaplaceNoise):
             return np.asarray(total + discrete_laplace(randomness, self.noise, total.shape))
         if not isinstance(law, SymmetricNoise):

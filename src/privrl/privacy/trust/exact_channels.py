@@ -134,7 +134,7 @@ class ExactChannel(AbstractChannel):
         weights = self.encoder[len(blocks) - 1, : len(blocks)]
         exact = sum(int(w) * x.astype(object) for w, x in zip(weights, blocks, strict=True) if w)  # any size of integer
         rounded = (np.asarray(exact, object) + (1 << ENCODER_BITS - 1)) >> ENCODER_BITS
-        return rounded.astype(np.int64)
+        return np.asarray(rounded, object).astype(np.int64)  # of a single number Python makes an int
 
     def decoded(self, noisy: tuple[Int64[np.ndarray, "..."], ...]) -> Release:
         """What the learner sees after the last of these noisy encoded sums."""

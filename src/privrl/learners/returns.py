@@ -1,0 +1,34 @@
+"""How many records are in released sums, where people come back and how many have done so is secret.
+
+There are N = first + R records: `first` people took part for the first time, a public number, and R of them came back,
+of which only a bound is public, R <= most. A release counts the records with noise of variance s^2. The estimate is
+
+    N-hat = count - s, cut to [first, first + most],      Var = min(s^2, most^2/12),
+
+a little too small rather than too large: whoever takes sums for those of more records than there were believes them too
+much and is wrong about what they say, and nothing in later sums shows it. Where there were more, the sums surprise.
+
+**Formal guarantee.** All of this is a function of a release and of public numbers, so it costs nothing. N-hat is within
+its range, and whatever the true N in the range, E (N-hat - N)^2 <= min(2 s^2, most^2): count - s is off by the noise
+and by s, and cutting to an interval that holds N moves it no further away. Normal noise puts it above N with
+probability .16 at most, unless there are fewer records than first arrivals: that everybody who took part for the first
+time left a record is assumed, as it is where the number of people is public. Var is the variance of the count, or of a
+number that is uniform on its range where that is smaller.
+"""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+
+def number_of_records(
+    counted: Float[Array, ""], variance: Float[Array, ""], first: Float[Array, ""], most: Float[Array, ""]
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """N-hat and Var, from a released count with noise of this variance."""
+    found = jnp.clip(counted - jnp.sqrt(variance), first, first + most)
+    return found, jnp.minimum(variance, most**2 / 12.0)
+
+
+def check_returns(returns: int) -> None:
+    """Refuses what is no number of further episodes."""
+    if returns < 0:
+        raise ValueError(f"`returns` is {returns}; a person has 0 or more further episodes.")
