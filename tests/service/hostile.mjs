@@ -93,6 +93,29 @@ export async function greedy(client, vectors, rounds = 40) {
   return found;
 }
 
+// What a device sends that has reported with an earlier version of the client, and whether its ledger knows of it.
+export async function upgraded(client, vectors) {
+  const [one, , , other] = vectors.messages.filter((_, i) => i % 10 === 0), storage = listed(), sent = [];
+  const { epsilon } = JSON.parse(one.document).parts[0], bytes = Uint8Array.from(one.bytes.match(/../g), (pair) => "0x" + pair);
+  const fetch = async (path, { body }) => {
+    if (body) sent.push(body);
+    const answers = { "": current.document, "/tickets": JSON.stringify({ ...current.ticket, number: "99" }) };
+    return new Response(answers[path] ?? JSON.stringify(current.plan));
+  };
+  const sum = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(JSON.stringify(one.plan)));
+  const plan = Array.from(new Uint8Array(sum), (b) => b.toString(16).padStart(2, "0")).join("");
+  await storage.update(one.hash, () => ({ hash: one.hash, ticket: one.ticket, plan, bytes, epsilon }));
+  let current = one;
+  for (let i = 0; i < 3; i++) {
+    const study = await client.Study.open("", { hash: one.hash, cap: 1, storage, fetch });
+    await (await study.begin()).report([]);
+  }
+  current = other;
+  const study = await client.Study.open("", { hash: other.hash, cap: 1.25, storage, fetch }); // 1 is spent, and it costs .5
+  const words = await (await study.begin()).report([]).then(() => "reported", ({ message }) => message);
+  return [sent.length, sent.every((body) => body === bytes), words];
+}
+
 // Which truths take another number of words than the others, over many streams: how long a draw takes tells nothing.
 export function unequal(client, streams = 300) {
   const wrong = [], symbols = 5;

@@ -25,7 +25,7 @@ def node(script: str) -> Any:
         import {{ readFileSync }} from "node:fs";
         import * as client from {json.dumps(CLIENT.as_uri())};
         import {{ replay }} from {json.dumps((HERE / "replay.mjs").as_uri())};
-        import {{ greedy, hostile, tooFew, unequal }} from {json.dumps((HERE / "hostile.mjs").as_uri())};
+        import {{ greedy, hostile, tooFew, unequal, upgraded }} from {json.dumps((HERE / "hostile.mjs").as_uri())};
         const vectors = JSON.parse(readFileSync({json.dumps(str(VECTORS))}, "utf8"));
     """
     command = [program, "--input-type=module", "-e", start + script]
@@ -58,6 +58,11 @@ def test_no_server_gets_more_messages_than_the_study_says() -> None:
     for server, reports, sent, charged in node("console.log(JSON.stringify(await greedy(client, vectors)));"):
         assert 1 <= sent <= reports == charged, server
         assert sent == (1 if server == "no answers" else reports) or server == "anything"
+
+
+def test_a_device_that_reported_with_an_earlier_client_sends_the_same_bytes() -> None:
+    found = node("console.log(JSON.stringify(await upgraded(client, vectors)));")
+    assert found == [3, True, "the cap on epsilon is reached"]
 
 
 def test_a_cap_that_is_text_is_a_decimal_number() -> None:
