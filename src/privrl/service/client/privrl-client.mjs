@@ -173,7 +173,7 @@ export class Study {
     return this.actions[step][state];
   }
 
-  // Later calls, tabs and visits send the bytes that are kept.
+  // Later calls, tabs and reloads send the bytes that are kept.
   async report(steps, word = systemWords) {
     const { symbols, size } = this.document;
     const truth = symbolOf(this.document, this.actions, BigInt(this.ticket.number), steps);
