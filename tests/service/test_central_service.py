@@ -133,10 +133,8 @@ def test_nothing_that_is_shown_depends_on_records(tmp_path: Path) -> None:
                 river.ask("POST", "episodes", episode(text, {**STEP, "state": 7}))
             view = river.run(river.served.refresh())
             counters = river.served.counters
-            timed = sorted(counters.seconds), dict(counters.arrivals)
-            seen.append(
-                (view.plan, view.ends, view.shown["queues"], counters.refusals, timed, len(counters.people._values))
-            )
+            timed = sorted(counters.seconds), len(counters.reports._values)
+            seen.append((view.plan, view.ends, view.shown["queues"], counters.refusals, timed, counters.arrivals))
     assert seen[0] == seen[1]
 
 
@@ -290,18 +288,33 @@ def test_a_paused_study_takes_nobody_and_a_purged_one_neither(tmp_path: Path) ->
 # ----------------------------------------------------------------------------------------- failures and other servers
 
 
-def test_a_writer_that_fails_opens_its_store_again(tmp_path: Path) -> None:
+def test_while_a_store_is_opened_no_key_and_no_ticket_is_taken_for_a_wrong_one(tmp_path: Path) -> None:
+    file = study_file(tmp_path, CENTRAL)
+    with serving(file, Clock()) as river:
+        text, key = ticket(river, "anna"), river.key
+    river = Service(file, Clock())
+    river.served.read_keys()
+    for what, content in (("tickets", {"user": "ben"}), ("episodes", episode(text, STEP)), ("actions", query(text))):
+        found = river.ask("POST", what, content, key=key)
+        assert (found.status, found.reason, found.headers["retry-after"]) == (503, "starting", "5")
+    assert river.ask("POST", "tickets", {"user": "ben"}, key="prk_x").reason == "wrong-key"
+    assert river.ask("GET", "/readyz").status == 503 and river.ask("GET", "/healthz").status == 200
+    river.close()
+
+
+def test_a_writer_that_fails_opens_its_store_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with serving(study_file(tmp_path, CENTRAL), Clock()) as river:
         text = ticket(river, "anna")
 
         def failing(records: Any) -> None:
-            raise OSError("the disk is full, and anna is in this message")
+            raise OSError(28, "No space left on device", "of anna")
 
         river.served._agent.end_episodes = failing
         failed = river.ask("POST", "episodes", episode(text, STEP))
         assert (failed.status, failed.reason) == (500, "failed") and b"anna" not in failed.body
         assert river.ask("GET", "/healthz").status == 503
-        assert river.ask("POST", "tickets", {"user": "ben"}).reason == "starting"
+        assert river.ask("POST", "tickets", {"user": "ben"}).reason == "unavailable"
+        assert "No space left on device" in caplog.text and "anna" not in caplog.text
         until(lambda: river.studies.ready)
         assert river.ask("POST", "episodes", episode(text, STEP)).status == 204
         assert ticket(river, "anna") == text

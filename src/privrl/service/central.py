@@ -132,6 +132,8 @@ class CentralServed(AbstractServed):
 
     def known(self, text: str) -> Ticket:
         """The ticket of a text that `_sealed` made."""
+        if not self._secret:
+            self.check_open()  # without it every ticket would look like one of another study
         try:
             raw = base64.urlsafe_b64decode(text)
             if self._secret and hmac.compare_digest(raw[:_MAC], self._mac(raw[_MAC:])):
@@ -189,8 +191,6 @@ class CentralServed(AbstractServed):
         new = {int(one.number): key for (_, _, key), one in found if isinstance(one, TicketAnswer)}
         new = {number: key for number, key in new.items() if number >= before}
         self.counters.arrivals.update(new.values())
-        if new:
-            self.counters.people.add(len(new))
 
     def _arrived(self, agent: Agent, people: Sequence[tuple[str, str, str]]) -> list[TicketAnswer | PairingError]:
         try:

@@ -1,9 +1,9 @@
 """What the service measures about itself: a fixed list, with nothing in it that depends on a record.
 
 That a record came in, that it could not be read, how many steps it had, that somebody came back: all that depends on
-records or is as secret as one, so calls that carry it (`Endpoint.private`) are neither timed nor counted, and `people`
-in a central study are those who came for the first time. Of what is timed, quantiles over the latest calls are kept,
-and no number of calls.
+records or is as secret as one, so calls that carry it (`Endpoint.private`) are neither timed nor counted, and of
+arrivals the first of each person is. Of what is timed, quantiles over the latest calls are kept, and no number of
+calls.
 """
 
 import collections
@@ -38,14 +38,14 @@ class Counters:
     Attributes:
         refusals: how many requests were refused, by reason.
         seconds: from request to answer, by the name of the endpoint.
-        people: who came for the first time (central) or reported (local), per commit of the writer.
+        reports: devices that reported, per commit of the writer; in a local study.
         arrivals: people who came for the first time, by the name of the app's key; a stolen key shows here.
     """
 
     def __init__(self) -> None:
         self.refusals = dict.fromkeys(REASONS, 0)
         self.seconds: dict[str, Latest] = collections.defaultdict(Latest)
-        self.people = Latest()
+        self.reports = Latest()
         self.arrivals: collections.Counter[str] = collections.Counter()
         self._lock = threading.Lock()
 

@@ -36,7 +36,7 @@ from privrl.service.openapi import openapi
 from privrl.service.web import Call, Endpoint, HttpAnswer
 
 _EPISODE = 65_536
-_WAITING = ("starting", "paused", "busy", "purged")
+_WAITING = ("starting", "unavailable", "paused", "busy", "purged")
 _TICKET = ("not-offered", "malformed", "too-large", "unknown-ticket", "unknown-plan")
 _STUDY = "/v1/studies/{study}"
 
@@ -67,7 +67,7 @@ ENDPOINTS = (
         roles=("app",),
         takes=(StepBody,),
         gives=(ActionAnswer,),
-        refuses=(*_TICKET, "out-of-range"),
+        refuses=(*_TICKET, "out-of-range", *_WAITING),
         private=True,
     ),
     Endpoint(
@@ -80,7 +80,7 @@ ENDPOINTS = (
         takes=(StepBodies,),
         gives=(ActionAnswers,),
         limit=BATCH * 512,
-        refuses=(*_TICKET, "out-of-range"),
+        refuses=(*_TICKET, "out-of-range", *_WAITING),
         private=True,
     ),
     Endpoint(
@@ -91,7 +91,7 @@ ENDPOINTS = (
         "The newest plan; its ETag is its number",
         roles=("app",),
         gives=(PolicyAnswer,),
-        refuses=("not-offered", "starting"),
+        refuses=("not-offered", "starting", "unavailable"),
         private=True,
     ),
     Endpoint(
@@ -127,7 +127,7 @@ ENDPOINTS = (
         study,
         "The public document of a local study, whose SHA-256 is its identity; the sizes of a central one",
         gives=(StudyDocument, StudySummary),
-        refuses=("starting",),
+        refuses=("starting", "unavailable"),
         shared=True,
     ),
     Endpoint(
@@ -137,7 +137,7 @@ ENDPOINTS = (
         numbered_plan,
         "A plan of a local study; it never changes",
         gives=(ActionsAnswer,),
-        refuses=("not-offered", "unknown-plan", "starting"),
+        refuses=("not-offered", "unknown-plan", "starting", "unavailable"),
         shared=True,
     ),
     Endpoint(
@@ -163,7 +163,7 @@ ENDPOINTS = (
         certificate,
         "What everything that is released can reveal about one person",
         gives=(CertificateAnswer,),
-        refuses=("starting",),
+        refuses=("starting", "unavailable"),
         shared=True,
     ),
     Endpoint("healthz", "GET", "/healthz", healthz, "Whether the process works", gives=(HealthAnswer,)),

@@ -122,7 +122,7 @@ class LocalServed(AbstractServed):
     def _answered(self, kind: str, people: Sequence[Any]) -> list[Any]:
         assert self._server is not None
         if kind == _REPORT:
-            self.counters.people.add(len(people))
+            self.counters.reports.add(len(people))
             return list(self._server.absorb_screened(people))
         self._numbers.extend(self._server.reserve())
         return [None] * len(people)

@@ -86,7 +86,7 @@ def _of_studies(studies: list[StudyStatus]) -> Iterator[Metric]:
                 family.add_metric([one.name, key], amount)
         yield family
     people = GaugeMetricFamily(
-        "privrl_people_per_commit", "arrived (central) or reported (local) at once", labels=["study", "quantile"]
+        "privrl_people_per_commit", "reported at once, in a local study", labels=["study", "quantile"]
     )
     for one in studies:
         if one.people_per_commit is not None:

@@ -81,7 +81,7 @@ async def _purge(call: Call) -> HttpAnswer:
 
 _STUDY = "/operator/studies/{study}"
 _KEY = ("no-key", "wrong-key", "wrong-host")
-_PURGE = (*_KEY, "starting", "busy", "not-purged")
+_PURGE = (*_KEY, "starting", "unavailable", "busy", "not-purged")
 ENDPOINTS = (
     Endpoint("operator-page", "GET", "/operator/", _page, "One page for a browser", refuses=_KEY),
     Endpoint(
@@ -130,7 +130,7 @@ def _check_host(call: Call) -> None:
 
 def _as_bearer(header: bytes | None) -> bytes | None:
     """A key that a browser sent as a password, as everybody else sends it."""
-    if header is None or not header.startswith(b"Basic "):
+    if header is None or header[:6].lower() != b"basic ":
         return header
     try:
         _, _, password = base64.b64decode(header[6:], validate=True).partition(b":")

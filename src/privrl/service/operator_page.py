@@ -22,7 +22,11 @@ _STATES = {
     "ready": ("key", "The study takes people."),
     "paused": ("warn", "The study is paused: nobody new and no record is taken. Clocks and deadlines go on."),
     "purged": ("warn", "The study has ended: its raw sums are gone, and what was released stays."),
-    "failed": ("bad", "The study cannot be served. The log of the process says why; `privrl serve check` does too."),
+    "failed": (
+        "bad",
+        "The store cannot be used, and requests are refused with `unavailable`. The log of the process says why, as "
+        "does `privrl serve check`. What is below is as it was when the store was last read.",
+    ),
 }
 _WAITS = {LOOP: "any request, for its turn", WRITER: "a ticket, a record or a report, for its commit"}
 
@@ -85,10 +89,11 @@ def _progress(one: StudyStatus) -> str:
             f"{one.tickets:,} tickets were handed out. How many people will come is not fixed: there are "
             f"{one.blocks[-1]:,} places.{counted}"
         )
-    return (
-        f"{one.plan:,} of {len(one.blocks):,} blocks are closed, so plan {one.plan:,} is out. "
-        f"{one.tickets:,} tickets were handed out for {one.users:,} places.{counted}"
-    )
+    handed = f"{one.tickets:,} tickets were handed out for {one.users:,} places.{counted}"
+    if one.kind == "local":
+        some = f"{one.tickets:,} so far, for {one.users:,} {one.counting}"
+        handed = f"Numbers of tickets are reserved a thousand at a time: {some}."
+    return f"{one.plan:,} of {len(one.blocks):,} blocks are closed, so plan {one.plan:,} is out. {handed}"
 
 
 def _of(some: int, of_all: int | None) -> str:
@@ -175,9 +180,8 @@ def _times(one: StudyStatus, shared: dict[str, Quantiles]) -> str:
     else:
         parts.append(paragraph("Too few measurements yet; the first come a minute after the start."))
     if one.people_per_commit is not None:
-        who = "reported" if one.kind == "local" else "arrived"
         p50, p99 = one.people_per_commit.p50, one.people_per_commit.p99
-        parts.append(paragraph(f"People who {who} in one commit: p50 {p50:g}, p99 {p99:g}."))
+        parts.append(paragraph(f"Devices that reported in one commit: p50 {p50:g}, p99 {p99:g}."))
     return "".join(parts)
 
 

@@ -32,13 +32,14 @@ REASONS: dict[str, tuple[int, str]] = {
     "purged": (410, "The study has ended and its raw parts are gone"),
     "not-purged": (409, "What is raw could not be removed"),
     "starting": (503, "The study is being opened"),
+    "unavailable": (503, "The store of the study cannot be used"),
     "paused": (503, "The study is paused"),
     "busy": (503, "Too many people at once"),
     "failed": (500, "The service failed"),
 }
 """Every reason with its status and its title."""
 
-_RETRY = {"starting": 5, "paused": 60, "busy": 1}  # seconds after which the same request may succeed
+_RETRY = {"starting": 5, "unavailable": 15, "paused": 60, "busy": 1}  # seconds after which the same request may succeed
 
 
 class RefusedError(Exception):
@@ -49,6 +50,16 @@ class RefusedError(Exception):
         self.reason = reason
         self.status, self.title = REASONS[reason]
         self.retry_after = _RETRY.get(reason)
+
+
+def not_open(failed: bool) -> RefusedError:
+    """What is said while a store is being opened, or cannot be used."""
+    if failed:
+        words = (
+            "The store of this study cannot be used; the service keeps trying. Nothing was kept; send this again later."
+        )
+        return RefusedError("unavailable", words)
+    return RefusedError("starting", "The study is being opened. Nothing was kept; send this again soon.")
 
 
 class ProblemDocument(msgspec.Struct):

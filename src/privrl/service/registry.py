@@ -12,13 +12,13 @@ from privrl.privacy.store.store import ReleaseStore
 from privrl.service.access import AccessKey, KeyFile, Role, hash_of
 from privrl.service.counters import Counters
 from privrl.service.opening import open_store
-from privrl.service.refusals import RefusedError
+from privrl.service.refusals import RefusedError, not_open
 from privrl.service.study_file import StudyFile
 from privrl.service.writer import Job, Writer
 
 T = TypeVar("T")
 ServedState = Literal["starting", "ready", "paused", "purged", "failed"]
-_BEARER = b"Bearer "
+_BEARER = b"bearer "
 _WORK = "work"
 
 
@@ -92,7 +92,7 @@ class AbstractServed(abc.ABC):
         if state == "paused":
             raise RefusedError("paused", "The operator has paused this study. Nothing was kept; send this again later.")
         if state != "ready":
-            raise RefusedError("starting", "The study is being opened. Nothing was kept; send this again soon.")
+            raise not_open(state == "failed")
 
     def pause(self) -> None:
         """Takes nobody new and no record from now on; clocks go on."""
@@ -140,7 +140,6 @@ class AbstractServed(abc.ABC):
     def opened(self) -> None:
         self._store = open_store(self.file)
         self._begun(self._store)
-        self._read_keys()
 
     def closed(self) -> None:
         if self._store is not None:
@@ -159,7 +158,7 @@ class AbstractServed(abc.ABC):
 
     def caught_up(self, now: float) -> float | None:
         self._time = now
-        self._read_keys()
+        self.read_keys()
         return None if self.view.shown.get("purged") else self._plan_again()
 
     def _worked(self, people: Sequence[Callable[[ReleaseStore], Any]]) -> list[Any]:
@@ -175,7 +174,7 @@ class AbstractServed(abc.ABC):
     def _publish(self, **changed: Any) -> None:
         self.view = PublicView(**{**vars(self.view), **changed})
 
-    def _read_keys(self) -> None:
+    def read_keys(self) -> None:
         """Reads the file of keys if it was changed; one that cannot be read leaves the keys as they are."""
         with contextlib.suppress(OSError, ValueError):
             changed = self.file.keys_place.stat().st_mtime_ns
@@ -202,8 +201,9 @@ class Studies:
         return iter(self._by_name.values())
 
     def start(self) -> None:
-        """Opens all stores, each in its writer."""
+        """Reads the keys, so that nobody's is taken for a wrong one, and opens all stores, each in its writer."""
         for one in self:
+            one.read_keys()
             one.writer.start()
 
     def stop(self) -> None:
@@ -256,11 +256,12 @@ class Studies:
 
 
 def _hash_of(header: bytes | None) -> str:
-    """The hash of the key in `Authorization: Bearer KEY`."""
-    if header is None or not header.startswith(_BEARER):
+    """The hash of the key in `Authorization: Bearer KEY`; the first word may be written in lower case."""
+    if header is None or header[: len(_BEARER)].lower() != _BEARER:
         raise RefusedError("no-key", "Send `Authorization: Bearer KEY`; `privrl serve key add` makes one.")
     return hash_of(header[len(_BEARER) :].decode("latin-1"))
 
 
 def _wrong_key() -> RefusedError:
-    return RefusedError("wrong-key", "This key is unknown here, was revoked, or has another role.")
+    words = "This key is unknown here, was revoked, or has another role; `privrl serve key list` shows what there is."
+    return RefusedError("wrong-key", words)

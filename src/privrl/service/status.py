@@ -43,7 +43,8 @@ class StudyStatus(msgspec.Struct, frozen=True):
     from 1, of the one that the next release belongs to. `tickets` is how many
     were handed out (in ranges, in a local study), `blocks` the public ends of the blocks, of which the first `plan` are
     closed, `declared` and `spent` the charges of each pool, `releases` how many there are in which state, `seconds` how
-    long requests and probes took, `people_per_commit` those who arrived (central) or reported (local) in one commit.
+    long requests and probes took, `people_per_commit` those who reported in one commit (local: in a
+    central study, who is in one commit depends on what others have sent).
     """
 
     name: str
@@ -52,8 +53,8 @@ class StudyStatus(msgspec.Struct, frozen=True):
     recipe: str
     max_episodes_per_unit: int
     users: int | None
-    epoch: int | None
     counting: str
+    epoch: int | None
     epsilon: float
     delta: float | None
     tickets: int
@@ -90,8 +91,8 @@ def status_of(served: AbstractServed) -> StudyStatus:
         recipe=file.recipe,
         max_episodes_per_unit=file.max_episodes_per_unit,
         users=file.users,
-        epoch=_epoch(file.people, view),
         counting=file.counting,
+        epoch=_epoch(file.people, view),
         epsilon=file.epsilon,
         delta=file.delta,
         tickets=view.shown.get("queues", {}).get(QUEUE, 0) + view.shown.get("ranges", {}).get(_NUMBERS, 0),
@@ -102,7 +103,7 @@ def status_of(served: AbstractServed) -> StudyStatus:
         releases=releases,
         refusals=_refusals(served.counters),
         seconds=_seconds(served.counters),
-        people_per_commit=_quantiles(served.counters.people),
+        people_per_commit=_quantiles(served.counters.reports),
         keys=[
             KeyStatus(key.name, key.role, key.added, served.counters.arrivals[key.name]) for key in served.keys.values()
         ],

@@ -9,13 +9,15 @@ import asyncio
 import collections
 import contextlib
 import logging
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from privrl.service.refusals import RefusedError
+from privrl.privacy.store.errors import StoreError
+from privrl.service.refusals import RefusedError, not_open
 
 MOST = 256  # people in one commit
 BEAT = 0.025  # seconds from the first of a batch to its answers, at least
@@ -97,7 +99,7 @@ class Writer:
         parts = [people[first : first + MOST] for first in range(0, len(people), MOST)]
         with self._changed:
             if self._ending or self.state in ("starting", "failed", "ended"):
-                raise RefusedError("starting", "The study is being opened. Nothing was kept; send this again soon.")
+                raise not_open(self.state == "failed")
             if self._waiting + len(people) > self._room:
                 raise RefusedError("busy", f"{self._room} people are waiting. Nothing was kept; send this again soon.")
             now = self._clock()
@@ -124,7 +126,7 @@ class Writer:
                     self.failure, self.state = error, "failed"
                     return
                 self.state = "failed"
-                _LOG.error("The writer failed (%s) and opens its store again.", type(error).__name__)
+                _LOG.error("The writer failed (%s) and opens its store again.", _why(error))
                 refused = RefusedError("failed", "The store failed. Send the request again; nothing counts twice.")
                 self._answer(in_hand, [refused] * len(in_hand))
                 pause = min(_LONGEST_PAUSE, 2 * pause or 0.5)
@@ -175,7 +177,7 @@ class Writer:
             jobs = list(self._jobs)
             self._jobs.clear()
             self._waiting = 0
-        refused = RefusedError("starting", "The study is being opened. Nothing was kept; send this again soon.")
+        refused = not_open(self.state == "failed")
         self._answer(jobs, [refused] * len(jobs))
 
     def _sleep(self, seconds: float) -> None:
@@ -190,6 +192,14 @@ class Writer:
         for loop, some in by_loop.items():
             with contextlib.suppress(RuntimeError):  # the loop has ended, and with it whoever asked
                 loop.call_soon_threadsafe(_deliver, some)
+
+
+def _why(error: Exception) -> str:
+    """What the log may say: its kind, and words of a store, of SQLite or of the system, none of which quote a row."""
+    kind = type(error).__name__
+    if isinstance(error, (StoreError, sqlite3.OperationalError)):
+        return f"{kind}: {error}"
+    return f"{kind}: {error.strerror}" if isinstance(error, OSError) and error.strerror else kind
 
 
 def _deliver(answered: Sequence[tuple[Job, list[Any] | Exception]]) -> None:

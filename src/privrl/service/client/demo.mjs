@@ -60,7 +60,7 @@ function drawRiver() {
   ]);
   const coin = (s, r, words) => [
     made("circle", { class: "coin", cx: place(s), cy: 27, r }),
-    made("text", { class: "reward", x: s ? place(s) - 75 : place(s) + 72, y: 31 }, words),
+    made("text", { class: `reward ${s ? "far" : "near"}`, x: s ? place(s) - 75 : place(s) + 72, y: 31 }, words),
   ];
   at("river").append(
     made("rect", { class: "shore", width: 960, height: 250 }),
