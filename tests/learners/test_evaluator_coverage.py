@@ -22,7 +22,8 @@ from privrl.statistics.evaluation import Gains, Influences, StayReturns, Unsuppo
 from privrl.statistics.model_gains import LARGEST, ModelGains, NuisanceSums, StaySums
 from privrl.statistics.practice_residuals import PracticeResiduals
 
-STAYS, LEARN, REPETITIONS = 100_000, 50_000, 200
+STAYS, LEARN, REPETITIONS = 100_000, 50_000, 1_000
+COVERED = 0.95 - 3.0 * math.sqrt(0.95 * 0.05 / REPETITIONS)  # an interval of 95%, within three standard errors
 WIDTHS = {0.3: 0.0095, 1.0: 0.0080, 3.0: 0.0078}
 
 
@@ -151,7 +152,7 @@ def test_certified_intervals_cover(pool, people, record_property):
     for name, number in measured.items():
         record_property(name, float(number))
     assert measured["given"] >= 0.9  # one in twenty is withheld for its mean weight
-    assert min(measured["two-sided"], measured["one-sided"]) >= 0.92 and abs(measured["bias"]) < 3.0
+    assert min(measured["two-sided"], measured["one-sided"]) >= COVERED and abs(measured["bias"]) < 3.0
 
 
 @pytest.mark.slow
@@ -175,4 +176,4 @@ def test_model_intervals_cover_or_are_refused(pool, people, record_property):
     covered = np.mean((found[:, 0] <= pool.whole) & (pool.whole <= found[:, 1]))
     record_property("covered", float(covered))
     record_property("width", float(np.median(found[:, 1] - found[:, 0])))
-    assert len(found) == REPETITIONS and covered >= 0.93
+    assert len(found) >= 0.98 * REPETITIONS and covered >= COVERED  # a few are withheld for their mean weight
