@@ -1,15 +1,17 @@
 """`python -m bench.serve [--requests N] [--rounds N] [ADDRESS]`: processor time of the HTTP service for one request.
 
-A server in a process of its own (the same uvicorn and Starlette) has a bare echo besides the service's endpoints. 64
-connections send one request after another; rounds of the echo and of every kind of request are interleaved, and what
-is printed is the median over rounds of the server's processor time per request (all its threads, commits included), as
-a multiple of the echo's, with latencies as the clients see them on this machine and people per commit. With an address
-(in which `STUDY` is replaced) the stores are there.
+A server in a process of its own has two echoes besides the service's endpoints, in the same uvicorn: one of a Starlette
+application with that route alone, to which the bars refer, and one of a bare ASGI function, which is less than any
+service can do. 64 connections send one request after another; rounds of the echoes and of every kind of request are
+interleaved, and what is printed is the median over rounds of the server's processor time per request (all its threads,
+commits included), as a multiple of each echo's, with latencies as the clients see them on this machine and people per
+commit. With an address (in which `STUDY` is replaced) the stores are there.
 """
 
 import argparse
 import asyncio
 import contextlib
+import gc
 import hashlib
 import json
 import os
@@ -32,6 +34,7 @@ from starlette.routing import Route
 
 from privrl.service import listening
 from privrl.service.access import KeyFile
+from privrl.service.addresses import Address, Listeners
 from privrl.service.endpoints import ENDPOINTS
 from privrl.service.opening import begin
 from privrl.service.study_file import read
@@ -52,6 +55,7 @@ store = "{store}"
 env = "riverswim"
 arguments = {{ states = 5 }}
 """
+ECHOES = {"echo": "/echo", "bare echo": "/bare"}
 BARS = {"actions": 1.6, "tickets": 1.6, "tickets (local)": 1.6, "episodes": 3.5, "reports": 3.5}
 
 
@@ -61,6 +65,14 @@ BARS = {"actions": 1.6, "tickets": 1.6, "tickets (local)": 1.6, "episodes": 3.5,
 async def echo(request: Request) -> Response:
     """Reads a body and sends it back."""
     return Response(await request.body(), media_type="application/json")
+
+
+async def bare_echo(scope: Any, receive: Any, send: Any) -> None:
+    """The same without a framework; for bodies that come at once."""
+    body = (await receive())["body"]
+    headers = [(b"content-length", b"%d" % len(body)), (b"content-type", b"application/json")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 def child(folder: Path, address: str | None) -> None:
@@ -86,21 +98,24 @@ def child(folder: Path, address: str | None) -> None:
     app = Application(studies, ENDPOINTS)
     beside = Starlette(routes=[Route("/echo", echo, methods=["POST"]), Route("/used", used)])
 
-    async def both(scope: Any, receive: Any, send: Any) -> None:
-        await (beside if scope["path"] in ("/echo", "/used") else app)(scope, receive, send)
+    by_path: dict[str, Any] = {"/echo": beside, "/used": beside, "/bare": bare_echo}
 
-    here = listening.Address("127.0.0.1", 0)
-    server = listening._Listener(listening._config(both, here, listening.Listeners(here, here)))
+    async def both(scope: Any, receive: Any, send: Any) -> None:
+        await by_path.get(scope["path"], app)(scope, receive, send)
+
+    how = Listeners(Address("127.0.0.1", 0), Address("127.0.0.1", 0))
+    server = listening._Listener(listening._config(both, how))
 
     async def serving() -> None:
         studies.start()
-        task = asyncio.create_task(server.serve())
+        task = asyncio.create_task(server.serve(how.bound()[0]))
         while not (studies.ready and server.started):
             await asyncio.sleep(0.01)
+        gc.freeze()
         print(json.dumps({"port": int(server.url.rsplit(":", 1)[1]), "key": key}), flush=True)
         await task
 
-    sys.setswitchinterval(listening._SWITCH)
+    listening.set_interpreter()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serving())
 
@@ -222,10 +237,9 @@ class Load:
 
     def of(self, kind: str, number: int) -> list[bytes]:
         """So many requests of a kind, that were never sent before."""
-        if kind == "echo":
-            return [
-                request("POST", "/echo", json.dumps({"ticket": "x" * 100, "state": 1, "step": 2}).encode(), self._key)
-            ] * number
+        if kind in ECHOES:
+            body = json.dumps({"ticket": "x" * 100, "state": 1, "step": 2}).encode()
+            return [request("POST", ECHOES[kind], body, self._key)] * number
         if kind == "tickets":
             return self.arrivals(number)
         if kind == "tickets (local)":
@@ -281,23 +295,24 @@ def main() -> None:
     with served(asked.address) as load:
         for kind in BARS:  # past the first blocks, which are small: a plan follows each
             uvloop.run(sent(load.port, load.of(kind, _WARM)))
-        cost: dict[str, list[float]] = {kind: [] for kind in ("echo", *BARS)}
+        cost: dict[str, list[float]] = {kind: [] for kind in (*ECHOES, *BARS)}
         loop: dict[str, list[float]] = {kind: [] for kind in cost}
         waited: dict[str, list[float]] = {kind: [] for kind in cost}
         for _ in range(asked.rounds):
             for kind in BARS:
-                for one in ("echo", kind):
+                for one in (*ECHOES, kind):
                     found, in_loop, seconds = measured(load, one, load.of(one, asked.requests))
                     cost[one].append(found)
                     loop[one].append(in_loop)
                     waited[one] += seconds
         people = load.used()["people"]
-    bare = statistics.median(cost["echo"])
-    print(f"{'request':16} {'us CPU':>8} {'in loop':>8} {'x echo':>7} {'bar':>5} {'p50 ms':>8} {'p99 ms':>8}")
+    echo_cost, bare = (statistics.median(cost[kind]) for kind in ECHOES)
+    columns = f"{'us CPU':>8} {'in loop':>8} {'x echo':>7} {'bar':>5} {'x bare':>7}"
+    print(f"{'request':16} {columns} {'p50 ms':>8} {'p99 ms':>8}")
     for kind, found in cost.items():
         middle, (p50, p99) = statistics.median(found), 1e3 * np.quantile(waited[kind], (0.5, 0.99))
-        times = f"{middle:8.1f} {statistics.median(loop[kind]):8.1f} {middle / bare:7.2f} {BARS.get(kind, 1.0):5.1f}"
-        print(f"{kind:16} {times} {p50:8.2f} {p99:8.2f}")
+        times = f"{middle:8.1f} {statistics.median(loop[kind]):8.1f} {middle / echo_cost:7.2f}"
+        print(f"{kind:16} {times} {BARS.get(kind, 1.0):5.1f} {middle / bare:7.2f} {p50:8.2f} {p99:8.2f}")
     for kind, number in people.items():
         print(f"people per commit, {kind}: {number:.1f}")
 

@@ -221,13 +221,14 @@ def test_late_again_and_counted_records_are_answered_alike(store, clock):
     clock.time = PATIENCE  # at the closing time itself nothing is accepted any more
     answers += [agent.end_episode(ben, some(2)), agent.end_episodes([(ben, some(2)), (anna, some(3))])]
     assert answers == [None] * 4
+    assert agent.count_records([anna, ben], jax.tree.map(lambda *x: np.stack(x), some(3), some(2))) == [True, True]
     assert agent.begin_episode("ben") == ben  # and there is no second place for whoever came too late
     assert agent.num_arrived == 2
     np.testing.assert_array_equal(store.total("block 0, plan 0"), agent._plans.units(alone(some(0)), 0)[0][0])
     public = [name for name in dir(agent) if not name.startswith("_")]
     assert sorted(public) == [
-        "act", "begin_episode", "begin_episodes", "certificate", "deadline", "end_episode", "end_episodes",
-        "next_closing", "num_arrived", "plans", "policy", "result",
+        "act", "begin_episode", "begin_episodes", "certificate", "count_records", "deadline", "end_episode",
+        "end_episodes", "next_closing", "num_arrived", "plans", "policy", "result",
     ]  # fmt: skip
     assert agent.result().report == {"tickets": 2}
 
@@ -302,7 +303,7 @@ def test_a_clock_that_is_set_back_opens_nothing(store, clock):
     other.end_episode(ben, some(1))
     np.testing.assert_array_equal(store.total("block 0, plan 0"), agent._plans.units(alone(some(0)), 0)[0][0])
     assert other.begin_episode("dora").plan == 1
-    places = [json.loads(store.place("people", number))["time"] for number in range(4)]
+    places = [json.loads(kept)["time"] for kept in store.places("people", range(4)).values()]
     assert places == sorted(places)
 
 
@@ -318,7 +319,7 @@ def test_set_back_before_anybody_arrived_again(store, clock):
         handle.end_episode(ben, some(0))
         assert store.total("block 0, plan 0") is None
     assert live(store, clock).begin_episode("carl").plan == 1
-    assert json.loads(store.place("people", 2))["time"] == PATIENCE
+    assert json.loads(store.places("people", [2])[2])["time"] == PATIENCE
 
 
 def test_one_id_one_ticket(store, clock):

@@ -41,7 +41,7 @@ def live(store, name):
     return privrl.Agent(LEARNERS[name], private, num_users=USERS, store=store, patience=1.0, clock=lambda: 0.0)
 
 
-@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.parametrize("name", [n if n == "UCBVI" else pytest.param(n, marks=pytest.mark.slow) for n in LEARNERS])
 def test_a_batch_has_the_whole_numbers_of_one_by_one(name):
     with ReleaseStore.in_memory() as store:
         plans = live(store, name)._plans
@@ -120,6 +120,17 @@ def test_people_who_arrive_together_get_the_tickets_of_one_by_one(place):
             agent.begin_episodes(full)  # one too many: nobody got a place
         assert agent.num_arrived == 3 and not agent._arrivals._remembered
         assert agent.begin_episodes(full[1:])[-1].number == USERS - 1
+
+
+@pytest.mark.parametrize("token, visit", [("\ud800", ""), (None, "\ud800"), (None, "other"), ("other", "")])
+def test_a_ticket_that_is_none_decides_nothing_about_others(token, visit):
+    with ReleaseStore.in_memory() as store:
+        agent = live(store, "UCBVI")
+        ben, anna = agent.begin_episodes(["ben", "anna"])
+        made_up = dataclasses.replace(ben, token=ben.token if token is None else token, visit=visit)
+        with pytest.raises(ValueError, match="1 of 2 records were not counted, the first at position 0"):
+            agent.end_episodes([(made_up, record(0)), (anna, record(1))])
+        assert store.count(agent._arrivals.sum_name(0, 0)) == 1
 
 
 def test_an_agent_on_either_engine_counts_the_same(place):

@@ -36,7 +36,7 @@ def path(tmp_path: Path) -> Path:
     with ReleaseStore(path) as store:
         store.open_study({"title": "[bold]stays", "horizon": 20}, {"rho": 0.5, "epsilon": 1.0})
         store.contribute("visits", ["Anna", "Ben"], np.array([[RAW, 0], [0, 1]]))
-        store.arrive("people", "Anna", at_most=5, content=lambda number: b"")
+        store.arrive_all("people", ["Anna"], at_most=5, contents=lambda new, first: [b""])
         store.reserve_range("tickets", 1000)
         store.seal("visits")
         store.release("January", "rho", 0.125, lambda: np.zeros((2, 3), np.int64))

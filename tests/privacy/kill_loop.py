@@ -26,7 +26,7 @@ import sys
 import time
 import types
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -113,12 +113,12 @@ class SeatsFirst(stores.ReleaseStore):
 
     _late: str | None = None
 
-    def arrive(self, queue, key, *, at_most, content):
+    def arrive_all(self, queue, keys, *, at_most, contents):
         if self._late is not None:
-            super().arrive(queue, self._late, at_most=at_most, content=content)
-        self._late = key
+            super().arrive_all(queue, [self._late], at_most=at_most, contents=contents)
+        (self._late,) = keys
         number = self.arrived(queue)
-        return number, content(number)
+        return [(number, *contents([0], number))]
 
 
 class KeepsItsHead(stores.ReleaseStore):
@@ -184,6 +184,10 @@ def place_of(number: int) -> bytes:
     return f"place {number}".encode()
 
 
+def places_of(new: Sequence[int], first: int) -> list[bytes]:
+    return [place_of(number) for number, _ in enumerate(new, first)]
+
+
 def work(open_store: Callable[[], Any], tell: Tell, rng: random.Random, here: int, writer: int) -> None:
     """What one process does in one round: open, declare, then a mixture of everything, also of older rounds."""
     with open_store() as store:
@@ -215,7 +219,7 @@ def work(open_store: Callable[[], Any], tell: Tell, rng: random.Random, here: in
         def arrive() -> None:
             key = f"guest {rng.randrange(4 * here + 4)}"
             try:
-                number, content = store.arrive("guests", key, at_most=PLACES, content=place_of)
+                ((number, content),) = store.arrive_all("guests", [key], at_most=PLACES, contents=places_of)
                 tell(seated=key, number=number, content=content.decode())
             except errors.QueueFullError:
                 tell(full=True)
@@ -444,7 +448,7 @@ def all_points(folder: Path, place: Path | str, kind: type) -> list[str]:
         store.fact("seed", lambda: b"1")
         store.contribute("visits", ["one"], units_of([1]))
         store.seal("block")
-        store.arrive("guests", "one", at_most=1, content=place_of)
+        store.arrive_all("guests", ["one"], at_most=1, contents=places_of)
         store.reserve_range("tickets", 5)
         with contextlib.suppress(InterruptedError):
             store.release("one", "wide", CHARGE, fail)
@@ -581,7 +585,7 @@ def purge(folder: Path) -> dict[str, Any]:
             units = np.zeros((50, 3), np.int64)
             units[0] = raw
             store.contribute("visits", [f"person {i} {j}" for j in range(50)], units)
-        store.arrive("guests", "one", at_most=1, content=place_of)
+        store.arrive_all("guests", ["one"], at_most=1, contents=places_of)
         store.release("one", "wide", CHARGE, lambda: np.arange(5))
         return store
 

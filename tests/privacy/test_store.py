@@ -85,7 +85,7 @@ def use(place: Place) -> None:
         store.fact("seed", lambda: b"1")
         store.contribute("ended", ["x"], np.array([1]))
         store.seal("ended")
-        store.arrive("queue", "x", at_most=1, content=lambda number: b"")
+        store.arrive_all("queue", ["x"], at_most=1, contents=lambda new, first: [b""])
         store.reserve_range("tickets", 5)
 
 
@@ -586,7 +586,7 @@ def test_a_forked_child_must_open_its_own(store: ReleaseStore, monkeypatch: pyte
 def test_a_purged_store_keeps_what_was_released_and_takes_nothing_new(store: ReleaseStore, place: Place) -> None:
     store.contribute("a", ["x"], np.array([5]))
     store.seal("a")
-    store.arrive("queue", "x", at_most=1, content=lambda number: b"place")
+    store.arrive_all("queue", ["x"], at_most=1, contents=lambda new, first: [b"place"])
     store.fact("seed", lambda: b"1")
     store.release("first", "rho", 0.25, seven)
     with pytest.raises(InterruptedError):
@@ -598,14 +598,16 @@ def test_a_purged_store_keeps_what_was_released_and_takes_nothing_new(store: Rel
         store.purge()
     assert store.shown() == before | {"purged": True}
     assert store.release("first", "rho", 0.25, never).tolist() == [[7, -7]]
-    assert store.fact("seed", lambda: b"2") == b"1" and store.sealed("a") and store.place("queue", 0) == b"place"
+    assert (
+        store.fact("seed", lambda: b"2") == b"1" and store.sealed("a") and store.places("queue", [0]) == {0: b"place"}
+    )
     redrawing = ReleaseStore(place, after_crash="redraw")
     for refused in (
         lambda: store.contribute("b", ["y"], np.array([5])),
         lambda: store.total("a"),
         lambda: store.count("a"),
         lambda: store.seal("b"),
-        lambda: store.arrive("queue", "x", at_most=2, content=lambda number: b""),
+        lambda: store.arrive_all("queue", ["x"], at_most=2, contents=lambda new, first: [b""]),
         lambda: store.reserve_range("tickets", 1),
         lambda: store.fact("new", lambda: b""),
         lambda: store.release("second", "rho", 0.1, never),

@@ -67,7 +67,7 @@ def test_a_place_cannot_be_given_to_another_id(tmp_path):
     with privrl.ReleaseStore(tmp_path / "s.db") as store:
         store.open_study({}, {})
         for key in ("anna", "ben"):
-            store.arrive("people", key, at_most=5, content=lambda number: b"")
+            store.arrive_all("people", [key], at_most=5, contents=lambda new, first: [b""])
     with sqlite3.connect(tmp_path / "s.db") as db:
         (row,) = db.execute("SELECT * FROM arrivals ORDER BY number LIMIT 1").fetchall()
         marks = ", ".join("?" * len(row))

@@ -80,7 +80,7 @@ def test_the_log_names_no_person_and_no_sum(path: Path, log: Path) -> None:
         with ReleaseStore(place / "s.db", log=place / "s.log") as store:
             store.open_study({}, {"rho": 1.0})
             for person in people:
-                store.arrive("people", person, at_most=9, content=lambda number: b"")
+                store.arrive_all("people", [person], at_most=9, contents=lambda new, first: [b""])
             store.contribute("block 0", people, np.array([[len(p)] for p in people]))
             store.seal("block 0")
             store.release("first", "rho", 0.25, seven)

@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -28,8 +29,12 @@ def raw_content(path: Path | str) -> bytes:
     return b"".join(file.read_bytes() for file in path.parent.iterdir()) if isinstance(path, Path) else b""
 
 
-def never(number: int = 0) -> bytes:
+def never(new: Sequence[int] = (), first: int = 0) -> list[bytes]:
     raise AssertionError("evaluated again")
+
+
+def numbered(new: Sequence[int], first: int) -> list[bytes]:
+    return [b"%d" % number for number, _ in enumerate(new, first)]
 
 
 @settings(max_examples=20)
@@ -40,28 +45,39 @@ def test_a_key_has_one_place_and_places_are_in_order_of_arrival(keys: list[int],
         for key in keys:
             full = key not in model and len(model) >= at_most
             with pytest.raises(QueueFullError) if full else contextlib.nullcontext():
-                number, content = store.arrive("q", str(key), at_most=at_most, content=lambda n: b"%d" % n)
+                ((number, content),) = store.arrive_all("q", [str(key)], at_most=at_most, contents=numbered)
                 assert number == model.setdefault(key, len(model)) and content == b"%d" % number
             assert store.arrived("q") == len(model) and store.shown()["queues"].get("q", 0) == len(model)
-        assert [store.place("q", i) for i in range(len(model) + 1)] == [*(b"%d" % i for i in range(len(model))), None]
+        assert store.places("q", range(len(model) + 1)) == {i: b"%d" % i for i in range(len(model))}
         assert store.arrived("other") == 0
 
 
 def test_a_place_is_the_same_after_a_restart_and_its_key_is_not_written_down(path: Path | str) -> None:
     with ReleaseStore(path) as store:
-        assert store.arrive("q", "Anna Example", at_most=2, content=lambda n: b"plan 3") == (0, b"plan 3")
+        assert store.arrive_all("q", ["Anna Example"], at_most=2, contents=lambda *_: [b"plan 3"]) == [(0, b"plan 3")]
     with ReleaseStore(path) as store:
-        assert store.arrive("q", "Anna Example", at_most=0, content=never) == (0, b"plan 3")
-        assert store.arrive("q", "Ben", at_most=2, content=lambda n: b"plan 4") == (1, b"plan 4")
+        assert store.arrive_all("q", ["Anna Example"], at_most=0, contents=never) == [(0, b"plan 3")]
+        assert store.arrive_all("q", ["Ben"], at_most=2, contents=lambda *_: [b"plan 4"]) == [(1, b"plan 4")]
     assert b"Anna" not in raw_content(path)
+
+
+def test_places_of_many_keys_are_those_of_one_by_one(path: Path | str) -> None:
+    """Some are known, some come twice, and there are more than one query takes."""
+    keys = [str(i % 400) for i in range(0, 1_400, 7)] + [str(i) for i in range(600)]
+    with ReleaseStore(path) as store:
+        alone = [store.arrive_all("alone", [key], at_most=600, contents=numbered)[0] for key in keys[:250]]
+        assert store.arrive_all("q", keys[:20], at_most=600, contents=numbered) == alone[:20]
+        together = store.arrive_all("q", keys, at_most=600, contents=numbered)
+        assert together[:250] == alone and {number for number, _ in together} == set(range(600))
+        assert store.places("q", range(700)) == dict(together)
 
 
 def test_a_place_whose_content_fails_is_not_taken(path: Path | str) -> None:
     with ReleaseStore(path) as store:
         with pytest.raises(AssertionError, match="again"):
-            store.arrive("q", "a", at_most=2, content=never)
+            store.arrive_all("q", ["a"], at_most=2, contents=never)
         assert store.arrived("q") == 0
-        assert store.arrive("q", "b", at_most=2, content=lambda n: b"") == (0, b"")
+        assert store.arrive_all("q", ["b"], at_most=2, contents=lambda *_: [b""]) == [(0, b"")]
 
 
 def test_ranges_of_two_handles_never_meet(path: Path | str) -> None:

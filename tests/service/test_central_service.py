@@ -294,7 +294,11 @@ def test_while_a_store_is_opened_no_key_and_no_ticket_is_taken_for_a_wrong_one(t
         text, key = ticket(river, "anna"), river.key
     river = Service(file, Clock())
     river.served.read_keys()
-    for what, content in (("tickets", {"user": "ben"}), ("episodes", episode(text, STEP)), ("actions", query(text))):
+    for what, content in (
+        ("tickets", {"user": "ben"}),
+        ("episodes", episode(text, STEP)),
+        ("actions", {"ticket": text, "state": 0, "step": 0}),
+    ):
         found = river.ask("POST", what, content, key=key)
         assert (found.status, found.reason, found.headers["retry-after"]) == (503, "starting", "5")
     assert river.ask("POST", "tickets", {"user": "ben"}, key="prk_x").reason == "wrong-key"
@@ -306,10 +310,10 @@ def test_a_writer_that_fails_opens_its_store_again(tmp_path: Path, caplog: pytes
     with serving(study_file(tmp_path, CENTRAL), Clock()) as river:
         text = ticket(river, "anna")
 
-        def failing(records: Any) -> None:
+        def failing(*records: Any) -> None:
             raise OSError(28, "No space left on device", "of anna")
 
-        river.served._agent.end_episodes = failing
+        river.served._agent.count_records = failing
         failed = river.ask("POST", "episodes", episode(text, STEP))
         assert (failed.status, failed.reason) == (500, "failed") and b"anna" not in failed.body
         assert river.ask("GET", "/healthz").status == 503
@@ -325,8 +329,9 @@ def test_a_record_that_cannot_be_read_after_all_fails_nobody_else(tmp_path: Path
         texts = [ticket(river, i) for i in range(2)]
         inner = river.served._agent._units
 
-        def unreadable(records: Any, plan: int) -> Any:
-            return [None if records[i][0][0] == 1 else units for i, units in enumerate(inner(records, plan))]
+        def unreadable(records: Any, number: int, plan: int) -> Any:
+            found = inner(records, number, plan)
+            return [None if records.states[i, 0] == 1 else units for i, units in enumerate(found)]
 
         river.served._agent._units = unreadable
         both = {"episodes": [episode(texts[0], {**STEP, "state": 1}), episode(texts[1], STEP)]}

@@ -1,9 +1,7 @@
 """Episodes step by step, as JSON gives them."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-import numpy as np
+from typing import Any, NamedTuple
 
 _LARGEST = 2**63
 _LEAST = {"state", "action", "reward"}
@@ -11,7 +9,17 @@ _FORMS = (_LEAST, _LEAST | {"next_state"})
 _LEFT_OUT = object()
 
 
-def columns_of_steps(steps: Any, horizon: int) -> dict[str, np.ndarray]:
+class Columns(NamedTuple):
+    """The columns of an episode of numbered states, padded to the horizon; a next state of -1 was not recorded."""
+
+    states: list[int]
+    actions: list[int]
+    rewards: list[float]
+    next_states: list[int]
+    length: int
+
+
+def columns_of_steps(steps: Any, horizon: int) -> Columns:
     """The columns of an episode that is given step by step, as JSON gives it, padded to the horizon.
 
     What is wrong is said with the number of the step and the name of the entry, and never with its value.
@@ -36,7 +44,7 @@ def padded_columns(
     next_states: Sequence[Any],
     horizon: int,
     left_out: object,
-) -> dict[str, np.ndarray]:
+) -> Columns:
     """The columns of an episode, checked entry by entry and padded to the horizon.
 
     A next state that is `left_out` is the state of the step after; of the last step it is -1, not recorded.
@@ -44,18 +52,19 @@ def padded_columns(
     length = len(states)
     if length > horizon:
         raise ValueError(f"`steps` has {length} steps and the study has {horizon}. Send the first {horizon}.")
-    found: dict[str, np.ndarray] = {word: np.zeros(horizon, np.int64) for word in ("states", "actions")}
-    found |= {"rewards": np.zeros(horizon), "next_states": np.full(horizon, -1)}
-    found["states"][:length] = _whole("state", states)
-    found["actions"][:length] = _whole("action", actions)
-    found["rewards"][:length] = _finite("reward", rewards)
-    found["next_states"][: max(0, length - 1)] = states[1:]
+    _check_whole("state", states)
+    _check_whole("action", actions)
+    _check_finite("reward", rewards)
+    after = [*states[1:], -1] if length else []
     given = [h for h, value in enumerate(next_states) if value is not left_out]
-    found["next_states"][given] = _whole("next_state", [next_states[h] for h in given], given)
-    return found
+    _check_whole("next_state", [next_states[h] for h in given], given)
+    for h in given:
+        after[h] = next_states[h]
+    zeros = [0] * (horizon - length)
+    return Columns([*states, *zeros], [*actions, *zeros], [*rewards, *zeros], after + [-1] * len(zeros), length)
 
 
-def _whole(word: str, values: Sequence[Any], steps: Sequence[int] | None = None) -> Sequence[int]:
+def _check_whole(word: str, values: Sequence[Any], steps: Sequence[int] | None = None) -> None:
     """An entry of all steps, or of those with these numbers."""
     least = -1 if word == "next_state" else 0
     if values and not (set(map(type, values)) == {int} and least <= min(values) and max(values) < _LARGEST):
@@ -64,11 +73,9 @@ def _whole(word: str, values: Sequence[Any], steps: Sequence[int] | None = None)
             f"`{word}` of step {bad if steps is None else steps[bad]} must be a whole number, {least} or larger"
             + (" (-1: not recorded)." if least else ".")
         )
-    return values
 
 
-def _finite(word: str, values: Sequence[Any]) -> Sequence[float]:
+def _check_finite(word: str, values: Sequence[Any]) -> None:
     for h, value in enumerate(values):
         if type(value) not in (int, float) or not -_LARGEST < value < _LARGEST:  # nor is NaN between them
             raise ValueError(f"`{word}` of step {h} must be a finite number.")
-    return values

@@ -59,8 +59,9 @@ def cumulative_table(policy: TabularPolicy) -> Float[np.ndarray, "H S A"]:
 
 def draw_action(table: Float[np.ndarray, "H S A"], state: int, step: int, u: float) -> int:
     """An action of the policy of a `cumulative_table` from a uniform number in [0, 1), as `rollout` draws it."""
-    row = table[step, state]
-    return int((row > u * row.max()).argmax())
+    row = table[step, state].tolist()
+    u_of_all = u * max(row)
+    return next(action for action, value in enumerate(row) if value > u_of_all)
 
 
 @eqx.filter_jit

@@ -10,7 +10,9 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray
 
 from privrl.mdp.measurements import NOT_RECORDED
-from privrl.mdp.records import columns_of_steps
+from privrl.mdp.records import Columns, columns_of_steps
+
+_KINDS = (int, int, float, int, int)  # of the parts of a trajectory of numbered states
 
 
 def number(value: ArrayLike) -> Float[Array, "*shape"]:
@@ -48,7 +50,14 @@ class Trajectory(eqx.Module):
         have a `next_state`, and otherwise it is the state of the step after. Errors name the step and the entry, never
         a value.
         """
-        return cls(**columns_of_steps(steps, horizon), length=np.asarray(len(steps)))
+        columns = columns_of_steps(steps, horizon)
+        return cls(*(np.asarray(column, kind) for column, kind in zip(columns, _KINDS, strict=True)))
+
+    @classmethod
+    def stacked(cls, records: Sequence[Columns]) -> "Trajectory":
+        """Several people's records as one with a batch axis."""
+        columns = zip(*records, strict=True)
+        return cls(*(np.array(column, kind) for column, kind in zip(columns, _KINDS, strict=True)))
 
     @property
     def valid(self) -> Bool[Array, "*batch H"]:

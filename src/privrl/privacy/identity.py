@@ -25,12 +25,12 @@ _ID_BITS = 4096
 
 def canonical_id(value: Any) -> bytes:
     """The one form of an id, as bytes; a `ValueError` without the value if there is none."""
+    if isinstance(value, str):
+        return _encoded(value)
     if value is None or (isinstance(value, float | np.floating) and np.isnan(value)):
         raise ValueError("An id is missing. Remove the record or say whose it is.")
     if isinstance(value, bytes):
-        value = _decoded(value)
-    if isinstance(value, str):
-        return _encoded(value)
+        return _encoded(_decoded(value))
     if isinstance(value, float | np.floating):
         return str(_whole(value)).encode()
     if isinstance(value, int | np.integer) and not isinstance(value, bool):

@@ -25,7 +25,7 @@ import msgspec
 import numpy as np
 from jaxtyping import Float
 
-from privrl.mdp.records import padded_columns
+from privrl.mdp.records import Columns, padded_columns
 from privrl.mdp.simulation import cumulative_table, draw_action
 from privrl.mdp.types import Trajectory
 from privrl.privacy.identity import canonical_id
@@ -44,7 +44,6 @@ _ARRIVE, _END = "arrive", "end"
 _PURPOSE = "tickets over HTTP"
 _MAC = 16
 _COINS = 512  # random numbers that are drawn at once
-_RANGES = (("state", "states", 0), ("action", "actions", 1), ("next_state", "next_states", 0))
 _TICKETS = msgspec.json.Decoder(Ticket)
 
 
@@ -55,10 +54,9 @@ class CentralServed(AbstractServed):
         super().__init__(file, clock)
         problem = file.world.problem()
         self._sizes = (problem.horizon, problem.num_states, problem.num_actions)
-        self._form = jax.tree.structure(Trajectory.empty(problem.horizon))
         self._tables: tuple[Float[np.ndarray, "H S A"], ...] = ()
         self._coins: list[float] = []
-        self._secret = b""
+        self._signing: hmac.HMAC | None = None
         self._agent: Agent | None = None
         self.policy = b""
         """The newest plan, as it is answered."""
@@ -104,7 +102,7 @@ class CentralServed(AbstractServed):
         if ticket.plan >= len(self._tables):
             raise RefusedError("unknown-plan", "This ticket has a plan that this store lacks: it is an older copy.")
 
-    def record(self, text: str, steps: Sequence[RecordedStep]) -> tuple[Ticket, Trajectory]:
+    def record(self, text: str, steps: Sequence[RecordedStep]) -> tuple[Ticket, Columns]:
         """A record that can be counted; refused otherwise, before it is queued."""
         ticket = self.known(text)
         horizon, states, actions = self._sizes
@@ -119,31 +117,34 @@ class CentralServed(AbstractServed):
             )
         except ValueError as error:
             raise RefusedError("bad-record", str(error)) from None
-        for word, column, bound in _RANGES:
-            if found[column].max() >= (states, actions)[bound]:
-                raise RefusedError("bad-record", f"`{word}` must lie below {(states, actions)[bound]} in every step.")
-        # The constructor of a module takes as long as all of the above.
-        return ticket, jax.tree.unflatten(self._form, [*found.values(), np.asarray(len(steps))])
+        below = (("state", found.states, states), ("action", found.actions, actions))
+        for word, column, bound in (*below, ("next_state", found.next_states, states)):
+            if max(column) >= bound:
+                raise RefusedError("bad-record", f"`{word}` must lie below {bound} in every step.")
+        return ticket, found
 
-    async def end(self, records: Sequence[tuple[Ticket, Trajectory]]) -> None:
+    async def end(self, records: Sequence[tuple[Ticket, Columns]]) -> None:
         """Counts people once each."""
         self.check_open()
         await self.writer.submit(_END, records)
 
     def known(self, text: str) -> Ticket:
         """The ticket of a text that `_sealed` made."""
-        if not self._secret:
-            self.check_open()  # without it every ticket would look like one of another study
+        if self._signing is None:
+            self.check_open()  # without a secret every ticket would look like one of another study
         try:
             raw = base64.urlsafe_b64decode(text)
-            if self._secret and hmac.compare_digest(raw[:_MAC], self._mac(raw[_MAC:])):
+            if self._signing is not None and hmac.compare_digest(raw[:_MAC], self._mac(raw[_MAC:])):
                 return _TICKETS.decode(raw[_MAC:])
         except (binascii.Error, ValueError):
             pass
         raise RefusedError("unknown-ticket", "Pass the `ticket` that `tickets` answered, of this study.")
 
     def _mac(self, content: bytes) -> bytes:
-        return hmac.digest(self._secret, content, "sha256")[:_MAC]
+        assert self._signing is not None
+        made = self._signing.copy()
+        made.update(content)
+        return made.digest()[:_MAC]
 
     # ------------------------------------------------------------------------------------------ in the writer's thread
 
@@ -151,7 +152,7 @@ class CentralServed(AbstractServed):
         self._tables = ()
         agent = self._agent = self._made(store)
         if agent is not None and not self.view.shown["purged"]:
-            self._secret = store.secret(_PURPOSE)
+            self._signing = hmac.new(store.secret(_PURPOSE), digestmod="sha256")
             agent.plans.units(jax.tree.map(lambda x: x[None], Trajectory.empty(self._sizes[0])), 0)  # compiled now
         self._plan_again()
 
@@ -171,31 +172,28 @@ class CentralServed(AbstractServed):
         assert self._agent is not None
         if kind == _ARRIVE:
             before = self._agent.num_arrived
-            answers = self._arrived(self._agent, people)
-            self._count_arrivals(before, people, answers)
-            self._plan_again()  # a ticket's plan is here before the ticket is out
-            return answers
-        try:
-            self._agent.end_episodes(people)
-        except StoreError:
-            raise
-        except ValueError:
-            pass  # a record that can be read no further than our checks counts as empty, in silence; the others count
+            tickets = self._arrived(self._agent, people)
+            self._count_arrivals(before, people, tickets)
+            if any(isinstance(one, Ticket) and one.plan >= len(self._tables) for one in tickets):
+                self._plan_again()  # a ticket's plan is here before the ticket is out
+            return [self._sealed(self._agent, one) if isinstance(one, Ticket) else one for one in tickets]
+        # A record that can be read no further than our checks counts as empty, in silence.
+        tickets_of, columns = zip(*people, strict=True)
+        self._agent.count_records(tickets_of, Trajectory.stacked(columns))
         return [None] * len(people)
 
     def _count_arrivals(
-        self, before: int, people: Sequence[tuple[str, str, str]], answers: Sequence[TicketAnswer | PairingError]
+        self, before: int, people: Sequence[tuple[str, str, str]], tickets: Sequence[Ticket | PairingError]
     ) -> None:
         """Counts who has come for the first time, once: that somebody came back is as secret as their record."""
-        found = zip(people, answers, strict=True)
-        new = {int(one.number): key for (_, _, key), one in found if isinstance(one, TicketAnswer)}
-        new = {number: key for number, key in new.items() if number >= before}
+        found = zip(people, tickets, strict=True)
+        new = {one.number: key for (_, _, key), one in found if isinstance(one, Ticket) and one.number >= before}
         self.counters.arrivals.update(new.values())
 
-    def _arrived(self, agent: Agent, people: Sequence[tuple[str, str, str]]) -> list[TicketAnswer | PairingError]:
+    def _arrived(self, agent: Agent, people: Sequence[tuple[str, str, str]]) -> Sequence[Ticket | PairingError]:
         try:
             users, visits, _ = zip(*people, strict=True)
-            return [self._sealed(agent, ticket) for ticket in agent.begin_episodes(users, visits)]
+            return agent.begin_episodes(users, visits)
         except PairingError as error:
             return [error] if len(people) == 1 else [self._arrived(agent, [person])[0] for person in people]
 

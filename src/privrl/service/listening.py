@@ -7,6 +7,7 @@ does it.
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import socket
@@ -28,6 +29,7 @@ from privrl.service.study_file import StudyFile
 from privrl.service.web import Application, Endpoint
 
 _SWITCH = 0.001  # seconds after which a thread gives way: planning must not keep actions waiting
+_YOUNG = 20_000  # objects that are made before garbage is looked for: those of requests that wait for a commit are none
 _GRACE = 30  # seconds for requests under way when the service ends
 _LOOK = 0.05
 
@@ -49,7 +51,7 @@ def serve(
     studies = studies_of(files)
     studies.operator_hosts |= {how.operator.host, *how.operator_hosts}
     sockets = how.bound()
-    sys.setswitchinterval(_SWITCH)
+    set_interpreter()
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # it says what malformed requests were like
     servers = (
         _Listener(_config(Application(studies, (*ENDPOINTS, *more)), how)),
@@ -60,6 +62,12 @@ def serve(
             runner.run(_serving(studies, servers, sockets, say))
         finally:
             studies.stop()
+
+
+def set_interpreter() -> None:
+    """Sets how threads take turns, and how often garbage is looked for."""
+    sys.setswitchinterval(_SWITCH)
+    gc.set_threshold(_YOUNG)
 
 
 def _loop() -> asyncio.AbstractEventLoop:
@@ -94,6 +102,7 @@ async def _serving(
         if studies.failure is not None:
             raise studies.failure
         if studies.ready:
+            gc.freeze()  # what is there now stays
             say("Ready.")
         await asyncio.gather(*tasks)
     finally:

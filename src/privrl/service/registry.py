@@ -2,6 +2,7 @@
 
 import abc
 import contextlib
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -147,13 +148,15 @@ class AbstractServed(abc.ABC):
             self._store = None
 
     def committed(self, jobs: Sequence[Job]) -> list[list[Any]]:
+        groups: dict[tuple[float, str], list[Job]] = {}
+        for job in jobs:
+            groups.setdefault((job.time, job.kind), []).append(job)
         answers: dict[int, list[Any]] = {}
-        for now, kind in dict.fromkeys((job.time, job.kind) for job in jobs):
+        for (now, kind), some in groups.items():
             self._time = now
-            some = [job for job in jobs if (job.time, job.kind) == (now, kind)]
             people = [person for job in some for person in job.people]
             found = iter(self._worked(people) if kind == _WORK else self._answered(kind, people))
-            answers |= {id(job): [next(found) for _ in job.people] for job in some}
+            answers |= {id(job): list(itertools.islice(found, len(job.people))) for job in some}
         return [answers[id(job)] for job in jobs]
 
     def caught_up(self, now: float) -> float | None:

@@ -4,6 +4,7 @@ An `Endpoint` says who may call it, what it takes and what it answers; the appli
 times the call and turns a refusal into its problem document. The same list gives the OpenAPI document (`openapi.py`).
 """
 
+import functools
 import logging
 import re
 import time
@@ -26,6 +27,7 @@ HttpHeaders = tuple[tuple[bytes, bytes], ...]
 
 _LOG = logging.getLogger("privrl.service")
 _JSON, _PROBLEM = b"application/json", b"application/problem+json"
+_ENCODER = msgspec.json.Encoder()
 _SMALL = 4_096
 _NO_STORE = ((b"cache-control", b"no-store"),)
 _CORS = ((b"access-control-allow-origin", b"*"),)
@@ -48,7 +50,7 @@ class HttpAnswer(NamedTuple):
     @classmethod
     def of(cls, content: Any, status: int = 200) -> "HttpAnswer":
         """JSON of a `Struct` or of what `msgspec` can encode."""
-        return cls(status, msgspec.json.encode(content))
+        return cls(status, _ENCODER.encode(content))
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,11 @@ class Endpoint:
     shared: bool = False
     private: bool = False
 
+    @functools.cached_property
+    def of_study(self) -> bool:
+        """Whether its path names a study."""
+        return "{study}" in self.path
+
 
 @dataclass(slots=True)
 class Call:
@@ -92,7 +99,7 @@ class Call:
     studies: Studies
     endpoint: Endpoint
     scope: Scope
-    parameters: Mapping[str, str]
+    parameters: re.Match[str]
     """The parts of the address that its path names."""
     _receive: Receive = field(repr=False)
     served: AbstractServed | None = None
@@ -136,33 +143,18 @@ class Application:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        path = scope["path"]
-        for pattern, by_method in self._addresses:
-            found = pattern.fullmatch(path)
-            if found is not None:
-                await self._handle(by_method, scope, found.groupdict(), receive, send)
-                return
-        self._studies.counters.refused("not-found")
-        await _sent(_problem(RefusedError("not-found", "See /openapi.json for what there is.")), send)
-
-    async def _handle(
-        self,
-        by_method: Mapping[str, Endpoint],
-        scope: Scope,
-        parameters: Mapping[str, str],
-        receive: Receive,
-        send: Send,
-    ) -> None:
         began = time.perf_counter()
         served: AbstractServed | None = None
+        endpoint: Endpoint | None = None
         more: HttpHeaders = ()
-        endpoint = by_method.get(scope["method"])
         try:
+            parameters, by_method = self._address(scope["path"])
+            endpoint = by_method.get(scope["method"])
             if endpoint is None:
                 answer = _other_method(scope["method"], by_method)
             else:
                 call = Call(self._studies, endpoint, scope, parameters, receive)
-                if "study" in parameters:
+                if endpoint.of_study:
                     served = call.served = self._studies.named(parameters["study"])
                 if endpoint.roles:
                     self._authorise(call, endpoint)
@@ -177,6 +169,13 @@ class Application:
                 (self._studies if served is None else served).counters.refused(refused.reason)
             answer = _problem(refused)
         await _sent(answer, send, more)
+
+    def _address(self, path: str) -> tuple[re.Match[str], Mapping[str, Endpoint]]:
+        for pattern, by_method in self._addresses:
+            found = pattern.fullmatch(path)
+            if found is not None:
+                return found, by_method
+        raise RefusedError("not-found", "See /openapi.json for what there is.")
 
     def _authorise(self, call: Call, endpoint: Endpoint) -> None:
         header = call.header(b"authorization")

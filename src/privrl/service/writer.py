@@ -13,22 +13,20 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from privrl.privacy.store.errors import StoreError
 from privrl.service.refusals import RefusedError, not_open
 
 MOST = 256  # people in one commit
 BEAT = 0.025  # seconds from the first of a batch to its answers, at least
-_LINGER = 0.005  # of these, until it is taken: others who come at the same time are committed with it
+_LINGER = 0.010  # of these, until it is taken: others who come at the same time are committed with it
 _TICK = 1.0  # seconds after which the writer looks around without being asked
 _LONGEST_PAUSE = 30.0
 _LOG = logging.getLogger("privrl.service")
 
 
-@dataclass(frozen=True, eq=False)
-class Job:
+class Job(NamedTuple):
     """Something for the writer: `people` of one `kind`, each with an answer of its own, or work with the store.
 
     `time` is the public time at which it was queued: what becomes of it depends on that, and not on when the writer
@@ -96,17 +94,18 @@ class Writer:
     def submit(self, kind: str, people: Sequence[Any]) -> "asyncio.Future[list[Any]]":
         """Queues people, all or none: the answers come after their commits. Called in the event loop."""
         loop = asyncio.get_running_loop()
-        parts = [people[first : first + MOST] for first in range(0, len(people), MOST)]
         with self._changed:
             if self._ending or self.state in ("starting", "failed", "ended"):
                 raise not_open(self.state == "failed")
             if self._waiting + len(people) > self._room:
                 raise RefusedError("busy", f"{self._room} people are waiting. Nothing was kept; send this again soon.")
             now = self._clock()
+            parts = (people[first : first + MOST] for first in range(0, len(people), MOST))
             jobs = [Job(kind, part, loop.create_future(), now) for part in parts]
+            if not self._jobs:  # otherwise it does not wait
+                self._changed.notify()
             self._jobs.extend(jobs)
             self._waiting += len(people)
-            self._changed.notify()
         return jobs[0].answers if len(jobs) == 1 else asyncio.ensure_future(_together(jobs))
 
     # ------------------------------------------------------------------------------------------------- in the thread
@@ -136,23 +135,27 @@ class Writer:
         self._give_up_waiting()
 
     def _serve(self, in_hand: list[Job]) -> None:
+        """Batch after batch. What is not about a batch is done before the next one, when the event loop is not busy
+        with the answers to the last one: two threads that both want to run cost more than one after the other."""
         wake = 0.0
         while True:
             waiting = self._waited(wake)
             if not waiting and self._ending:
                 return
             if waiting:
-                began = time.monotonic()
                 time.sleep(_LINGER)
-                jobs = in_hand[:] = self._taken()
-                answers = self._desk.committed(jobs)
-                time.sleep(max(0.0, began + BEAT - time.monotonic()))
-                self._answer(jobs, answers)
-                in_hand.clear()
             with self._changed:
                 now = self._jobs[0].time if self._jobs else self._clock()
             left = self._desk.caught_up(now)
             wake = time.monotonic() + (_TICK if left is None else min(_TICK, max(0.0, left)))
+            if waiting:
+                began = time.monotonic()
+                jobs = in_hand[:] = self._taken()
+                answers = self._desk.committed(jobs)
+                time.sleep(max(0.0, began + BEAT - _LINGER - time.monotonic()))
+                self._answer(jobs, answers)
+                in_hand.clear()
+                wake = time.monotonic() + _LINGER
 
     def _waited(self, wake: float) -> bool:
         """Waits until something is queued, or it is time to look around; whether something is."""

@@ -14,6 +14,7 @@ When blocks close is in `patience.py` and `fixed_order.py`; `docs/design.md` der
 """
 
 import abc
+import bisect
 import hmac
 import json
 import secrets
@@ -82,7 +83,8 @@ class AbstractArrivals(abc.ABC):
     """
 
     def __init__(self, store: ReleaseStore, ends: Int[np.ndarray, " B"], participation: Participation = ONCE) -> None:
-        self._store, self._ends, self._participation = store, ends, participation
+        self._store, self._participation = store, participation
+        self._ends: list[int] = ends.tolist()
         self._visits = Visits(store, participation)
         self._remembered: dict[int, dict[str, Any]] = {}
 
@@ -113,12 +115,12 @@ class AbstractArrivals(abc.ABC):
         """What has a place of its own: a person, or a visit of one."""
 
     @abc.abstractmethod
-    def _moment(self, closed: int) -> float | None:
-        """The time of everybody who arrives in one transaction, where time counts."""
+    def _moment(self, closed: int) -> dict[str, Any]:
+        """What is kept with the places of all who arrive in one transaction: its time, where time counts."""
 
     @abc.abstractmethod
-    def _content(self, number: int, closed: int, user: str, visit: str, moment: float | None) -> dict[str, Any]:
-        """What is kept with a new place when so many blocks are closed."""
+    def _content(self, number: int, closed: int, user: str, visit: str) -> dict[str, Any]:
+        """What is kept with one new place besides, when so many blocks are closed."""
 
     @abc.abstractmethod
     def counts(self, ticket: Ticket) -> bool:
@@ -132,11 +134,11 @@ class AbstractArrivals(abc.ABC):
     @property
     def num_places(self) -> int:
         """How many people can take part."""
-        return int(self._ends[-1])
+        return self._ends[-1]
 
     def end(self, block: int) -> int:
         """How many people there are in all blocks up to this one."""
-        return int(self._ends[block])
+        return self._ends[block]
 
     def size(self, block: int) -> int:
         """How many people a block has."""
@@ -147,7 +149,7 @@ class AbstractArrivals(abc.ABC):
         return self._block_of(ticket.number)
 
     def _block_of(self, number: int) -> int:
-        return int(np.searchsorted(self._ends, number, side="right"))
+        return bisect.bisect_right(self._ends, number)
 
     def sum_name(self, block: int, plan: int) -> str:
         """Where the terms of those people of a block are added up who acted on one plan."""
@@ -160,42 +162,54 @@ class AbstractArrivals(abc.ABC):
         Raises `BehindError` if there are more, and `PairingError` if there is no place.
         """
         names = [(canonical_id(user).decode(), canonical_id(visit).decode()) for user, visit in came]
+        return self._arrive(names, closed)
 
-        def contents(new: Sequence[int], first: int) -> list[bytes]:
+    def _arrive(self, names: Sequence[tuple[str, str]], closed: int) -> list[Ticket]:
+        made: dict[bytes, dict[str, Any]] = {}  # what need not be decoded; tokens are random, so none is another's
+
+        def made_of(new: Sequence[int], first: int) -> list[bytes]:
             if self.closes(closed):
                 raise BehindError
-            moment = self._moment(closed)
-            parts = (self._content(first + i, closed, *names[at], moment) for i, at in enumerate(new))
+            shared = {"plan": closed, **self._moment(closed)}
             random = secrets.token_hex(_TOKEN * len(new))  # at once: the system is asked once
             tokens = (random[at : at + 2 * _TOKEN] for at in range(0, len(random), 2 * _TOKEN))
-            return [
-                json.dumps({"plan": closed, "token": token, **part}).encode()
-                for token, part in zip(tokens, parts, strict=True)
-            ]
+            own = (self._content(number, closed, *names[at]) for number, at in enumerate(new, first))
+            places = [{**shared, "token": token, **part} for token, part in zip(tokens, own, strict=True)]
+            contents = _encoded(shared, places)
+            made.update(zip(contents, places, strict=True))
+            return contents
 
         most = self.num_places
         try:
             keys = [self._key(*name) for name in names]
-            found = self._store.arrive_all(QUEUE, keys, at_most=most, contents=contents)
+            found = self._store.arrive_all(QUEUE, keys, at_most=most, contents=made_of)
         except QueueFullError as error:
             raise PairingError(
                 f"All {most} places are taken; the budget is spent on these people. Nothing was recorded. A new study "
                 "needs a new budget, and new people."
             ) from error
-        places = [(number, self._remember(number, kept)) for number, kept in found]
+        places = [(number, self._remember(number, made.get(kept) or json.loads(kept))) for number, kept in found]
         return [Ticket(number, place["plan"], place["token"]) for number, place in places]
 
-    def issued(self, ticket: Ticket) -> bool:
-        """Whether this is a ticket of this study. Its numbers are whole numbers and nothing that only equals them:
-        a person's key is made of them."""
+    def all_issued(self, tickets: Sequence[Any]) -> list[bool]:
+        """Which are tickets of this study. Their numbers are whole numbers and nothing that only equals them: a
+        person's key is made of them."""
+        formed = [self._is_formed(ticket) for ticket in tickets]
+        self._recall([ticket.number for ticket, fine in zip(tickets, formed, strict=True) if fine])
+        return [fine and self._is_issued(ticket) for ticket, fine in zip(tickets, formed, strict=True)]
+
+    def _is_formed(self, ticket: Any) -> bool:
         if type(ticket) is not Ticket:
             return False
         if not (type(ticket.number) is type(ticket.plan) is int and type(ticket.token) is type(ticket.visit) is str):
             return False
-        place = self._issued(ticket) if 0 <= ticket.number < self.num_places else None
-        if place is None or place[0] != ticket.plan:
+        return 0 <= ticket.number < self.num_places and ticket.token.isascii() and ticket.visit.isascii()
+
+    def _is_issued(self, ticket: Ticket) -> bool:
+        known = self._issued(ticket)
+        if known is None or known[0] != ticket.plan:
             return False
-        return hmac.compare_digest(place[1].encode(), ticket.token.encode())
+        return hmac.compare_digest(known[1].encode(), ticket.token.encode())
 
     def _issued(self, ticket: Ticket) -> tuple[int, str] | None:
         """The plan and the token that were handed out under the number and the visit of a ticket."""
@@ -204,7 +218,7 @@ class AbstractArrivals(abc.ABC):
 
     def check(self, ticket: Ticket) -> None:
         """Refuses what is not a ticket of this study."""
-        if not self.issued(ticket):
+        if not self.all_issued([ticket])[0]:
             raise ValueError(
                 "This is not a ticket of this study. Pass what `begin_episode` returned, or `Ticket.from_json` of it."
             )
@@ -239,21 +253,38 @@ class AbstractArrivals(abc.ABC):
     def _place(self, number: int) -> dict[str, Any] | None:
         """What is kept with a place. It never changes, so some are remembered."""
         place = self._remembered.get(number)
-        if place is None and (kept := self._store.place(QUEUE, number)) is not None:
-            return self._remember(number, kept)
+        if place is None:
+            self._recall([number])
+            place = self._remembered.get(number)
         return place
+
+    def _recall(self, numbers: Sequence[int]) -> None:
+        """Reads what is kept with several places at once."""
+        missing = [number for number in numbers if number not in self._remembered]
+        if missing:
+            for number, kept in self._store.places(QUEUE, missing).items():
+                self._remember(number, json.loads(kept))
 
     def forget(self) -> None:
         """Forgets what was read of places, some of which may have been given up with their transaction."""
         self._remembered.clear()
 
-    def _remember(self, number: int, kept: bytes) -> dict[str, Any]:
+    def _remember(self, number: int, place: dict[str, Any]) -> dict[str, Any]:
         if len(self._remembered) >= _REMEMBERED:
             self._remembered.clear()
-        place = self._remembered[number] = json.loads(kept)
+        self._remembered[number] = place
         return place
 
     def _kept(self, number: int) -> dict[str, Any]:
         place = self._place(number)
         assert place is not None  # only those who have arrived are asked for
         return place
+
+
+def _encoded(shared: dict[str, Any], places: Sequence[dict[str, Any]]) -> list[bytes]:
+    """Places as JSON. Most have nothing of their own but a token: hexadecimal digits, put beside what is shared."""
+    start = json.dumps(shared)[:-1]
+    return [
+        (f'{start}, "token": "{place["token"]}"}}' if len(place) == len(shared) + 1 else json.dumps(place)).encode()
+        for place in places
+    ]

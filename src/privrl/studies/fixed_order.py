@@ -61,10 +61,10 @@ class FixedOrder(AbstractArrivals):
         """Makes keys of visits that no id of a person is."""
         return keyed_hash(self._store.secret("visits"), "visit")
 
-    def _moment(self, closed: int) -> None:
-        del closed  # time does not count
+    def _moment(self, closed: int) -> dict[str, Any]:
+        return {}  # time does not count
 
-    def _content(self, number: int, closed: int, user: str, visit: str, moment: float | None) -> dict[str, Any]:
+    def _content(self, number: int, closed: int, user: str, visit: str) -> dict[str, Any]:
         if number >= self.end(closed):
             raise PairingError(
                 f"With `fixed_order=True` person {number} acts on plan {closed + 1}, which is not out before everybody "

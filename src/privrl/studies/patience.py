@@ -24,7 +24,6 @@ import numpy as np
 from jaxtyping import Int
 
 from privrl.privacy.continual.participation import ONCE, Participation
-from privrl.privacy.identity import canonical_id
 from privrl.privacy.store.store import ReleaseStore
 from privrl.studies.arrivals import QUEUE, AbstractArrivals, BehindError, Ticket
 from privrl.studies.visits import Visit
@@ -93,18 +92,19 @@ class Patience(AbstractArrivals):
         last = self._kept(self.end(block) - 1)["plan"]
         return self._now() >= closing or self._store.sealed(self.sum_name(block, last))
 
-    def arrive_all(self, came: Sequence[tuple[Any, Any]], closed: int) -> list[Ticket]:
+    def _arrive(self, names: Sequence[tuple[str, str]], closed: int) -> list[Ticket]:
         """As in every arrivals, and as if they had come one by one: the block of a visit is that of the next first
         arrival after its own position, however a sequence of people is cut into commits, because the cuts follow from
         how busy the store is. The clock is read once for all of them: who comes back together with others must not
         change their time, nor whether a block has closed for them."""
-        visits = [_short(canonical_id(visit)) for _, visit in came]
-        arrive = super().arrive_all
+        visits = [_short(visit) for _, visit in names]
+        arrive = super()._arrive
 
         def work() -> list[Ticket]:
+            self.forget()  # places of an attempt that the database gave up
             with self._one_reading():
                 before = self.num_arrived
-                firsts = arrive(came, closed)
+                firsts = arrive(names, closed)
                 arrived = itertools.accumulate((first.number + 1 for first in firsts), max, initial=before)
                 rows = zip(firsts, visits, itertools.islice(arrived, 1, None), strict=True)
                 return [self._visited(first, visit, closed, then) for first, visit, then in rows]
@@ -112,7 +112,7 @@ class Patience(AbstractArrivals):
         if any(visits):
             return self._store.together(functools.partial(self._store.in_queue, QUEUE, work))
         with self._one_reading():
-            return arrive(came, closed)
+            return arrive(names, closed)
 
     def _visited(self, first: Ticket, visit: str, closed: int, arrived: int) -> Ticket:
         """The ticket of a visit of the person with this first ticket, when so many people have arrived."""
@@ -135,7 +135,9 @@ class Patience(AbstractArrivals):
         return found
 
     def _later(self, ticket: Ticket) -> Visit | None:
-        found = self._visits.find(ticket.number, ticket.visit) if ticket.visit else None
+        if not ticket.visit:
+            return None
+        found = self._visits.find(ticket.number, ticket.visit)
         return found if isinstance(found, Visit) else None
 
     def block(self, ticket: Ticket) -> int:
@@ -153,16 +155,17 @@ class Patience(AbstractArrivals):
     def _key(self, user: str, visit: str) -> str:
         return user
 
-    def _moment(self, closed: int) -> float:
+    def _moment(self, closed: int) -> dict[str, Any]:
         # Not before a block that has closed, even if the clock was set back since.
         earlier = self.closing(closed - 1) if closed else None
-        return self._now() if earlier is None else max(self._now(), earlier)
+        return {"time": self._now() if earlier is None else max(self._now(), earlier)}
 
-    def _content(self, number: int, closed: int, user: str, visit: str, moment: float | None) -> dict[str, Any]:
+    def _content(self, number: int, closed: int, user: str, visit: str) -> dict[str, Any]:
         if visit:
-            self._visits.name_first(number, _short(visit.encode()))
-        self._visits.count(str(number), self._block_of(number))  # the first of those that count
-        return {"time": moment}
+            self._visits.name_first(number, _short(visit))
+        if self._participation.times > 1:
+            self._visits.count(str(number), self._block_of(number))  # the first of those that count
+        return {}
 
     def _now(self) -> float:
         """The time, not before that of the last arrival."""
@@ -182,6 +185,6 @@ class Patience(AbstractArrivals):
             self._reading = None
 
 
-def _short(visit: bytes) -> str:
+def _short(visit: str) -> str:
     """The name of a visit as tickets and the store have it: of one length, and nothing where there is no name."""
-    return hashlib.blake2b(visit, digest_size=16).hexdigest() if visit else ""
+    return hashlib.blake2b(visit.encode(), digest_size=16).hexdigest() if visit else ""

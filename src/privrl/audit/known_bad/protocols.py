@@ -89,7 +89,7 @@ class _ByEndings(FixedOrder):
     def plans(self, block: int) -> dict[int, int]:
         return {block: self.size(block)}
 
-    def _content(self, number: int, closed: int, user: str, visit: str, moment: float | None) -> dict[str, Any]:
+    def _content(self, number: int, closed: int, user: str, visit: str) -> dict[str, Any]:
         return {}
 
 

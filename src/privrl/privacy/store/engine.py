@@ -52,10 +52,6 @@ class AbstractEngine(abc.ABC):
         """Runs a statement, with `?` for values; a cursor over its rows."""
 
     @abc.abstractmethod
-    def execute_many(self, query: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Runs a statement once for every row of values."""
-
-    @abc.abstractmethod
     def insert_contributions(self, rows: Sequence[tuple[bytes, bytes | None]]) -> set[bytes]:
         """Keeps digests, all different, with their marks; those that are new."""
 

@@ -9,6 +9,7 @@ from typing import Any
 from privrl.privacy.store import chain as _chain
 from privrl.privacy.store.engine import AbstractEngine, T
 from privrl.privacy.store.errors import StoreError
+from privrl.privacy.store.rows import insert_rows, select_in
 from privrl.privacy.store.schema import APPLICATION, FORMAT, SCHEMA, expected_schema, schema_of
 from privrl.privacy.store.witness import AbstractWitness, sync_folder
 
@@ -66,12 +67,12 @@ class FileEngine(AbstractEngine):
     def execute(self, query: str, *values: Any) -> sqlite3.Cursor:
         return self.db.execute(query, values)
 
-    def execute_many(self, query: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        self.db.executemany(query, rows)
-
     def insert_contributions(self, rows: Sequence[tuple[bytes, bytes | None]]) -> set[bytes]:
-        insert = "INSERT INTO contributions VALUES (?, ?) ON CONFLICT DO NOTHING"
-        return {row[0] for row in rows if self.db.execute(insert, row).rowcount == 1}
+        digests = [digest for digest, _ in rows]
+        known = set(select_in(self.execute, "SELECT digest FROM contributions WHERE digest IN", digests))
+        new = [row for row in rows if row[:1] not in known]
+        insert_rows(self.execute, "contributions", new)
+        return {digest for digest, _ in new}
 
     def retried(self, attempt: Callable[[], T]) -> T:
         return attempt()

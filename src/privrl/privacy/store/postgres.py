@@ -79,9 +79,6 @@ class PostgresEngine(AbstractEngine):
     def execute(self, query: str, *values: Any) -> Any:
         return self._run(lambda connection: connection.execute(query.replace("?", "%s"), values or None))
 
-    def execute_many(self, query: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        self._run(lambda connection: connection.cursor().executemany(query.replace("?", "%s"), rows))
-
     def _run(self, statement: Callable[[Any], Any]) -> Any:
         self.check_process()
         assert self._connection is not None

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 from privrl.privacy.store.engine import AbstractEngine, T
 from privrl.privacy.store.errors import QueueFullError
+from privrl.privacy.store.rows import insert_rows, select_in
 from privrl.privacy.store.sums import digests
 
 
@@ -12,16 +13,6 @@ class AbstractQueues(abc.ABC):
     """The part of a store that hands out numbers."""
 
     _engine: AbstractEngine
-
-    def arrive(self, queue: str, key: str, *, at_most: int, content: Callable[[int], bytes]) -> tuple[int, bytes]:
-        """The place of a key in a queue: its number (0, 1, ... in order of arrival) and the bytes kept with it.
-
-        The same key always has the same place. A new place is written, with `content(number)` evaluated inside the
-        transaction, and committed before it is returned; the key is kept as a digest. An unknown key is refused when
-        `at_most` places are taken (`QueueFullError`), and nothing is written.
-        """
-        (place,) = self.arrive_all(queue, [key], at_most=at_most, contents=lambda new, first: [content(first)])
-        return place
 
     def arrive_all(
         self,
@@ -31,7 +22,12 @@ class AbstractQueues(abc.ABC):
         at_most: int,
         contents: Callable[[Sequence[int], int], Sequence[bytes]],
     ) -> list[tuple[int, bytes]]:
-        """The places of several keys, those that are new in this order, all committed at once or none.
+        """The places of several keys in a queue: their numbers (0, 1, ... in order of arrival) and the bytes kept with
+        each, all committed at once or none.
+
+        The same key always has the same place. New places are written, in this order, and committed before they are
+        returned; keys are kept as digests. Where there would be more than `at_most` places, all are refused
+        (`QueueFullError`), and nothing is written.
 
         Arguments:
             contents: what is kept with new places, given the positions of their keys and the first number; evaluated
@@ -52,26 +48,24 @@ class AbstractQueues(abc.ABC):
         contents: Callable[[Sequence[int], int], Sequence[bytes]],
     ) -> list[tuple[int, bytes]]:
         digest_of = digests(self._engine.digest_key(), f"queue {queue}", keys)
-        once = list(dict.fromkeys(digest_of))
-        find = f"SELECT digest, number FROM arrivals WHERE digest IN ({', '.join('?' * len(once))})"
-        numbers = {bytes(digest): number for digest, number in self._engine.execute(find, *once)}
-        new = [digest for digest in once if digest not in numbers]
-        written: dict[int, bytes] = {}
+        position: dict[bytes, int] = {}
+        for at, digest in enumerate(digest_of):
+            position.setdefault(digest, at)
+        find = "SELECT digest, number FROM arrivals WHERE digest IN"
+        numbers: dict[bytes, int] = dict(select_in(self._engine.execute, find, list(position)))
+        written = self.places(queue, list(numbers.values())) if numbers else {}
+        new = [digest for digest in position if digest not in numbers]
         if new:
             first = self.arrived(queue)
             if first + len(new) > at_most:
                 raise QueueFullError(f"All {at_most} places of the queue `{queue}` are taken. Nothing was written.")
-            written = dict(enumerate(contents([digest_of.index(digest) for digest in new], first), first))
-            numbers |= dict(zip(new, written, strict=True))
-            rows = [(queue, number, content) for number, content in written.items()]
-            self._engine.execute_many("INSERT INTO places VALUES (?, ?, ?)", rows)
-            rows_of_keys = [(digest, numbers[digest]) for digest in new]
-            self._engine.execute_many("INSERT INTO arrivals VALUES (?, ?)", rows_of_keys)
-        for number in numbers.values():
-            if number not in written:
-                kept = self.place(queue, number)
-                assert kept is not None
-                written[number] = kept
+            added = dict(enumerate(contents([position[digest] for digest in new], first), first))
+            rows = [(queue, number, content) for number, content in added.items()]
+            insert_rows(self._engine.execute, "places", rows)
+            keyed = list(zip(new, added, strict=True))
+            insert_rows(self._engine.execute, "arrivals", keyed)
+            numbers |= keyed
+            written |= added
         return [(numbers[digest], written[numbers[digest]]) for digest in digest_of]
 
     def in_queue(self, queue: str, work: Callable[[], T]) -> T:
@@ -96,11 +90,10 @@ class AbstractQueues(abc.ABC):
         query = "SELECT COALESCE(MAX(number) + 1, 0) FROM places WHERE queue = ?"
         return self._engine.execute(query, queue).fetchone()[0]
 
-    def place(self, queue: str, number: int) -> bytes | None:
-        """What is kept with a place, or None if it is free."""
-        query = "SELECT content FROM places WHERE queue = ? AND number = ?"
-        found = self._engine.execute(query, queue, number).fetchone()
-        return None if found is None else found[0]
+    def places(self, queue: str, numbers: Sequence[int]) -> dict[int, bytes]:
+        """What is kept with those of the places that are taken, by their numbers."""
+        query = "SELECT number, content FROM places WHERE queue = ? AND number IN"
+        return dict(select_in(self._engine.execute, query, numbers, queue))
 
     def reserve_range(self, name: str, size: int) -> range:
         """The next `size` numbers of a sequence that starts at 0: nobody else ever gets one of them."""
