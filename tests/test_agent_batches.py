@@ -122,7 +122,7 @@ def test_people_who_arrive_together_get_the_tickets_of_one_by_one(place):
         assert agent.begin_episodes(full[1:])[-1].number == USERS - 1
 
 
-@pytest.mark.parametrize("token, visit", [("\ud800", ""), (None, "\ud800"), (None, "other"), ("other", "")])
+@pytest.mark.parametrize(("token", "visit"), [("\ud800", ""), (None, "\ud800"), (None, "other"), ("other", "")])
 def test_a_ticket_that_is_none_decides_nothing_about_others(token, visit):
     with ReleaseStore.in_memory() as store:
         agent = live(store, "UCBVI")

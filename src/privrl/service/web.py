@@ -18,9 +18,9 @@ from privrl.service.access import Role
 from privrl.service.refusals import ProblemDocument, RefusedError
 from privrl.service.registry import AbstractServed, Studies
 
-Scope = Mapping[str, Any]
-Receive = Callable[[], Awaitable[Mapping[str, Any]]]
-Send = Callable[[Mapping[str, Any]], Awaitable[None]]
+AsgiScope = Mapping[str, Any]
+AsgiReceive = Callable[[], Awaitable[Mapping[str, Any]]]
+AsgiSend = Callable[[Mapping[str, Any]], Awaitable[None]]
 """What ASGI says about a request, how its body comes, and how an answer leaves."""
 
 HttpHeaders = tuple[tuple[bytes, bytes], ...]
@@ -98,10 +98,10 @@ class Call:
 
     studies: Studies
     endpoint: Endpoint
-    scope: Scope
+    scope: AsgiScope
     parameters: re.Match[str]
     """The parts of the address that its path names."""
-    _receive: Receive = field(repr=False)
+    _receive: AsgiReceive = field(repr=False)
     served: AbstractServed | None = None
 
     @property
@@ -140,7 +140,7 @@ class Application:
             by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
         self._addresses = [(_pattern(path), by_method) for path, by_method in by_path.items()]
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
         if scope["type"] != "http":
             return
         began = time.perf_counter()
@@ -214,7 +214,7 @@ def _failed(error: Exception, private: bool) -> RefusedError:
     where that there was a mistake may depend on one."""
     if not private:
         _LOG.error("A request failed: %s in line %s.", type(error).__name__, _where(error))
-    return RefusedError("failed", "This is a mistake of the service. Send the request again; nothing counts twice.")
+    return RefusedError("failed", "This is a mistake of the service. AsgiSend the request again; nothing counts twice.")
 
 
 def _where(error: Exception) -> str:
@@ -224,7 +224,7 @@ def _where(error: Exception) -> str:
     return "?" if trace is None else f"{trace.tb_lineno} of {trace.tb_frame.f_code.co_filename.rsplit('/', 1)[-1]}"
 
 
-async def _sent(answer: HttpAnswer, send: Send, more: HttpHeaders = ()) -> None:
+async def _sent(answer: HttpAnswer, send: AsgiSend, more: HttpHeaders = ()) -> None:
     status, body, kind, headers = answer
     length = (b"content-length", b"%d" % len(body))
     first = (length, (b"content-type", kind)) if body else (length,)
