@@ -214,7 +214,7 @@ def _failed(error: Exception, private: bool) -> RefusedError:
     where that there was a mistake may depend on one."""
     if not private:
         _LOG.error("A request failed: %s in line %s.", type(error).__name__, _where(error))
-    return RefusedError("failed", "This is a mistake of the service. AsgiSend the request again; nothing counts twice.")
+    return RefusedError("failed", "This is a mistake of the service. Send the request again; nothing counts twice.")
 
 
 def _where(error: Exception) -> str:
