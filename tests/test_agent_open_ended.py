@@ -24,11 +24,12 @@ def store(tmp_path):
 
 
 @pytest.mark.parametrize("m", [1, 2])
-@pytest.mark.parametrize(
-    "name", ["releases double", pytest.param("so many people", marks=pytest.mark.slow), "forgetting"]
-)
+@pytest.mark.parametrize("name", [n if n == "forgetting" else pytest.param(n, marks=pytest.mark.slow) for n in EPOCHS])
 def test_it_decides_as_the_simulation(store, name, m):
-    """30 visits over several epochs, of people who come m times: as `run` for the same key, noise included."""
+    """30 visits over several epochs, of people who come m times: as `run` for the same key, noise included.
+
+    The quick tests see epochs that double in releases behind a service, in `service/test_service_lag.py`.
+    """
     key, spec = jax.random.key(7), EPOCHS[name]
     often = {"max_episodes_per_unit": m}
     ends = spec.declared(LEARNER)[0]

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from contract import compiled, contribution
 from statistic_cases import CASES
 
 import privrl
@@ -141,9 +142,8 @@ class TestAccounting:
 
 def test_probabilities_of_the_law():
     scores = jnp.asarray([0.3, -1.0, 0.0, 0.9])
-    assert np.allclose(
-        MaximumNoise(jnp.asarray(0.7), (4,)).probabilities(scores), probabilities(np.asarray(scores), 0.7), atol=1e-12
-    )
+    found = compiled(MaximumNoise(jnp.asarray(0.7), (4,)).probabilities, scores)
+    assert np.allclose(found, probabilities(np.asarray(scores), 0.7), atol=1e-12)
 
 
 def test_bounds_of_learners_that_differ_are_kept_apart():
@@ -221,7 +221,7 @@ class TestScores:
                 next_states,
                 np.array([length]),
             )
-            return np.asarray(scores.contribution(jax.tree.map(jnp.asarray, stay), None))
+            return np.asarray(contribution(scores, stay))
 
         ended = [1.0 * (0.6 - 0.2) - 0.5 * (0.5 - 0.6), 0.5 * (0.5 - 0.6)]
         assert np.allclose(of(np.array([[1, 2, -1]]), 2), ended)
@@ -234,14 +234,12 @@ class TestScores:
         assert np.allclose(of(np.array([[1, 2, -1]]), 0), 0.0)  # an empty record has no margin either
 
     def test_weights(self):
-        practice = jnp.asarray([[0.5, 0.49, 0.01], [0.2, 0.3, 0.5]])
-        candidates = jnp.stack(
-            [jnp.eye(3)[jnp.array([2, 1])], practice, jnp.zeros((2, 3)), jnp.eye(3)[jnp.array([0, 2])]]
-        )
-        found = np.asarray(weights(candidates[:, None], practice))[:, 0]
+        practice = np.array([[0.5, 0.49, 0.01], [0.2, 0.3, 0.5]])
+        candidates = np.stack([np.eye(3)[[2, 1]], practice, np.zeros((2, 3)), np.eye(3)[[0, 2]]])
+        found = np.asarray(compiled(weights, candidates[:, None], practice))[:, 0]
         assert np.allclose((np.asarray(practice) * found).sum(axis=-1), 0.0, atol=1e-12)  # mean 0 under practice
         assert np.allclose(found[0, 0], 0.0)  # unsupported advice is left to practice
-        rare = weights(jnp.eye(2)[None, None, :1], jnp.asarray([[0.04, 0.96]]))[0, 0, 0]
+        rare = compiled(weights, np.eye(2)[None, None, :1], np.array([[0.04, 0.96]]))[0, 0, 0]
         assert np.allclose(rare, [9.0, -0.375])  # at most ten times as often, though 25 times would be possible
         assert np.allclose(found[0, 1], [-1.0, 1 / 0.3 - 1, -1.0])
         assert np.allclose(found[1, 1], 0.0, atol=1e-12) and np.allclose(found[2], 0.0)  # practice, and no advice

@@ -36,7 +36,7 @@ TWINS = (
     "lsvi-ucb++",
     "tdfp",
     "ucrl-vtr",
-    "certainty-equivalence",
+    "cautious-lq",
 )
 LOCAL = (privrl.Local(epsilon=BUDGET["epsilon"]), privrl.Local(**BUDGET))
 

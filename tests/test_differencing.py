@@ -116,7 +116,9 @@ def test_schedules_and_channels_that_the_attack_does_not_suit_are_refused():
         differencing(env, single, privrl.Local(epsilon=1.0), users=5, key=jax.random.key(0))
 
 
+@pytest.mark.slow
 def test_starting_again_draws_nothing_again(tmp_path):
+    """The quick tests see that a second fit reads what the first released in `test_durable.py`."""
     env = privrl.audit.tiny_world(2, 3, 2)
     learner = privrl.APVI(3, 2, 2)
     data = privrl.audit.worlds.data_of(env, learner, 50, jax.random.key(0))

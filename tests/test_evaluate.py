@@ -106,6 +106,7 @@ def test_a_result_is_evaluated_by_its_advice_on_the_people_who_were_held_out(tmp
     assert loaded.evaluation.certificate == evaluation.certificate and loaded.certificate == result.certificate
 
 
+@pytest.mark.slow  # `test_cli_evaluate.py` does the same on the command line
 def test_noise_is_exact_without_a_key_and_a_store_reads_what_was_released(
     held: privrl.data.Episodes, tmp_path: Path
 ) -> None:

@@ -100,7 +100,7 @@ def test_declared_epochs_are_all_releases() -> None:
 def test_without_noise_it_is_the_study_of_a_known_number_of_people(learner: AbstractOnlineLearner) -> None:
     """The same blocks, plans and regret, bit by bit, where the last person ends a block."""
     ends, _ = OpenEnded().declared(learner)
-    how = {"episodes": int(ends[12]), "key": KEY}
+    how = {"episodes": int(ends[12]), "key": KEY, "flow": False}
     known, unknown = (privrl.run(ENV, learner, privrl.NonPrivate(), open_ended=flag, **how) for flag in (False, True))
     np.testing.assert_array_equal(known.block_ends, unknown.block_ends)
     np.testing.assert_array_equal(known.block_regret, unknown.block_regret)
@@ -108,7 +108,7 @@ def test_without_noise_it_is_the_study_of_a_known_number_of_people(learner: Abst
 
 def test_a_certificate_follows_from_its_settings_and_says_that_nobody_knows_the_end() -> None:
     spec = OpenEnded(epoch=40, forget=0.5, ceiling=400)
-    found = privrl.run(ENV, UCBVI, CENTRAL, episodes=130, open_ended=spec, key=KEY)
+    found = privrl.run(ENV, UCBVI, CENTRAL, episodes=130, open_ended=spec, key=KEY, flow=False)
     certificate = found.certificate
     assert certificate.study["users"] == spec.to_json() and certificate.epsilon == pytest.approx(1.0, rel=1e-3)
     assert any("open-ended" in note and "multiplied by 0.5" in note for note in certificate.notes)

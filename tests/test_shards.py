@@ -252,7 +252,7 @@ def test_seeds_over_workers_are_those_of_one_machine(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(run_module, "_SEEDS", 2)
     env = privrl.envs.RiverSwim(states=3, horizon=3)
     learner = get("dp-ucbvi").build(env)
-    settings = {"episodes": 400, "seeds": 4, "key": jax.random.key(0)}
+    settings = {"episodes": 400, "seeds": 4, "key": jax.random.key(0), "flow": False}
     private = privrl.Central(epsilon=100.0, delta=1e-2)
     alone = privrl.run(env, learner, private, **settings)
     shared = privrl.run(env, learner, private, **settings, executor=InProcess())

@@ -35,8 +35,12 @@ def test_patterns_cross_the_end_of_an_epoch() -> None:
     assert {(0, 0), (0, 1)} <= set(_patterns(run))
 
 
+@pytest.mark.slow
 def test_epochs_at_the_price_of_one_visit_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Noise for one visit where people come twice: mu is twice what is certified, and the attack shows it."""
+    """Noise for one visit where people come twice: mu is twice what is certified, and the attack shows it.
+
+    The quick tests see the same flaw caught without epochs (`noise-for-one-visit` of `test_known_bad.py`).
+    """
     monkeypatch.setattr(Epochs, "sensitivity", lambda self, participation: 1.0)
     budget = {"epsilon": 2.0, "delta": 1e-5, "max_episodes_per_unit": 2}
     found = lower_bound("dp-ucbvi", trials=TRIALS, key=KEY, open_ended=True, rounds=3, **budget)

@@ -166,6 +166,7 @@ def test_the_command_line_lists_the_zoo(capsys: pytest.CaptureFixture[str]) -> N
 BUDGET = ("--epsilon", "3", "--delta", "1e-6", "--episodes", "500", "--seed", "0", "--json")
 
 
+@pytest.mark.slow
 def test_policies_are_learnt_where_severity_is_hidden(capsys: pytest.CaptureFixture[str]) -> None:
     world = ("env:hidden-severity", "--env-arg", "signs=2x2", "--env-arg", "severities=2", "--env-arg", "doses=2")
     code, printed = called(capsys, "fit", *world, "--recipe", "dp-tdfp", *BUDGET)

@@ -137,6 +137,7 @@ def test_no_two_persons_break_the_bound_of_a_release(data):
     check_asked(asked, people)
 
 
+@pytest.mark.slow  # the command line's evaluations are exact: `test_cli_evaluate.py`
 def test_exact_noise_serves_it_too():
     small = table(300)
     result = privrl.fit(small, evaluator(300), privrl.Central(epsilon=3.0, delta=1e-6))

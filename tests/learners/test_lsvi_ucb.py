@@ -57,7 +57,7 @@ def cases():
     yield "endings, no privacy", ending, env.features, settings, privrl.NonPrivate()
 
 
-SLOW = ("one-hot", "no privacy", "unknown rewards", "endings, no privacy")
+SLOW = ("one-hot", "endings", "no privacy", "unknown rewards", "endings, no privacy")
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,10 @@ KINDS = {"offline": ["riverswim", "icu-sepsis"], "online": ["riverswim-inhomogen
 PAIRS = [(r.name, w) for r in recipes.values() for w in KINDS.get(r.family, [WORLDS[r.family]])]
 
 
-@pytest.mark.parametrize(("name", "world"), PAIRS)
+@pytest.mark.parametrize(
+    ("name", "world"),
+    [pytest.param(*one, marks=pytest.mark.slow) if one == ("pevi", "icu-sepsis") else one for one in PAIRS],
+)
 def test_a_rebuilt_learner_declares_the_same(name: str, world: str) -> None:
     learner = recipes[name].build(build(world), 1000)
     rebuilt = learner_of(json.loads(text(learner)))

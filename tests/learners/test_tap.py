@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contract import check_certificate, check_offline, tiny_data
+from contract import check_certificate, check_offline, compiled, tiny_data
 
 import privrl
 from privrl.contracts.release import Release
@@ -50,7 +50,7 @@ def test_without_noise_nearly_all_of_the_gap_is_closed(kind):
 
 @pytest.mark.parametrize(
     ("people", "rho"),
-    [(30, 0.01), pytest.param(300, 0.3, marks=pytest.mark.slow), (4_000, 3.0), (4_000, 300.0)],
+    [(30, 0.01), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((300, 0.3), (4_000, 3.0))), (4_000, 300.0)],
 )
 def test_every_path_spends_the_declared_total_and_not_more(people, rho):
     """From visits that are hardly seen (joint rounds) to a kernel with two looks."""
@@ -115,19 +115,19 @@ def test_an_exact_kernel_carries_a_round_to_any_function():
     P = rng.dirichlet(np.ones(S + 1), size=S * A)  # the last column: ends
     r, F, other = rng.random(S * A), rng.random(S), rng.random(S)
     N = np.full(S * A, 100.0)
-    known, _, _ = kernel(jnp.asarray(100.0 * P), jnp.zeros(()), jnp.arange(S * A), jnp.asarray(N), jnp.full(S, 0.2))
+    known, _, _ = compiled(kernel, 100.0 * P, np.zeros(()), np.arange(S * A), N, np.full(S, 0.2))
     np.testing.assert_allclose(known.probabilities, P[:, :S], atol=1e-12)
-    mean, variance = known.moments(jnp.stack([jnp.asarray(F), jnp.asarray(other)]))
+    mean, variance = compiled(known.moments, np.stack([F, other]))
     np.testing.assert_allclose(mean, np.stack([F, other]) @ P[:, :S].T, atol=1e-12)
     assert np.all(variance < 1e-12)
     state = np.arange(S * A) // A
     b = N * (r + 0.9 * P[:, :S] @ F - F[state])
-    seen = Practice(jnp.full((S, A), 100.0), jnp.ones(()), jnp.full((S, A), 0.5), jnp.ones((S, A), bool), jnp.ones(()))
-    rounds = (jnp.asarray(b)[None], jnp.ones(1), jnp.asarray(F)[None], jnp.ones(1), jnp.zeros(()))
-    zero = jnp.zeros(S * A)
-    evidence = Evidence(seen, known, jnp.ones(S, bool), *rounds, zero, zero, jnp.zeros(()), jnp.ones(()))
+    seen = Practice(np.full((S, A), 100.0), np.ones(()), np.full((S, A), 0.5), np.ones((S, A), bool), np.ones(()))
+    rounds = (b[None], np.ones(1), F[None], np.ones(1), np.zeros(()))
+    zero = np.zeros(S * A)
+    evidence = Evidence(seen, known, np.ones(S, bool), *rounds, zero, zero, np.zeros(()), np.ones(()))
     for discount in (0.9, 1.0):
-        d, error = advantages(evidence, jnp.asarray(other), discount, 0.9)
+        d, error = compiled(advantages, evidence, other, discount, 0.9)
         np.testing.assert_allclose(d, r + discount * P[:, :S] @ other - other[state], atol=1e-9)
         np.testing.assert_allclose(error, 1e-4, rtol=1e-6)
 
@@ -181,13 +181,13 @@ def test_advantages_are_shrunk_as_bayes_would():
     S, A, tau, error = 400, 4, 0.05, 0.04**2
     true = tau * rng.normal(size=(S, A))
     x = true + math.sqrt(error) * rng.normal(size=(S, A))
-    args = (jnp.full((S, A), error), jnp.ones((S, A)), jnp.ones((S, A), bool))
-    got = posterior(jnp.asarray(x), *args, 1.0, 1.0)
+    args = (np.full((S, A), error), np.ones((S, A)), np.ones((S, A), bool))
+    got = compiled(posterior, jnp.asarray(x), *args, 1.0, 1.0)
     best = tau**2 / (tau**2 + error) * x
     assert np.sqrt(np.mean((np.asarray(got.mean) - best) ** 2)) < 0.25 * np.sqrt(np.mean((best - true) ** 2))
     within = np.abs(np.asarray(got.mean) - true) < 1.96 * np.asarray(got.deviation)
     assert 0.9 < within.mean() < 0.98
-    scaled = posterior(10.0 * jnp.asarray(x), 100.0 * args[0], *args[1:], 10.0, 1.0)
+    scaled = compiled(posterior, 10.0 * x, 100.0 * args[0], *args[1:], 10.0, 1.0)
     np.testing.assert_allclose(scaled.mean, 10.0 * got.mean, rtol=1e-9)
 
 
@@ -227,8 +227,9 @@ def test_settings_are_checked():
     assert all(d.gaussian for d in learner_for(env, True).declare())  # so it was refused before the first release
 
 
+@pytest.mark.slow
 def test_exact_noise_serves_it_too():
-    """What is asked is attacked in `statistics/test_stay_sums.py`, and all together by the slow test below."""
+    """The quick tests sum what is asked in whole numbers in `statistics/test_search.py`."""
     env = Endings(10, 3, 8, seed=31)
     certificate = privrl.fit(tiny_data(env, 30), learner_for(env, True), privrl.Central(rho=0.01)).certificate
     assert "operating system" in certificate.noise_source

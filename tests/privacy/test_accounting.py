@@ -154,7 +154,7 @@ def test_mixtures_agree_with_the_accountant_of_dp_accounting(delta: float) -> No
     assert delta_at(events, epsilon) == pytest.approx(delta, rel=1e-6)
 
 
-@pytest.mark.parametrize("symbols", [2, 3, 20])
+@pytest.mark.parametrize("symbols", [2, 3, pytest.param(20, marks=pytest.mark.slow)])
 def test_randomised_response_lies_between_the_two_roundings_of_dp_accounting(symbols: int) -> None:
     epsilon, delta, times = 0.7, 1e-5, 12
     noise = symbols / (math.exp(epsilon) + symbols - 1)  # (1 - noise) + noise/k = e^eps/(e^eps + k - 1)

@@ -101,7 +101,7 @@ class Asked(Regressions):
     "features",
     [pytest.param(FEATURES, id="table"), pytest.param(OneHotFeatures(S, A), id="one-hot", marks=pytest.mark.slow)],
 )
-@pytest.mark.parametrize("weights", [None, pytest.param(0.37, marks=pytest.mark.slow), np.nan, 1e300])
+@pytest.mark.parametrize("weights", [*(pytest.param(w, marks=pytest.mark.slow) for w in (None, 0.37)), np.nan, 1e300])
 def test_hostile_records_and_weights_stay_within(features, weights):
     question = None if weights is None else Plan(None, jnp.full((4, S, A), weights))
     records = hostile_trajectories(4, S, A)
