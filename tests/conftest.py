@@ -36,6 +36,7 @@ import hypothesis
 import jax
 import pytest
 from jax._src.interpreters import mlir
+from moving import move_by_numpy
 from postgres import MISSING, Cluster, programs
 
 gc.disable()  # until all tests are imported: a fifth of the time, and imports make no garbage
@@ -43,6 +44,7 @@ jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 # A fifth of the time that a small program takes to compile goes into a compiler's context of its own: all share one.
 mlir.make_ir_context = functools.cache(mlir.make_ir_context)
+move_by_numpy()
 
 # Examples stay random, since a privacy bound must hold for all inputs; a failure prints the line that replays it.
 hypothesis.settings.register_profile("privrl", deadline=None, print_blob=True)
