@@ -117,17 +117,9 @@ class Service:
         self._endpoints = endpoints
         self.app = Application(self.studies, endpoints)
 
-    def ask(
-        self,
-        method: str,
-        path: str,
-        content: Any = None,
-        *,
-        key: str | None = None,
-        headers: dict[str, str] | None = None,
-    ) -> Reply:
-        """The answer to one request; `path` without a slash is below the study's."""
-        return self._runner.run(self.asking(method, path, content, key=key, headers=headers))
+    def ask(self, method: str, path: str, content: Any = None, **options: Any) -> Reply:
+        """The answer to one request, see `asking`."""
+        return self._runner.run(self.asking(method, path, content, **options))
 
     async def asking(
         self,
@@ -138,6 +130,7 @@ class Service:
         key: str | None = None,
         headers: dict[str, str] | None = None,
     ) -> Reply:
+        """The same where several requests are under way; `path` without a slash is below the study's."""
         body = content if isinstance(content, bytes) else b"" if content is None else json.dumps(content).encode()
         sent = {"host": "testing", **(headers or {})}
         if key is None:
