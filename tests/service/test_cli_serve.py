@@ -151,7 +151,7 @@ def test_more_connections_than_open_files_are_refused(monkeypatch: pytest.Monkey
     monkeypatch.setattr("resource.getrlimit", lambda what: (256, 4_096))
     monkeypatch.setattr("resource.setrlimit", lambda what, limits: given.append(limits))
     Listeners(here, here, connections=1_000).make_room()
-    assert given == [(2_256, 4_096)]
+    assert given == [(4_096, 4_096)]
     with pytest.raises(ValueError, match="LimitNOFILE"):
         Listeners(here, here, connections=2_000).make_room()
 

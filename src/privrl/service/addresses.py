@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _BACKLOG = 2_048  # connections that wait to be taken
+_MOST_FILES = 65_536
 _FILES = 256  # open files besides connections: stores, logs, and those of connections that are one too many
 
 
@@ -83,7 +84,8 @@ class Listeners:
             return
         needed = 2 * self.connections + _FILES
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        wanted = max(needed, _MOST_FILES)  # who begins TLS and does not go on is no connection yet, and has a file open
+        allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         if soft != resource.RLIM_INFINITY and soft < allowed:
             resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
         if allowed < needed:
