@@ -73,32 +73,6 @@ def test_a_list_of_visits_decides_as_the_simulation(store):
         assert [p for p in verdict.problems if "no policy" not in p] == []
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("delay", [1, 3])
-@pytest.mark.parametrize("kind", ["UCBVI", "LSVIUCB"])
-def test_patience_decides_as_a_simulation_whose_plans_lag(store, clock, delay, kind):
-    """Blocks arrive in steps of patience/(delay + 1), so each one closes when the one `delay` + 1 later arrives.
-
-    The quick tests see the same of an agent behind a service, in `service/test_service_lag.py`.
-    """
-    learner = LEARNER if kind == "UCBVI" else privrl.LSVIUCB(ENV.features, 3, rewards=ENV.rewards, growth=2.0)
-    key, ends = jax.random.key(8), learner.blocks(USERS)
-    simulated = privrl.run(ENV, learner, PRIVATE, episodes=USERS, key=key, flow=False, delay=delay)
-    seed = jax.random.split(key, (1, 1))[0, 0]
-    agent = privrl.Agent(learner, PRIVATE, num_users=USERS, store=store, patience=PATIENCE, clock=clock, key=seed)
-    regret = []
-    for block, (begin, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
-        clock.time = block * PATIENCE / (delay + 1)
-        for person in range(begin, end):
-            ticket = agent.begin_episode(person)
-            assert ticket.plan == max(0, block - delay)
-            agent.end_episode(ticket, walk(agent, ticket, ENV, person_key(seed, ends, person)))
-        regret.append(float(ENV.regret(agent.plans[ticket.plan].policy)))
-    clock.time += PATIENCE
-    np.testing.assert_allclose(regret, simulated.block_regret[0], atol=1e-9)
-    np.testing.assert_allclose(agent.policy.probabilities, simulated.policy.probabilities[0], atol=1e-9)
-
-
 def test_who_comes_back_is_in_the_block_that_fills_then(store, clock):
     agent = live(store, clock)
     first = agent.begin_episode("a", visit="monday")

@@ -14,7 +14,7 @@ from privrl.privacy.continual.toeplitz import Banded, SquareRoot
 
 KINDS = {"square-root": SquareRoot, "fresh": Fresh, "tree": BinaryTree, "banded": lambda n: Banded(n, min(n, 2))}
 LENGTHS = [(8,), (2, 4), (3, 3, 2), (1, 2, 4, 1), (1,) * 6]
-SLACK = {(2, 3): 1.069, (3, 3): 1.254, (4, 2): 1.155, (4, 3): 1.414}  # the bound over brute force, times and distance
+TREES = 1.03  # the bound over brute force of binary trees, at most
 
 
 def brute(scheme: AbstractContinual, participation: Participation) -> float:
@@ -67,21 +67,12 @@ def test_people_of_one_epoch_pay_nothing_for_the_others(kind: str, lengths: tupl
 @pytest.mark.parametrize("distance", [0, 1, 2, 3])
 @pytest.mark.parametrize("times", [2, 3, 4])
 def test_spreading_participations_over_epochs(times: int, distance: int) -> None:
-    """At least brute force; equal to it where nothing keeps participations apart, or no boundary lies between them.
-
-    The bound lets a person be in the last block of an epoch and in the first of the next, whatever the distance, which
-    costs where epochs are shorter than it: `SLACK` is how much.
-    """
-    participation, slack = Participation(times, distance), 1.0
+    """Equal to brute force, whatever the distance and wherever epochs end; of binary trees a bound."""
+    participation = Participation(times, distance)
     for kind, lengths in itertools.product(KINDS, LENGTHS):
         epochs = Epochs.of(KINDS[kind], lengths)
         found, true = epochs.sensitivity(participation), brute(epochs, participation)
-        assert found >= true * (1 - 1e-12), (kind, lengths)
-        if kind != "tree":
-            if distance == 0 or len(lengths) == 1 or (lengths == (1,) * 6 and distance == 1):
-                assert found == pytest.approx(true, rel=1e-12), (kind, lengths)
-            slack = max(slack, found / true)
-    assert slack == pytest.approx(SLACK.get((times, distance), 1.0), abs=1e-3)
+        assert true * (1 - 1e-12) <= found <= true * (TREES if kind == "tree" else 1 + 1e-12), (kind, lengths)
 
 
 def test_the_state_does_not_grow_with_the_number_of_epochs() -> None:

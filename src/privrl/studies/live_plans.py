@@ -141,7 +141,7 @@ class LivePlans:
         channel = self.channels[name]
 
         def noisy(encoded: Callable[[], Int64[np.ndarray, "..."]]) -> Int64[np.ndarray, "..."]:
-            number = list(self.channels).index(name)
+            number = sorted(self.channels).index(name)  # as in a compiled simulation
 
             def draw() -> Int64[np.ndarray, "..."]:
                 source = Words() if self._key is None else SimulationKeys.of(self._key).white(number, block, 0)

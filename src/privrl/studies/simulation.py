@@ -100,7 +100,7 @@ class Simulation(eqx.Module):
         return any(isinstance(channel, SymbolChannel) for channel in self.channels.values())
 
     def _noise(self, t: Number, name: str) -> Callable[[Number], Array]:
-        number, channel = list(self.channels).index(name), self.channels[name]
+        number, channel = sorted(self.channels).index(name), self.channels[name]
         if not self.noisy or not isinstance(channel, AbstractCuratorChannel):
             return lambda i: jnp.zeros(channel.statistic.shape)
         return lambda i: white_noise(channel.white, self.keys.white(number, t, i), channel.statistic.shape)

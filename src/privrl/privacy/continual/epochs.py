@@ -13,8 +13,16 @@ f = 0 starts again with every epoch.
 encoding, for terms of norm 1. Encodings of different epochs are different coordinates, so m participations move all of
 them by at most sqrt(max sum_e s_e(m_e)^2) over all ways m_1 + m_2 + ... <= m to spread them, which is what
 `sensitivity` computes, by dynamic programming. It is attained where the s_p are and no distance keeps a person's
-participations apart; with a distance it is a bound, since the distance is not asked for from one epoch to the next. For
-m = 1 it is 1, whatever the epochs.
+participations apart. For m = 1 it is 1, whatever the epochs.
+
+A distance d also holds from one epoch to the next, which that bound does not ask for. So where there is one, the
+smaller of it and of a second bound is taken. Let G be the Gram matrix of a part's columns and H[i, j], i <= j, the
+largest |G[i', j']| with i' >= i and j' - i' >= j - i. If a person's first block in an epoch is i, then block number a
+there is i + a d or later, and blocks a < b are (b - a) d apart or further. So k of them move the encoding by at most
+W(i, k), W(i, k)^2 = sum_ab H[i + a d, i + b d], and the last is i + (k-1) d or later. Hence no pattern beats those that
+take the earliest blocks from some i on in every epoch, over which `_spread` maximises the sum of W(i_e, k_e)^2. Where
+inner products of columns grow neither with their distance nor later in the epoch, H = |G|; such patterns exist, so for
+G >= 0 the bound is attained. It is exact for the square root, cut off or not, and for `Fresh`; for trees it is a bound.
 """
 
 import functools
@@ -96,7 +104,10 @@ class Epochs(AbstractContinual):
         best = np.zeros(m + 1)
         for p in self.order:
             best = np.array([(best[: k + 1] + moved[p, k::-1]).max() for k in range(m + 1)])
-        return float(np.sqrt(best[m]))
+        if participation.distance == 0 or m == 1 or len(self.order) == 1:
+            return float(np.sqrt(best[m]))
+        earliest = [_earliest(part.encoder() / part.factor, participation) for part in self.parts]
+        return float(np.sqrt(min(best[m], _spread([earliest[p] for p in self.order], participation))))
 
     def init(self, shape: tuple[int, ...]) -> Float[Array, "..."]:
         return jnp.zeros((self._rows + 2, *shape))
@@ -131,6 +142,40 @@ class Epochs(AbstractContinual):
             found.append(finished + own[p])
             finished = self.forget**2 * found[-1][-1]
         return np.concatenate(found)
+
+
+def _earliest(encoder: Float64[np.ndarray, "rows n"], participation: Participation) -> Float64[np.ndarray, "n times"]:
+    """W(i, k)^2: at least how far k blocks of one epoch move its encoding, the first of them i or later; -inf where
+    there are not so many blocks."""
+    m, distance = participation.times, participation.distance
+    n = encoder.shape[1]
+    size = np.abs(encoder.T @ encoder)
+    gaps = np.array([np.append(np.diagonal(size, g), np.zeros(g)) for g in range(n)])  # [gap, first]
+    gaps = np.maximum.accumulate(np.maximum.accumulate(gaps[::-1, ::-1], axis=0), axis=1)[::-1, ::-1]
+    found = np.full((n, m + 1), -np.inf)
+    found[:, 0] = 0.0
+    for k in range(1, min(m, -(-n // distance)) + 1):
+        last = (k - 1) * distance
+        i = np.arange(n - last)
+        met = sum((gaps[last - a * distance, i + a * distance] for a in range(k - 1)), np.zeros(len(i)))
+        found[: n - last, k] = found[: n - last, k - 1] + 2.0 * met + gaps[0, i + last]
+    return found
+
+
+def _spread(epochs: list[Float64[np.ndarray, "n times"]], participation: Participation) -> float:
+    """The largest sum of `_earliest` over epochs, with the distance kept from the last block in one to the next."""
+    m, distance = participation.times, participation.distance
+    steps = sum(map(len, epochs))
+    best = np.zeros((m + 1, steps + distance + 1))  # best[k, t]: of at most k blocks, after which block t may follow
+    t = 0
+    for earliest in epochs:
+        for row in earliest:
+            best[:, t + 1] = np.maximum(best[:, t + 1], best[:, t])
+            for k in np.flatnonzero(np.isfinite(row))[1:]:
+                after = t + int(k) * distance
+                best[k:, after] = np.maximum(best[k:, after], best[: m + 1 - k, t] + row[k])
+            t += 1
+    return float(best[m].max())
 
 
 class _Calendar(eqx.Module):
