@@ -72,6 +72,14 @@ def test_a_body_beyond_its_limit_is_refused_before_it_has_come() -> None:
     assert b" 413 " in asyncio.run(answered(head, *[b"x" * 65_536] * 6))
 
 
+def test_a_probe_without_a_body_and_a_method_that_is_none() -> None:
+    """Load balancers ask with HEAD; whoever uses another method is told which there are."""
+    head, body = asyncio.run(answered(GET.replace(b"GET", b"HEAD") + b"\r\n")).split(b"\r\n\r\n")
+    assert b"200 OK" in head and b"content-length: 14" in head and body == b""
+    found = asyncio.run(answered(GET.replace(b"GET", b"DELETE") + b"\r\n"))
+    assert b" 405 " in found and b"allow: GET, HEAD\r\n" in found and b"urn:privrl:problem:not-allowed" in found
+
+
 @pytest.mark.parametrize("parts", [[], [GET], [b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nx"]])
 def test_requests_that_never_end_are_ended(parts: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "_SECONDS", 0.1)

@@ -45,9 +45,9 @@ _RETRY = {"starting": 5, "unavailable": 15, "paused": 60, "busy": 1}  # seconds 
 class RefusedError(Exception):
     """A request that is refused; nothing was kept."""
 
-    def __init__(self, reason: str, detail: str) -> None:
+    def __init__(self, reason: str, detail: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
         super().__init__(detail)
-        self.reason = reason
+        self.reason, self.headers = reason, headers
         self.status, self.title = REASONS[reason]
         self.retry_after = _RETRY.get(reason)
 

@@ -29,6 +29,7 @@ _LOG = logging.getLogger("privrl.service")
 _JSON, _PROBLEM = b"application/json", b"application/problem+json"
 _ENCODER = msgspec.json.Encoder()
 _SMALL = 4_096
+_OVERVIEWS = ("/openapi.json", "/operator/")  # where a listener says what it has
 _NO_STORE = ((b"cache-control", b"no-store"),)
 _CORS = ((b"access-control-allow-origin", b"*"),)
 _PREFLIGHT = (
@@ -138,6 +139,10 @@ class Application:
         by_path: dict[str, dict[str, Endpoint]] = {}
         for endpoint in endpoints:
             by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
+        for by_method in by_path.values():
+            if "GET" in by_method:
+                by_method["HEAD"] = by_method["GET"]  # the server leaves out the body
+        self._overview = next((path for path in _OVERVIEWS if path in by_path), "the guide")
         self._addresses = [(_pattern(path), by_method) for path, by_method in by_path.items()]
 
     async def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
@@ -175,7 +180,7 @@ class Application:
             found = pattern.fullmatch(path)
             if found is not None:
                 return found, by_method
-        raise RefusedError("not-found", "See /openapi.json for what there is.")
+        raise RefusedError("not-found", f"See {self._overview} for what there is.")
 
     def _authorise(self, call: Call, endpoint: Endpoint) -> None:
         header = call.header(b"authorization")
@@ -193,7 +198,9 @@ def _pattern(path: str) -> re.Pattern[str]:
 def _other_method(method: str, by_method: Mapping[str, Endpoint]) -> HttpAnswer:
     if method == "OPTIONS" and any(endpoint.shared for endpoint in by_method.values()):
         return HttpAnswer(204, headers=_PREFLIGHT)
-    raise RefusedError("not-allowed", f"Use {' or '.join(sorted(by_method))} here.")
+    allowed = sorted(by_method)
+    headers = ((b"allow", ", ".join(allowed).encode()),)
+    raise RefusedError("not-allowed", f"Use {' or '.join(allowed)} here.", headers)
 
 
 def _is_private(endpoint: Endpoint | None, served: AbstractServed | None) -> bool:
@@ -201,7 +208,7 @@ def _is_private(endpoint: Endpoint | None, served: AbstractServed | None) -> boo
 
 
 def _problem(refused: RefusedError) -> HttpAnswer:
-    headers: HttpHeaders = _CORS
+    headers: HttpHeaders = (*_CORS, *refused.headers)
     if refused.retry_after is not None:
         headers = (*headers, (b"retry-after", str(refused.retry_after).encode()))
     if refused.reason == "no-key":
