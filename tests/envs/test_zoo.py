@@ -19,9 +19,21 @@ from privrl.mdp.planning import optimal_value
 from privrl.mdp.types import TabularMDP
 
 LARGE = {"icu-sepsis", "endings-400x5", "endings-1000x4", "severity-108", "severity-144"}
+# Of each kind one size is quick.
+OTHERS = {
+    "endings-50x4",
+    "endings-60x4",
+    "endings-150x8",
+    "in-flight-40x5",
+    "in-flight-150x4",
+    "cut-120x5",
+    "holes-50x4",
+}
 SIMULATED = [name for name, world in WORLDS.items() if world.kind == "discretised"]
 FINITE = [
-    pytest.param(name, marks=pytest.mark.slow) if name in LARGE else name for name in WORLDS if name not in SIMULATED
+    pytest.param(name, marks=pytest.mark.slow) if name in LARGE | OTHERS else name
+    for name in WORLDS
+    if name not in SIMULATED
 ]
 
 

@@ -29,7 +29,9 @@ def some_policy(world, radius=0.7):
     return LinearPolicy(gains, radius)
 
 
-@pytest.mark.parametrize(("n", "d"), [(1, 1), (2, 1), (3, 2)])
+@pytest.mark.parametrize(
+    ("n", "d"), [(2, 1), *(pytest.param(*one, marks=pytest.mark.slow) for one in ((1, 1), (3, 2)))]
+)
 def test_episodes_have_the_laws_they_should(n, d):
     """First states and exploration on spheres, noise uniform in a ball, each centred and white (|z| < 4.5)."""
     world = system(n, d)

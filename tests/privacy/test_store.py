@@ -133,10 +133,10 @@ def test_a_store_survives_kill_9(kind: str, writers: int, rounds: int, tmp_path:
     ("broken", "words"),
     [
         ("acknowledges-first", ["acknowledged contribution is lost", "new twice"]),
-        ("counts-twice", ["counted twice"]),
+        pytest.param("counts-twice", ["counted twice"], marks=pytest.mark.slow),
         # Whoever writes down late may also be killed between the file and the head: kept by then, and not in the head.
         ("draws-first", ["drawn and not charged", "not kept", "two values", "before the head knew"]),
-        ("returns-first", ["not kept", "two values", "before the head knew"]),
+        pytest.param("returns-first", ["not kept", "two values", "before the head knew"], marks=pytest.mark.slow),
         ("seats-first", ["a place is lost", "two places", "one place"]),
         ("keeps-its-head", ["before the head knew"]),
     ],

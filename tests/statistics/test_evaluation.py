@@ -74,9 +74,13 @@ def hostile_people(seed=0, stays=3, horizon=H, states=S, actions=A):
     )
 
 
-@pytest.mark.parametrize("name", STATISTICS)
+PLAIN = ("returns", "weights", "unsupported", "gains", "influences", "practice table", "nuisance", "model")
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in PLAIN else n for n in STATISTICS])
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
 def test_no_two_persons_are_further_apart_than_declared(name, seed):
+    """The quick tests search plain settings in `test_search.py`."""
     check_sensitivity(STATISTICS[name], hostile_people(seed))
 
 

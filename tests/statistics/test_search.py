@@ -17,7 +17,7 @@ from statistic_cases import CASES, A, H, S, Searched
 
 import privrl
 from privrl.audit.adversarial import adversarial_lq_records, adversarial_records
-from privrl.audit.sensitivity import sensitivities
+from privrl.audit.sensitivity import search
 from privrl.audit.statistics import Asked
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.mdp.features import OneHotFeatures, TableFeatures
@@ -44,10 +44,12 @@ def test_every_statistic_is_searched():
     assert all(type(one.statistic) is kind for kind, cases in CASES.items() for one in cases)
 
 
-def search(one: Searched, records, **settings):
+def searched(one: Searched, records, *, lattice=("l2", "l1"), rounds=0):
     for published in one.published:
         for question in one.questions:
-            found = sensitivities(one.statistic, records, published=published, question=question, **settings)
+            asked = Asked(type(one.statistic).__name__, one.statistic, published, question)
+            rng = np.random.default_rng(0)
+            found = search([asked], records, rng, rounds=rounds, norms=("l2", "l1"), lattice=lattice)
             assert {(s.adjacency, s.norm) for s in found} >= {("replace-one", "l2"), ("add-remove", "l2")}
             assert one.statistic.raw_shape != one.statistic.shape or any(s.arithmetic == "lattice" for s in found)
             broken = [s for s in found if s.broken]
@@ -56,8 +58,11 @@ def search(one: Searched, records, **settings):
 
 @pytest.mark.parametrize("kind", CASES, ids=lambda kind: kind.__name__)
 def test_no_record_breaks_a_bound(kind):
-    """One setting of each statistic, all questions; the other settings are searched by `make test-slow`."""
-    search(CASES[kind][0], CASES[kind][0].records())
+    """One setting of each statistic, all questions; the other settings are searched by `make test-slow`.
+
+    Whole numbers in L2: those in L1 are made of the same blocks, by code that `privacy/test_lattice.py` attacks.
+    """
+    searched(CASES[kind][0], CASES[kind][0].records(), lattice=("l2",))
 
 
 @pytest.mark.slow
@@ -65,7 +70,7 @@ def test_no_record_breaks_a_bound(kind):
 def test_no_record_of_many_breaks_a_bound(kind):
     """All settings, ten times as many records, and a climb from the furthest pair."""
     for number, one in enumerate(CASES[kind]):
-        search(one, one.records(4800, seed=1 + number), rounds=8)
+        searched(one, one.records(4800, seed=1 + number), rounds=8)
 
 
 def test_what_is_said_to_be_nonnegative_is():

@@ -146,11 +146,6 @@ def test_errors_of_opposite_sign_meet_their_bound():
     assert math.isclose(np.linalg.norm(x - y), errors.l2("replace-one"), rel_tol=1e-12)
 
 
-@pytest.mark.parametrize("statistic", statistics(), ids=name)
-def test_hostile_stays_keep_the_bound(statistic):
-    check_sensitivity(statistic, hostile_trajectories(H, S, A, count=200))
-
-
 @given(st.data())
 @settings(max_examples=40, deadline=None)
 def test_any_two_stays_keep_every_bound(data):
