@@ -72,8 +72,9 @@ class Replay:
         if line.startswith("privrl serve run"):
             return self._serve(shlex.split(line)[3:]), 0
         if line.startswith("export "):
-            for name in re.findall(r"(\w+)=prk_", line):
-                self._patch.setenv(name, self._keys[name.removesuffix("_KEY").lower()])
+            for name, value in re.findall(r"(\w+)=(\S+)", line):
+                key = value.startswith("prk_")
+                self._patch.setenv(name, self._keys[name.removesuffix("_KEY").lower()] if key else value)
             return "", 0
         if line.startswith("privrl "):
             called = call(*shlex.split(line)[1:])
@@ -163,10 +164,15 @@ def test_the_guide_can_be_followed_from_its_beginning_to_its_end(replay: Replay)
 @pytest.mark.slow
 def test_two_machines_serve_one_study(postgres: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The section about PostgreSQL, with two processes on one database; then people go from one to the other."""
+    psycopg = pytest.importorskip("psycopg")
     shown = {block.mark: block for block in blocks(PAGE.read_text()) if block.mark.startswith("machine")}
     river = next(block.text for block in blocks(PAGE.read_text()) if block.mark == "file river.toml")
     with contextlib.ExitStack() as stack:
-        address = postgres.new()
+        address = postgres.new().replace("user=owner&", "")
+        monkeypatch.setenv("PGUSER", "owner")
+        database = stack.enter_context(psycopg.connect(address, autocommit=True))
+        database.execute("DROP ROLE IF EXISTS service; CREATE ROLE service LOGIN")
+        stack.callback(database.execute, "DROP OWNED BY service; DROP ROLE service")
         machines = []
         for name in ("machine one", "machine two"):
             folder = tmp_path / name.replace(" ", "-")

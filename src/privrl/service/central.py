@@ -5,10 +5,12 @@ needed to know it again, with a mac under a secret of the store, so that nothing
 
 **Formal guarantee.** Apart from the policy itself (releases), what is answered is a function of the request, of
 arrivals and of the clock: the time of an arrival or a record is the whole second in which it was queued, and blocks
-close at such times, before what comes later and after what came before, however long the writer takes (on one machine;
-where several serve a study, a record of the last moments before a block closes may be late for another's commit). A
-record is answered alike whether it was counted, had been before, or came too late: the same bytes, through the same
-queue, no sooner than a public time (`writer.py`).
+close at such times, before what comes later and after what came before, however long the writer takes. That is so on
+one machine; where several serve a study, the order in which their commits come is taken not to depend on records: one
+of the last moments before a block closes may be late for another's commit, and who arrives at a machine that is busy
+with records may be numbered behind who arrives elsewhere at the same moment. A record is answered alike whether it was
+counted, had been before, or came too late: the same bytes, through the same queue, no sooner than a public time
+(`writer.py`).
 """
 
 import base64
