@@ -64,7 +64,14 @@ def test_a_second_fit_reads_what_the_first_released(tmp_path, recipe, monkeypatc
         assert before["spent"].get(pool, 0.0) <= limit * (1 + 1e-12)
 
 
-@pytest.mark.parametrize("point", ["reserve:committed", "drawn", "persist:written", "persist:committed"])
+@pytest.mark.parametrize(
+    "point",
+    [
+        "reserve:committed",
+        *(pytest.param(other, marks=pytest.mark.slow) for other in ("drawn", "persist:written")),
+        "persist:committed",
+    ],
+)
 def test_a_crash_burns_or_keeps_the_release_and_the_certificate_counts_it(tmp_path, point):
     """In the third of PEVI's eight releases: kept if it was persisted, burnt otherwise, and epsilon stays."""
     with pytest.raises(FatalError), Mortal(tmp_path / "s.db", point, 3) as store:

@@ -245,7 +245,9 @@ def test_streams_are_scored_by_the_whole_sequence(continual):
     assert score[0] == pytest.approx(exact, rel=1e-6)
 
 
-@pytest.mark.parametrize(("times", "distance"), [(4, 0), (3, 1), pytest.param(4, 2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("times", "distance"), [(3, 1), *(pytest.param(4, apart, marks=pytest.mark.slow) for apart in (0, 2))]
+)
 @pytest.mark.parametrize("name", ["dp-ucbvi", pytest.param("private-lq", marks=pytest.mark.slow)])
 def test_all_episodes_of_one_person_are_attacked(name, times, distance):
     """Two people who come as often and as soon again as they may are as far apart as is paid for, and no further."""

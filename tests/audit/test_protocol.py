@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contract import tiny_data, tiny_world
+from contract import contribution, tiny_data, tiny_world
 
 from privrl.audit import relations as _relations
 from privrl.audit import sequences as _sequences
@@ -72,7 +72,7 @@ def test_uneven_contributions_are_released_as_one_number():
     fit = record_fit(data, learner, Central(epsilon=1.0, delta=1e-5), jax.random.key(0))
     gram = next(step for step in fit.asked if step.name == "gram")
     uneven = _relations.Lopsided(gram.statistic, 2.0**-16)
-    matrix = np.asarray(uneven.contribution(jax.tree.map(lambda x: x[0], tiny_records(env)), None))
+    matrix = np.asarray(contribution(uneven, jax.tree.map(lambda x: x[0], tiny_records(env))))
     assert (matrix != matrix.T).any() and (np.trunc(matrix * 2.0**33) != np.trunc(matrix.T * 2.0**33)).any()
     finding = _relations.of_fit(fit, Records(data), RNG)
     assert not finding.broken and finding.tried >= 21 + 6

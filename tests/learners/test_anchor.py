@@ -89,20 +89,29 @@ def test_unsupported_actions_are_never_advised(advice):
         assert not np.any(advice(noise, 0.01, rare)[..., 2])
 
 
+PAIRS = (
+    (APVI(3, 2, 4, counting="first-visit"), APVI(3, 2, 4, counting="first-visit", anchor=0.5)),
+    (TDFP(3, 2, 4, (2,), shares=(1.0,)), TDFP(3, 2, 4, (2,), shares=(1.0,), anchor=0.5)),
+)
+
+
+def test_an_anchor_declares_nothing_more():
+    """Off unless it is set."""
+    for off, on in PAIRS:
+        assert off.anchor == 0.0 and off.declare() == on.declare()
+    assert get("dp-apvi@paper").build(tiny_world()).anchor == 0.0
+
+
+@pytest.mark.slow
 def test_an_anchor_asks_for_nothing_more():
-    """Off unless it is set; and with it the same releases with the same noise, so the same certificate."""
+    """The same releases with the same noise, so the same certificate."""
     data = tiny_data(tiny_world(), 300)
-    for off, on in (
-        (APVI(3, 2, 4, counting="first-visit"), APVI(3, 2, 4, counting="first-visit", anchor=0.5)),
-        (TDFP(3, 2, 4, (2,), shares=(1.0,)), TDFP(3, 2, 4, (2,), shares=(1.0,), anchor=0.5)),
-    ):
-        assert off.anchor == 0.0
+    for off, on in PAIRS:
         results = (
             privrl.fit(data, each, privrl.Central(epsilon=1.0, delta=1e-6), key=jax.random.key(0)) for each in (off, on)
         )
         first, second = (result.certificate for result in results)
         assert first.releases == second.releases and first.epsilon == second.epsilon
-    assert get("dp-apvi@paper").build(tiny_world()).anchor == 0.0
 
 
 def test_settings_are_checked():

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contract import BUDGET, check_certificate, check_online
+from contract import BUDGET, check_certificate, check_online, compiled
 
 import privrl
 from privrl.contracts.release import Release
@@ -96,11 +96,11 @@ def test_the_first_plan_does_nothing_but_explore_a_little():
 def test_a_sure_belief_plays_the_best_gains():
     world = LQ4D()
     learner, X1 = CautiousLQ(world.task), world.task.first_moment
-    gains, r = learner._cautious(sure(world, 1e-12), X1)
+    gains, r = compiled(learner._cautious, sure(world, 1e-12), X1)
     best, _ = riccati(world.A, world.B, world.task.state_cost, world.task.input_cost, 5)
     np.testing.assert_allclose(gains, within_norm(best, world.task.gain_bound - r), atol=1e-6)
     assert learner._gate(sure(world), X1, gains) == 1.0
-    _, timid = CautiousLQ(world.task)._cautious(sure(world, 1e-2), X1)
+    _, timid = compiled(learner._cautious, sure(world, 1e-2), X1)
     assert 0 < r < timid < 0.1
 
 
@@ -166,7 +166,8 @@ def test_the_update_is_the_posterior(scale):
     belief = Belief(jnp.array(believed), 0.02 * jnp.eye(3))
     memory = dataclasses.replace(memory, gain=jnp.array(K), surprise=surprise, belief=belief)
     y = np.random.default_rng(0).normal(size=(3, 2))
-    found = learner._updated(memory, task.first_moment, released(jnp.array(y), scale)["surprises"], jnp.array(nb))
+    release = released(jnp.array(y), scale)["surprises"]
+    found = compiled(learner._updated, memory, task.first_moment, release, jnp.array(nb))
 
     r, Ex, Cw2, X1 = float(memory.radius), float(memory.spread), 0.05**2, np.eye(2) / 2
     tau_x, tau_v = float(memory.surprise.first_clip), float(memory.surprise.exploration_clip)
@@ -209,8 +210,8 @@ def test_clip_levels_are_as_predicted():
     world = LQ2D()
     learner, X1 = CautiousLQ(world.task), world.task.first_moment
     belief = Belief(world.parameters, 0.01 * jnp.eye(3))
-    gains, r = learner._cautious(belief, X1)
-    surprise, _ = learner._predicted(belief, X1, gains, r)
+    gains, r = compiled(learner._cautious, belief, X1)
+    surprise, _ = compiled(learner._predicted, belief, X1, gains, r)
 
     def squares(key):
         system_key, key = jax.random.split(key)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contract import all_trajectories, hostile_trajectories, stack, tiny_world
+from contract import all_trajectories, compiled, hostile_trajectories, stack, tiny_world
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -71,10 +71,10 @@ def test_the_plan_is_the_box(stationary):
     learner = privrl.UCBVI(jnp.asarray(rewards), H, stationary=stationary)
     shape = learner._counts().shape
     gaussian = GaussianNoise(7.0, shape)
-    answers = SubsetSelection(S + 1, 1.0).noise(jnp.asarray(n.reshape(shape)), jnp.full(shape, 60.0))
+    answers = compiled(SubsetSelection(S + 1, 1.0).noise, n.reshape(shape), np.full(shape, 60.0))
     for noise in (gaussian, answers):
         v = np.broadcast_to(np.asarray(noise.variance), shape).reshape(n.shape)
-        v_of_N = np.asarray(variance_of_sums(noise)).reshape(n.shape[:-1])
+        v_of_N = np.asarray(compiled(variance_of_sums, noise)).reshape(n.shape[:-1])
         assert 0 < (n.sum(-1) > 2 * np.sqrt(v_of_N)).mean() < 1  # both kinds of cells are there
         release = {"transitions": Release(jnp.asarray(n.reshape(shape)), noise)}
         _, plan = next_plan(learner, None, release, nothing_to_ask, jnp.asarray(9))
@@ -141,13 +141,13 @@ def test_answers_are_tallied_where_they_were_asked(counting):
     policy, statistic = deterministic(5), counts(counting)
     trajectory = next(iter(all_trajectories(H, S, A, rewards=(0.0,))))
     for index in range(9):
-        table = np.asarray(statistic.tally(jnp.array([0.25, -1.5, 9.0]), Plan(policy), jnp.asarray(index)))
+        table = np.asarray(compiled(statistic.tally, np.array([0.25, -1.5, 9.0]), Plan(policy), np.asarray(index)))
         cell, _ = answer_by_hand(trajectory, policy, counting, "first-visit", index)
         expected = np.zeros(statistic.shape)
         expected[cell] = [0.25, -1.5]
         np.testing.assert_array_equal(table, expected)
     pairs = counts(counting, "stage-pair")
-    table = np.asarray(pairs.tally(jnp.arange(5.0), Plan(policy), jnp.asarray(4)))
+    table = np.asarray(compiled(pairs.tally, np.arange(5.0), Plan(policy), np.asarray(4)))
     expected = np.zeros(pairs.shape)
     action = np.asarray(policy.probabilities)[1].argmax(axis=-1)
     for s, after in itertools.product(range(S), range(S)):
