@@ -162,8 +162,10 @@ def test_the_role_of_a_service_can_run_a_study_and_remove_nothing(address: str, 
     with ReleaseStore(address) as owner, sql(address) as database:
         owner.open_study(STUDY, LIMITS)
         database.execute("DROP ROLE IF EXISTS service; CREATE ROLE service LOGIN")
-        grant_service(address, "service")
         serving = address.replace("user=owner", "user=service")
+        with pytest.raises(StoreError, match="privrl store grant"):
+            ReleaseStore(serving)
+        grant_service(address, "service")
         with ReleaseStore(serving) as store:
             assert store.contribute("a", ["x"], np.array([5])).all()
             store.seal("a")

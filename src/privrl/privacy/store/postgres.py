@@ -201,7 +201,10 @@ class PostgresEngine(AbstractEngine):
             self._open()
         except psycopg.Error as error:
             self.close()
-            raise StoreError(f"`{self.title}` cannot be opened as a store of releases: {error}.") from error
+            words = f"`{self.title}` cannot be opened as a store of releases: {error.diag.message_primary or error}."
+            if isinstance(error, psycopg.errors.InsufficientPrivilege):
+                words += " The owner of the database makes the store, and gives rights to a role: `privrl store grant`."
+            raise StoreError(words) from error
         except BaseException:
             self.close()
             raise
@@ -210,7 +213,10 @@ class PostgresEngine(AbstractEngine):
         self.execute("SET synchronous_commit = on")
         (schema,) = self.execute("SELECT quote_ident(current_schema())").fetchone()
         if schema is None:
-            raise StoreError(f"The search path of `{self.title}` names no schema that exists. Create it first.")
+            raise StoreError(
+                f"The search path of `{self.title}` names no schema that exists and that this role may use. Create it "
+                "first, or let the owner of its tables give the rights: `privrl store grant`."
+            )
         if self._comment() is None:
             self._refuse_lost_store()
             with self._held("create"):  # two processes may create it at once
