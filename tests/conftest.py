@@ -10,6 +10,7 @@ import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 os.environ["MPLBACKEND"] = "Agg"
 # Tests compile far more than they compute, so the compiler need not try hard: the older emitters of fused loops need
@@ -35,6 +36,7 @@ os.environ.setdefault("JAX_COMPILATION_CACHE_INCLUDE_METADATA_IN_KEY", "true")
 import hypothesis
 import jax
 import pytest
+from clocks import Clock
 from jax._src.interpreters import mlir
 from moving import move_by_numpy
 from postgres import MISSING, Cluster, programs
@@ -106,6 +108,21 @@ def postgres() -> Iterator[Cluster]:
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path | str:
     """Where a store may be, on either engine: a file, or an address."""
     return tmp_path / "study.db" if request.param == "file" else request.getfixturevalue("postgres").new()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Any]:
+    """A new store in a file."""
+    from privrl.privacy.store.store import ReleaseStore
+
+    with ReleaseStore(tmp_path / "s.db") as store:
+        yield store
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """At 0 seconds."""
+    return Clock()
 
 
 @pytest.fixture

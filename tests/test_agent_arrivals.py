@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from clocks import Clock
 from contract import tiny_world
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,30 +31,9 @@ ENDS = LEARNER.blocks(USERS)  # 2, 3, 4, 6, 7
 PATIENCE = 10.0
 
 
-class Clock:
-    """A clock that tests set."""
-
-    def __init__(self):
-        self.time = 0.0
-
-    def __call__(self):
-        return self.time
-
-
 def live(store, clock, learner=LEARNER, private=PRIVATE, num_users=USERS, key=None):
     settings = {"num_users": num_users, "store": store, "patience": PATIENCE, "clock": clock, "key": key}
     return privrl.Agent(learner, private, **settings)
-
-
-@pytest.fixture
-def clock():
-    return Clock()
-
-
-@pytest.fixture
-def store(tmp_path):
-    with privrl.ReleaseStore(tmp_path / "s.db") as store:
-        yield store
 
 
 def sums(store, agent):

@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from clocks import Clock
 from contract import total
 from test_agent import alone
-from test_agent_arrivals import PATIENCE, Clock
+from test_agent_arrivals import PATIENCE
 
 import privrl
 from privrl.contracts.release import Release

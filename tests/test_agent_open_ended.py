@@ -17,12 +17,6 @@ EPOCHS = {
 }
 
 
-@pytest.fixture
-def store(tmp_path):
-    with privrl.ReleaseStore(tmp_path / "s.db") as store:
-        yield store
-
-
 @pytest.mark.parametrize("m", [1, 2])
 @pytest.mark.parametrize("name", [n if n == "forgetting" else pytest.param(n, marks=pytest.mark.slow) for n in EPOCHS])
 def test_it_decides_as_the_simulation(store, name, m):

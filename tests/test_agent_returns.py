@@ -5,10 +5,11 @@ import json
 import jax
 import numpy as np
 import pytest
+from clocks import Clock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_agent import ENV, LEARNER, PRIVATE, USERS, alone, person_key, some, walk
-from test_agent_arrivals import PATIENCE, Clock
+from test_agent_arrivals import PATIENCE
 
 import privrl
 from privrl.learners.linear.lsvi_ucb_plus_plus import LSVIUCBPlusPlus
@@ -27,17 +28,6 @@ def live(store, clock, learner=SMALL, num_users=PEOPLE, key=None, m=3, distance=
     return privrl.Agent(
         learner, PRIVATE, num_users=num_users, store=store, patience=PATIENCE, clock=clock, key=key, **how
     )
-
-
-@pytest.fixture
-def clock():
-    return Clock()
-
-
-@pytest.fixture
-def store(tmp_path):
-    with privrl.ReleaseStore(tmp_path / "s.db") as store:
-        yield store
 
 
 def added_up(agent, block):

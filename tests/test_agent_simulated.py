@@ -6,8 +6,9 @@ import itertools
 import jax
 import numpy as np
 import pytest
+from clocks import Clock
 from contract import tiny_world
-from test_agent_arrivals import PATIENCE, Clock
+from test_agent_arrivals import PATIENCE
 
 import privrl
 from privrl.studies.simulation import SimulationKeys

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from clocks import Clock
+
 from privrl.service.access import KeyFile
 from privrl.service.central import CentralServed
 from privrl.service.endpoints import ENDPOINTS
@@ -47,16 +49,6 @@ arguments = { states = 3, horizon = 4 }
 
 
 Headers = dict[str, str] | None
-
-
-class Clock:
-    """Seconds that a test sets."""
-
-    def __init__(self, time: float = 1_000.0) -> None:
-        self.time = time
-
-    def __call__(self) -> float:
-        return self.time
 
 
 class Reply(NamedTuple):

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from service.serving import CENTRAL, Clock, Reply, Service, serving, study_file
+from clocks import Clock
+from service.serving import CENTRAL, Reply, Service, serving, study_file
 
 from privrl.service.access import KeyFile
 
@@ -49,7 +50,7 @@ def test_the_same_id_has_the_same_ticket(river: Service) -> None:
     assert first == river.ask("POST", "tickets", {"user": "12"})
     other = river.ask("POST", "tickets", {"user": "012"}).json
     assert int(other["number"]) == int(first.json["number"]) + 1
-    assert first.json["deadline"] == 2_000.0 and first.json["plan"] == 0
+    assert first.json["deadline"] == 1_000.0 and first.json["plan"] == 0
 
 
 def test_tickets_sent_at_once_are_numbered_once_each(river: Service) -> None:
@@ -112,7 +113,7 @@ def test_counted_again_and_late_records_are_answered_alike(tmp_path: Path) -> No
         assert answers == [Reply(204, {"content-length": "0", "cache-control": "no-store"}, b"")] * 5
         assert river.content() == kept
         newcomer = river.ask("POST", "tickets", {"user": "new"}).json
-        assert (newcomer["plan"], newcomer["deadline"]) == (1, 3_000.0)
+        assert (newcomer["plan"], newcomer["deadline"]) == (1, 2_000.0)
         assert river.ask("GET", "plan").json["plan"] == 1
 
 
@@ -367,13 +368,13 @@ def test_times_do_not_depend_on_how_long_the_writer_takes(tmp_path: Path) -> Non
         texts = [ticket(river, i) for i in range(size)]
 
         async def busy() -> list[Reply]:
-            clock.time = 1_999.5
+            clock.time = 999.5
             working = asyncio.create_task(river.served.in_writer(lambda store: free.wait(60.0)))
             await asyncio.sleep(0.2)
             early = [asyncio.create_task(river.asking("POST", "episodes", episode(texts[0], STEP)))]
             early.append(asyncio.create_task(river.asking("POST", "tickets", {"user": "before"})))
             await asyncio.sleep(0.05)
-            clock.time = 2_000.25
+            clock.time = 1_000.25
             late = [asyncio.create_task(river.asking("POST", "episodes", episode(texts[1], STEP)))]
             late.append(asyncio.create_task(river.asking("POST", "tickets", {"user": "after"})))
             await asyncio.sleep(0.05)
@@ -382,7 +383,7 @@ def test_times_do_not_depend_on_how_long_the_writer_takes(tmp_path: Path) -> Non
             return await asyncio.gather(*early, *late)
 
         _, before, _, after = river.run(busy())
-        assert (before.json["plan"], before.json["deadline"]) == (0, 2_999.0)
-        assert (after.json["plan"], after.json["deadline"]) == (1, 3_000.0)
+        assert (before.json["plan"], before.json["deadline"]) == (0, 1_999.0)
+        assert (after.json["plan"], after.json["deadline"]) == (1, 2_000.0)
         found = river.run(river.served.in_writer(lambda store: store.count("block 0, plan 0")))
         assert found == 1

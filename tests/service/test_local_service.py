@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from service.serving import LOCAL, Clock, Reply, Service, serving, study_file
+from clocks import Clock
+from service.serving import LOCAL, Reply, Service, serving, study_file
 
 import privrl
 from privrl.mdp.types import Trajectory

@@ -8,7 +8,8 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from service.serving import OPEN, Clock, Reply, Service, serving, study_file
+from clocks import Clock
+from service.serving import OPEN, Reply, Service, serving, study_file
 from service.test_operator import Running, operators
 
 import privrl

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from service.serving import CENTRAL, LOCAL, Clock, Reply, Service, serving, study_file
+from clocks import Clock
+from service.serving import CENTRAL, LOCAL, Reply, Service, serving, study_file
 
 from privrl.service.access import KeyFile
 from privrl.service.counters import Counters

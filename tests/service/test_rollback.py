@@ -4,7 +4,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from service.serving import CENTRAL, Clock, serving, study_file
+from clocks import Clock
+from service.serving import CENTRAL, serving, study_file
 
 from privrl.privacy.store.errors import AuditLogError, BehindHeadError
 from privrl.service.study_file import StudyFile

@@ -7,7 +7,8 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from service.serving import CENTRAL, OPEN, Clock, serving, study_file
+from clocks import Clock
+from service.serving import CENTRAL, OPEN, serving, study_file
 
 import privrl
 from privrl.recipes.registry import get
