@@ -61,9 +61,17 @@ def test_check_says_what_run_would_do_and_changes_nothing(river: Path) -> None:
     code, out, _ = call("serve", "check", "river.toml")
     assert code == 0 and "the store is intact" in out and "go on from here" in out
     assert {name: Path(name).read_bytes() for name in kept} == kept
-    river.write_text(river.read_text().replace("users = 40", "users = 41"))
-    code, _, err = call("serve", "check", "river.toml")
-    assert code == 2 and "`users`" in err
+    for old, new, entry in (
+        ("users = 40", "users = 41", "`users`"),
+        ("epsilon = 1.0", "epsilon = 2.0", "`epsilon`"),
+        ("patience = 1000.0", "patience = 5.0", "`patience`"),
+        ("horizon = 4", "horizon = 5", "`[world]`"),
+    ):
+        river.write_text(river.read_text().replace(old, new))
+        for command in ("check", "init"):
+            code, _, err = call("serve", command, "river.toml")
+            assert code == 2 and entry in err and "for good" in err
+        river.write_text(river.read_text().replace(new, old))
     assert {name: Path(name).read_bytes() for name in kept} == kept
 
 
@@ -76,6 +84,21 @@ def test_keys_are_added_listed_and_revoked(river: Path) -> None:
     assert call("serve", "key", "revoke", "river.toml", "--name", "web shop")[0] == 0
     assert "web shop" not in call("serve", "key", "list", "river.toml")[1]
     assert call("serve", "key", "revoke", "river.toml", "--name", "web shop")[0] == 2
+
+
+def test_keys_that_nobody_could_use_are_said(river: Path) -> None:
+    river.with_name("phone.toml").write_text(LOCAL.replace("STORE", "phone.db"))
+    for name, role in (("phone", "app"), ("river", "device")):
+        code, _, err = call("serve", "key", "add", f"{name}.toml", "--role", role, "--name", "x")
+        assert code == 2 and "where keys have the role" in err and not river.with_name(f"{name}.keys").exists()
+    call("serve", "init", "river.toml")
+    assert "no key" not in call("serve", "check", "river.toml")[2]
+    river.with_name("river.keys").unlink()
+    code, _, err = call("serve", "check", "river.toml")
+    assert code == 0 and "There is no key with the role app" in err
+    river.with_name("river.keys").write_text("{")
+    code, _, err = call("serve", "check", "river.toml")
+    assert code == 2 and "is not a file of keys" in err
 
 
 def test_one_key_for_several_studies(river: Path) -> None:

@@ -102,7 +102,9 @@ def test_sizes_and_a_world_declare_the_same_study(tmp_path: Path) -> None:
         privrl.Agent(file.learner(), file.privatizer(), num_users=40, store=store, patience=1_000.0)
         declared = store.shown()
     named = study_file(tmp_path / "named", CENTRAL)
-    expected = [] if world.mdp.reward.tolist() == [[[0.005, 0.0], [0.0, 0.0], [0.0, 1.0]]] else ["`learner`"]
+    expected = (
+        [] if world.mdp.reward.tolist() == [[[0.005, 0.0], [0.0, 0.0], [0.0, 1.0]]] else ["`recipe` or `[world]`"]
+    )
     assert differences(named, declared) == expected
 
 
@@ -115,8 +117,8 @@ def test_a_study_is_frozen_once_it_is_begun(tmp_path: Path) -> None:
     assert differences(file, shown) == []
     file.path.write_text(file.path.read_text().replace("epsilon = 1.0", "epsilon = 2.0"))
     other = read(file.path)
-    assert differences(other, shown) == ["`events`"]
-    with pytest.raises(ValueError, match="belongs to a study that differs in `events`"):
+    assert differences(other, shown) == ["`epsilon`, `delta` or `recipe`"]
+    with pytest.raises(ValueError, match="belongs to a study that differs in `epsilon`"):
         begin(other)
 
 

@@ -1,13 +1,18 @@
 """`privrl serve init`, `run`, `check` and `key`: live studies over HTTP."""
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from privrl.cli.compilation import keep_compiled_programs
-from privrl.cli.output import say, show_table
+from privrl.cli.output import complain, say, show_table
 from privrl.privacy.store.store import is_there, place_of
+
+if TYPE_CHECKING:  # an extra, which most people do not have
+    from privrl.service.access import AccessKey
+    from privrl.service.study_file import StudyFile
 
 serve = typer.Typer(name="serve", help="Serve live studies to apps and devices over HTTP.", no_args_is_help=True)
 key = typer.Typer(name="key", help="Keys of apps, devices and operators; kept as hashes.", no_args_is_help=True)
@@ -65,6 +70,7 @@ def run(
 ) -> None:
     """Serve studies until the process is told to end."""
     check_installed()
+    from privrl.service.access import KeyFile
     from privrl.service.addresses import Address, Listeners
     from privrl.service.listening import serve as listen_until_told
     from privrl.service.study_file import read
@@ -73,17 +79,22 @@ def run(
     how = Listeners(*addresses, tuple(operator_host or ()), tls_cert, tls_key, behind_proxy, connections)
     how.check()
     keep_compiled_programs()
-    listen_until_told([read(file) for file in files], how, say)
+    studies = [read(file) for file in files]
+    for study in studies:
+        _warn_of_keys(study, KeyFile(study.keys_place).read().values())
+    listen_until_told(studies, how, say)
 
 
 @serve.command()
 def check(file: StudyFileArgument) -> None:
     """Verify a study file and its store, and say what `run` would do; nothing is changed."""
     check_installed()
-    from privrl.service.opening import declared, differences, identity_in, open_store
+    from privrl.service.access import KeyFile
+    from privrl.service.opening import check_same, declared, identity_in, open_store
     from privrl.service.study_file import read
 
     study = read(file)
+    keys = KeyFile(study.keys_place).read()
     keep_compiled_programs()
     if not is_there(study.place):
         declared(study)
@@ -91,12 +102,7 @@ def check(file: StudyFileArgument) -> None:
         return
     with open_store(study) as store:
         shown = store.shown()
-    found = differences(study, shown)
-    if found:
-        raise ValueError(
-            f"The store of `{file}` belongs to a study that differs in {', '.join(found)}. Declare it as it was, or "
-            "name a new store for a new study."
-        )
+    check_same(study, shown)
     if study.kind == "local":
         say(f"The SHA-256 of its document, for its apps: {identity_in(study)}")
     tickets = sum(shown["queues"].values()) + sum(shown["ranges"].values())
@@ -104,9 +110,20 @@ def check(file: StudyFileArgument) -> None:
     people = "as many people as come" if study.users is None else f"{study.users:,} {study.counting}"
     say(f"`{study.name}` is a {study.kind} study of {people} with `{study.recipe}`; the store is intact.")
     say(f"Tickets handed out: {tickets:,}. Releases: {released:,}.")
+    _warn_of_keys(study, keys.values())
     say(
         "It was purged: `run` would serve its certificate alone." if shown["purged"] else "`run` would go on from here."
     )
+
+
+def _warn_of_keys(study: "StudyFile", keys: "Iterable[AccessKey]") -> None:
+    """Says what nobody can do: a second machine without its copy of the keys refuses everybody."""
+    needed = {"central": "app", "local": "device"}[study.kind]
+    if (study.kind == "central" or study.devices == "key") and not any(one.role == needed for one in keys):
+        complain(
+            f"There is no key with the role {needed} in `{study.keys_place}`, so nobody can use `{study.name}`. Copy "
+            "that file from where the study was begun, or make a key: `privrl serve key add`."
+        )
 
 
 @key.command()
@@ -123,7 +140,12 @@ def add(
     known = next((one for one in ROLES if one == role), None)
     if known is None:
         raise ValueError(f"`--role` is {role!r}; it must be one of {', '.join(ROLES)}.")
-    say(add_key([KeyFile(read(file).keys_place) for file in files], known, name))
+    studies = [read(file) for file in files]
+    for study in studies:
+        if (known, study.kind) in (("app", "local"), ("device", "central")):
+            other = {"local": 'device (or none, where `devices` is "open")', "central": "app"}[study.kind]
+            raise ValueError(f"`{study.name}` is a {study.kind} study, where keys have the role {other} or operator.")
+    say(add_key([KeyFile(study.keys_place) for study in studies], known, name))
 
 
 @key.command(name="list")

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from privrl.privacy.store.errors import StudyMismatchError
 from privrl.privacy.store.store import ReleaseStore, is_there, place_of
 from privrl.privacy.trust.privatizers import Local
 from privrl.privacy.trust.symbol_channels import SymbolReports
@@ -12,6 +13,14 @@ from privrl.studies.agent import Agent
 from privrl.studies.document import identity_of
 from privrl.studies.local_plans import local_study
 from privrl.studies.server import Server
+
+_ENTRIES = {  # entries of a study file, by what a store calls them
+    "arrivals": "`patience`",
+    "events": "`epsilon`, `delta` or `recipe`",
+    "learner": "`recipe` or `[world]`",
+    "users": "`users`, or `open_ended`",
+    "verb": "`kind`",
+}
 
 
 def open_store(file: StudyFile) -> ReleaseStore:
@@ -45,6 +54,14 @@ def identity_in(file: StudyFile) -> str | None:
 
 def work_on(file: StudyFile, store: ReleaseStore, clock: Callable[[], float] = time.time) -> Agent | Server:
     """What learns from people; it declares the study, or refuses a store of another one."""
+    try:
+        return _learning(file, store, clock)
+    except StudyMismatchError:
+        check_same(file, store.shown())
+        raise
+
+
+def _learning(file: StudyFile, store: ReleaseStore, clock: Callable[[], float]) -> Agent | Server:
     learner, privatizer = file.learner(), file.privatizer()
     if file.kind == "central":
         return Agent(
@@ -84,10 +101,19 @@ def declared(file: StudyFile) -> dict[str, Any]:
 
 
 def differences(file: StudyFile, shown: dict[str, Any]) -> list[str]:
-    """In what a store, as it is shown, is not the one of this study; nothing is written anywhere."""
+    """In what entries a store, as it is shown, is not the one of this study; nothing is written anywhere."""
     fresh = declared(file)
     if shown["study"] is None:
-        return ["nothing was declared yet"]
+        return ["everything: nothing was declared yet"]
     keys = sorted(fresh["study"].keys() | shown["study"].keys())
-    differing = [f"`{key}`" for key in keys if fresh["study"].get(key) != shown["study"].get(key)]
-    return differing + ([] if fresh["limits"] == shown["limits"] else ["the budget"])
+    differing = [_ENTRIES.get(key, f"`{key}`") for key in keys if fresh["study"].get(key) != shown["study"].get(key)]
+    return differing or ([] if fresh["limits"] == shown["limits"] else ["the budget"])
+
+
+def check_same(file: StudyFile, shown: dict[str, Any]) -> None:
+    """Refuses a store, as it is shown, that is not the one of this study."""
+    if differing := differences(file, shown):
+        raise StudyMismatchError(
+            f"The store of `{file.path}` belongs to a study that differs in {', and in '.join(differing)}. What was "
+            "declared is declared for good: put back what the study file said, or name a new store for a new study."
+        )
