@@ -5,8 +5,12 @@ policy can reveal about any one person. Importing this package turns on 64-bit f
 privacy arithmetic in 32 bits is a bug waiting to happen.
 """
 
+import gc as _gc
 from importlib import import_module as _import_module
 from types import ModuleType as _ModuleType
+
+_collecting = _gc.isenabled()
+_gc.disable()  # about a seventh of the time of these imports, which leave no garbage
 
 import jax as _jax
 
@@ -54,6 +58,9 @@ from privrl.studies.result import Result, Run
 from privrl.studies.run import run, sweep
 from privrl.studies.server import Server
 from privrl.studies.wire import Broadcast, Message, MessageError
+
+if _collecting:
+    _gc.enable()
 
 __version__ = "0.1.0"
 

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
 
 _HOW = "Make one with `openssl genpkey -algorithm ed25519 -out key.pem`."
 
@@ -23,6 +22,8 @@ class SignatureError(ValueError):
 
 def read_private_key(path: str | Path) -> Ed25519PrivateKey:
     """The key to sign with, from an unencrypted PEM file (PKCS 8)."""
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
     content = Path(path).read_bytes()
     try:
         key = load_pem_private_key(content, password=None)
@@ -40,6 +41,8 @@ def read_private_key(path: str | Path) -> Ed25519PrivateKey:
 
 def read_public_key(path: str | Path) -> Ed25519PublicKey:
     """The key to check a signature with, from a PEM file."""
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
     how = "Make it with `openssl pkey -in key.pem -pubout -out public.pem`."
     try:
         key = load_pem_public_key(Path(path).read_bytes())
