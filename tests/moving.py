@@ -30,8 +30,9 @@ def _broadcast(x: np.ndarray, *, shape: tuple, broadcast_dimensions: tuple, shar
 
 def _converted(x: np.ndarray, *, new_dtype: Any, weak_type: bool, sharding: Any) -> Made:
     """From truth values and whole numbers, which every number type holds alike."""
+    del weak_type
     exact = x.dtype.kind == "b" or (x.dtype == np.int64 and new_dtype == np.float64) or x.dtype == new_dtype
-    return x.astype(new_dtype) if exact and not weak_type and sharding is None else None
+    return x.astype(new_dtype) if exact and sharding is None else None
 
 
 def _iota(*, dtype: Any, shape: tuple, dimension: int, sharding: Any) -> Made:
@@ -77,10 +78,16 @@ _BY_NUMPY: dict[core.Primitive, Callable[..., Made]] = {
 
 
 def _plain(x: Any) -> bool:
-    """Whether NumPy knows its type; that of a Python number may still change."""
-    if isinstance(x, ArrayImpl):
-        return not x.weak_type
-    return isinstance(x, np.ndarray | np.generic) and x.dtype.kind in "bif"
+    """Whether NumPy knows its type."""
+    return isinstance(x, ArrayImpl | np.ndarray | np.generic) and x.dtype.kind in "biuf"
+
+
+def _array(x: np.ndarray, weak_type: bool) -> jax.Array:
+    """On the device; `weak_type` where its type is that of a Python number, and gives way to others."""
+    made = jax.device_put(np.array(x))
+    if not weak_type:
+        return made
+    return ArrayImpl(made.aval.update(weak_type=True), made.sharding, made._arrays, made.committed, _skip_checks=True)
 
 
 def _moved(primitive: core.Primitive, made: Callable[..., Made]) -> Callable[..., Any]:
@@ -88,7 +95,10 @@ def _moved(primitive: core.Primitive, made: Callable[..., Made]) -> Callable[...
 
     def impl(*arrays: Any, **parameters: Any) -> Any:
         found = made(*map(np.asarray, arrays), **parameters) if all(map(_plain, arrays)) else None
-        return compiled(*arrays, **parameters) if found is None else jax.device_put(np.array(found))
+        if found is None:
+            return compiled(*arrays, **parameters)
+        weak_type = bool(arrays) and all(getattr(x, "weak_type", False) for x in arrays)
+        return _array(found, parameters.get("weak_type", weak_type))
 
     return impl
 
