@@ -5,9 +5,11 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from postgres import Cluster
 from service.serving import CENTRAL, LOCAL, study_file
 
 import privrl
+from privrl.privacy.store.errors import UnreachableError
 from privrl.privacy.store.store import is_there
 from privrl.service.opening import begin, differences, open_store
 from privrl.service.study_file import read
@@ -120,6 +122,15 @@ def test_a_study_is_frozen_once_it_is_begun(tmp_path: Path) -> None:
     assert differences(other, shown) == ["`epsilon`, `delta` or `recipe`"]
     with pytest.raises(ValueError, match="belongs to a study that differs in `epsilon`"):
         begin(other)
+
+
+def test_a_server_that_can_only_be_read_is_not_served(tmp_path: Path, postgres: Cluster) -> None:
+    address = postgres.new()
+    study_file(tmp_path, CENTRAL, address)
+    path = tmp_path / "study.toml"
+    path.write_text(path.read_text().replace(address, address + "%20-cdefault_transaction_read_only%3Don"))
+    with pytest.raises(UnreachableError, match="can only be read"):
+        open_store(read(path))
 
 
 def test_a_study_that_was_not_begun_is_not_opened(tmp_path: Path, place: Path | str) -> None:

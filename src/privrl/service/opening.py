@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from privrl.privacy.store.errors import StudyMismatchError
-from privrl.privacy.store.store import ReleaseStore, is_there, place_of
+from privrl.privacy.store.store import ReleaseStore, check_writable, is_there, place_of
 from privrl.privacy.trust.privatizers import Local
 from privrl.privacy.trust.symbol_channels import SymbolReports
 from privrl.service.study_file import StudyFile
@@ -29,6 +29,7 @@ def open_store(file: StudyFile) -> ReleaseStore:
         raise ValueError(
             f"There is no store `{place_of(file.place)}` yet. Begin the study: `privrl serve init {file.path}`."
         )
+    check_writable(file.place)
     return _store(file)
 
 

@@ -278,6 +278,15 @@ def has_tables(address: str) -> bool:
         return connection.execute(COLUMNS).fetchone() is not None
 
 
+def check_writable(address: str) -> None:
+    """Refuses a server that can only be read, as a replica is."""
+    with _connected(address) as connection:
+        if connection.execute("SHOW transaction_read_only").fetchone() == ("on",):
+            raise UnreachableError(
+                f"`{title_of(address)}` can only be read: it is a replica, or set so. Name the one that is written to."
+            )
+
+
 def grant_service(address: str, role: str) -> None:
     """Lets a role run a service on the store at an address, which the owner of its tables opens: it may read, and add
     and update what a service writes, which guards check; it cannot declare or purge a study, delete, empty or alter a

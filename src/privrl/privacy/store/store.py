@@ -205,6 +205,14 @@ def is_there(path: str | os.PathLike[str]) -> bool:
     return os.path.exists(path)
 
 
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Refuses the address of a server that can only be read; a file is opened for writing anyway."""
+    if isinstance(path, str) and path.startswith(ADDRESSES):
+        from privrl.privacy.store.postgres import check_writable  # an extra, which most people do not have
+
+        check_writable(path)
+
+
 def _engine(
     path: str | os.PathLike[str] | None,
     witness: AbstractWitness | None,
