@@ -24,10 +24,7 @@ LEARNERS = {
     "OFULQ": privrl.OFULQ(LQ.task, first_block=8, growth=2.0),
 }
 PRIVATE, USERS = privrl.Central(epsilon=3.0, delta=1e-5), 40
-QUICK = {
-    ("LSVIUCB", 2, 1),
-    ("CautiousLQ", 2, 1),
-}  # the first of an agent behind a service: `service/test_service_lag.py`
+QUICK = {("LSVIUCB", 2, 1), ("CautiousLQ", 2, 1)}
 CASES = [
     pytest.param(*case, marks=[] if case in QUICK else pytest.mark.slow)
     for case in itertools.product(LEARNERS, (1, 2), (0, 1, 3))

@@ -16,14 +16,20 @@ from privrl.studies.open_ended import OpenEnded
 from privrl.studies.simulation import SimulationKeys
 
 DELAY = 1
+TWICE = CENTRAL.replace("users = 40", "users = 40\nmax_episodes_per_unit = 2")
 STUDIES = {  # the file, and how many people come; without a known end, over several epochs
     "known": (CENTRAL, 40),
     "open-ended": (OPEN, 60),
+    "twice": (TWICE, 40),
+    "counting": (TWICE.replace("dp-ucbvi", "dp-lsvi-ucb"), 40),  # how many records there are is read off releases
     "forgetting": (OPEN.replace("first = 1", "epoch = 20, forget = 0.5"), 60),
 }
+QUICK = ("known", "open-ended")
 
 
-@pytest.mark.parametrize("name", ["known", "open-ended", pytest.param("forgetting", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in STUDIES]
+)
 def test_the_service_decides_as_a_simulation_whose_plans_lag(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -35,10 +41,12 @@ def test_the_service_decides_as_a_simulation_whose_plans_lag(
     file = study_file(tmp_path, text)
     spec = file.people if isinstance(file.people, OpenEnded) else False
     env = privrl.envs.RiverSwim(states=3, horizon=4)
-    recipe = get("dp-ucbvi")
+    recipe = get(file.recipe)
     learner, private = recipe.build(env), recipe.privatizer(epsilon=1.0, delta=1e-6)
-    assert isinstance(learner, privrl.UCBVI)
-    simulated = privrl.run(env, learner, private, episodes=users, key=key, flow=False, delay=DELAY, open_ended=spec)
+    simulated = privrl.run(
+        env, learner, private, episodes=users, key=key, flow=False, delay=DELAY, open_ended=spec,
+        max_episodes_per_unit=file.max_episodes_per_unit,
+    )  # fmt: skip
     ends = [int(end) for end in file.ends() if end <= users]
     clock, rollout, regret = Clock(0.0), jax.jit(lambda policy, key: env.rollout(policy, key)), []
     with serving(file, clock) as service:
