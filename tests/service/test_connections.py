@@ -72,6 +72,16 @@ def test_a_body_beyond_its_limit_is_refused_before_it_has_come() -> None:
     assert b" 413 " in asyncio.run(answered(head, *[b"x" * 65_536] * 6))
 
 
+def test_what_is_no_http_is_refused_like_everything_else() -> None:
+    for part in (
+        b"\x16\x03\x01 somebody begins TLS\r\n\r\n",
+        GET + b"a: b\x00\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    ):
+        found = asyncio.run(answered(part))
+        assert b" 400 " in found and b"urn:privrl:problem:malformed" in found and found.endswith(b" closed")
+
+
 def test_a_probe_without_a_body_and_a_method_that_is_none() -> None:
     """Load balancers ask with HEAD; whoever uses another method is told which there are."""
     head, body = asyncio.run(answered(GET.replace(b"GET", b"HEAD") + b"\r\n")).split(b"\r\n\r\n")

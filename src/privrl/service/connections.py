@@ -56,6 +56,13 @@ class LimitedConnection(HttpToolsProtocol):
         self._end_timer()
         super().on_message_complete()
 
+    def send_400_response(self, msg: str) -> None:
+        """Answers what is no HTTP, in place of uvicorn."""
+        headers, body = _last_answer(RefusedError("malformed", "This is not a request of HTTP/1.1 or HTTP/1.0."))
+        lines = [b"HTTP/1.1 400 Bad Request", *(name + b": " + value for name, value in headers), b"", body]
+        self.transport.write(b"\r\n".join(lines))
+        self.transport.close()
+
     def _end_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -66,13 +73,20 @@ async def _crowded(scope: Any, receive: Any, send: Any) -> None:
     """What is answered on a connection that is one too many."""
     del scope, receive
     refused = RefusedError("busy", "There are too many connections. Nothing was kept; connect again soon.")
-    body = msgspec.json.encode(ProblemDocument.of(refused))
-    headers = {
-        b"content-length": b"%d" % len(body),
-        b"content-type": b"application/problem+json",
-        b"retry-after": b"%d" % (refused.retry_after or 1),
-        b"connection": b"close",
-        b"cache-control": b"no-store",
-    }
-    await send({"type": "http.response.start", "status": refused.status, "headers": list(headers.items())})
+    headers, body = _last_answer(refused)
+    await send({"type": "http.response.start", "status": refused.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+def _last_answer(refused: RefusedError) -> tuple[list[tuple[bytes, bytes]], bytes]:
+    """The headers and the body of a refusal after which the connection is closed."""
+    body = msgspec.json.encode(ProblemDocument.of(refused))
+    headers = [
+        (b"content-length", b"%d" % len(body)),
+        (b"content-type", b"application/problem+json"),
+        (b"connection", b"close"),
+        (b"cache-control", b"no-store"),
+    ]
+    if refused.retry_after is not None:
+        headers.append((b"retry-after", b"%d" % refused.retry_after))
+    return headers, body
