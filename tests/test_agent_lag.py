@@ -102,8 +102,12 @@ def exactly(learner, totals):
     return {d.name: Release(totals[d.name], GaussianNoise(0.0, d.statistic.shape)) for d in learner.declare(4)}
 
 
+@pytest.mark.slow
 def test_gram_matrices_are_those_of_the_policy_that_was_played():
-    """LSVI-UCB reads a Gram matrix off moments and the policy; of the wrong policy it is another matrix."""
+    """LSVI-UCB reads a Gram matrix off moments and the policy; of the wrong policy it is another matrix.
+
+    The quick tests see it plan from the policy that was played where a block is mixed.
+    """
     learner, people = FINITE[0], 400
     released = exactly(learner, {d.name: jnp.zeros(d.statistic.shape) for d in learner.declare(4)})
     before, _ = planned(learner, learner.init(), released, 0)

@@ -39,8 +39,12 @@ def units(agent, record, plan=0):
     return agent._plans.units(alone(record), plan)[0][0]
 
 
+@pytest.mark.slow
 def test_a_list_of_visits_decides_as_the_simulation(store):
-    """40 visits of 14 people in fixed order, three each at most: as `run` for the same key, noise included."""
+    """40 visits of 14 people in fixed order, three each at most: as `run` for the same key, noise included.
+
+    The quick tests see the same without a known end, in `test_agent_open_ended.py`.
+    """
     key, people = jax.random.key(7), [i % 14 for i in range(USERS)]
     often = {"max_episodes_per_unit": 3, "min_block_distance": 1}
     simulated = privrl.run(ENV, LEARNER, PRIVATE, episodes=USERS, key=key, flow=False, **often)

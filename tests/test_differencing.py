@@ -1,4 +1,7 @@
-"""The differencing attack: no better than chance where noise is fresh, and it can find everybody."""
+"""The differencing attack: no better than chance where noise is fresh, and it can find everybody.
+
+Quick tests hold the best attack on a sequence of releases against the same noise, in `audit/test_empirical.py`.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -51,9 +54,8 @@ LEARNERS = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", [n if n == "dp-lsvi-ucb" else pytest.param(n, marks=pytest.mark.slow) for n in LEARNERS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LEARNERS)
 def test_differences_of_fresh_releases_say_nothing_about_the_user_in_between(name):
     """At epsilon = 1, users released one by one (the worst schedule): right at most twice as often as by chance.
 
@@ -71,7 +73,8 @@ def test_differences_of_fresh_releases_say_nothing_about_the_user_in_between(nam
     assert report.success <= 2 * report.chance <= 3 / (S * A)
 
 
-@pytest.mark.parametrize("name", [pytest.param("dp-lsvi-ucb++@paper", marks=pytest.mark.slow), "dp-lsvi-ucb"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["dp-lsvi-ucb++@paper", "dp-lsvi-ucb"])
 def test_the_attack_finds_everybody_where_there_is_no_noise_to_speak_of(name):
     """The same attack at an absurd budget: it is the noise that protects, not the attacker's weakness."""
     env = world()

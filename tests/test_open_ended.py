@@ -125,7 +125,9 @@ def test_more_people_than_places_are_refused() -> None:
         privrl.run(ENV, UCBVI, CENTRAL, episodes=401, open_ended=OpenEnded(ceiling=400), key=KEY)
 
 
+@pytest.mark.slow
 def test_a_shorter_last_block_is_never_smaller_than_promised() -> None:
+    """The quick tests see where a simulation is cut, above, and the smallest batch in `test_shuffled.py`."""
     learner = privrl.UCBVI(ENV.rewards, 4, first_block=200)
     found = privrl.run(ENV, learner, privrl.Shuffled(epsilon=1.0, delta=1e-3), episodes=700, open_ended=True, key=KEY)
     assert np.diff(found.block_ends, prepend=0).min() >= 200 and found.certificate.notion == "shuffle"

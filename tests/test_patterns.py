@@ -347,6 +347,7 @@ def test_a_sampled_plan_needs_the_loops_randomness():
         next_plan(SAMPLER, None, {}, None, jnp.zeros((), int))
 
 
+@pytest.mark.slow
 def test_a_sampled_plan_is_the_same_in_a_simulation_and_for_every_handle_of_an_agent(tmp_path):
     key, users = jax.random.key(7), 20
     simulated = privrl.run(RIVER, SAMPLER, CENTRAL, episodes=users, seeds=8, key=key, flow=False)

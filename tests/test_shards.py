@@ -125,7 +125,7 @@ OFFLINE = [
     for case in cases[:1]
     if not case.linear and case.published == (None,) and case.questions == (None,)
 ]
-QUICK = {"Differences", "FeatureReturns"}
+QUICK = {"FeatureReturns"}
 
 
 def fine(statistic: Any) -> Any:

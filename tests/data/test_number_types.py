@@ -15,7 +15,7 @@ from privrl.data.schema import TableError
 UNSIGNED = [pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
 SIGNED = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float16(), pa.float32(), pa.float64()]
 FULL: dict[str, Any] = {**COLUMNS, "next_state": "after", "terminated": "end", **BOUNDS, "max_episodes_per_unit": 2}
-ROUTES = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+ROUTES = settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def column(values: list[Any], dtype: pa.DataType, encoded: bool) -> pa.Array:

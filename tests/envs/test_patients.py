@@ -184,8 +184,12 @@ def test_stays_agree_with_the_value_and_gaps_with_their_shares(world: AbstractPa
     np.testing.assert_array_equal(again.actions, stays.actions[:100])
 
 
+@pytest.mark.slow
 def test_standard_errors_are_honest() -> None:
-    """Thirty values of the same policy on other people spread as their errors say."""
+    """Thirty values of the same policy on other people spread as their errors say.
+
+    The quick tests hold values against stays within these errors, above.
+    """
     world = Vitals(horizon=5, evaluated=1000)
     moments = jax.jit(lambda key: world.moments(world.practice, key))
     values, variances = np.array([moments(key) for key in jax.random.split(jax.random.key(0), 30)]).T

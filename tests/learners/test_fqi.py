@@ -49,7 +49,7 @@ def loss(Q, target_Q, record, discount, terminal):
     return total
 
 
-@pytest.mark.parametrize("terminal", [(), (1,)])
+@pytest.mark.parametrize("terminal", [pytest.param((), marks=pytest.mark.slow), (1,)])
 def test_is_the_gradient_of_the_episode(terminal):
     """Unclipped: automatic differentiation with the targets held fixed. Clipped: the same direction."""
     data = tiny_data(tiny_world(), episodes=12)
@@ -168,6 +168,7 @@ def test_the_default_rate_follows_the_size_of_the_world():
     np.testing.assert_allclose(policy.probabilities[0], expected)
 
 
+@pytest.mark.slow
 def test_learns_to_wait():
     """Leaving pays .4 at once; staying pays nothing until the last of three rooms pays 1, then the stay is over."""
     P = jnp.zeros((1, 4, 2, 4)).at[0, jnp.arange(3), 0, 3].set(1.0).at[0, jnp.arange(3), 1, jnp.arange(1, 4)].set(1.0)

@@ -113,8 +113,12 @@ def ratios(statistic, records) -> dict[str, float]:
     return {s.adjacency: s.ratio for s in found if s.norm == "l2" and s.arithmetic != "lattice"}
 
 
+@pytest.mark.slow
 def test_bounds_are_met_and_never_broken():
-    """All pairs of 800 hostile people: the bounds of histograms and Gram matrices are reached."""
+    """All pairs of 800 hostile people: the bounds of histograms and Gram matrices are reached.
+
+    The quick tests search the same statistics in `statistics/test_search.py`.
+    """
     records = adversarial_measurements(3, COLUMNS, A, episodes=2, count=800, seed=3)
     phi = QuadraticFeatures.unscaled(COLUMNS)
     level = jnp.asarray(0.05)
@@ -263,8 +267,9 @@ def test_a_column_without_values_changes_no_other():
     assert (c0[0], s0[0]) == (0.0, 1.0)
 
 
+@pytest.mark.slow
 def test_streamed_sums_are_the_sums(people):
-    """In whole numbers, whatever the size of the pieces in which people come."""
+    """In whole numbers, whatever the size of the pieces in which people come; see also `test_shards.py`."""
     statistic = ActionGrams(QuadraticFeatures.unscaled(WORLD.columns), 5, jnp.asarray(2.0))
     norm = statistic.l2("add-remove")
     lattice = lattice_for(parameter=0.1, sensitivity=statistic.l2("replace-one"), norm=norm, filled=10, kind="l2")

@@ -158,8 +158,12 @@ def test_exact_moments_give_exact_counts_and_gram():
     np.testing.assert_allclose(gram_of_counts(taken, features.table), expected, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_noise_is_averaged_between_arrivals_and_departures():
-    """Both estimates are unbiased, and together they err less than arrivals alone (|z| < 4.5 on the mean error)."""
+    """Both estimates are unbiased, and together they err less than arrivals alone (|z| < 4.5 on the mean error).
+
+    The quick tests compare plans with those of plain NumPy, above.
+    """
     features = general_features()
     world = tiny_world()
     pi = TabularPolicy.greedy(jnp.asarray(np.random.default_rng(0).uniform(size=(H, S, A)))).probabilities

@@ -238,6 +238,7 @@ def test_theory_constants_never_learn():
     np.testing.assert_allclose(result.block_regret, float(uniform), atol=1e-12)
 
 
+@pytest.mark.slow
 def test_learns_without_privacy():
     env = tiny_world()
     learner = LSVIUCBPlusPlus(env.features, 4, env.rewards, switching="always")

@@ -118,7 +118,7 @@ PAIRS = [(r.name, w) for r in recipes.values() for w in KINDS.get(r.family, [WOR
 
 @pytest.mark.parametrize(
     ("name", "world"),
-    [pytest.param(*one, marks=pytest.mark.slow) if one == ("pevi", "icu-sepsis") else one for one in PAIRS],
+    [pytest.param(*one, marks=pytest.mark.slow) if "icu-sepsis" in one else one for one in PAIRS],
 )
 def test_a_rebuilt_learner_declares_the_same(name: str, world: str) -> None:
     learner = recipes[name].build(build(world), 1000)
