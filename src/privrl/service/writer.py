@@ -21,7 +21,9 @@ from privrl.service.refusals import RefusedError, not_open
 MOST = 256  # people in one commit
 BEAT = 0.025  # seconds from the first of a batch to its answers, at least
 _LINGER = 0.010  # of these, until it is taken: others who come at the same time are committed with it
-_TICK = 1.0  # seconds after which the writer looks around without being asked
+_TICK = 1.0  # seconds after which the writer looks around without being asked,
+_BUSY = 0.1  # and so many while batch follows batch, if it knows that there is nothing to do before,
+_QUIET = 0.03  # or so many after a batch that none follows
 _LONGEST_PAUSE = 30.0
 _LOG = logging.getLogger("privrl.service")
 
@@ -50,7 +52,8 @@ class Desk(Protocol):
         """The answers to the people of each job, after everything is on disk; an exception among them is for one."""
 
     def caught_up(self, now: float) -> float | None:
-        """Closes blocks whose time has come, plans and publishes; seconds until there is something to do again."""
+        """Closes blocks whose time has come, plans and publishes; seconds until there is something to do again, or
+        `None` where that depends on the next batch."""
 
     def closed(self) -> None:
         """Closes the store."""
@@ -72,6 +75,7 @@ class Writer:
         self._desk, self._room, self._clock = desk, room, clock
         self._jobs: collections.deque[Job] = collections.deque()
         self._waiting = 0
+        self._ripe = 0.0  # when those that are queued are taken
         self._changed = threading.Condition()
         self._ending = False
         self._thread = threading.Thread(target=self._run, name=f"writer of {name}", daemon=True)
@@ -100,13 +104,18 @@ class Writer:
             if self._waiting + len(people) > self._room:
                 raise RefusedError("busy", f"{self._room} people are waiting. Nothing was kept; send this again soon.")
             now = self._clock()
-            parts = (people[first : first + MOST] for first in range(0, len(people), MOST))
+            parts = [people[first : first + MOST] for first in range(0, len(people), MOST)]
             jobs = [Job(kind, part, loop.create_future(), now) for part in parts]
-            if not self._jobs:  # otherwise it does not wait
-                self._changed.notify()
+            if not self._jobs:  # the thread is woken when it is time, and not before: meanwhile others are read
+                self._ripe = time.monotonic() + _LINGER
+                loop.call_later(_LINGER, self._wake)
             self._jobs.extend(jobs)
             self._waiting += len(people)
         return jobs[0].answers if len(jobs) == 1 else asyncio.ensure_future(_together(jobs))
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify()
 
     # ------------------------------------------------------------------------------------------------- in the thread
 
@@ -137,17 +146,18 @@ class Writer:
     def _serve(self, in_hand: list[Job]) -> None:
         """Batch after batch. What is not about a batch is done before the next one, when the event loop is not busy
         with the answers to the last one: two threads that both want to run cost more than one after the other."""
-        wake = 0.0
+        wake = due = 0.0
         while True:
             waiting = self._waited(wake)
             if not waiting and self._ending:
                 return
-            if waiting:
-                time.sleep(_LINGER)
-            with self._changed:
-                now = self._jobs[0].time if self._jobs else self._clock()
-            left = self._desk.caught_up(now)
-            wake = time.monotonic() + (_TICK if left is None else min(_TICK, max(0.0, left)))
+            if not waiting or time.monotonic() >= due:
+                with self._changed:
+                    now = self._jobs[0].time if self._jobs else self._clock()
+                left = self._desk.caught_up(now)
+                rest = _TICK if left is None else min(_TICK, max(0.0, left))
+                wake = time.monotonic() + rest
+                due = 0.0 if left is None else time.monotonic() + min(_BUSY, rest)
             if waiting:
                 began = time.monotonic()
                 jobs = in_hand[:] = self._taken()
@@ -155,12 +165,12 @@ class Writer:
                 time.sleep(max(0.0, began + BEAT - _LINGER - time.monotonic()))
                 self._answer(jobs, answers)
                 in_hand.clear()
-                wake = time.monotonic() + _LINGER
+                wake = min(wake, time.monotonic() + _QUIET)
 
     def _waited(self, wake: float) -> bool:
-        """Waits until something is queued, or it is time to look around; whether something is."""
+        """Waits until what is queued can be taken, or it is time to look around; whether something is queued."""
         with self._changed:
-            while not self._jobs and not self._ending and (left := wake - time.monotonic()) > 0:
+            while not self._ending and (left := (self._ripe if self._jobs else wake) - time.monotonic()) > 0:
                 self._changed.wait(left)
             return bool(self._jobs)
 
@@ -173,6 +183,7 @@ class Writer:
                 people += len(self._jobs[0].people)
                 taken.append(self._jobs.popleft())
             self._waiting -= people
+            self._ripe = 0.0
         return taken
 
     def _give_up_waiting(self) -> None:

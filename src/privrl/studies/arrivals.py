@@ -188,8 +188,9 @@ class AbstractArrivals(abc.ABC):
                 f"All {most} places are taken; the budget is spent on these people. Nothing was recorded. A new study "
                 "needs a new budget, and new people."
             ) from error
-        places = [(number, self._remember(number, made.get(kept) or json.loads(kept))) for number, kept in found]
-        return [Ticket(number, place["plan"], place["token"]) for number, place in places]
+        places = {number: made.get(kept) or json.loads(kept) for number, kept in found}
+        self._remember(places)
+        return [Ticket(number, places[number]["plan"], places[number]["token"]) for number, _ in found]
 
     def all_issued(self, tickets: Sequence[Any]) -> list[bool]:
         """Which are tickets of this study. Their numbers are whole numbers and nothing that only equals them: a
@@ -262,18 +263,16 @@ class AbstractArrivals(abc.ABC):
         """Reads what is kept with several places at once."""
         missing = [number for number in numbers if number not in self._remembered]
         if missing:
-            for number, kept in self._store.places(QUEUE, missing).items():
-                self._remember(number, json.loads(kept))
+            self._remember({number: json.loads(kept) for number, kept in self._store.places(QUEUE, missing).items()})
 
     def forget(self) -> None:
         """Forgets what was read of places, some of which may have been given up with their transaction."""
         self._remembered.clear()
 
-    def _remember(self, number: int, place: dict[str, Any]) -> dict[str, Any]:
+    def _remember(self, places: dict[int, dict[str, Any]]) -> None:
         if len(self._remembered) >= _REMEMBERED:
             self._remembered.clear()
-        self._remembered[number] = place
-        return place
+        self._remembered.update(places)
 
     def _kept(self, number: int) -> dict[str, Any]:
         place = self._place(number)

@@ -13,6 +13,7 @@ from privrl.privacy.store.rows import insert_rows, select_in
 from privrl.privacy.store.schema import APPLICATION, FORMAT, SCHEMA, expected_schema, schema_of
 from privrl.privacy.store.witness import AbstractWitness, sync_folder
 
+_CHECKPOINTS = "wal_autocheckpoint=4000"  # in pages of 4 KB: those that many commits change are moved once
 _WAIT = 60.0  # seconds for another process to finish its transaction
 
 
@@ -145,7 +146,7 @@ class FileEngine(AbstractEngine):
             self._reached("create:file")
 
     def _open(self) -> None:
-        for setting in ("synchronous=FULL", "fullfsync=ON", "secure_delete=ON", "temp_store=MEMORY"):
+        for setting in ("synchronous=FULL", "fullfsync=ON", "secure_delete=ON", "temp_store=MEMORY", _CHECKPOINTS):
             self.execute(f"PRAGMA {setting}")
         if self._is_empty():
             with self.owner("", drawing=False):  # two processes may create it at once

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-_SIZES = (64, 16, 4, 1)  # of rows, or of values, in one statement
+_SIZES = (64, 32, 16, 8, 4, 2, 1)  # of rows, or of values, in one statement
 
 
 def insert_rows(execute: Callable[..., Any], table: str, rows: Sequence[tuple[Any, ...]]) -> None:
