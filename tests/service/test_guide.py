@@ -186,6 +186,8 @@ def test_two_machines_serve_one_study(postgres: Cluster, tmp_path: Path, monkeyp
             text = river.replace('"river"', '"lake"').replace("river.db", address).replace("river.audit", "lake.audit")
             (folder / "lake.toml").write_text(text)
             machine.console(Block("console", 0, _quiet(shown[name].text), ""))
+        shutil.copy(machines[0].folder / "lake.audit.log", "copy-of-another-machine.audit.log")
+        machines[1].console(Block("console", 0, _quiet(shown["machine restored"].text), ""))
         key = machines[0]._keys["app"]
         doors = [stack.enter_context(over_http(f"http://{one.text('127.0.0.1:8080')}")) for one in machines]
         ask = [Caller(send, "lake", key) for send in doors]
