@@ -253,7 +253,7 @@ KEYS = (
         "studies/simulation.py",
         "jax.random.fold_in(jax.random.fold_in(jax.random.fold_in(self.noise, number), t), i)",
         "jax.random.fold_in(jax.random.fold_in(self.noise, t), i)",
-        "test_contract.py -k online and lsvi",
+        "test_run.py -k key_of_its_own",
     ),
     Mutation(
         "one key for everybody's reports",

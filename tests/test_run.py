@@ -78,6 +78,12 @@ def test_simulated_laplace_noise_is_laplace():
     assert stats.kstest(drawn, "laplace").pvalue > 1e-6 > stats.kstest(drawn / drawn.std(), "norm").pvalue
 
 
+def test_every_draw_of_a_simulation_has_a_key_of_its_own():
+    keys = SimulationKeys.of(jax.random.key(0))
+    drawn = [keys.white(number, t, i) for number in range(2) for t in range(3) for i in range(3)]
+    assert len({tuple(jax.random.key_data(key).tolist()) for key in drawn}) == len(drawn)
+
+
 def test_curve_has_means_and_standard_errors():
     book = Ledger([], [], "replace-one")
     nothing = privrl.Certificate.of(book, delta=0.0, notion="none", unit="user", bounds={}, noise_source="", version="")
