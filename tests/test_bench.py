@@ -22,7 +22,8 @@ from privrl.mdp.types import TabularPolicy
 from privrl.statistics.counts import TransitionCounts
 
 
-@pytest.mark.parametrize("tabulated", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.slow
+@pytest.mark.parametrize("tabulated", [False, True])
 def test_a_plan_as_written_is_the_learners_plan(tabulated):
     env = tiny_world()
     people, learner = offline.sampled(env, 30), online.agent(env)

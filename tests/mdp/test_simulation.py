@@ -60,6 +60,9 @@ def test_rollout_flow_and_host_sampler_have_the_exact_law(world) -> None:
     assert_same_law(histogram(mdp, sample_episodes(mdp, policy, EPISODES, jr.key(2))), mdp, policy, EPISODES)
 
 
+@pytest.mark.parametrize(
+    "world", [True, pytest.param(False, marks=pytest.mark.slow)], indirect=True, ids=["stationary", "staged"]
+)
 def test_small_flows_vary_as_rollouts_do(world) -> None:
     """The number of the three episodes of a block that are in state 0 at the last step is Binomial(3, p)."""
     mdp, policy = world
