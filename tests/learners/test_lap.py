@@ -348,9 +348,9 @@ def test_any_gap_has_an_answer(private):
     practised = np.asarray(policy.practised(np.full(4, np.nan)))
     scores = np.asarray(policy.scores(np.full(4, np.nan)))
     assert nothing == practised.argmax() or scores[nothing] > scores[practised.argmax()]
-    assert policy({"inr": 2.0, "weight": 75, "genotype": "poor"}) == policy([2.0, np.nan, 75.0, 2.0])
+    assert policy({"inr": 2.0, "weight": 75, "genotype": "poor"}) == policy(np.array([2.0, np.nan, 75.0, 2.0]))
     with pytest.raises(ValueError, match="must hold 4 numbers: inr, last_dose"):
-        policy([1.0, 2.0])
+        policy(np.array([1.0, 2.0]))
 
 
 def test_a_policy_is_saved_exported_and_read_elsewhere(private, tmp_path):

@@ -122,10 +122,10 @@ def test_an_exact_kernel_carries_a_round_to_any_function():
     assert np.all(variance < 1e-12)
     state = np.arange(S * A) // A
     b = N * (r + 0.9 * P[:, :S] @ F - F[state])
-    seen = Practice(np.full((S, A), 100.0), np.ones(()), np.full((S, A), 0.5), np.ones((S, A), bool), np.ones(()))
-    rounds = (b[None], np.ones(1), F[None], np.ones(1), np.zeros(()))
-    zero = np.zeros(S * A)
-    evidence = Evidence(seen, known, np.ones(S, bool), *rounds, zero, zero, np.zeros(()), np.ones(()))
+    seen = Practice(jnp.full((S, A), 100.0), jnp.ones(()), jnp.full((S, A), 0.5), jnp.ones((S, A), bool), jnp.ones(()))
+    rounds = (jnp.asarray(b)[None], jnp.ones(1), jnp.asarray(F)[None], jnp.ones(1), jnp.zeros(()))
+    zero = jnp.zeros(S * A)
+    evidence = Evidence(seen, known, jnp.ones(S, bool), *rounds, zero, zero, jnp.zeros(()), jnp.ones(()))
     for discount in (0.9, 1.0):
         d, error = compiled(advantages, evidence, other, discount, 0.9)
         np.testing.assert_allclose(d, r + discount * P[:, :S] @ other - other[state], atol=1e-9)
@@ -149,7 +149,7 @@ def test_sparse_counts_are_denoised():
 
 
 def test_clip_levels_are_quantiles_and_say_what_is_left():
-    edges = jnp.asarray([1.0, 2.0, 4.0, 8.0])
+    edges = np.array([1.0, 2.0, 4.0, 8.0])
     histogram = Release(jnp.asarray([50.0, 0.0, 50.0, 0.0]), GaussianNoise(1e-9, (4,)))
     median, most = (clip_level(histogram, edges, quantile) for quantile in (0.5, 0.9))
     assert (float(median.level), float(most.level), float(median.people)) == (1.0, 4.0, 100.0)

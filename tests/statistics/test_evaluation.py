@@ -159,7 +159,7 @@ def test_one_step_weights_have_mean_one_under_practice(b, advice, dial):
     deviation=st.sampled_from([1.001, 4.0]),
 )
 def test_no_stay_weighs_more_than_dial_times_deviation(support, states, actions, dial, deviation):
-    policy = assisted(dial, deviation, np.asarray(support))
+    policy = assisted(dial, deviation, jnp.asarray(support))
     rho, alpha = table(policy), np.asarray(compiled(lambda policy: policy.alpha, policy))
     w, untouched = compiled(policy.followed, np.asarray(states), np.asarray(actions), np.ones(8, bool))
     expected = 1.0
