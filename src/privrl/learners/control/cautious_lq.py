@@ -26,9 +26,11 @@ x_1 x_1^T over a first block of 20 people passes for X1, and without noise one r
 
 With `returns` > 0 people come back, and how many records nb a block has is secret. Then they are counted, too, for a
 share of the budget (release `records`), and nb is what `learners/returns.py` makes of the count, with relative variance
-nu^2 = Var/nb^2. The sums are nb C_1 (Theta - Th_0) + errors, with Th_0 the belief that was published. If nb is off by a
-factor 1 + nu, the errors of column j grow by the variance nu^2 C (Sg + D_j D_j^T) C^T, D = Th - Th_0, of which step 8
-takes the mean over columns: the first part is more of the mismatch, the second is 0 unless plans lag.
+nu^2 = Var/nb^2. Both releases are paid for in full. Two people whose surprises are opposite have equal counts, so no
+two are as far apart as is certified. The sums are nb C_1 (Theta - Th_0) + errors, with Th_0 the belief that was
+published. If nb is off by a factor 1 + nu, the errors of column j grow by the variance nu^2 C (Sg + D_j D_j^T) C^T,
+D = Th - Th_0, of which step 8 takes the mean over columns: the first part is more of the mismatch, the second is 0
+unless plans lag.
 
 **Formal guarantee.** A plan is a function of releases, of public numbers of first arrivals and of settings:
 post-processing. With `returns` = 0 nothing is released or computed otherwise than without it.
