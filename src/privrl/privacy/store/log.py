@@ -10,12 +10,13 @@ only then is its effect returned; the next event is not written before. A proces
 that is one event ahead, or a part of a line, and whoever comes next completes the log: an event decides its line.
 
 **Formal guarantee.** Nobody who works with this log has used a release that it lacks. A store that lacks an event of
-the log, or has another one in its place, is refused: an older copy, a replica that lags. So is a log in which a byte was changed or a
-line is missing, and one that lacks more than the last event, unless several machines write (PostgreSQL): there each has
-a log of its own, which learns of the others' events when it is next told of one, so a log of which whole lines were cut
-off at the end is completed again, and an older copy that lacks only what another machine has released since is refused
-by that machine's log alone: after a restore, all logs are asked before anybody goes on. Whoever can replace the store and all its logs by older copies is not noticed; keep
-the log where backups of the store are not put back, best where files can only be added to.
+the log, or has another one in its place, is refused: an older copy, a replica that lags. So is a log in which a byte
+was changed or a line is missing, and one that lacks more than the last event, unless several machines write
+(PostgreSQL): there each has a log of its own, which learns of the others' events when it is next told of one, so a log
+of which whole lines were cut off at the end is completed again, and an older copy that lacks only what another machine
+has released since is refused by that machine's log alone: after a restore, all logs are asked before anybody goes on.
+Whoever can replace the store and all its logs by older copies is not noticed; keep the log where backups of the store
+are not put back, best where files can only be added to.
 """
 
 import hashlib
