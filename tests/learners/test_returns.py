@@ -42,9 +42,7 @@ def _planned(learner, memory, released, seen):
     return next_plan(learner, memory, released, no_queries(), jnp.asarray(seen))
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow) if n in ("weighted", "first states") else n for n in LEARNERS]
-)
+@pytest.mark.parametrize("name", [n if n == "LSVIUCB" else pytest.param(n, marks=pytest.mark.slow) for n in LEARNERS])
 def test_without_noise_plans_are_those_of_whoever_knows_the_number(name: str) -> None:
     """12 first arrivals and 20 records, then 40 and 70: as if the number of records were public."""
     learner, env = LEARNERS[name]
