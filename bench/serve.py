@@ -1,11 +1,12 @@
 """`python -m bench.serve [--requests N] [--rounds N] [ADDRESS]`: processor time of the HTTP service for one request.
 
-A server in a process of its own has two echoes besides the service's endpoints, in the same uvicorn: one of a Starlette
-application with that route alone, to which the bars refer, and one of a bare ASGI function, which is less than any
-service can do. 64 connections send one request after another; rounds of the echoes and of every kind of request are
-interleaved, and what is printed is the median over rounds of the server's processor time per request (all its threads,
-commits included), as a multiple of each echo's, with latencies as the clients see them on this machine and people per
-commit. With an address (in which `STUDY` is replaced) the stores are there.
+A server in a process of its own has three echoes besides the service's endpoints, in the same uvicorn: one of a
+Starlette application with that route alone, to which the bars refer, one of a bare ASGI function, which is less than
+any service can do, and that one answered at a writer's beat, which shows what the pauses between batches cost. 64
+connections send one request after another; rounds of the echoes and of every kind of request are interleaved, and what
+is printed is the median over rounds of the server's processor time per request (all its threads, commits included), as
+a multiple of the first two echoes', with latencies as the clients see them on this machine and people per commit. With
+an address (in which `STUDY` is replaced) the stores are there.
 """
 
 import argparse
@@ -39,6 +40,7 @@ from privrl.service.endpoints import ENDPOINTS
 from privrl.service.opening import begin
 from privrl.service.study_file import read
 from privrl.service.web import Application
+from privrl.service.writer import BEAT
 from privrl.studies.wire import Message, SignedTicket
 
 CONNECTIONS = 64
@@ -55,7 +57,7 @@ store = "{store}"
 env = "riverswim"
 arguments = {{ states = 5 }}
 """
-ECHOES = {"echo": "/echo", "bare echo": "/bare"}
+ECHOES = {"echo": "/echo", "bare echo": "/bare", "paced echo": "/paced"}
 BARS = {"actions": 1.6, "tickets": 1.6, "tickets (local)": 1.6, "episodes": 3.5, "reports": 3.5}
 
 
@@ -73,6 +75,27 @@ async def bare_echo(scope: Any, receive: Any, send: Any) -> None:
     headers = [(b"content-length", b"%d" % len(body)), (b"content-type", b"application/json")]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+class PacedEcho:
+    """The same, answered at the beat of a writer: whoever waits is answered at once."""
+
+    def __init__(self) -> None:
+        self._waiting: list[asyncio.Future[None]] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        loop = asyncio.get_running_loop()
+        if not self._waiting:
+            loop.call_later(BEAT, self._release)
+        self._waiting.append(loop.create_future())
+        await self._waiting[-1]
+        await bare_echo(scope, receive, send)
+
+    def _release(self) -> None:
+        some, self._waiting = self._waiting, []
+        for one in some:
+            if not one.done():
+                one.set_result(None)
 
 
 def child(folder: Path, address: str | None) -> None:
@@ -98,7 +121,7 @@ def child(folder: Path, address: str | None) -> None:
     app = Application(studies, ENDPOINTS)
     beside = Starlette(routes=[Route("/echo", echo, methods=["POST"]), Route("/used", used)])
 
-    by_path: dict[str, Any] = {"/echo": beside, "/used": beside, "/bare": bare_echo}
+    by_path: dict[str, Any] = {"/echo": beside, "/used": beside, "/bare": bare_echo, "/paced": PacedEcho()}
 
     async def both(scope: Any, receive: Any, send: Any) -> None:
         await by_path.get(scope["path"], app)(scope, receive, send)
@@ -306,7 +329,7 @@ def main() -> None:
                     loop[one].append(in_loop)
                     waited[one] += seconds
         people = load.used()["people"]
-    echo_cost, bare = (statistics.median(cost[kind]) for kind in ECHOES)
+    echo_cost, bare = (statistics.median(cost[kind]) for kind in ("echo", "bare echo"))
     columns = f"{'us CPU':>8} {'in loop':>8} {'x echo':>7} {'bar':>5} {'x bare':>7}"
     print(f"{'request':16} {columns} {'p50 ms':>8} {'p99 ms':>8}")
     for kind, found in cost.items():
