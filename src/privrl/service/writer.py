@@ -146,15 +146,16 @@ class Writer:
     def _serve(self, in_hand: list[Job]) -> None:
         """Batch after batch. What is not about a batch is done before the next one, when the event loop is not busy
         with the answers to the last one: two threads that both want to run cost more than one after the other."""
-        wake = due = 0.0
+        wake = due = closing = 0.0
         while True:
             waiting = self._waited(wake)
             if not waiting and self._ending:
                 return
-            if not waiting or time.monotonic() >= due:
-                with self._changed:
-                    now = self._jobs[0].time if self._jobs else self._clock()
+            with self._changed:
+                now = self._jobs[0].time if self._jobs else self._clock()
+            if not waiting or time.monotonic() >= due or now >= closing:
                 left = self._desk.caught_up(now)
+                closing = self._clock() + (left or 0.0)  # in public time, which may be set; at most a second too early
                 rest = _TICK if left is None else min(_TICK, max(0.0, left))
                 wake = time.monotonic() + rest
                 due = 0.0 if left is None else time.monotonic() + min(_BUSY, rest)
