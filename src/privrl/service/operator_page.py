@@ -51,8 +51,7 @@ def operator_page(status: ServiceStatus) -> str:
 
 def _overview(studies: Sequence[StudyStatus]) -> str:
     rows = [
-        [one.name, one.kind, one.state, _of(one.tickets, one.users), _of(one.plan, one.users and len(one.blocks))]
-        for one in studies
+        [one.name, one.kind, one.state, _tickets(one), _of(one.plan, one.users and len(one.blocks))] for one in studies
     ]
     marked = {i: "bad" for i, one in enumerate(studies) if one.state == "failed"}
     return table(["study", "kind", "state", "tickets", "blocks closed"], rows, numbers=(3, 4), marked=marked)
@@ -96,6 +95,11 @@ def _progress(one: StudyStatus) -> str:
     return f"{one.plan:,} of {len(one.blocks):,} blocks are closed, so plan {one.plan:,} is out. {handed}"
 
 
+def _tickets(one: StudyStatus) -> str:
+    """How many were handed out; devices that have one need not report, and numbers are reserved by the thousand."""
+    return f"{one.tickets:,} reserved" if one.kind == "local" else _of(one.tickets, one.users)
+
+
 def _of(some: int, of_all: int | None) -> str:
     return f"{some:,}" if of_all is None else f"{some:,} of {of_all:,}"
 
@@ -119,13 +123,13 @@ def _blocks(one: StudyStatus) -> str:
     mark = min(one.tickets * scale, _WIDTH)
     side = "start" if mark < 90 else "end" if mark > _WIDTH - 90 else "middle"
     closed_blocks = _of(one.plan, one.users and len(one.blocks))
-    words = f"blocks closed: {closed_blocks}; tickets: {_of(one.tickets, one.users)}"
+    words = f"blocks closed: {closed_blocks}; tickets: {_tickets(one)}"
     shapes = [
         f'<rect x="0" y="24" width="{_WIDTH}" height="24" fill="{_OPEN}"/>',
         f'<rect x="0" y="24" width="{closed:.1f}" height="24" fill="{_CLOSED}"/>',
         *lines,
         f'<line x1="{mark:.1f}" x2="{mark:.1f}" y1="19" y2="53" stroke="{_INK}" stroke-width="2"/>',
-        _text(mark, 14, side, f"{one.tickets:,} tickets"),
+        _text(mark, 14, side, f"{one.tickets:,} {'reserved' if one.kind == 'local' else 'tickets'}"),
         _text(0, 68, "start", "0"),
         _text(_WIDTH, 68, "end", f"{ends[-1]:,} {one.counting}" + (" and on" if one.users is None else "")),
     ]
