@@ -55,6 +55,7 @@ def test_decides_as_the_simulation(name: str, m: int, delay: int) -> None:
             regret.append(float(env.regret(policy)))
         clock.time += PATIENCE
         last = agent.policy
-    np.testing.assert_allclose(regret, simulated.block_regret[0], atol=1e-7)
+    error = 1e-8 if env is LQ else 0.0  # finite worlds to the last bit; a controller's plan is compiled on its own
+    np.testing.assert_allclose(regret, simulated.block_regret[0], rtol=0.0, atol=error)
     for one, other in zip(jax.tree.leaves(last), jax.tree.leaves(simulated.policy), strict=True):
-        np.testing.assert_allclose(one, other[0], atol=1e-6)
+        np.testing.assert_allclose(one, other[0], rtol=0.0, atol=error)
