@@ -65,6 +65,7 @@ def test_check_says_what_run_would_do_and_changes_nothing(river: Path) -> None:
         ("users = 40", "users = 41", "`users`"),
         ("epsilon = 1.0", "epsilon = 2.0", "`epsilon`"),
         ("patience = 1000.0", "patience = 5.0", "`patience`"),
+        ("users = 40", "users = 40\nmax_episodes_per_unit = 2", "`max_episodes_per_unit`"),
         ("horizon = 4", "horizon = 5", "`[world]`"),
     ):
         river.write_text(river.read_text().replace(old, new))

@@ -16,6 +16,7 @@ from privrl.studies.server import Server
 
 _ENTRIES = {  # entries of a study file, by what a store calls them
     "arrivals": "`patience`",
+    "counted": "`max_episodes_per_unit` or `min_block_distance`",
     "events": "`epsilon`, `delta` or `recipe`",
     "learner": "`recipe` or `[world]`",
     "users": "`users`, or `open_ended`",

@@ -145,8 +145,8 @@ class Epochs(AbstractContinual):
 
 
 def _earliest(encoder: Float64[np.ndarray, "rows n"], participation: Participation) -> Float64[np.ndarray, "n times"]:
-    """W(i, k)^2: at least how far k blocks of one epoch move its encoding, the first of them i or later; -inf where
-    there are not so many blocks."""
+    """W(i, k)^2: an upper bound on how far k blocks of one epoch move its encoding, the first of them i or later; -inf
+    where there are not so many blocks."""
     m, distance = participation.times, participation.distance
     n = encoder.shape[1]
     size = np.abs(encoder.T @ encoder)
