@@ -24,8 +24,8 @@ import jax.random as jr
 import privrl
 from privrl.envs.actors import Assisting
 from privrl.envs.registry import make
-from privrl.learners.evaluation.estimates import Evaluation, Interval
-from privrl.learners.evaluation.measured_evaluator import MeasuredEvaluator
+from privrl.evaluation.estimates import Evaluation, Interval
+from privrl.evaluation.measured_evaluator import MeasuredEvaluator
 from privrl.recipes.registry import get
 from privrl.studies.simulated import table_of
 

@@ -31,9 +31,9 @@ import privrl
 from privrl.contracts.learner import AbstractOfflineLearner
 from privrl.data.episodes import Episodes
 from privrl.envs.zoo import CHOOSING, WORLDS, World
-from privrl.learners.evaluation.chosen import Chosen
-from privrl.learners.evaluation.estimates import Evaluation
-from privrl.learners.evaluation.evaluator import Evaluator
+from privrl.evaluation.chosen import Chosen
+from privrl.evaluation.estimates import Evaluation
+from privrl.evaluation.evaluator import Evaluator
 from privrl.mdp.types import Trajectory
 from privrl.recipes.registry import get
 from privrl.studies.simulated import assisted_gain

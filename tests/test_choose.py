@@ -23,9 +23,9 @@ from privrl.audit.worlds import tiny_world
 from privrl.contracts.learner import AbstractOfflineLearner
 from privrl.contracts.release import Declared
 from privrl.data.episodes import Episodes
-from privrl.learners.evaluation.chooser import CHOICE, CHOOSE, WHO_CHOOSE, Chooser, weights
-from privrl.learners.evaluation.chosen import Chosen
-from privrl.learners.evaluation.evaluated import LEARN, Evaluated
+from privrl.evaluation.chooser import CHOICE, CHOOSE, WHO_CHOOSE, Chooser, weights
+from privrl.evaluation.chosen import Chosen
+from privrl.evaluation.evaluated import LEARN, Evaluated
 from privrl.learners.gradient.fqi import FQI
 from privrl.learners.tabular.tap import TAP
 from privrl.learners.tabular.tdfp import TDFP

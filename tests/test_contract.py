@@ -11,10 +11,10 @@ import privrl
 from privrl.contracts.learner import AbstractOfflineLearner
 from privrl.envs.anticoagulation import Anticoagulation
 from privrl.envs.lq import LQScalar
-from privrl.learners.evaluation.chooser import Chooser
-from privrl.learners.evaluation.evaluated import Evaluated
-from privrl.learners.evaluation.evaluator import Evaluator
-from privrl.learners.evaluation.measured_evaluator import MeasuredEvaluator
+from privrl.evaluation.chooser import Chooser
+from privrl.evaluation.evaluated import Evaluated
+from privrl.evaluation.evaluator import Evaluator
+from privrl.evaluation.measured_evaluator import MeasuredEvaluator
 from privrl.learners.linear.lsvi_ucb_unweighted import PerEpisodeLSVIUCB
 from privrl.learners.registry import registry
 from privrl.recipes.recipe import Problem

@@ -14,7 +14,7 @@ import pytest
 
 import privrl
 from privrl.envs.base import finite
-from privrl.learners.evaluation.estimates import Interval
+from privrl.evaluation.estimates import Interval
 from privrl.mdp.assisted import AssistedPolicy, simulated_gain
 from privrl.mdp.types import TabularMDP, TabularPolicy
 from privrl.privacy.accounting.composition import epsilon_of

@@ -18,9 +18,9 @@ from privrl.audit.recorded_fit import record_fit
 from privrl.data.parquet import read_parquet
 from privrl.data.write import write_parquet
 from privrl.envs.registry import make
-from privrl.learners.evaluation.comparing import FITTED
-from privrl.learners.evaluation.evaluated import Evaluated
-from privrl.learners.evaluation.measured_evaluator import MeasuredEvaluator
+from privrl.evaluation.comparing import FITTED
+from privrl.evaluation.evaluated import Evaluated
+from privrl.evaluation.measured_evaluator import MeasuredEvaluator
 from privrl.mdp.assistance import LEAST_SUPPORT, LEAVE
 from privrl.mdp.assisted_measured import NUM_CELLS, AssistedMeasuredPolicy
 from privrl.mdp.measured_policy import MeasuredPolicy

@@ -68,7 +68,7 @@ def test_privacy_does_not_speak_of_reinforcement_learning(path: Path) -> None:
     assert not offending
 
 
-@pytest.mark.parametrize("path", modules("learners"), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*modules("learners"), *modules("evaluation")], ids=lambda path: path.name)
 def test_learners_draw_no_random_numbers(path: Path) -> None:
     assert random_sources(ast.parse(path.read_text())) == []
 

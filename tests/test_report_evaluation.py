@@ -15,7 +15,7 @@ from test_report import stands_alone
 
 import privrl
 from privrl.contracts.learner import AbstractOfflineLearner
-from privrl.learners.evaluation.estimates import Interval
+from privrl.evaluation.estimates import Interval
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.recipes.offline import OFFLINE
 from privrl.recipes.registry import recipes

@@ -24,12 +24,12 @@ import privrl.mdp as _mdp
 import privrl.privacy as _privacy
 import privrl.recipes as _recipes
 import privrl.statistics as _statistics
+from privrl.evaluation.evaluated import Evaluated
 from privrl.executors.dask import Dask
 from privrl.executors.processes import Processes
 from privrl.learners.continuous.lap import LAP
 from privrl.learners.control.cautious_lq import CautiousLQ
 from privrl.learners.control.ofu_lq import OFULQ
-from privrl.learners.evaluation.evaluated import Evaluated
 from privrl.learners.functional.functional_reward import FunctionalReward
 from privrl.learners.gradient.fqi import FQI
 from privrl.learners.gradient.q_learning import QLearning

@@ -8,7 +8,7 @@ from contract import tiny_data, tiny_world
 
 import privrl
 from privrl.contracts.release import Release
-from privrl.learners.evaluation.support import estimated_support
+from privrl.evaluation.support import estimated_support
 from privrl.learners.tabular.advantages import CellSums, plan
 from privrl.learners.tabular.anchor import SUPPORT, anchored, practice, typical_deviation
 from privrl.learners.tabular.apvi import APVI

@@ -24,7 +24,7 @@ from privrl.cli.output import complain, emit, say, show_table
 from privrl.cli.study_options import StatedOptions, StoreOptions, StudyNameOptions
 from privrl.cli.table_options import PATHS, TableOptions
 from privrl.cli.worker_options import WorkerOptions, waiting_for
-from privrl.learners.evaluation.widths import plan_widths
+from privrl.evaluation.widths import plan_widths
 from privrl.studies.result import EVALUATION, Result
 
 _PLANNED_DELTA = 1e-6

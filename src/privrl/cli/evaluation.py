@@ -16,8 +16,8 @@ from privrl.data.practice import read_practice
 from privrl.envs.actors import Forgetful, acting
 from privrl.envs.patients import AbstractPatients
 from privrl.envs.recorded import OfflineEnv
-from privrl.learners.evaluation.estimates import Evaluation
-from privrl.learners.evaluation.evaluated import Evaluated
+from privrl.evaluation.estimates import Evaluation
+from privrl.evaluation.evaluated import Evaluated
 from privrl.mdp.assistance import AbstractAssisted
 from privrl.studies.folders import check_writable
 from privrl.studies.result import Result

@@ -3,8 +3,8 @@
 from typing import Any
 
 from privrl.contracts.learner import AbstractOfflineLearner
-from privrl.learners.evaluation.chosen import SHARE, Chosen, enough_to_choose
-from privrl.learners.evaluation.renamed import renamed
+from privrl.evaluation.chosen import SHARE, Chosen, enough_to_choose
+from privrl.evaluation.renamed import renamed
 from privrl.learners.gradient.fqi import FQI
 from privrl.learners.gradient.q_learning import QLearning
 from privrl.learners.linear.pevi import PEVI

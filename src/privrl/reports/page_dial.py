@@ -5,8 +5,8 @@ import math
 import numpy as np
 from jaxtyping import Float
 
+from privrl.evaluation.estimates import Evaluation
 from privrl.figures.plots import dial_figure, to_svg
-from privrl.learners.evaluation.estimates import Evaluation
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.reports.page import drawing, paragraph, percent
 

@@ -2,8 +2,8 @@
 
 import math
 
+from privrl.evaluation.estimates import Evaluation, Interval
 from privrl.figures.plots import forest_figure, to_svg
-from privrl.learners.evaluation.estimates import Evaluation, Interval
 from privrl.reports.names import noun_of
 from privrl.reports.page import drawing, listed, paragraph, percent, table
 from privrl.reports.page_dial import dial_section

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from privrl.learners.evaluation.evaluated import EVALUATE
+from privrl.evaluation.evaluated import EVALUATE
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.recipes.registry import algorithms
 from privrl.reports.words import shares

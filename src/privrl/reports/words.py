@@ -4,7 +4,7 @@ import bisect
 import math
 from collections import defaultdict
 
-from privrl.learners.evaluation.chooser import WHO_CHOOSE
+from privrl.evaluation.chooser import WHO_CHOOSE
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.privacy.accounting.composition import mu_of
 from privrl.privacy.noise.sources import Seeded

@@ -188,7 +188,7 @@ class Influences(AbstractStatistic):
     """How much of a person's weight comes from advice, split by how they fared: (w-v) G and (w-v)(1-G).
 
     Write A and B for the two means. The true weight of a stay is v + (w-v) g, where g is the factor by which an
-    unrecorded influence u changed the odds of the advised treatment along the stay (see `learners/evaluation`).
+    unrecorded influence u changed the odds of the advised treatment along the stay (see `evaluation`).
     """
 
     policy: AbstractAssisted

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from privrl.learners.evaluation.estimates import Evaluation
+from privrl.evaluation.estimates import Evaluation
 from privrl.mdp.assisted_measured import AssistedMeasuredPolicy
 from privrl.mdp.measured_policy import MeasuredPolicy
 

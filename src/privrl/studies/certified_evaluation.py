@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from privrl.learners.evaluation.estimates import Evaluation
+from privrl.evaluation.estimates import Evaluation
 from privrl.privacy.accounting.certificate import Certificate, read_json
 from privrl.privacy.accounting.composition import epsilon_of
 

@@ -11,10 +11,10 @@ from jaxtyping import Float, PRNGKeyArray
 from privrl.contracts.learner import AbstractOfflineLearner
 from privrl.data.dataset import AbstractDataset
 from privrl.data.shards import ShardedEpisodes
+from privrl.evaluation.chooser import CHOICE, LEAST_PEOPLE, LIMIT, Chooser
+from privrl.evaluation.chosen import SHARE, Chosen
+from privrl.evaluation.evaluated import Evaluated
 from privrl.executors.executor import AbstractExecutor
-from privrl.learners.evaluation.chooser import CHOICE, LEAST_PEOPLE, LIMIT, Chooser
-from privrl.learners.evaluation.chosen import SHARE, Chosen
-from privrl.learners.evaluation.evaluated import Evaluated
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.privacy.store.store import ReleaseStore

@@ -10,11 +10,11 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from privrl.data.dataset import AbstractDataset
+from privrl.evaluation.comparing import AbstractEvaluator
+from privrl.evaluation.estimates import Evaluation
+from privrl.evaluation.evaluator import Evaluator
+from privrl.evaluation.measured_evaluator import MeasuredEvaluator
 from privrl.executors.executor import AbstractExecutor
-from privrl.learners.evaluation.comparing import AbstractEvaluator
-from privrl.learners.evaluation.estimates import Evaluation
-from privrl.learners.evaluation.evaluator import Evaluator
-from privrl.learners.evaluation.measured_evaluator import MeasuredEvaluator
 from privrl.mdp.assisted import AssistedPolicy, stationary_advice
 from privrl.mdp.assisted_measured import AssistedMeasuredPolicy
 from privrl.mdp.measured_policy import MeasuredPolicy

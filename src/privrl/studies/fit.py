@@ -8,8 +8,8 @@ from jaxtyping import PRNGKeyArray
 from privrl.contracts.learner import AbstractLearner, AbstractOfflineLearner
 from privrl.data.dataset import AbstractDataset
 from privrl.data.reward_function import RewardFunction
+from privrl.evaluation.evaluated import Assessed, Evaluated
 from privrl.executors.executor import AbstractExecutor
-from privrl.learners.evaluation.evaluated import Assessed, Evaluated
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.store.store import ReleaseStore
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError

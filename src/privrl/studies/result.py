@@ -12,7 +12,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from jaxtyping import Float, Int
 
-from privrl.learners.evaluation.estimates import Evaluation
+from privrl.evaluation.estimates import Evaluation
 from privrl.learners.settings import without_numbers
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.assisted_measured import AssistedMeasuredPolicy

@@ -9,10 +9,10 @@ from jaxtyping import Array, ArrayLike, Float, Int
 
 from privrl.contracts.learner import Ask
 from privrl.contracts.release import Declared
-from privrl.learners.evaluation.comparing import AbstractEvaluator
-from privrl.learners.evaluation.model_gain import standard_feature
-from privrl.learners.evaluation.shares import releases
-from privrl.learners.evaluation.support import estimated_support
+from privrl.evaluation.comparing import AbstractEvaluator
+from privrl.evaluation.model_gain import standard_feature
+from privrl.evaluation.shares import releases
+from privrl.evaluation.support import estimated_support
 from privrl.mdp.assisted import AssistedPolicy, stationary_advice
 from privrl.mdp.value_features import TableValueFeature
 from privrl.statistics.evaluation import check_range

@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from privrl.contracts.release import Release
-from privrl.learners.evaluation.estimates import Interval
+from privrl.evaluation.estimates import Interval
 from privrl.statistics.model_gains import ENTRIES, WEIGHTS
 
 LEAST_STRENGTH = 1000.0

@@ -26,10 +26,10 @@ import numpy as np
 
 from privrl.contracts.learner import AbstractOfflineLearner, Ask
 from privrl.contracts.release import Release
-from privrl.learners.evaluation.estimates import Evaluation, Interval, variance_bound
-from privrl.learners.evaluation.influence import sensitivity_of
-from privrl.learners.evaluation.model_gain import LEAST_STRENGTH, coefficients, model_interval
-from privrl.learners.evaluation.shares import MODEL, model_mu, skip_model
+from privrl.evaluation.estimates import Evaluation, Interval, variance_bound
+from privrl.evaluation.influence import sensitivity_of
+from privrl.evaluation.model_gain import LEAST_STRENGTH, coefficients, model_interval
+from privrl.evaluation.shares import MODEL, model_mu, skip_model
 from privrl.mdp.assistance import AbstractAssisted
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.value_features import AbstractValueFeature, TableValueFeature

@@ -16,12 +16,12 @@ import privrl
 from privrl.audit.recorded_fit import record_fit
 from privrl.contracts.release import Release
 from privrl.envs.base import finite
-from privrl.learners.evaluation.comparing import certified_interval
-from privrl.learners.evaluation.estimates import Evaluation, Interval
-from privrl.learners.evaluation.evaluator import Evaluator
-from privrl.learners.evaluation.influence import overturning_odds
-from privrl.learners.evaluation.shares import MODEL, model_mu, releases
-from privrl.learners.evaluation.widths import plan_widths
+from privrl.evaluation.comparing import certified_interval
+from privrl.evaluation.estimates import Evaluation, Interval
+from privrl.evaluation.evaluator import Evaluator
+from privrl.evaluation.influence import overturning_odds
+from privrl.evaluation.shares import MODEL, model_mu, releases
+from privrl.evaluation.widths import plan_widths
 from privrl.mdp.assisted import AssistedPolicy, simulated_gain, stationary_advice
 from privrl.mdp.planning import policy_value
 from privrl.mdp.types import TabularMDP, TabularPolicy

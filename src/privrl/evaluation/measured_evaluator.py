@@ -11,9 +11,9 @@ from jaxtyping import Array, Float
 
 from privrl.contracts.learner import Ask
 from privrl.contracts.release import Declared
-from privrl.learners.evaluation.comparing import AbstractEvaluator
-from privrl.learners.evaluation.shares import releases
-from privrl.learners.evaluation.support import estimated_support
+from privrl.evaluation.comparing import AbstractEvaluator
+from privrl.evaluation.shares import releases
+from privrl.evaluation.support import estimated_support
 from privrl.mdp.assisted_measured import NUM_CELLS, AssistedMeasuredPolicy
 from privrl.mdp.measured_policy import MeasuredPolicy
 from privrl.mdp.measurements import Measurement

@@ -25,7 +25,7 @@ import math
 import numpy as np
 
 from privrl.contracts.release import Release
-from privrl.learners.evaluation.estimates import Interval, variance_bound, verdict_of
+from privrl.evaluation.estimates import Interval, variance_bound, verdict_of
 
 
 def overturning_odds(margin: float, p: float, q: float) -> float:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from privrl.learners.evaluation.comparing import ESTIMATED, VARIANCES
-from privrl.learners.evaluation.estimates import NEGLIGIBLE, Interval, variance_bound
-from privrl.learners.evaluation.model_gain import ABSOLUTE, LEAST_STRENGTH
-from privrl.learners.evaluation.shares import MODEL, releases, skip_model
+from privrl.evaluation.comparing import ESTIMATED, VARIANCES
+from privrl.evaluation.estimates import NEGLIGIBLE, Interval, variance_bound
+from privrl.evaluation.model_gain import ABSOLUTE, LEAST_STRENGTH
+from privrl.evaluation.shares import MODEL, releases, skip_model
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.value_features import TableValueFeature
 from privrl.privacy.noise.laws import GaussianNoise

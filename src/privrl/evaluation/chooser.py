@@ -26,7 +26,7 @@ from jaxtyping import Array, Float
 
 from privrl.contracts.learner import AbstractOfflineLearner, Ask
 from privrl.contracts.release import Declared
-from privrl.learners.evaluation.evaluated import LEARN
+from privrl.evaluation.evaluated import LEARN
 from privrl.learners.tabular.anchor import Practice, practice
 from privrl.learners.tabular.clip_levels import clip_level
 from privrl.learners.tabular.tap import asked, mean_returns

@@ -10,8 +10,8 @@ import pytest
 import privrl
 from privrl.contracts.release import Release
 from privrl.envs.icu_sepsis import ICUSepsis
-from privrl.learners.evaluation.evaluator import Evaluator
-from privrl.learners.evaluation.model_gain import standard_feature
+from privrl.evaluation.evaluator import Evaluator
+from privrl.evaluation.model_gain import standard_feature
 from privrl.learners.tabular.tdfp import TDFP
 from privrl.mdp.assisted import AssistedPolicy, simulated_gain, stationary_advice
 from privrl.mdp.planning import policy_values

@@ -30,7 +30,7 @@ from jaxtyping import Array, Float
 
 from privrl.contracts.learner import AbstractOfflineLearner, Ask
 from privrl.contracts.release import Declared
-from privrl.learners.evaluation.chooser import (
+from privrl.evaluation.chooser import (
     CHOICE,
     CHOOSE,
     LEAST_PEOPLE,
@@ -39,8 +39,8 @@ from privrl.learners.evaluation.chooser import (
     seen_practice,
     weights,
 )
-from privrl.learners.evaluation.evaluated import LEARN
-from privrl.learners.evaluation.renamed import Renamed, renamed
+from privrl.evaluation.evaluated import LEARN
+from privrl.evaluation.renamed import Renamed, renamed
 from privrl.mdp.types import TabularPolicy
 from privrl.statistics.choice import CandidateScores
 from privrl.statistics.settings import check_terminal

@@ -14,12 +14,12 @@ from jaxtyping import Array, Float
 
 from privrl.contracts.learner import AbstractOfflineLearner, Ask
 from privrl.contracts.release import Declared
-from privrl.learners.evaluation.comparing import AbstractEvaluator
-from privrl.learners.evaluation.estimates import Evaluation
-from privrl.learners.evaluation.evaluator import Evaluator
-from privrl.learners.evaluation.measured_evaluator import MeasuredEvaluator
-from privrl.learners.evaluation.renamed import Renamed, renamed
-from privrl.learners.evaluation.shares import releases
+from privrl.evaluation.comparing import AbstractEvaluator
+from privrl.evaluation.estimates import Evaluation
+from privrl.evaluation.evaluator import Evaluator
+from privrl.evaluation.measured_evaluator import MeasuredEvaluator
+from privrl.evaluation.renamed import Renamed, renamed
+from privrl.evaluation.shares import releases
 from privrl.mdp.assistance import AbstractAssisted
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.measured_policy import MeasuredPolicy
