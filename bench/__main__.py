@@ -23,8 +23,8 @@ from privrl.privacy.accounting.composition import epsilon_of
 from privrl.privacy.accounting.events import Event
 from privrl.privacy.continual.mechanisms import AbstractContinual, BinaryTree, geometric_schedule
 from privrl.privacy.continual.toeplitz import SquareRoot
+from privrl.recipes.all_recipes import get
 from privrl.recipes.recipe import Problem
-from privrl.recipes.registry import get
 
 
 def gram() -> Row:

@@ -7,7 +7,7 @@ from bench.timing import Row, seconds
 from privrl.audit.empirical import lower_bound
 from privrl.audit.worlds import data_of, world_of
 from privrl.envs.base import Env
-from privrl.recipes.registry import get
+from privrl.recipes.all_recipes import get
 
 RECIPE, EPSILON, DELTA = "dp-vapvi", 1.0, 1e-6
 

@@ -20,16 +20,16 @@ import numpy as np
 import privrl
 from bench.one_release import lattice_of, queries
 from bench.tables import opened
-from privrl.data.schema import TableError
-from privrl.data.shards import ROWS, Shard, ShardedEpisodes
+from privrl.data.schema.table_schema import TableError
+from privrl.data.tables.shards import ROWS, Shard, ShardedEpisodes
 from privrl.executors.dask import Dask
 from privrl.executors.executor import AbstractExecutor
 from privrl.executors.processes import Processes
 from privrl.executors.threads import single_threads
+from privrl.recipes.all_recipes import get
 from privrl.recipes.recipe import Problem
-from privrl.recipes.registry import get
-from privrl.studies.people import Records
-from privrl.studies.sharded_records import ShardedRecords
+from privrl.studies.offline.curated_records import Records
+from privrl.studies.offline.sharded_records import ShardedRecords
 
 RELEASES = ("gradients", "Differences", "transitions, 17,900 pairs")
 RECIPES = ("dp-tdfp", "dp-apvi", "dp-fqi")

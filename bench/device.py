@@ -20,7 +20,7 @@ from privrl.contracts.learner import AbstractOnlineLearner
 from privrl.learners.linear.lsvi_ucb_plus_plus import LSVIUCBPlusPlus
 from privrl.learners.linear.lsvi_ucb_unweighted import PerEpisodeLSVIUCB
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
-from privrl.recipes.registry import get
+from privrl.recipes.all_recipes import get
 
 say = functools.partial(print, flush=True)
 

@@ -18,10 +18,10 @@ import jax
 import numpy as np
 
 import privrl
-from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.store.release_store import ReleaseStore
+from privrl.recipes.all_recipes import get
 from privrl.recipes.recipe import Problem
-from privrl.recipes.registry import get
-from privrl.studies.wire import Message
+from privrl.studies.local.wire import Message
 
 WORLD = privrl.envs.RiverSwim(states=5)
 BATCH = 256

@@ -13,9 +13,9 @@ import privrl
 from bench.timing import Row
 from privrl.contracts.learner import AbstractOnlineLearner
 from privrl.learners.linear.ucrl_vtr import UCRLVTR
-from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.store.release_store import ReleaseStore
 from privrl.privacy.trust.privatizers import Local
-from privrl.studies.wire import Broadcast
+from privrl.studies.local.wire import Broadcast
 
 WORLD = privrl.envs.RiverSwim(states=5)
 COUNTS = (privrl.UCBVI(WORLD.rewards, WORLD.horizon), Local(epsilon=1.0))

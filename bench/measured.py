@@ -28,12 +28,12 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 import privrl
-from privrl.envs.actors import Actor
-from privrl.envs.patients import AbstractPatients
-from privrl.envs.registry import make
+from privrl.envs.patients.actors import Actor
+from privrl.envs.patients.patient_world import AbstractPatients
+from privrl.envs.worlds_by_name import make
 from privrl.mdp.measured_policy import MeasuredPolicy
-from privrl.recipes.registry import get
-from privrl.studies.simulated import sampled, table_of
+from privrl.recipes.all_recipes import get
+from privrl.studies.simulation.sampled_tables import sampled, table_of
 
 PEOPLE, EVALUATED, DELTA, BLOCKS = 10_000, 16_000, 1e-6, 3
 WORLDS = ("vitals", "glucose-day", "anticoagulation", "chemotherapy", "anaemia", "ventilation")

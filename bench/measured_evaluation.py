@@ -22,12 +22,12 @@ import jax.numpy as jnp
 import jax.random as jr
 
 import privrl
-from privrl.envs.actors import Assisting
-from privrl.envs.registry import make
+from privrl.envs.patients.actors import Assisting
+from privrl.envs.worlds_by_name import make
 from privrl.evaluation.estimates import Evaluation, Interval
 from privrl.evaluation.measured_evaluator import MeasuredEvaluator
-from privrl.recipes.registry import get
-from privrl.studies.simulated import table_of
+from privrl.recipes.all_recipes import get
+from privrl.studies.simulation.sampled_tables import table_of
 
 DELTA = 1e-6
 SEEN = ("vitals", "chemotherapy", "anticoagulation", "glucose-day")  # when the allowance was set

@@ -22,11 +22,11 @@ import jax.random as jr
 import numpy as np
 
 import privrl
-from privrl.data.parquet import read_parquet
-from privrl.data.write import write_parquet
-from privrl.envs.vitals import Vitals
+from privrl.data.tables.parquet import read_parquet
+from privrl.data.tables.write import write_parquet
+from privrl.envs.patients.vitals import Vitals
 from privrl.mdp.types import Trajectory
-from privrl.recipes.registry import get
+from privrl.recipes.all_recipes import get
 
 _WRITTEN = 20_480  # people that are simulated at once
 _FIT = "--fit"

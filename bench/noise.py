@@ -7,7 +7,7 @@ from scipy import stats
 
 from bench.timing import Row, seconds
 from privrl.privacy.noise.discrete import discrete_gaussian, discrete_laplace
-from privrl.privacy.noise.words import Words
+from privrl.privacy.noise.random_words import Words
 
 S = 2**33
 

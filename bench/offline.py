@@ -16,8 +16,8 @@ from bench.timing import Row, exponent, once, same, seconds
 from privrl.learners.linear.vapvi import VAPVI
 from privrl.learners.tabular.apvi import APVI
 from privrl.mdp.types import Trajectory
+from privrl.recipes.all_recipes import get
 from privrl.recipes.recipe import Problem
-from privrl.recipes.registry import get
 from privrl.statistics.counts import TransitionCounts
 
 

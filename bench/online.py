@@ -16,7 +16,7 @@ from bench.timing import Row, once, same, seconds
 from privrl.learners.linear.lsvi_ucb_unweighted import PerEpisodeLSVIUCB
 from privrl.mdp.types import Trajectory
 from privrl.studies.loop import Queries, State, planned, publish
-from privrl.studies.simulation import SimulationKeys
+from privrl.studies.simulation.simulated_loop import SimulationKeys
 from privrl.studies.study import Study
 
 EPISODES = 100

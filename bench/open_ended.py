@@ -17,7 +17,7 @@ import privrl
 from privrl.contracts.learner import AbstractOnlineLearner
 from privrl.privacy.continual.epochs import Epochs
 from privrl.privacy.continual.toeplitz import SquareRoot
-from privrl.recipes.registry import get
+from privrl.recipes.all_recipes import get
 from privrl.studies.open_ended import OpenEnded
 
 WORLDS: dict[str, Callable[[], Any]] = {

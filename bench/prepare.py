@@ -14,8 +14,8 @@ import pyarrow.compute
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from privrl.data.preparation import Preparation
-from privrl.data.prepare import prepare
+from privrl.data.prepare.preparation import Preparation
+from privrl.data.prepare.prepare_table import prepare
 
 RECORDS = 40  # of each person, about one an hour
 HOW = Preparation(

@@ -12,7 +12,7 @@ from pathlib import Path
 import privrl
 from bench.measured_memory import peak
 from bench.tables import opened
-from privrl.recipes.registry import get
+from privrl.recipes.all_recipes import get
 
 WORLD_OF = {
     "dp-tdfp": "icu-sepsis",

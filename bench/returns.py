@@ -20,13 +20,13 @@ import numpy as np
 
 import privrl
 from privrl.contracts.learner import AbstractOnlineLearner
-from privrl.envs.lq import LQ2D, LQEnv, LQScalar
+from privrl.envs.lq_worlds import LQ2D, LQEnv, LQScalar
 from privrl.privacy.continual.epochs import Epochs
 from privrl.privacy.continual.mechanisms import AbstractContinual, BinaryTree, Fresh, Honaker
 from privrl.privacy.continual.participation import ONCE, Participation, summed
 from privrl.privacy.continual.toeplitz import Banded, SquareRoot, best_band, error_floor, mean_error
+from privrl.recipes.all_recipes import get
 from privrl.recipes.recipe import Recipe
-from privrl.recipes.registry import get
 
 TIMES = 4
 ENV = privrl.envs.RiverSwim(states=6, horizon=20, kind="osband")

@@ -41,7 +41,7 @@ from privrl.service.opening import begin
 from privrl.service.study_file import read
 from privrl.service.web import Application
 from privrl.service.writer import BEAT
-from privrl.studies.wire import Message, SignedTicket
+from privrl.studies.local.wire import Message, SignedTicket
 
 CONNECTIONS = 64
 _WARM = 3_000

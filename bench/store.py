@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.timing import Row
-from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.store.release_store import ReleaseStore
 
 WIDTH = 64  # integers per contribution
 

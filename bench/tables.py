@@ -9,8 +9,8 @@ import jax
 import numpy as np
 
 import privrl
-from privrl.data.write import write_parquet
-from privrl.envs.vitals import Vitals
+from privrl.data.tables.write import write_parquet
+from privrl.envs.patients.vitals import Vitals
 from privrl.executors.processes import Processes
 
 _SAMPLED = 16_384  # people that are simulated at once

@@ -30,13 +30,13 @@ import numpy as np
 import privrl
 from privrl.contracts.learner import AbstractOfflineLearner
 from privrl.data.episodes import Episodes
-from privrl.envs.zoo import CHOOSING, WORLDS, World
+from privrl.envs.zoo.catalogue import CHOOSING, WORLDS, World
 from privrl.evaluation.chosen import Chosen
 from privrl.evaluation.estimates import Evaluation
 from privrl.evaluation.evaluator import Evaluator
 from privrl.mdp.types import Trajectory
-from privrl.recipes.registry import get
-from privrl.studies.simulated import assisted_gain
+from privrl.recipes.all_recipes import get
+from privrl.studies.simulation.sampled_tables import assisted_gain
 
 HELD_OUT, DELTA, STAYS, LEAST_SHARE = 0.3, 1e-6, 40_000, 0.2
 

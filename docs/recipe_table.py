@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from privrl.recipes.all_recipes import recipes
 from privrl.recipes.citations import citation_keys
-from privrl.recipes.registry import recipes
 
 _TRUSTED = {"none": "not private", "central": "whoever runs it", "shuffle": "a shuffler", "local": "nobody"}
 

@@ -18,8 +18,8 @@ import equinox as eqx
 import jax
 
 import privrl
-from privrl.privacy.store.store import ReleaseStore
-from privrl.studies.wire import SignedTicket, plan_from_bytes
+from privrl.privacy.store.release_store import ReleaseStore
+from privrl.studies.local.wire import SignedTicket, plan_from_bytes
 
 TOY = bool(os.environ.get("PRIVRL_TOY"))
 PEOPLE = 24 if TOY else 1_000

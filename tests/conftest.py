@@ -113,7 +113,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path | str:
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Any]:
     """A new store in a file."""
-    from privrl.privacy.store.store import ReleaseStore
+    from privrl.privacy.store.release_store import ReleaseStore
 
     with ReleaseStore(tmp_path / "s.db") as store:
         yield store

@@ -12,13 +12,13 @@ import pytest
 from draws import record_draws
 
 import privrl
-from privrl.audit.adversarial import adversarial_lq_records, adversarial_records
-from privrl.audit.recorded_fit import record_fit
-from privrl.audit.recorded_run import record_run
 from privrl.audit.sensitivity import search
-from privrl.audit.statistics import Asked
+from privrl.audit.surface.adversarial_records import adversarial_lq_records, adversarial_records
+from privrl.audit.surface.queries import Asked
+from privrl.audit.surface.recorded_fit import record_fit
+from privrl.audit.surface.recorded_run import record_run
 from privrl.contracts.statistic import AbstractCategorical, AbstractStatistic
-from privrl.envs.lq import LQEnv
+from privrl.envs.lq_worlds import LQEnv
 from privrl.mdp.types import TabularPolicy, Trajectory
 from privrl.privacy.trust.privatizers import PairingError
 

@@ -23,7 +23,7 @@ from privrl.mdp.types import Trajectory
 from privrl.privacy.trust.channels import AbstractChannel, AbstractCuratorChannel, RoundsChannel, RunningChannel
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
 from privrl.studies.loop import State
-from privrl.studies.simulation import Simulation, SimulationKeys
+from privrl.studies.simulation.simulated_loop import Simulation, SimulationKeys
 from privrl.studies.study import Study
 
 

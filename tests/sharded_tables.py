@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from privrl.data.parquet import read_parquet
+from privrl.data.tables.parquet import read_parquet
 
 S, A, H = 3, 2, 3
 TABLE = {name: name for name in ("unit", "episode", "step", "state", "action", "reward", "next_state")}

@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from privrl.audit.adversarial import adversarial_lq_records, adversarial_records
-from privrl.audit.adversarial_measurements import adversarial_measurements
+from privrl.audit.surface.adversarial_measurements import adversarial_measurements
+from privrl.audit.surface.adversarial_records import adversarial_lq_records, adversarial_records
 from privrl.contracts.learner import Plan
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.mdp.anchored import LayeredValue
@@ -30,7 +30,6 @@ from privrl.statistics.choice import CandidateScores
 from privrl.statistics.column_shares import ColumnShares
 from privrl.statistics.counts import RewardSums, TransitionCounts, VisitCounts
 from privrl.statistics.differences import Differences, ReturnsToGo
-from privrl.statistics.evaluation import Gains, Influences, StayReturns, Unsupported, Weights
 from privrl.statistics.gradients import BellmanGradient, EpisodeCount, ParameterGradient
 from privrl.statistics.innovations import FirstStates, Innovations, Surprise
 from privrl.statistics.lq_moments import LQCross, LQGram, LQMoments
@@ -39,6 +38,7 @@ from privrl.statistics.model_gains import ModelGains, NuisanceSums, StaySums
 from privrl.statistics.moments import Gram, Targets
 from privrl.statistics.next_states import FeatureTransitions, StartCounts
 from privrl.statistics.norms import Norms, PersonNorms
+from privrl.statistics.off_policy import Gains, Influences, StayReturns, Unsupported, Weights
 from privrl.statistics.person_sums import ActionGrams, FeatureErrors, FeatureReturns, Rewarding
 from privrl.statistics.practice_residuals import PracticeResiduals
 from privrl.statistics.practice_table import PracticeTable

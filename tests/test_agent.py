@@ -20,9 +20,9 @@ from privrl.privacy.noise.lattice import Lattice
 from privrl.privacy.store.errors import BurntError, StoreError
 from privrl.privacy.trust.exact_channels import ExactChannel
 from privrl.privacy.trust.privatizers import PairingError
-from privrl.studies import live_plans
-from privrl.studies.certify import certify
-from privrl.studies.simulation import SimulationKeys
+from privrl.studies.live import live_plans
+from privrl.studies.results.certify import certify
+from privrl.studies.simulation.simulated_loop import SimulationKeys
 
 ENV = tiny_world(horizon=3)
 LEARNER = privrl.UCBVI(ENV.rewards, 3, first_block=5, growth=1.5)
@@ -204,7 +204,7 @@ def test_who_is_not_fit_for_live_use_is_refused(tmp_path):
 @pytest.mark.parametrize("start", [privrl.Agent, privrl.Controller])
 def test_a_person_more_or_less_is_no_neighbour_online(tmp_path, start):
     """Blocks fill by head count: without one person there may be one release fewer, which no noise hides."""
-    env = ENV if start is privrl.Agent else privrl.envs.lq.LQScalar()
+    env = ENV if start is privrl.Agent else privrl.envs.lq_worlds.LQScalar()
     learner = LEARNER if start is privrl.Agent else privrl.CautiousLQ(env.task)
     private = privrl.Central(epsilon=3.0, delta=1e-5, adjacency="add-remove")
     with privrl.ReleaseStore(tmp_path / "s.db") as store, pytest.raises(PairingError, match="replace-one"):
@@ -237,7 +237,7 @@ PROGRAM = textwrap.dedent(
     import jax
     import privrl
     from test_agent import USERS, live, some, take_part
-    from privrl.privacy.store.store import ReleaseStore
+    from privrl.privacy.store.release_store import ReleaseStore
 
     path, point, after = sys.argv[1], sys.argv[2], int(sys.argv[3])
 
@@ -287,7 +287,7 @@ def test_killed_agents_go_on_and_nobody_counts_twice(tmp_path):
 def test_a_controller_decides_as_the_simulation(tmp_path):
     """The live side of linear control: same inputs, same releases, across a restart; saved and loaded. A list of
     visits: twelve of thirteen people come twice."""
-    env = privrl.envs.lq.LQScalar()
+    env = privrl.envs.lq_worlds.LQScalar()
     learner = privrl.CautiousLQ(env.task, first_block=10)
     key = jax.random.key(8)
     twice = {"max_episodes_per_unit": 2}

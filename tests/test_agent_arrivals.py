@@ -21,7 +21,7 @@ from test_agent import PRIVATE, alone, some
 import privrl
 from privrl.mdp.types import Trajectory
 from privrl.privacy.store.errors import StoreError
-from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.store.release_store import ReleaseStore
 from privrl.privacy.trust.privatizers import PairingError
 
 ENV = tiny_world(horizon=3)

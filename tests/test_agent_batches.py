@@ -11,10 +11,10 @@ from test_agent import alone
 import privrl
 from privrl.mdp.lq import LQTrajectory
 from privrl.mdp.types import Trajectory
-from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.store.release_store import ReleaseStore
 from privrl.privacy.trust.batches import BATCH
 from privrl.privacy.trust.privatizers import PairingError
-from privrl.studies import live_plans
+from privrl.studies.live import live_plans
 
 RIVER = privrl.envs.RiverSwim(states=4, horizon=6)
 LEARNERS = {

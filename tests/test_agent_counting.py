@@ -12,9 +12,9 @@ from test_agent_arrivals import PATIENCE
 
 import privrl
 from privrl.contracts.learner import AbstractOnlineLearner
-from privrl.envs.lq import LQScalar
-from privrl.recipes.registry import recipes
-from privrl.studies.certify import certify
+from privrl.envs.lq_worlds import LQScalar
+from privrl.recipes.all_recipes import recipes
+from privrl.studies.results.certify import certify
 
 ENV, LQ = tiny_world(horizon=3), LQScalar()
 KEY = jax.random.key(4)

@@ -19,7 +19,7 @@ from privrl.privacy.noise.laws import GaussianNoise
 from privrl.studies.loop import next_plan, no_queries
 
 RIVER = privrl.envs.RiverSwim(states=4, horizon=4, kind="osband")
-LQ = privrl.envs.lq.LQScalar()
+LQ = privrl.envs.lq_worlds.LQScalar()
 FINITE = [
     privrl.LSVIUCB(RIVER.features, 4, rewards=RIVER.rewards, growth=3.0),
     privrl.LSVIUCB(RIVER.features, 4, rewards=RIVER.rewards, growth=3.0, smallest_weight=0.5),

@@ -9,8 +9,8 @@ from test_agent import LEARNER, counted, live
 
 import privrl
 from privrl.mdp.types import Trajectory
-from privrl.privacy.store.store import ReleaseStore
-from privrl.studies.arrivals import Ticket
+from privrl.privacy.store.release_store import ReleaseStore
+from privrl.studies.live.arrivals import Ticket
 
 CANARY = "CANARY77"
 

@@ -16,7 +16,7 @@ from privrl.learners.linear.lsvi_ucb_plus_plus import LSVIUCBPlusPlus
 from privrl.privacy.continual.participation import Participation
 from privrl.privacy.store.errors import StoreError
 from privrl.privacy.trust.privatizers import PairingError
-from privrl.studies.certify import certify
+from privrl.studies.results.certify import certify
 from privrl.studies.study import Study
 
 SMALL = privrl.UCBVI(ENV.rewards, 3, first_block=2, growth=1.5)
@@ -313,7 +313,7 @@ def test_the_certificate_says_how_often_people_count(store, clock):
     assert agent._study.participation == Participation(3, 2)
 
 
-LQ = privrl.envs.lq.LQScalar()
+LQ = privrl.envs.lq_worlds.LQScalar()
 
 
 @pytest.mark.parametrize(

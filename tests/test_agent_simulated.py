@@ -11,9 +11,9 @@ from contract import tiny_world
 from test_agent_arrivals import PATIENCE
 
 import privrl
-from privrl.studies.simulation import SimulationKeys
+from privrl.studies.simulation.simulated_loop import SimulationKeys
 
-ENV, LQ = tiny_world(horizon=3), privrl.envs.lq.LQScalar()
+ENV, LQ = tiny_world(horizon=3), privrl.envs.lq_worlds.LQScalar()
 LSVI = {"features": ENV.features, "horizon": 3, "rewards": ENV.rewards, "growth": 2.0}
 LEARNERS = {
     "UCBVI": privrl.UCBVI(ENV.rewards, 3, first_block=5, growth=1.5),

@@ -14,7 +14,7 @@ from bench.as_written import apvi, counts, greedy, lsvi_ucb, vapvi
 import privrl
 from privrl.audit.worlds import tiny_world
 from privrl.cli.bench import bench
-from privrl.envs.zoo import WORLDS
+from privrl.envs.zoo.catalogue import WORLDS
 from privrl.executors.executor import InProcess
 from privrl.learners.linear.vapvi import VAPVI
 from privrl.learners.tabular.apvi import APVI

@@ -21,14 +21,14 @@ from hypothesis import strategies as st
 import privrl
 from privrl.contracts.learner import AbstractOfflineLearner
 from privrl.contracts.release import Declared
-from privrl.envs.lq import LQScalar
-from privrl.envs.registry import make
+from privrl.envs.lq_worlds import LQScalar
+from privrl.envs.worlds_by_name import make
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.accounting.certificate import cost_of, read_certificate
 from privrl.privacy.trust.published import Published
-from privrl.recipes.registry import recipes
-from privrl.studies.certify import certify
-from privrl.studies.result import Result
+from privrl.recipes.all_recipes import recipes
+from privrl.studies.results.certify import certify
+from privrl.studies.results.result import Result
 from privrl.studies.study import Study
 
 KEY = jax.random.key(7)
@@ -117,7 +117,7 @@ def made(name: str) -> Result:
     return MADE[name]()
 
 
-def verdict(result: Result, **asked: Any) -> privrl.studies.certify.Verdict:
+def verdict(result: Result, **asked: Any) -> privrl.studies.results.certify.Verdict:
     return certify(result.certificate, result.policy, allow_non_private=True, **asked)
 
 

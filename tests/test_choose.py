@@ -13,12 +13,12 @@ from contract import compiled, contribution
 from statistic_cases import CASES
 
 import privrl
+from privrl.audit.attacks.curator_attack import CuratorAttack
 from privrl.audit.bounds import bound_of
-from privrl.audit.curator_attack import CuratorAttack
-from privrl.audit.recorded_fit import Skipped, record_fit
-from privrl.audit.records import picked
 from privrl.audit.sensitivity import farthest
-from privrl.audit.statistics import Asked
+from privrl.audit.surface.neighbouring_records import picked
+from privrl.audit.surface.queries import Asked
+from privrl.audit.surface.recorded_fit import Skipped, record_fit
 from privrl.audit.worlds import tiny_world
 from privrl.contracts.learner import AbstractOfflineLearner
 from privrl.contracts.release import Declared
@@ -38,17 +38,17 @@ from privrl.privacy.accounting.events import Event, Request
 from privrl.privacy.accounting.gdp import gdp_mu
 from privrl.privacy.noise.lattice import lattice_for
 from privrl.privacy.noise.maximum import MaximumNoise, noisy_maximum
-from privrl.privacy.noise.words import Words
+from privrl.privacy.noise.random_words import Words
 from privrl.privacy.store.errors import BurntError
 from privrl.privacy.trust.privatizers import PairingError
+from privrl.recipes.all_recipes import recipes
 from privrl.recipes.recipe import Problem
-from privrl.recipes.registry import recipes
 from privrl.reports.words import WORST_CASE, guess_rate, guesses, worst_rate
 from privrl.statistics.choice import CandidateScores
-from privrl.studies.choose import choice_words, choose, refuse_too_few
-from privrl.studies.evaluate import policy_arrays
-from privrl.studies.offline import ask_curator
-from privrl.studies.simulated import sampled
+from privrl.studies.offline.choose import choice_words, choose, refuse_too_few
+from privrl.studies.offline.evaluate import policy_arrays
+from privrl.studies.offline.procedure import ask_curator
+from privrl.studies.simulation.sampled_tables import sampled
 
 
 def probabilities(scores, scale):

@@ -18,7 +18,7 @@ import pytest
 
 import privrl
 from privrl.cli import main
-from privrl.recipes.registry import recipes
+from privrl.recipes.all_recipes import recipes
 
 RIVER = ("--env-arg", "states=3", "--env-arg", "horizon=4")
 BUDGET = ("--epsilon", "2", "--delta", "1e-4")

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from privrl.audit import known_bad
+from privrl.audit.audit_report import AuditReport
 from privrl.audit.findings import Finding
-from privrl.audit.report import AuditReport
 from privrl.cli import audit as _audit
 from privrl.cli import main
-from privrl.recipes.registry import recipes
+from privrl.recipes.all_recipes import recipes
 
 
 def output(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:

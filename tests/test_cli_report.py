@@ -9,7 +9,7 @@ from test_cli import call
 from test_report import AUDITED, audit_folder, figure_folder, stands_alone
 
 import privrl
-from privrl.recipes.registry import recipes
+from privrl.recipes.all_recipes import recipes
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from privrl.cli import main
-from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.store.release_store import ReleaseStore
 
 RAW = 7_423_511_982_345
 

@@ -10,8 +10,8 @@ import pytest
 
 import privrl
 from privrl.cli import main
-from privrl.cli.table_options import TableOptions
-from privrl.data.parquet import read_parquet
+from privrl.cli.options.table_options import TableOptions
+from privrl.data.tables.parquet import read_parquet
 
 SCHEMA = """
 unit = "patient"

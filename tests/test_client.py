@@ -17,10 +17,10 @@ from contract import tiny_world
 import privrl
 from privrl.mdp.types import Trajectory
 from privrl.privacy.store.errors import StoreBudgetError, StudyMismatchError
-from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.store.release_store import ReleaseStore
+from privrl.recipes.all_recipes import get
 from privrl.recipes.recipe import Problem
-from privrl.recipes.registry import get
-from privrl.studies.wire import MessageError, SignedTicket
+from privrl.studies.local.wire import MessageError, SignedTicket
 
 ENV = tiny_world()
 LEARNER = get("ldp-ucbvi").learner(Problem.of(ENV))

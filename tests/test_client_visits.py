@@ -10,8 +10,8 @@ from test_client import ENV, GAUSSIAN, LEARNER, LOCAL, walk
 import privrl
 from privrl.privacy.accounting.gdp import gdp_epsilon
 from privrl.privacy.store.errors import StoreBudgetError
-from privrl.studies.certify import certify
-from privrl.studies.wire import MessageError
+from privrl.studies.local.wire import MessageError
+from privrl.studies.results.certify import certify
 
 M = 3
 

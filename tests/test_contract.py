@@ -9,16 +9,16 @@ from contract import BUDGET, check_offline, check_online, tiny_data, tiny_world
 
 import privrl
 from privrl.contracts.learner import AbstractOfflineLearner
-from privrl.envs.anticoagulation import Anticoagulation
-from privrl.envs.lq import LQScalar
+from privrl.envs.lq_worlds import LQScalar
+from privrl.envs.patients.anticoagulation import Anticoagulation
 from privrl.evaluation.chooser import Chooser
 from privrl.evaluation.evaluated import Evaluated
 from privrl.evaluation.evaluator import Evaluator
 from privrl.evaluation.measured_evaluator import MeasuredEvaluator
+from privrl.learners.known_learners import registry
 from privrl.learners.linear.lsvi_ucb_unweighted import PerEpisodeLSVIUCB
-from privrl.learners.registry import registry
+from privrl.recipes.all_recipes import recipes
 from privrl.recipes.recipe import Problem
-from privrl.recipes.registry import recipes
 
 LEARNERS = {r.learner: r for r in reversed(recipes.values()) if r.published is None}.values()  # one recipe per learner
 OFFLINE = [r for r in LEARNERS if r.family == "offline"]

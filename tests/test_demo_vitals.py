@@ -8,13 +8,13 @@ import pytest
 from test_cli import call
 
 import privrl
-from privrl.cli.table_options import TableOptions
+from privrl.cli.options.table_options import TableOptions
 from privrl.data.dataset import AbstractDataset
-from privrl.data.parquet import read_parquet
-from privrl.envs.vitals import Vitals
+from privrl.data.tables.parquet import read_parquet
+from privrl.envs.patients.vitals import Vitals
 from privrl.mdp.measurements import Feature
 from privrl.reports.demo_vitals import FILES, commands, schema_words, write_export
-from privrl.studies.simulated import sampled
+from privrl.studies.simulation.sampled_tables import sampled
 
 
 def test_the_export_becomes_the_people_who_were_simulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

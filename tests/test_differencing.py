@@ -14,11 +14,11 @@ from privrl.learners.linear.lsvi_ucb import LSVIUCB
 from privrl.learners.linear.lsvi_ucb_luyo import LuyoLSVIUCB
 from privrl.learners.linear.lsvi_ucb_ngo import NgoLSVIUCB
 from privrl.learners.linear.lsvi_ucb_plus_plus import LSVIUCBPlusPlus
-from privrl.learners.published import lsvi_noise
+from privrl.learners.published_noise import lsvi_noise
 from privrl.mdp.features import TableFeatures
 from privrl.mdp.types import TabularMDP
 from privrl.privacy.accounting.gdp import zcdp_rho
-from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.store.release_store import ReleaseStore
 from privrl.privacy.trust.privatizers import PairingError
 from privrl.privacy.trust.published import Published
 from privrl.statistics.regressions import Grams, pack

@@ -13,9 +13,9 @@ from contract import tiny_data, tiny_world
 
 import privrl
 from privrl.privacy.store.errors import BurntError, StoreError
-from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.store.release_store import ReleaseStore
+from privrl.recipes.all_recipes import get
 from privrl.recipes.recipe import Problem
-from privrl.recipes.registry import get
 
 ENV = tiny_world()
 DATA = tiny_data(ENV)
@@ -154,9 +154,11 @@ def test_a_faulty_table_costs_nothing(tmp_path):
 def test_groups_are_the_same_after_a_crash(tmp_path, monkeypatch):
     """VAPVI splits people by secret coins. A new split would let one person into both halves."""
     parts = []
-    part = privrl.studies.people.Records.part
+    part = privrl.studies.offline.curated_records.Records.part
     monkeypatch.setattr(
-        privrl.studies.people.Records, "part", lambda self, chosen: parts.append(chosen) or part(self, chosen)
+        privrl.studies.offline.curated_records.Records,
+        "part",
+        lambda self, chosen: parts.append(chosen) or part(self, chosen),
     )
     learner = privrl.VAPVI(ENV.features, ENV.horizon, split=True)
     private = privrl.Central(**BUDGET)
@@ -186,7 +188,7 @@ def test_another_study_a_key_and_no_privacy_are_refused(tmp_path):
 KILLED = textwrap.dedent(
     """
     import sys
-    from privrl.privacy.store.store import ReleaseStore
+    from privrl.privacy.store.release_store import ReleaseStore
     from test_durable import fitted
     with ReleaseStore(sys.argv[1]) as store:
         print("ready", flush=True)

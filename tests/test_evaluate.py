@@ -19,11 +19,11 @@ from privrl.mdp.assisted import AssistedPolicy, simulated_gain
 from privrl.mdp.types import TabularMDP, TabularPolicy
 from privrl.privacy.accounting.composition import epsilon_of
 from privrl.privacy.accounting.events import Event
-from privrl.studies.binding import evaluation_note, policy_sha256
-from privrl.studies.certified_evaluation import CertifiedEvaluation, read_evaluation
-from privrl.studies.certify import certify_result
-from privrl.studies.result import Result
-from privrl.studies.simulated import sampled
+from privrl.studies.results.binding import evaluation_note, policy_sha256
+from privrl.studies.results.certified_evaluation import CertifiedEvaluation, read_evaluation
+from privrl.studies.results.certify import certify_result
+from privrl.studies.results.result import Result
+from privrl.studies.simulation.sampled_tables import sampled
 
 H, PEOPLE, KEY = 3, 4000, jax.random.key(3)
 BUDGET = privrl.Central(epsilon=2.0, delta=1e-6)

@@ -13,11 +13,11 @@ from contract import check_asked, compiled
 from test_cli import call
 
 import privrl
-from privrl.audit.adversarial_measurements import adversarial_measurements
-from privrl.audit.recorded_fit import record_fit
-from privrl.data.parquet import read_parquet
-from privrl.data.write import write_parquet
-from privrl.envs.registry import make
+from privrl.audit.surface.adversarial_measurements import adversarial_measurements
+from privrl.audit.surface.recorded_fit import record_fit
+from privrl.data.tables.parquet import read_parquet
+from privrl.data.tables.write import write_parquet
+from privrl.envs.worlds_by_name import make
 from privrl.evaluation.comparing import FITTED
 from privrl.evaluation.evaluated import Evaluated
 from privrl.evaluation.measured_evaluator import MeasuredEvaluator
@@ -25,15 +25,15 @@ from privrl.mdp.assistance import LEAST_SUPPORT, LEAVE
 from privrl.mdp.assisted_measured import NUM_CELLS, AssistedMeasuredPolicy
 from privrl.mdp.measured_policy import MeasuredPolicy
 from privrl.privacy.noise.lattice import lattice_for
-from privrl.recipes.registry import get
+from privrl.recipes.all_recipes import get
 from privrl.reports.report import folder_page
-from privrl.statistics.evaluation import Gains, Unsupported, Weights
+from privrl.statistics.off_policy import Gains, Unsupported, Weights
 from privrl.statistics.practice_residuals import PracticeResiduals
 from privrl.statistics.practice_table import PracticeTable
-from privrl.studies.certify import certify_result
-from privrl.studies.people import Records
-from privrl.studies.result import Result
-from privrl.studies.simulated import assisted_gain, sampled
+from privrl.studies.offline.curated_records import Records
+from privrl.studies.results.certify import certify_result
+from privrl.studies.results.result import Result
+from privrl.studies.simulation.sampled_tables import assisted_gain, sampled
 
 WORLD = make("anticoagulation", horizon=4, evaluated=4096)
 BUDGET = privrl.Central(epsilon=50.0, delta=1e-6)

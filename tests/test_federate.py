@@ -15,11 +15,11 @@ from contract import tiny_world
 
 import privrl
 from privrl.privacy.store.errors import StudyMismatchError
-from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.store.release_store import ReleaseStore
 from privrl.privacy.trust.privatizers import PairingError
+from privrl.recipes.all_recipes import get
 from privrl.recipes.recipe import Problem
-from privrl.recipes.registry import get
-from privrl.studies.wire import Message, MessageError, plan_from_bytes
+from privrl.studies.local.wire import Message, MessageError, plan_from_bytes
 
 ENV = tiny_world()
 LEARNER = get("ldp-ucbvi").learner(Problem.of(ENV))
@@ -394,7 +394,7 @@ def test_a_server_that_plans_otherwise_is_refused(tmp_path, monkeypatch):
     """Another version or machine may round otherwise; it would then read reports with the wrong question."""
     with ReleaseStore(tmp_path / "s.db") as store:
         serve(50, store=store)
-        exact = privrl.studies.local_plans._next_plan
+        exact = privrl.studies.local.local_plans._next_plan
 
         def rounded_otherwise(*arguments, **keys):
             memory, plan = exact(*arguments, **keys)
@@ -403,7 +403,7 @@ def test_a_server_that_plans_otherwise_is_refused(tmp_path, monkeypatch):
                 plan, policy=dataclasses.replace(plan.policy, probabilities=probabilities)
             )
 
-        monkeypatch.setattr(privrl.studies.local_plans, "_next_plan", rounded_otherwise)
+        monkeypatch.setattr(privrl.studies.local.local_plans, "_next_plan", rounded_otherwise)
         with pytest.raises(PairingError, match="another plan 0 than the one that was published"):
             serve(50, store=store)
 

@@ -215,8 +215,10 @@ def passes_of(tmp_path, monkeypatch, learner, key=None):
     privrl.data.write_parquet(tmp_path / "t.parquet", ENV.sample(ENV.behaviour_policy(), 50, jax.random.key(0)))
     data = privrl.data.read_parquet(tmp_path / "t.parquet", **COLUMNS, horizon=4)
     passes = []
-    read = privrl.data.parquet.ParquetEpisodes._pass
-    monkeypatch.setattr(privrl.data.parquet.ParquetEpisodes, "_pass", lambda self: passes.append(1) or read(self))
+    read = privrl.data.tables.parquet.ParquetEpisodes._pass
+    monkeypatch.setattr(
+        privrl.data.tables.parquet.ParquetEpisodes, "_pass", lambda self: passes.append(1) or read(self)
+    )
     privrl.fit(data, learner, privrl.Central(epsilon=1.0, delta=1e-5), key=key)
     return len(passes)
 

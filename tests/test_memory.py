@@ -12,7 +12,9 @@ from privrl.privacy.noise.lattice import lattice_for
 from privrl.privacy.trust.channels import law_of
 from privrl.statistics.counts import VisitCounts
 from privrl.statistics.moments import Gram
-from privrl.studies import memory, people, row_sums
+from privrl.studies import memory
+from privrl.studies.offline import curated_records as people
+from privrl.studies.offline import row_sums
 
 BUDGET = privrl.Central(epsilon=1.0, delta=1e-6)
 ENV = tiny_world(horizon=3)

@@ -243,21 +243,21 @@ CONTRIBUTIONS = (
 KEYS = (
     Mutation(
         "one key for all blocks",
-        "studies/simulation.py",
+        "studies/simulation/simulated_loop.py",
         "jax.random.fold_in(jax.random.fold_in(jax.random.fold_in(self.noise, number), t), i)",
         "jax.random.fold_in(jax.random.fold_in(self.noise, number), i)",
         "test_contract.py -k online and ucbvi",
     ),
     Mutation(
         "one key for all statistics",
-        "studies/simulation.py",
+        "studies/simulation/simulated_loop.py",
         "jax.random.fold_in(jax.random.fold_in(jax.random.fold_in(self.noise, number), t), i)",
         "jax.random.fold_in(jax.random.fold_in(self.noise, t), i)",
         "test_run.py -k key_of_its_own",
     ),
     Mutation(
         "one key for everybody's reports",
-        "studies/simulation.py",
+        "studies/simulation/simulated_loop.py",
         "jax.random.fold_in(jax.random.fold_in(self.reports, t), index)",
         "jax.random.fold_in(self.reports, t)",
         "test_contract.py -k online and ucbvi",
@@ -295,7 +295,7 @@ REDRAWN = (
     ),
     Mutation(
         "a second report",
-        "studies/client.py",
+        "studies/local/client.py",
         "        kept = self._store.value(name)\n",
         "        kept, name = None, f'{name} {id(self)}'\n",
         "test_client.py",
@@ -347,49 +347,49 @@ REDRAWN = (
 PLACES = (
     Mutation(
         "a block closes when everybody has finished",
-        "studies/patience.py",
+        "studies/live/patience.py",
         "return self._now() >= closing or",
         "return self._store.count(self.sum_name(block, last)) == self.size(block) or self._now() >= closing or",
         "test_agent_arrivals.py",
     ),
     Mutation(
         "people enter blocks as they end",
-        "studies/agent.py",
+        "studies/live/agent.py",
         "(self._arrivals.block(ticket), plan)",
         "(self._plans.closed, plan)",
         "test_agent_arrivals.py",
     ),
     Mutation(
         "a late record counted",
-        "studies/agent.py",
+        "studies/live/agent.py",
         'scope="people", closed=closed)',
         'scope="people")',
         "test_agent_arrivals.py -k transaction",
     ),
     Mutation(
         "a clock set back opens a block",
-        "studies/patience.py",
+        "studies/live/patience.py",
         "or self._store.sealed(self.sum_name(block, last))",
         "",
         "test_agent_arrivals.py",
     ),
     Mutation(
         "somebody steered by a newer plan than the one that they answer to",
-        "studies/agent.py",
+        "studies/live/agent.py",
         "return self._plans[ticket.plan]",
         "return self._plans[-1]",
         "test_agent_lag.py -k stay",
     ),
     Mutation(
         "one more visit of a person counted than was paid for",
-        "studies/visits.py",
+        "studies/live/visit_limits.py",
         "for number in range(times):",
         "for number in range(times + 1):",
         "test_agent_returns.py -k fills",
     ),
     Mutation(
         "visits counted that are too near to each other",
-        "studies/visits.py",
+        "studies/live/visit_limits.py",
         "if block < last + distance:",
         "if block < last:",
         "test_agent_returns.py -k distance",
@@ -431,7 +431,7 @@ PLACES = (
     ),
     Mutation(
         "one more visit reported than was paid for",
-        "studies/client.py",
+        "studies/local/client.py",
         "not 0 <= visit < times:",
         "not 0 <= visit <= times:",
         "test_client_visits.py -k no_more",
@@ -447,14 +447,14 @@ PLACES = (
 SHARDS = (
     Mutation(
         "every shard begins with the first coin",
-        "studies/sharded_records.py",
+        "studies/offline/sharded_records.py",
         "firsts = (np.cumsum(numbers) - numbers).tolist()",
         "firsts = [0] * len(numbers)",
         "test_shards.py -k sums_are_those_of_one_process",
     ),
     Mutation(
         "a person in two shards",
-        "data/shards.py",
+        "data/tables/shards.py",
         "            self._refuse_people_in_two()\n",
         "",
         "test_shards.py -k in_two_shards",
@@ -491,14 +491,14 @@ SETTINGS = (
     ),
     Mutation(
         "features longer than 1",
-        "statistics/settings.py",
+        "statistics/setting_checks.py",
         "jax.vmap(lambda x: clip_by_norm(x, 1.0))(phi)",
         "phi",
         "statistics/test_settings.py -k tracing",
     ),
     Mutation(
         "weights beyond their bound",
-        "statistics/settings.py",
+        "statistics/setting_checks.py",
         "return jnp.clip(jnp.where(jnp.isnan(weights), 0.0, weights), 0.0, bound)",
         "return weights",
         "statistics/test_search.py -k traced",
@@ -519,7 +519,7 @@ SETTINGS = (
     ),
     Mutation(
         "groups by the position of rows",
-        "studies/people.py",
+        "studies/offline/curated_records.py",
         "return self._data.unit_coins(key, purpose)",
         "return np.random.default_rng(list(key)).random(self.num_units)",
         "audit/test_known_bad.py -k groups-by-row-position",
@@ -528,7 +528,7 @@ SETTINGS = (
 CERTIFICATES = (
     Mutation(
         "a certificate beside any policy",
-        "studies/certify.py",
+        "studies/results/certify.py",
         "if certificate.result_sha256 != policy_sha256(policy):",
         "if False:",
         "test_certify.py -k names_its_policy",
@@ -563,14 +563,14 @@ CERTIFICATES = (
     ),
     Mutation(
         "somebody else's learner believed",
-        "studies/certify.py",
+        "studies/results/certify.py",
         "return [] if authenticated else",
         "return [] if True else",
         "test_certify.py -k needs_a_key",
     ),
     Mutation(
         "exact sizes where they are secret",
-        "studies/result.py",
+        "studies/results/result.py",
         'else {"users", "episodes"}',
         "else set()",
         "test_public.py -k sizes",
@@ -665,7 +665,7 @@ SERVICE = (
     ),
     Mutation(
         "a made-up ticket of a device",
-        "studies/server.py",
+        "studies/local/server.py",
         "if not hmac.compare_digest(ticket.mac, self._mac(ticket)):",
         "if False:",
         "audit/test_service.py -k nothing_is_found",

@@ -42,7 +42,7 @@ from privrl.privacy.functions.paths import mesh_points
 from privrl.privacy.noise.bounding import clip_by_norm
 from privrl.statistics.counts import TransitionCounts, VisitCounts
 from privrl.studies.loop import next_plan
-from privrl.studies.simulation import SimulationKeys
+from privrl.studies.simulation.simulated_loop import SimulationKeys
 
 H, S, A = 4, 3, 2
 

@@ -20,7 +20,7 @@ from privrl.privacy.noise.bounding import clip_by_norm
 from privrl.privacy.noise.coins import Coins
 from privrl.privacy.noise.lattice import lattice_for
 from privrl.statistics.counts import VisitCounts
-from privrl.studies.people import Records
+from privrl.studies.offline.curated_records import Records
 
 H, MOST = 4, 3
 FLOATING = Floating(1.0, math.inf)

@@ -12,7 +12,7 @@ import privrl
 from privrl.learners.gradient.fqi import FQI
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.accounting.certificate import Certificate
-from privrl.studies.result import public_facts
+from privrl.studies.results.result import public_facts
 
 
 class OneDay(datetime.datetime):

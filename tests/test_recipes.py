@@ -5,12 +5,12 @@ import re
 
 import pytest
 
-from privrl.envs.anticoagulation import Anticoagulation
-from privrl.envs.interval_walk import IntervalWalk
-from privrl.envs.lq import LQScalar
-from privrl.envs.riverswim import RiverSwim
+from privrl.envs.lq_worlds import LQScalar
+from privrl.envs.patients.anticoagulation import Anticoagulation
+from privrl.envs.tabular.interval_walk import IntervalWalk
+from privrl.envs.tabular.riverswim import RiverSwim
+from privrl.recipes.all_recipes import algorithms, recipes
 from privrl.recipes.papers import key_of, papers
-from privrl.recipes.registry import algorithms, recipes
 
 
 @pytest.mark.parametrize("kind", algorithms, ids=lambda kind: kind.__name__)

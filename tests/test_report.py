@@ -30,7 +30,7 @@ from privrl.reports.page_result import result_page
 from privrl.reports.report import content_of, folder_page, study_page
 from privrl.reports.study import DemoStudy
 from privrl.reports.words import guess_rate, in_words, shares
-from privrl.studies.result import Result
+from privrl.studies.results.result import Result
 
 
 def certificate(*events: Event, delta: float = 1e-6, **changes: object) -> Certificate:

@@ -17,8 +17,8 @@ import privrl
 from privrl.contracts.learner import AbstractOfflineLearner
 from privrl.evaluation.estimates import Interval
 from privrl.mdp.assisted import AssistedPolicy
+from privrl.recipes.all_recipes import recipes
 from privrl.recipes.offline import OFFLINE
-from privrl.recipes.registry import recipes
 from privrl.reports.names import Names, noun_of, read_names
 from privrl.reports.page import page
 from privrl.reports.page_dial import dial_section, shares_at
@@ -27,8 +27,8 @@ from privrl.reports.page_result import result_page
 from privrl.reports.page_situations import situations_table
 from privrl.reports.release_words import release_words
 from privrl.reports.words import EXACT, WORST_CASE, guess_rate, in_hundred, shares, worst_rate
-from privrl.studies.result import Result
-from privrl.studies.situations import Situations
+from privrl.studies.offline.situations import Situations
+from privrl.studies.results.result import Result
 from privrl.studies.study import Study
 
 NAMES = Names(("mild", "severe <3", "home"), ("wait", "treat"))

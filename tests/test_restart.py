@@ -17,13 +17,13 @@ from privrl.contracts.release import Declared
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.noise.sources import System
 from privrl.privacy.store.errors import StoreError, StudyMismatchError
-from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.store.release_store import ReleaseStore
 from privrl.privacy.trust.curator import Curator
 from privrl.privacy.trust.privatizers import Central
+from privrl.recipes.all_recipes import get
 from privrl.recipes.recipe import Problem
-from privrl.recipes.registry import get
 from privrl.statistics.counts import VisitCounts
-from privrl.studies.people import Records
+from privrl.studies.offline.curated_records import Records
 
 ENV = tiny_world()
 DATA = tiny_data(ENV)

@@ -12,11 +12,11 @@ import privrl
 from privrl.contracts.release import Declared
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.accounting.ledger import Ledger
+from privrl.recipes.all_recipes import get
 from privrl.recipes.recipe import Problem
-from privrl.recipes.registry import get
 from privrl.statistics.regressions import StateVisits
 from privrl.studies.loop import State
-from privrl.studies.simulation import Simulation, SimulationKeys
+from privrl.studies.simulation.simulated_loop import Simulation, SimulationKeys
 
 
 def share_of_uniform(env, result):

@@ -5,8 +5,8 @@ import jax
 import pytest
 
 import privrl
-from privrl.envs.registry import make
-from privrl.recipes.registry import get
+from privrl.envs.worlds_by_name import make
+from privrl.recipes.all_recipes import get
 
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "FrozenLake-v1"])

@@ -22,8 +22,8 @@ import pytest
 from contract import tiny_world
 
 import privrl
-from privrl.privacy.store.store import ReleaseStore
-from privrl.studies.wire import Broadcast, Message, MessageError, SignedTicket, plan_from_bytes
+from privrl.privacy.store.release_store import ReleaseStore
+from privrl.studies.local.wire import Broadcast, Message, MessageError, SignedTicket, plan_from_bytes
 
 ENV = tiny_world()
 LEARNER = privrl.UCBVI(ENV.rewards, ENV.horizon, first_block=10, growth=1.3)

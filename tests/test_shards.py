@@ -16,22 +16,22 @@ from sharded_tables import TABLE, opened, rows, written
 from statistic_cases import CASES, COLUMNS, A, H, S
 
 import privrl
-from privrl.data.parquet import read_parquet
-from privrl.data.schema import TableError
-from privrl.data.shards import Group, ShardedEpisodes, _are_disjoint
+from privrl.data.schema.table_schema import TableError
+from privrl.data.tables.parquet import read_parquet
+from privrl.data.tables.shards import Group, ShardedEpisodes, _are_disjoint
 from privrl.executors.executor import AbstractExecutor, InProcess
 from privrl.executors.processes import Processes
 from privrl.mdp.features import OneHotFeatures
 from privrl.privacy.noise import sources
 from privrl.privacy.noise.coins import Coins
 from privrl.privacy.noise.lattice import lattice_for
-from privrl.privacy.noise.words import Words
+from privrl.privacy.noise.random_words import Words
 from privrl.privacy.trust.channels import sensitivity_of
-from privrl.recipes.registry import get
+from privrl.recipes.all_recipes import get
 from privrl.statistics.gradients import EpisodeCount
-from privrl.studies import run as run_module
-from privrl.studies.people import Records
-from privrl.studies.sharded_records import ShardedRecords
+from privrl.studies.offline.curated_records import Records
+from privrl.studies.offline.sharded_records import ShardedRecords
+from privrl.studies.simulation import run as run_module
 
 PRIVATE = privrl.Central(epsilon=1.0, delta=1e-6)
 
@@ -80,7 +80,7 @@ def test_disjoint_ids_need_no_hashes(tmp_path: Path, monkeypatch: pytest.MonkeyP
     mixed = sharded(opened(written(tmp_path / "b", rows())))
     assert _are_disjoint([shard.data.table for shard in apart.shards])
     assert not _are_disjoint([shard.data.table for shard in mixed.shards])
-    monkeypatch.setattr("privrl.data.shards._unit_hashes", None)
+    monkeypatch.setattr("privrl.data.tables.shards._unit_hashes", None)
     assert apart.check() == apart.whole.check()
 
 
@@ -212,7 +212,7 @@ def test_policies_are_those_of_one_process(folder: Path, name: str, same_words: 
 def test_evaluations_and_choices_are_those_of_one_process(
     tmp_path: Path, same_words: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("privrl.studies.choose.refuse_too_few", lambda *_: None)
+    monkeypatch.setattr("privrl.studies.offline.choose.refuse_too_few", lambda *_: None)
     table = written(tmp_path / "stays", rows(400), group=64)
     policies = [np.eye(A)[np.full(S, a)] for a in range(A)]
     found = []

@@ -16,8 +16,8 @@ from privrl.privacy.accounting.events import Event
 from privrl.privacy.accounting.shuffling import local_epsilon_for, shuffled_delta
 from privrl.privacy.trust.privatizers import PairingError
 from privrl.privacy.trust.shuffled import Shuffled
+from privrl.recipes.all_recipes import get
 from privrl.recipes.recipe import Problem
-from privrl.recipes.registry import get
 
 ENV = tiny_world()
 LEARNER = privrl.UCBVI(ENV.rewards, ENV.horizon, first_block=300)

@@ -131,9 +131,9 @@ def test_a_command_that_does_not_exist_would_be_noticed(wrong: str, complaint: s
 
 def test_recipes_worlds_figures_and_cases_in_the_pages_exist() -> None:
     from privrl.audit.known_bad.cases import CASES
-    from privrl.envs.registry import names
+    from privrl.envs.worlds_by_name import names
     from privrl.figures.registry import figures
-    from privrl.recipes.registry import recipes
+    from privrl.recipes.all_recipes import recipes
 
     def missing(pattern: str, known: set[str]) -> list[tuple[str, str]]:
         found = [(page.name, name) for page in PAGES for name in re.findall(pattern, page.read_text())]
@@ -148,7 +148,7 @@ def test_recipes_worlds_figures_and_cases_in_the_pages_exist() -> None:
 
 
 def test_the_page_about_recipes_names_all_of_them_and_says_who_is_trusted() -> None:
-    from privrl.recipes.registry import recipes
+    from privrl.recipes.all_recipes import recipes
 
     page = SimpleNamespace(file=SimpleNamespace(src_path="recipes.md"))
     shown = script("recipe_table").on_page_markdown((DOCS / "recipes.md").read_text(), page=page)

@@ -16,8 +16,8 @@ from privrl.contracts.learner import AbstractOfflineLearner
 from privrl.contracts.release import Release
 from privrl.privacy.noise.laws import GaussianNoise
 from privrl.statistics.counts import VisitCounts
-from privrl.studies.result import Result
-from privrl.studies.situations import ReleasedVisits, Situations, situations_of
+from privrl.studies.offline.situations import ReleasedVisits, Situations, situations_of
+from privrl.studies.results.result import Result
 
 BUDGET = privrl.Central(epsilon=3.0, delta=1e-6)
 

@@ -15,28 +15,28 @@ import pytest
 from tests.statistic_cases import CASES, A, S, Searched
 
 import privrl
-from privrl.audit.adversarial import adversarial_records
-from privrl.audit.adversarial_measurements import adversarial_measurements
+from privrl.audit.surface.adversarial_measurements import adversarial_measurements
+from privrl.audit.surface.adversarial_records import adversarial_records
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.data import Episodes, read_parquet, write_parquet
 from privrl.data.dataset import AbstractDataset
-from privrl.data.held import Held, width_of, widths
-from privrl.data.part import Part
-from privrl.data.schema import Bounds
-from privrl.data.transitions import Block
+from privrl.data.rows.held import Held, width_of, widths
+from privrl.data.rows.transitions import Block
+from privrl.data.schema.table_schema import Bounds
+from privrl.data.tables.part import Part
 from privrl.mdp.features import TableFeatures
 from privrl.mdp.types import Trajectory
 from privrl.privacy.noise.lattice import Lattice, lattice_for
 from privrl.statistics.counts import RewardSums, TransitionCounts
 from privrl.statistics.differences import Differences, ReturnsToGo
-from privrl.statistics.evaluation import StayReturns, Weights
 from privrl.statistics.gradients import BellmanGradient, EpisodeCount
 from privrl.statistics.moments import Gram, Targets
+from privrl.statistics.off_policy import StayReturns, Weights
 from privrl.statistics.person_sums import FeatureErrors
 from privrl.statistics.stay_sums import ClippedReturns
-from privrl.studies import sums
-from privrl.studies.people import Records
-from privrl.studies.sums import LANES, EpisodeForm, batch_size
+from privrl.studies.offline import batched_sums as sums
+from privrl.studies.offline.batched_sums import LANES, EpisodeForm, batch_size
+from privrl.studies.offline.curated_records import Records
 
 LONG = 20
 QUICK = (Differences, BellmanGradient, ReturnsToGo, ClippedReturns)
@@ -271,7 +271,7 @@ def test_a_group_may_have_nobody_in_a_chunk(tmp_path: Path, monkeypatch: pytest.
         return Records(Part(data, chosen)).total(statistic, None, lattice(statistic))
 
     whole = total()
-    monkeypatch.setattr("privrl.data.held._CHUNK_ROWS", 16)
+    monkeypatch.setattr("privrl.data.rows.held._CHUNK_ROWS", 16)
     np.testing.assert_array_equal(total(), whole)
     assert whole > 0
 

@@ -14,8 +14,8 @@ from walks import Walk, walk_of
 import privrl
 from privrl.data import read_parquet
 from privrl.mdp.types import Trajectory
-from privrl.privacy.store.store import ReleaseStore
-from privrl.studies.simulation import SimulationKeys
+from privrl.privacy.store.release_store import ReleaseStore
+from privrl.studies.simulation.simulated_loop import SimulationKeys
 
 DESIGN = Path(__file__).parents[1] / "docs" / "design.md"
 ENV = tiny_world(horizon=3)
@@ -65,7 +65,7 @@ def test_a_row_goes_from_parquet_to_a_policy_without_a_step_back(tmp_path, monke
     walk = walk_of(act, monkeypatch)
     check("Offline", walk)
     assert not walk.steps_back
-    assert walk.files[-1] == "studies/binding.py"
+    assert walk.files[-1] == "studies/results/binding.py"
 
 
 @pytest.mark.slow
@@ -81,7 +81,7 @@ def test_the_walk_of_a_simulated_person(monkeypatch):
 
     walk = walk_of(act, monkeypatch)
     check("Simulation", walk)
-    assert walk.functions[-1] == ("studies/run.py", "run")
+    assert walk.functions[-1] == ("studies/simulation/run.py", "run")
 
 
 @pytest.mark.slow
@@ -98,7 +98,7 @@ def test_the_walk_of_a_record_that_an_agent_is_given(monkeypatch):
 
     walk = walk_of(act, monkeypatch)
     check("Agent", walk)
-    assert walk.files[-1] == "studies/binding.py"
+    assert walk.files[-1] == "studies/results/binding.py"
 
 
 @pytest.mark.slow
@@ -117,4 +117,4 @@ def test_the_walk_of_a_record_from_a_device_to_the_plan_of_the_next(monkeypatch)
 
     walk = walk_of(act, monkeypatch)
     check("Client and server", walk)
-    assert walk.functions[-1] == ("studies/server.py", "Server.broadcast")
+    assert walk.functions[-1] == ("studies/local/server.py", "Server.broadcast")

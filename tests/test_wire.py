@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privrl.studies.wire import Message, MessageError, SignedTicket
+from privrl.studies.local.wire import Message, MessageError, SignedTicket
 
 STUDY, MAC = bytes(range(32)), bytes(range(32, 48))
 TICKET = SignedTicket(STUDY, 3, 1, 1_900_000_000, MAC)

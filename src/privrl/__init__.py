@@ -42,22 +42,22 @@ from privrl.learners.tabular.apvi import APVI
 from privrl.learners.tabular.tdfp import TDFP
 from privrl.learners.tabular.ucbvi import UCBVI
 from privrl.privacy.accounting.certificate import Certificate
-from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.store.release_store import ReleaseStore
 from privrl.privacy.trust.privatizers import Central, Local, NonPrivate
 from privrl.privacy.trust.shuffled import Shuffled
 from privrl.recipes.citations import citation
-from privrl.studies.agent import Agent, Controller
-from privrl.studies.arrivals import Ticket
-from privrl.studies.certify import certify
-from privrl.studies.choose import choose
-from privrl.studies.client import Client
-from privrl.studies.evaluate import evaluate
-from privrl.studies.fit import fit
+from privrl.studies.live.agent import Agent, Controller
+from privrl.studies.live.arrivals import Ticket
+from privrl.studies.local.client import Client
+from privrl.studies.local.server import Server
+from privrl.studies.local.wire import Broadcast, Message, MessageError
+from privrl.studies.offline.choose import choose
+from privrl.studies.offline.evaluate import evaluate
+from privrl.studies.offline.fit import fit
 from privrl.studies.open_ended import OpenEnded
-from privrl.studies.result import Result, Run
-from privrl.studies.run import run, sweep
-from privrl.studies.server import Server
-from privrl.studies.wire import Broadcast, Message, MessageError
+from privrl.studies.results.certify import certify
+from privrl.studies.results.result import Result, Run
+from privrl.studies.simulation.run import run, sweep
 
 if _collecting:
     _gc.enable()

@@ -12,15 +12,15 @@ from scipy.special import comb
 from scipy.stats import laplace, multivariate_normal, norm
 
 import privrl
-from privrl.audit.attacks import likelihood_ratio
+from privrl.audit.attacks.attack import likelihood_ratio
+from privrl.audit.attacks.channel_attack import ChannelAttack
+from privrl.audit.attacks.curator_attack import _Person
+from privrl.audit.attacks.local_attacks import ShuffleAttack, log_probability
+from privrl.audit.audit_report import plot
 from privrl.audit.bounds import bound_of
-from privrl.audit.channel_attack import ChannelAttack
-from privrl.audit.curator_attack import _Person
 from privrl.audit.empirical import _online, lower_bound
-from privrl.audit.local_attacks import ShuffleAttack, log_probability
-from privrl.audit.recorded_run import RunTranscript, record_run
-from privrl.audit.records import picked, pool
-from privrl.audit.report import plot
+from privrl.audit.surface.neighbouring_records import picked, pool
+from privrl.audit.surface.recorded_run import RunTranscript, record_run
 from privrl.audit.worlds import prepared, tiny_world
 from privrl.contracts.release import Release
 from privrl.learners.gradient.approximators import TabularQ
@@ -35,8 +35,8 @@ from privrl.privacy.noise.sources import Seeded
 from privrl.privacy.noise.subset import SubsetSelection
 from privrl.privacy.trust.curator import Curator
 from privrl.privacy.trust.symbol_channels import SymbolChannel
+from privrl.recipes.all_recipes import recipes
 from privrl.recipes.recipe import Recipe
-from privrl.recipes.registry import recipes
 from privrl.statistics.counts import TransitionCounts
 from privrl.studies.study import Study
 
@@ -268,7 +268,7 @@ def test_all_episodes_of_one_person_are_attacked(name, times, distance):
 
 def _values_of_one_run(channel, term, key, blocks):
     """The releases of `_channel_scores`, made once more."""
-    from privrl.studies.simulation import SimulationKeys
+    from privrl.studies.simulation.simulated_loop import SimulationKeys
 
     keys, memory, values = SimulationKeys.of(key), channel.init(), []
     shape = channel.statistic.shape

@@ -4,7 +4,7 @@ import jax
 import pytest
 
 from privrl.audit.empirical import _patterns, lower_bound
-from privrl.audit.recorded_run import record_run
+from privrl.audit.surface.recorded_run import record_run
 from privrl.audit.worlds import prepared
 from privrl.privacy.continual.epochs import Epochs
 from privrl.privacy.continual.participation import Participation

@@ -21,7 +21,7 @@ from privrl.audit.known_bad.functional_q import (
     train,
     walk,
 )
-from privrl.envs.interval_walk import IntervalWalk
+from privrl.envs.tabular.interval_walk import IntervalWalk
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.functions.released import rkhs_norm
 

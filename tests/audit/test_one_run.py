@@ -8,7 +8,7 @@ import privrl
 from privrl.audit import one_run
 from privrl.audit.one_run import WithCanaries, _invented
 from privrl.audit.worlds import data_of, tiny_world
-from privrl.data.part import Part
+from privrl.data.tables.part import Part
 from privrl.learners.linear.vapvi import VAPVI
 from privrl.learners.tabular.apvi import APVI
 from privrl.mdp.features import OneHotFeatures
@@ -16,7 +16,7 @@ from privrl.privacy.noise.arithmetic import Floating
 from privrl.privacy.noise.laws import GaussianNoise
 from privrl.privacy.trust.privatizers import PairingError
 from privrl.statistics.counts import TransitionCounts
-from privrl.studies.people import Records as _Records
+from privrl.studies.offline.curated_records import Records as _Records
 
 S, A, H = 20, 4, 3
 LEARNER = APVI(S, A, H)

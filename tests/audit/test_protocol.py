@@ -9,23 +9,23 @@ import numpy as np
 import pytest
 from contract import contribution, tiny_data, tiny_world
 
-from privrl.audit import relations as _relations
-from privrl.audit import sequences as _sequences
-from privrl.audit import stays as _stays
-from privrl.audit.crashes import Attempt, MortalStore, changed_settings, crash_points, crashed, in_two_groups
+from privrl.audit.audit_report import AuditReport
 from privrl.audit.findings import Finding
 from privrl.audit.known_bad.cases import CASES
-from privrl.audit.people import Listening
-from privrl.audit.protocol import protocol_attacks
-from privrl.audit.recorded_fit import record_fit
-from privrl.audit.report import AuditReport
+from privrl.audit.protocol import episode_ends as _stays
+from privrl.audit.protocol import relations as _relations
+from privrl.audit.protocol import sequences as _sequences
+from privrl.audit.protocol.crashes import Attempt, MortalStore, changed_settings, crash_points, crashed, in_two_groups
+from privrl.audit.protocol.protocol_attacks import protocol_attacks
+from privrl.audit.surface.recorded_fit import record_fit
+from privrl.audit.surface.recorded_people import Listening
 from privrl.contracts.release import Release
 from privrl.privacy.noise.laws import SymmetricNoise
-from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.store.release_store import ReleaseStore
 from privrl.privacy.trust.privatizers import Central
-from privrl.recipes.registry import get, recipes
-from privrl.studies.agent import Agent
-from privrl.studies.people import Records
+from privrl.recipes.all_recipes import get, recipes
+from privrl.studies.live.agent import Agent
+from privrl.studies.offline.curated_records import Records
 
 PRIVATE = [recipe for recipe in recipes.values() if recipe.trust != "none"]
 RNG = np.random.default_rng(0)

@@ -3,12 +3,12 @@
 import jax
 import pytest
 
+from privrl.audit.audit_report import AuditReport
 from privrl.audit.empirical import lower_bound
-from privrl.audit.report import AuditReport
 from privrl.audit.worlds import prepared
 from privrl.contracts.learner import AbstractOnlineLearner
 from privrl.privacy.trust.privatizers import PairingError
-from privrl.recipes.registry import recipes
+from privrl.recipes.all_recipes import recipes
 
 KEY = jax.random.key(3)
 ONLINE = [

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from contract import contribution
 
-from privrl.audit.records import joined, picked, pool, wide
 from privrl.audit.sensitivity import Sensitivity, climbed, farthest, search
-from privrl.audit.statistics import Asked
+from privrl.audit.surface.neighbouring_records import joined, picked, pool, wide
+from privrl.audit.surface.queries import Asked
 from privrl.audit.worlds import tiny_world
 from privrl.contracts.statistic import AbstractStatistic
-from privrl.envs.lq import LQ2D
+from privrl.envs.lq_worlds import LQ2D
 from privrl.mdp.types import Trajectory
 from privrl.statistics.counts import TransitionCounts, VisitCounts
 from privrl.statistics.lq_moments import LQMoments

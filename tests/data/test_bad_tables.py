@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from tables import BOUNDS, COLUMNS, good_rows
 
-from privrl.data.parquet import read_parquet
-from privrl.data.schema import TableError
+from privrl.data.schema.table_schema import TableError
+from privrl.data.tables.parquet import read_parquet
 
 SECRET_NUMBER = 918273
 SECRET_TEXT = "zyxwv"

@@ -24,10 +24,10 @@ import privrl
 from privrl.cli import main
 from privrl.cli.main import app
 from privrl.data.episodes import Episodes
-from privrl.data.parquet import read_parquet
 from privrl.data.reward_function import RewardFunction
-from privrl.data.schema import TableError
-from privrl.data.write import write_parquet
+from privrl.data.schema.table_schema import TableError
+from privrl.data.tables.parquet import read_parquet
+from privrl.data.tables.write import write_parquet
 from privrl.learners.tabular.apvi import APVI
 from privrl.mdp.measurements import BinnedAction, Category, Feature
 from privrl.mdp.types import Trajectory

@@ -9,9 +9,9 @@ from tables import BOUNDS, COLUMNS
 
 from privrl.data.dataset import Summary
 from privrl.data.episodes import Episodes
-from privrl.data.identity import hash_strings, keep_smallest
-from privrl.data.parquet import read_parquet
-from privrl.data.schema import TableError
+from privrl.data.schema.fingerprints import hash_strings, keep_smallest
+from privrl.data.schema.table_schema import TableError
+from privrl.data.tables.parquet import read_parquet
 
 SECRET = 918273
 

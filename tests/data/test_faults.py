@@ -9,9 +9,9 @@ import pytest
 from data.test_bad_tables import CASES, message_of, spoiled
 from tables import BOUNDS, COLUMNS
 
-from privrl.data.faults import faults
-from privrl.data.parquet import read_parquet
-from privrl.data.schema import TableError
+from privrl.data.schema.table_schema import TableError
+from privrl.data.tables.faults import faults
+from privrl.data.tables.parquet import read_parquet
 from privrl.mdp.measurements import BinnedAction, Category, Feature
 
 TEXT, NUMBER = "zyxwvcanary", 918273.0

@@ -9,8 +9,8 @@ import pytest
 
 import privrl
 from privrl.data import TableError, read_parquet, write_parquet
-from privrl.data.files import parquet_files
-from privrl.data.parquet import ParquetEpisodes
+from privrl.data.rows.files import parquet_files
+from privrl.data.tables.parquet import ParquetEpisodes
 
 ENV = privrl.envs.RiverSwim(states=3, horizon=4)
 KEY = bytes(32)

@@ -11,10 +11,10 @@ import pytest
 
 import privrl
 from privrl.data import TableError, read_parquet, write_parquet
-from privrl.data.held import Chunk, Held, Rectangle, width_of, widths
-from privrl.data.parquet import ParquetEpisodes
-from privrl.data.schema import Bounds
-from privrl.data.transitions import Block
+from privrl.data.rows.held import Chunk, Held, Rectangle, width_of, widths
+from privrl.data.rows.transitions import Block
+from privrl.data.schema.table_schema import Bounds
+from privrl.data.tables.parquet import ParquetEpisodes
 from privrl.mdp.measurements import ENDED, NOT_RECORDED, Feature
 
 ENV = privrl.envs.RiverSwim(states=3, horizon=30)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tables import BOUNDS, COLUMNS, good_rows
 
 from privrl.data.episodes import Episodes
-from privrl.data.parquet import ParquetEpisodes, read_parquet
-from privrl.data.part import Part
-from privrl.privacy.identity import canonical_id, keyed_hash
+from privrl.data.tables.parquet import ParquetEpisodes, read_parquet
+from privrl.data.tables.part import Part
+from privrl.privacy.canonical_ids import canonical_id, keyed_hash
 
 KEY, OTHER = bytes(range(32)), bytes(32)
 FULL = {**COLUMNS, "next_state": "after", "terminated": "end"}

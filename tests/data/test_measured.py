@@ -10,10 +10,10 @@ import pytest
 
 import privrl
 from privrl.data.episodes import Episodes
-from privrl.data.parquet import read_parquet
-from privrl.data.part import Part
-from privrl.data.schema import TableError
-from privrl.data.write import write_parquet
+from privrl.data.schema.table_schema import TableError
+from privrl.data.tables.parquet import read_parquet
+from privrl.data.tables.part import Part
+from privrl.data.tables.write import write_parquet
 from privrl.learners.tabular.apvi import APVI
 from privrl.mdp.measurements import ENDED, NOT_RECORDED, BinnedAction, Category, Feature
 from privrl.mdp.types import Trajectory

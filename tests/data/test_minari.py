@@ -13,12 +13,12 @@ import pytest
 from gymnasium.spaces import Box, Discrete, Text
 
 import privrl
-from privrl.data.gymnasium import from_gymnasium
-from privrl.data.minari import from_minari
-from privrl.data.schema import TableError
+from privrl.data.schema.table_schema import TableError
+from privrl.data.sources.gymnasium_episodes import from_gymnasium
+from privrl.data.sources.minari_episodes import from_minari
 from privrl.mdp.measurements import ENDED, Feature
+from privrl.recipes.all_recipes import get
 from privrl.recipes.recipe import MeasuredProblem
-from privrl.recipes.registry import get
 
 VECTORS = np.array([[0.1, 1.0], [0.2, 2.0], [0.3, 9.0]])
 UNIT = Box(np.array([0.0, 0.0]), np.array([1.0, 5.0]), dtype=np.float64)

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tables import BOUNDS, COLUMNS, good_rows
 
-from privrl.data.parquet import read_parquet
-from privrl.data.schema import TableError
+from privrl.data.schema.table_schema import TableError
+from privrl.data.tables.parquet import read_parquet
 
 UNSIGNED = [pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
 SIGNED = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float16(), pa.float32(), pa.float64()]

@@ -14,9 +14,9 @@ from tables import BOUNDS, COLUMNS, good_rows
 
 from privrl.data.dataset import Summary
 from privrl.data.episodes import Episodes
-from privrl.data.parquet import read_parquet
-from privrl.data.schema import TableError
-from privrl.data.write import write_parquet
+from privrl.data.schema.table_schema import TableError
+from privrl.data.tables.parquet import read_parquet
+from privrl.data.tables.write import write_parquet
 from privrl.mdp.types import Trajectory, Transitions
 
 WRITTEN = {

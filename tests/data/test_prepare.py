@@ -12,11 +12,11 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from privrl.data import prepare as preparing
-from privrl.data.parquet import read_parquet
-from privrl.data.preparation import Preparation, duration
-from privrl.data.prepare import prepare
-from privrl.data.schema import TableError
+from privrl.data.prepare import prepare_table as preparing
+from privrl.data.prepare.preparation import Preparation, duration
+from privrl.data.prepare.prepare_table import prepare
+from privrl.data.schema.table_schema import TableError
+from privrl.data.tables.parquet import read_parquet
 from privrl.mdp.measurements import BinnedAction, Category, Feature
 
 DAY = datetime.datetime(2026, 5, 1)
@@ -283,7 +283,7 @@ def test_a_time_without_the_zone_that_was_declared(tmp_path: Path, cell: str) ->
 
 
 def test_a_fault_far_down_is_placed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("privrl.data.raw._BLOCK_BYTES", 2**12)
+    monkeypatch.setattr("privrl.data.prepare.raw._BLOCK_BYTES", 2**12)
     count = 2000
     times = [str(DAY + datetime.timedelta(minutes=i)) for i in range(count)]
     lines = {

@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 from data.test_prepare import DAY, HOW, NUMBER, TEXT, records
 
-from privrl.data import prepare as preparing
-from privrl.data.preparation import Preparation
-from privrl.data.prepare import prepare
-from privrl.data.schema import TableError
+from privrl.data.prepare import prepare_table as preparing
+from privrl.data.prepare.preparation import Preparation
+from privrl.data.prepare.prepare_table import prepare
+from privrl.data.schema.table_schema import TableError
 
 LONG = {"name": "item", "value": "amount"}
 NAMES = ("map", "lactate", "pulse", "temp", "ward", "dose", "alive", "left")

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from privrl.data.preparation import Preparation
-from privrl.data.prepare import prepare
-from privrl.data.schema import TableError
-from privrl.data.windows import Sorted, Windows, elapsed, windows_in
+from privrl.data.prepare.preparation import Preparation
+from privrl.data.prepare.prepare_table import prepare
+from privrl.data.prepare.windows import Sorted, Windows, elapsed, windows_in
+from privrl.data.schema.table_schema import TableError
 
 DAY = 86_400 * 10**9
 FIRST, LAST = -(2**63) + 1, 2**63 - 1  # nanoseconds that an int64 can hold; the smallest one is a null of NumPy

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from privrl.cli.main import main
-from privrl.data import spread as spread_module
-from privrl.data.schema import TableError
-from privrl.data.spread import spread
+from privrl.data.schema.table_schema import TableError
+from privrl.data.tables import spread as spread_module
+from privrl.data.tables.spread import spread
 
 
 def table(rows: int = 3000, people: int = 211, seed: int = 0) -> pa.Table:

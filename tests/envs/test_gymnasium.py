@@ -45,7 +45,9 @@ def test_a_state_that_ends_only_sometimes_gets_an_extra_end(monkeypatch: pytest.
         0: {0: [(1.0, 1, 0.0, False)], 1: [(1.0, 1, 0.25, True)]},
         1: {0: [(1.0, 1, 0.5, False)], 1: [(1.0, 1, 0.5, False)]},
     }
-    monkeypatch.setattr("privrl.envs.gymnasium._load", lambda id, arguments: (table, np.array([1.0, 0.0])))
+    monkeypatch.setattr(
+        "privrl.envs.tabular.gymnasium_world._load", lambda id, arguments: (table, np.array([1.0, 0.0]))
+    )
     env = envs.FromGymnasium("Toy-v0", horizon=3)
     assert env.num_states == 3 and env.terminal == (2,)
     Q = optimal_values(env.mdp)[1]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privrl.envs.hard_mixture import HardMixture, hard_mixture
+from privrl.envs.tabular.hard_mixture import HardMixture, hard_mixture
 from privrl.statistics.mixtures import feature_norm
 
 

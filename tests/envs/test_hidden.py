@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from privrl.envs.hidden import HiddenEnv
-from privrl.envs.hidden_severity import HiddenSeverity
+from privrl.envs.zoo.hidden_severity import HiddenSeverity
+from privrl.envs.zoo.hidden_state import HiddenEnv
 from privrl.mdp.types import TabularPolicy
 
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from privrl.envs.lq import LQ2D, LQ4D, Glucose, LQScalar
+from privrl.envs.lq_worlds import LQ2D, LQ4D, Glucose, LQScalar
 from privrl.mdp.lq import LinearPolicy
 
 WORLDS = [LQScalar, LQ2D, LQ4D, Glucose]

@@ -9,13 +9,13 @@ import pytest
 from jaxtyping import TypeCheckError
 from scipy.integrate import solve_ivp
 
-from privrl.envs.anaemia import Anaemia
-from privrl.envs.diabetes import Person, at_rest, minute, parameters
-from privrl.envs.glucose_day import GlucoseDay
-from privrl.envs.grid_table import GlucoseTable, GridTable, VitalsTable
-from privrl.envs.patients import AbstractPatients
-from privrl.envs.ventilation import Ventilation
-from privrl.envs.vitals import Vitals
+from privrl.envs.patients.anaemia import Anaemia
+from privrl.envs.patients.diabetes import Person, at_rest, minute, parameters
+from privrl.envs.patients.glucose_day import GlucoseDay
+from privrl.envs.patients.grid_table import GlucoseTable, GridTable, VitalsTable
+from privrl.envs.patients.patient_world import AbstractPatients
+from privrl.envs.patients.ventilation import Ventilation
+from privrl.envs.patients.vitals import Vitals
 from privrl.mdp.measurements import ENDED, NOT_RECORDED
 from privrl.mdp.types import TabularPolicy
 

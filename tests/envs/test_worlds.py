@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from privrl import envs
-from privrl.envs import icu_sepsis
-from privrl.envs.hard_mixture import HardMixture
+from privrl.envs.tabular import icu_sepsis
+from privrl.envs.tabular.hard_mixture import HardMixture
 from privrl.mdp.types import TabularPolicy
 
 ALL = [

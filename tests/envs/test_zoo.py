@@ -9,12 +9,12 @@ import pytest
 
 from privrl import envs
 from privrl.cli.main import main
-from privrl.envs.endings import Endings
-from privrl.envs.grid_table import GridTable
-from privrl.envs.grid_with_holes import GridWithHoles
-from privrl.envs.hidden import HiddenEnv
-from privrl.envs.in_flight import InFlight
-from privrl.envs.zoo import CHOOSING, REPORTED, WORLDS, World
+from privrl.envs.patients.grid_table import GridTable
+from privrl.envs.zoo.catalogue import CHOOSING, REPORTED, WORLDS, World
+from privrl.envs.zoo.endings import Endings
+from privrl.envs.zoo.grid_with_holes import GridWithHoles
+from privrl.envs.zoo.hidden_state import HiddenEnv
+from privrl.envs.zoo.in_flight import InFlight
 from privrl.mdp.planning import optimal_value
 from privrl.mdp.types import TabularMDP
 

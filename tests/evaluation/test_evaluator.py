@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import privrl
-from privrl.audit.recorded_fit import record_fit
+from privrl.audit.surface.recorded_fit import record_fit
 from privrl.contracts.release import Release
 from privrl.envs.base import finite
 from privrl.evaluation.comparing import certified_interval

@@ -9,7 +9,7 @@ import pytest
 
 import privrl
 from privrl.contracts.release import Release
-from privrl.envs.icu_sepsis import ICUSepsis
+from privrl.envs.tabular.icu_sepsis import ICUSepsis
 from privrl.evaluation.evaluator import Evaluator
 from privrl.evaluation.model_gain import standard_feature
 from privrl.learners.tabular.tdfp import TDFP
@@ -18,8 +18,8 @@ from privrl.mdp.planning import policy_values
 from privrl.mdp.value_features import TableValueFeature
 from privrl.privacy.accounting.gdp import gdp_mu
 from privrl.privacy.noise.laws import GaussianNoise
-from privrl.statistics.evaluation import Gains, Influences, StayReturns, Unsupported, Weights
 from privrl.statistics.model_gains import LARGEST, ModelGains, NuisanceSums, StaySums
+from privrl.statistics.off_policy import Gains, Influences, StayReturns, Unsupported, Weights
 from privrl.statistics.practice_residuals import PracticeResiduals
 
 STAYS, LEARN, REPETITIONS = 100_000, 50_000, 1_000

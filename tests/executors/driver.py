@@ -15,13 +15,13 @@ import numpy as np
 from sharded_tables import A, H, S, opened
 
 import privrl
-from privrl.data.shards import ShardedEpisodes
+from privrl.data.tables.shards import ShardedEpisodes
 from privrl.executors.connection import connected
 from privrl.executors.dask import Dask
 from privrl.executors.executor import AbstractExecutor
 from privrl.privacy.noise.lattice import Lattice
+from privrl.privacy.noise.random_words import Words
 from privrl.privacy.noise.sources import System
-from privrl.privacy.noise.words import Words
 
 LEARNER = privrl.TDFP(S, A, H, (2,))
 PRIVATE = privrl.Central(epsilon=1.0, delta=1e-6)

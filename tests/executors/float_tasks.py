@@ -6,9 +6,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from privrl.data.shards import Shard
-from privrl.studies import sums
-from privrl.studies.people import Records
+from privrl.data.tables.shards import Shard
+from privrl.studies.offline import batched_sums as sums
+from privrl.studies.offline.curated_records import Records
 
 
 def record_floats(shard: Shard, statistic: Any) -> list[bytes]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from privrl.data.schema import TableError
+from privrl.data.schema.table_schema import TableError
 
 CANARY = "canary-8316257"
 

@@ -17,8 +17,8 @@ from executors.shard_tasks import CANARY, Shard, Sized, fail, kill_always, kill_
 from sharded_tables import TABLE, A, H, S, opened, rows, written
 
 from privrl.cli.main import main
-from privrl.data.schema import TableError
-from privrl.data.shards import ShardedEpisodes
+from privrl.data.schema.table_schema import TableError
+from privrl.data.tables.shards import ShardedEpisodes
 from privrl.executors import dask as dask_module
 from privrl.executors.connection import connected
 from privrl.executors.dask import Dask

@@ -24,10 +24,10 @@ from executors.shard_tasks import (
     used,
 )
 
-from privrl.data.schema import TableError
+from privrl.data.schema.table_schema import TableError
 from privrl.executors.executor import AbstractExecutor, InProcess, added, shares
 from privrl.executors.failures import ShardError
-from privrl.executors.hidden import ShardSum
+from privrl.executors.hidden_values import ShardSum
 from privrl.executors.processes import Processes
 from privrl.executors.sparse import packed, unpacked
 

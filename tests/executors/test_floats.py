@@ -19,8 +19,8 @@ from sharded_tables import TABLE, rows, written
 from statistic_cases import CASES, COLUMNS, A, S
 from tests.test_sums import LONG, longer
 
-from privrl.data.parquet import read_parquet
-from privrl.data.shards import ShardedEpisodes
+from privrl.data.tables.parquet import read_parquet
+from privrl.data.tables.shards import ShardedEpisodes
 from privrl.executors.dask import Dask
 from privrl.executors.executor import AbstractExecutor, InProcess
 from privrl.executors.processes import Processes

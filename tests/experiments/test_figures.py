@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import privrl
-from privrl.envs.registry import names
+from privrl.envs.worlds_by_name import names
 from privrl.executors.processes import Processes
 from privrl.figures import figure as _figure
 from privrl.figures import store as store
@@ -29,7 +29,7 @@ from privrl.figures.plots import spread
 from privrl.figures.registry import figures, get
 from privrl.figures.rules import smaller
 from privrl.figures.verdict import Earlier, verdict_text
-from privrl.recipes.registry import get as get_recipe
+from privrl.recipes.all_recipes import get as get_recipe
 
 CALLS: list[str] = []
 FAILING: set[str] = set()

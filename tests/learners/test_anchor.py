@@ -16,7 +16,7 @@ from privrl.learners.tabular.tdfp import TDFP
 from privrl.mdp.assistance import LEAVE
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.privacy.noise.laws import GaussianNoise
-from privrl.recipes.registry import get
+from privrl.recipes.all_recipes import get
 
 S, A, H = 6, 3, 4
 VISITS = jnp.tile(jnp.asarray([500.0, 300.0, 200.0]), (S, 1))  # known exactly; action 0 is practice's mode

@@ -13,7 +13,7 @@ from scipy.optimize import linprog
 import privrl
 from privrl.contracts.release import Release
 from privrl.data.episodes import Episodes
-from privrl.learners.published import apvi_noise
+from privrl.learners.published_noise import apvi_noise
 from privrl.learners.tabular.apvi import APVI
 from privrl.mdp.types import TabularMDP, TabularPolicy
 from privrl.privacy.accounting.gdp import gdp_epsilon

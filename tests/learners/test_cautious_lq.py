@@ -12,7 +12,7 @@ from contract import BUDGET, check_certificate, check_online, compiled
 
 import privrl
 from privrl.contracts.release import Release
-from privrl.envs.lq import LQ2D, LQ4D, Glucose, LQScalar
+from privrl.envs.lq_worlds import LQ2D, LQ4D, Glucose, LQScalar
 from privrl.learners.control.cautious_lq import Belief, CautiousLQ, _nodes
 from privrl.mdp.lq import LinearPolicy
 from privrl.mdp.riccati import riccati, within_norm

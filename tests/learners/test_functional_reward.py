@@ -19,7 +19,7 @@ from privrl.learners.functional.functional_reward import FunctionalReward
 from privrl.privacy.functions.paths import mesh_path, mesh_points
 from privrl.privacy.functions.released import ReleasedFunction, rkhs_norm
 from privrl.privacy.trust.privatizers import PairingError
-from privrl.recipes.registry import get
+from privrl.recipes.all_recipes import get
 
 ENV = privrl.envs.IntervalWalk(depth=4, horizon=12)
 SECRET = RewardFunction(ENV.arrival)

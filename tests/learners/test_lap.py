@@ -14,14 +14,14 @@ from contract import BUDGET, check_asked, check_certificate, compiled, equal, to
 from statistic_cases import COLUMNS, A
 
 import privrl
-from privrl.audit.adversarial_measurements import adversarial_measurements
-from privrl.audit.recorded_fit import record_fit
 from privrl.audit.sensitivity import sensitivities
+from privrl.audit.surface.adversarial_measurements import adversarial_measurements
+from privrl.audit.surface.recorded_fit import record_fit
 from privrl.data.episodes import Episodes
-from privrl.data.parquet import read_parquet
-from privrl.data.write import write_parquet
-from privrl.envs.anticoagulation import Anticoagulation
-from privrl.envs.registry import make
+from privrl.data.tables.parquet import read_parquet
+from privrl.data.tables.write import write_parquet
+from privrl.envs.patients.anticoagulation import Anticoagulation
+from privrl.envs.worlds_by_name import make
 from privrl.learners.continuous.lap import LAP
 from privrl.learners.continuous.lap_columns import standardised
 from privrl.learners.continuous.lap_regression import Carried, Eigenbasis, regressed
@@ -31,13 +31,13 @@ from privrl.mdp.measurements import Category, Feature
 from privrl.mdp.quadratic_features import QuadraticFeatures
 from privrl.mdp.types import Trajectory
 from privrl.privacy.noise.lattice import lattice_for
-from privrl.recipes.registry import recipes
+from privrl.recipes.all_recipes import recipes
 from privrl.statistics.column_shares import ColumnShares
 from privrl.statistics.norms import PersonNorms
 from privrl.statistics.person_sums import ActionGrams, FeatureErrors, FeatureReturns, Rewarding
-from privrl.studies.people import Records
-from privrl.studies.simulated import sampled
-from privrl.studies.sums import EpisodeForm, batch_size
+from privrl.studies.offline.batched_sums import EpisodeForm, batch_size
+from privrl.studies.offline.curated_records import Records
+from privrl.studies.simulation.sampled_tables import sampled
 
 ROOT = Path(__file__).parents[2]
 KEY = jax.random.key(5)

@@ -12,8 +12,8 @@ import pytest
 
 import privrl
 from privrl.data import read_parquet, write_parquet
-from privrl.envs.anticoagulation import Anticoagulation
-from privrl.recipes.registry import get
+from privrl.envs.patients.anticoagulation import Anticoagulation
+from privrl.recipes.all_recipes import get
 
 WORLD = Anticoagulation(horizon=4, evaluated=4096)
 COMPILED = "/jax/core/compile/backend_compile_duration"

@@ -18,7 +18,7 @@ from privrl.learners.linear.lsvi_ucb_ngo import NgoLSVIUCB
 from privrl.learners.linear.lsvi_ucb_plus_plus import LSVIUCBPlusPlus
 from privrl.learners.linear.lsvi_ucb_unweighted import PerEpisodeLSVIUCB
 from privrl.learners.linear.regression_rounds import inverse_and_log_determinant
-from privrl.learners.published import lsvi_noise
+from privrl.learners.published_noise import lsvi_noise
 from privrl.mdp.features import TableFeatures
 from privrl.mdp.types import TabularPolicy, Trajectory
 from privrl.privacy.noise.laws import GaussianNoise, SymmetricNoise

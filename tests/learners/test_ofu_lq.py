@@ -12,15 +12,15 @@ from learners.reference_ofu_lq import confidence_set, gains, moments, square_roo
 
 import privrl
 from privrl.contracts.release import Release
-from privrl.envs.lq import LQ2D, LQ4D, Glucose, LQScalar
+from privrl.envs.lq_worlds import LQ2D, LQ4D, Glucose, LQScalar
 from privrl.learners.control.ofu_lq import OFULQ, ReleasedSums
 from privrl.learners.control.optimism import ConfidenceSet, most_optimistic
-from privrl.learners.published import ofu_lq_noise
+from privrl.learners.published_noise import ofu_lq_noise
 from privrl.mdp.lq import LQTrajectory
 from privrl.privacy.continual.toeplitz import SquareRoot
 from privrl.privacy.noise.laws import SymmetricNoise
 from privrl.statistics.lq_moments import joint_weight
-from privrl.studies.run import sweep
+from privrl.studies.simulation.run import sweep
 from privrl.studies.study import Study
 
 ENV = LQ2D()

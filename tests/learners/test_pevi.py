@@ -74,8 +74,8 @@ def test_laplace_noise_is_refused_before_anything_is_read_or_reserved(learner, m
     def unreachable(*_, **__):
         raise AssertionError("Somebody's record was read, or something was reserved.")
 
-    monkeypatch.setattr("privrl.studies.offline.Curator", unreachable)
-    monkeypatch.setattr("privrl.privacy.store.store.ReleaseStore.open_study", unreachable)
+    monkeypatch.setattr("privrl.studies.offline.procedure.Curator", unreachable)
+    monkeypatch.setattr("privrl.privacy.store.release_store.ReleaseStore.open_study", unreachable)
     pure = privrl.Central(epsilon=1.0, mechanism="laplace")
     with privrl.ReleaseStore.in_memory() as store, pytest.raises(PairingError, match=r"Nothing was released"):
         privrl.fit(tiny_data(tiny_world(learner.horizon), 5), learner, pure, store=store)

@@ -18,9 +18,9 @@ from privrl.mdp.features import OneHotFeatures, TableFeatures
 from privrl.privacy.noise.arithmetic import Floating
 from privrl.privacy.noise.coins import Coins
 from privrl.privacy.noise.laws import GaussianNoise
-from privrl.recipes.registry import get
+from privrl.recipes.all_recipes import get
 from privrl.statistics.gradients import BellmanGradient, EpisodeCount, ParameterGradient
-from privrl.studies.people import Records
+from privrl.studies.offline.curated_records import Records
 
 S, A, H = 3, 2, 4
 

@@ -14,7 +14,7 @@ from privrl.privacy.noise.laws import GaussianNoise
 from privrl.studies.loop import next_plan, no_queries
 
 RIVER = privrl.envs.RiverSwim(states=4, horizon=4, kind="osband")
-LQ = privrl.envs.lq.LQScalar()
+LQ = privrl.envs.lq_worlds.LQScalar()
 LEARNERS = {
     "LSVIUCB": (privrl.LSVIUCB(RIVER.features, 4, rewards=RIVER.rewards), RIVER),
     "weighted": (privrl.LSVIUCB(RIVER.features, 4, rewards=RIVER.rewards, smallest_weight=0.5), RIVER),

@@ -11,9 +11,9 @@ from contract import check_certificate, check_offline, compiled, tiny_data
 
 import privrl
 from privrl.contracts.release import Release
-from privrl.envs.endings import Endings
-from privrl.envs.grid_with_holes import GridWithHoles
-from privrl.envs.in_flight import InFlight
+from privrl.envs.zoo.endings import Endings
+from privrl.envs.zoo.grid_with_holes import GridWithHoles
+from privrl.envs.zoo.in_flight import InFlight
 from privrl.learners.tabular.anchor import Practice, practice
 from privrl.learners.tabular.clip_levels import averaged, clip_level
 from privrl.learners.tabular.tap import TAP

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 import privrl
-from privrl.envs.registry import make
-from privrl.learners.settings import settings_of
-from privrl.recipes.registry import recipes
+from privrl.envs.worlds_by_name import make
+from privrl.learners.learner_settings import settings_of
+from privrl.recipes.all_recipes import recipes
 
 PAGE = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text()
 FIRST, SECOND = (part for part in re.split(r"\n\n(?=\|)", PAGE)[1:])
@@ -29,7 +29,7 @@ PAIRS, DIFFERENT = rows(FIRST), rows(SECOND)
 
 def settings(name):
     recipe = recipes[name]
-    worlds = {"control": privrl.envs.lq.LQScalar(), "measured": make("anticoagulation")}
+    worlds = {"control": privrl.envs.lq_worlds.LQScalar(), "measured": make("anticoagulation")}
     env = worlds.get(recipe.family, privrl.envs.RiverSwim(states=3))
     return settings_of(recipe.build(env))
 

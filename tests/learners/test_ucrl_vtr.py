@@ -16,7 +16,7 @@ import privrl
 from privrl.contracts.learner import Plan
 from privrl.contracts.release import Release
 from privrl.learners.linear.ucrl_vtr import UCRLVTR
-from privrl.learners.published import ucrl_vtr_noise
+from privrl.learners.published_noise import ucrl_vtr_noise
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.accounting.budget import Budget
 from privrl.privacy.accounting.gdp import gdp_epsilon, gdp_mu

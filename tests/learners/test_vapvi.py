@@ -10,9 +10,9 @@ from contract import check_offline, tiny_world
 
 import privrl
 from privrl.data.episodes import Episodes
-from privrl.data.part import Part
+from privrl.data.tables.part import Part
 from privrl.learners.linear.vapvi import VAPVI
-from privrl.learners.published import vapvi_noise
+from privrl.learners.published_noise import vapvi_noise
 from privrl.mdp.features import TableFeatures
 from privrl.mdp.types import TabularMDP
 from privrl.privacy.accounting.certificate import Certificate

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from privrl.envs.lq import LQEnv
+from privrl.envs.lq_worlds import LQEnv
 from privrl.mdp.lq import LinearPolicy, LQTask
 
 PEOPLE = 8_000

@@ -11,8 +11,8 @@ import pytest
 from privrl.contracts.release import Declared
 from privrl.contracts.statistic import AbstractCategorical
 from privrl.privacy.accounting.composition import epsilon_of
+from privrl.privacy.noise.random_words import Words
 from privrl.privacy.noise.subset import SubsetSelection
-from privrl.privacy.noise.words import Words
 from privrl.privacy.trust.privatizers import Central, Local, NonPrivate
 
 N = 20_000

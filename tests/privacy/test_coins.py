@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from privrl.privacy.noise.coins import Coins
-from privrl.privacy.noise.words import Words
+from privrl.privacy.noise.random_words import Words
 
 KEY = bytes(range(32))
 

@@ -17,7 +17,7 @@ from scipy import integrate, stats
 
 from privrl.privacy.noise import discrete as _discrete
 from privrl.privacy.noise.discrete import discrete_gaussian, discrete_laplace, falls, lie_threshold, select
-from privrl.privacy.noise.words import Words, quotient
+from privrl.privacy.noise.random_words import Words, quotient
 
 KEY = bytes(range(32))
 SAMPLERS = [discrete_gaussian, discrete_laplace]

@@ -13,7 +13,7 @@ from privrl.contracts.statistic import AbstractStatistic
 from privrl.privacy.continual.mechanisms import BinaryTree, Fresh, Honaker
 from privrl.privacy.continual.participation import ONCE
 from privrl.privacy.continual.toeplitz import SquareRoot
-from privrl.privacy.noise.words import Words
+from privrl.privacy.noise.random_words import Words
 from privrl.privacy.trust.exact_channels import ExactChannel
 from privrl.privacy.trust.privatizers import Central
 

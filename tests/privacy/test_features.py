@@ -10,7 +10,7 @@ import pytest
 
 import privrl
 from privrl.contracts.release import Declared
-from privrl.privacy.functions.features import ReleasedLinearFunction
+from privrl.privacy.functions.linear_functions import ReleasedLinearFunction
 from privrl.privacy.noise.sources import Seeded, System
 from privrl.privacy.trust.curator import Curator
 from privrl.privacy.trust.people import AbstractPeople

@@ -19,7 +19,7 @@ from privrl.privacy.functions.paths import mesh_path, mesh_points, whiten, white
 from privrl.privacy.functions.released import ReleasedFunction, best_beta, rkhs_norm, tent_distance, whitened
 from privrl.privacy.noise.lattice import Lattice, LatticeError
 from privrl.privacy.noise.sources import AbstractSource, Seeded, System
-from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.store.release_store import ReleaseStore
 from privrl.privacy.trust.curator import Curator
 from privrl.privacy.trust.people import AbstractPeople
 from privrl.privacy.trust.privatizers import Central, NonPrivate

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privrl.privacy.identity import canonical_id, keyed_hash
+from privrl.privacy.canonical_ids import canonical_id, keyed_hash
 
 KEY = bytes(range(32))
 INTEGERS = (np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64)

@@ -23,11 +23,11 @@ from privrl.privacy.noise.lattice import (
     lattice_for,
 )
 from privrl.privacy.noise.laws import GaussianNoise, LaplaceNoise, SymmetricNoise
+from privrl.privacy.noise.random_words import Words
 from privrl.privacy.noise.symmetric import mirrored
-from privrl.privacy.noise.words import Words
 from privrl.statistics.counts import TransitionCounts, VisitCounts
 from privrl.statistics.moments import Gram, Targets
-from privrl.studies.people import Records
+from privrl.studies.offline.curated_records import Records
 
 
 class Free(AbstractStatistic):

@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 import privrl  # noqa: F401  (turns on float64)
 from privrl.privacy.noise.bounding import clip_by_norm
 from privrl.privacy.noise.laws import GaussianNoise, SymmetricNoise
-from privrl.privacy.noise.mechanisms import (
+from privrl.privacy.noise.sensitivities import (
     add_noise,
     l2_of_outer_products,
     l2_of_scaled,

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import privrl  # noqa: F401  (turns on float64)
-from privrl.contracts.noise import AbstractNoise
+from privrl.contracts.noise_distribution import AbstractNoise
 from privrl.privacy.noise.laws import GaussianNoise, LaplaceNoise, SymmetricNoise
 from privrl.privacy.noise.subset import ResponseNoise
 

@@ -14,7 +14,7 @@ import pytest
 from scipy import stats
 
 from privrl.privacy.noise.discrete import discrete_gaussian
-from privrl.privacy.noise.words import Words
+from privrl.privacy.noise.random_words import Words
 
 S = 2**32  # sigma / g
 G = 2.0**-32

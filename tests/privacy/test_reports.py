@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from privrl.contracts.release import Declared
 from privrl.contracts.statistic import AbstractCategorical, AbstractStatistic
-from privrl.privacy.noise.words import Words
+from privrl.privacy.noise.random_words import Words
 from privrl.privacy.trust.privatizers import Local
 
 

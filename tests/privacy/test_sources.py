@@ -11,8 +11,8 @@ from scipy import stats
 
 import privrl  # noqa: F401  (turns on float64)
 from privrl.privacy.noise import sources as _sources
+from privrl.privacy.noise.random_words import Words
 from privrl.privacy.noise.sources import AbstractSource, NoiseReuseError, Seeded, System
-from privrl.privacy.noise.words import Words
 
 
 def sources() -> list[AbstractSource]:

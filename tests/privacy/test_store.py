@@ -26,7 +26,7 @@ from privrl.privacy.store.errors import (
     StudyMismatchError,
     SumFullError,
 )
-from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.store.release_store import ReleaseStore
 from privrl.privacy.store.sums import exact_sum
 
 STUDY = {"title": "stays", "clip": [1, 2]}

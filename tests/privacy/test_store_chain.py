@@ -13,8 +13,8 @@ import pytest
 
 from privrl.privacy.store.chain import ChainedEvent
 from privrl.privacy.store.errors import BehindHeadError, StoreError, TamperedError
-from privrl.privacy.store.schema import SCHEMA
-from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.store.release_store import ReleaseStore
+from privrl.privacy.store.sqlite_schema import SCHEMA
 from privrl.privacy.store.witness import Head
 
 PURGED = "UPDATE digest_key SET content = NULL; INSERT INTO purges VALUES (1, 'now', 'now')"

@@ -14,7 +14,7 @@ import pytest
 from privacy.test_store_chain import unguarded
 
 from privrl.privacy.store.errors import AuditLogError, BehindHeadError, StoreError
-from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.store.release_store import ReleaseStore
 
 
 def seven() -> np.ndarray:

@@ -22,7 +22,7 @@ from privrl.privacy.store.errors import (
     UnreachableError,
 )
 from privrl.privacy.store.postgres_schema import tables
-from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.store.release_store import ReleaseStore
 
 psycopg = pytest.importorskip("psycopg")
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privrl.privacy.store.errors import ConflictError, QueueFullError, SumFullError, SumSealedError
-from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.store.release_store import ReleaseStore
 
 ONE = np.ones((1, 2), np.int64)
 

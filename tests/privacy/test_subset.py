@@ -12,9 +12,9 @@ from scipy import stats
 import privrl  # noqa: F401  (turns on float64)
 from privrl.privacy.noise.discrete import select
 from privrl.privacy.noise.laws import GaussianNoise
+from privrl.privacy.noise.random_words import Words
 from privrl.privacy.noise.sources import uniform
 from privrl.privacy.noise.subset import SubsetSelection, best_size, variance_of_sums
-from privrl.privacy.noise.words import Words
 
 CASES = [(k, d, e) for k in (2, 3, 5) for d in range(1, k) for e in (0.1, 1.0, 4.0)]
 

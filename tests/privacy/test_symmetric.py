@@ -20,8 +20,8 @@ from privrl.mdp.types import TabularPolicy
 from privrl.privacy.continual.participation import ONCE
 from privrl.privacy.noise.lattice import lattice_for
 from privrl.privacy.noise.laws import SymmetricNoise
+from privrl.privacy.noise.random_words import Words
 from privrl.privacy.noise.symmetric import mirrored
-from privrl.privacy.noise.words import Words
 from privrl.privacy.trust.exact_channels import ExactChannel
 from privrl.privacy.trust.privatizers import Central, Local
 from privrl.statistics.moments import Gram

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from privrl.privacy.noise.words import Words, quotient
+from privrl.privacy.noise.random_words import Words, quotient
 
 KEY = bytes(range(32))
 

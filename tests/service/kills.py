@@ -32,13 +32,13 @@ import numpy as np
 import privrl
 from privrl.cli import main
 from privrl.mdp.types import Trajectory
-from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.store.release_store import ReleaseStore
 from privrl.privacy.store.sums import digests
 from privrl.service.access import KeyFile
 from privrl.service.opening import begin, open_store, work_on
 from privrl.service.registry import AbstractServed
 from privrl.service.study_file import StudyFile, read
-from privrl.studies.wire import Message, SignedTicket
+from privrl.studies.local.wire import Message, SignedTicket
 
 STUDY = """
 kind = "{kind}"

@@ -14,8 +14,8 @@ from privrl.service.demo import begin_demo, demo_endpoints
 from privrl.service.endpoints import ENDPOINTS
 from privrl.service.vectors import VECTORS
 from privrl.service.web import Application
-from privrl.studies.document import identity_of
-from privrl.studies.wire import Message
+from privrl.studies.local.document import identity_of
+from privrl.studies.local.wire import Message
 
 from .serving import LOCAL, Service, serving, study_file
 

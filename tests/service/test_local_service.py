@@ -15,7 +15,7 @@ from service.serving import LOCAL, Reply, Service, serving, study_file
 import privrl
 from privrl.mdp.types import Trajectory
 from privrl.service.access import KeyFile
-from privrl.studies.wire import Broadcast, Message, MessageError, SignedTicket
+from privrl.studies.local.wire import Broadcast, Message, MessageError, SignedTicket
 
 RNG = np.random.default_rng()
 

@@ -11,9 +11,9 @@ from clocks import Clock
 from service.serving import CENTRAL, OPEN, serving, study_file
 
 import privrl
-from privrl.recipes.registry import get
+from privrl.recipes.all_recipes import get
 from privrl.studies.open_ended import OpenEnded
-from privrl.studies.simulation import SimulationKeys
+from privrl.studies.simulation.simulated_loop import SimulationKeys
 
 DELAY = 1
 TWICE = CENTRAL.replace("users = 40", "users = 40\nmax_episodes_per_unit = 2")

@@ -18,7 +18,7 @@ import privrl
 from privrl.mdp.types import Trajectory
 from privrl.service.opening import open_store, work_on
 from privrl.service.study_file import StudyFile
-from privrl.studies.wire import Message, SignedTicket
+from privrl.studies.local.wire import Message, SignedTicket
 
 START = """
 import sys, time

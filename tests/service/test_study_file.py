@@ -10,7 +10,7 @@ from service.serving import CENTRAL, LOCAL, study_file
 
 import privrl
 from privrl.privacy.store.errors import UnreachableError
-from privrl.privacy.store.store import is_there
+from privrl.privacy.store.release_store import is_there
 from privrl.service.opening import begin, differences, open_store
 from privrl.service.study_file import read
 

@@ -11,12 +11,12 @@ from contract import all_trajectories, check_sensitivity, compiled, contribution
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privrl.audit.statistics import Asked
+from privrl.audit.surface.queries import Asked
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.types import Trajectory
 from privrl.mdp.value_features import TableValueFeature
-from privrl.statistics.evaluation import Gains, Influences, StayReturns, Unsupported, Weights
 from privrl.statistics.model_gains import LARGEST, WEIGHTS, ModelGains, NuisanceSums, StaySums
+from privrl.statistics.off_policy import Gains, Influences, StayReturns, Unsupported, Weights
 from privrl.statistics.practice_table import PracticeTable
 
 S, A, H, TERMINAL = 4, 3, 4, (3,)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privrl.contracts.learner import Plan
-from privrl.envs.lq import LQ4D
+from privrl.envs.lq_worlds import LQ4D
 from privrl.mdp.lq import LinearPolicy, LQTrajectory
 from privrl.statistics.innovations import FirstStates, Innovations, Surprise
 

@@ -16,9 +16,9 @@ from contract import total
 from statistic_cases import CASES, A, H, S, Searched
 
 import privrl
-from privrl.audit.adversarial import adversarial_lq_records, adversarial_records
 from privrl.audit.sensitivity import search
-from privrl.audit.statistics import Asked
+from privrl.audit.surface.adversarial_records import adversarial_lq_records, adversarial_records
+from privrl.audit.surface.queries import Asked
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.mdp.features import OneHotFeatures, TableFeatures
 from privrl.mdp.types import Trajectory

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from statistic_cases import CASES, A, H, S
 
-from privrl.audit.adversarial import adversarial_records
-from privrl.audit.statistics import Asked
+from privrl.audit.surface.adversarial_records import adversarial_records
+from privrl.audit.surface.queries import Asked
 from privrl.mdp.features import AbstractFeatures, OneHotFeatures, TableFeatures
 from privrl.statistics.counts import RewardSums, TransitionCounts, VisitCounts
 from privrl.statistics.differences import Differences, ReturnsToGo

@@ -4,10 +4,10 @@
 must be, at least. A bound below the claim proves nothing; one above it proves the claim false.
 """
 
+from privrl.audit.audit_report import AuditReport
 from privrl.audit.empirical import lower_bound
 from privrl.audit.one_run import one_run
-from privrl.audit.protocol import protocol_attacks
-from privrl.audit.report import AuditReport
+from privrl.audit.protocol.protocol_attacks import protocol_attacks
 from privrl.audit.sensitivity import sensitivities
 from privrl.audit.theorem_4 import theorem_4
 from privrl.audit.worlds import tiny_world

@@ -14,21 +14,21 @@ import jax
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
-from privrl.audit.attacks import AbstractAttack, weight
+from privrl.audit.attacks.attack import AbstractAttack, weight
+from privrl.audit.attacks.channel_attack import ChannelAttack, Pattern, pattern_weight
+from privrl.audit.attacks.curator_attack import CuratorAttack
+from privrl.audit.attacks.local_attacks import ReportAttack, ShuffleAttack, farthest_batch, farthest_report
+from privrl.audit.audit_report import AuditReport
 from privrl.audit.bounds import bound_of
-from privrl.audit.channel_attack import ChannelAttack, Pattern, pattern_weight
-from privrl.audit.curator_attack import CuratorAttack
-from privrl.audit.local_attacks import ReportAttack, ShuffleAttack, farthest_batch, farthest_report
-from privrl.audit.recorded_fit import FitTranscript, Skipped, record_fit
-from privrl.audit.recorded_run import RunTranscript, record_run
-from privrl.audit.records import picked, pool
-from privrl.audit.report import AuditReport
 from privrl.audit.sensitivity import Norm, climbed, farthest, search
-from privrl.audit.statistics import Asked
+from privrl.audit.surface.neighbouring_records import picked, pool
+from privrl.audit.surface.queries import Asked
+from privrl.audit.surface.recorded_fit import FitTranscript, Skipped, record_fit
+from privrl.audit.surface.recorded_run import RunTranscript, record_run
 from privrl.audit.worlds import AuditedWorld, data_of, prepared
 from privrl.contracts.learner import AbstractOfflineLearner, AbstractOnlineLearner
 from privrl.envs.base import Env
-from privrl.envs.patients import AbstractPatients
+from privrl.envs.patients.patient_world import AbstractPatients
 from privrl.privacy.accounting.composition import epsilon_of, mu_of
 from privrl.privacy.accounting.events import Event
 from privrl.privacy.trust.local_channels import AbstractLocalChannel

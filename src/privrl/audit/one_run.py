@@ -18,18 +18,18 @@ from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
 from privrl.audit.bounds import one_run_epsilon
 from privrl.audit.findings import json_of
-from privrl.audit.recorded_fit import FitTranscript, record_fit
-from privrl.audit.statistics import Asked
+from privrl.audit.surface.queries import Asked
+from privrl.audit.surface.recorded_fit import FitTranscript, record_fit
 from privrl.contracts.learner import AbstractLearner, AbstractOfflineLearner
 from privrl.data.dataset import AbstractDataset, Summary
-from privrl.data.encoding import encoded_block
-from privrl.data.schema import Bounds
-from privrl.data.transitions import Block
+from privrl.data.rows.encoding import encoded_block
+from privrl.data.rows.transitions import Block
+from privrl.data.schema.table_schema import Bounds
 from privrl.mdp.types import Trajectory
 from privrl.privacy.accounting.composition import epsilon_of
 from privrl.privacy.noise.arithmetic import Floating
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
-from privrl.studies.people import Records as _Records
+from privrl.studies.offline.curated_records import Records as _Records
 
 _PRIOR = 0.25  # the variance of a fair coin
 

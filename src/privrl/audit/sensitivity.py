@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 
 from privrl.audit.findings import json_of
-from privrl.audit.records import joined, mutated, picked, wide
-from privrl.audit.statistics import CHUNK, Asked
+from privrl.audit.surface.neighbouring_records import joined, mutated, picked, wide
+from privrl.audit.surface.queries import CHUNK, Asked
 from privrl.contracts.statistic import AbstractStatistic, Adjacency
 from privrl.privacy.noise.lattice import LatticeError, filled_by, lattice_for
 

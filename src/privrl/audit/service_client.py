@@ -15,8 +15,8 @@ import numpy as np
 
 from privrl.audit.findings import Finding
 from privrl.audit.service_answers import Caller, Notebook, SeenAnswer
-from privrl.studies.document import identity_of
-from privrl.studies.wire import Message, SignedTicket
+from privrl.studies.local.document import identity_of
+from privrl.studies.local.wire import Message, SignedTicket
 
 _TICKETS = 24
 _SAMPLED = 48  # bytes of a report that are changed, one at a time

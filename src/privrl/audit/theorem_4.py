@@ -28,7 +28,7 @@ import math
 from dataclasses import dataclass
 
 from privrl.privacy.accounting.gdp import gdp_mu
-from privrl.statistics.settings import check_positive
+from privrl.statistics.setting_checks import check_positive
 
 REASONS = (
     "(a) What is carried to the next update is Q, not the released Q + g: the updates differ by all that went before, "

@@ -9,17 +9,17 @@ from jaxtyping import PRNGKeyArray
 from privrl.contracts.learner import AbstractLearner, AbstractOfflineLearner
 from privrl.data.episodes import Episodes
 from privrl.data.reward_function import RewardFunction
-from privrl.envs.anticoagulation import Anticoagulation
 from privrl.envs.base import Env
-from privrl.envs.interval_walk import IntervalWalk
-from privrl.envs.lq import LQ2D, LQEnv
-from privrl.envs.patients import AbstractPatients
+from privrl.envs.lq_worlds import LQ2D, LQEnv
+from privrl.envs.patients.anticoagulation import Anticoagulation
+from privrl.envs.patients.patient_world import AbstractPatients
+from privrl.envs.tabular.interval_walk import IntervalWalk
 from privrl.mdp.features import OneHotFeatures
 from privrl.mdp.types import TabularMDP
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
+from privrl.recipes.all_recipes import get
 from privrl.recipes.recipe import Recipe
-from privrl.recipes.registry import get
-from privrl.studies.simulated import sampled
+from privrl.studies.simulation.sampled_tables import sampled
 
 AuditedWorld = Env | LQEnv | AbstractPatients
 """Where a recipe can be attacked."""

@@ -11,15 +11,15 @@ import jax
 import typer
 
 from privrl.audit import known_bad
+from privrl.audit.audit_report import AuditReport, plot
 from privrl.audit.empirical import lower_bound
-from privrl.audit.protocol import protocol_attacks
-from privrl.audit.report import AuditReport, plot
+from privrl.audit.protocol.protocol_attacks import protocol_attacks
 from privrl.cli.audit_service import audit_service
-from privrl.cli.grouped import given, grouped, refuse
-from privrl.cli.options import DeltaOption, EpsilonOption, JsonOption, RhoOption, fresh_seed
+from privrl.cli.options.grouped import given, grouped, refuse
+from privrl.cli.options.parsing import DeltaOption, EpsilonOption, JsonOption, RhoOption, fresh_seed
+from privrl.cli.options.worker_options import WorkerOptions
 from privrl.cli.output import emit, progress, say, show_table, waiting
-from privrl.cli.worker_options import WorkerOptions
-from privrl.recipes.registry import get, recipes
+from privrl.recipes.all_recipes import get, recipes
 
 _SERVICE = "A running service"
 

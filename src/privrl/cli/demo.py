@@ -10,12 +10,12 @@ import typer
 
 from privrl.cli.compilation import keep_compiled_programs
 from privrl.cli.demo_vitals import PEOPLE, QUICK, vitals_demo
-from privrl.cli.options import JsonOption, fresh_seed
+from privrl.cli.options.parsing import JsonOption, fresh_seed
 from privrl.cli.output import complain, emit, progress, say, show_table
 from privrl.figures.numbers import written
 from privrl.reports.demo import FILES, DemoSize, save_study, sepsis_study
 from privrl.reports.study import DemoStudy
-from privrl.studies.folders import check_folder
+from privrl.studies.results.folders import check_folder
 
 
 def demo(

@@ -9,7 +9,7 @@ from pathlib import Path
 from privrl.cli.output import complain, emit, say, show_table
 from privrl.figures.numbers import written
 from privrl.reports.demo_vitals import FILES, commands, known_values, schema_words, write_export
-from privrl.studies.folders import check_folder, replacing
+from privrl.studies.results.folders import check_folder, replacing
 
 PEOPLE, QUICK = 10_000, 300
 DELTA = 1e-6

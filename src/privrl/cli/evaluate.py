@@ -9,7 +9,7 @@ import jax
 import typer
 
 import privrl
-from privrl.cli.evaluation import (
+from privrl.cli.options.evaluation_options import (
     ComparisonOptions,
     evaluation_json,
     folder_of,
@@ -18,14 +18,14 @@ from privrl.cli.evaluation import (
     return_bound_of,
     show_evaluation,
 )
-from privrl.cli.grouped import grouped
-from privrl.cli.options import DeltaOption, EpsilonOption, JsonOption, RhoOption, check_budget, fresh_seed
+from privrl.cli.options.grouped import grouped
+from privrl.cli.options.parsing import DeltaOption, EpsilonOption, JsonOption, RhoOption, check_budget, fresh_seed
+from privrl.cli.options.study_options import StatedOptions, StoreOptions, StudyNameOptions
+from privrl.cli.options.table_options import PATHS, TableOptions
+from privrl.cli.options.worker_options import WorkerOptions, waiting_for
 from privrl.cli.output import complain, emit, say, show_table
-from privrl.cli.study_options import StatedOptions, StoreOptions, StudyNameOptions
-from privrl.cli.table_options import PATHS, TableOptions
-from privrl.cli.worker_options import WorkerOptions, waiting_for
 from privrl.evaluation.widths import plan_widths
-from privrl.studies.result import EVALUATION, Result
+from privrl.studies.results.result import EVALUATION, Result
 
 _PLANNED_DELTA = 1e-6
 

@@ -8,7 +8,8 @@ import jax
 import typer
 
 import privrl
-from privrl.cli.evaluation import (
+from privrl.cli.fit_world import WorldOptions, fit_world, world_noun
+from privrl.cli.options.evaluation_options import (
     NOT_BETTER,
     ComparisonOptions,
     EvaluateOptions,
@@ -16,9 +17,8 @@ from privrl.cli.evaluation import (
     evaluation_json,
     show_evaluation,
 )
-from privrl.cli.fit_world import WorldOptions, fit_world, world_noun
-from privrl.cli.grouped import given, grouped, refuse
-from privrl.cli.options import (
+from privrl.cli.options.grouped import given, grouped, refuse
+from privrl.cli.options.parsing import (
     AdjacencyOption,
     DeltaOption,
     EpsilonOption,
@@ -28,19 +28,19 @@ from privrl.cli.options import (
     privatizer_of,
     recipe_of,
 )
+from privrl.cli.options.study_options import StatedOptions, StoreOptions, StudyNameOptions
+from privrl.cli.options.table_options import PATHS, TableOptions
+from privrl.cli.options.worker_options import WorkerOptions, waiting_for
 from privrl.cli.output import complain, emit, say, show_table
-from privrl.cli.study_options import StatedOptions, StoreOptions, StudyNameOptions
-from privrl.cli.table_options import PATHS, TableOptions
-from privrl.cli.worker_options import WorkerOptions, waiting_for
 from privrl.data.dataset import AbstractDataset
-from privrl.data.shards import ShardedEpisodes
+from privrl.data.tables.shards import ShardedEpisodes
 from privrl.executors.executor import AbstractExecutor
 from privrl.figures.numbers import written
 from privrl.privacy.accounting.signature import read_private_key
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
 from privrl.recipes.recipe import MeasuredProblem, Problem, Recipe
-from privrl.studies.folders import check_folder
-from privrl.studies.result import KNOWN, Result
+from privrl.studies.results.folders import check_folder
+from privrl.studies.results.result import KNOWN, Result
 
 _LARGE_DELTA = 1e-5
 _WORLD = "env:"

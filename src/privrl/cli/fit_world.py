@@ -8,19 +8,19 @@ import jax
 import typer
 
 import privrl
-from privrl.cli.evaluation import ComparisonOptions, EvaluateOptions, simulation_key, truth_of
-from privrl.cli.grouped import given, refuse
-from privrl.cli.options import EnvArgOption, EnvSeedOption, env_of, fresh_seed
+from privrl.cli.options.evaluation_options import ComparisonOptions, EvaluateOptions, simulation_key, truth_of
+from privrl.cli.options.grouped import given, refuse
+from privrl.cli.options.parsing import EnvArgOption, EnvSeedOption, env_of, fresh_seed
+from privrl.cli.options.table_options import TableOptions
 from privrl.cli.output import progress
-from privrl.cli.table_options import TableOptions
 from privrl.envs.base import Env
-from privrl.envs.grid_table import GridTable
-from privrl.envs.patients import AbstractPatients
-from privrl.envs.recorded import OfflineEnv
+from privrl.envs.patients.grid_table import GridTable
+from privrl.envs.patients.patient_world import AbstractPatients
+from privrl.envs.recorded_world import OfflineEnv
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
 from privrl.recipes.recipe import MeasuredProblem, Problem, Recipe
-from privrl.studies.result import Result
-from privrl.studies.simulated import baseline_values, sampled
+from privrl.studies.results.result import Result
+from privrl.studies.simulation.sampled_tables import baseline_values, sampled
 
 _WORLD = "Simulated world"
 

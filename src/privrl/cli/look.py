@@ -10,20 +10,20 @@ import typer
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 import privrl
-from privrl.cli.options import JsonOption
+from privrl.cli.options.parsing import JsonOption
 from privrl.cli.output import complain, emit, say, show_table
 from privrl.contracts.statistic import Adjacency
-from privrl.envs.registry import names
-from privrl.envs.zoo import CHOOSING, WORLDS
+from privrl.envs.worlds_by_name import names
+from privrl.envs.zoo.catalogue import CHOOSING, WORLDS
 from privrl.figures.registry import figures
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.privacy.accounting.signature import read_public_key
+from privrl.recipes.all_recipes import recipes
 from privrl.recipes.citations import citation, citation_keys
-from privrl.recipes.registry import recipes
-from privrl.studies.certified_evaluation import CertifiedEvaluation
-from privrl.studies.certify import Verdict, certify_result
-from privrl.studies.evaluate import load_evaluation, policy_arrays
-from privrl.studies.result import EVALUATION, Result
+from privrl.studies.offline.evaluate import load_evaluation, policy_arrays
+from privrl.studies.results.certified_evaluation import CertifiedEvaluation
+from privrl.studies.results.certify import Verdict, certify_result
+from privrl.studies.results.result import EVALUATION, Result
 
 _LISTED: dict[str, Callable[[], list[dict[str, str]]]] = {
     "recipes": lambda: [

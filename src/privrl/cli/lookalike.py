@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from privrl.cli.options import JsonOption, fresh_seed
+from privrl.cli.options.parsing import JsonOption, fresh_seed
+from privrl.cli.options.table_options import TableOptions
 from privrl.cli.output import emit, say
-from privrl.cli.table_options import TableOptions
-from privrl.data.lookalike import lookalike as invent
-from privrl.data.schema import declared_table
+from privrl.data.schema.table_schema import declared_table
+from privrl.data.sources.lookalike_table import lookalike as invent
 
 
 def lookalike(

@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from privrl.cli.options import JsonOption
+from privrl.cli.options.parsing import JsonOption
 from privrl.cli.output import complain, emit, say, waiting
-from privrl.data.preparation import Preparation, StateAt
-from privrl.data.prepare import prepare as write_steps
-from privrl.data.windows import HOWS, How
+from privrl.data.prepare.preparation import Preparation, StateAt
+from privrl.data.prepare.prepare_table import prepare as write_steps
+from privrl.data.prepare.windows import HOWS, How
 
 _TIME = ":time"
 _STATE = "Measurements of a state, by how several values in a window become one"

@@ -6,15 +6,15 @@ from typing import Annotated
 import typer
 
 import privrl
-from privrl.cli.grouped import grouped
-from privrl.cli.options import JsonOption, check_file
+from privrl.cli.options.grouped import grouped
+from privrl.cli.options.parsing import JsonOption, check_file
+from privrl.cli.options.study_options import NameOptions
 from privrl.cli.output import complain, emit, say
-from privrl.cli.study_options import NameOptions
 from privrl.reports.page import GENERATOR
 from privrl.reports.report import Content, content_of, folder_page
-from privrl.studies.certify import certify_result
-from privrl.studies.evaluate import load_evaluation
-from privrl.studies.result import Result
+from privrl.studies.offline.evaluate import load_evaluation
+from privrl.studies.results.certify import certify_result
+from privrl.studies.results.result import Result
 
 
 @grouped

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from privrl.cli.compilation import keep_compiled_programs
-from privrl.cli.grouped import grouped
-from privrl.cli.options import JsonOption, fresh_seed
+from privrl.cli.options.grouped import grouped
+from privrl.cli.options.parsing import JsonOption, fresh_seed
+from privrl.cli.options.worker_options import WorkerOptions
 from privrl.cli.output import complain, emit, progress, say, show_table
-from privrl.cli.worker_options import WorkerOptions
 from privrl.figures.figure import SEED, Reproduction, check_folder, plan
 from privrl.figures.figure import reproduce as reproduce_figure
 from privrl.figures.registry import get

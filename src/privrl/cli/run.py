@@ -7,9 +7,9 @@ import jax
 import typer
 
 import privrl
-from privrl.cli.coming_options import ComingOptions
-from privrl.cli.grouped import grouped
-from privrl.cli.options import (
+from privrl.cli.options.arrival_options import ComingOptions
+from privrl.cli.options.grouped import grouped
+from privrl.cli.options.parsing import (
     AdjacencyOption,
     DeltaOption,
     EnvArgOption,
@@ -23,13 +23,13 @@ from privrl.cli.options import (
     privatizer_of,
     recipe_of,
 )
+from privrl.cli.options.worker_options import WorkerOptions, waiting_for
 from privrl.cli.output import emit, say, show_table
-from privrl.cli.worker_options import WorkerOptions, waiting_for
 from privrl.envs.base import Env
-from privrl.envs.lq import LQEnv
+from privrl.envs.lq_worlds import LQEnv
 from privrl.figures.numbers import written
 from privrl.figures.plots import file_of, regret_figure
-from privrl.studies.result import Run
+from privrl.studies.results.result import Run
 
 _NEVER_LEARN = ("zero", "uniform", "myopic")
 

@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
-from privrl.cli.options import JsonOption
+from privrl.cli.options.parsing import JsonOption
+from privrl.cli.options.table_options import TableOptions
 from privrl.cli.output import complain, emit, say
-from privrl.cli.table_options import TableOptions
-from privrl.data.draft import draft_schema
-from privrl.data.faults import faults
-from privrl.data.schema import declared_table
+from privrl.data.schema.table_schema import declared_table
+from privrl.data.tables.draft import draft_schema
+from privrl.data.tables.faults import faults
 
 schema = typer.Typer(
     name="schema", help="Write a draft of a schema file, or check a table against one.", no_args_is_help=True

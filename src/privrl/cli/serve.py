@@ -8,7 +8,7 @@ import typer
 
 from privrl.cli.compilation import keep_compiled_programs
 from privrl.cli.output import complain, say, show_table
-from privrl.privacy.store.store import is_there, place_of
+from privrl.privacy.store.release_store import is_there, place_of
 
 if TYPE_CHECKING:  # an extra, which most people do not have
     from privrl.service.access import AccessKey

@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from privrl.cli.options import JsonOption
+from privrl.cli.options.parsing import JsonOption
+from privrl.cli.options.table_options import PATHS
 from privrl.cli.output import emit, say, waiting
-from privrl.cli.table_options import PATHS
-from privrl.data.spread import spread
+from privrl.data.tables.spread import spread
 
 
 def shard(

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from privrl.cli.options import JsonOption, StoreHeadOption
+from privrl.cli.options.parsing import JsonOption, StoreHeadOption
 from privrl.cli.output import emit, say, show_table
-from privrl.privacy.store.store import ADDRESSES, ReleaseStore, place_of
+from privrl.privacy.store.release_store import ADDRESSES, ReleaseStore, place_of
 
 store = typer.Typer(
     name="store", help="Look at a durable store of releases, or purge its raw parts.", no_args_is_help=True

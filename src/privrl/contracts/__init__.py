@@ -1,7 +1,7 @@
 """What everybody agrees on: statistics, releases, learners and plans."""
 
 from privrl.contracts.learner import AbstractOfflineLearner, AbstractOnlineLearner, Ask, Plan
-from privrl.contracts.noise import AbstractNoise
+from privrl.contracts.noise_distribution import AbstractNoise
 from privrl.contracts.release import Declared, Release
 from privrl.contracts.statistic import AbstractCategorical, AbstractStatistic, Adjacency
 

@@ -6,7 +6,7 @@ from typing import Literal
 import equinox as eqx
 from jaxtyping import Array
 
-from privrl.contracts.noise import AbstractNoise
+from privrl.contracts.noise_distribution import AbstractNoise
 from privrl.contracts.statistic import AbstractStatistic
 
 Access = Literal["rounds", "running", "blocks", "choice"]

@@ -8,13 +8,13 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Float64, Int
 
-from privrl.data.encoding import summed
-from privrl.data.held import Chunk, Held
-from privrl.data.schema import Bounds
-from privrl.data.transitions import AbstractBlocks, Block, unrecorded
+from privrl.data.rows.encoding import summed
+from privrl.data.rows.held import Chunk, Held
+from privrl.data.rows.transitions import AbstractBlocks, Block, unrecorded
+from privrl.data.schema.table_schema import Bounds
 from privrl.mdp.measurements import Measurement
 from privrl.mdp.types import Trajectory
-from privrl.privacy.identity import keyed_hash
+from privrl.privacy.canonical_ids import keyed_hash
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class AbstractDataset(AbstractBlocks):
     @abc.abstractmethod
     def encoded(self) -> Iterator[tuple[Int[np.ndarray, " E"], list[bytes]]]:
         """Every episode, used or left out, as the number of its unit and one message that holds its ids and all its
-        rows unambiguously (see `data/encoding.py`); in any order, in pieces of bounded size. Secret."""
+        rows unambiguously (see `data/rows/encoding.py`); in any order, in pieces of bounded size. Secret."""
 
     def chunks(self) -> Iterator[Chunk]:
         """The episodes that are used, in narrow rectangles that are made once; everything has been checked before the

@@ -7,17 +7,17 @@ from typing import Any, Required, TypedDict, Unpack, final
 import numpy as np
 from jaxtyping import Bool, Int, Shaped, UInt64
 
-from privrl.data.columns import bounded_rewards, indices, refuse, whole_numbers
 from privrl.data.dataset import AbstractDataset, Summary
-from privrl.data.encoding import encoded_block
-from privrl.data.guard import guarded
-from privrl.data.identity import hash_integers, hash_strings, keep_smallest, ranks, salt_of
-from privrl.data.measured import checked_vectors
-from privrl.data.schema import Bounds, Place, TableError
-from privrl.data.transitions import Block, following_states
+from privrl.data.rows.encoding import encoded_block
+from privrl.data.rows.measured_columns import checked_vectors
+from privrl.data.rows.transitions import Block, following_states
+from privrl.data.schema.columns import bounded_rewards, indices, refuse, whole_numbers
+from privrl.data.schema.fingerprints import hash_integers, hash_strings, keep_smallest, ranks, salt_of
+from privrl.data.schema.guard import guarded
+from privrl.data.schema.table_schema import Bounds, Place, TableError
 from privrl.mdp.measurements import ENDED, NOT_RECORDED, Measurement, checked_measurements
 from privrl.mdp.types import Trajectory
-from privrl.privacy.identity import canonical_id
+from privrl.privacy.canonical_ids import canonical_id
 
 _PIECE = 4096  # units or episodes that are encoded at once
 

@@ -7,7 +7,7 @@ from typing import Any, final
 import numpy as np
 from jaxtyping import Float
 
-from privrl.data.guard import guarded
+from privrl.data.schema.guard import guarded
 from privrl.privacy.functions.paths import mesh_points
 
 

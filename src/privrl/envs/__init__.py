@@ -4,14 +4,14 @@
 """
 
 from privrl.envs.base import Env
-from privrl.envs.gymnasium import FromGymnasium
-from privrl.envs.icu_sepsis import ICUSepsis
-from privrl.envs.interval_walk import IntervalWalk
-from privrl.envs.linriver import LinRiver
-from privrl.envs.lq import Glucose, LQEnv
-from privrl.envs.registry import make, names
-from privrl.envs.riverswim import RiverSwim, RiverSwimInhomogeneous
-from privrl.envs.synthetic import SyntheticLinear
+from privrl.envs.lq_worlds import Glucose, LQEnv
+from privrl.envs.tabular.gymnasium_world import FromGymnasium
+from privrl.envs.tabular.icu_sepsis import ICUSepsis
+from privrl.envs.tabular.interval_walk import IntervalWalk
+from privrl.envs.tabular.linriver import LinRiver
+from privrl.envs.tabular.riverswim import RiverSwim, RiverSwimInhomogeneous
+from privrl.envs.tabular.synthetic import SyntheticLinear
+from privrl.envs.worlds_by_name import make, names
 
 __all__ = [
     "Env",

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Real
 
-from privrl.envs.drift import Drift
+from privrl.envs.drifting import Drift
 from privrl.mdp.features import AbstractFeatures, OneHotFeatures
 from privrl.mdp.multinomial import AnyKey
 from privrl.mdp.planning import occupancy, optimal_value, policy_value

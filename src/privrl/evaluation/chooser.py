@@ -32,7 +32,7 @@ from privrl.learners.tabular.clip_levels import clip_level
 from privrl.learners.tabular.tap import asked, mean_returns
 from privrl.statistics.choice import CandidateScores
 from privrl.statistics.norms import Norms
-from privrl.statistics.settings import check_terminal
+from privrl.statistics.setting_checks import check_terminal
 from privrl.statistics.stay_sums import AbstractStaySum, ClippedReturns, ClippedVisits
 
 CHOOSE, CHOICE = "choose", "choice"

@@ -43,7 +43,7 @@ from privrl.evaluation.evaluated import LEARN
 from privrl.evaluation.renamed import Renamed, renamed
 from privrl.mdp.types import TabularPolicy
 from privrl.statistics.choice import CandidateScores
-from privrl.statistics.settings import check_terminal
+from privrl.statistics.setting_checks import check_terminal
 
 SHARE = 0.1
 """Of the people, who choose."""

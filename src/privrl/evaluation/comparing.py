@@ -33,8 +33,8 @@ from privrl.evaluation.shares import MODEL, model_mu, skip_model
 from privrl.mdp.assistance import AbstractAssisted
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.value_features import AbstractValueFeature, TableValueFeature
-from privrl.statistics.evaluation import Gains, Influences, StayReturns, Unsupported, Weights
 from privrl.statistics.model_gains import ModelGains, NuisanceSums, StaySums
+from privrl.statistics.off_policy import Gains, Influences, StayReturns, Unsupported, Weights
 from privrl.statistics.practice_residuals import PracticeResiduals
 
 VARIANCES = (0.5, 0.5, 0.25)

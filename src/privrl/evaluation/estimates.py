@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from privrl.contracts.noise import AbstractNoise
+from privrl.contracts.noise_distribution import AbstractNoise
 from privrl.mdp.assistance import AbstractAssisted, plain
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.assisted_measured import AssistedMeasuredPolicy

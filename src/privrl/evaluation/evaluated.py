@@ -24,7 +24,7 @@ from privrl.mdp.assistance import AbstractAssisted
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.measured_policy import MeasuredPolicy
 from privrl.mdp.types import TabularPolicy
-from privrl.statistics.evaluation import check_range
+from privrl.statistics.off_policy import check_range
 
 LEARN, EVALUATE = "learn", "evaluate"
 

@@ -15,9 +15,9 @@ from privrl.evaluation.shares import releases
 from privrl.evaluation.support import estimated_support
 from privrl.mdp.assisted import AssistedPolicy, stationary_advice
 from privrl.mdp.value_features import TableValueFeature
-from privrl.statistics.evaluation import check_range
+from privrl.statistics.off_policy import check_range
 from privrl.statistics.practice_table import PracticeTable
-from privrl.statistics.settings import check_array, check_sizes, check_terminal
+from privrl.statistics.setting_checks import check_array, check_sizes, check_terminal
 
 
 def _actions(advice: ArrayLike) -> Int[Array, " S"]:

@@ -18,9 +18,9 @@ from privrl.mdp.assisted_measured import NUM_CELLS, AssistedMeasuredPolicy
 from privrl.mdp.measured_policy import MeasuredPolicy
 from privrl.mdp.measurements import Measurement
 from privrl.mdp.value_features import MeasuredValueFeature
-from privrl.statistics.evaluation import check_range
+from privrl.statistics.off_policy import check_range
 from privrl.statistics.practice_table import PracticeTable
-from privrl.statistics.settings import check_array, check_sizes
+from privrl.statistics.setting_checks import check_array, check_sizes
 
 _NORM = 4.0  # of a person's visits of cells
 

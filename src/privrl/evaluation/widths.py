@@ -14,8 +14,8 @@ from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.value_features import TableValueFeature
 from privrl.privacy.noise.laws import GaussianNoise
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
-from privrl.statistics.evaluation import Gains
 from privrl.statistics.model_gains import LARGEST
+from privrl.statistics.off_policy import Gains
 from privrl.statistics.practice_residuals import PracticeResiduals
 
 _MODEL_VARIANCE = 0.25  # of psi over stays, measured where advice follows practice in half of its decisions

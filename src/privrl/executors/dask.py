@@ -15,7 +15,7 @@ from uuid import uuid4
 from privrl.executors.connection import LOST, reached, refuse_plain
 from privrl.executors.executor import AbstractExecutor, added, own_of, shares
 from privrl.executors.failures import Failure, ShardError
-from privrl.executors.hidden import Hidden, ShardSum, folded, held, summed_shards
+from privrl.executors.hidden_values import Hidden, ShardSum, folded, held, summed_shards
 from privrl.executors.worker_state import Versions, worker_state
 
 if TYPE_CHECKING:

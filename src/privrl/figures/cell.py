@@ -19,13 +19,13 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from privrl.envs.base import Env
-from privrl.envs.lq import LQEnv
-from privrl.envs.registry import make
-from privrl.recipes.registry import get
-from privrl.studies.fit import fit
+from privrl.envs.lq_worlds import LQEnv
+from privrl.envs.worlds_by_name import make
+from privrl.recipes.all_recipes import get
+from privrl.studies.offline.fit import fit
 from privrl.studies.open_ended import OpenEnded
-from privrl.studies.run import run
-from privrl.studies.simulated import sampled
+from privrl.studies.simulation.run import run
+from privrl.studies.simulation.sampled_tables import sampled
 
 Measure = Literal["regret", "suboptimality"]
 _POINTS = 50

@@ -6,7 +6,7 @@ from privrl.figures.frontier import frontier
 from privrl.figures.panels import Series
 from privrl.figures.rules import ends_below, falling, learns, stays_above
 from privrl.figures.verdict import Earlier
-from privrl.recipes.registry import get
+from privrl.recipes.all_recipes import get
 
 _EPSILONS = (0.5, 1.0, 2.0, 5.0)
 _SIZES = (3, 5)

@@ -10,7 +10,7 @@ from privrl.figures.figure import Figure
 from privrl.figures.panels import Panel, Series
 from privrl.figures.rules import falling, grows_at_most, learns, smaller
 from privrl.figures.verdict import Earlier
-from privrl.recipes.registry import get
+from privrl.recipes.all_recipes import get
 
 _EPSILONS = (1.0, 10.0, 20.0)
 

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from privrl.figures.cell import Cell, Measured
 from privrl.figures.claims import Results
 from privrl.figures.lines import Line, LinesPanel, Log, lines_figure
-from privrl.recipes.registry import get
+from privrl.recipes.all_recipes import get
 
 X = Literal["people", "epsilon", "rho"]
 Y = Literal["regret", "share", "suboptimality", "value"]

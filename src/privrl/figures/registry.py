@@ -10,7 +10,7 @@ from privrl.figures import qiao_wang as _qiao_wang
 from privrl.figures import sahu as _sahu
 from privrl.figures import wang_hegde as _wang_hegde
 from privrl.figures.figure import Figure
-from privrl.recipes.registry import named
+from privrl.recipes.all_recipes import named
 
 figures: dict[str, Figure] = {
     figure.name: figure

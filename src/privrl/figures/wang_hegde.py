@@ -10,7 +10,7 @@ import time
 import jax
 import numpy as np
 
-from privrl.envs.interval_walk import IntervalWalk
+from privrl.envs.tabular.interval_walk import IntervalWalk
 from privrl.figures.cell import Cell, Measured
 from privrl.figures.claims import Claim, all_of, untestable
 from privrl.figures.figure import Figure

@@ -6,9 +6,9 @@ from privrl.privacy.accounting.composition import epsilon_of
 from privrl.privacy.accounting.gdp import gdp_epsilon, gdp_mu, zcdp_epsilon, zcdp_rho
 from privrl.privacy.accounting.ledger import OverspentError
 from privrl.privacy.accounting.signature import SignatureError
+from privrl.privacy.canonical_ids import canonical_id
 from privrl.privacy.continual.mechanisms import geometric_schedule
 from privrl.privacy.functions.released import ReleasedFunction
-from privrl.privacy.identity import canonical_id
 from privrl.privacy.noise.bounding import clip_by_norm
 from privrl.privacy.store.errors import BurntError, StoreError, StudyMismatchError
 from privrl.privacy.trust.privatizers import PairingError

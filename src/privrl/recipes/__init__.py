@@ -5,7 +5,7 @@ noise and constants where these are private at all. The constants were chosen on
 data, and no certificate depends on them.
 """
 
+from privrl.recipes.all_recipes import get, recipes
 from privrl.recipes.recipe import Problem, Recipe
-from privrl.recipes.registry import get, recipes
 
 __all__ = ["Problem", "Recipe", "get", "recipes"]

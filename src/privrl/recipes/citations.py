@@ -6,9 +6,9 @@ A recipe and its algorithm carry their papers with them; what is added here are 
 from privrl.contracts.learner import AbstractLearner, AbstractOnlineLearner
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, Central, Local
 from privrl.privacy.trust.shuffled import Shuffled
+from privrl.recipes.all_recipes import algorithms, get
 from privrl.recipes.papers import key_of, papers
 from privrl.recipes.recipe import Trust
-from privrl.recipes.registry import algorithms, get
 
 _TRUST: dict[Trust, tuple[str, ...]] = {
     "none": (),

@@ -4,7 +4,7 @@ from functools import partial
 
 from privrl.learners.control.cautious_lq import CautiousLQ
 from privrl.learners.control.ofu_lq import OFULQ
-from privrl.learners.published import ofu_lq_noise
+from privrl.learners.published_noise import ofu_lq_noise
 from privrl.recipes.papers import papers
 from privrl.recipes.recipe import Algorithm, Recipe
 

@@ -9,7 +9,7 @@ from privrl.learners.gradient.fqi import FQI
 from privrl.learners.gradient.q_learning import QLearning
 from privrl.learners.linear.pevi import PEVI
 from privrl.learners.linear.vapvi import VAPVI
-from privrl.learners.published import apvi_noise, vapvi_noise
+from privrl.learners.published_noise import apvi_noise, vapvi_noise
 from privrl.learners.tabular.apvi import APVI
 from privrl.learners.tabular.tap import TAP
 from privrl.learners.tabular.tdfp import TDFP

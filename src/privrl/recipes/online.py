@@ -9,7 +9,7 @@ from privrl.learners.linear.lsvi_ucb_luyo import LuyoLSVIUCB
 from privrl.learners.linear.lsvi_ucb_ngo import NgoLSVIUCB
 from privrl.learners.linear.lsvi_ucb_plus_plus import LSVIUCBPlusPlus
 from privrl.learners.linear.ucrl_vtr import UCRLVTR
-from privrl.learners.published import lsvi_noise, ucrl_vtr_noise
+from privrl.learners.published_noise import lsvi_noise, ucrl_vtr_noise
 from privrl.learners.tabular.ucbvi import UCBVI
 from privrl.recipes.papers import papers
 from privrl.recipes.recipe import Algorithm, Problem, Recipe

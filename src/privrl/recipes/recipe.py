@@ -16,10 +16,10 @@ from jaxtyping import Array, Float
 from privrl.contracts.learner import AbstractLearner
 from privrl.contracts.statistic import Adjacency
 from privrl.envs.base import Env
-from privrl.envs.lq import LQEnv
-from privrl.envs.patients import AbstractPatients
-from privrl.envs.recorded import AbstractRecorded, OfflineEnv
-from privrl.envs.registry import AnyEnv
+from privrl.envs.lq_worlds import LQEnv
+from privrl.envs.patients.patient_world import AbstractPatients
+from privrl.envs.recorded_world import AbstractRecorded, OfflineEnv
+from privrl.envs.worlds_by_name import AnyEnv
 from privrl.mdp.features import AbstractFeatures, OneHotFeatures
 from privrl.mdp.measurements import Measurement
 from privrl.privacy.accounting.budget import Budget

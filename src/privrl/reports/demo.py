@@ -14,14 +14,14 @@ import jax
 
 from privrl.contracts.learner import AbstractOfflineLearner
 from privrl.envs.base import Env
-from privrl.envs.registry import make
-from privrl.recipes.registry import get
+from privrl.envs.worlds_by_name import make
+from privrl.recipes.all_recipes import get
 from privrl.reports.report import study_page
 from privrl.reports.study import DemoStudy
-from privrl.studies.fit import fit
-from privrl.studies.folders import replacing
-from privrl.studies.result import Result
-from privrl.studies.simulated import baseline_values, sampled
+from privrl.studies.offline.fit import fit
+from privrl.studies.results.folders import replacing
+from privrl.studies.results.result import Result
+from privrl.studies.simulation.sampled_tables import baseline_values, sampled
 
 RECIPE, PLAIN = "dp-tdfp", "tdfp"
 UNIT = "stay"

@@ -14,10 +14,10 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from privrl.data.transitions import Block
-from privrl.envs.vitals import Vitals
-from privrl.studies.result import Result
-from privrl.studies.simulated import baseline_values, sampled
+from privrl.data.rows.transitions import Block
+from privrl.envs.patients.vitals import Vitals
+from privrl.studies.results.result import Result
+from privrl.studies.simulation.sampled_tables import baseline_values, sampled
 
 if TYPE_CHECKING:
     import pyarrow as pa

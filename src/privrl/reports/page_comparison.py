@@ -14,7 +14,7 @@ from privrl.reports.page_policy import policy_section
 from privrl.reports.page_result import bounds_table, releases_table, spending, stated_table, warnings
 from privrl.reports.page_situations import situations_table
 from privrl.reports.words import guesses, in_words, is_private
-from privrl.studies.certified_evaluation import CertifiedEvaluation
+from privrl.studies.results.certified_evaluation import CertifiedEvaluation
 
 
 def evaluation_page(evaluation: CertifiedEvaluation, problems: Sequence[str] = (), names: Names | None = None) -> str:

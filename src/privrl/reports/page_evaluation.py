@@ -7,8 +7,8 @@ from privrl.figures.plots import forest_figure, to_svg
 from privrl.reports.names import noun_of
 from privrl.reports.page import drawing, listed, paragraph, percent, table
 from privrl.reports.page_dial import dial_section
-from privrl.studies.certified_evaluation import CertifiedEvaluation
-from privrl.studies.situations import Situations
+from privrl.studies.offline.situations import Situations
+from privrl.studies.results.certified_evaluation import CertifiedEvaluation
 
 NOT_COMPARED = (
     "Not compared with practice. Whether this policy is better or worse than what is done today is not known: "

@@ -15,8 +15,8 @@ from privrl.reports.page_policy import policy_section
 from privrl.reports.page_situations import advice_table, saved_situations
 from privrl.reports.release_words import classes_of, release_words
 from privrl.reports.words import guesses, in_words, is_private, is_simulated, shares
-from privrl.studies.certified_evaluation import CertifiedEvaluation
-from privrl.studies.result import Result
+from privrl.studies.results.certified_evaluation import CertifiedEvaluation
+from privrl.studies.results.result import Result
 
 
 def result_page(result: Result, folder: str | Path, problems: Sequence[str] = (), names: Names | None = None) -> str:

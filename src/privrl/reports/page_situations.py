@@ -9,8 +9,8 @@ from privrl.mdp.assisted import AssistedPolicy, stationary_advice
 from privrl.mdp.types import TabularPolicy
 from privrl.reports.names import Names
 from privrl.reports.page import paragraph, percent, table
-from privrl.studies.result import Result
-from privrl.studies.situations import Situations
+from privrl.studies.offline.situations import Situations
+from privrl.studies.results.result import Result
 
 _MOST = 20
 _STRONG, _FAIR = 10.0, 3.0

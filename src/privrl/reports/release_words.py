@@ -6,7 +6,7 @@ from typing import Any
 
 from privrl.evaluation.evaluated import EVALUATE
 from privrl.privacy.accounting.certificate import Certificate
-from privrl.recipes.registry import algorithms
+from privrl.recipes.all_recipes import algorithms
 from privrl.reports.words import shares
 
 _COMPARISON = {

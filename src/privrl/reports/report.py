@@ -19,8 +19,8 @@ from privrl.reports.page_figure import VERDICT, figure_page
 from privrl.reports.page_result import result_page, spending, usage
 from privrl.reports.study import DemoStudy
 from privrl.reports.words import guesses, in_words
-from privrl.studies.evaluate import load_evaluation
-from privrl.studies.result import EVALUATION, Result
+from privrl.studies.offline.evaluate import load_evaluation
+from privrl.studies.results.result import EVALUATION, Result
 
 Content = Literal["result", "evaluation", "audit", "figure"]
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from privrl.figures.numbers import mean_and_error
-from privrl.studies.result import Result
+from privrl.studies.results.result import Result
 
 
 @dataclass(frozen=True)

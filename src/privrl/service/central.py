@@ -30,17 +30,17 @@ from jaxtyping import Float
 from privrl.mdp.records import Columns, padded_columns
 from privrl.mdp.simulation import cumulative_table, draw_action
 from privrl.mdp.types import Trajectory
-from privrl.privacy.identity import canonical_id
+from privrl.privacy.canonical_ids import canonical_id
 from privrl.privacy.store.errors import StoreError
-from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.store.release_store import ReleaseStore
 from privrl.privacy.trust.privatizers import PairingError
 from privrl.service.bodies import ActionAnswer, PolicyAnswer, RecordedStep, StudySummary, TicketAnswer
 from privrl.service.opening import work_on
 from privrl.service.refusals import RefusedError
 from privrl.service.registry import AbstractServed
 from privrl.service.study_file import StudyFile
-from privrl.studies.agent import Agent
-from privrl.studies.arrivals import Ticket
+from privrl.studies.live.agent import Agent
+from privrl.studies.live.arrivals import Ticket
 
 _ARRIVE, _END = "arrive", "end"
 _PURPOSE = "tickets over HTTP"

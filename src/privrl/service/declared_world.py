@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Meta
 
 from privrl.envs.base import Env
-from privrl.envs.registry import make
+from privrl.envs.worlds_by_name import make
 from privrl.recipes.recipe import Problem
 
 _Size = Annotated[int, Meta(ge=1, le=1_000_000)]

@@ -10,12 +10,12 @@ import msgspec
 import numpy as np
 
 from privrl.envs.base import Env
-from privrl.envs.registry import make
+from privrl.envs.worlds_by_name import make
 from privrl.service.local import LocalServed
 from privrl.service.opening import begin
 from privrl.service.study_file import StudyFile, read
 from privrl.service.web import Call, Endpoint, HttpAnswer
-from privrl.studies.document import identity_of
+from privrl.studies.local.document import identity_of
 
 _STUDY = "demo"
 _DECLARED = f"""\

@@ -17,15 +17,15 @@ from typing import Any
 import msgspec
 
 from privrl.privacy.store.errors import StoreError
-from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.store.release_store import ReleaseStore
 from privrl.service.bodies import ActionsAnswer, SignedTicketAnswer
 from privrl.service.opening import work_on
 from privrl.service.refusals import RefusedError
 from privrl.service.registry import AbstractServed
 from privrl.service.study_file import StudyFile
-from privrl.studies.local_plans import plan_arrays
-from privrl.studies.server import Server
-from privrl.studies.wire import MessageError
+from privrl.studies.local.local_plans import plan_arrays
+from privrl.studies.local.server import Server
+from privrl.studies.local.wire import MessageError
 
 _RESERVE, _REPORT = "reserve", "report"
 _LOW = 500  # numbers left when more are asked for

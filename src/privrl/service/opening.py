@@ -5,14 +5,14 @@ from collections.abc import Callable
 from typing import Any
 
 from privrl.privacy.store.errors import StudyMismatchError
-from privrl.privacy.store.store import ReleaseStore, check_writable, is_there, place_of
+from privrl.privacy.store.release_store import ReleaseStore, check_writable, is_there, place_of
 from privrl.privacy.trust.privatizers import Local
 from privrl.privacy.trust.symbol_channels import SymbolReports
 from privrl.service.study_file import StudyFile
-from privrl.studies.agent import Agent
-from privrl.studies.document import identity_of
-from privrl.studies.local_plans import local_study
-from privrl.studies.server import Server
+from privrl.studies.live.agent import Agent
+from privrl.studies.local.document import identity_of
+from privrl.studies.local.local_plans import local_study
+from privrl.studies.local.server import Server
 
 _ENTRIES = {  # entries of a study file, by what a store calls them
     "arrivals": "`patience`",

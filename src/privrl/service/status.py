@@ -13,7 +13,7 @@ import numpy as np
 
 from privrl.service.counters import Counters, Latest
 from privrl.service.registry import AbstractServed, PublicView, Studies
-from privrl.studies.arrivals import QUEUE
+from privrl.studies.live.arrivals import QUEUE
 from privrl.studies.open_ended import OpenEnded
 
 _NUMBERS = "tickets"  # what `Server` takes ranges of

@@ -36,11 +36,11 @@ from jaxtyping import Int
 from msgspec import Meta
 
 from privrl.contracts.learner import AbstractOnlineLearner
-from privrl.envs.registry import suggestion
-from privrl.privacy.store.store import ADDRESSES
+from privrl.envs.worlds_by_name import suggestion
+from privrl.privacy.store.release_store import ADDRESSES
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
+from privrl.recipes.all_recipes import get
 from privrl.recipes.recipe import Recipe
-from privrl.recipes.registry import get
 from privrl.service.declared_world import DeclaredWorld
 from privrl.studies.open_ended import OpenEnded
 

@@ -26,13 +26,13 @@ from privrl.contracts.learner import Plan
 from privrl.learners.tabular.ucbvi import UCBVI
 from privrl.mdp.types import TabularPolicy, Trajectory
 from privrl.privacy.noise.discrete import lie_threshold
-from privrl.privacy.noise.words import Words
+from privrl.privacy.noise.random_words import Words
 from privrl.privacy.trust.privatizers import Local
 from privrl.privacy.trust.symbol_channels import SymbolReports
 from privrl.statistics.counts import Asking
-from privrl.studies.document import document_of, identity_of
-from privrl.studies.local_plans import local_study
-from privrl.studies.wire import FORMAT, Message, SignedTicket
+from privrl.studies.local.document import document_of, identity_of
+from privrl.studies.local.local_plans import local_study
+from privrl.studies.local.wire import FORMAT, Message, SignedTicket
 
 VECTORS = Path(__file__).parent / "client" / "vectors.json"
 _STUDIES: tuple[tuple[int, int, int, bool, Asking, float], ...] = (

@@ -2,7 +2,7 @@
 
 from privrl.statistics.counts import RewardSums, TransitionCounts, VisitCounts
 from privrl.statistics.moments import Gram, Targets
-from privrl.statistics.rows import AbstractRowStatistic
+from privrl.statistics.row_statistics import AbstractRowStatistic
 
 __all__ = [
     "AbstractRowStatistic",

@@ -27,9 +27,9 @@ from jaxtyping import Array, Float
 
 from privrl.contracts.statistic import AbstractScores, Adjacency
 from privrl.mdp.types import Trajectory, Transitions
-from privrl.statistics.evaluation import person_mean
-from privrl.statistics.rows import clipped_reward
-from privrl.statistics.settings import check_array, check_positive, check_sizes, check_terminal
+from privrl.statistics.off_policy import person_mean
+from privrl.statistics.row_statistics import clipped_reward
+from privrl.statistics.setting_checks import check_array, check_positive, check_sizes, check_terminal
 
 
 class CandidateScores(AbstractScores):

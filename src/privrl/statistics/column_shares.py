@@ -15,7 +15,7 @@ from privrl.contracts.statistic import AbstractStatistic, Adjacency
 from privrl.mdp.measurements import Measurement, checked_measurements
 from privrl.mdp.quadratic_features import measured, positions
 from privrl.mdp.types import Trajectory
-from privrl.statistics.settings import check_sizes
+from privrl.statistics.setting_checks import check_sizes
 
 
 class ColumnShares(AbstractStatistic):

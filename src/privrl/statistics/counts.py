@@ -25,8 +25,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from privrl.contracts.statistic import AbstractCategorical, Adjacency
 from privrl.mdp.types import Trajectory, Transitions
-from privrl.statistics.rows import AbstractRowStatistic, clipped_reward, within
-from privrl.statistics.settings import check_choice, check_positive, check_sizes, check_stage
+from privrl.statistics.row_statistics import AbstractRowStatistic, clipped_reward, within
+from privrl.statistics.setting_checks import check_choice, check_positive, check_sizes, check_stage
 
 Counting = Literal["per-stage", "pooled", "first-visit"]
 Asking = Literal["first-visit", "stage-pair"]

@@ -31,8 +31,8 @@ from jaxtyping import Array, Bool, Float, Int
 from privrl.contracts.statistic import Adjacency
 from privrl.mdp.types import Trajectory, Transitions
 from privrl.statistics.counts import first_visits
-from privrl.statistics.rows import AbstractRowStatistic, after_each, clipped_reward, within
-from privrl.statistics.settings import (
+from privrl.statistics.row_statistics import AbstractRowStatistic, after_each, clipped_reward, within
+from privrl.statistics.setting_checks import (
     SMALLEST,
     check_array,
     check_not_negative,

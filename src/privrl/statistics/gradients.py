@@ -22,10 +22,10 @@ from jaxtyping import Array, Bool, Float, Int
 from privrl.contracts.statistic import AbstractStatistic, Adjacency
 from privrl.mdp.types import Trajectory, Transitions
 from privrl.privacy.noise.bounding import clip_by_norm
-from privrl.privacy.noise.mechanisms import l2_of_sum
+from privrl.privacy.noise.sensitivities import l2_of_sum
 from privrl.statistics.counts import first_visits, same_pair
-from privrl.statistics.rows import AbstractRowStatistic, clipped_reward, within
-from privrl.statistics.settings import check_array, check_positive, check_sizes, check_terminal
+from privrl.statistics.row_statistics import AbstractRowStatistic, clipped_reward, within
+from privrl.statistics.setting_checks import check_array, check_positive, check_sizes, check_terminal
 
 
 class AbstractEpisodeGradient(AbstractStatistic):

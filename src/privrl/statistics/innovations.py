@@ -26,8 +26,8 @@ from jaxtyping import Array, Float
 from privrl.contracts.statistic import AbstractStatistic, Adjacency
 from privrl.mdp.lq import LQTrajectory
 from privrl.privacy.noise.bounding import clip_by_norm
-from privrl.privacy.noise.mechanisms import l2_of_outer_products
-from privrl.statistics.settings import SMALLEST, check_array, check_sizes
+from privrl.privacy.noise.sensitivities import l2_of_outer_products
+from privrl.statistics.setting_checks import SMALLEST, check_array, check_sizes
 
 
 class Surprise(eqx.Module):

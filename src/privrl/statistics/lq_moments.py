@@ -30,8 +30,8 @@ from jaxtyping import Array, Float
 from privrl.contracts.statistic import AbstractStatistic, Adjacency
 from privrl.mdp.lq import LQTrajectory
 from privrl.privacy.noise.bounding import clip_by_norm
-from privrl.privacy.noise.mechanisms import l2_of_outer_products, l2_of_sum
-from privrl.statistics.settings import check_not_negative, check_positive, check_sizes
+from privrl.privacy.noise.sensitivities import l2_of_outer_products, l2_of_sum
+from privrl.statistics.setting_checks import check_not_negative, check_positive, check_sizes
 
 
 class AbstractLQMoment(AbstractStatistic):

@@ -19,8 +19,8 @@ from jaxtyping import Array, Float, Int
 from privrl.contracts.statistic import AbstractStatistic, Adjacency
 from privrl.mdp.types import Transitions, number
 from privrl.privacy.noise.bounding import clip_by_norm
-from privrl.statistics.rows import within
-from privrl.statistics.settings import check_array, check_sizes
+from privrl.statistics.row_statistics import within
+from privrl.statistics.setting_checks import check_array, check_sizes
 
 _ROUNDING = 1.0 + 1e-12  # norms are computed in float64, and must not come out too small
 

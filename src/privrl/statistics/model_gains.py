@@ -36,8 +36,8 @@ from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.types import Trajectory
 from privrl.mdp.value_features import TableValueFeature
 from privrl.privacy.noise.bounding import clip_by_norm
-from privrl.statistics.evaluation import AbstractStayMean, paid, person_mean
-from privrl.statistics.settings import check_array, check_positive
+from privrl.statistics.off_policy import AbstractStayMean, paid, person_mean
+from privrl.statistics.setting_checks import check_array, check_positive
 
 VISITS, MOVES, ENDINGS = 0.2, 0.12, 1.0
 """wn, wM and wT."""

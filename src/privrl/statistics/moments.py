@@ -20,9 +20,9 @@ from jaxtyping import Array, Bool, Float, Int
 from privrl.contracts.statistic import Adjacency
 from privrl.mdp.features import AbstractFeatures
 from privrl.mdp.types import Transitions
-from privrl.privacy.noise.mechanisms import l2_of_outer_products, l2_of_scaled, l2_of_sum
-from privrl.statistics.rows import AbstractRowStatistic, clipped_reward, within
-from privrl.statistics.settings import (
+from privrl.privacy.noise.sensitivities import l2_of_outer_products, l2_of_scaled, l2_of_sum
+from privrl.statistics.row_statistics import AbstractRowStatistic, clipped_reward, within
+from privrl.statistics.setting_checks import (
     check_array,
     check_features,
     check_positive,

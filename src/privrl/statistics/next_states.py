@@ -16,8 +16,8 @@ from jaxtyping import Array, Float, Int
 from privrl.contracts.statistic import Adjacency
 from privrl.mdp.features import AbstractFeatures, OneHotFeatures
 from privrl.mdp.types import Transitions
-from privrl.statistics.rows import AbstractRowStatistic, clipped_reward, within
-from privrl.statistics.settings import check_array, check_features, check_sizes, unit_features, unit_weights
+from privrl.statistics.row_statistics import AbstractRowStatistic, clipped_reward, within
+from privrl.statistics.setting_checks import check_array, check_features, check_sizes, unit_features, unit_weights
 
 _ROUNDING = 1.0 + 1e-12  # the two lengths below are computed in float64, and must not come out too small
 

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from privrl.contracts.statistic import AbstractStatistic, Adjacency
 from privrl.mdp.types import Trajectory
 from privrl.statistics.person_sums import AbstractPersonSum
-from privrl.statistics.settings import check_positive, check_sizes
+from privrl.statistics.setting_checks import check_positive, check_sizes
 from privrl.statistics.stay_sums import AbstractStaySum
 
 

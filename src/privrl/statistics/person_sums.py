@@ -34,7 +34,7 @@ from privrl.mdp.anchored import LayeredValue
 from privrl.mdp.measurements import ENDED
 from privrl.mdp.quadratic_features import QuadraticFeatures
 from privrl.mdp.types import Trajectory
-from privrl.statistics.settings import SMALLEST, check_array, check_positive, check_sizes
+from privrl.statistics.setting_checks import SMALLEST, check_array, check_positive, check_sizes
 
 _COMPARED = 2**16  # pairs of steps of one person that are compared at once
 

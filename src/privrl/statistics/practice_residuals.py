@@ -34,7 +34,7 @@ from privrl.contracts.statistic import AbstractStatistic, Adjacency
 from privrl.mdp.assistance import AbstractAssisted
 from privrl.mdp.types import Trajectory
 from privrl.mdp.value_features import AbstractValueFeature
-from privrl.statistics.evaluation import person_mean
+from privrl.statistics.off_policy import person_mean
 
 LARGEST = (2.0, 2.0, 1.0)
 """Of a person's entries, none is larger in absolute value."""

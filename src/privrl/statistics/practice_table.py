@@ -23,7 +23,7 @@ from jaxtyping import Array, Float
 from privrl.contracts.statistic import AbstractStatistic, Adjacency
 from privrl.mdp.assistance import AbstractAssisted
 from privrl.mdp.types import Trajectory
-from privrl.statistics.settings import check_positive, check_sizes
+from privrl.statistics.setting_checks import check_positive, check_sizes
 
 
 class PracticeTable(AbstractStatistic):

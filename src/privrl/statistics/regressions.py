@@ -35,8 +35,8 @@ from privrl.contracts.statistic import AbstractStatistic, Adjacency
 from privrl.mdp.features import AbstractFeatures
 from privrl.mdp.types import Transitions
 from privrl.statistics.next_states import FeatureTransitions
-from privrl.statistics.rows import clipped_reward, within
-from privrl.statistics.settings import check_features, check_sizes, unit_features, unit_weights
+from privrl.statistics.row_statistics import clipped_reward, within
+from privrl.statistics.setting_checks import check_features, check_sizes, unit_features, unit_weights
 
 
 def packed_size(d: int) -> int:

@@ -30,8 +30,15 @@ from jaxtyping import Array, Bool, Float, Int
 from privrl.contracts.statistic import Adjacency
 from privrl.mdp.types import Trajectory, Transitions
 from privrl.statistics.counts import first_visits
-from privrl.statistics.rows import AbstractRowStatistic, after_each, clipped_reward, within
-from privrl.statistics.settings import SMALLEST, check_array, check_positive, check_sizes, check_terminal, unit_weights
+from privrl.statistics.row_statistics import AbstractRowStatistic, after_each, clipped_reward, within
+from privrl.statistics.setting_checks import (
+    SMALLEST,
+    check_array,
+    check_positive,
+    check_sizes,
+    check_terminal,
+    unit_weights,
+)
 
 
 class AbstractStaySum(AbstractRowStatistic):

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.store.release_store import ReleaseStore
 
 
 def public_key(store: ReleaseStore, purpose: str, given: PRNGKeyArray | None) -> PRNGKeyArray:

@@ -15,12 +15,12 @@ from jaxtyping import Int, PRNGKeyArray
 
 from privrl.contracts.learner import AbstractLearner, AbstractOfflineLearner, AbstractOnlineLearner
 from privrl.contracts.release import Declared
-from privrl.learners.settings import known_settings, settings_of
+from privrl.learners.learner_settings import known_settings, settings_of
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.privacy.accounting.ledger import Ledger
 from privrl.privacy.accounting.privatizer_settings import privatizer_settings
 from privrl.privacy.continual.participation import ONCE, Participation
-from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.store.release_store import ReleaseStore
 from privrl.privacy.trust.channels import AbstractChannel
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
 from privrl.privacy.trust.shuffled import Batched

@@ -35,7 +35,7 @@ from privrl.audit.known_bad.functional_q import (
     tents,
     walk,
 )
-from privrl.envs.interval_walk import IntervalWalk
+from privrl.envs.tabular.interval_walk import IntervalWalk
 from privrl.privacy.accounting.gdp import gdp_mu
 from privrl.privacy.functions.paths import mesh_path, whiten
 from privrl.privacy.functions.released import rkhs_norm

@@ -32,8 +32,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
 
-from privrl.envs.interval_walk import IntervalWalk
-from privrl.envs.interval_walk import tents as heights
+from privrl.envs.tabular.interval_walk import IntervalWalk
+from privrl.envs.tabular.interval_walk import tents as heights
 from privrl.privacy.functions.paths import mesh_path
 
 STEPS = 50

@@ -19,7 +19,7 @@ from privrl.audit.known_bad.case import (
     in_gaussian_noise,
     rho_by_distance,
 )
-from privrl.envs.synthetic import SyntheticLinear
+from privrl.envs.tabular.synthetic import SyntheticLinear
 from privrl.privacy.accounting.gdp import gdp_mu, zcdp_rho
 from privrl.privacy.noise.laws import GaussianNoise, SymmetricNoise
 from privrl.privacy.noise.sources import standard_normal

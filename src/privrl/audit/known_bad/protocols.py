@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from privrl.audit.known_bad.case import DELTA, Audited, by_counting, case
-from privrl.audit.sequences import compared, sequence
-from privrl.audit.stays import PATIENCE, length_of_stay
+from privrl.audit.protocol.episode_ends import PATIENCE, length_of_stay
+from privrl.audit.protocol.sequences import compared, sequence
 from privrl.audit.worlds import tiny_world
 from privrl.contracts.learner import AbstractOfflineLearner, AbstractOnlineLearner, Ask
 from privrl.contracts.release import Declared
@@ -19,14 +19,14 @@ from privrl.data.episodes import Episodes
 from privrl.mdp.types import TabularPolicy, Trajectory
 from privrl.privacy.accounting.gdp import gdp_epsilon
 from privrl.privacy.noise.arithmetic import Floating
-from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.store.release_store import ReleaseStore
 from privrl.privacy.trust.privatizers import Central, PairingError
-from privrl.recipes.registry import get
+from privrl.recipes.all_recipes import get
 from privrl.statistics.counts import VisitCounts
-from privrl.studies.agent import Agent
-from privrl.studies.arrivals import Ticket
-from privrl.studies.fixed_order import FixedOrder
-from privrl.studies.live_plans import LivePlans
+from privrl.studies.live.agent import Agent
+from privrl.studies.live.arrivals import Ticket
+from privrl.studies.live.fixed_order import FixedOrder
+from privrl.studies.live.live_plans import LivePlans
 from privrl.studies.study import Study
 
 _HALF = 0.5

@@ -7,21 +7,21 @@ import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
+from privrl.audit.attacks.channel_attack import ChannelAttack
 from privrl.audit.bounds import bound_of
-from privrl.audit.channel_attack import ChannelAttack
-from privrl.audit.coming_back import coming_back
 from privrl.audit.known_bad.case import CONFIDENCE, DELTA, EPSILON, Audited, case
-from privrl.audit.recorded_run import RunTranscript, short_run
-from privrl.audit.records import picked, pool
+from privrl.audit.protocol.episode_ends import PATIENCE
+from privrl.audit.protocol.return_visits import coming_back
 from privrl.audit.sensitivity import farthest
-from privrl.audit.stays import PATIENCE
+from privrl.audit.surface.neighbouring_records import picked, pool
+from privrl.audit.surface.recorded_run import RunTranscript, short_run
 from privrl.audit.worlds import tiny_world
 from privrl.learners.tabular.ucbvi import UCBVI
 from privrl.privacy.continual.participation import ONCE, Participation
 from privrl.privacy.trust.privatizers import Central
-from privrl.studies.agent import Agent
-from privrl.studies.arrivals import Ticket
-from privrl.studies.patience import Patience
+from privrl.studies.live.agent import Agent
+from privrl.studies.live.arrivals import Ticket
+from privrl.studies.live.patience import Patience
 from privrl.studies.study import Study
 
 _OFTEN = Participation(3, 1)

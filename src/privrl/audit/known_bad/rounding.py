@@ -10,13 +10,13 @@ import numpy as np
 from jaxtyping import Bool, Float, Int64, PRNGKeyArray
 
 from privrl.audit.known_bad.case import DELTA, EPSILON, Audited, by_counting, case
-from privrl.audit.relations import relations
+from privrl.audit.protocol.relations import relations
 from privrl.privacy.accounting.gdp import gdp_mu
 from privrl.privacy.noise.discrete import discrete_gaussian
 from privrl.privacy.noise.lattice import Lattice, lattice_for
 from privrl.privacy.noise.laws import SymmetricNoise
+from privrl.privacy.noise.random_words import Words
 from privrl.privacy.noise.symmetric import mirrored, packed
-from privrl.privacy.noise.words import Words
 
 _SHIFT, _UNIT = 2.0**-6, 2.0**-32
 _PEOPLE, _DIM = 700, 3

@@ -7,12 +7,12 @@ import jax
 import numpy as np
 from jaxtyping import Float64, PRNGKeyArray
 
-from privrl.audit.crashes import Attempt, crashed, in_two_groups, passed_by
 from privrl.audit.known_bad.case import DELTA, EPSILON, Audited, case
 from privrl.audit.known_bad.protocols import VISITS, ThreeReleases
-from privrl.audit.people import Listening
-from privrl.audit.recorded_fit import FitTranscript, Skipped
-from privrl.audit.statistics import Asked
+from privrl.audit.protocol.crashes import Attempt, crashed, in_two_groups, passed_by
+from privrl.audit.surface.queries import Asked
+from privrl.audit.surface.recorded_fit import FitTranscript, Skipped
+from privrl.audit.surface.recorded_people import Listening
 from privrl.audit.worlds import tiny_world
 from privrl.data.episodes import Episodes
 from privrl.privacy.accounting.composition import mu_of
@@ -20,7 +20,7 @@ from privrl.privacy.accounting.gdp import gdp_epsilon
 from privrl.privacy.noise.lattice import Lattice
 from privrl.privacy.trust.curator import Curator
 from privrl.privacy.trust.privatizers import Central
-from privrl.studies.people import Records
+from privrl.studies.offline.curated_records import Records
 
 _CENTRAL = Central(epsilon=EPSILON, delta=DELTA)
 _PEOPLE = 59

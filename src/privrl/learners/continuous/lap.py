@@ -41,7 +41,7 @@ from privrl.mdp.quadratic_features import QuadraticFeatures, check_products
 from privrl.statistics.column_shares import ColumnShares
 from privrl.statistics.norms import PersonNorms
 from privrl.statistics.person_sums import AbstractPersonSum, ActionGrams, FeatureErrors, FeatureReturns, Rewarding
-from privrl.statistics.settings import check_sizes
+from privrl.statistics.setting_checks import check_sizes
 
 _NORMS = 0.01
 _SHARES = {"columns": 0.04, "gram": 0.20, "returns": 0.06}

@@ -52,7 +52,7 @@ from privrl.mdp.types import number
 from privrl.privacy.continual.mechanisms import every, geometric_schedule
 from privrl.privacy.noise.laws import GaussianNoise, SymmetricNoise
 from privrl.statistics.lq_moments import LQCross, LQGram, LQMoments, from_upper, joint_weight
-from privrl.statistics.settings import check_choice
+from privrl.statistics.setting_checks import check_choice
 
 
 class ReleasedSums(eqx.Module):

@@ -13,7 +13,7 @@ from privrl.contracts.release import Declared
 from privrl.learners.gradient.approximators import AbstractApproximator
 from privrl.mdp.types import TabularPolicy
 from privrl.statistics.gradients import EpisodeCount
-from privrl.statistics.settings import check_positive, check_sizes, check_terminal
+from privrl.statistics.setting_checks import check_positive, check_sizes, check_terminal
 
 _COUNT_SHARE = 0.002  # of the budget: a standard deviation of 80 episodes at epsilon = 1, delta = 1e-5
 

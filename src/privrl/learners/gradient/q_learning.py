@@ -28,7 +28,7 @@ from privrl.learners.gradient.approximators import AbstractApproximator, LinearQ
 from privrl.learners.gradient.episode_gradients import AbstractEpisodeGradients
 from privrl.mdp.features import AbstractFeatures, OneHotFeatures
 from privrl.mdp.types import TabularPolicy
-from privrl.statistics.settings import check_array, check_positive, check_sizes
+from privrl.statistics.setting_checks import check_array, check_positive, check_sizes
 
 
 class QLearning(AbstractEpisodeGradients):

@@ -78,7 +78,7 @@ from privrl.mdp.types import TabularPolicy, number
 from privrl.privacy.continual.mechanisms import every
 from privrl.statistics.next_states import FeatureTransitions, StartCounts
 from privrl.statistics.regressions import StateVisits, WeightedTransitions
-from privrl.statistics.settings import check_terminal
+from privrl.statistics.setting_checks import check_terminal
 
 _VISITS = 0.25  # budget of the states against that of weighted moments
 _LONGEST = 2**53  # nobody counts more episodes than this

@@ -43,7 +43,7 @@ from privrl.mdp.types import TabularPolicy, number
 from privrl.privacy.continual.mechanisms import every, geometric_schedule
 from privrl.privacy.noise.laws import GaussianNoise, SymmetricNoise
 from privrl.statistics.mixtures import MixtureMoments, feature_norm
-from privrl.statistics.settings import check_choice
+from privrl.statistics.setting_checks import check_choice
 
 Calibration = Literal["tight", "paper"]
 

@@ -49,7 +49,7 @@ from privrl.learners.tabular.anchor import SUPPORT, anchored, practice, typical_
 from privrl.learners.tabular.consistency import consistent_counts
 from privrl.mdp.types import TabularPolicy
 from privrl.statistics.counts import Counting, RewardSums, TransitionCounts, VisitCounts
-from privrl.statistics.settings import check_choice, check_not_negative
+from privrl.statistics.setting_checks import check_choice, check_not_negative
 
 _REWARD_SHARE = 0.4
 _CONSTANTS = {"practical": (0.1, 0.01), "paper": (math.sqrt(2), 16.0)}  # C1, C2

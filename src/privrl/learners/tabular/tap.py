@@ -36,7 +36,7 @@ from privrl.learners.tabular.tap_planning import Evidence, Judgement, improved, 
 from privrl.learners.tabular.tdfp import TDFP, first_feature
 from privrl.mdp.types import TabularPolicy
 from privrl.statistics.norms import Norms
-from privrl.statistics.settings import check_terminal
+from privrl.statistics.setting_checks import check_terminal
 from privrl.statistics.stay_sums import (
     AbstractStaySum,
     ClippedErrors,

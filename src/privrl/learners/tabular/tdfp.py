@@ -43,7 +43,7 @@ from privrl.contracts.release import Declared
 from privrl.learners.tabular.advantages import CellSums, plan, shrunken_means, weighted_line, weighted_mean
 from privrl.mdp.types import TabularPolicy
 from privrl.statistics.differences import Differences, ReturnsToGo
-from privrl.statistics.settings import check_not_negative, check_terminal
+from privrl.statistics.setting_checks import check_not_negative, check_terminal
 
 
 class TDFP(AbstractOfflineLearner):

@@ -45,7 +45,7 @@ from math import ceil, inf, isqrt, prod
 import numpy as np
 from jaxtyping import Bool, Float64, Int64, UInt64
 
-from privrl.privacy.noise.words import Words, quotient
+from privrl.privacy.noise.random_words import Words, quotient
 
 _BITS = 40  # of a word, that look up k
 _BAND = 2.0**-40  # around the acceptance probability, where floats do not decide

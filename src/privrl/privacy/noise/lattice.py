@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Int64, Shaped
 
-from privrl.contracts.noise import AbstractNoise
+from privrl.contracts.noise_distribution import AbstractNoise
 from privrl.contracts.release import Release
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.privacy.noise.arithmetic import AbstractArithmetic, empty_contributes
@@ -35,9 +35,9 @@ from privrl.privacy.noise.bounding import SHRINK, LatticeBounds, cells_of, summe
 from privrl.privacy.noise.discrete import discrete_gaussian, discrete_laplace
 from privrl.privacy.noise.laws import GaussianNoise, LaplaceNoise, SymmetricNoise
 from privrl.privacy.noise.maximum import MaximumNoise, noisy_maximum
+from privrl.privacy.noise.random_words import Words
 from privrl.privacy.noise.sources import Randomness, white_noise
 from privrl.privacy.noise.symmetric import mirrored, on_diagonal, packed
-from privrl.privacy.noise.words import Words
 
 _BITS = 32  # sensitivity and noise are at least 2^32 units
 _MARGIN = 2.0**-40

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from privrl.contracts.noise import AbstractNoise, White
+from privrl.contracts.noise_distribution import AbstractNoise, White
 
 
 class GaussianNoise(AbstractNoise):

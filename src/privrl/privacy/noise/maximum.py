@@ -27,9 +27,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int64
 
-from privrl.contracts.noise import AbstractNoise, White
+from privrl.contracts.noise_distribution import AbstractNoise, White
 from privrl.privacy.noise.discrete import falls
-from privrl.privacy.noise.words import Words
+from privrl.privacy.noise.random_words import Words
 
 
 class MaximumNoise(AbstractNoise):

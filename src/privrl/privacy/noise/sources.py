@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Float64, PRNGKeyArray
 
-from privrl.contracts.noise import White
-from privrl.privacy.noise.words import Words
+from privrl.contracts.noise_distribution import White
+from privrl.privacy.noise.random_words import Words
 
 DEVICES = "on the users' devices"
 """Where noise comes from under local privacy, as the server sees it."""

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
-from privrl.contracts.noise import AbstractNoise, White
+from privrl.contracts.noise_distribution import AbstractNoise, White
 from privrl.privacy.noise.laws import checked_probability, size_of_square
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from privrl.privacy.store import chain as _chain
 from privrl.privacy.store.engine import AbstractEngine, T
 from privrl.privacy.store.errors import StoreError
-from privrl.privacy.store.rows import insert_rows, select_in
-from privrl.privacy.store.schema import APPLICATION, FORMAT, SCHEMA, expected_schema, schema_of
+from privrl.privacy.store.sqlite_schema import APPLICATION, FORMAT, SCHEMA, expected_schema, schema_of
+from privrl.privacy.store.statements import insert_rows, select_in
 from privrl.privacy.store.witness import AbstractWitness, sync_folder
 
 _CHECKPOINTS = "wal_autocheckpoint=4000"  # in pages of 4 KB: those that many commits change are moved once

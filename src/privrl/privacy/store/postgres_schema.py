@@ -11,7 +11,7 @@ import re
 from decimal import Decimal
 from typing import NamedTuple
 
-from privrl.privacy.store.schema import FORMAT, GUARDS, TABLES
+from privrl.privacy.store.sqlite_schema import FORMAT, GUARDS, TABLES
 
 COMMENT = f"privrl store, format {FORMAT}"
 _TYPES = {"INTEGER": "bigint", "BLOB": "bytea", "REAL": "double precision", "TEXT": 'text COLLATE "C"'}

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from privrl.privacy.store.engine import AbstractEngine, T
 from privrl.privacy.store.errors import QueueFullError
-from privrl.privacy.store.rows import insert_rows, select_in
+from privrl.privacy.store.statements import insert_rows, select_in
 from privrl.privacy.store.sums import digests
 
 

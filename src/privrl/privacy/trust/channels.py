@@ -16,13 +16,13 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from privrl.contracts.noise import AbstractNoise, White
+from privrl.contracts.noise_distribution import AbstractNoise, White
 from privrl.contracts.release import Release
 from privrl.contracts.statistic import AbstractScores, AbstractStatistic
 from privrl.privacy.continual.mechanisms import AbstractContinual
 from privrl.privacy.noise.laws import GaussianNoise, LaplaceNoise, SymmetricNoise
 from privrl.privacy.noise.maximum import MaximumNoise
-from privrl.privacy.noise.mechanisms import add_noise
+from privrl.privacy.noise.sensitivities import add_noise
 
 WhiteNoise = Callable[[int], Array]
 NoiseKind = Literal["gaussian", "laplace"]

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from privrl.contracts.noise import AbstractNoise
+from privrl.contracts.noise_distribution import AbstractNoise
 from privrl.privacy.noise.arithmetic import AbstractArithmetic
 from privrl.privacy.noise.lattice import Lattice, LatticeError, lattice_for
 from privrl.privacy.noise.laws import GaussianNoise

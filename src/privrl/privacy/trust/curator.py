@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Float64
 from privrl.contracts.release import Release
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.privacy.accounting.ledger import Ledger, OverspentError
-from privrl.privacy.functions.features import Features, ReleasedLinearFunction
+from privrl.privacy.functions.linear_functions import Features, ReleasedLinearFunction
 from privrl.privacy.functions.released import ReleasedFunction, whitened
 from privrl.privacy.noise.arithmetic import AbstractArithmetic, Floating
 from privrl.privacy.noise.coins import Coins
@@ -19,7 +19,7 @@ from privrl.privacy.noise.lattice import Lattice, lattice_for
 from privrl.privacy.noise.laws import GaussianNoise
 from privrl.privacy.noise.sources import AbstractSource, Seeded, System
 from privrl.privacy.store.errors import BurntError
-from privrl.privacy.store.store import ReleaseStore
+from privrl.privacy.store.release_store import ReleaseStore
 from privrl.privacy.trust.channels import NoiseKind, SumNoise, law_of, sensitivity_of
 from privrl.privacy.trust.contents import Contents, contents_of_vector
 from privrl.privacy.trust.people import AbstractPeople

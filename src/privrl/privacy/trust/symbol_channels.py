@@ -13,9 +13,9 @@ from jaxtyping import Array, Bool, Float, Int, Int64, PRNGKeyArray
 from privrl.contracts.release import Release
 from privrl.contracts.statistic import AbstractCategorical
 from privrl.privacy.noise.discrete import select
+from privrl.privacy.noise.random_words import Words
 from privrl.privacy.noise.sources import Randomness, uniform
 from privrl.privacy.noise.subset import SubsetSelection
-from privrl.privacy.noise.words import Words
 from privrl.privacy.trust.batches import batches
 from privrl.privacy.trust.channels import Number
 from privrl.privacy.trust.local_channels import AbstractLocalChannel, AbstractReports

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int64, PRNGKeyArray
 
-from privrl.contracts.noise import AbstractNoise
+from privrl.contracts.noise_distribution import AbstractNoise
 from privrl.contracts.release import Release
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.privacy.noise.lattice import Lattice, lattice_for

@@ -1,0 +1,1 @@
+"""Attacks on the noise: two neighbouring worlds, and a score of what was released."""

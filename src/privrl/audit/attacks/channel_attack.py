@@ -1,0 +1,149 @@
+"""The attack on what an online learner publishes: streams, blocks, and answers to questions about those who left.
+
+The two worlds differ in one person, who comes in some blocks of one world and in some of the other, each time with the
+record that they have in that world.
+"""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from privrl.audit.attacks.attack import AbstractAttack, likelihood_ratio, weight
+from privrl.audit.surface.neighbouring_records import picked, wide
+from privrl.audit.surface.queries import Asked
+from privrl.audit.surface.recorded_run import RunTranscript
+from privrl.contracts.release import Release
+from privrl.privacy.noise.sources import white_noise
+from privrl.privacy.trust.channels import RoundsChannel, RunningChannel
+from privrl.studies.simulation.simulated_loop import SimulationKeys
+
+Pattern = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ChannelAttack(AbstractAttack):
+    """The releases of a run to whoever reads them all: streams, blocks and questions, by the shipped channels.
+
+    The person comes in the blocks `patterns[w]` of world w, with record number w of `records` (stacked).
+    """
+
+    transcript: RunTranscript
+    patterns: tuple[Pattern, Pattern]
+    records: Any
+
+    def distances(self) -> list[float] | None:
+        run = self.transcript
+        if any(event.mechanism != "gaussian" for event in run.ledger.events()):
+            return None
+        found = []
+        for name, channel in run.channels.items():
+            per_unit = weight(float(channel.scale))  # type: ignore[attr-defined]
+            zero, one = (self._totals(world, name) for world in (0, 1))
+            if isinstance(channel, RoundsChannel):
+                for t, _, question in self._later(name):
+                    answers = (channel.statistic.answer(total[:t].sum(axis=0), question) for total in (one, zero))
+                    found.append(per_unit * float(jnp.linalg.norm(next(answers) - next(answers))))
+            else:
+                means = _encoding(channel, len(run.ends)) @ (one - zero).reshape(len(one), -1)
+                found.append(per_unit * float(np.linalg.norm(means)))
+        return found
+
+    def run(self, world: int) -> Callable[[Any], Array]:
+        run = self.transcript
+        totals = {name: (self._totals(0, name), self._totals(1, name)) for name in run.channels}
+        asked = {name: self._later(name) for name in run.channels}
+        return lambda keys: _scores(run.channels, totals, asked, world, keys)
+
+    def _totals(self, world: int, name: str) -> Float[Array, "blocks ..."]:
+        """What the person adds to the sum of every block."""
+        run, channel = self.transcript, self.transcript.channels[name]
+        record, nobody = wide(picked(self.records, world)), jax.random.key(0)
+        total = jnp.zeros((len(run.ends), *channel.statistic.raw_shape))
+        for block in self.patterns[world]:
+            total = total.at[block].add(channel.term(record, run.plans[block], jnp.zeros((), int), nobody))
+        return total
+
+    def _later(self, name: str) -> tuple[tuple[int, int, Any], ...]:
+        """The blocks before which new questions were asked about the person, their indices and the questions."""
+        first = min(block for pattern in self.patterns for block in pattern)
+        return tuple(
+            (t, i, question) for asked, t, i, question in self.transcript.questions if asked == name and t > first
+        )
+
+
+@eqx.filter_jit
+def _scores(
+    channels: dict[str, Any],
+    totals: dict[str, tuple[Float[Array, "blocks ..."], Float[Array, "blocks ..."]]],
+    asked: dict[str, tuple[tuple[int, int, Any], ...]],
+    world: int,
+    keys: Any,
+) -> Float[Array, " n"]:
+    def score(name: str, key: PRNGKeyArray) -> Array:
+        channel, number, both = channels[name], list(channels).index(name), totals[name]
+        own, shape = both[world], channel.statistic.shape
+
+        def white(t: int, i: int) -> Array:
+            return white_noise(channel.white, SimulationKeys.of(key).white(number, t, i), shape)
+
+        if isinstance(channel, RoundsChannel):
+            ratios = []
+            for t, i, question in asked[name]:
+                drawn = functools.partial(white, t, i)
+                release = channel.ask(own[:t].sum(axis=0), question, lambda _: drawn())  # noqa: B023
+                zero, one = (channel.statistic.answer(total[:t].sum(axis=0), question) for total in both)
+                ratios.append(likelihood_ratio(release, zero, one))
+            return jnp.stack(ratios).sum() if ratios else jnp.zeros(())
+        memory, releases = channel.init(), []
+        for t in range(len(own)):
+            memory, release = channel.publish(memory, own[t], jnp.asarray(t), functools.partial(white, t))
+            releases.append(release)
+        if isinstance(channel, RunningChannel):
+            return _stream_ratio(channel, releases, *both)
+        blocks = zip(releases, *both, strict=True)
+        return jnp.stack([likelihood_ratio(release, zero, one) for release, zero, one in blocks]).sum()
+
+    def total(key: PRNGKeyArray) -> Array:
+        return jnp.stack([score(name, key) for name in channels]).sum()
+
+    return jax.vmap(total)(keys)
+
+
+def pattern_weight(transcript: RunTranscript, step: Asked, pattern: Pattern) -> float:
+    """What one unit of a person's answer amounts to, in units of the noise of all releases of a channel."""
+    channel = transcript.channels[step.name]
+    if isinstance(channel, RoundsChannel):
+        gain = float(sum(block < step.block for block in pattern))
+    else:
+        columns = _encoding(channel, len(transcript.ends))[:, list(pattern)]
+        gain = float(np.linalg.norm(columns.sum(axis=1)))
+    return gain * weight(float(channel.scale))  # type: ignore[attr-defined]
+
+
+def _encoding(channel: Any, blocks: int) -> Float[np.ndarray, "blocks blocks"]:
+    """B^-1 A: the releases are A x + scale B z, which B^-1 whitens; of sums of blocks, the identity."""
+    if not isinstance(channel, RunningChannel):
+        return np.eye(blocks)
+    with jax.ensure_compile_time_eval():
+        return np.linalg.solve(channel.continual.matrix(), channel.continual.sums())
+
+
+def _stream_ratio(
+    channel: RunningChannel, releases: list[Release], zero: Float[Array, "blocks ..."], one: Float[Array, "blocks ..."]
+) -> Float[Array, ""]:
+    """The log-likelihood ratio of a whole stream."""
+    blocks = len(releases)
+    with jax.ensure_compile_time_eval():
+        inverse = np.linalg.inv(channel.continual.matrix())
+    means = [jnp.asarray(_encoding(channel, blocks)) @ total.reshape(blocks, -1) for total in (zero, one)]
+    y = jnp.asarray(inverse) @ jnp.stack([release.value.ravel() for release in releases])
+    apart = means[1] - means[0]
+    variance = jnp.where(channel.scale > 0, channel.scale**2, jnp.maximum((apart**2).sum(), 1e-300))
+    return jnp.vdot(y - (means[0] + means[1]) / 2, apart) / variance

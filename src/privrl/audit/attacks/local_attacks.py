@@ -1,0 +1,152 @@
+"""Attacks where nobody is trusted: on what one person sends, and on what a shuffler passes on."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from privrl.audit.attacks.attack import AbstractAttack, likelihood_ratio, weight
+from privrl.audit.surface.neighbouring_records import wide
+from privrl.audit.surface.recorded_run import RunTranscript
+from privrl.contracts.release import Release
+from privrl.privacy.noise.sources import uniform
+from privrl.privacy.trust.channels import law_of
+from privrl.privacy.trust.symbol_channels import SymbolChannel
+
+_QUESTIONS = 64  # so many numbers of people are tried: who has which number is public and decides what they are asked
+
+
+def log_probability(channel: SymbolChannel, held: Bool[Array, "*n k"], symbol: Int[Array, "*n"]) -> Float[Array, "*n"]:
+    """The log-probability of answering with the set `held` when the truth is `symbol`, up to a constant.
+
+    With sets of d among k symbols: p / C(k-1, d-1) if the set holds the truth, (1 - p) / C(k-1, d) otherwise. The
+    second is (1 - p) d / (p (k - d)) of the first.
+    """
+    response = channel.response
+    k, d, p = channel.statistic.num_symbols, response.size, response.keep_probability
+    lie = jnp.log(jnp.maximum(response.lie_probability, 1e-300)) - jnp.log(p) + jnp.log(d) - jnp.log(k - d)
+    inside = jnp.take_along_axis(held, symbol[..., None], axis=-1)[..., 0]
+    return jnp.where(inside, 0.0, lie)
+
+
+@dataclass(frozen=True)
+class ReportAttack(AbstractAttack):
+    """One person's messages to an untrusted server, made by the shipped channels; `index` is the person's number.
+
+    The person comes `times` times, and every time with the same record.
+    """
+
+    transcript: RunTranscript
+    records: Any
+    index: int
+    times: int = 1
+
+    def distances(self) -> list[float] | None:
+        run = self.transcript
+        if any(event.mechanism != "gaussian" for event in run.ledger.events()):
+            return None
+        scales = [float(run.channels[step.name].scale) for step in run.asked(0)]  # type: ignore[attr-defined]
+        apart = [np.linalg.norm(np.diff(step.answers(self.records), axis=0)) for step in run.asked(0)]
+        return [
+            math.sqrt(self.times) * float(distance) * weight(scale)
+            for distance, scale in zip(apart, scales, strict=True)
+        ]
+
+    def run(self, world: int) -> Callable[[Any], Array]:
+        fixed = (self.transcript.channels, self.transcript.plans[0], wide(self.records), jnp.asarray(self.index))
+        return lambda keys: _report_scores(*fixed, self.times, jnp.asarray(world), keys)
+
+
+@eqx.filter_jit
+def _report_scores(
+    channels: dict[str, Any],
+    plan: Any,
+    records: Any,
+    index: Int[Array, ""],
+    times: int,
+    world: Int[Array, ""],
+    keys: Any,
+) -> Float[Array, " n"]:
+    record = jax.tree.map(lambda leaf: leaf[world], records)
+
+    def visit(key: PRNGKeyArray) -> Array:
+        score = jnp.zeros(())
+        for number, channel in enumerate(channels.values()):
+            report = channel.report(record, plan, index, jax.random.fold_in(key, number))
+            if isinstance(channel, SymbolChannel):
+                zero, truth = jax.vmap(lambda x, c=channel: c.symbol(x, plan, index))(records)
+                score = score + log_probability(channel, report, truth) - log_probability(channel, report, zero)
+            else:
+                answers = jax.vmap(lambda x, c=channel: c.statistic.contribution(x, plan))(records)
+                release = Release(report, law_of(channel.statistic, "gaussian", channel.scale))
+                score = score + likelihood_ratio(release, *answers)
+        return score
+
+    def one(key: PRNGKeyArray) -> Array:
+        return visit(key) if times == 1 else jax.vmap(visit)(jax.random.split(key, times)).sum()
+
+    return jax.vmap(one)(keys)
+
+
+@dataclass(frozen=True)
+class ShuffleAttack(AbstractAttack):
+    """What a shuffler passes on of one batch: the answer to every question, and no word of who gave it.
+
+    `symbols` are the true answers to each question of the batch under the record of world 0, of world 1, and of
+    everybody else. Which question the person had is uniform, so the likelihood of all answers is an average over
+    questions i of R_i(y_i | own record)/R_i(y_i | others' record), times a factor that both worlds share.
+    """
+
+    channel: SymbolChannel
+    symbols: Int[np.ndarray, "3 n"]
+
+    def distances(self) -> None:
+        return None
+
+    def run(self, world: int) -> Callable[[Any], Array]:
+        return lambda keys: _shuffled_scores(self.channel, jnp.asarray(self.symbols), jnp.asarray(world), keys)
+
+
+@eqx.filter_jit
+def _shuffled_scores(
+    channel: SymbolChannel, symbols: Int[Array, "3 n"], world: Int[Array, ""], keys: Any
+) -> Float[Array, " m"]:
+    n, k = symbols.shape[1], channel.statistic.num_symbols
+
+    def one(key: PRNGKeyArray) -> Array:
+        own, rest = jax.random.split(key)
+        mine = jax.random.randint(own, (), 0, n)
+        truth = jnp.where(jnp.arange(n) == mine, symbols[world], symbols[2])
+        held = jax.vmap(channel.response.respond)(truth, uniform(rest, (n, k + 1)))
+        others = log_probability(channel, held, symbols[2])
+        zero, first = (jax.nn.logsumexp(log_probability(channel, held, symbols[w]) - others) for w in (0, 1))
+        return first - zero
+
+    return jax.lax.map(one, keys, batch_size=64)
+
+
+def farthest_batch(channel: SymbolChannel, plan: Any, records: Any, batch: int) -> Int[np.ndarray, "3 n"]:
+    """True answers of two records that differ in as many questions of a batch as possible, and of a third."""
+    rows = np.unique(_symbols(channel, plan, wide(records), jnp.arange(batch)), axis=0)[:400]
+    differ = (rows[:, None] != rows[None]).mean(axis=2)
+    i, j = np.unravel_index(int(differ.argmax()), differ.shape)
+    others = rows[int(np.argmax(np.minimum(differ[i], differ[j])))]
+    return np.stack([rows[i], rows[j], others])
+
+
+def farthest_report(channel: SymbolChannel, plan: Any, records: Any) -> tuple[int, int, int]:
+    """Two records that answer differently, and the number of the person who is asked."""
+    answers = np.asarray(_symbols(channel, plan, wide(records), jnp.arange(_QUESTIONS)))
+    index = int(np.ptp(answers, axis=0).argmax())
+    return int(answers[:, index].argmin()), int(answers[:, index].argmax()), index
+
+
+@eqx.filter_jit
+def _symbols(channel: SymbolChannel, plan: Any, records: Any, index: Int[Array, " n"]) -> Int[Array, "N n"]:
+    return jax.vmap(lambda x: jax.vmap(lambda i: channel.symbol(x, plan, i))(index))(records)

@@ -1,0 +1,202 @@
+"""Exact relations: is there any combination of the numbers in a release that has no noise of its own?
+
+Every released number must have a draw of its own. If two of them share one (the mirrored entries of a matrix, two
+releases from one draw), or if some combination of them cancels all draws, then what this combination says of people is
+published as it is, and no epsilon covers it. So the same total is released many times by the shipped code with exact
+noise, and the releases are searched for what stays the same: entries without noise, entries that differ by a constant
+(or add up to one), and any other direction in which the draws have no spread. The rank of the noise must be the number
+of released numbers: m for m numbers, d (d + 1)/2 for a symmetric matrix, whose mirrored entries must be equal to the
+last bit, whatever people contributed.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int64, Shaped
+
+from privrl.audit.findings import Finding
+from privrl.audit.surface.neighbouring_records import picked, wide
+from privrl.audit.surface.queries import Asked
+from privrl.audit.surface.recorded_fit import FitTranscript, Given, Skipped
+from privrl.audit.surface.recorded_people import SameTotal
+from privrl.audit.surface.recorded_run import RunTranscript
+from privrl.contracts.release import Release
+from privrl.contracts.statistic import AbstractStatistic
+from privrl.privacy.noise.random_words import Words
+from privrl.privacy.noise.sources import System, standard_normal
+from privrl.privacy.noise.symmetric import on_diagonal
+from privrl.privacy.trust.channels import AbstractCuratorChannel, RoundsChannel
+from privrl.privacy.trust.curator import Curator
+from privrl.privacy.trust.exact_channels import ExactChannel
+from privrl.privacy.trust.local_channels import AbstractLocalChannel
+from privrl.privacy.trust.people import AbstractPeople
+from privrl.privacy.trust.symbol_channels import SymbolChannel
+
+EXACT_RELATIONS = "exact-relations"
+_BLOCK = 64  # numbers whose joint rank is taken at once, from
+_DRAWS = 3 * _BLOCK  # so many draws: the least spread of independent noise is then about 1 - sqrt(1/3) of its scale
+_LEAST = 0.05
+_EQUAL = 1e-9  # of the noise; a lattice has at least 2^32 points per scale
+
+
+def relations(
+    draws: Shaped[np.ndarray, "n *shape"], std: Float[np.ndarray, "..."], what: str, rng: np.random.Generator
+) -> list[str]:
+    """What `n` releases of the same total have in common beyond their number, for claimed standard deviations."""
+    flat = (draws - draws[:1]).reshape(len(draws), -1).astype(float) / np.broadcast_to(std, draws.shape[1:]).ravel()
+    alike: dict[tuple[float, ...], int] = {}
+    own, found = [], []
+    for i in range(flat.shape[1]):
+        column = flat[1:, i]
+        if np.abs(column).max() <= _EQUAL:
+            found.append(f"{what}: entry {i} is the same in every draw")
+            continue
+        sign = np.sign(column[0]) or 1.0
+        j = alike.setdefault(tuple(np.round(sign * column[:3], 8)), i)
+        if j != i and np.abs(flat[:, i] - flat[:, j] * np.sign(flat[1, j]) * sign).max() <= _EQUAL:
+            found.append(f"{what}: entries {j} and {i} share one draw")
+            continue
+        own.append(i)
+    blocks = max(1, min(4, len(own) // _BLOCK))
+    for _ in range(blocks if own else 0):
+        some = np.sort(rng.permutation(own)[:_BLOCK])
+        centred = flat[:, some] - flat[:, some].mean(axis=0)
+        _, values, directions = np.linalg.svd(centred, full_matrices=False)
+        spread = float(values[-1]) / np.sqrt(len(draws) - 1)  # the least of all combinations with weights of norm 1
+        if spread < _LEAST:
+            heavy = some[np.argsort(-np.abs(directions[-1]))[:4]].tolist()
+            found.append(f"{what}: a combination of entries {heavy} (and others) has {spread:.2g} of its noise")
+    return found[:8]
+
+
+def asymmetry(release: Release, what: str) -> list[str]:
+    """What a released symmetric matrix says twice, and not alike."""
+    value = np.asarray(release.value)
+    apart = np.argwhere(value != value.T)
+    if not len(apart):
+        return []
+    i, j = apart[0]
+    return [f"{what}: [{i}, {j}] - [{j}, {i}] is {value[i, j] - value[j, i]:.6g}, without noise"]
+
+
+class Lopsided(AbstractStatistic):
+    """A statistic whose matrices are symmetric but for the last bits, and rounded to different whole numbers.
+
+    As where (w phi_i) phi_j and (w phi_j) phi_i fall on both sides of a lattice point: a person adds `step` below the
+    diagonal and a little less above it.
+    """
+
+    inner: AbstractStatistic
+    step: Float[Array, ""]
+    shape: tuple[int, ...]
+    symmetric: bool
+
+    def __init__(self, inner: AbstractStatistic, step: float) -> None:
+        self.inner, self.shape, self.symmetric = inner, inner.shape, inner.symmetric
+        self.step = jnp.asarray(step)
+
+    def contribution(self, record: Any, question: Any) -> Array:
+        whole = jnp.full(self.shape, self.step) * (record.length > 0)
+        return jnp.where(jnp.triu(jnp.ones(self.shape, bool), 1), whole * (1.0 - 2.0**-40), whole)
+
+    def l2(self, adjacency: Any) -> float:
+        return self.inner.l2(adjacency)
+
+    def l1(self, adjacency: Any) -> float:
+        return self.inner.l1(adjacency)
+
+
+def of_fit(fit: FitTranscript, people: AbstractPeople, rng: np.random.Generator) -> Finding:
+    """Every kind of release that a learner asked for, made again and again by the shipped curator."""
+
+    def released(step: Asked | Given, people: AbstractPeople) -> Release:
+        return step.released_by(Curator(people, fit.ledger(), System(), fit.privatizer.mechanism_of_rounds))
+
+    found: list[str] = []
+    tried = 0
+    seen: set[str] = set()
+    for step in fit.steps:
+        if isinstance(step, Skipped) or step.name in seen:
+            continue
+        seen.add(step.name)
+        same = SameTotal(people)
+        releases = [released(step, same) for _ in range(_DRAWS)]
+        values = np.stack([np.asarray(release.value) for release in releases])
+        std = np.broadcast_to(releases[0].noise.std, values.shape[1:])
+        if isinstance(step, Asked) and step.statistic.symmetric:
+            found += asymmetry(releases[0], step.name)
+            if fit.ledger().declared(step.name).statistic is None:
+                unit = 2.0 ** (np.floor(np.log2(std.max())) - 20)  # a multiple of any lattice of that noise
+                uneven = Asked(step.name, Lopsided(step.statistic, unit))
+                found += asymmetry(released(uneven, people), f"{step.name}, uneven matrices")
+            rows, columns = np.triu_indices(step.shape[0])
+            values, std = values[:, rows, columns], std[rows, columns]
+        found += relations(values, std, step.name, rng)
+        tried += values[0].size
+    return Finding(EXACT_RELATIONS, tried, tuple(found))
+
+
+def of_run(run: RunTranscript, records: Any, rng: np.random.Generator) -> Finding:
+    """Everything that an online learner releases, by the exact stream, by reports, or by answers of a simulation."""
+    found: list[str] = []
+    tried = 0
+    record = jax.tree.map(jnp.asarray, wide(picked(records, 0)))
+    for name, channel in run.channels.items():
+        if isinstance(channel, SymbolChannel):
+            continue  # an answer at random has no noise to cancel
+        if isinstance(channel, AbstractLocalChannel):
+            reports = channel.reports()
+            if reports.law is None or not reports.law[1] > 0.0:
+                continue
+            truth = reports.truth(record, run.plans[0], 0)
+            values = np.stack([reports.randomised(truth, Words()) for _ in range(_DRAWS)])
+            noisiest = float(values.astype(float).std(axis=0).max())  # the lattice of reports is not public
+            std = _units_std(channel.statistic, noisiest)
+        elif isinstance(channel, RoundsChannel):
+            _, _, _, question = next(q for q in run.questions if q[0] == name)
+            values, std = _answers(channel, question, rng)
+        else:
+            values, std = _stream(run, name, record, found)
+        found += relations(values, std, name, rng)
+        tried += values[0].size
+    return Finding(EXACT_RELATIONS, tried, tuple(found))
+
+
+def _stream(
+    run: RunTranscript, name: str, record: Any, found: list[str]
+) -> tuple[Int64[np.ndarray, "n t *shape"], Float[np.ndarray, "..."]]:
+    """The noisy encoded sums of all blocks, from the shipped stream."""
+    parameter, blocks = run.ledger.parameter(name), len(run.ends)
+    channel = run.channels[name]
+    assert isinstance(channel, AbstractCuratorChannel)
+    often = run.ledger.participation
+    stream = ExactChannel.of(channel, blocks, parameter, run.privatizer.adjacency, often, record, run.plans[0])
+    one = stream.term(record, run.plans[0])
+    encoded = [stream.encoded((one,) * (t + 1)) for t in range(blocks)]
+    draws = np.stack([[stream.noisy(total, Words()) for total in encoded] for _ in range(_DRAWS)])
+    if stream.statistic.symmetric:
+        found += asymmetry(stream.decoded(tuple(draws[0])), name)
+    return draws, _units_std(stream.statistic, float(stream.lattice.noise))
+
+
+def _answers(
+    channel: RoundsChannel, question: Any, rng: np.random.Generator
+) -> tuple[Float[np.ndarray, "n *shape"], Float[np.ndarray, "..."]]:
+    """Answers of a simulated curator, who is the only one that answers new questions about people who left."""
+    keys = jax.random.split(jax.random.key(int(rng.integers(2**31))), _DRAWS)
+    memory = channel.init()
+
+    def one(key: Any) -> Array:
+        return channel.ask(memory, question, lambda i: standard_normal(key, channel.statistic.shape)).value
+
+    release = channel.ask(memory, question, lambda i: jnp.zeros(channel.statistic.shape))
+    values = np.asarray(jax.vmap(one)(keys))
+    return values, np.asarray(release.noise.std)
+
+
+def _units_std(statistic: AbstractStatistic, noise: float) -> Float[np.ndarray, "..."]:
+    """Per whole number; beside the diagonal of a symmetric matrix the noise is smaller by sqrt 2."""
+    diagonal = on_diagonal(np.zeros(statistic.units_shape)) if statistic.symmetric else True
+    return np.where(diagonal, noise, noise / np.sqrt(2.0))

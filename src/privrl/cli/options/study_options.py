@@ -1,0 +1,106 @@
+"""What commands on a table share besides its columns: the store, names for a report, and what is stated of a study."""
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from privrl.cli.options.parsing import StoreHeadOption
+from privrl.privacy.accounting.certificate import Certificate, check_stated
+from privrl.privacy.store.release_store import ReleaseStore
+from privrl.privacy.store.releases import AfterCrash
+from privrl.reports.names import Names, read_names
+
+_STATED = "For whoever answers for the study"
+_NAMES = "Names in words"
+
+
+@dataclass(frozen=True)
+class StoreOptions:
+    """Where releases are kept, so that an interrupted command can go on."""
+
+    store: Annotated[
+        str | None,
+        typer.Option(
+            "--store",
+            help="File (or postgresql:// address) that keeps every release, so that a killed command can go on where "
+            "it was.",
+        ),
+    ] = None
+    store_head: StoreHeadOption = None
+    after_crash: Annotated[
+        AfterCrash, typer.Option("--after-crash", help="What becomes of a release that a crash interrupted.")
+    ] = "burn"
+
+    def opened(self) -> AbstractContextManager[ReleaseStore | None]:
+        """The store, open; nothing where there is none."""
+        if self.store is not None:
+            return ReleaseStore(self.store, after_crash=self.after_crash, head=self.store_head)
+        if self.store_head is not None:
+            raise ValueError("`--store-head` belongs to a store, and `--store` is missing. Leave it out.")
+        return nullcontext()
+
+
+@dataclass(frozen=True)
+class NameOptions:
+    """What states and actions are called."""
+
+    state_names: Annotated[
+        Path | None,
+        typer.Option(
+            "--state-names", help="Text file with one name per line, the first of state 0.", rich_help_panel=_NAMES
+        ),
+    ] = None
+    action_names: Annotated[
+        Path | None,
+        typer.Option(
+            "--action-names", help="Text file with one name per line, the first of action 0.", rich_help_panel=_NAMES
+        ),
+    ] = None
+
+    def read(self) -> Names:
+        """The names, from their files."""
+        return Names(read_names(self.state_names), read_names(self.action_names))
+
+
+@dataclass(frozen=True)
+class StudyNameOptions(NameOptions):
+    """What states, actions and one unit are called: a certificate keeps the unit, and a page takes it from there."""
+
+    unit_noun: Annotated[
+        str | None,
+        typer.Option(
+            "--unit-noun", help="What one unit is called in words, for example patient.", rich_help_panel=_NAMES
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class StatedOptions:
+    """Free text that goes into certificate and report as it is; nothing checks it."""
+
+    purpose: Annotated[
+        str | None, typer.Option("--purpose", help="What the study is for.", rich_help_panel=_STATED)
+    ] = None
+    data_period: Annotated[
+        str | None,
+        typer.Option("--data-period", help="When the data were recorded, public.", rich_help_panel=_STATED),
+    ] = None
+    controller: Annotated[
+        str | None,
+        typer.Option("--controller", help="Who answers for the data (the controller).", rich_help_panel=_STATED),
+    ] = None
+
+    def on(self, certificate: Certificate) -> Certificate:
+        """The certificate with what was stated."""
+        return certificate.stating(self._given)
+
+    def check(self) -> None:
+        """Refuses text that a certificate would refuse, before anything is spent."""
+        check_stated(self._given)
+
+    @property
+    def _given(self) -> dict[str, str]:
+        return {name.replace("_", " "): text for name, text in asdict(self).items() if text is not None}

@@ -1,0 +1,1 @@
+"""From raw records with times to a table of steps."""

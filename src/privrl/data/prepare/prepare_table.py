@@ -1,0 +1,172 @@
+"""Raw records to a table of steps: times become windows, windows become states, actions and rewards.
+
+Everything is computed from one person's records at a time, with public settings, so replacing a person replaces that
+person's rows of the result and nothing else: preparing a table costs no budget. Every person has at least one step, so
+the number of people stays what it was.
+"""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from privrl.data.prepare.long_tables import LongTable
+from privrl.data.prepare.preparation import Preparation
+from privrl.data.prepare.raw import ROW, RawTable
+from privrl.data.prepare.times import sorted_records
+from privrl.data.prepare.windows import How, Windows, summarised, windows_in
+from privrl.data.schema.columns import refuse
+from privrl.data.schema.guard import guarded
+from privrl.data.schema.table_schema import Place
+from privrl.data.tables.partition import partitioned
+from privrl.data.tables.write import whole_file
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_PIECE_BYTES = 2**24
+_WINDOWS = 2**19  # that are laid out at once
+
+
+def prepare(source: str | Path, target: str | Path, how: Preparation) -> None:
+    """Writes a table of steps that `read_parquet` reads.
+
+    The columns are those of the person (and the episode), `step`, the measurements (null where none was made), the
+    actions, the reward, and `terminated` where `end` is given. Rows are grouped by person and sorted by episode and
+    step; inside each piece of a large table people stand in the order of their ids. The file appears whole or not at
+    all. Memory is that of a piece of the table and of the records of one person; larger tables go through temporary
+    files beside `target`.
+
+    **Formal guarantee.** If nothing is refused, a person's rows of the result, with their types, are a function of that
+    person's rows of `source`, of `how` and, for Parquet, of the types in the schema of the file, which are public; and
+    every person has at least one. So a guarantee for one person of the result is one for one person of `source`, and
+    nothing is spent. Cells are refused by rules about one person's rows. The number of rows, a sum over people, is not
+    reported.
+    """
+    import pyarrow.parquet as pq
+
+    source, target = Path(source), Path(target)
+    raw = RawTable(source, how.uses, how.cells, how.time_format)
+    if target.suffix != ".parquet":
+        raise ValueError(f"`{target}` must end in .parquet.")
+    with whole_file(target) as temporary:
+        writer: Any = None
+        for steps in _steps(raw, how, target.parent):
+            writer = writer or pq.ParquetWriter(temporary, steps.schema)
+            writer.write_table(steps)
+        writer.close()
+
+
+def _steps(raw: RawTable, how: Preparation, folder: Path) -> Iterator["pa.Table"]:
+    import pyarrow as pa
+
+    pieces = math.ceil(raw.size / _PIECE_BYTES)
+    long = None if how.name is None else LongTable(raw, how)
+    batches = raw.batches() if long is None else long.batches()
+    for piece in partitioned(batches, how.unit, raw.place, pieces, folder):
+        if piece.num_rows:
+            columns = {name: piece.column(name).combine_chunks() for name in piece.column_names}
+            yield from _tables(raw, how, columns if long is None else long.wide(columns))
+            pa.default_memory_pool().release_unused()
+
+
+def _tables(raw: RawTable, how: Preparation, columns: dict[str, "pa.Array"]) -> Iterator["pa.Table"]:
+    """The steps of some people, in halves where few records span many windows."""
+    piece = _Piece(raw, how, columns)
+    if int(piece.count.sum()) > _WINDOWS and len(piece.count) > 1:
+        for rows in piece.halves():
+            yield from _tables(raw, how, {name: values.take(rows) for name, values in columns.items()})
+    else:
+        yield piece.steps()
+
+
+class _Piece:
+    """All records of some people; `count` is the number of steps of each episode."""
+
+    count: Int[np.ndarray, " E"]
+
+    def __init__(self, raw: RawTable, how: Preparation, columns: dict[str, "pa.Array"]) -> None:
+        self._how, self._columns = how, columns
+        rows = columns[ROW].to_numpy()
+        unsorted: Place = lambda i: raw.place(int(rows[i]))  # noqa: E731
+        clock, self._sorted = sorted_records(columns, how, unsorted)
+        numbers = rows[self._sorted.order]
+        self._place: Place = lambda i: raw.place(int(numbers[i]))
+        self._sorted.check_times(how.time, self._place)
+        self._of_row = windows_in(self._sorted.since_start, clock.window, how.time, self._place)
+        final = self._of_row[self._sorted.starts + self._sorted.lengths - 1]
+        ends = None if how.end is None else self._column(how.end)
+        self._ended, last = clock.ended(ends, self._sorted, final, how, self._place)
+        self._lag = 1 if how.state_at == "start" else 0
+        self._cut = last + 1 - self._lag > how.horizon
+        self.count = np.clip(last + 1 - self._lag, 1, how.horizon)
+
+    def halves(self) -> tuple["pa.Array", "pa.Array"]:
+        """The rows of the first half of the episodes, and of the second."""
+        import pyarrow as pa
+
+        middle = int(self._sorted.starts[len(self.count) // 2])
+        return pa.array(self._sorted.order[:middle]), pa.array(self._sorted.order[middle:])
+
+    def _column(self, name: str) -> "pa.Array":
+        """A column in the order of the sorted rows."""
+        import pyarrow as pa
+
+        order = self._sorted.order
+        values = self._columns[name]
+        in_order = len(order) < 2 or bool((order[1:] > order[:-1]).all())
+        return values if in_order else values.take(pa.array(order))
+
+    def steps(self) -> "pa.Table":
+        """One row per step."""
+        import pyarrow as pa
+
+        how, rows, count, lag = self._how, self._sorted, self.count, self._lag
+        windows = Windows.of(rows, self._of_row, count + lag)
+        step = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
+        state = np.repeat(np.cumsum(count + lag) - (count + lag), count) + step
+        owner = pa.array(np.repeat(rows.starts, count))
+        table = {how.unit: self._column(how.unit).take(owner)}
+        if how.episode is not None:
+            table[how.episode] = self._column(how.episode).take(owner)
+        table["step"] = pa.array(step)
+        for name, way in how.columns.items():
+            table[name] = self._summary(name, way, windows, how.carried_windows, state)
+        for name, way in how.action.items():
+            table[name] = self._summary(name, way, windows, 0, state + lag).fill_null(how.idle)
+        is_last = np.append(step[1:] == 0, True)
+        table[how.reward] = pa.array(self._rewards(windows, state + lag, is_last, np.cumsum(count) - 1))
+        if self._ended is not None:
+            table["terminated"] = pa.array(is_last & np.repeat(self._ended & ~self._cut, count))
+        return pa.table(table)
+
+    def _summary(self, name: str, way: How, windows: Windows, carried: int, at: Int[np.ndarray, " S"]) -> "pa.Array":
+        """The value of a column in these windows, null where it has none."""
+        import pyarrow as pa
+
+        with guarded(f"Column `{name}` cannot be combined"):
+            values, given = summarised(self._column(name), way, windows)
+            group = windows.carried(given, carried)[at]
+            return values.take(pa.array(group, mask=group < 0))
+
+    def _rewards(
+        self, windows: Windows, at: Int[np.ndarray, " S"], is_last: Bool[np.ndarray, " S"], ends: Int[np.ndarray, " E"]
+    ) -> Float[np.ndarray, " S"]:
+        how, starts = self._how, self._sorted.starts
+        begin: Place = lambda i: self._place(int(starts[i]))  # noqa: E731 an episode is named by its first record
+        if how.reward_each is not None:
+            rewards = self._summary(how.reward, how.reward_each, windows, 0, at).to_numpy(zero_copy_only=False)
+            episode = np.searchsorted(ends, np.arange(len(rewards)))
+            problem = "has no value in a window of the episode that begins"
+            refuse(np.isnan(rewards), how.reward, lambda i: begin(int(episode[i])), problem, "Every step needs one.")
+            return rewards
+        values = self._column(how.reward).to_numpy(zero_copy_only=False)
+        row = np.maximum.reduceat(np.where(np.isnan(values), -1, np.arange(len(values))), starts)
+        remedy = "Write it on the last record of the episode."
+        refuse(row < 0, how.reward, begin, "has no value in the episode that begins", remedy)
+        rewards = np.zeros(len(is_last))
+        rewards[is_last] = values[row]
+        return rewards

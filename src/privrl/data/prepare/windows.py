@@ -1,0 +1,175 @@
+"""Times to steps: the records of whole people, sorted, cut into windows, and summarised in each.
+
+For an episode whose first record is at t_0, window w holds the records at times t_0 + w d <= t < t_0 + (w + 1) d. A
+column's value in a window is its last, first, mean, largest, smallest or summed one there; where there is none, that of
+an earlier window of the same episode is carried forward, by at most a public number of windows.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, Shaped
+
+from privrl.data.schema.columns import refuse
+from privrl.data.schema.table_schema import Place
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+How = Literal["last", "first", "mean", "max", "min", "sum"]
+"""How the values of a column in one window become one."""
+HOWS: tuple[How, ...] = ("last", "first", "mean", "max", "min", "sum")
+_MOST_WINDOWS = 2**62  # of an episode: their numbers are int64
+
+
+@dataclass(frozen=True, repr=False)
+class Sorted:
+    """Records of whole people by unit, episode and time: where episodes begin, and the order of the rows of a table."""
+
+    order: Int[np.ndarray, " R"]
+    starts: Int[np.ndarray, " E"]
+    times: Shaped[np.ndarray, " R"]
+
+    @classmethod
+    def of(cls, units: "pa.Array", episodes: "pa.Array | None", times: Shaped[np.ndarray, " R"]) -> "Sorted":
+        """Sorts by id, episode and time; equal ones stay in the order in which they came."""
+        key = _ranked(units)
+        if episodes is not None:
+            inner = _ranked(episodes)
+            key = key * (int(inner.max()) + 1) + inner
+        later = (key[1:] > key[:-1]) | ((key[1:] == key[:-1]) & (times[1:] >= times[:-1]))
+        order = np.arange(len(key)) if later.all() else np.lexsort((times, key))
+        key = key[order]
+        return cls(order, np.flatnonzero(np.append(True, key[1:] != key[:-1])), times[order])
+
+    def check_times(self, column: str, place: Place) -> None:
+        """Raises where two records of an episode have one time; `place` says where a sorted row stands."""
+        again = np.append(False, self.times[1:] == self.times[:-1])
+        again[self.starts] = False
+        refuse(again, column, place, "has a time twice in one episode", "Merge the rows of one time into one.")
+
+    @property
+    def lengths(self) -> Int[np.ndarray, " E"]:
+        return np.diff(self.starts, append=len(self.order))
+
+    @property
+    def since_start(self) -> Shaped[np.ndarray, " R"]:
+        """The time since the first record of the episode, exact for whole numbers; infinite where a float overflows."""
+        return elapsed(self.times, np.repeat(self.times[self.starts], self.lengths))
+
+
+def elapsed(later: Shaped[np.ndarray, " N"], earlier: Shaped[np.ndarray, " N"]) -> Shaped[np.ndarray, " N"]:
+    """`later` - `earlier`, which is not negative: of int64 as uint64, in which every such difference is exact."""
+    if later.dtype.kind == "i":
+        return later.astype(np.int64).view(np.uint64) - earlier.astype(np.int64).view(np.uint64)
+    with np.errstate(over="ignore"):
+        return later - earlier
+
+
+def windows_in(
+    since: Shaped[np.ndarray, " N"], window: float | int, column: str, place: Place
+) -> Int[np.ndarray, " N"]:
+    """How many whole windows lie in durations that are not negative, at most 2^62."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        number = np.floor_divide(since, since.dtype.type(window))
+    far = ~(number <= number.dtype.type(_MOST_WINDOWS))  # also where it is NaN
+    refuse(far, column, place, "is too far from the first record of its episode", "Correct the time.")
+    return number.astype(np.int64)
+
+
+def _ranked(ids: "pa.Array") -> Int[np.ndarray, " R"]:
+    """The rank of each id among the different ones."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    encoded = ids.dictionary_encode()
+    order = pc.sort_indices(encoded.dictionary).to_numpy()
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    return rank[encoded.indices.cast(pa.int64()).to_numpy()]
+
+
+@dataclass(frozen=True, repr=False)
+class Windows:
+    """Windows 0, ..., `count` - 1 of each episode laid end to end: for each, the group of records in it, or -1.
+
+    Groups are the windows that have records, in order; `groups` says where each begins among the sorted rows. Records
+    after an episode's last window are in no window, and none is in a window of another episode.
+    """
+
+    groups: Int[np.ndarray, " G"]
+    group_of: Int[np.ndarray, " W"]
+    first: Int[np.ndarray, " W"]
+    count: Int[np.ndarray, " E"]
+
+    @classmethod
+    def of(cls, rows: Sorted, window: Int[np.ndarray, " R"], count: Int[np.ndarray, " E"]) -> "Windows":
+        """From the window of every sorted row, and how many windows each episode has."""
+        episode = np.repeat(np.arange(len(count)), rows.lengths)
+        begins = np.append(True, (window[1:] != window[:-1]) | (episode[1:] != episode[:-1]))
+        groups = np.flatnonzero(begins)
+        offset = np.cumsum(count) - count
+        inside = (window[groups] >= 0) & (window[groups] < count[episode[groups]])
+        group_of = np.full(int(count.sum()), -1, np.int64)
+        at = offset[episode[groups]] + window[groups]
+        group_of[at[inside]] = np.flatnonzero(inside)
+        return cls(groups, group_of, np.repeat(offset, count), count)
+
+    def carried(self, given: Bool[np.ndarray, " G"], most: int) -> Int[np.ndarray, " W"]:
+        """For each window the group whose value counts there: its own where it is `given`, else the last one given at
+        most `most` windows earlier in the episode; -1 where there is none."""
+        here = np.arange(len(self.group_of))
+        own = (self.group_of >= 0) & given[self.group_of]
+        latest = np.maximum.accumulate(np.where(own, here, -1))
+        usable = (latest >= self.first) & (here - latest <= most)
+        return np.where(usable, self.group_of[np.maximum(latest, 0)], -1)
+
+
+def summarised(values: "pa.Array", how: How, windows: Windows) -> tuple["pa.Array", Bool[np.ndarray, " G"]]:
+    """One value per group of records, and whether it has any; `values` are sorted, numbers unless `how` is last or
+    first."""
+    import pyarrow as pa
+
+    if how in ("last", "first"):
+        given = values.is_valid().to_numpy(zero_copy_only=False)
+        if pa.types.is_floating(values.type):
+            given &= ~np.isnan(values.to_numpy(zero_copy_only=False))
+        row = _chosen_rows(given, how, windows)
+        return values.take(pa.array(row, mask=row < 0)), row >= 0
+    numbers = values.to_numpy(zero_copy_only=False)  # NaN where null
+    missing = np.isnan(numbers)
+    count = np.add.reduceat((~missing).astype(np.int64), windows.groups)
+    return pa.array(_COMBINED[how](numbers, missing, count, windows.groups)), count > 0
+
+
+def _chosen_rows(given: Bool[np.ndarray, " R"], how: How, windows: Windows) -> Int[np.ndarray, " G"]:
+    """The last or first row of each group that has a value, or -1."""
+    here = np.arange(len(given))
+    if how == "last":
+        return np.maximum.reduceat(np.where(given, here, -1), windows.groups)
+    row = np.minimum.reduceat(np.where(given, here, len(given)), windows.groups)
+    return np.where(row < len(given), row, -1)
+
+
+def _mean(x: Float[np.ndarray, " R"], missing: Any, count: Any, groups: Any) -> Float[np.ndarray, " G"]:
+    return np.add.reduceat(np.where(missing, 0.0, x), groups) / np.maximum(count, 1)
+
+
+def _sum(x: Float[np.ndarray, " R"], missing: Any, count: Any, groups: Any) -> Float[np.ndarray, " G"]:
+    del count
+    return np.add.reduceat(np.where(missing, 0.0, x), groups)
+
+
+def _max(x: Float[np.ndarray, " R"], missing: Any, count: Any, groups: Any) -> Float[np.ndarray, " G"]:
+    del missing, count
+    return np.fmax.reduceat(x, groups)
+
+
+def _min(x: Float[np.ndarray, " R"], missing: Any, count: Any, groups: Any) -> Float[np.ndarray, " G"]:
+    del missing, count
+    return np.fmin.reduceat(x, groups)
+
+
+_COMBINED: dict[How, Callable[..., Float[np.ndarray, " G"]]] = {"mean": _mean, "sum": _sum, "max": _max, "min": _min}

@@ -1,0 +1,201 @@
+"""Parquet files as a stream of record batches: which rows there are, of which types, and where each one stands."""
+
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from privrl.data.rows.files import FolderColumns, Stamp, words_for
+from privrl.data.schema.columns import kind_of, plain
+from privrl.data.schema.guard import guarded
+from privrl.data.schema.table_schema import Place, Schema, TableError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+Piece = tuple[int, int, int]
+"""The number of a file, its first row group, and the one after its last."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table in one or more Parquet files, read in order, `batch_rows` rows at a time.
+
+    With `sort` the whole table is read into memory and sorted by unit, episode and step; without it, nothing is kept.
+    Columns that are in no file may be in the names of folders (`site=3/part-0.parquet`).
+
+    Attributes:
+        row_groups: how many rows each row group of each file has.
+        pieces: what is read of it: row groups of files, in this order.
+    """
+
+    files: tuple[Path, ...]
+    schema: Schema
+    sort: bool = False
+    batch_rows: int = 16_384
+    row_groups: tuple[tuple[int, ...], ...] = field(init=False, repr=False)
+    pieces: tuple[Piece, ...] = field(init=False, repr=False)
+    _folders: FolderColumns = field(init=False, repr=False)
+    _stamps: tuple[Stamp, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_stamps", tuple(Stamp.of(path) for path in self.files))
+        object.__setattr__(self, "_folders", FolderColumns.of(self.files))
+        kinds: dict[str, str] = {}
+        groups = []
+        for number, path in enumerate(self.files):
+            name = words_for(self.files, number)
+            with opened(path) as file:
+                footer = file.metadata
+                groups.append(tuple(footer.row_group(i).num_rows for i in range(footer.num_row_groups)))
+                with guarded(f"The names and types of the columns of {name} cannot be read"):
+                    fields = [(field.name, field.type) for field in file.schema_arrow]  # a name may occur twice
+            names, types = [name for name, _ in fields], self._folders.types(number) | dict(fields)
+            self.schema.require(names + [name for name in types if name not in names], name)
+            for part, column in self.schema.columns.items():
+                kind = kind_of(types[column], part, column, path.name)
+                if kinds.setdefault(part, kind) != kind:
+                    raise TableError(
+                        f"Column `{column}` holds {kinds[part]} in {words_for(self.files, 0)} and {kind} in {name}. "
+                        "Write all files with the same type."
+                    )
+        object.__setattr__(self, "row_groups", tuple(groups))
+        object.__setattr__(self, "pieces", tuple((number, 0, len(rows)) for number, rows in enumerate(groups)))
+        if self.num_rows == 0:
+            name = self.files[0].name if len(self.files) == 1 else self.files[0].parent.name
+            raise TableError(f"`{name}` has no rows. Give a table with at least one step of one episode.")
+
+    def cut(self, pieces: tuple[Piece, ...]) -> "Table":
+        """Only these row groups, of files that are compared with what they were when this table was opened; by their
+        whole paths, for whoever reads them elsewhere."""
+        table = copy.copy(self)
+        object.__setattr__(table, "files", tuple(path.absolute() for path in self.files))
+        object.__setattr__(table, "pieces", pieces)
+        return table
+
+    @property
+    def num_rows(self) -> int:
+        return sum(self._rows(piece) for piece in self.pieces)
+
+    def _rows(self, piece: Piece) -> int:
+        number, first, end = piece
+        return sum(self.row_groups[number][first:end])
+
+    def refuse_changed(self) -> None:
+        """Raises if a file was written to since the table was opened: what was checked then holds no more."""
+        for number in sorted({number for number, _, _ in self.pieces}):
+            if not Stamp.of(self.files[number]).matches(self._stamps[number]):
+                name = words_for(self.files, number)
+                raise TableError(
+                    f"{name} has changed since the table was opened. Nothing more is read from it. Open the table "
+                    "again when nobody writes to it."
+                )
+
+    def batches(self, parts: Sequence[str]) -> Iterator[tuple["pa.RecordBatch", Place]]:
+        """Record batches with the columns of these parts, and where each row stands."""
+        import pyarrow as pa
+
+        self.refuse_changed()
+        columns = list(dict.fromkeys(self.schema.columns[part] for part in parts))
+        if self.sort:
+            yield from self._sorted_batches(columns)
+            return
+        for piece in self.pieces:
+            for number, (batch, row) in enumerate(self._read(piece, columns)):
+                yield batch, self._place(piece[0], row)
+                if number % 4 == 3:
+                    # the allocator would keep freed pages for later, tens of megabytes on a long table
+                    pa.default_memory_pool().release_unused()
+
+    def _read(self, piece: Piece, columns: list[str]) -> Iterator[tuple["pa.RecordBatch", int]]:
+        """The batches of a piece, and the row of its file with which each begins."""
+        number, first, end = piece
+        path, row = self.files[number], sum(self.row_groups[number][:first])
+        with opened(path) as file:
+            there = [name for name in columns if name in file.schema_arrow.names]
+            for batch in read_batches(file, self.batch_rows, there, path.name, range(first, end)):
+                yield batch if there == columns else self._folders.added(batch, number, columns), row
+                row += batch.num_rows
+
+    def _place(self, number: int, first: int) -> Place:
+        return lambda i: f"row {first + i} of {words_for(self.files, number)} (rows count from 0)"
+
+    def _sorted_batches(self, columns: list[str]) -> Iterator[tuple["pa.RecordBatch", Place]]:
+        table, rows = self._sorted
+        ends = np.cumsum([self._rows(piece) for piece in self.pieces])
+        first = 0
+        for batch in table.select(columns).to_batches(max_chunksize=self.batch_rows):
+            numbers = rows[first : first + batch.num_rows]
+
+            def place(i: int, numbers: np.ndarray = numbers) -> str:
+                at = int(np.searchsorted(ends, numbers[i], side="right"))
+                number, group, _ = self.pieces[at]
+                before = 0 if at == 0 else ends[at - 1]
+                return self._place(number, int(numbers[i] - before) + sum(self.row_groups[number][:group]))(0)
+
+            yield batch, place
+            first += batch.num_rows
+
+    @cached_property
+    def _sorted(self) -> tuple["pa.Table", np.ndarray]:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        names = list(dict.fromkeys(self.schema.columns.values()))
+        batches = ((batch, piece[0]) for piece in self.pieces for batch, _ in self._read(piece, names))
+        pieces = [_plain(batch, names, self.files[number].name) for batch, number in batches]
+        keys = [self.schema.columns[part] for part in ("unit", "episode", "step") if part in self.schema.columns]
+        with guarded("The table cannot be sorted", "Sort it before reading it."):
+            table = pa.concat_tables(pieces).combine_chunks()
+            order = pc.sort_indices(table, sort_keys=[(key, "ascending") for key in dict.fromkeys(keys)])
+            return table.take(order), order.to_numpy()
+
+
+def opened(path: Path) -> Any:
+    """A Parquet file, of which little is held at a time."""
+    import pyarrow.parquet as pq
+
+    problem = f"`{path.name}` is not a Parquet file, or cannot be read"
+    with guarded(problem, "Give a Parquet file or a folder of them."):
+        # with a small buffer and nothing fetched ahead, a large row group is never held whole
+        return pq.ParquetFile(path, buffer_size=2**16, pre_buffer=False)
+
+
+def read_batches(
+    file: Any, batch_rows: int, columns: list[str], name: str, groups: Sequence[int] | None = None
+) -> Iterator["pa.RecordBatch"]:
+    """The record batches of an open file, or of some of its row groups, that have rows; an error unless they are as
+    many rows as the file says."""
+    with guarded(f"`{name}` cannot be read"):
+        groups = range(file.metadata.num_row_groups) if groups is None else groups
+        rows = sum(file.metadata.row_group(i).num_rows for i in groups)
+        batches = file.iter_batches(batch_rows, row_groups=list(groups), columns=columns, use_threads=False)
+    first = 0
+    while True:
+        with guarded(f"`{name}` cannot be read from row {first} on"):
+            batch = next(batches, None)
+        if batch is None:
+            break
+        first += batch.num_rows
+        if batch.num_rows:
+            yield batch
+    if first != rows:
+        raise TableError(f"`{name}` has other rows than its footer says. Write the file again.")
+
+
+def _plain(batch: "pa.RecordBatch", columns: list[str], name: str) -> "pa.Table":
+    """The batch without dictionary encoding, its columns in this order."""
+    import pyarrow as pa
+
+    with guarded(f"`{name}` cannot be decoded"):
+        return pa.table({column: plain(batch.column(column)) for column in columns})
+
+
+def place_in(name: str, first: int) -> Place:
+    """Where entry i stands, if entry 0 is row `first` of the file."""
+    return lambda i: f"row {first + i} of `{name}` (rows count from 0)"

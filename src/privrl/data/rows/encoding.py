@@ -1,0 +1,121 @@
+"""Episodes as bytes, one message each, and the keyed digest of a whole table that is made of them.
+
+A message is: which optional columns there are (one byte), the length of the unit's canonical id and the id, the same of
+the episode's id, and the rows one after another in 29 bytes each. Lengths stand in front and rows have one size, so two
+different episodes never have one message, and every row is inside exactly one. Numbers are encoded by value (int64,
+int32, IEEE doubles, little endian), so neither the width of a column nor its encoding matters. A next state that is
+null and one that is -1 both mean "not recorded", and are one.
+
+Where states are vectors, the first byte says so, their dimension follows it, and a row holds them as doubles. They are
+what is learnt from: a value outside its bounds and the bound are one, and so are all doses of one action.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int, Shaped
+
+from privrl.data.rows.row_checks import Rows
+from privrl.data.rows.transitions import Block
+from privrl.data.schema.columns import canonical
+
+_WORDS = 8  # 32-bit words in one hash
+
+
+@dataclass(frozen=True)
+class Form:
+    """Which optional columns the rows of a table have, and of which dimension their vectors are (0: numbers)."""
+
+    next_states: bool
+    ended: bool
+    dim: int
+
+    @property
+    def row(self) -> np.dtype[Any]:
+        """One row in bytes."""
+        state: tuple[Any, ...] = ("<i4",) if self.dim == 0 else ("<f8", (self.dim,))
+        after = [("next", *state)] if self.dim == 0 or self.next_states else []
+        return np.dtype(
+            [("step", "<i8"), ("state", *state), ("action", "<i4"), ("reward", "<f8"), *after, ("ended", "u1")]
+        )
+
+    def head(self, unit: bytes, episode: bytes | None) -> bytes:
+        """What stands before the rows of an episode."""
+        given = (episode is not None) + 2 * self.next_states + 4 * self.ended + 8 * (self.dim > 0)
+        dim = self.dim.to_bytes(8, "big") if self.dim else b""
+        name = episode or b""
+        return b"%c%b%b%b%b%b" % (given, dim, len(unit).to_bytes(8, "big"), unit, len(name).to_bytes(8, "big"), name)
+
+    def packed(self, **columns: Shaped[np.ndarray, "R ..."] | None) -> bytes:
+        """The rows one after another (`None`: a column that is not given)."""
+        given = {name: column for name, column in columns.items() if column is not None}
+        rows = np.zeros(len(given["step"]), self.row)
+        for name, column in given.items():
+            rows[name] = column
+        return rows.tobytes()
+
+    def messages(self, heads: Sequence[bytes], data: bytes, starts: Int[np.ndarray, " E"]) -> list[bytes]:
+        """A head and the rows that follow it, for each episode; rows before the first start are left out."""
+        cuts = [*(starts * self.row.itemsize).tolist(), len(data)]
+        return [head + data[a:b] for head, a, b in zip(heads, cuts, cuts[1:], strict=False)]
+
+
+def _dim(states: Shaped[np.ndarray, "R *D"]) -> int:
+    return states.shape[1] if states.ndim > 1 else 0
+
+
+def encoded_block(block: Block, ids: Iterable[bytes], next_states: bool) -> list[bytes]:
+    """The messages of episodes in memory, which have no ids of their own; `ids` are those of the units, one per
+    episode, and `next_states` says whether next states were recorded or follow from the states."""
+    form = Form(next_states, False, _dim(block.states))
+    following = block.next_states if next_states else None
+    data = form.packed(step=block.steps, state=block.states, action=block.actions, reward=block.rewards, next=following)
+    starts = np.cumsum(block.lengths) - block.lengths
+    return form.messages([form.head(unit, None) for unit in ids], data, starts)
+
+
+class EpisodeEncoder:
+    """Messages of the episodes of a stream of rows, each when it is complete; only the open one is kept."""
+
+    def __init__(self) -> None:
+        self._open: tuple[int, bytes] | None = None
+
+    def add(self, rows: Rows) -> tuple[Int[np.ndarray, " E"], list[bytes]]:
+        """The numbers of the owners and the messages of the episodes that these rows complete."""
+        form = Form(rows.next_states is not None, rows.ended is not None, _dim(rows.states))
+        known = {"state": rows.states, "action": rows.actions, "reward": rows.rewards}
+        data = form.packed(step=rows.steps, **known, next=rows.next_states, ended=rows.ended)
+        units = canonical(rows.unit_ids)
+        names = [None] * len(units) if rows.episode_ids is None else canonical(rows.episode_ids)
+        heads = [form.head(unit, name) for unit, name in zip(units, names, strict=True)]
+        begun = list(zip(rows.unit.tolist(), form.messages(heads, data, rows.starts), strict=True))
+        if self._open is not None:
+            before = int(rows.starts[0]) if len(rows.starts) else len(rows.steps)
+            begun.insert(0, (self._open[0], self._open[1] + data[: before * form.row.itemsize]))
+        self._open = begun.pop()
+        return _apart(begun)
+
+    def finish(self) -> tuple[Int[np.ndarray, " E"], list[bytes]]:
+        """The last episode."""
+        return _apart([] if self._open is None else [self._open])
+
+
+def _apart(episodes: list[tuple[int, bytes]]) -> tuple[Int[np.ndarray, " E"], list[bytes]]:
+    return np.array([unit for unit, _ in episodes], np.int64), [message for _, message in episodes]
+
+
+def summed(hash_of: Callable[[bytes], bytes], several: Iterable[list[bytes]]) -> bytes:
+    """The sum of the hashes of all messages modulo 2^256.
+
+    **Formal guarantee.** It does not depend on the order of the messages. For a random function in place of the hash,
+    two multisets of messages, chosen without its values, in which a multiplicity differs by m have one sum with
+    probability at most m 2^-256 (`docs/design.md`, "A changed table is refused").
+    """
+    total = np.zeros(_WORDS, object)
+    for some in several:
+        words = np.frombuffer(b"".join(map(hash_of, some)), "<u4").reshape(-1, _WORDS)
+        total += words.sum(axis=0, dtype=np.uint64).astype(object)
+    number = sum(int(word) << (32 * place) for place, word in enumerate(total))
+    return (number % 2**256).to_bytes(32, "big")

@@ -1,0 +1,107 @@
+"""Columns of measurements as vectors, and doses as actions: what is moved to a bound, and what is refused.
+
+As everywhere in this package, an error names the column and the row, and never the value that was found there.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, Shaped
+
+from privrl.data.schema.columns import (
+    given_numbers_of,
+    kind_in_words,
+    numbers_of,
+    read_column,
+    refuse,
+    refuse_not_finite,
+)
+from privrl.data.schema.table_schema import Place, TableError
+from privrl.mdp.measurements import BinnedAction, Category, Feature, Measurement, product_actions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_MISSING = (
+    "Declare the column with `missing=True` (`NAME:LO..HI:missing`), or fill the value in before reading the table."
+)
+
+
+def measured_of(batch: "pa.RecordBatch", features: Sequence[Measurement], place: Place) -> Float[np.ndarray, "R D"]:
+    """The states of a batch: a measurement inside its bounds, the position of a category, NaN where one is missing."""
+    states = np.empty((batch.num_rows, len(features)))
+    for j, feature in enumerate(features):
+        states[:, j] = (
+            _codes(batch, feature, place) if isinstance(feature, Category) else _numbers(batch, feature, place)
+        )
+    return states
+
+
+def doses_of(batch: "pa.RecordBatch", doses: Sequence[BinnedAction], place: Place) -> Int[np.ndarray, " R"]:
+    """The actions of a batch: the number of the interval in which a dose lies, of several drugs their product."""
+    parts = []
+    for dose in doses:
+        values = given_numbers_of(batch, dose.name, place).astype(np.float64)
+        refuse_not_finite(values, dose.name, place)
+        remedy = f"The first edge is {dose.edges[0]:g}. Give edges that begin at the smallest dose, or correct the row."
+        actions = dose.binned(values)
+        refuse(actions < 0, dose.name, place, "is below the first edge", remedy)
+        parts.append(actions)
+    return product_actions(doses, parts).astype(np.int32)
+
+
+def checked_vectors(
+    states: Shaped[np.ndarray, "R D"], features: Sequence[Measurement], name: str, place: Place
+) -> Float[np.ndarray, "R D"]:
+    """Vectors from memory, with categories as positions in their lists and NaN where a value is missing."""
+    if states.dtype.kind not in "iuf":
+        raise TableError(f"`{name}` holds {kind_in_words(states)}; measurements must be numbers. Convert them first.")
+    checked = states.astype(np.float64)
+    for j, feature in enumerate(features):
+        column = f"{name}[..., {j}] ({feature.name})"
+        values = checked[:, j]
+        if isinstance(feature, Category):
+            _refuse_missing(np.isnan(values), feature, place, column)
+            wrong = ~np.isnan(values) & ~np.isin(values, np.arange(len(feature.values)))
+            remedy = f"It must be from 0 to {len(feature.values) - 1}: the position in the list of its values."
+            refuse(wrong, column, place, "is no position of a category", remedy)
+        else:
+            checked[:, j] = _within(values, np.isnan(values), feature, place, column)
+    return checked
+
+
+def _numbers(batch: "pa.RecordBatch", feature: Feature, place: Place) -> Float[np.ndarray, " R"]:
+    values, null = numbers_of(batch, feature.name, place)
+    values = values.astype(np.float64)
+    return _within(values, null | np.isnan(values), feature, place, feature.name)
+
+
+def _within(
+    values: Float[np.ndarray, " R"], missing: Bool[np.ndarray, " R"], feature: Feature, place: Place, column: str
+) -> Float[np.ndarray, " R"]:
+    _refuse_missing(missing, feature, place, column)
+    remedy = "Write null where nothing was measured, and declare the column with `missing=True`."
+    refuse(np.isinf(values), column, place, "is infinite", remedy)
+    return np.where(missing, np.nan, feature.clipped(values))
+
+
+def _codes(batch: "pa.RecordBatch", category: Category, place: Place) -> Float[np.ndarray, " R"]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    def positions(values: "pa.Array") -> np.ndarray:
+        text = values if pa.types.is_large_string(values.type) else values.cast(pa.large_string())
+        found = pc.index_in(text, value_set=pa.array(category.values, pa.large_string()))
+        return found.fill_null(-1).to_numpy(zero_copy_only=False)
+
+    codes, null = read_column(batch, category.name, place, positions)
+    _refuse_missing(null, category, place, category.name)
+    remedy = f"Its public values are {', '.join(category.values)}. Add what is missing there, or correct the row."
+    refuse((codes < 0) & ~null, category.name, place, "holds none of the declared values", remedy)
+    return np.where(null, np.nan, codes.astype(np.float64))
+
+
+def _refuse_missing(missing: Bool[np.ndarray, " R"], feature: Measurement, place: Place, column: str) -> None:
+    if not feature.missing:
+        refuse(missing, column, place, "has no value (it is null or NaN)", _MISSING)

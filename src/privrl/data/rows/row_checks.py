@@ -1,0 +1,214 @@
+"""The checks of a table's rows as they stream by, each batch in the light of the row before it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, Shaped, UInt64
+
+from privrl.data.rows.batches import Table
+from privrl.data.rows.measured_columns import doses_of, measured_of
+from privrl.data.schema.columns import (
+    bounded_rewards,
+    changes,
+    given_numbers_of,
+    hashes,
+    ids_of,
+    indices,
+    refuse,
+    taken,
+    whole_numbers,
+    whole_numbers_of,
+)
+from privrl.data.schema.fingerprints import Fingerprints, fingerprint, ranks
+from privrl.data.schema.table_schema import Bounds, Place, TableError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_FAR = 2**62  # differences of two steps fit into 64 bits
+_SORT = "Sort the table by unit, episode and step, or read it with `sort=True`."
+
+
+@dataclass(frozen=True, repr=False)
+class Rows:
+    """Checked rows: where episodes begin, whose they are (a number and the ids), a random number for each, and the
+    values as the table has them (`None` where it has no such column)."""
+
+    starts: Int[np.ndarray, " E"]
+    unit: Int[np.ndarray, " E"]
+    rank: UInt64[np.ndarray, " E"]
+    unit_ids: "pa.Array"
+    episode_ids: "pa.Array | None"
+    steps: Int[np.ndarray, " R"]
+    states: Shaped[np.ndarray, "R *D"]
+    actions: Int[np.ndarray, " R"]
+    rewards: Float[np.ndarray, " R"]
+    next_states: Int[np.ndarray, " R"] | None
+    ended: Bool[np.ndarray, " R"] | None
+
+
+def steps_of(batch: "pa.RecordBatch", column: str, place: Place) -> Int[np.ndarray, " R"]:
+    """The numbers of steps, whose differences are exact."""
+    steps = whole_numbers_of(batch, column, place)
+    refuse((steps < -_FAR) | (steps > _FAR), column, place, "is too large", "Count steps from 0.")
+    return steps
+
+
+def ends_of(batch: "pa.RecordBatch", column: str, place: Place) -> Bool[np.ndarray, " R"]:
+    """Where an episode is said to have ended: true or false, or 1 or 0."""
+    ended = given_numbers_of(batch, column, place)
+    if ended.dtype == bool:
+        return ended
+    numbers = whole_numbers(ended, column, place)
+    refuse((numbers < 0) | (numbers > 1), column, place, "is neither 0 nor 1", "Write true or false.")
+    return numbers == 1
+
+
+class RowChecker:
+    """Checks the rows of one table in order; between batches it remembers one row and a fingerprint per id.
+
+    Units are numbered 0, 1, ... in the order in which they begin, whatever the batches. `grouped` says that an earlier
+    pass has found every unit and episode in one piece; then no fingerprints are kept. `refuse` is called with the rows
+    that stand in a wrong order, and raises unless it is another one.
+    """
+
+    def __init__(
+        self, table: Table, bounds: Bounds, salt: int, grouped: bool = False, refuse: Callable[..., None] = refuse
+    ) -> None:
+        self._table, self._schema, self._bounds, self._salt = table, table.schema, bounds, salt
+        self._grouped, self._refuse = grouped, refuse
+        self._units, self._episodes = Fingerprints(), Fingerprints()
+        self._unit: Any = None
+        self._episode: Any = None
+        self._num_units = 0
+        self._step, self._position, self._ended = 0, -1, False
+
+    def rows(self, batch: "pa.RecordBatch", place: Place) -> Rows:
+        """One batch, checked."""
+        new_unit, new_episode, units, episodes = self._boundaries(batch, place)
+        starts = np.flatnonzero(new_episode)
+        number = self._num_units - 1 + np.cumsum(new_unit)[starts]
+        self._num_units += int(new_unit.sum())
+        rank = self._ranks(units, episodes, new_unit[starts])
+        steps = self._check_steps(batch, place, new_episode)
+        states, actions = self._states(batch, place), self._actions(batch, place)
+        column = self._schema.reward
+        rewards = bounded_rewards(given_numbers_of(batch, column, place), column, place, self._bounds.reward_range)
+        after = self._schema.next_state
+        following = None if after is None else self._indices(batch, after, place, "num_states", missing=-1)
+        ended = self._check_end(batch, place, new_episode)
+        return Rows(starts, number, rank, units, episodes, steps, states, actions, rewards, following, ended)
+
+    def order(self, batch: "pa.RecordBatch", place: Place) -> None:
+        """Checks how the rows of one batch follow each other, and nothing else."""
+        new_unit, new_episode, units, episodes = self._boundaries(batch, place)
+        self._ranks(units, episodes, new_unit[np.flatnonzero(new_episode)])
+        self._check_steps(batch, place, new_episode)
+        self._check_end(batch, place, new_episode)
+
+    def _states(self, batch: "pa.RecordBatch", place: Place) -> Shaped[np.ndarray, "R *D"]:
+        if self._schema.state is None:
+            return measured_of(batch, self._schema.features, place)
+        return self._indices(batch, self._schema.state, place, "num_states")
+
+    def _actions(self, batch: "pa.RecordBatch", place: Place) -> Int[np.ndarray, " R"]:
+        if self._schema.action is None:
+            return doses_of(batch, self._schema.doses, place)
+        return self._indices(batch, self._schema.action, place, "num_actions")
+
+    def _indices(
+        self, batch: "pa.RecordBatch", column: str, place: Place, bound: str, missing: int | None = None
+    ) -> Int[np.ndarray, " R"]:
+        values = whole_numbers_of(batch, column, place, missing)
+        return indices(values, column, place, self._bounds, bound, unknown=missing is not None)
+
+    def _boundaries(
+        self, batch: "pa.RecordBatch", place: Place
+    ) -> tuple[Bool[np.ndarray, " R"], Bool[np.ndarray, " R"], "pa.Array", "pa.Array | None"]:
+        """Where units and episodes begin, and the ids of the units and episodes of beginning episodes."""
+        units = ids_of(batch, self._schema.unit, place)
+        new_unit = new_episode = changes(units, self._unit)
+        self._unit = units[-1].as_py()
+        if self._schema.episode is None:
+            return new_unit, new_unit, taken(units, np.flatnonzero(new_unit), self._schema.unit, place), None
+        episodes = ids_of(batch, self._schema.episode, place)
+        new_episode = new_unit | changes(episodes, self._episode)
+        self._episode = episodes[-1].as_py()
+        starts = np.flatnonzero(new_episode)
+        names = taken(episodes, starts, self._schema.episode, place)
+        return new_unit, new_episode, taken(units, starts, self._schema.unit, place), names
+
+    def _ranks(
+        self, units: "pa.Array", episodes: "pa.Array | None", new_unit: Bool[np.ndarray, " E"]
+    ) -> UInt64[np.ndarray, " E"]:
+        """A pseudo-random number per beginning episode, from its ids."""
+        unit = hashes(units, self._salt)
+        rank = unit if episodes is None else ranks(unit, hashes(episodes, self._salt))
+        if not self._grouped:
+            self._units.add(unit[new_unit])
+            if episodes is not None:
+                self._episodes.add(rank)  # an episode is known by its unit and its id: units may number theirs alike
+        return rank
+
+    def _check_steps(
+        self, batch: "pa.RecordBatch", place: Place, new_episode: Bool[np.ndarray, " R"]
+    ) -> Int[np.ndarray, " R"]:
+        column = self._schema.step
+        steps = steps_of(batch, column, place)
+        gap = np.diff(steps, prepend=self._step)
+        inside = ~new_episode
+        self._refuse(inside & (gap == 0), column, place, "has a step twice in one episode", "Keep one row per step.")
+        remedy = f"Steps of an episode follow each other; fill in the missing one. If it is further down: {_SORT}"
+        self._refuse(inside & (gap > 1), column, place, "skips a step", remedy)
+        self._refuse(inside & (gap < 0), column, place, "goes back within an episode", _SORT)
+        index = np.arange(len(steps))
+        position = index - np.maximum.accumulate(np.where(new_episode, index, -(self._position + 1)))
+        remedy = f"`horizon` is {self._bounds.horizon}. Cut the episode or give a larger `horizon`."
+        self._refuse(position >= self._bounds.horizon, column, place, "goes beyond the horizon", remedy)
+        self._step, self._position = int(steps[-1]), int(position[-1])
+        return steps
+
+    def _check_end(
+        self, batch: "pa.RecordBatch", place: Place, new_episode: Bool[np.ndarray, " R"]
+    ) -> Bool[np.ndarray, " R"] | None:
+        column = self._schema.terminated
+        if column is None:
+            return None
+        ended = ends_of(batch, column, place)
+        before = np.concatenate([[self._ended], ended[:-1]])
+        remedy = "Mark the last row of an episode only, or give what follows an `episode` of its own."
+        self._refuse(before & ~new_episode, column, place, "was true one row earlier, and the episode goes on", remedy)
+        self._ended = bool(ended[-1])
+        return ended
+
+    def finish(self) -> None:
+        """After the last row: raises if a unit or an episode came back after another one."""
+        units, episodes = self._units.repeated(), self._episodes.repeated()
+        if not len(units) and not len(episodes):
+            return
+        # A fingerprint came twice: by chance, or because an id did. Look at those few ids again.
+        known: set[Any] = set()
+        self._unit = self._episode = None
+        parts = [part for part in ("unit", "episode") if part in self._schema.columns]
+        for batch, place in self._table.batches(parts):
+            new_unit, new_episode, ids, names = self._boundaries(batch, place)
+            starts = np.flatnonzero(new_episode)
+            unit = hashes(ids, self._salt)
+            for i in np.flatnonzero(new_unit[starts] & np.isin(fingerprint(unit), units)).tolist():
+                _refuse_known("a unit", (ids[i].as_py(),), known, self._schema.unit, place(int(starts[i])))
+            if names is None or self._schema.episode is None:
+                continue
+            rank = ranks(unit, hashes(names, self._salt))
+            for i in np.flatnonzero(np.isin(fingerprint(rank), episodes)).tolist():
+                both = (ids[i].as_py(), names[i].as_py())
+                _refuse_known("an episode", both, known, self._schema.episode, place(int(starts[i])))
+
+
+def _refuse_known(what: str, ids: tuple[Any, ...], known: set[Any], column: str, place: str) -> None:
+    if ids in known:
+        raise TableError(
+            f"Column `{column}`: at {place} {what} comes back after another one; its rows must be together. {_SORT}"
+        )
+    known.add(ids)

@@ -1,0 +1,1 @@
+"""What a table must look like: columns, public bounds, and errors that quote no cell."""

@@ -1,0 +1,250 @@
+"""Columns: of a record batch their types in words, their numbers and their ids; the checks of numbers, wherever from.
+
+An error names the column and the row, and never the value that was found there.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, Shaped, UInt64
+
+from privrl.data.schema.fingerprints import hash_integers, hash_strings
+from privrl.data.schema.guard import guarded
+from privrl.data.schema.table_schema import Bounds, Place, TableError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_IDS = {"unit", "episode", "name"}
+
+
+def kind_of(dtype: "pa.DataType", part: str, column: str, file: str) -> str:
+    """What a column holds, in words that differ for different types; an error if it cannot play its part.
+
+    How values are encoded (dictionary or not, short or long offsets of texts) is no difference of type.
+    """
+    from pyarrow import types
+
+    value = dtype.value_type if types.is_dictionary(dtype) else dtype
+    whole, text = types.is_integer(value), types.is_string(value) or types.is_large_string(value)
+    number = whole or types.is_floating(value)
+    fits, wanted = number, "numbers"
+    part = part.split(" ")[0]  # of several features each is one
+    if part == "category":
+        fits, wanted = whole or text or types.is_boolean(value), "text, whole numbers, or true or false"
+    elif part == "copied":
+        fits, wanted = number or text or types.is_boolean(value), "numbers, text, or true or false"
+    elif part in _IDS:
+        fits, wanted = whole or text, "whole numbers or text"
+    elif part == "terminated":
+        fits, wanted = number or types.is_boolean(value), "true or false, or numbers"
+    if not fits:
+        raise TableError(
+            f"Column `{column}` of `{file}` holds {words_of_type(value)}; the {part.replace('_', ' ')} must be "
+            f"{wanted}. Convert the column before reading the table."
+        )
+    return words_of_type(value)
+
+
+def words_of_type(dtype: "pa.DataType") -> str:
+    """A type in words that differ for different types."""
+    # never the name that pyarrow gives, which can hold what a user wrote into an extension type
+    from pyarrow import types
+
+    if types.is_integer(dtype):
+        return f"{'unsigned ' if types.is_unsigned_integer(dtype) else ''}whole numbers of {dtype.bit_width} bits"
+    if types.is_floating(dtype):
+        return f"floating-point numbers of {dtype.bit_width} bits"
+    for words, tests in (
+        ("text", (types.is_string, types.is_large_string)),
+        ("true or false", (types.is_boolean,)),
+        ("timestamps", (types.is_timestamp,)),
+        ("dates or times", (types.is_temporal,)),
+        ("decimal numbers", (types.is_decimal,)),
+        ("nothing but nulls", (types.is_null,)),
+        ("lists or records", (types.is_nested,)),
+    ):
+        if any(test(dtype) for test in tests):
+            return words
+    return "bytes or values of another type"
+
+
+def plain(values: "pa.Array") -> "pa.Array":
+    """The values without dictionary encoding, texts with long offsets, half floats (which cannot be sorted) in 32 bits;
+    may raise what pyarrow raises."""
+    import pyarrow as pa
+
+    if isinstance(values, pa.DictionaryArray):
+        values = values.dictionary_decode()
+    if pa.types.is_float16(values.type):
+        return values.cast(pa.float32())
+    return values.cast(pa.large_string()) if pa.types.is_string(values.type) else values
+
+
+def read_column(
+    batch: "pa.RecordBatch", column: str, place: Place, convert: Callable[["pa.Array"], Any]
+) -> tuple[Any, Bool[np.ndarray, " N"]]:
+    """The converted values of a column, and where they are null."""
+    import pyarrow.compute as pc
+
+    with guarded(f"Column `{column}` cannot be read from {place(0)} on"):
+        values = plain(batch.column(column))
+        return convert(values), pc.is_null(values).to_numpy(zero_copy_only=False)
+
+
+def numbers_of(
+    batch: "pa.RecordBatch", column: str, place: Place
+) -> tuple[Shaped[np.ndarray, " N"], Bool[np.ndarray, " N"]]:
+    """The numbers of a column in their own type, zero where they are null, and where that is."""
+    import pyarrow as pa
+
+    def filled(values: pa.Array) -> np.ndarray:
+        zero = pa.scalar(0, pa.int8()).cast(values.type)  # zero is in every type
+        return (values.fill_null(zero) if values.null_count else values).to_numpy(zero_copy_only=False)
+
+    return read_column(batch, column, place, filled)
+
+
+def given_numbers_of(batch: "pa.RecordBatch", column: str, place: Place) -> Shaped[np.ndarray, " N"]:
+    """The numbers of a column in which none may be null."""
+    values, null = numbers_of(batch, column, place)
+    _refuse_null(null, column, place)
+    return values
+
+
+def whole_numbers_of(
+    batch: "pa.RecordBatch", column: str, place: Place, missing: int | None = None
+) -> Int[np.ndarray, " N"]:
+    """A column as int64, whatever its width and sign; nulls become `missing`, or an error."""
+    if missing is None:
+        return whole_numbers(given_numbers_of(batch, column, place), column, place)
+    values, null = numbers_of(batch, column, place)
+    return np.where(null, missing, whole_numbers(values, column, place))
+
+
+def _refuse_null(null: Bool[np.ndarray, " N"], column: str, place: Place) -> None:
+    refuse(null, column, place, "is null", "Remove the episode or fill the value in before reading the table.")
+
+
+def ids_of(batch: "pa.RecordBatch", column: str, place: Place) -> "pa.Array":
+    """The ids of a column, none of them null: whole numbers, or texts as bytes."""
+    import pyarrow as pa
+
+    def as_bytes(values: pa.Array) -> pa.Array:
+        return values.cast(pa.large_binary()) if pa.types.is_large_string(values.type) else values
+
+    ids, null = read_column(batch, column, place, as_bytes)
+    _refuse_null(null, column, place)
+    return ids
+
+
+def taken(ids: "pa.Array", starts: Int[np.ndarray, " E"], column: str, place: Place) -> "pa.Array":
+    """The ids at these rows; texts must be UTF-8."""
+    import pyarrow as pa
+
+    with guarded(f"Column `{column}` holds text that is not UTF-8 from {place(0)} on"):
+        chosen = ids.take(pa.array(starts))
+        if pa.types.is_large_binary(chosen.type):
+            chosen.cast(pa.large_string())  # raises if a text is none
+        return chosen
+
+
+def canonical(ids: "pa.Array") -> list[bytes]:
+    """What `privrl.privacy.canonical_id` says of each id of a checked column, all at once."""
+    import pyarrow as pa
+
+    text = ids if pa.types.is_large_binary(ids.type) else ids.cast(pa.large_string()).cast(pa.large_binary())
+    return text.to_pylist()
+
+
+def changes(ids: "pa.Array", previous: Any) -> Bool[np.ndarray, " N"]:
+    """Where an id differs from the id one row above; `previous` is the last id of the rows before (`None` at first)."""
+    import pyarrow.compute as pc
+
+    changed = np.empty(len(ids), bool)
+    changed[0] = ids[0].as_py() != previous
+    changed[1:] = pc.not_equal(ids.slice(1), ids.slice(0, len(ids) - 1)).to_numpy(zero_copy_only=False)
+    return changed
+
+
+def hashes(ids: "pa.Array", salt: int) -> UInt64[np.ndarray, " N"]:
+    """Keyed 64-bit hashes of ids."""
+    import pyarrow as pa
+
+    if pa.types.is_integer(ids.type):
+        return hash_integers(ids.to_numpy(), salt)
+    _, offsets, data = ids.buffers()
+    ends: Shaped[np.ndarray, " M"] = np.frombuffer(offsets, np.int64)[ids.offset : ids.offset + len(ids) + 1]
+    return hash_strings(ends, np.frombuffer(data or b"", np.uint8), salt)
+
+
+def refuse(bad: Bool[np.ndarray, " N"], column: str, place: Place, problem: str, remedy: str) -> None:
+    """Raises a `TableError` for the first bad entry, if there is one."""
+    if bad.any():
+        message = f"Column `{column}` {problem} at {place(int(bad.argmax()))}. {remedy}"
+        raise TableError(message, (column, problem), bad)
+
+
+def whole_numbers(values: Shaped[np.ndarray, " N"], column: str, place: Place) -> Int[np.ndarray, " N"]:
+    """The column as int64. Floating-point columns pass if every entry is a whole number."""
+    if values.dtype.kind in "iu":
+        if values.dtype == np.uint64:
+            _refuse_too_large(values > np.uint64(2**63 - 1), column, place)
+        return values.astype(np.int64, copy=False)
+    if values.dtype.kind != "f":
+        raise TableError(
+            f"Column `{column}` holds {kind_in_words(values)}; it must hold whole numbers. "
+            f"Number its categories 0, 1, ... before reading the table."
+        )
+    values = values.astype(np.promote_types(values.dtype, np.float64), copy=False)  # 2^53 is no half float
+    refuse_not_finite(values, column, place)
+    _refuse_too_large(np.abs(values) > 2.0**53, column, place)
+    numbers = values.astype(np.int64)
+    problem = "has a number with a fraction"
+    refuse(numbers != values, column, place, problem, "It must hold whole numbers; number its categories 0, 1, ...")
+    return numbers
+
+
+def kind_in_words(values: Shaped[np.ndarray, "*shape"]) -> str:
+    """What an array holds; not its NumPy type, which gives away the length of the longest text."""
+    words = {"U": "text", "S": "text", "b": "true or false", "O": "values of mixed types"}
+    return words.get(values.dtype.kind, "dates or other objects")
+
+
+def _refuse_too_large(bad: Bool[np.ndarray, " N"], column: str, place: Place) -> None:
+    refuse(bad, column, place, "has a number too large to be exact", "Use 64-bit whole numbers.")
+
+
+def refuse_not_finite(values: Shaped[np.ndarray, " N"], column: str, place: Place) -> None:
+    """Raises if an entry is NaN or infinite."""
+    remedy = "Remove the episode or fill the value in before reading the table."
+    refuse(np.isnan(values), column, place, "is NaN", remedy)
+    refuse(np.isinf(values), column, place, "is infinite", remedy)
+
+
+def indices(
+    values: Shaped[np.ndarray, " N"], column: str, place: Place, bounds: Bounds, bound: str, unknown: bool = False
+) -> Int[np.ndarray, " N"]:
+    """The column as int32, every entry in 0, ..., `bound` - 1 (or -1 where `unknown` entries are allowed)."""
+    numbers, size = whole_numbers(values, column, place), bounds.known(bound)
+    allowed = f"from 0 to {size - 1}" + (", or -1 or null where it was not recorded" if unknown else "")
+    remedy = f"`{bound}` is {size}, so it must be {allowed}. Recode the column or give the right `{bound}`."
+    refuse((numbers < (-1 if unknown else 0)) | (numbers >= size), column, place, "is out of range", remedy)
+    return numbers.astype(np.int32)
+
+
+def bounded_rewards(
+    values: Shaped[np.ndarray, " N"], column: str, place: Place, reward_range: tuple[float, float]
+) -> Float[np.ndarray, " N"]:
+    """The column as float64, every entry finite and inside the public range."""
+    if values.dtype.kind not in "iuf":
+        raise TableError(
+            f"Column `{column}` holds {kind_in_words(values)}; rewards must be numbers. Cast the column first."
+        )
+    rewards = values.astype(np.float64, copy=False)
+    refuse_not_finite(rewards, column, place)
+    low, high = reward_range
+    remedy = f"`reward_range` is [{low:g}, {high:g}]. Rescale the rewards or give their public range."
+    refuse((rewards < low) | (rewards > high), column, place, "is out of range", remedy)
+    return rewards

@@ -1,0 +1,1 @@
+"""Episodes from elsewhere: Gymnasium, Minari, and invented people."""

@@ -1,0 +1,159 @@
+"""A table of invented people in the shape of one's own, from public bounds alone.
+
+No record is read. The people live in a small world that has nothing to do with any real one: measurements wander inside
+their bounds, actions push the first of them and are more frequent where it is low, and staying near the middle pays. So
+commands, run time and the width of intervals can be tried before any budget is spent; values cannot.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from privrl.data.schema.table_schema import Bounds, Schema
+from privrl.data.tables.write import whole_file
+from privrl.mdp.measurements import BinnedAction, Category, Measurement
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_PEOPLE = 4096  # that are invented at once
+_MISSING = 0.2  # of the values that may be
+
+
+def lookalike(
+    path: str | Path, schema: Schema, bounds: Bounds, *, people: int, rewards_at_end: bool = False, seed: int = 0
+) -> int:
+    """Writes a table of so many invented people and returns the number of its rows; `read_parquet` reads it with the
+    same columns and bounds.
+
+    **Formal guarantee.** It depends on the arguments alone, and no table is opened.
+    """
+    import pyarrow.parquet as pq
+
+    path = Path(path)
+    if people < 1:
+        raise ValueError(f"`people` is {people}; invent at least one person.")
+    if path.suffix != ".parquet":
+        raise ValueError(f"`{path}` must end in .parquet.")
+    num_rows = 0
+    with whole_file(path) as temporary:
+        writer = None
+        for table in _tables(_World(schema, bounds, rewards_at_end), people, np.random.default_rng(seed)):
+            writer = writer or pq.ParquetWriter(temporary, table.schema)
+            writer.write_table(table)
+            num_rows += table.num_rows
+        assert writer is not None
+        writer.close()
+    return num_rows
+
+
+def _tables(world: "_World", people: int, rng: np.random.Generator) -> Iterator["pa.Table"]:
+    for first in range(0, people, _PEOPLE):
+        yield world.table(first, min(_PEOPLE, people - first), rng)
+
+
+@dataclass(frozen=True)
+class _World:
+    """A hidden vector h in R^D, or of one entry, moves by h' = .9 h + .3 push(a) e_1 + .3 noise."""
+
+    schema: Schema
+    bounds: Bounds
+    rewards_at_end: bool
+
+    def table(self, first: int, people: int, rng: np.random.Generator) -> "pa.Table":
+        """One row per step of these people."""
+        import pyarrow as pa
+
+        schema, bounds = self.schema, self.bounds
+        most = bounds.max_episodes_per_unit if schema.episode is not None else 1
+        each = rng.integers(1, most + 1, people)
+        owner = np.repeat(np.arange(first, first + people), each)
+        number = np.arange(len(owner)) - np.repeat(np.cumsum(each) - each, each)
+        length = rng.integers(-(-bounds.horizon // 2), bounds.horizon + 1, len(owner))
+        hidden, actions = self._lived(len(owner), rng)
+        held = np.arange(bounds.horizon) < length[:, None]
+        episode, step = np.nonzero(held)
+        last = step == length[episode] - 1
+        x, after = hidden[:, :-1][held], hidden[:, 1:][held]
+        columns: dict[str, Any] = {schema.unit: owner[episode]}
+        if schema.episode is not None:
+            columns[schema.episode] = number[episode]
+        columns[schema.step] = step
+        columns |= self._states(x, after, last, rng)
+        columns |= self._actions(actions[held], rng)
+        columns[schema.reward] = self._rewards(after, last, rng)
+        if schema.terminated is not None:
+            columns[schema.terminated] = last & (length[episode] < bounds.horizon)
+        return pa.table(columns)
+
+    def _lived(
+        self, episodes: int, rng: np.random.Generator
+    ) -> tuple[Float[np.ndarray, "E H1 D"], Int[np.ndarray, "E H"]]:
+        A, H, D = self.bounds.known("num_actions"), self.bounds.horizon, max(1, len(self.bounds.features))
+        h = rng.normal(size=(episodes, D))
+        lived, actions = [h], []
+        push = np.linspace(-0.5, 1.0, A)
+        for _ in range(H):
+            wanted = np.rint((A - 1) / (1.0 + np.exp(2.0 * h[:, 0]))).astype(np.int64)
+            a = np.where(rng.random(episodes) < 0.5, rng.integers(0, A, episodes), wanted)
+            h = 0.9 * h + 0.3 * rng.normal(size=h.shape)
+            h[:, 0] += 0.3 * push[a]
+            lived.append(h)
+            actions.append(a)
+        return np.stack(lived, axis=1), np.stack(actions, axis=1)
+
+    def _states(self, x: Any, after: Any, last: Any, rng: np.random.Generator) -> dict[str, Any]:
+        import pyarrow as pa
+
+        if self.schema.state is None:
+            return {f.name: _measured(f, x[:, j], rng) for j, f in enumerate(self.bounds.features)}
+        S = self.bounds.known("num_states")
+
+        def numbered(h: Any) -> Any:
+            return np.minimum((_share(h[:, 0]) * S).astype(np.int64), S - 1)
+
+        columns = {self.schema.state: numbered(x)}
+        if self.schema.next_state is not None:
+            columns[self.schema.next_state] = pa.array(numbered(after), mask=last)
+        return columns
+
+    def _actions(self, actions: Int[np.ndarray, " R"], rng: np.random.Generator) -> dict[str, Any]:
+        if self.schema.action is not None:
+            return {self.schema.action: actions}
+        columns = {}
+        for dose in reversed(self.schema.doses):
+            actions, part = np.divmod(actions, dose.num_actions)
+            columns[dose.name] = _dosed(dose, part, rng)
+        return columns
+
+    def _rewards(self, after: Any, last: Any, rng: np.random.Generator) -> Float[np.ndarray, " R"]:
+        good = np.exp(-(after[:, 0] ** 2))
+        low, high = self.bounds.reward_range
+        paid = (rng.random(len(good)) < good) & last if self.rewards_at_end else good
+        return low + (high - low) * paid
+
+
+def _share(h: Float[np.ndarray, " R"]) -> Float[np.ndarray, " R"]:
+    """A number in (0, 1)."""
+    return 1.0 / (1.0 + np.exp(-h))
+
+
+def _measured(feature: Measurement, h: Float[np.ndarray, " R"], rng: np.random.Generator) -> "pa.Array":
+    """Values of a column, inside its bounds or of its list; some of them missing where that may be."""
+    import pyarrow as pa
+
+    missing = rng.random(len(h)) < (_MISSING if feature.missing else 0.0)
+    if isinstance(feature, Category):
+        number = np.minimum((_share(h) * len(feature.values)).astype(np.int64), len(feature.values) - 1)
+        return pa.array(feature.values, pa.string()).take(pa.array(number, mask=missing))
+    return pa.array(feature.at(2.0 * _share(h) - 1.0), mask=missing)
+
+
+def _dosed(dose: BinnedAction, actions: Int[np.ndarray, " R"], rng: np.random.Generator) -> Float[np.ndarray, " R"]:
+    """A dose inside the interval of each action; the last one is as wide as the one before."""
+    edges = np.append(dose.edges, 2 * dose.edges[-1] - dose.edges[-2])
+    return edges[actions] + rng.random(len(actions)) * 0.99 * np.diff(edges)[actions]

@@ -1,0 +1,129 @@
+"""Episodes of T actions and T + 1 observations from spaces as Gymnasium has them, put into arrays one by one."""
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+from jaxtyping import Int, Shaped
+
+from privrl.data.episodes import Episodes, Public
+from privrl.data.schema.columns import whole_numbers
+from privrl.data.schema.guard import guarded
+from privrl.data.schema.table_schema import TableError
+from privrl.mdp.measurements import ENDED, Feature, Measurement, checked_measurements
+
+
+@dataclass(frozen=True, repr=False)
+class Recorder:
+    """Arrays that are filled, and what is public about them; spaces are told by their attributes, so that `gymnasium`
+    is not needed."""
+
+    states: Shaped[np.ndarray, "N H1 *D"]
+    actions: Int[np.ndarray, "N H"]
+    rewards: Shaped[np.ndarray, "N H"]
+    lengths: Int[np.ndarray, " N"]
+    ended: Shaped[np.ndarray, " N"]
+    first: tuple[int, int]
+    public: Public
+
+    @classmethod
+    def of(cls, source: Any, what: str, count: int, horizon: int, public: Public) -> "Recorder":
+        """For so many episodes of a dataset or an environment with an `observation_space` and an `action_space`."""
+        first_action = _first_action(source.action_space, what)
+        first_state, states = 0, np.zeros((count, horizon + 1), np.int64)
+        if _discrete(source.observation_space):
+            first_state = int(source.observation_space.start)
+        else:
+            features = _columns_of(source.observation_space, public.get("features", ()), what)
+            public = cast(Public, {**public, "features": features})
+            states = np.zeros((*states.shape, len(features)), np.float64)
+        actions, rewards = np.zeros((count, horizon), np.int64), np.zeros((count, horizon))
+        lengths, ended = np.zeros(count, np.int64), np.zeros(count, bool)
+        return cls(states, actions, rewards, lengths, ended, (first_state, first_action), public)
+
+    def add(self, k: int, observations: Any, actions: Any, rewards: Any, ended: bool) -> None:
+        """Episode number k."""
+        with guarded(f"Episode {k} has no numbers as rewards"):
+            paid = np.asarray(rewards, float).reshape(-1)
+        T, horizon = len(paid), self.actions.shape[1]
+        if horizon < T:
+            raise TableError(
+                f"Episode {k} is longer than the horizon, which is {horizon}. "
+                f"Give a larger `horizon` or filter the dataset."
+            )
+        entry = self.states.shape[2:]
+        seen = _shaped(observations, (T + 1, *entry), "observations", k)
+        if entry:
+            with guarded(f"Episode {k} has observations that are no numbers"):
+                self.states[k, : T + 1] = seen.astype(float)
+        else:
+            self.states[k, : T + 1] = _whole(seen, "observations", k) - self.first[0]
+        self.actions[k, :T] = _whole(_shaped(actions, (T,), "actions", k), "actions", k) - self.first[1]
+        self.rewards[k, :T], self.lengths[k], self.ended[k] = paid, T, ended
+
+    def episodes(self) -> Episodes:
+        """All of them, checked."""
+        after = self.states[:, 1:].copy()
+        if after.ndim > 2:
+            over = np.flatnonzero(self.ended & (self.lengths > 0))
+            after[over, self.lengths[over] - 1] = ENDED
+        horizon = self.actions.shape[1]
+        arrays = (self.states[:, :-1], self.actions, self.rewards, after, self.lengths)
+        return Episodes.from_arrays(*arrays, horizon=horizon, **self.public)
+
+
+def _discrete(space: Any) -> bool:
+    return isinstance(getattr(space, "n", None), int | np.integer) and hasattr(space, "start")
+
+
+def _first_action(space: Any, what: str) -> int:
+    """The smallest action."""
+    if not _discrete(space):
+        raise TableError(
+            f"The action space of the {what} is `{type(space).__name__}`; it must be `Discrete`. Number its elements "
+            f"0, 1, ... and use `privrl.data.Episodes.from_arrays`."
+        )
+    return int(space.start)
+
+
+def _columns_of(space: Any, features: Any, what: str) -> tuple[Measurement, ...]:
+    """The declared columns, one for each entry of an observation; where none is, the bounds of the space itself."""
+    if not all(hasattr(space, name) for name in ("low", "high", "shape")):
+        raise TableError(
+            f"The observation space of the {what} is `{type(space).__name__}`; it must be `Discrete` or `Box`. Make "
+            "vectors of the observations and use `privrl.data.Episodes.from_arrays`."
+        )
+    low, high = (np.asarray(bound, float).reshape(-1) for bound in (space.low, space.high))
+    if features:
+        given = checked_measurements(features)
+        if len(given) != len(low):
+            raise TableError(
+                f"`features` declares {len(given)} columns, and an observation has shape {list(space.shape)}, which is "
+                f"{len(low)} entries. Declare one for each."
+            )
+        return given
+    endless = np.flatnonzero(~(np.isfinite(low) & np.isfinite(high) & np.isfinite(high - low) & (low < high)))
+    if len(endless):
+        raise TableError(
+            f"Entries {', '.join(map(str, endless))} of the observation space have no finite bounds, and bounds are "
+            'never read off the data. Declare all entries: `features=[Feature("position", -4.8, 4.8), ...]`.'
+        )
+    return tuple(Feature(f"x{j}", float(a), float(b)) for j, (a, b) in enumerate(zip(low, high, strict=True)))
+
+
+def _shaped(values: Any, shape: tuple[int, ...], name: str, k: int) -> np.ndarray:
+    """One entry per step; some writers store a number as an array of one."""
+    with guarded(f"Episode {k} has `{name}` that are no array", "Collect the episodes again."):
+        array = np.asarray(values)
+    if array.size != np.prod(shape):
+        # without any shape of this episode's arrays, which are the length of somebody's stay
+        entry = f"of shape {list(shape[1:])}" if shape[1:] else "a number each"
+        raise TableError(
+            f"The `{name}` of episode {k} do not fit its `rewards`: T rewards go with T actions and T + 1 "
+            f"observations, and `{name}` are {entry}. Collect the dataset again."
+        )
+    return array.reshape(shape)
+
+
+def _whole(values: np.ndarray, name: str, k: int) -> Int[np.ndarray, " T"]:
+    return whole_numbers(values, name, lambda i: f"episode {k}, step {i}")

@@ -1,0 +1,1 @@
+"""Tables in Parquet files: reading, checking, sharding, splitting and writing them."""

@@ -1,0 +1,80 @@
+"""A draft of a schema file from the names and types of a table's columns, never from a value in it."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from privrl.data.rows.files import parquet_files
+from privrl.data.schema.columns import kind_of
+from privrl.data.schema.declaration import FILL_IN
+from privrl.data.schema.guard import guarded
+from privrl.data.schema.table_schema import TableError
+
+_HINTS: dict[str, tuple[str, ...]] = {
+    "unit": ("patient_id", "subject_id", "person_id", "user_id", "unit_id", "patient", "subject", "person", "user"),
+    "episode": ("stay_id", "hadm_id", "admission_id", "visit_id", "episode_id", "stay", "visit", "episode"),
+    "step": ("step", "hour", "t", "day", "window"),
+    "reward": ("reward", "alive", "survived", "outcome"),
+    "terminated": ("terminated", "done", "end", "ended", "last"),
+    "action": ("action", "dose", "treatment", "drug"),
+}
+"""Names under which a part is often found, the likeliest first."""
+
+_HEAD = """# A draft from the names and types of columns; no value of the table was read.
+# Write what is publicly known in place of FILL-IN. Bounds are domain knowledge: never read them off the data, for a
+# bound that moved with one person's record would reveal that record. Delete the columns that are no part of a state.
+"""
+
+
+def draft_schema(path: str | Path) -> str:
+    """A schema file to be completed by hand, for a Parquet file or a folder of them.
+
+    **Formal guarantee.** It depends on the names and the types of the columns alone. The footer of a Parquet file also
+    has a smallest and a largest value for each column; they are not looked at.
+    """
+    import pyarrow.parquet as pq
+
+    file = parquet_files(path)[0]
+    with guarded(f"The names and types of the columns of `{file.name}` cannot be read"):
+        types = {field.name: field.type for field in pq.read_schema(file)}
+    parts = {part: _first(names, types) for part, names in _HINTS.items()}
+    lines = [f"{part} = {_quoted(parts[part] or FILL_IN)}" for part in ("unit", "step", "reward")]
+    lines += [f"{part} = {_quoted(column)}" for part in ("episode", "terminated") if (column := parts[part])]
+    lines += [f"horizon = {_quoted(FILL_IN)}  # the largest number of steps of an episode"]
+    lines += [f"action = {_quoted(parts['action'] or FILL_IN)}"]
+    lines += [f"action_edges = {_quoted(FILL_IN)}  # 0,0.02,0.05: an action begins at each; or num_actions = 5"]
+    features, categories = [], []
+    for column, dtype in types.items():
+        if column in parts.values():
+            continue
+        if _holds(dtype, "feature", column):
+            features.append(f"{column}:{FILL_IN}..{FILL_IN}")
+        elif _holds(dtype, "category", column):
+            categories.append(f"{column}:{FILL_IN},{FILL_IN}")
+        else:
+            lines.append(f"# {_quoted(column)}: neither numbers nor text, so no part of a state")
+    lines += _list("feature", features, "NAME:LO..HI, with :missing where a value may be absent, :log for a log scale")
+    lines += _list("category", categories, "NAME:a,b,c: all values that may occur")
+    return _HEAD + "\n".join(lines) + "\n"
+
+
+def _first(names: tuple[str, ...], present: Iterable[str]) -> str | None:
+    lower = {column.lower(): column for column in present}
+    return next((lower[name] for name in names if name in lower), None)
+
+
+def _holds(dtype: Any, part: str, column: str) -> bool:
+    try:
+        kind_of(dtype, part, column, "")
+    except TableError:
+        return False
+    return True
+
+
+def _list(name: str, entries: list[str], comment: str) -> list[str]:
+    return [f"{name} = [  # {comment}", *(f"    {_quoted(entry)}," for entry in entries), "]"] if entries else []
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in escaped) + '"'

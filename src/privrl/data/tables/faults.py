@@ -1,0 +1,151 @@
+"""Everything that a table would be refused for: every kind of fault in every column, each with its first row.
+
+A fault is said as an error says it: file, row and column, and never the value that was found there; how many rows have
+it is not said. Three looks, each of which needs what the one before has found in order: the names and types of columns,
+the cells of each column on its own, and how rows follow each other.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Bool
+
+from privrl.data.rows.batches import Table, opened
+from privrl.data.rows.files import FolderColumns, Paths, parquet_files, words_for
+from privrl.data.rows.measured_columns import doses_of, measured_of
+from privrl.data.rows.row_checks import RowChecker, ends_of, steps_of
+from privrl.data.schema.columns import (
+    bounded_rewards,
+    given_numbers_of,
+    ids_of,
+    indices,
+    kind_of,
+    refuse,
+    taken,
+    whole_numbers_of,
+)
+from privrl.data.schema.guard import guarded
+from privrl.data.schema.table_schema import Bounds, Place, Schema, TableError, declared_table, require_column
+from privrl.data.tables.parquet import read_parquet
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_ORDER = ("unit", "episode", "step", "terminated")
+_Read = Callable[["pa.RecordBatch", Place], Any]
+
+
+def faults(paths: Paths, columns: dict[str, Any]) -> list[str]:
+    """What is wrong with a table, one message for each kind of fault; `columns` is what `read_parquet` takes."""
+    declared = {name: value for name, value in columns.items() if name != "sort"}
+    schema, bounds = declared_table(**declared)
+    found = _Found()
+    files = parquet_files(paths)
+    for number in range(len(files)):
+        _look_at_types(files, number, schema, found)
+    if not found.messages:
+        with found:  # files of different types, or without rows
+            table = Table(files, schema, columns.get("sort", False))
+            for part, column in schema.columns.items():
+                _look_at_cells(table, part, _reader(part, column, schema, bounds), found)
+            if not found.columns & {schema.columns.get(part) for part in _ORDER}:
+                _look_at_order(table, bounds, found)
+    if not found.messages:
+        with found:
+            read_parquet(paths, **columns).check()
+    return list(found.messages.values())
+
+
+class _Found:
+    """Messages by kind; used as a context it adds the error that is raised in it."""
+
+    def __init__(self) -> None:
+        self.messages: dict[tuple[str, str], str] = {}
+
+    @property
+    def columns(self) -> set[str]:
+        return {column for column, _ in self.messages}
+
+    def add(self, error: TableError) -> None:
+        self.messages.setdefault(error.kind or ("", str(error)), str(error))
+
+    def refuse(self, bad: Bool[np.ndarray, " N"], column: str, place: Place, problem: str, remedy: str) -> None:
+        """Adds what `refuse` raises."""
+        with self:
+            refuse(bad, column, place, problem, remedy)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> bool:
+        if isinstance(error, TableError):
+            self.add(error)
+        return isinstance(error, TableError)
+
+
+def _look_at_types(files: tuple[Any, ...], number: int, schema: Schema, found: _Found) -> None:
+    name = words_for(files, number)
+    with found, opened(files[number]) as file:
+        with guarded(f"The names and types of the columns of {name} cannot be read"):
+            fields = [(field.name, field.type) for field in file.schema_arrow]
+        types = FolderColumns.of(files).types(number) | dict(fields)
+        present = [column for column, _ in fields]
+        present += [column for column in types if column not in present]
+        for part, column in schema.columns.items():
+            with found:
+                require_column(part, column, present, name)
+                kind_of(types[column], part, column, files[number].name)
+
+
+def _look_at_cells(table: Table, part: str, read: _Read, found: _Found) -> None:
+    """All kinds of faults of one column: rows with the first kind are left out, and the others read again."""
+    import pyarrow as pa
+
+    for batch, place in table.batches([part]):
+        rows, left = np.arange(batch.num_rows), batch
+        while left.num_rows:
+            try:
+                read(left, _at(rows, place))
+                break
+            except TableError as error:
+                found.add(error)
+                if error.rows is None:
+                    return
+                keep = ~error.rows
+            rows, left = rows[keep], left.filter(pa.array(keep))
+
+
+def _at(rows: np.ndarray, place: Place) -> Place:
+    return lambda i: place(int(rows[i]))
+
+
+def _look_at_order(table: Table, bounds: Bounds, found: _Found) -> None:
+    checker = RowChecker(table, bounds, salt=0, refuse=found.refuse)
+    parts = [part for part in _ORDER if part in table.schema.columns]
+    for batch, place in table.batches(parts):
+        checker.order(batch, place)
+    checker.finish()
+
+
+def _reader(part: str, column: str, schema: Schema, bounds: Bounds) -> _Read:
+    """What reads the cells of a column, as the checks of whole rows do."""
+    kind = part.split(" ")[0]
+    if kind in ("unit", "episode"):
+        return lambda batch, place: taken(ids_of(batch, column, place), np.arange(batch.num_rows), column, place)
+    if kind in ("state", "action"):
+        size = f"num_{kind}s"
+        return lambda batch, place: indices(whole_numbers_of(batch, column, place), column, place, bounds, size)
+    if kind == "next_state":
+        return lambda batch, place: indices(
+            whole_numbers_of(batch, column, place, -1), column, place, bounds, "num_states", unknown=True
+        )
+    if kind == "reward":
+        span = bounds.reward_range
+        return lambda batch, place: bounded_rewards(given_numbers_of(batch, column, place), column, place, span)
+    if kind in ("step", "terminated"):
+        read = steps_of if kind == "step" else ends_of
+        return lambda batch, place: read(batch, column, place)
+    doses = [dose for dose in schema.doses if dose.name == column]
+    features = [feature for feature in schema.features if feature.name == column]
+    return lambda batch, place: doses_of(batch, doses, place) if doses else measured_of(batch, features, place)

@@ -1,0 +1,251 @@
+"""Tables in Parquet files as a dataset that is read and checked once, and then summed from what was kept of it.
+
+A table has one row per step and is grouped by unit, then episode, with steps in order (or is read with `sort=True`, in
+memory). A pass keeps one batch of rows, the episodes of the unit that is still open (never more than
+`max_episodes_per_unit` of them and the one being read), and 4 bytes per unit and per episode to notice an id that comes
+back.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, final
+
+import numpy as np
+from jaxtyping import Bool, Int, Shaped, UInt64
+
+from privrl.data.dataset import AbstractDataset, Summary
+from privrl.data.rows.batches import Table
+from privrl.data.rows.encoding import EpisodeEncoder
+from privrl.data.rows.files import Paths, parquet_files
+from privrl.data.rows.held import IN_MEMORY, Chunk, Held, give_back
+from privrl.data.rows.row_checks import RowChecker, Rows
+from privrl.data.rows.transitions import Block, following_states
+from privrl.data.schema.columns import canonical, changes, ids_of, taken
+from privrl.data.schema.fingerprints import keep_smallest, salt_of
+from privrl.data.schema.table_schema import Bounds, declared_table
+from privrl.mdp.measurements import BinnedAction, Measurement
+
+
+def read_parquet(
+    path: Paths,
+    *,
+    unit: str,
+    step: str,
+    state: str | None = None,
+    action: str | BinnedAction | Sequence[BinnedAction],
+    reward: str,
+    horizon: int,
+    features: Sequence[Measurement] = (),
+    num_states: int | None = None,
+    num_actions: int | None = None,
+    episode: str | None = None,
+    next_state: str | None = None,
+    terminated: str | None = None,
+    reward_range: tuple[float, float] = (0.0, 1.0),
+    max_episodes_per_unit: int = 1,
+    max_actions: int = 12,
+    sort: bool = False,
+    seed: int | None = None,
+    batch_rows: int = 16_384,
+    in_memory: int = IN_MEMORY,
+) -> "ParquetEpisodes":
+    """Opens a table of episodes: a Parquet file, a folder of them, a pattern (`stays/*.parquet`), or several paths.
+
+    Files are read in the order of their names, those of folders below a folder too; a column that no file has may be in
+    the names of folders (`site=3/part-0.parquet`).
+
+    Columns are checked now; rows are checked, all of them, before anything is summed.
+
+    Arguments:
+        unit, step, state, action, reward: names of columns. The unit is the person whom privacy protects. An action may
+            also be a dose, `BinnedAction(name, edges)`, or several, whose product is taken.
+        features: instead of `state`, the columns of measurements that make up a state, `Feature(name, low, high)` and
+            `Category(name, values)`. Their bounds are public, and values outside are moved to the bound.
+        episode: which episode of the unit a row belongs to; without it each unit is one episode.
+        next_state: null or -1 where not recorded; without it, the state of the next row (unknown at the end).
+        terminated: true on the last row of an episode, if anywhere. With `features` it says where an episode ended; the
+            others stop without an end.
+        horizon, num_states, num_actions, reward_range, max_episodes_per_unit: the public bounds, see `Bounds`. The
+            numbers of states and actions may also come later, from the learner (`bounded`).
+        max_actions: the most actions that doses may make, so that a product of many is no mistake.
+        sort: sort the table by unit, episode and step first. This reads it into memory.
+        seed: replays the choice of episodes where a unit has too many; by default the operating system decides.
+        batch_rows: rows read at a time.
+        in_memory: so many bytes of checked episodes are kept in memory for the next pass; where they are more, all of
+            them are kept in a scratch file without a name, readable by its owner alone.
+    """
+    schema, bounds = declared_table(
+        unit=unit,
+        step=step,
+        state=state,
+        action=action,
+        reward=reward,
+        horizon=horizon,
+        features=features,
+        num_states=num_states,
+        num_actions=num_actions,
+        episode=episode,
+        next_state=next_state,
+        terminated=terminated,
+        reward_range=reward_range,
+        max_episodes_per_unit=max_episodes_per_unit,
+        max_actions=max_actions,
+    )
+    if batch_rows < 1:
+        raise ValueError(f"`batch_rows` is {batch_rows}; read at least one row at a time.")
+    return ParquetEpisodes(Table(parquet_files(path), schema, sort, batch_rows), bounds, salt_of(seed), in_memory)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ParquetEpisodes(AbstractDataset):
+    """Episodes in Parquet files, streamed on every pass; open it with `read_parquet`."""
+
+    table: Table
+    bounds: Bounds
+    _salt: int = field(repr=False)
+    in_memory: int = field(default=IN_MEMORY, repr=False)
+    _passed: list[tuple[Summary, Held]] = field(default_factory=list, init=False, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what a pass has found: another process looks for itself, and no row travels."""
+        return {field.name: getattr(self, field.name) for field in fields(self)} | {"_passed": []}
+
+    def check(self) -> Summary:
+        if not self._passed:
+            for _ in self._pass():
+                pass
+        return self._passed[0][0]
+
+    def bounded(self, num_states: int | None, num_actions: int) -> "ParquetEpisodes":
+        bounds = self.bounds.completed(num_states, num_actions)
+        return self if bounds == self.bounds else replace(self, bounds=bounds)
+
+    def chunks(self) -> Iterator[Chunk]:
+        self.check()
+        self.table.refuse_changed()
+        give_back()
+        for number, chunk in enumerate(self._passed[0][1]):
+            yield chunk
+            if number % 8 == 7:
+                give_back()
+        self.table.refuse_changed()
+
+    def blocks(self) -> Iterator[Block]:
+        if self._passed:
+            yield from (chunk.block() for chunk in self.chunks())
+        else:
+            yield from (block for _, block in self._pass())
+
+    def unit_ids(self) -> Iterator[list[bytes]]:
+        self.check()  # every unit in one piece
+        column, previous = self.table.schema.unit, None
+        for batch, place in self.table.batches(["unit"]):
+            ids = ids_of(batch, column, place)
+            starts = np.flatnonzero(changes(ids, previous))
+            previous = ids[-1].as_py()
+            yield canonical(taken(ids, starts, column, place))
+
+    def encoded(self) -> Iterator[tuple[Int[np.ndarray, " E"], list[bytes]]]:
+        encoder = EpisodeEncoder()
+        for rows, _ in self._pass():
+            yield encoder.finish() if rows is None else encoder.add(rows)
+
+    def _pass(self) -> Iterator[tuple[Rows | None, Block]]:
+        """The rows of each batch and the chosen episodes that they complete, with all checks; at the end without
+        rows the episodes of the last unit. The first pass keeps the episodes for those that follow."""
+        checker = RowChecker(self.table, self.bounds, self._salt, grouped=bool(self._passed))
+        assembler, held = _Assembler(self.max_episodes_per_unit), Held(self.bounds, self.in_memory)
+        for batch, place in self.table.batches(list(self.table.schema.columns)):
+            rows = checker.rows(batch, place)
+            block = assembler.add(rows)
+            if not self._passed:
+                held.add(block)
+            yield rows, block
+        checker.finish()
+        block = assembler.finish()
+        held.add(block)
+        yield None, block
+        summary = assembler.summary(self.table.num_rows)
+        self.table.refuse_changed()
+        if not self._passed:
+            self._passed[:] = [(summary, held)]
+
+
+@dataclass(frozen=True, repr=False)
+class _Open:
+    """Episodes laid end to end with a random number each; the last of them may still be going on."""
+
+    unit: Int[np.ndarray, " E"]
+    rank: UInt64[np.ndarray, " E"]
+    starts: Int[np.ndarray, " E"]
+    columns: tuple[Shaped[np.ndarray, "R ..."], ...]
+
+    @property
+    def lengths(self) -> Int[np.ndarray, " E"]:
+        return np.diff(self.starts, append=len(self.columns[0]))
+
+    def take(self, keep: Bool[np.ndarray, " E"]) -> "_Open":
+        lengths = self.lengths
+        rows = np.repeat(keep, lengths)
+        kept = lengths[keep]
+        columns = tuple(column[rows] for column in self.columns)
+        return _Open(self.unit[keep], self.rank[keep], np.cumsum(kept) - kept, columns)
+
+
+class _Assembler:
+    """Puts rows together to episodes, and keeps at most `most` of each unit, by smallest rank.
+
+    Of the unit that is still open only its `most` best complete episodes and the running one are carried over, so
+    memory is bounded even if all episodes are one person's.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._open: _Open | None = None
+        self._num_episodes = self._num_kept = 0
+
+    def add(self, rows: Rows) -> Block:
+        """The chosen episodes of the units that these rows complete."""
+        self._num_episodes += len(rows.starts)
+        columns: tuple[np.ndarray, ...] = (rows.states, rows.actions, rows.rewards)
+        if rows.next_states is not None:
+            columns += (rows.next_states,)
+        elif rows.ended is not None and rows.states.ndim > 1:
+            columns += (rows.ended,)
+        everything = _Open(rows.unit, rows.rank, rows.starts, columns)
+        if self._open is not None:
+            everything = _joined(self._open, everything)
+        chosen = keep_smallest(everything.unit, everything.rank, self._most)
+        closed = everything.unit < everything.unit[-1]
+        # the running episode competes with the others of its unit once it is complete
+        carried = ~closed
+        carried[:-1] &= keep_smallest(everything.unit[:-1], everything.rank[:-1], self._most)
+        self._open = everything.take(carried)
+        return self._block(everything.take(chosen & closed))
+
+    def finish(self) -> Block:
+        """The chosen episodes of the last unit."""
+        assert self._open is not None  # a table has rows
+        return self._block(self._open.take(keep_smallest(self._open.unit, self._open.rank, self._most)))
+
+    def summary(self, num_rows: int) -> Summary:
+        assert self._open is not None
+        num_units = int(self._open.unit[-1]) + 1
+        return Summary(num_units, self._num_kept, self._num_episodes - self._num_kept, num_rows)
+
+    def _block(self, chosen: _Open) -> Block:
+        self._num_kept += len(chosen.unit)
+        states, actions, rewards, *given = chosen.columns
+        lengths = chosen.lengths
+        recorded = bool(given) and given[0].dtype != bool
+        next_states = given[0] if recorded else following_states(states, lengths, *given)
+        return Block(chosen.unit, lengths, states, actions, rewards, next_states)
+
+
+def _joined(first: _Open, second: _Open) -> _Open:
+    """Rows of `second` before its first start belong to the last episode of `first`."""
+    columns = tuple(np.concatenate(pair) for pair in zip(first.columns, second.columns, strict=True))
+    starts = np.concatenate([first.starts, second.starts + len(first.columns[0])])
+    unit, rank = np.concatenate([first.unit, second.unit]), np.concatenate([first.rank, second.rank])
+    return _Open(unit, rank, starts, columns)

@@ -1,0 +1,250 @@
+"""A table in shards: runs of whole row groups, fixed by the data set, with nobody in two of them.
+
+Where a shard ends depends on the files alone, never on who adds it up: after about a million rows, between two row
+groups and between two people. So the same table has the same shards on every machine and after every restart.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, final
+
+import numpy as np
+from jaxtyping import Int, UInt64
+
+from privrl.data.dataset import AbstractDataset, Summary
+from privrl.data.rows.batches import Piece, Table, opened
+from privrl.data.rows.transitions import Block
+from privrl.data.schema.columns import changes, hashes, ids_of, taken
+from privrl.data.schema.table_schema import Bounds, TableError
+from privrl.data.tables.parquet import ParquetEpisodes
+from privrl.data.tables.part import Part
+from privrl.executors.executor import AbstractExecutor
+
+ROWS = 2**20
+"""About so many rows are a shard."""
+
+_SHARD = "Write the table anew with `privrl shard IN OUT --unit COL --files N`, which puts every person into one file."
+
+
+@dataclass(frozen=True)
+class Group:
+    """One of several groups into which people are split by a keyed hash of their ids (`AbstractDataset.unit_coins`)."""
+
+    key: bytes = field(repr=False)
+    purpose: str
+    edges: tuple[float, ...]
+    index: int
+
+
+class Shard:
+    """A shard as a worker holds it: its episodes, and the groups of its people. All of it is made again from files
+    and keys where it is not there, so nothing of it is sent from one process to another."""
+
+    def __init__(self, data: ParquetEpisodes) -> None:
+        self.data = data
+        self._groups: dict[Group, AbstractDataset] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"data": replace(self.data), "_groups": {}}  # as it was before the first pass
+
+    @property
+    def kept_rows(self) -> int:
+        """Rows, for whoever shares out the work; shown to nobody."""
+        return self.data.table.num_rows
+
+    def __sizeof__(self) -> int:
+        return 64 * self.kept_rows  # for a scheduler that would move it: it is read and checked again where it comes to
+
+    def part(self, group: Group | None) -> AbstractDataset:
+        """Everybody, or the people of a group; an error if a file has changed since the table was opened."""
+        self.data.table.refuse_changed()  # also where nothing is read any more
+        if group is None:
+            return self.data
+        if group not in self._groups:
+            coins = self.data.unit_coins(group.key, group.purpose)
+            self._groups[group] = Part(self.data, np.searchsorted(group.edges, coins, side="right") == group.index)
+        return self._groups[group]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ShardedEpisodes(AbstractDataset):
+    """A table whose shards are with an executor; people and episodes have the numbers that they have in the table.
+
+    Counting, checking and the digest happen in the shards, and so do the sums of a curator
+    (`studies/offline/sharded_records.py`). Whatever else is asked of it reads the table here.
+    """
+
+    whole: ParquetEpisodes
+    executor: AbstractExecutor = field(repr=False)
+    shards: tuple[Shard, ...] = field(repr=False)
+    _found: list[tuple[Summary, ...]] = field(default_factory=list, init=False, repr=False)
+
+    @classmethod
+    def of(cls, data: AbstractDataset, executor: AbstractExecutor, rows: int = ROWS) -> "ShardedEpisodes":
+        """Refuses data that are no table in files, or a table that is sorted in memory."""
+        if isinstance(data, ShardedEpisodes):
+            return data
+        if not isinstance(data, ParquetEpisodes):
+            raise ValueError(
+                f"An `executor` reads the shards of a table in Parquet files, and `{type(data).__name__}` is none. "
+                "Give what `read_parquet` opens, or leave out `executor`."
+            )
+        if data.table.sort:
+            raise ValueError(f"A table that is sorted in memory has no shards. Leave out `sort`. {_SHARD}")
+        pieces = _pieces(data.table, rows)
+        return cls(data, executor, tuple(Shard(replace(data, table=data.table.cut(piece))) for piece in pieces))
+
+    @property
+    def bounds(self) -> Bounds:  # type: ignore[override]
+        return self.whole.bounds
+
+    def started(self) -> AbstractExecutor:
+        """The executor, with these shards."""
+        self.executor.start(self.shards)
+        return self.executor
+
+    def summaries(self) -> tuple[Summary, ...]:
+        """What every shard has counted; nobody is in two of them, or else it raises."""
+        if not self._found:
+            executor = self.started()
+            found = dict(executor.each(_checked))
+            self._refuse_people_in_two()
+            self._found.append(tuple(found[i] for i in range(len(self.shards))))
+        return self._found[0]
+
+    def check(self) -> Summary:
+        found = self.summaries()
+        columns = zip(*((s.num_units, s.num_episodes, s.num_left_out, s.num_rows) for s in found), strict=True)
+        return Summary(*(sum(column) for column in columns))
+
+    def bounded(self, num_states: int | None, num_actions: int) -> "ShardedEpisodes":
+        whole = self.whole.bounded(num_states, num_actions)
+        if whole.bounds == self.bounds:
+            return self  # what workers hold stays there
+        shards = (Shard(shard.data.bounded(num_states, num_actions)) for shard in self.shards)
+        return ShardedEpisodes(whole, self.executor, tuple(shards))
+
+    def digest(self, key: bytes) -> bytes:
+        self.summaries()
+        return (self.started().summed(_digest, key) % 2**256).to_bytes(32, "big")
+
+    def blocks(self) -> Iterator[Block]:
+        return self.whole.blocks()
+
+    def unit_ids(self) -> Iterator[list[bytes]]:
+        return self.whole.unit_ids()
+
+    def encoded(self) -> Iterator[tuple[Int[np.ndarray, " E"], list[bytes]]]:
+        return self.whole.encoded()
+
+    def _refuse_people_in_two(self) -> None:
+        """Looks for ids of two shards by keyed hashes of 8 bytes; those that agree are hashed again by another key."""
+        if _are_disjoint([shard.data.table for shard in self.shards]):
+            return
+        first, second = (int(word) for word in np.random.SeedSequence().generate_state(2, np.uint64))
+        executor = self.started()
+        seen = np.sort(np.concatenate([words for _, words in executor.each(_unit_hashes, first)]))
+        suspects = np.unique(seen[1:][seen[1:] == seen[:-1]])
+        if not len(suspects):
+            return
+        again = np.concatenate([words for _, words in executor.each(_again, suspects, first, second)])
+        if len(np.unique(again, axis=0)) < len(again):
+            raise TableError(
+                f"Column `{self.whole.table.schema.unit}`: a unit is in two shards; its rows must be together. {_SHARD}"
+            )
+
+
+def _checked(shard: Shard) -> Summary:
+    return shard.data.check()
+
+
+def _digest(shard: Shard, key: bytes) -> int:
+    return int.from_bytes(shard.data.digest(key), "big")
+
+
+def _unit_hashes(shard: Shard, salt: int) -> UInt64[np.ndarray, " U"]:
+    return np.concatenate([words[:, 0] for words in _hashed_units(shard.data.table, [salt])])
+
+
+def _again(shard: Shard, suspects: UInt64[np.ndarray, " N"], first: int, second: int) -> UInt64[np.ndarray, "M 2"]:
+    words = np.concatenate(list(_hashed_units(shard.data.table, [first, second])))
+    return words[np.isin(words[:, 0], suspects)]
+
+
+def _hashed_units(table: Table, salts: Sequence[int]) -> Iterator[UInt64[np.ndarray, "U K"]]:
+    """Keyed hashes of all units in order, one column for each key; every unit is in one piece by now."""
+    previous, column = None, table.schema.unit
+    for batch, place in table.batches(["unit"]):
+        ids = ids_of(batch, column, place)
+        starts = np.flatnonzero(changes(ids, previous))
+        previous = ids[-1].as_py()
+        units = taken(ids, starts, column, place)
+        yield np.stack([hashes(units, salt) for salt in salts], axis=1)
+
+
+def _pieces(table: Table, rows: int) -> list[tuple[Piece, ...]]:
+    """Runs of consecutive row groups of about `rows` rows, cut where one person ends and another begins."""
+    groups = [(file, group, size) for file, sizes in enumerate(table.row_groups) for group, size in enumerate(sizes)]
+    groups = [one for one in groups if one[2]]
+    runs: list[tuple[Piece, ...]] = []
+    run: list[Piece] = []
+    held = 0
+    for number, (file, group, size) in enumerate(groups):
+        if run and run[-1][0] == file and run[-1][2] == group:
+            run[-1] = (file, run[-1][1], group + 1)
+        else:
+            run.append((file, group, group + 1))
+        held += size
+        last = number + 1 == len(groups)
+        if last or (held >= rows and _parted(table, (file, group), groups[number + 1][:2])):
+            runs.append(tuple(run))
+            run, held = [], 0
+    return runs
+
+
+def _parted(table: Table, one: tuple[int, int], other: tuple[int, int]) -> bool:
+    """Whether another person begins where row group `other` does, after the end of row group `one`."""
+    return _edge(table, one, last=True) != _edge(table, other, last=False)
+
+
+def _edge(table: Table, group: tuple[int, int], *, last: bool) -> Any:
+    """The last, or the first, id of a row group."""
+    found = None
+    for batch, place in table.cut(((group[0], group[1], group[1] + 1),)).batches(["unit"]):
+        ids = ids_of(batch, table.schema.unit, place)
+        found = ids[-1 if last else 0].as_py()
+        if not last:
+            break
+    return found
+
+
+def _are_disjoint(tables: Sequence[Table]) -> bool:
+    """Whether the footers say that no id of a shard lies between two of another: then nobody can be in two."""
+    ranges = []
+    for table in tables:
+        found = _range(table)
+        if found is None:
+            return False
+        ranges.append(found)
+    ranges.sort()
+    return all(before[1] < after[0] for before, after in itertools.pairwise(ranges))
+
+
+def _range(table: Table) -> tuple[Any, Any] | None:
+    """Bounds on the ids of whole numbers or texts, as the footers give them; nothing where one of them does not."""
+    lows, highs = [], []
+    for number, first, end in table.pieces:
+        with opened(table.files[number]) as file:
+            names = [file.metadata.schema.column(i).path for i in range(file.metadata.num_columns)]
+            if table.schema.unit not in names:
+                return None
+            column = names.index(table.schema.unit)
+            for group in range(first, end):
+                found = file.metadata.row_group(group).column(column).statistics
+                if found is None or not found.has_min_max or not isinstance(found.min, int | str):
+                    return None
+                lows.append(found.min)
+                highs.append(found.max)
+    return min(lows), max(highs)

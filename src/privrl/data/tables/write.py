@@ -1,0 +1,149 @@
+"""Writing episodes as a table, for sampled data and for tests of a pipeline before real people are in it."""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Shaped
+
+from privrl.data.dataset import AbstractDataset
+from privrl.data.rows.transitions import Block
+from privrl.data.schema.guard import guarded
+from privrl.data.schema.table_schema import TableError
+from privrl.mdp.measurements import ENDED, Feature, Measurement, checked_measurements
+from privrl.mdp.types import Trajectory
+
+_ONE_TYPE = "Give all ids as whole numbers, or all as text."
+
+
+def write_parquet(
+    path: str | Path,
+    data: Trajectory | Iterable[Trajectory] | AbstractDataset,
+    units: Sequence[Any] | Shaped[np.ndarray, " N"] | None = None,
+    *,
+    features: Sequence[Measurement] = (),
+    rows_per_group: int = 65_536,
+) -> int:
+    """Writes one row per step and returns the number of rows. The file appears whole or not at all.
+
+    The columns are `unit_id`, `episode_id`, `step`, `state`, `action`, `reward`, `next_state` (null where unknown) and
+    `terminated` (true on the last row of an episode that ended before the horizon). Where states are vectors, each of
+    the `features` has a column in place of `state` and `next_state`, null where a value is missing, and `terminated` is
+    true where the episode is said to have ended. Episodes are numbered; so are units, unless `units` names them.
+
+    Arguments:
+        data: a batch of trajectories `[N, H]`, several such batches one after another, or a dataset (then the
+            episodes that it uses, with its units numbered anew).
+        units: whose episode it is, one per episode; for a single batch of trajectories only.
+        features: what the entries of a vector are, for trajectories; a dataset knows it.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = Path(path)
+    features = (
+        data.features if isinstance(data, AbstractDataset) else checked_measurements(features) if features else ()
+    )
+    num_rows = num_episodes = 0
+    with whole_file(path) as temporary:
+        writer = None
+        for block, horizon, names in _blocks(data, units):
+            columns = _columns(block, horizon, names, num_episodes, features)
+            with guarded("`units` cannot be written", _ONE_TYPE):
+                table = pa.table(columns)
+            writer = writer or pq.ParquetWriter(temporary, table.schema)
+            writer.write_table(table, row_group_size=rows_per_group)
+            num_rows, num_episodes = num_rows + table.num_rows, num_episodes + len(block.lengths)
+        if writer is None:
+            raise TableError("There is nothing to write. Give at least one batch of trajectories.")
+        writer.close()
+    return num_rows
+
+
+@contextlib.contextmanager
+def whole_file(path: Path) -> Iterator[str]:
+    """A temporary file beside `path` that takes its place where nothing was raised, and is removed otherwise."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
+    os.close(handle)
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+
+
+def _blocks(
+    data: Trajectory | Iterable[Trajectory] | AbstractDataset,
+    units: Sequence[Any] | Shaped[np.ndarray, " N"] | None,
+) -> Iterator[tuple[Block, int, np.ndarray | None]]:
+    """Blocks with the horizon and, where units have names, the name of each unit number."""
+    if units is not None and not isinstance(data, Trajectory):
+        raise ValueError("`units` can name the owners of a single batch of trajectories only. Leave it out.")
+    if isinstance(data, AbstractDataset):
+        for block in data.blocks():
+            yield block, data.horizon, None
+    elif isinstance(data, Trajectory) and units is not None:
+        if len(units) != len(data.length):
+            raise ValueError(f"`units` names {len(units)} owners; there are {len(data.length)} episodes.")
+        with guarded("`units` cannot be sorted", _ONE_TYPE):
+            names, owner = np.unique(np.asarray(units), return_inverse=True)
+        yield _laid_out(data, owner), data.rewards.shape[-1], names
+    else:
+        before = 0
+        for batch in [data] if isinstance(data, Trajectory) else data:
+            block = _laid_out(batch, before + np.arange(len(batch.length)))
+            before += len(batch.length)
+            yield block, batch.rewards.shape[-1], None
+
+
+def _laid_out(batch: Trajectory, owner: Shaped[np.ndarray, " N"]) -> Block:
+    """The episodes end to end, those of a unit next to each other; padding episodes of length 0 are dropped."""
+    length = np.asarray(batch.length)
+    order = np.argsort(owner, kind="stable")
+    order = order[length[order] > 0]
+    valid = np.arange(batch.rewards.shape[-1]) < length[order, None]
+    grids = (batch.states, batch.actions, batch.rewards, batch.next_states)
+    columns = (np.asarray(grid)[order][valid] for grid in grids)
+    return Block(owner[order], length[order], *columns)
+
+
+def _columns(
+    block: Block, horizon: int, names: np.ndarray | None, first_episode: int, features: Sequence[Measurement]
+) -> dict[str, Any]:
+    import pyarrow as pa
+
+    unit = np.repeat(block.unit, block.lengths)
+    episode = np.repeat(np.arange(first_episode, first_episode + len(block.lengths)), block.lengths)
+    last = np.repeat(block.lengths, block.lengths) - 1 == block.steps
+    who = {"unit_id": unit if names is None else names[unit], "episode_id": episode, "step": block.steps}
+    did = {"action": block.actions, "reward": block.rewards}
+    if block.states.ndim > 1:
+        ended = last & (block.next_states == ENDED).all(axis=1)
+        return who | _measured(block.states, features, {*who, *did}) | did | {"terminated": ended}
+    short = last & (np.repeat(block.lengths, block.lengths) < horizon)
+    after = pa.array(block.next_states, mask=block.next_states < 0)
+    return who | {"state": block.states} | did | {"next_state": after, "terminated": short}
+
+
+def _measured(states: Shaped[np.ndarray, "R D"], features: Sequence[Measurement], taken: set[str]) -> dict[str, Any]:
+    """A column for each entry of the vectors: numbers, or the texts of a category."""
+    import pyarrow as pa
+
+    if len(features) != states.shape[1]:
+        raise ValueError(
+            f"States are vectors of {states.shape[1]} entries, and `features` has {len(features)}. Give one for each."
+        )
+    columns: dict[str, Any] = {}
+    for feature, values in zip(features, states.T, strict=True):
+        if feature.name in taken | {"terminated"}:
+            raise ValueError(f"A feature is called `{feature.name}`, as another column of the table is. Rename it.")
+        if isinstance(feature, Feature):
+            columns[feature.name] = pa.array(values, mask=np.isnan(values))
+        else:
+            positions = pa.array(np.nan_to_num(values).astype(np.int32), mask=np.isnan(values))
+            columns[feature.name] = pa.array(feature.values, pa.string()).take(positions)
+    return columns

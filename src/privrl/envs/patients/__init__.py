@@ -1,0 +1,1 @@
+"""Worlds of patients with real-valued measurements."""

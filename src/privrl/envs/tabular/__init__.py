@@ -1,0 +1,1 @@
+"""Finite worlds with public features."""

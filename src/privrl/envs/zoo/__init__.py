@@ -1,0 +1,1 @@
+"""Worlds on which offline recipes are compared."""

@@ -1,0 +1,233 @@
+"""What one person says about a policy that was not used on them: returns, weights, and their products.
+
+A person has one or more stays. G in [0, 1] is a stay's return, as a share of a public range; w in [0, W] its weight
+under an assisted policy (`mdp/assisted.py`), W = cC; m in [0, 1] a released mean of G. Everything here is the **mean
+over a person's stays**, so a person counts once, and n is the number of people.
+
+    StayReturns           G                              practice's mean
+    Weights               w                              mean 1, if the probabilities of practice are right
+    Unsupported           share of decisions without supported advice
+    Gains                 D = (w-1)(G-m)                 E D = E[w G] - E[G] = J(pi) - J(b), whatever m is, as E w = 1
+    Gains(squared=True)   D^2 of the person's mean D
+    Influences            ((w-v) G, (w-v) (1-G))         v = `untouched`; for unrecorded influences on treatment
+
+**Formal guarantee** (for all records, whatever they say). Rewards are clipped to [0, 1] one by one (0 where they are
+not finite) and G to [0, 1]; w lies in [0, W] by construction. A mean of numbers in an interval lies in it, and an empty
+person contributes 0, which lies in each of the intervals below. Replace-one costs the length of the interval, and
+add-remove its largest absolute value.
+
+- G and a share: [0, 1]. w: [0, W].
+- D is bilinear in (w, G) on [0, W] x [0, 1], so its extremes are those of the corners: m - 1 and m at w = 0,
+  -(W-1) m and (W-1)(1-m) at w = W. Hence D lies in [-max(1-m, (W-1) m), max(m, (W-1)(1-m))]: length W - 1 where
+  (W-1) min(m, 1-m) >= max(m, 1-m). D^2 lies in [0, (max(1, W-1) max(m, 1-m))^2].
+- Influences: both entries are non-negative and add up to w - v in [0, W]. Two points x, y of that triangle:
+  |x - y|^2 = |x|^2 + |y|^2 - 2 <x, y> <= 2 W^2, and |x - y|_1 <= 2 W; one alone has |x| <= |x|_1 <= W.
+
+m is an earlier release, so it is public.
+"""
+
+import abc
+import math
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from privrl.contracts.statistic import AbstractStatistic, Adjacency
+from privrl.mdp.assistance import AbstractAssisted
+from privrl.mdp.types import Trajectory
+from privrl.statistics.setting_checks import check_array
+
+
+def stay_return(stay: Trajectory, low: float, high: float) -> Float[Array, ""]:
+    """G: the return of one stay as a share of [low, high]."""
+    return jnp.clip((paid(stay).sum() - low) / (high - low), 0.0, 1.0)
+
+
+def paid(stay: Trajectory) -> Float[Array, " H"]:
+    """The rewards of one stay, each in [0, 1] whatever was recorded, and 0 after its end."""
+    counted = stay.valid.astype(float)
+    rewards = stay.rewards * counted
+    return jnp.clip(jnp.where(jnp.isfinite(rewards), rewards, 0.0), 0.0, counted)
+
+
+def person_mean(values: Float[Array, "E *shape"], person: Trajectory) -> Float[Array, "*shape"]:
+    """The mean over the stays that are not empty; 0 for a person without any."""
+    there = (jnp.asarray(person.length) > 0).astype(float)
+    shares = there / jnp.maximum(there.sum(), 1.0)
+    return jnp.tensordot(shares, jnp.where(jnp.isfinite(values), values, 0.0), axes=1)
+
+
+def check_range(low: float, high: float) -> None:
+    """A public range of returns."""
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise ValueError(f"`return_range` is ({low}, {high}); give two finite public numbers, the smaller one first.")
+
+
+class AbstractStayMean(AbstractStatistic):
+    """One number per person, the mean over their stays, in a public interval that holds 0."""
+
+    per_person: ClassVar[bool] = True
+    any_width: ClassVar[bool] = True
+    shape: tuple[int, ...] = eqx.field(static=True, default=(1,), init=False)
+    symmetric: bool = eqx.field(static=True, default=False, init=False)
+
+    @abc.abstractmethod
+    def of_stay(self, stay: Trajectory) -> Float[Array, ""]:
+        """The number of one stay."""
+
+    @abc.abstractmethod
+    def interval(self) -> tuple[float, float]:
+        """The smallest and the largest number of a person."""
+
+    def of_person(self, mean: Float[Array, ""]) -> Float[Array, ""]:
+        """What is made of the mean over stays."""
+        return mean
+
+    def contribution(self, record: Trajectory, question: None) -> Float[Array, " 1"]:
+        del question
+        mean = person_mean(jax.vmap(self.of_stay)(record), record)
+        return self.of_person(mean)[None]
+
+    def l2(self, adjacency: Adjacency) -> float:
+        low, high = self.interval()
+        return high - low if adjacency == "replace-one" else max(-low, high)
+
+    def l1(self, adjacency: Adjacency) -> float:
+        return self.l2(adjacency)
+
+
+class StayReturns(AbstractStayMean):
+    """The return G. Arguments: the public `return_range`."""
+
+    return_range: tuple[float, float] = eqx.field(static=True, default=(0.0, 1.0))
+
+    def __check_init__(self) -> None:
+        check_range(*self.return_range)
+
+    def of_stay(self, stay: Trajectory) -> Float[Array, ""]:
+        return stay_return(stay, *self.return_range)
+
+    def interval(self) -> tuple[float, float]:
+        return 0.0, 1.0
+
+
+class Weights(AbstractStayMean):
+    """The weight w under an assisted policy with a finite dial."""
+
+    policy: AbstractAssisted
+
+    def __check_init__(self) -> None:
+        _check_bounded(self.policy)
+
+    def working_entries(self, steps: int) -> int:
+        return steps * self.policy.entries
+
+    def of_stay(self, stay: Trajectory) -> Float[Array, ""]:
+        return _followed(self.policy, stay)[0]
+
+    def interval(self) -> tuple[float, float]:
+        return 0.0, self.policy.bound
+
+
+class Unsupported(AbstractStayMean):
+    """The share of a stay's decisions at which the assisted policy has no supported advice."""
+
+    policy: AbstractAssisted
+
+    def working_entries(self, steps: int) -> int:
+        return steps * self.policy.entries
+
+    def of_stay(self, stay: Trajectory) -> Float[Array, ""]:
+        without = ~self.policy.decisions(jnp.asarray(stay.states)).supported
+        return (stay.valid & without).sum() / jnp.maximum(stay.valid.sum(), 1)
+
+    def interval(self) -> tuple[float, float]:
+        return 0.0, 1.0
+
+
+class Gains(AbstractStayMean):
+    """D = (w-1)(G-m), or its square.
+
+    Arguments:
+        policy: an assisted policy with a finite dial.
+        centre: m, from an earlier release.
+        return_range: public.
+        squared: the square of the person's mean D instead.
+    """
+
+    policy: AbstractAssisted
+    centre: Float[Array, ""]
+    return_range: tuple[float, float] = eqx.field(static=True, default=(0.0, 1.0))
+    squared: bool = eqx.field(static=True, default=False)
+
+    def __check_init__(self) -> None:
+        _check_bounded(self.policy)
+        check_range(*self.return_range)
+        check_array("centre", self.centre, (), low=0.0, high=1.0)
+
+    def working_entries(self, steps: int) -> int:
+        return steps * self.policy.entries
+
+    def of_stay(self, stay: Trajectory) -> Float[Array, ""]:
+        w, _ = _followed(self.policy, stay)
+        return (w - 1.0) * (stay_return(stay, *self.return_range) - jnp.clip(self.centre, 0.0, 1.0))
+
+    def of_person(self, mean: Float[Array, ""]) -> Float[Array, ""]:
+        return mean**2 if self.squared else mean
+
+    def interval(self) -> tuple[float, float]:
+        m, W = float(self.centre), self.policy.bound
+        low, high = -max(1.0 - m, (W - 1.0) * m), max(m, (W - 1.0) * (1.0 - m))
+        return (0.0, max(-low, high) ** 2) if self.squared else (low, high)
+
+
+class Influences(AbstractStatistic):
+    """How much of a person's weight comes from advice, split by how they fared: (w-v) G and (w-v)(1-G).
+
+    Write A and B for the two means. The true weight of a stay is v + (w-v) g, where g is the factor by which an
+    unrecorded influence u changed the odds of the advised treatment along the stay (see `evaluation`).
+    """
+
+    policy: AbstractAssisted
+    return_range: tuple[float, float] = eqx.field(static=True, default=(0.0, 1.0))
+    per_person: ClassVar[bool] = True
+    any_width: ClassVar[bool] = True
+    shape: tuple[int, ...] = eqx.field(static=True, default=(2,), init=False)
+    symmetric: bool = eqx.field(static=True, default=False, init=False)
+
+    def __check_init__(self) -> None:
+        _check_bounded(self.policy)
+        check_range(*self.return_range)
+
+    def working_entries(self, steps: int) -> int:
+        return steps * self.policy.entries
+
+    def contribution(self, record: Trajectory, question: None) -> Float[Array, " 2"]:
+        del question
+
+        def of_stay(stay: Trajectory) -> Float[Array, " 2"]:
+            w, untouched = _followed(self.policy, stay)
+            G = stay_return(stay, *self.return_range)
+            return (w - untouched) * jnp.stack([G, 1.0 - G])
+
+        return person_mean(jax.vmap(of_stay)(record), record)
+
+    def l2(self, adjacency: Adjacency) -> float:
+        return self.policy.bound * (math.sqrt(2.0) if adjacency == "replace-one" else 1.0)
+
+    def l1(self, adjacency: Adjacency) -> float:
+        return self.policy.bound * (2.0 if adjacency == "replace-one" else 1.0)
+
+
+def _followed(policy: AbstractAssisted, stay: Trajectory) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    return policy.followed(jnp.asarray(stay.states), jnp.asarray(stay.actions), stay.valid)
+
+
+def _check_bounded(policy: AbstractAssisted) -> None:
+    if not math.isfinite(policy.bound):
+        raise ValueError(
+            f"`dial` is {policy.dial} and `deviation` is {policy.deviation}, so weights have no bound. Lower both."
+        )

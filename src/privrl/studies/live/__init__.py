@@ -1,0 +1,1 @@
+"""Studies of people who arrive: `Agent`, `Controller`, tickets, and blocks."""

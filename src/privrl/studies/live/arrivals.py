@@ -1,0 +1,289 @@
+"""People in order of arrival: tickets, the blocks they belong to, and the moment at which a block closes.
+
+A person is numbered when they arrive. The number, the number of the plan that is out at that moment and, with
+`Patience`, the time are written to the store before the ticket is handed out; the same id always gets the same ticket,
+and it is that person's only place. A block is a range of numbers with public ends, so whose terms are added up in which
+release does not depend on how long anybody stays.
+
+A person who comes back names the visit (any id of their own: a session, a date), and the same visit always gets the
+same ticket, whatever was lost and sent again. Only a new name is a new visit; when an episode *ended* decides nothing,
+since that is part of a record.
+
+When blocks close is in `patience.py` and `fixed_order.py`; `docs/design.md` derives the joint differential privacy of
+`Agent` from them.
+"""
+
+import abc
+import bisect
+import hmac
+import json
+import secrets
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+
+from privrl.privacy.canonical_ids import canonical_id
+from privrl.privacy.continual.participation import ONCE, Participation
+from privrl.privacy.store.errors import QueueFullError
+from privrl.privacy.store.release_store import ReleaseStore
+from privrl.privacy.trust.privatizers import PairingError
+from privrl.studies.live.visit_limits import Visits
+
+QUEUE = "people"
+_TOKEN = 16  # bytes of a ticket's token
+_REMEMBERED = 10_000  # places whose content is kept in memory
+
+
+class BehindError(Exception):
+    """A block has closed that the caller does not know of yet: catch up and ask again. Nothing was written."""
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """A person's place in a study, handed out when they arrive; pass it back as it is.
+
+    Attributes:
+        number: how many people arrived before.
+        plan: the number of the plan that was out then, on which this person acts for their whole stay.
+        token: random, so that nobody can guess another person's ticket, or use one of a copy of the store.
+        visit: which later visit of the person with this number, as a hash of its name; empty at the first.
+    """
+
+    number: int
+    plan: int
+    token: str = field(repr=False, compare=False)
+    visit: str = field(default="", repr=False)
+
+    @property
+    def key(self) -> str:
+        """What the record of this ticket is counted under, once."""
+        return f"{self.number}/{self.visit}" if self.visit else str(self.number)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        content = asdict(self)
+        return content if self.visit else {name: content[name] for name in ("number", "plan", "token")}
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> "Ticket":
+        """The ticket that `to_json` wrote."""
+        return cls(int(content["number"]), int(content["plan"]), str(content["token"]), str(content.get("visit", "")))
+
+
+class AbstractArrivals(abc.ABC):
+    """The queue of one study, in its store: who has arrived, and which blocks of them are closed.
+
+    Arguments:
+        store: where places are kept.
+        ends: the public ends of the blocks.
+        participation: how many visits of one person count, and how far apart.
+    """
+
+    def __init__(self, store: ReleaseStore, ends: Int[np.ndarray, " B"], participation: Participation = ONCE) -> None:
+        self._store, self._participation = store, participation
+        self._ends: list[int] = ends.tolist()
+        self._visits = Visits(store, participation)
+        self._remembered: dict[int, dict[str, Any]] = {}
+
+    @property
+    @abc.abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """What every process that works on the study must agree on."""
+
+    @property
+    @abc.abstractmethod
+    def assumption(self) -> str:
+        """What the guarantee assumes about arrivals and what it does not cover, for the certificate."""
+
+    @abc.abstractmethod
+    def closes(self, block: int) -> bool:
+        """Whether no contribution to this block is accepted any more."""
+
+    @abc.abstractmethod
+    def closing(self, block: int) -> float | None:
+        """When a block closes, where that is known; a public time."""
+
+    @abc.abstractmethod
+    def deadline(self, ticket: Ticket) -> float | None:
+        """Until when the record of a ticket is waited for, where that is a public time; its block closes no sooner."""
+
+    @abc.abstractmethod
+    def _key(self, user: str, visit: str) -> str:
+        """What has a place of its own: a person, or a visit of one."""
+
+    @abc.abstractmethod
+    def _moment(self, closed: int) -> dict[str, Any]:
+        """What is kept with the places of all who arrive in one transaction: its time, where time counts."""
+
+    @abc.abstractmethod
+    def _content(self, number: int, closed: int, user: str, visit: str) -> dict[str, Any]:
+        """What is kept with one new place besides, when so many blocks are closed."""
+
+    @abc.abstractmethod
+    def counts(self, ticket: Ticket) -> bool:
+        """Whether the record of a ticket is added up; otherwise its person is served all the same. Sensitive."""
+
+    @property
+    def num_arrived(self) -> int:
+        """How many tickets were handed out."""
+        return self._store.arrived(QUEUE)
+
+    @property
+    def num_places(self) -> int:
+        """How many people can take part."""
+        return self._ends[-1]
+
+    def end(self, block: int) -> int:
+        """How many people there are in all blocks up to this one."""
+        return self._ends[block]
+
+    def size(self, block: int) -> int:
+        """How many people a block has."""
+        return self.end(block) - self._begin(block)
+
+    def block(self, ticket: Ticket) -> int:
+        """The block of a ticket."""
+        return self._block_of(ticket.number)
+
+    def _block_of(self, number: int) -> int:
+        return bisect.bisect_right(self._ends, number)
+
+    def sum_name(self, block: int, plan: int) -> str:
+        """Where the terms of those people of a block are added up who acted on one plan."""
+        return f"block {block}, plan {plan}"
+
+    def arrive_all(self, came: Sequence[tuple[Any, Any]], closed: int) -> list[Ticket]:
+        """The tickets of several ids with the names of their visits, in this order, all of them or none, written
+        before they are returned. `closed` blocks are known to be closed.
+
+        Raises `BehindError` if there are more, and `PairingError` if there is no place.
+        """
+        names = [(canonical_id(user).decode(), canonical_id(visit).decode()) for user, visit in came]
+        return self._arrive(names, closed)
+
+    def _arrive(self, names: Sequence[tuple[str, str]], closed: int) -> list[Ticket]:
+        made: dict[bytes, dict[str, Any]] = {}  # what need not be decoded; tokens are random, so none is another's
+
+        def made_of(new: Sequence[int], first: int) -> list[bytes]:
+            if self.closes(closed):
+                raise BehindError
+            shared = {"plan": closed, **self._moment(closed)}
+            random = secrets.token_hex(_TOKEN * len(new))  # at once: the system is asked once
+            tokens = (random[at : at + 2 * _TOKEN] for at in range(0, len(random), 2 * _TOKEN))
+            own = (self._content(number, closed, *names[at]) for number, at in enumerate(new, first))
+            places = [{**shared, "token": token, **part} for token, part in zip(tokens, own, strict=True)]
+            contents = _encoded(shared, places)
+            made.update(zip(contents, places, strict=True))
+            return contents
+
+        most = self.num_places
+        try:
+            keys = [self._key(*name) for name in names]
+            found = self._store.arrive_all(QUEUE, keys, at_most=most, contents=made_of)
+        except QueueFullError as error:
+            raise PairingError(
+                f"All {most} places are taken; the budget is spent on these people. Nothing was recorded. A new study "
+                "needs a new budget, and new people."
+            ) from error
+        places = {number: made.get(kept) or json.loads(kept) for number, kept in found}
+        self._remember(places)
+        return [Ticket(number, places[number]["plan"], places[number]["token"]) for number, _ in found]
+
+    def all_issued(self, tickets: Sequence[Any]) -> list[bool]:
+        """Which are tickets of this study. Their numbers are whole numbers and nothing that only equals them: a
+        person's key is made of them."""
+        formed = [self._is_formed(ticket) for ticket in tickets]
+        self._recall([ticket.number for ticket, fine in zip(tickets, formed, strict=True) if fine])
+        return [fine and self._is_issued(ticket) for ticket, fine in zip(tickets, formed, strict=True)]
+
+    def _is_formed(self, ticket: Any) -> bool:
+        if type(ticket) is not Ticket:
+            return False
+        if not (type(ticket.number) is type(ticket.plan) is int and type(ticket.token) is type(ticket.visit) is str):
+            return False
+        return 0 <= ticket.number < self.num_places and ticket.token.isascii() and ticket.visit.isascii()
+
+    def _is_issued(self, ticket: Ticket) -> bool:
+        known = self._issued(ticket)
+        if known is None or known[0] != ticket.plan:
+            return False
+        return hmac.compare_digest(known[1].encode(), ticket.token.encode())
+
+    def _issued(self, ticket: Ticket) -> tuple[int, str] | None:
+        """The plan and the token that were handed out under the number and the visit of a ticket."""
+        place = None if ticket.visit else self._place(ticket.number)
+        return None if place is None else (place["plan"], place["token"])
+
+    def check(self, ticket: Ticket) -> None:
+        """Refuses what is not a ticket of this study."""
+        if not self.all_issued([ticket])[0]:
+            raise ValueError(
+                "This is not a ticket of this study. Pass what `begin_episode` returned, or `Ticket.from_json` of it."
+            )
+
+    def summed(self, block: int) -> list[int]:
+        """The plans on which somebody of a full block may have acted: public, so also where nobody did.
+
+        Plans never go back: whoever comes back while a block fills has one between those of the first arrivals before
+        it and of its last."""
+        plans = self.plans(block)
+        if self._participation.times == 1:
+            return list(plans)
+        begin = self._begin(block)
+        return list(range(self._kept(begin - 1)["plan"] if begin else 0, max(plans) + 1))
+
+    def plans(self, block: int) -> dict[int, int]:
+        """How many first arrivals of a full block acted on which plan; as plans never go back, a few places tell."""
+        begin, end = self._begin(block), self.end(block)
+        counts: dict[int, int] = {}
+        while begin < end:
+            plan, low, high = self._kept(begin)["plan"], begin + 1, end
+            while low < high:
+                middle = (low + high) // 2
+                low, high = (middle + 1, high) if self._kept(middle)["plan"] == plan else (low, middle)
+            counts[plan] = low - begin
+            begin = low
+        return counts
+
+    def _begin(self, block: int) -> int:
+        return self.end(block - 1) if block else 0
+
+    def _place(self, number: int) -> dict[str, Any] | None:
+        """What is kept with a place. It never changes, so some are remembered."""
+        place = self._remembered.get(number)
+        if place is None:
+            self._recall([number])
+            place = self._remembered.get(number)
+        return place
+
+    def _recall(self, numbers: Sequence[int]) -> None:
+        """Reads what is kept with several places at once."""
+        missing = [number for number in numbers if number not in self._remembered]
+        if missing:
+            self._remember({number: json.loads(kept) for number, kept in self._store.places(QUEUE, missing).items()})
+
+    def forget(self) -> None:
+        """Forgets what was read of places, some of which may have been given up with their transaction."""
+        self._remembered.clear()
+
+    def _remember(self, places: dict[int, dict[str, Any]]) -> None:
+        if len(self._remembered) >= _REMEMBERED:
+            self._remembered.clear()
+        self._remembered.update(places)
+
+    def _kept(self, number: int) -> dict[str, Any]:
+        place = self._place(number)
+        assert place is not None  # only those who have arrived are asked for
+        return place
+
+
+def _encoded(shared: dict[str, Any], places: Sequence[dict[str, Any]]) -> list[bytes]:
+    """Places as JSON. Most have nothing of their own but a token: hexadecimal digits, put beside what is shared."""
+    start = json.dumps(shared)[:-1]
+    return [
+        (f'{start}, "token": "{place["token"]}"}}' if len(place) == len(shared) + 1 else json.dumps(place)).encode()
+        for place in places
+    ]

@@ -1,0 +1,220 @@
+"""The plans of a live study: a block closes, its exact sums are released with noise, once, and the learner plans again.
+
+Plan 0 is there before anybody comes; plan b + 1 follows from the releases of blocks 0 to b. All plans are kept, because
+people act for their whole stay on the one that was out when they arrived. So the people of a block may have acted on
+several plans. Their terms are kept apart, plan by plan; whether a learner can read their sum is a public fact about the
+learner (`one_plan_per_block`), and if it cannot, only those count who acted on the plan of most of them, which is a
+public fact about arrivals.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Int, Int64, PRNGKeyArray
+
+from privrl.contracts.learner import AbstractOnlineLearner, Plan
+from privrl.contracts.statistic import AbstractStatistic
+from privrl.privacy.noise.bounding import LatticeBounds, of_each
+from privrl.privacy.noise.random_words import Words
+from privrl.privacy.store.errors import BurntError
+from privrl.privacy.store.release_store import ReleaseStore
+from privrl.privacy.trust.batches import batches
+from privrl.privacy.trust.channels import AbstractCuratorChannel
+from privrl.privacy.trust.exact_channels import ExactChannel, Noisy
+from privrl.privacy.trust.privatizers import PairingError
+from privrl.studies.live.arrivals import AbstractArrivals
+from privrl.studies.loop import State, planned, publish
+from privrl.studies.public_key import public_key
+from privrl.studies.simulation.simulated_loop import SimulationKeys
+from privrl.studies.study import Study
+
+
+class LivePlans:
+    """What was released and planned so far, as far as this process knows; `catch_up` brings it up to date.
+
+    Arguments:
+        learner, study: who plans, and what was declared and calibrated for it.
+        arrivals: who is in which block, and when blocks close.
+        store: where sums and releases are.
+        blank: what a record looks like, given a plan.
+        key: seeded noise for simulations.
+
+    **Formal guarantee.** One person's record is in the sums of one block, with the statistic's own bound for whatever
+    plan they acted on; a record that is missing adds nothing, which is at most as far from any record as another one is
+    (refused otherwise). So replacing a record moves the encoded sums of each channel by at most its sensitivity. Where
+    several of a person's records count, so many terms are in so many blocks, each within the bound of one.
+    """
+
+    def __init__(
+        self,
+        learner: AbstractOnlineLearner,
+        study: Study,
+        arrivals: AbstractArrivals,
+        store: ReleaseStore,
+        blank: Callable[[Plan], Any],
+        key: PRNGKeyArray | None,
+    ) -> None:
+        self._learner, self._arrivals, self._store, self._key = learner, arrivals, store, key
+        assert study.ends is not None
+        blocks = len(study.ends)
+        simulated = study.channels()
+        seeded = None if key is None else SimulationKeys.of(key).plans
+        self._sampled = public_key(store, "plans", seeded) if learner.plans_at_random else None
+        start, nobody = State.first(learner, simulated), jnp.zeros((), int)
+        self._made = [_next_plan(learner, start._replace(kept={}), start.memory, nobody, nobody, self._plan_key(0))]
+        form = (study.privatizer.adjacency, study.participation, blank(self[0]), self[0])
+        self.channels: dict[str, ExactChannel] = {}
+        for name, channel in simulated.items():
+            assert isinstance(channel, AbstractCuratorChannel)
+            exact = ExactChannel.of(channel, blocks, study.ledger.parameter(name), *form)
+            exact.check_room(study.participation.times * arrivals.num_places)
+            self.channels[name] = exact
+        if study.participation.times == 1:
+            _check_absence(self.channels)
+        self._kept: dict[str, Any] = {name: channel.init() for name, channel in self.channels.items()}  # secret
+
+    def __getitem__(self, number: int) -> Plan:
+        return self._made[number][1]
+
+    @property
+    def closed(self) -> int:
+        """How many blocks are closed and released; the newest plan has this number."""
+        return len(self._made) - 1
+
+    def check_lattices(self) -> None:
+        """Refuses a computer on which sums that were begun elsewhere would be rounded otherwise."""
+        for name, channel in self.channels.items():
+            if self._store.fact(f"lattice of {name}", channel.fingerprint) != channel.fingerprint():
+                raise ValueError(
+                    f"This computer rounds the public numbers of `{name}` otherwise than the one that began this "
+                    "store, so sums cannot be continued here. Nothing was counted. Go on where the study began."
+                )
+
+    def limits(self, blocks: int) -> dict[str, float]:
+        """How often each statistic may be released."""
+        return {_pool(name): float(blocks) for name in self.channels}
+
+    def units(self, records: Any, plan: int) -> tuple[Int64[np.ndarray, "B entries"], Bool[np.ndarray, " B"]]:
+        """Every person's terms of all statistics, end to end, as the plan that they acted on asks for them, and whether
+        they are numbers.
+
+        Arguments:
+            records: with a batch axis. A person's whole numbers do not depend on who else is there (tests compare).
+        """
+        grids = tuple((channel.statistic, channel.lattice.bounds) for channel in self.channels.values())
+        parts = []
+        for rows, some in batches(len(jax.tree.leaves(records)[0])):
+            found = _terms(grids, jax.tree.map(lambda x: x[rows], records), self[plan])  # noqa: B023
+            parts.append([np.asarray(x)[:some] for x in found])
+        units, finite = (np.concatenate(column) for column in zip(*parts, strict=True))
+        return units, finite
+
+    def catch_up(self) -> None:
+        """Closes every block whose time has come, makes or reads its releases, and plans."""
+        while self._arrivals.closes(self.closed):
+            block = self.closed
+            plans = self._arrivals.plans(block)
+            for plan in self._arrivals.summed(block):
+                self._store.seal(self._arrivals.sum_name(block, plan))
+            state = self._made[-1][0]._replace(kept=self._kept)
+            state = publish(self.channels, state, self._totals(block), block, functools.partial(self._noise, block))
+            acted = _of_most(plans)
+            others = jnp.asarray(self._arrivals.size(block) - plans[acted])
+            published, seen = self._made[acted][0].memory, jnp.asarray(self._arrivals.end(block))
+            known = (published, others, seen, self._plan_key(block + 1))
+            made = _next_plan(self._learner, state._replace(kept={}), *known)
+            self._kept = state.kept  # after the plan: an interrupted attempt leaves nothing behind
+            self._made.append(made)
+
+    def _plan_key(self, number: int) -> PRNGKeyArray | None:
+        """Public randomness for one plan: the same in every process, and after a restart."""
+        return None if self._sampled is None else jax.random.fold_in(self._sampled, number)
+
+    def _noise(self, block: int, name: str) -> Noisy:
+        """Adds noise to an encoded sum after a closed block: drawn by whoever comes first, the same for everybody."""
+        channel = self.channels[name]
+
+        def noisy(encoded: Callable[[], Int64[np.ndarray, "..."]]) -> Int64[np.ndarray, "..."]:
+            number = sorted(self.channels).index(name)  # as in a compiled simulation
+
+            def draw() -> Int64[np.ndarray, "..."]:
+                source = Words() if self._key is None else SimulationKeys.of(self._key).white(number, block, 0)
+                return channel.noisy(encoded(), source)
+
+            try:
+                return self._store.release(f"{name}/{block}", _pool(name), 1.0, draw, law=channel.lattice.to_bytes())
+            except BurntError as error:
+                raise BurntError(
+                    f"Release {block} of `{name}` was burnt by a crash, and later ones build on it. Open the store "
+                    "with `after_crash='redraw'`: nobody has seen the first draw, so drawing again is safe."
+                ) from error
+
+        return noisy
+
+    def _totals(self, block: int) -> dict[str, Callable[[], Int64[np.ndarray, "..."]]]:
+        """What computes the exact sums of a closed block; whoever is missing has added nothing."""
+        arrivals = self._arrivals
+        chosen = [_of_most(arrivals.plans(block))] if self._learner.one_plan_per_block else arrivals.summed(block)
+        sizes = [math.prod(channel.shape) for channel in self.channels.values()]
+
+        @functools.cache
+        def parts() -> list[Int64[np.ndarray, " entries"]]:
+            totals = [self._store.total(self._arrivals.sum_name(block, plan)) for plan in chosen]
+            added = sum((total for total in totals if total is not None), np.zeros(sum(sizes), np.int64))
+            return np.split(added, np.cumsum(sizes)[:-1])
+
+        def part(number: int, shape: tuple[int, ...]) -> Int64[np.ndarray, "..."]:
+            return parts()[number].reshape(shape)
+
+        return {
+            name: functools.partial(part, number, channel.shape)
+            for number, (name, channel) in enumerate(self.channels.items())
+        }
+
+
+def _pool(name: str) -> str:
+    return f"releases of {name}"
+
+
+def _of_most(plans: dict[int, int]) -> int:
+    """The plan that most people of a block acted on, the newest of several; a choice from public facts."""
+    return max(plans, key=lambda plan: (plans[plan], plan))
+
+
+@eqx.filter_jit
+def _terms(
+    grids: tuple[tuple[AbstractStatistic, LatticeBounds], ...], records: Any, plan: Plan
+) -> tuple[Int64[Array, "B entries"], Bool[Array, " B"]]:
+    """The terms of several people, each on their own."""
+    found = [of_each(statistic, records, plan, bounds) for statistic, bounds in grids]
+    units = [units.reshape(len(units), -1) for units, _ in found]
+    return jnp.concatenate(units, axis=1), jnp.stack([finite for _, finite in found]).all(axis=0)
+
+
+def _check_absence(channels: dict[str, ExactChannel]) -> None:
+    for name, channel in channels.items():
+        bound = channel.statistic.l1 if channel.lattice.kind == "l1" else channel.statistic.l2
+        if bound("add-remove") > bound("replace-one"):
+            raise PairingError(
+                f"One person's term of `{name}` can be larger than the distance of two, so a record that is missing "
+                "would show. Centre the statistic, so that its own norm is at most its replace-one sensitivity."
+            )
+
+
+@eqx.filter_jit
+def _next_plan(
+    learner: AbstractOnlineLearner,
+    state: State,
+    published: Any,
+    others: Int[Array, ""],
+    seen: Int[Array, ""],
+    key: PRNGKeyArray | None,
+) -> tuple[State, Plan]:
+    """The plan after a block that acted on the plan which came with `published`, but for `others` of its people."""
+    return planned(learner, state._replace(memory=learner.acted_on(state.memory, published, others)), seen, key=key)

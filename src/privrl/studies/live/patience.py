@@ -1,0 +1,190 @@
+"""People who come and go: a block closes a public time after its last person arrived first.
+
+**Formal guarantee.** Number, plan and closing times are functions of the first arrivals (who came, and when) and of the
+clock alone: no record has any influence on them, neither what it says nor when it comes, and no later visit has.
+Closing is checked at each call, inside the transaction that arrives or contributes, and gives what a timer would: a
+contribution is accepted before the closing time of its block and refused from then on, whether or not somebody has made
+the release yet.
+
+A later visit gets the plan that is out and the block that is filling, that of the next first arrival. It begins before
+the last first arrival of that block, so it has the whole patience before the block closes. It takes no number, so it
+moves nobody. After the last first arrival of all it is served and not counted.
+"""
+
+import contextlib
+import functools
+import hashlib
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+
+from privrl.privacy.continual.participation import ONCE, Participation
+from privrl.privacy.store.release_store import ReleaseStore
+from privrl.studies.live.arrivals import QUEUE, AbstractArrivals, BehindError, Ticket
+from privrl.studies.live.visit_limits import Visit
+
+_RETURNS = (
+    ". When and how often somebody comes back is covered like a record: it moves nobody else. Who comes back after the "
+    "last first arrival, or beyond the number of episodes that count, is served and not counted"
+)
+
+
+class Patience(AbstractArrivals):
+    """A block closes a public time after its last person arrived, whoever has finished; people come when they come.
+
+    Arguments:
+        patience: seconds: the longest stay that is waited for. Whoever has not ended then counts as an empty record.
+        clock: seconds; it may be any clock that does not depend on records, by default the computer's. If it is set
+            back, nothing opens again.
+    """
+
+    def __init__(
+        self,
+        store: ReleaseStore,
+        ends: Int[np.ndarray, " B"],
+        patience: float | timedelta,
+        clock: Callable[[], float],
+        participation: Participation = ONCE,
+    ) -> None:
+        super().__init__(store, ends, participation)
+        self._patience = patience.total_seconds() if isinstance(patience, timedelta) else float(patience)
+        self._clock = clock
+        self._reading: Callable[[], float] | None = None
+        if not 0.0 < self._patience < math.inf:
+            raise ValueError(
+                f"`patience` is {self._patience} seconds; it must be positive and finite: the longest stay that is "
+                "waited for, chosen without looking at records."
+            )
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"patience": self._patience}
+
+    @property
+    def assumption(self) -> str:
+        often = self._participation
+        return (
+            f"arrivals: a block is released {self._patience:g} seconds after its last person arrived, whoever has "
+            "finished; a record that comes later counts as empty, and how many were counted is secret. Who arrives and "
+            "when may depend on published plans and on the world outside, not on records: where people can only begin "
+            "because somebody else has finished, what their arrival tells is not covered. That somebody took part and "
+            f"when they arrived{' first' if often.times > 1 else ''} is public"
+        ) + (_RETURNS if often.times > 1 else "")
+
+    def closing(self, block: int) -> float | None:
+        last = self._place(self.end(block) - 1) if block < len(self._ends) else None
+        return None if last is None else last["time"] + self._patience
+
+    def deadline(self, ticket: Ticket) -> float | None:
+        # Of the moment at which they came alone: the end of their block depends on who is in one commit with them.
+        later = self._later(ticket)
+        return (self._kept(ticket.number)["time"] if later is None else later.time) + self._patience
+
+    def closes(self, block: int) -> bool:
+        closing = self.closing(block)
+        if closing is None:
+            return False
+        last = self._kept(self.end(block) - 1)["plan"]
+        return self._now() >= closing or self._store.sealed(self.sum_name(block, last))
+
+    def _arrive(self, names: Sequence[tuple[str, str]], closed: int) -> list[Ticket]:
+        """As in every arrivals, and as if they had come one by one: the block of a visit is that of the next first
+        arrival after its own position, however a sequence of people is cut into commits, because the cuts follow from
+        how busy the store is. The clock is read once for all of them: who comes back together with others must not
+        change their time, nor whether a block has closed for them."""
+        visits = [_short(visit) for _, visit in names]
+        arrive = super()._arrive
+
+        def work() -> list[Ticket]:
+            self.forget()  # places of an attempt that the database gave up
+            with self._one_reading():
+                before = self.num_arrived
+                firsts = arrive(names, closed)
+                arrived = itertools.accumulate((first.number + 1 for first in firsts), max, initial=before)
+                rows = zip(firsts, visits, itertools.islice(arrived, 1, None), strict=True)
+                return [self._visited(first, visit, closed, then) for first, visit, then in rows]
+
+        if any(visits):
+            return self._store.together(functools.partial(self._store.in_queue, QUEUE, work))
+        with self._one_reading():
+            return arrive(names, closed)
+
+    def _visited(self, first: Ticket, visit: str, closed: int, arrived: int) -> Ticket:
+        """The ticket of a visit of the person with this first ticket, when so many people have arrived."""
+        if not visit:
+            return first
+        found = self._visit(first.number, visit, closed, arrived)
+        return Ticket(first.number, found.plan, found.token, visit) if isinstance(found, Visit) else first
+
+    def _visit(self, number: int, visit: str, closed: int, arrived: int) -> Visit | int:
+        """A visit of person `number`, kept if it is new."""
+        found = self._visits.find(number, visit)
+        if found is None:
+            if self.closes(closed):
+                raise BehindError
+            block = self._block_of(min(arrived, self.num_places - 1))
+            counts = arrived < self.num_places and self._visits.count(str(number), block)
+            self._visits.keep(number, visit, closed, block, counts, self._now())
+            found = self._visits.find(number, visit)
+            assert found is not None
+        return found
+
+    def _later(self, ticket: Ticket) -> Visit | None:
+        if not ticket.visit:
+            return None
+        found = self._visits.find(ticket.number, ticket.visit)
+        return found if isinstance(found, Visit) else None
+
+    def block(self, ticket: Ticket) -> int:
+        later = self._later(ticket)
+        return super().block(ticket) if later is None else later.block
+
+    def counts(self, ticket: Ticket) -> bool:
+        later = self._later(ticket)
+        return later is None or later.counts
+
+    def _issued(self, ticket: Ticket) -> tuple[int, str] | None:
+        later = self._later(ticket)
+        return super()._issued(ticket) if later is None else (later.plan, later.token)
+
+    def _key(self, user: str, visit: str) -> str:
+        return user
+
+    def _moment(self, closed: int) -> dict[str, Any]:
+        # Not before a block that has closed, even if the clock was set back since.
+        earlier = self.closing(closed - 1) if closed else None
+        return {"time": self._now() if earlier is None else max(self._now(), earlier)}
+
+    def _content(self, number: int, closed: int, user: str, visit: str) -> dict[str, Any]:
+        if visit:
+            self._visits.name_first(number, _short(visit))
+        if self._participation.times > 1:
+            self._visits.count(str(number), self._block_of(number))  # the first of those that count
+        return {}
+
+    def _now(self) -> float:
+        """The time, not before that of the last arrival."""
+        latest, time = self._place(self.num_arrived - 1), self._read()
+        return time if latest is None else max(time, latest["time"])
+
+    def _read(self) -> float:
+        return self._clock() if self._reading is None else self._reading()
+
+    @contextlib.contextmanager
+    def _one_reading(self) -> Iterator[None]:
+        """Reads the clock at most once: the first time that it is needed."""
+        self._reading = functools.cache(self._clock)
+        try:
+            yield
+        finally:
+            self._reading = None
+
+
+def _short(visit: str) -> str:
+    """The name of a visit as tickets and the store have it: of one length, and nothing where there is no name."""
+    return hashlib.blake2b(visit.encode(), digest_size=16).hexdigest() if visit else ""

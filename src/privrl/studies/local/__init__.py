@@ -1,0 +1,1 @@
+"""Studies without a trusted server: `Client`, `Server`, and what travels between them."""

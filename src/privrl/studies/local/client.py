@@ -1,0 +1,185 @@
+"""`Client`: one person's device. Trajectories stay here; what leaves is drawn once and kept before it is sent."""
+
+import contextlib
+import functools
+import json
+import math
+import os
+import sys
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+from jaxtyping import Int64, PRNGKeyArray
+
+from privrl.contracts.learner import AbstractOnlineLearner
+from privrl.mdp.types import RecordForm, Trajectory
+from privrl.privacy.accounting.certificate import Certificate
+from privrl.privacy.noise.sources import Seeded, System
+from privrl.privacy.store.errors import BurntError
+from privrl.privacy.store.release_store import ReleaseStore
+from privrl.privacy.trust.privatizers import Local
+from privrl.studies.local.local_plans import local_study
+from privrl.studies.local.wire import Broadcast, Message, MessageError
+
+_POOL = "epsilon"
+
+
+class Client:
+    """One person's device: reports once to a study (or a fixed number of visits), with noise inside, across restarts.
+
+    Arguments:
+        learner, privatizer: the same as the server's.
+        store: where this device keeps its report, a file or a `ReleaseStore` for one person. Real people need one.
+        cap: the largest sum of epsilon over all studies that this device ever reports to, by default that of one
+            study: whoever may invent studies could ask again and again. It is written when the store is made; give the
+            same one afterwards.
+        study: the SHA-256 of the study's document, which the app ships: broadcasts of any other study are refused.
+        max_episodes_per_unit: m, how many visits of this person are reported; their reports share epsilon. One report,
+            from a visit chosen at random, learns more unless epsilon is large (`docs/guides/local.md`).
+        key: seeded noise for simulations, which are remembered by this object alone; leave it out on real people.
+
+    **Formal guarantee.** Per study (the hash of its document, in the ticket) and visit one report is drawn, for at most
+    m visits: reserved in the store, drawn, kept, and only then returned. Whoever asks again gets the same bytes,
+    whatever broadcast or trajectory they pass, and sending them again reveals nothing more. If the device stops between
+    reserving and keeping, the report is lost and no second one is drawn. What one study learns from all reports of the
+    device is bounded by its epsilon, which is charged with the first of them: k of m reports with Gaussian noise reveal
+    more than k/m of epsilon. A new study is a new budget, and epsilons add up over studies (deltas too), to at most
+    `cap`. A store that is deleted, or an older copy of it, has forgotten what was reported.
+    """
+
+    def __init__(
+        self,
+        learner: AbstractOnlineLearner,
+        privatizer: Local,
+        *,
+        store: ReleaseStore | str | os.PathLike[str] | None = None,
+        cap: float | None = None,
+        study: bytes | None = None,
+        max_episodes_per_unit: int = 1,
+        key: PRNGKeyArray | None = None,
+    ) -> None:
+        self._study, channels = local_study(learner, privatizer, max_episodes_per_unit)
+        self._reports = {name: channel.reports() for name, channel in channels.items()}
+        self._visits: set[int] = set()
+        self._pinned = study
+        self._source = System() if key is None else Seeded(key)
+        if (store is None) == (key is None):
+            raise ValueError(
+                "Give a `store` on the device of a real person, so that one person reports once even if the device "
+                "restarts; or a `key` in a simulation, which protects nobody."
+            )
+        if key is None and privatizer.budget is None:
+            raise ValueError("`epsilon` is infinite, which protects nobody; give a `key` to simulate it.")
+        if store is None:
+            store = ReleaseStore.in_memory()
+        self._store = store if isinstance(store, ReleaseStore) else ReleaseStore(store)
+        most = self._epsilon if cap is None else min(cap, sys.float_info.max)
+        self._store.open_study({"verb": "client"}, {_POOL: most})
+
+    def report(self, trajectory: Trajectory, broadcast: Broadcast, visit: int = 0) -> Message:
+        """The message of this person about one visit to this study, the same every time.
+
+        Arguments:
+            visit: the number of the visit, as the app counts them, from 0 to `max_episodes_per_unit` - 1.
+
+        Refused with `MessageError` if an earlier attempt was interrupted after it was reserved, or the visit is one too
+        many, and with `StoreBudgetError` if the epsilon of this study would exceed the cap; nothing leaves the device
+        then.
+        """
+        times, study = self._study.participation.times, broadcast.ticket.study
+        if type(visit) is not int or not 0 <= visit < times:  # there are as many names as visits, and no other
+            raise MessageError(
+                f"`visit` is not one of the whole numbers 0 to {times - 1}: so many visits of a person are reported to "
+                "this study. Nothing was drawn.",
+                "spent",
+            )
+        if self._pinned not in (None, study):
+            raise MessageError("The broadcast is of another study than this app was made for.", "other-study")
+        name = f"report{f' {visit}' if visit else ''} to study {study.hex()}"
+        kept = self._store.value(name)
+        if kept is None:
+            draw = self._prepared(self._readable(trajectory), broadcast)
+            law = json.dumps([event.to_json() for event in self._study.ledger.events()]).encode()
+            try:
+                charge = self._charge(study, law)
+                kept = self._store.release(name, _POOL, charge, lambda: _integers(draw().to_bytes()), law=law)
+            except BurntError as error:
+                raise MessageError(
+                    "This device has begun to report to this study and stopped before the report was kept. A second "
+                    "draw would spend the budget again, so this person has no report in this study.",
+                    "lost",
+                ) from error
+        self._visits.add(visit)
+        return Message.from_bytes(_bytes(kept))
+
+    def _charge(self, study: bytes, law: bytes) -> float:
+        """What a report is charged: the study's epsilon, or nothing, once the study is charged with several reports.
+
+        A device that has reported to the study under another number of visits reports nothing more to it.
+        """
+        times, budget = self._study.participation.times, f"budget of study {study.hex()}"
+        several, one = self._store.law(budget), self._store.law(f"report to study {study.hex()}")
+        if several is not None if times == 1 else several is None and one is not None:
+            raise MessageError(
+                "This device has reported to this study with another number of visits, and its budget is spent on "
+                "these. Nothing was drawn.",
+                "spent",
+            )
+        if times == 1:
+            return self._epsilon
+        with contextlib.suppress(BurntError):  # interrupted, and charged all the same
+            self._store.release(budget, _POOL, self._epsilon, lambda: np.zeros(1, np.int64), law=law)
+        return 0.0
+
+    def _readable(self, trajectory: Trajectory) -> Trajectory:
+        """The record, or the empty one: that somebody reports must not depend on what their record is like."""
+        blank = Trajectory.empty(self._study.learner.horizon)
+        record = RecordForm(blank).read(trajectory)
+        if record is not None:
+            return record
+        warnings.warn(
+            "The record does not have the form of a `Trajectory` of the horizon, so an empty one was reported. Later "
+            "calls give the same report.",
+            stacklevel=3,
+        )
+        return blank
+
+    def _prepared(self, trajectory: Trajectory, broadcast: Broadcast) -> Callable[[], Message]:
+        """What draws the message, from everything that has to be computed before it is reserved."""
+        number, study = broadcast.ticket.number, broadcast.ticket.study.hex()
+        truths = {name: reports.truth(trajectory, broadcast.plan, number) for name, reports in self._reports.items()}
+        # A simulation's randomness is decided by its key and the ticket alone, whatever the study is called.
+        label = (number,) if isinstance(self._source, Seeded) else (study, number)
+
+        def draw() -> Message:
+            parts = (
+                self._reports[name].randomised(truth, self._source.randomness((name, *label)))
+                for name, truth in truths.items()
+            )
+            return Message(broadcast.ticket, tuple(parts))
+
+        return draw
+
+    @property
+    def certificate(self) -> Certificate:
+        """What all reports of this person to one study can reveal."""
+        made = {name: (len(self._visits), reports.law) for name, reports in self._reports.items()}
+        messages = {"messages per user": self._study.participation.times}
+        return self._study.certificate(self._source.description, messages, made=made)
+
+    @functools.cached_property
+    def _epsilon(self) -> float:
+        """What one study costs."""
+        epsilon = self.certificate.epsilon
+        return epsilon if math.isfinite(epsilon) else 0.0  # infinite in simulations only
+
+
+def _integers(content: bytes) -> Int64[np.ndarray, " n"]:
+    """Bytes as a store keeps them: their number, and themselves in words of eight."""
+    padded = content + bytes(-len(content) % 8)
+    return np.concatenate([[len(content)], np.frombuffer(padded, "<i8")]).astype(np.int64)
+
+
+def _bytes(kept: Int64[np.ndarray, " n"]) -> bytes:
+    return kept[1:].astype("<i8").tobytes()[: kept[0]]

@@ -1,0 +1,276 @@
+"""What a curator holds: the episodes of a data set at rest, summed in bounded memory, or one secret function."""
+
+import abc
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Float64, Int64
+
+from privrl.contracts.learner import AbstractOfflineLearner
+from privrl.contracts.statistic import AbstractStatistic
+from privrl.data.dataset import AbstractDataset
+from privrl.data.reward_function import RewardFunction
+from privrl.data.tables.part import Part
+from privrl.executors.executor import added
+from privrl.mdp.types import Trajectory, Transitions
+from privrl.privacy.noise.arithmetic import AbstractArithmetic, check_shape, empty_contributes
+from privrl.privacy.noise.coins import Coins
+from privrl.privacy.noise.lattice import Lattice, filled_by_blocks
+from privrl.privacy.trust.people import AbstractPeople
+from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
+from privrl.statistics.row_statistics import AbstractRowStatistic
+from privrl.studies.memory import check_sum
+from privrl.studies.offline.batched_sums import EpisodeForm, Shapes, summed
+from privrl.studies.offline.row_sums import units_of_rows
+
+_FUNCTION = "reward function"
+_NO_PERSON = "what is hidden is the reward function; people whose data shaped it are not protected by this certificate"
+_GROUPS = (
+    "people were split into groups by a pseudorandom function of their ids under a secret key: for a person replaced "
+    "by one of another id the guarantee of the split is computational"
+)
+
+
+class AbstractSecret(AbstractPeople):
+    """What a curator holds, with what a study needs to know about it."""
+
+    bounds: Mapping[str, Any]
+    """What the curator enforces on it, for the certificate."""
+
+    @property
+    @abc.abstractmethod
+    def counts(self) -> dict[str, int]:
+        """How much of it there is; public where the number of people is."""
+
+    @abc.abstractmethod
+    def unit(self, wanted: str | None, privatizer: AbstractPrivatizer) -> str:
+        """What one privacy unit is called; refuses what cannot be claimed of it."""
+
+    @abc.abstractmethod
+    def notes(self, groups: bool) -> tuple[str, ...]:
+        """What the certificate adds; `groups` says whether units were split by a keyed function of their ids."""
+
+    @abc.abstractmethod
+    def digest(self, key: bytes) -> bytes:
+        """A keyed digest, to notice another secret; it says nothing without the key."""
+
+
+class SecretFunction(AbstractSecret):
+    """One reward function, and nobody: sums over people are zero."""
+
+    num_units = 0
+    records_per_unit = 1
+    bounds: Mapping[str, Any] = MappingProxyType({})
+
+    def __init__(self, data: RewardFunction) -> None:
+        self._data = data
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {"users": 0, "episodes": 0}
+
+    @classmethod
+    def of(cls, data: RewardFunction, learner: AbstractOfflineLearner) -> "SecretFunction":
+        """Refuses a function that the learner's world has no room for."""
+        places = learner.space[0]
+        if len(data.values) != places:
+            raise ValueError(
+                f"The reward function has {len(data.values)} mesh points and the learner's world has {places} places. "
+                "Let both agree."
+            )
+        return cls(data)
+
+    @property
+    def function(self) -> Float[Array, " n"]:
+        return jnp.asarray(self._data.values)
+
+    def unit(self, wanted: str | None, privatizer: AbstractPrivatizer) -> str:
+        if wanted not in (None, _FUNCTION):
+            raise ValueError(
+                f"`unit` is {wanted!r}; what is hidden here is which of two similar reward functions was used, and no "
+                "person. Leave `unit` out."
+            )
+        if privatizer.adjacency != "replace-one":
+            raise ValueError(
+                f"`adjacency` is {privatizer.adjacency!r}; a reward function can be replaced by a similar one, but not "
+                "removed. Use 'replace-one'."
+            )
+        return _FUNCTION
+
+    def notes(self, groups: bool) -> tuple[str, ...]:
+        del groups
+        return (_NO_PERSON,)
+
+    def digest(self, key: bytes) -> bytes:
+        return self._data.digest(key)
+
+    def total(
+        self, statistic: AbstractStatistic, included: Coins | None, arithmetic: AbstractArithmetic
+    ) -> Array | np.ndarray:
+        del included
+        return arithmetic.zeros(statistic)
+
+    def filled(self, statistic: AbstractStatistic) -> int:
+        return 1
+
+    def part(self, chosen: Bool[np.ndarray, " U"]) -> "SecretFunction":
+        return self
+
+    def coins(self, key: bytes, purpose: str) -> Float64[np.ndarray, " U"]:
+        del key, purpose
+        return np.zeros(0)
+
+
+class Records(AbstractSecret):
+    """The curator's view of a data set: exact sums over kept episodes, in bounded memory.
+
+    Where the data are one shard of several, `first` is the number of kept records before it: coins are by number.
+    """
+
+    def __init__(self, data: AbstractDataset, first: int = 0) -> None:
+        self._data, self._first = data, first
+
+    @classmethod
+    def of(cls, data: AbstractDataset, learner: AbstractOfflineLearner) -> "Records":
+        """Refuses data that do not fit the learner."""
+        if data.horizon != learner.horizon:
+            raise ValueError(
+                f"The data have `horizon`={data.horizon} and the learner has `horizon`={learner.horizon}. Let both "
+                "agree."
+            )
+        if data.reward_range[0] < 0.0 or data.reward_range[1] > 1.0:
+            raise ValueError(
+                f"`reward_range` of the data is {data.reward_range}; learners need rewards in [0, 1]. Rescale the "
+                "rewards with public constants before reading the table."
+            )
+        numbered, num_actions = learner.space
+        data = data.bounded(None if learner.measurements else numbered, num_actions)
+        if data.features != learner.measurements:
+            raise ValueError(
+                f"The data have the columns {_listed(data.features)}, and the learner {_listed(learner.measurements)}. "
+                "Let both agree, in names, bounds and order."
+            )
+        return cls(data)
+
+    @property
+    def data(self) -> AbstractDataset:
+        return self._data
+
+    @property
+    def num_units(self) -> int:
+        return self._data.num_units
+
+    @property
+    def records_per_unit(self) -> int:
+        return self._data.max_episodes_per_unit
+
+    @property
+    def bounds(self) -> Mapping[str, Any]:  # type: ignore[override]
+        return {"episodes per unit": self.records_per_unit}
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {"users": self.num_units, "episodes": self._data.num_episodes}
+
+    def unit(self, wanted: str | None, privatizer: AbstractPrivatizer) -> str:
+        del privatizer
+        return wanted or "unit"
+
+    def notes(self, groups: bool) -> tuple[str, ...]:
+        return (_GROUPS,) if groups else ()
+
+    def digest(self, key: bytes) -> bytes:
+        return self._data.digest(key)
+
+    def part(self, chosen: Bool[np.ndarray, " U"]) -> "Records":
+        return Records(Part(self._data, chosen))
+
+    def coins(self, key: bytes, purpose: str) -> Float64[np.ndarray, " U"]:
+        return self._data.unit_coins(key, purpose)
+
+    def total(
+        self,
+        statistic: AbstractStatistic,
+        included: Coins | None,
+        arithmetic: AbstractArithmetic,
+        onto: Int64[np.ndarray, "..."] | None = None,
+    ) -> Array | np.ndarray:
+        """As of all people; in whole numbers also added onto the sum of other people, which must not be used again."""
+        self.check(statistic, arithmetic)
+        if isinstance(statistic, AbstractRowStatistic) and included is None and not statistic.per_person:
+            if statistic.plain and not isinstance(arithmetic, Lattice):
+                total = _of_rows(statistic, self._rows(statistic))
+                check_shape(statistic, total.shape)
+                return total
+            if statistic.row_by_row and isinstance(arithmetic, Lattice):
+                return added(onto, units_of_rows(statistic, self._rows(statistic), arithmetic))
+        marks = None if included is None else lambda first, count: included.marks(self._first + first, count)
+        return summed(statistic, arithmetic, self._data.chunks(), self._form, marks, onto)
+
+    def check(self, statistic: AbstractStatistic, arithmetic: AbstractArithmetic) -> None:
+        """Refuses a statistic that cannot be summed; nobody's record is looked at. In whole numbers, batches say
+        themselves whether their empty records contribute something."""
+        check_sum(statistic)
+        if isinstance(arithmetic, Lattice):
+            check_shape(statistic, Shapes.of(statistic, self._form).contribution)
+        else:
+            _refuse_unless_empty_is_zero(statistic, self._form.blank(statistic.per_person))
+
+    def filled(self, statistic: AbstractStatistic) -> int:
+        return filled_by_blocks(statistic, Shapes.of(statistic, self._form).blocks)
+
+    @property
+    def _form(self) -> EpisodeForm:
+        return EpisodeForm(self._data.horizon, len(self._data.features), self._data.max_episodes_per_unit)
+
+    def _rows(self, statistic: AbstractRowStatistic) -> Transitions:
+        """The distinct transitions; only those of its step for a statistic of one step, in arrays of one size."""
+        rows = self._data.transitions()
+        if statistic.stage is None:
+            return jax.tree.map(_wide, rows)
+        ends = np.searchsorted(rows.step, np.arange(self._data.horizon + 1))  # rows are sorted by step
+        first, last = ends[int(statistic.stage) : int(statistic.stage) + 2]
+        size = int(np.max(np.diff(ends)))
+        return jax.tree.map(lambda x: _wide(np.pad(x[first:last], (0, size - (last - first)))), rows)
+
+
+def secret_of(data: AbstractDataset | RewardFunction, learner: AbstractOfflineLearner) -> AbstractSecret:
+    """What the curator holds, checked against what the learner learns from."""
+    if (learner.learns_from == "reward function") != isinstance(data, RewardFunction):
+        raise PairingError(
+            f"`{type(data).__name__}` and `{type(learner).__name__}` do not go together. A `RewardFunction` is learnt "
+            "from by `FunctionalReward`; people's episodes by an offline learner such as `QLearning`."
+        )
+    return SecretFunction.of(data, learner) if isinstance(data, RewardFunction) else Records.of(data, learner)
+
+
+def _listed(columns: tuple[Any, ...]) -> str:
+    return ", ".join(f"`{column}`" for column in columns)
+
+
+def _refuse_unless_empty_is_zero(statistic: AbstractStatistic, blank: Trajectory) -> None:
+    """Batches are filled up with empty records, so these must contribute nothing (rows of count 0 never do)."""
+    if isinstance(statistic, AbstractRowStatistic):
+        return
+    if bool(_contributes(statistic, blank)):
+        raise ValueError(empty_contributes(statistic))
+
+
+def _wide(x: np.ndarray) -> Array:
+    """The array in 64 bits, as all arithmetic here is."""
+    return jnp.asarray(x, float if np.issubdtype(x.dtype, np.floating) else int)
+
+
+@eqx.filter_jit
+def _of_rows(statistic: AbstractRowStatistic, rows: Any) -> Array:
+    return statistic.of_rows(rows)
+
+
+@eqx.filter_jit
+def _contributes(statistic: AbstractStatistic, record: Trajectory) -> Bool[Array, ""]:
+    return jnp.any(statistic.contribution(record, None) != 0)

@@ -1,0 +1,1 @@
+"""What a study leaves: policies, certificates, and the folders that hold them."""

@@ -1,0 +1,286 @@
+"""`certify`: does a certificate hold, and for this policy?
+
+A certificate is *consistent* if every number in it follows from the settings that it records, and if the policy beside
+it is the one that it names. Anybody could have written a consistent file; it is *authenticated* if the owner of a
+given key has signed it.
+
+What only a signature binds: that these settings are those of the program that ran; what the unit is (its name, and
+`episodes per unit`), the source of the noise, notes, version and date; and the arrays whose numbers were not kept.
+"""
+
+import datetime
+import functools
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from privrl.contracts.learner import AbstractLearner, AbstractOfflineLearner, AbstractOnlineLearner
+from privrl.learners.published_noise import published
+from privrl.learners.rebuilt import NotOursError, is_complete, learner_of
+from privrl.privacy.accounting.certificate import Certificate
+from privrl.privacy.accounting.certificate_check import Derived, cost_problems, derived_problems, release_problems, same
+from privrl.privacy.accounting.privatizer_settings import UnknownPrivatizerError, function_name, privatizer_of
+from privrl.privacy.accounting.signature import SignatureError
+from privrl.privacy.continual.participation import Participation
+from privrl.privacy.noise.sources import DEVICES, System
+from privrl.privacy.trust.privatizers import AbstractPrivatizer
+from privrl.studies.open_ended import OpenEnded
+from privrl.studies.results.binding import policy_sha256
+from privrl.studies.results.certified_evaluation import CertifiedEvaluation
+from privrl.studies.results.result import Result
+from privrl.studies.study import BLOCK_DISTANCE, Study, participation_of
+
+_Answer = TypeVar("_Answer")
+_FUNCTIONS = {function_name(function): function for function in published}
+NOISE_SOURCES = (System.description, DEVICES)
+"""Where noise comes from that nobody can replay."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at, and why it failed if it did."""
+
+    name: str
+    ok: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """All that `certify` looked at.
+
+    Attributes:
+        checks: one after another.
+        authenticated: the owner of the given key signed this certificate.
+    """
+
+    checks: tuple[Check, ...]
+    authenticated: bool
+
+    @property
+    def ok(self) -> bool:
+        return all(check.ok for check in self.checks)
+
+    @property
+    def problems(self) -> list[str]:
+        return [check.reason for check in self.checks if not check.ok]
+
+    @property
+    def words(self) -> str:
+        """The verdict in one line."""
+        if not self.ok:
+            return "does NOT hold"
+        return "consistent and authenticated" if self.authenticated else "consistent, not authenticated"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON: every check by name."""
+        return {
+            "ok": self.ok,
+            "verdict": self.words,
+            "authenticated": self.authenticated,
+            "checks": {check.name: {"ok": check.ok, "reason": check.reason} for check in self.checks},
+        }
+
+
+def certify(
+    certificate: Certificate,
+    policy: Any,
+    *,
+    public_key: Ed25519PublicKey | None = None,
+    max_epsilon: float | None = None,
+    max_delta: float | None = None,
+    unit: str | None = None,
+    adjacency: str | None = None,
+    allow_non_private: bool = False,
+) -> Verdict:
+    """Checks a certificate and what is asked of it; never raises for what a file says.
+
+    Arguments:
+        certificate, policy: as saved; `Result.load` reads both.
+        public_key: whose signature is wanted. Without a key nobody is authenticated, signature or not.
+        max_epsilon, max_delta: the largest that are accepted.
+        unit, adjacency: the only ones that are accepted.
+        allow_non_private: accept a result that protects nobody.
+    """
+    signature = [] if public_key is None else [_signature(certificate, public_key)]
+    authenticated = any(check.ok for check in signature)
+    exposed = _exposed(certificate)
+    checks = [
+        *signature,
+        _check("policy", _policy_problems(certificate, policy)),
+        _guarded("cost", lambda: cost_problems(certificate)),
+        _guarded("releases", lambda: release_problems(certificate)),
+        _guarded("settings", lambda: _settings_problems(certificate, authenticated)),
+        _check("date", [] if _is_date(certificate.opened) else ["`opened` is not a date."]),
+        _check("private", [] if allow_non_private else exposed),
+    ]
+    for what, most, stated in (("epsilon", max_epsilon, certificate.epsilon), ("delta", max_delta, certificate.delta)):
+        if most is not None:
+            checks.append(_guarded(f"max-{what}", functools.partial(_above, what, stated, most)))
+    for name, wanted, found in (("unit", unit, certificate.unit), ("adjacency", adjacency, certificate.adjacency)):
+        if wanted is not None:
+            checks.append(_check(name, [] if found == wanted else [f"`{name}` is {found!r}, and {wanted!r} is asked."]))
+    return Verdict(tuple(checks), authenticated)
+
+
+def certify_result(result: Result, *, public_key: Ed25519PublicKey | None = None, **asked: Any) -> Verdict:
+    """Checks a result as a whole: its certificate and report, and the certificate of an evaluation beside it, if that
+    has its own.
+
+    Arguments:
+        result: as `Result.load` read it.
+        public_key: whose signature is wanted; it speaks for the policy's certificate alone.
+        asked: the other arguments of `certify`, for each of the two; `max_epsilon` also for both together.
+    """
+    verdict = certify(result.certificate, result.policy, public_key=public_key, **asked)
+    verdict = replace(verdict, checks=(*verdict.checks, _check("report", _report_problems(result))))
+    evaluation, most = result.evaluation, asked.get("max_epsilon")
+    if not isinstance(evaluation, CertifiedEvaluation):
+        return verdict
+    checks = list(certify(evaluation.certificate, result.policy, **asked).checks)
+    if most is not None:
+        checks.append(_guarded("together", lambda: _together_above(evaluation, result.certificate, most)))
+    named = (replace(check, name=f"evaluation: {check.name}") for check in checks)
+    return replace(verdict, checks=(*verdict.checks, *named))
+
+
+def _report_problems(result: Result) -> list[str]:
+    if result.report_holds:
+        return []
+    return ["`report.json` is not the one that this certificate names. Results of an older privrl name none."]
+
+
+def _together_above(evaluation: CertifiedEvaluation, policy: Certificate, most: float) -> list[str]:
+    if why := evaluation.apart_from(policy):
+        return [why]
+    return _above("for somebody who is in both tables epsilon", evaluation.together_with(policy)[0], most)
+
+
+def _above(name: str, found: float, most: float) -> list[str]:
+    return [] if 0.0 <= found <= most else [f"{name} is {found:.6g}, and at most {most:g} is asked."]
+
+
+def _exposed(certificate: Certificate) -> list[str]:
+    """Why a result protects nobody, if it does not: no guarantee, or noise that can be replayed."""
+    try:
+        finite = certificate.notion != "none" and math.isfinite(certificate.epsilon)
+    except (TypeError, OverflowError):
+        finite = False
+    if not finite:
+        return ["This result is not private: it protects nobody."]
+    if certificate.noise_source not in NOISE_SOURCES:
+        return ["Its noise was seeded, or came from somewhere unknown, so it can be replayed: it protects nobody."]
+    return []
+
+
+def _check(name: str, problems: list[str]) -> Check:
+    return Check(name, not problems, " ".join(problems))
+
+
+def _guarded(name: str, look: Callable[[], list[str]]) -> Check:
+    """A file may say anything: whatever goes wrong while it is read is a problem of the file."""
+    try:
+        return _check(name, look())
+    except Exception as error:
+        return Check(
+            name, False, f"It cannot be checked, because it makes no sense: {str(error) or type(error).__name__}"
+        )
+
+
+def _signature(certificate: Certificate, key: Ed25519PublicKey) -> Check:
+    try:
+        certificate.verify(key)
+    except SignatureError as error:
+        return Check("signature", False, str(error))
+    except (TypeError, ValueError):
+        return Check("signature", False, "The signature makes no sense.")
+    return Check("signature", True)
+
+
+def _policy_problems(certificate: Certificate, policy: Any) -> list[str]:
+    if not certificate.result_sha256:
+        return ["It names no policy, so it may be about any. Results that were saved by an older privrl have none."]
+    if certificate.result_sha256 != policy_sha256(policy):
+        return ["The policy is not the one that this certificate is about."]
+    return []
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return datetime.date.fromisoformat(text).isoformat() == text
+    except (TypeError, ValueError):
+        return False
+
+
+def _settings_problems(certificate: Certificate, authenticated: bool) -> list[str]:
+    """What does not follow from the recorded settings. Where nothing can be derived from them, it needs a key."""
+    study = certificate.study
+    if not study:
+        return ["It records no settings to derive it from: an older privrl wrote it."]
+    try:
+        learner = learner_of(study["learner"])
+        privatizer = privatizer_of(study["privatizer"], _FUNCTIONS)
+        enforced = _plain({**study["bounds"], **_asked(learner, learner.bounds)})
+        rebuilt = _asked(learner, lambda: _study(learner, study, privatizer))
+    except (NotOursError, UnknownPrivatizerError) as error:
+        return [] if authenticated else [f"{error} It can only be believed with a signature: use `--public-key`."]
+    if not _verbs_bounds(study["bounds"], online=study["users"] is not None):
+        return ["The bounds that it records are not those of any verb."]
+    joint = study["users"] is not None and privatizer.notion == "central"
+    follows = {
+        "learner": type(learner).__name__,
+        "notion": "joint" if joint else privatizer.notion,
+        "bounds": enforced,
+        "neighbours": rebuilt.neighbours,
+    }
+    records = 1 if study["users"] is not None else int(enforced.get("episodes per unit", 1))
+    derived = Derived(privatizer, rebuilt.declared, records, rebuilt.participation)
+    return [
+        f"`{name}` is not what the settings give."
+        for name, value in follows.items()
+        if not same(_plain(getattr(certificate, name)), value, 1e-9)
+    ] + derived_problems(certificate, derived)
+
+
+def _verbs_bounds(bounds: Mapping[str, Any], online: bool) -> bool:
+    """Whether these are bounds that a verb adds to a learner's: how many records, or messages, a person has."""
+    known = {"episodes per unit", BLOCK_DISTANCE} if online else {"episodes per unit", "messages per user"}
+    return set(bounds) <= known and all(type(bound) is int and bound >= 1 for bound in bounds.values())
+
+
+def _asked(learner: AbstractLearner, question: Callable[[], _Answer]) -> _Answer:
+    """What a rebuilt learner says; it cannot where that depends on an array whose numbers were not kept."""
+    try:
+        return question()
+    except (AttributeError, TypeError) as error:
+        if is_complete(learner):
+            raise
+        raise NotOursError("What it declares depends on an array of which only a hash was kept.") from error
+
+
+def _study(learner: AbstractLearner, recorded: Mapping[str, Any], privatizer: AbstractPrivatizer) -> Study:
+    """The study of this learner with so many people; of one person's message where no number is fixed."""
+    users, bounds = recorded["users"], recorded["bounds"]
+    if isinstance(learner, AbstractOfflineLearner):
+        if users is not None:
+            raise ValueError("a table has no schedule of people.")
+        return Study.offline(learner, privatizer, "")
+    assert isinstance(learner, AbstractOnlineLearner)
+    if users is None and privatizer.notion != "local":
+        raise ValueError("the number of people is missing.")
+    if users is None:
+        return Study.local(learner, privatizer, Participation(bounds.get("messages per user", 1)))
+    if isinstance(users, Mapping):
+        users = OpenEnded.from_json(users)
+    often = participation_of(bounds.get("episodes per unit", 1), bounds.get(BLOCK_DISTANCE, 0))
+    return Study.online(learner, privatizer, users, often)
+
+
+def _plain(content: Any) -> Any:
+    """Tuples as lists, as in JSON."""
+    if isinstance(content, Mapping):
+        return {key: _plain(value) for key, value in content.items()}
+    return [_plain(one) for one in content] if isinstance(content, (list, tuple)) else content

@@ -1,0 +1,1 @@
+"""Studies of simulated people: `run`, `sweep`, and sampled tables."""

@@ -1,0 +1,326 @@
+"""`run`: simulate people who arrive one after another, exactly evaluated and compiled over seeds.
+
+One block: the learner plans from what was released; `size` people act on the published plan; their terms are summed;
+each channel makes its release. Blocks are a `lax.scan`, seeds and settings a `vmap`.
+Where every statistic is a plain sum over transitions and goes to a curator, a block is one exact multinomial flow,
+whose cost does not depend on its size; otherwise people are simulated in chunks.
+"""
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int, PRNGKeyArray, UInt32
+
+from privrl.contracts.learner import AbstractLearner, AbstractOnlineLearner, Plan
+from privrl.envs.base import Env
+from privrl.envs.patients.patient_world import AbstractPatients
+from privrl.envs.recorded_world import AbstractRecorded
+from privrl.executors.executor import AbstractExecutor
+from privrl.privacy.noise.sources import Seeded
+from privrl.privacy.trust.channels import AbstractChannel
+from privrl.privacy.trust.local_channels import AbstractLocalChannel
+from privrl.privacy.trust.privatizers import AbstractPrivatizer
+from privrl.statistics.row_statistics import AbstractRowStatistic
+from privrl.studies.memory import check_memory
+from privrl.studies.open_ended import OpenEnded, smallest_block, until
+from privrl.studies.results.result import Run
+from privrl.studies.simulation.simulated_loop import Simulation, SimulationKeys, lag
+from privrl.studies.study import Study, participation_of
+
+_CHUNK = 64  # people who are simulated together
+_SEEDS = 32  # and seeds
+
+
+def run(
+    env: Any,
+    learner: AbstractLearner,
+    privatizer: AbstractPrivatizer,
+    *,
+    episodes: int,
+    key: PRNGKeyArray,
+    seeds: int = 1,
+    flow: bool = True,
+    executor: AbstractExecutor | None = None,
+    max_episodes_per_unit: int = 1,
+    min_block_distance: int = 0,
+    delay: int = 0,
+    open_ended: OpenEnded | bool = False,
+) -> Run:
+    """Simulates `episodes` people in an environment, `seeds` times over.
+
+    Arguments:
+        env: a world from `privrl.envs`.
+        learner: an online learner such as `UCBVI`.
+        privatizer: `NonPrivate()`, `Central(...)` (joint differential privacy) or `Local(...)`.
+        episodes: the public number of episodes K; one person is one episode, unless people come back.
+        key: randomness of the whole simulation. The certificate says "simulation".
+        seeds: independent repetitions, run together.
+        flow: simulate blocks as flows where that is exact and possible.
+        executor: where seeds are simulated, at most 32 together: `Processes(4)`, or `Dask(client)`. The numbers are
+            those of this process, bit for bit on like machines.
+        max_episodes_per_unit: how many of the K episodes may be those of one person. Noise and certificate cover all of
+            them, whichever they are; what is simulated does not depend on who it is.
+        min_block_distance: the least number of blocks from one episode of a person to their next, where that is known.
+        delay: how many blocks plans lag behind: block t acts on the plan that followed block t - 1 - `delay`, as where
+            people overlap. There who comes back is secret (see `Agent`), so with `max_episodes_per_unit` > 1 a
+            curator's learner reads how many records a block has off releases.
+        open_ended: nobody knows K in advance (True, or an `OpenEnded`): noise and schedule are those of a study without
+            a known end, of which the first `episodes` people are simulated.
+
+    Returns:
+        exact regret per seed and episode, the last plan, and the certificate.
+    """
+    return sweep(
+        env,
+        [(learner, privatizer)],
+        episodes=episodes,
+        key=key,
+        seeds=seeds,
+        flow=flow,
+        executor=executor,
+        max_episodes_per_unit=max_episodes_per_unit,
+        min_block_distance=min_block_distance,
+        delay=delay,
+        open_ended=open_ended,
+    )[0]
+
+
+def _refuse_unknown(env: Any) -> None:
+    """Says what to do with a world whose probabilities nobody knows: one that is stepped through, or sampled from."""
+    known = "`privrl.run` simulates worlds whose probabilities are known"
+    if isinstance(env, AbstractPatients | AbstractRecorded):
+        raise ValueError(
+            f"In `{env.name}` people are simulated one by one, and {known}. Learn from a table of them: `privrl fit "
+            f"env:{env.name}`, or `privrl.fit`. Where people arrive, learn from one block of them after another."
+        )
+    if hasattr(env, "reset") and hasattr(env, "action_space"):
+        name = getattr(getattr(env, "spec", None), "id", None) or type(env).__name__
+        raise ValueError(
+            f"`{name}` is a Gymnasium environment, and {known}. For a tabular one use "
+            f'`privrl.envs.make("gym:{name}")`; record episodes of any other with `privrl.data.from_gymnasium` and '
+            "learn from them with `privrl.fit`, or let your own loop ask a `privrl.Agent`."
+        )
+
+
+def sweep(
+    env: Any,
+    settings: Sequence[tuple[AbstractLearner, AbstractPrivatizer]],
+    *,
+    episodes: int,
+    key: PRNGKeyArray,
+    seeds: int = 1,
+    flow: bool = True,
+    executor: AbstractExecutor | None = None,
+    max_episodes_per_unit: int = 1,
+    min_block_distance: int = 0,
+    delay: int = 0,
+    open_ended: OpenEnded | bool = False,
+) -> list[Run]:
+    """`run` for several settings together, compiled once: budgets, bonus scales, anything that is a number.
+
+    Arguments:
+        settings: pairs of learner and privatizer that differ in numbers only (not in shapes, schedules or kinds of
+            noise). Every setting and every seed has randomness of its own.
+
+    The other arguments are those of `run`, for all settings.
+
+    Returns:
+        one `Run` per setting; `seconds` is the time of all of them.
+    """
+    if episodes < 1 or seeds < 1 or delay < 0 or not settings:
+        raise ValueError(
+            f"`episodes` is {episodes}, `seeds` is {seeds} and there are {len(settings)} settings; each must be at "
+            f"least 1. `delay` is {delay}; it must be at least 0."
+        )
+    _refuse_unknown(env)
+    started = time.perf_counter()
+    often = participation_of(max_episodes_per_unit, min_block_distance)
+    spec = OpenEnded() if open_ended is True else open_ended
+    places: int | OpenEnded = episodes if spec is False else spec
+    studies = [
+        Study.online(learner, privatizer, places, often, secret_returns=delay > 0) for learner, privatizer in settings
+    ]
+    for study in studies:
+        check_memory(study.learner, study.declared)
+    for study in studies:
+        if env.horizon != study.learner.horizon:
+            raise ValueError(
+                f"The world has `horizon`={env.horizon} and the learner {study.learner.horizon}. Give both the same."
+            )
+    channels = [study.channels() for study in studies]
+    ends = _ends(studies[0], episodes)
+    flowing = flow and hasattr(env, "flow") and all(_flows(channel) for channel in channels[0].values())
+    keys = jax.random.key_data(jax.random.split(key, (len(settings), seeds)))
+    pairs = [(study.learner, own) for study, own in zip(studies, channels, strict=True)]
+    chunk = min(_CHUNK, int(np.diff(ends, prepend=0).max()))  # nobody is simulated beyond the largest block
+    noisy = any(study.privatizer.notion != "none" for study in studies)
+    how = (None if flowing else chunk, noisy, delay)
+    # Seeds are cut into the same chunks whoever simulates them: how many are compiled together may change last bits.
+    chunks = np.array_split(np.asarray(keys), math.ceil(seeds / _SEEDS), axis=1)
+    task = (env, pairs, np.asarray(ends), *how)
+    if executor is None:
+        parts = [_simulated(chunk, *task) for chunk in chunks]
+    else:
+        executor.start(chunks)
+        found = dict(executor.each(_simulated, *task))
+        parts = [found[i] for i in range(len(chunks))]
+    simulated = parts[0] if len(parts) == 1 else jax.tree.map(lambda *x: jnp.concatenate(x), *parts)
+    seconds = time.perf_counter() - started
+    return [
+        Run(
+            policy,
+            study.certificate(
+                Seeded.description,
+                study.counted,
+                made={name: (int(np.max(count)), own[name].law) for name, count in counts.items()},
+            ),
+            np.asarray(ends),
+            np.asarray(regret),
+            seconds,
+        )
+        for study, own, (policy, regret, counts) in zip(studies, channels, simulated, strict=True)
+    ]
+
+
+def _ends(study: Study, episodes: int) -> Int[np.ndarray, " B"]:
+    """The blocks that are simulated: all, or those of a study without a known end up to the last person."""
+    assert study.ends is not None and isinstance(study.learner, AbstractOnlineLearner)
+    if study.open_ended is None:
+        return study.ends
+    if episodes > study.ends[-1]:
+        raise ValueError(
+            f"`episodes` is {episodes}, and no more than {study.ends[-1]} people can take part. Raise `ceiling` of "
+            "`OpenEnded`, or the people of an epoch."
+        )
+    return until(study.ends, episodes, smallest_block(study.learner))
+
+
+def _simulated(
+    keys: UInt32[np.ndarray, "settings seeds ..."],
+    env: Any,
+    pairs: Sequence[tuple[AbstractLearner, dict[str, AbstractChannel]]],
+    ends: Int[np.ndarray, " B"],
+    chunk: int | None,
+    noisy: bool,
+    delay: int,
+) -> list[tuple[Any, Array, dict[str, Array]]]:
+    """Some seeds of every setting: policies, regret and numbers of releases, one row per seed."""
+    split, how = jax.random.wrap_key_data(jnp.asarray(keys)), (jnp.asarray(ends), chunk, noisy, delay)
+    if len(pairs) == 1:  # what all seeds share is not stacked with them: products with it are much cheaper
+        return [simulate_seeds(env, *pairs[0], *how, split[0])]
+    together = _simulate_settings(env, *_stacked(pairs), *how, split)
+    return [jax.tree.map(lambda x, i=i: x[i], together) for i in range(len(pairs))]
+
+
+def _stacked(settings: Sequence[tuple[AbstractLearner, dict[str, AbstractChannel]]]) -> tuple[Any, Any]:
+    """All settings as one, with a leading axis on every array; refused if they differ in anything else."""
+    arrays, rest = zip(*(eqx.partition(setting, eqx.is_array) for setting in settings), strict=True)
+    shapes = [[leaf.shape for leaf in jax.tree.leaves(one)] for one in arrays]
+    if any(not eqx.tree_equal(other, rest[0]) for other in rest) or any(other != shapes[0] for other in shapes):
+        raise ValueError(
+            "The settings of a `sweep` may differ in numbers only (budgets, bonus scales); these differ in shapes, "
+            "schedules or kinds of noise. Run them one by one."
+        )
+    return eqx.combine(jax.tree.map(lambda *leaves: jnp.stack(leaves), *arrays), rest[0])
+
+
+def _row_statistic(channel: AbstractChannel) -> AbstractRowStatistic:
+    assert isinstance(channel.statistic, AbstractRowStatistic)
+    return channel.statistic
+
+
+def _flows(channel: AbstractChannel) -> bool:
+    statistic = channel.statistic
+    return (
+        not isinstance(channel, AbstractLocalChannel)
+        and isinstance(statistic, AbstractRowStatistic)
+        and statistic.plain
+    )
+
+
+def _simulate(
+    env: Any,
+    learner: AbstractOnlineLearner,
+    channels: dict[str, AbstractChannel],
+    ends: Int[Array, " B"],
+    chunk: int | None,
+    noisy: bool,
+    delay: int,
+    key: PRNGKeyArray,
+) -> tuple[Any, Array, dict[str, Array]]:
+    """One seed: the policy after the last release, exact regret per block, and how many releases were made.
+
+    People are simulated in chunks of this size, or as a flow without one. Without privacy nothing `noisy` is drawn.
+    With a `delay` the learner is told which plan the last block acted on, as it is where people overlap.
+    """
+    simulation = Simulation(env, learner, channels, SimulationKeys.of(key), noisy)
+    optimal = env.optimal_value
+    queries_per_plan: dict[str, int] = {}
+
+    def block(carry: Any, x: tuple[Array, Array, Array]) -> tuple[Any, Array]:
+        (t, begin, end), (state, _, older) = x, carry
+        if delay:
+            nobody = jnp.zeros((), int)
+            state = state._replace(memory=learner.acted_on(state.memory, older[0][0], nobody))
+        state, made, counts = simulation.plan(state, t, begin)
+        queries_per_plan.update(counts)
+        older = lag(older, state.memory, made, t) if delay else ()
+        published = older[0][1] if delay else made
+        world = env.at(begin) if isinstance(env, Env) else env  # a world that drifts stands still for a block
+        if chunk is None:
+            rows = world.transitions(world.flow(published.policy, end - begin, simulation.keys.block(t)))
+            totals = {name: _row_statistic(channel).of_rows(rows) for name, channel in channels.items()}
+        else:
+            totals = _totals(replace(simulation, env=world), published, t, begin, end, chunk)
+        best = optimal if world is env else world.optimal_value
+        return (simulation.publish(state, totals, t), made.policy, older), best - world.value(published.policy)
+
+    first = simulation.first()
+    form = jax.eval_shape(lambda: simulation.plan(first, jnp.zeros((), int), ends[0])[1])
+    empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), form)
+    start = (first, empty.policy, ((first.memory, empty),) * (delay + 1 if delay else 0))
+    # One more block, without people: its plan is the last one, and it is compiled only once. Nobody sees its releases.
+    blocks, begins = len(ends), jnp.concatenate([jnp.zeros(1, ends.dtype), ends])
+    steps = (jnp.arange(blocks + 1), begins, jnp.append(ends, ends[-1]))
+    (_, last, _), regret = jax.lax.scan(block, start, steps)
+    # The first plan queries nobody.
+    counts = {name: jnp.asarray(blocks * queries_per_plan.get(name, 1)) for name in channels}
+    return last, regret[:-1], counts
+
+
+_seeds = eqx.filter_vmap(_simulate, in_axes=(None, None, None, None, None, None, None, 0))
+simulate_seeds = eqx.filter_jit(_seeds)
+_simulate_settings = eqx.filter_jit(
+    eqx.filter_vmap(_seeds, in_axes=(None, eqx.if_array(0), eqx.if_array(0), None, None, None, None, 0))
+)
+
+
+def _totals(
+    simulation: Simulation,
+    published: Plan,
+    t: Int[Array, ""],
+    begin: Int[Array, ""],
+    end: Int[Array, ""],
+    size: int,
+) -> dict[str, Any]:
+    """The summed terms of people `begin` to `end`, simulated one by one in chunks of a size."""
+
+    def person(index: Int[Array, ""]) -> dict[str, Any]:
+        _, terms = simulation.person(published, t, index)
+        return jax.tree.map(lambda term: jnp.where(index < end, term, 0.0), terms)
+
+    def chunk(c: int | Int[Array, ""], totals: dict[str, Any]) -> dict[str, Any]:
+        terms = jax.vmap(person)(begin + c * size + jnp.arange(size))
+        return jax.tree.map(lambda total, term: total + term.sum(axis=0), totals, terms)
+
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(person, begin))
+    if size == 1:  # a release after every user
+        return chunk(0, zeros)
+    return jax.lax.fori_loop(0, -((begin - end) // size), chunk, zeros)
