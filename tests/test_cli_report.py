@@ -34,6 +34,14 @@ def test_a_result_gets_a_page_beside_its_folder(policy: Path, monkeypatch: pytes
     assert sorted(path.name for path in policy.parent.iterdir()) == ["policy", "policy.html"]
 
 
+def test_no_link_is_followed_on_the_way(tmp_path: Path) -> None:
+    (tmp_path / "diary").write_text("mine")
+    audit = audit_folder(tmp_path, AUDITED)
+    (tmp_path / f".{audit.name}.html.part").symlink_to(tmp_path / "diary")
+    assert call("report", audit).code == 0
+    assert (tmp_path / "diary").read_text() == "mine" and "<h1>" in (tmp_path / f"{audit.name}.html").read_text()
+
+
 def test_json_names_the_file_and_the_kind(policy: Path, tmp_path: Path) -> None:
     audit, figure = audit_folder(tmp_path, AUDITED), figure_folder(tmp_path)
     for folder, kind in ((policy, "result"), (audit, "audit"), (figure, "figure")):

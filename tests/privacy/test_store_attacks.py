@@ -10,6 +10,8 @@ from test_durable import FatalError, Mortal
 
 import privrl
 from privrl.privacy import StoreError
+from privrl.privacy.store.chain import ChainedEvent
+from privrl.privacy.store.log import AuditLog
 
 ENV = tiny_world()
 
@@ -27,6 +29,23 @@ def test_a_second_name_of_the_file_is_refused(tmp_path):
     for name in ("a.db", "b.db"):
         with pytest.raises(StoreError, match="hard link"):
             privrl.ReleaseStore(tmp_path / name)
+
+
+@pytest.mark.parametrize("linked", ["a.db.lock", "a.log"])
+def test_a_link_in_place_of_a_lock_or_a_log_leads_nowhere(tmp_path, linked):
+    """What it leads to stays as it was: a lock is emptied when it is taken."""
+    (tmp_path / "diary").write_text("mine")
+    (tmp_path / "diary").chmod(0o600)
+    where = {"path": tmp_path / "a.db", "log": tmp_path / "a.log"}
+    log = AuditLog(where["log"])
+    (tmp_path / linked).symlink_to(tmp_path / "diary")  # after the path of the log was resolved
+    if linked == "a.log":
+        with pytest.raises(OSError, match="symbolic links"):
+            log.tell([ChainedEvent(0, "study", "", bytes(32))], lambda point: None)
+    else:
+        with pytest.raises(StoreError, match=r"`.*a\.db\.lock` is a symbolic link"):
+            privrl.ReleaseStore(**where)
+    assert (tmp_path / "diary").read_text() == "mine"
 
 
 def test_nothing_that_purge_leaves_can_test_a_guess(tmp_path):

@@ -208,6 +208,8 @@ def bad_requests(river: Service) -> dict[str, tuple[Any, ...]]:
         "id of a wrong kind": ("malformed", post, "tickets", {"user": 1.5}),
         "empty id": ("malformed", post, "tickets", {"user": ""}),
         "unknown entry": ("malformed", post, "tickets", {"user": 1, "name": "anna"}),
+        "unknown entry named for a person": ("malformed", post, "tickets", {"user": 1, "anna": 1}),
+        "in a batch too": ("malformed", post, "episodes:batch", {"episodes": [episode(text, {**STEP, "anna": 0})]}),
         "no Unicode": ("malformed", post, "tickets", b'{"user": "\\ud800"}'),
         "no UTF-8": ("malformed", post, "tickets", b'{"user": "\xff"}'),
         "nested": ("malformed", post, "tickets", b'{"user": ' + b"[" * 2_000 + b"}"),
@@ -287,6 +289,38 @@ def test_a_paused_study_takes_nobody_and_a_purged_one_neither(tmp_path: Path) ->
 
 
 # ----------------------------------------------------------------------------------------- failures and other servers
+
+
+@pytest.mark.parametrize("damage", ["removed", "truncated", "not UTF-8", "a folder"])
+def test_a_key_file_that_is_gone_or_damaged_revokes_its_keys(
+    tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also while the store is busy; what was restored is valid again."""
+    with serving(study_file(tmp_path, CENTRAL), Clock()) as river:
+        text, path, free = ticket(river, "anna"), river.served.file.keys_place, threading.Event()
+        kept = path.read_bytes()
+        river.run(_in_writer(river, lambda store: free.wait(60.0)))
+        path.unlink()
+        if damage == "a folder":
+            path.mkdir()
+        elif damage != "removed":
+            path.write_bytes(kept[:-20] if damage == "truncated" else b"\xff")
+        query = {"ticket": text, "state": 0, "step": 0}
+        until(lambda: river.ask("POST", "actions", query).status == 403)
+        (line,) = [record.getMessage() for record in caplog.records]
+        assert "No key of `river` is valid" in line and path.name in line
+        if damage == "a folder":
+            path.rmdir()
+        path.write_bytes(kept)
+        until(lambda: river.ask("POST", "actions", query).status == 200)
+        free.set()
+    assert len(caplog.records) == 1
+
+
+async def _in_writer(river: Service, work: Any) -> None:
+    """Give the writer something to do, and do not wait for it."""
+    asyncio.create_task(river.served.in_writer(work))  # noqa: RUF006
+    await asyncio.sleep(0.05)
 
 
 def test_while_a_store_is_opened_no_key_and_no_ticket_is_taken_for_a_wrong_one(tmp_path: Path) -> None:

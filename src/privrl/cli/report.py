@@ -1,5 +1,6 @@
 """`privrl report`: a saved result, a reproduced figure or an audit as one HTML file to look at and hand on."""
 
+import secrets
 from pathlib import Path
 from typing import Annotated
 
@@ -69,9 +70,10 @@ def _file(folder: Path, out: Path | None) -> Path:
 
 def _write(file: Path, text: str) -> None:
     """All or nothing: a reader never sees half a page."""
-    scratch = file.with_name(f".{file.name}.part")
+    scratch = file.with_name(f".{file.name}.{secrets.token_hex(8)}.part")
     try:
-        scratch.write_text(text, encoding="utf-8")
+        with scratch.open("x", encoding="utf-8") as page:  # a new file: a link under this name would not be followed
+            page.write(text)
         scratch.replace(file)
     finally:
         scratch.unlink(missing_ok=True)

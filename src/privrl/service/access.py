@@ -3,7 +3,7 @@
 Not in the store: what the store keeps is for ever and part of what was declared and spent, while a key must be
 revocable at any moment, also after a purge; and the store is opened by the writer's thread alone.
 Where several machines serve one study, each has a copy of the study file and of this one. A running service reads it
-again within seconds after it was changed.
+again within a second after a change. A file that was removed, or that cannot be read, revokes all keys.
 
 **Formal guarantee.** A key has 256 random bits; the file holds their SHA-256, from which nobody can find it. It is
 owner-only, and replaced as a whole.
@@ -13,6 +13,7 @@ import hashlib
 import os
 import re
 import secrets
+import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -42,15 +43,19 @@ class KeyFile:
         self.path = path
 
     def read(self) -> dict[str, AccessKey]:
-        """All keys, by name."""
+        """All keys, by name. A missing file has none.
+
+        Raises:
+            ValueError: if the file is not a list of keys.
+        """
         try:
             content = self.path.read_bytes()
         except FileNotFoundError:
             return {}
         try:
             kept = msgspec.json.decode(content, type=list[AccessKey])
-        except msgspec.DecodeError as error:
-            raise ValueError(f"`{self.path}` is not a file of keys. Bring it back, or make new keys.") from error
+        except ValueError as error:  # msgspec's errors, and bytes that are not UTF-8
+            raise ValueError(f"`{self.path}` is not a file of keys. Restore it, or make new keys.") from error
         return {key.name: key for key in kept}
 
     def add(self, role: Role, name: str) -> str:
@@ -67,14 +72,16 @@ class KeyFile:
     def write(self, keys: dict[str, AccessKey]) -> None:
         """Replaces all keys."""
         whole = msgspec.json.format(msgspec.json.encode(list(keys.values())))
-        beside = self.path.with_name(self.path.name + ".new")
-        beside.unlink(missing_ok=True)
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(whole + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(self.path)
+        descriptor, scratch = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")  # mode 0600
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(whole + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(scratch, self.path)
+        except BaseException:
+            os.unlink(scratch)
+            raise
 
 
 def add_key(files: Sequence[KeyFile], role: Role, name: str) -> str:

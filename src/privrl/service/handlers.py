@@ -4,6 +4,7 @@ Ids of people are in bodies only: addresses end up in logs, histories and caches
 """
 
 import asyncio
+import re
 from typing import Any, TypeVar
 
 import msgspec
@@ -26,6 +27,11 @@ from privrl.service.web import Call, HttpAnswer
 
 _T = TypeVar("_T")
 _CHUNK = 32  # records that are read before others get their turn
+_QUOTES_NOTHING = re.compile(  # errors of msgspec that consist of its own words and of names in `bodies.py`
+    r"(Expected `[^`]+`(, got `\w+`| of length [<>]= \d+)?|Object missing required field `\w+`|Number out of range"
+    r"|Expected `int` [<>]= -?\d+|Input data was truncated|JSON is malformed: [a-z ]+ \(byte \d+\))"
+    r"( - at `\$[\w.\[\]]*`)?"
+)
 _FOR_EVER = ((b"cache-control", b"public, max-age=31536000, immutable"),)
 _ALWAYS_ASK = (b"cache-control", b"no-cache")
 _DECODERS: dict[Any, msgspec.json.Decoder] = {
@@ -34,14 +40,16 @@ _DECODERS: dict[Any, msgspec.json.Decoder] = {
 
 
 async def _read(call: Call, form: type[_T]) -> _T:
-    """The body of a request as a type; the words of an error name the entry and its kind, never its value."""
+    """Decode the body of a request; an error names an expected field and its type, and quotes nothing of the body."""
     body = await call.body()
     try:
         return _DECODERS[form].decode(body)
     except msgspec.DecodeError as error:  # also a `ValidationError`
         words = str(error)
     except (UnicodeDecodeError, RecursionError):
-        words = "it is no UTF-8, or nested too deeply"
+        words = ""
+    if not _QUOTES_NOTHING.fullmatch(words):  # an unknown field, whose name may be a person's
+        words = "it is not UTF-8, is nested too deeply, or has a field that is not in `/openapi.json`"
     raise RefusedError("malformed", f"The body is not the JSON of this address: {words}.")
 
 

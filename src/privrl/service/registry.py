@@ -1,9 +1,10 @@
 """The studies that a process serves, and what all of them have in common."""
 
 import abc
-import contextlib
 import itertools
+import logging
 import math
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,8 @@ T = TypeVar("T")
 ServedState = Literal["starting", "ready", "paused", "purged", "failed"]
 _BEARER = b"bearer "
 _WORK = "work"
+_KEY_POLL = 0.5  # seconds between looks at the key files
+_LOG = logging.getLogger("privrl.service")
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,8 @@ class AbstractServed(abc.ABC):
         self._time = self._public_time()
         self.writer = Writer(self, file.name, file.queue, self._public_time)
         self._store: ReleaseStore | None = None
-        self._key_time = 0
+        self._key_version: tuple[int, int, int] | None = None
+        self._key_problem = ""
 
     def _public_time(self) -> float:
         """The time in whole seconds: a commit takes less, so that how long one takes decides about nothing."""
@@ -161,7 +165,6 @@ class AbstractServed(abc.ABC):
 
     def caught_up(self, now: float) -> float | None:
         self._time = now
-        self.read_keys()
         return None if self.view.shown.get("purged") else self._plan_again()
 
     def _worked(self, people: Sequence[Callable[[ReleaseStore], Any]]) -> list[Any]:
@@ -178,13 +181,21 @@ class AbstractServed(abc.ABC):
         self.view = PublicView(**{**vars(self.view), **changed})
 
     def read_keys(self) -> None:
-        """Reads the file of keys if it was changed; one that cannot be read leaves the keys as they are."""
-        with contextlib.suppress(OSError, ValueError):
-            changed = self.file.keys_place.stat().st_mtime_ns
-            if changed != self._key_time:
-                found = KeyFile(self.file.keys_place).read()
-                self.keys = {key.sha256: key for key in found.values()}
-                self._key_time = changed
+        """Read the key file if it has changed. A file that is missing or cannot be read revokes all keys."""
+        path = self.file.keys_place
+        try:
+            found = path.stat()  # before the content: a change in between is seen next time
+            version = (found.st_ino, found.st_ctime_ns, found.st_size)
+            if version == self._key_version:
+                return
+            self.keys = {key.sha256: key for key in KeyFile(path).read().values()}
+            self._key_version, problem = version, ""
+        except (OSError, ValueError) as error:
+            self.keys, self._key_version = {}, None
+            problem = f"it cannot be read ({error.strerror})" if isinstance(error, OSError) else "it is damaged"
+        if problem and problem != self._key_problem:
+            _LOG.warning("No key of `%s` is valid any more: `%s` is the key file, and %s.", self.name, path, problem)
+        self._key_problem = problem
 
 
 class Studies:
@@ -199,6 +210,7 @@ class Studies:
         """Of requests that name no study."""
         self.operator_hosts = frozenset(("127.0.0.1", "localhost", "[::1]"))
         """The names under which the operator's listener answers."""
+        self._ended = threading.Event()
 
     def __iter__(self) -> Iterator[AbstractServed]:
         return iter(self._by_name.values())
@@ -208,11 +220,19 @@ class Studies:
         for one in self:
             one.read_keys()
             one.writer.start()
+        threading.Thread(target=self._watch_keys, name="keys", daemon=True).start()
 
     def stop(self) -> None:
         """Ends all writers after what is queued."""
+        self._ended.set()
         for one in self:
             one.writer.stop()
+
+    def _watch_keys(self) -> None:
+        # In a thread of its own: a writer that is busy, or whose store is down, must not keep a revoked key alive.
+        while not self._ended.wait(_KEY_POLL):
+            for one in self:
+                one.read_keys()
 
     def wait(self, seconds: float) -> None:
         """Waits until everything is ready; raises what the first opening of a store has raised."""

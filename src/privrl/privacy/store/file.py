@@ -1,6 +1,7 @@
 """The default engine of a store: one SQLite file on a local disk, as several processes use it."""
 
 import contextlib
+import errno
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
@@ -188,7 +189,7 @@ class FileEngine(AbstractEngine):
         if self.path is None:
             yield
             return
-        descriptor = os.open(self.lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = self._open_lock(os.O_CREAT)
         try:
             _lock(descriptor, wait=True)
             os.ftruncate(descriptor, 0)
@@ -197,11 +198,20 @@ class FileEngine(AbstractEngine):
         finally:
             _unlock(descriptor)
 
+    def _open_lock(self, flags: int = 0) -> int:
+        """Open the lock file. A link in its place is refused, because taking the lock empties the file."""
+        try:
+            return os.open(self.lock_path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            raise StoreError(f"`{self.lock_path}` is a symbolic link. Remove it: the store makes its own.") from error
+
     def at_work(self) -> set[str]:
         if self.path is None:
             return set() if self._owning is None else {self._owning}
         try:
-            descriptor = os.open(self.lock_path, os.O_RDWR | os.O_CLOEXEC)
+            descriptor = self._open_lock()
         except FileNotFoundError:
             return set()
         try:

@@ -74,7 +74,7 @@ class AuditLog(AbstractWitness):
             added = _text(event, line)
             text, line = text + added, json.loads(added)["line"]
         new = not os.path.exists(self.path)
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             rest = text[len(self._torn) :]
             while rest:

@@ -80,7 +80,7 @@ class Head(AbstractWitness):
         """Replaces the file at once: whoever reads finds the old link or the new one, also after a power cut."""
         last = events[-1]
         beside = f"{self.path}.new"
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             os.write(descriptor, json.dumps({"number": last.number, "hash": last.hash.hex()}).encode() + b"\n")
             os.fsync(descriptor)
