@@ -78,7 +78,8 @@ def make(name: str, *, seed: int = 0, **arguments: Any) -> Any:
     real-valued measurements, an environment that offers what offline learners need.
 
     Arguments:
-        name: one of `names()`, `gym:<id>` for a tabular Gymnasium environment, or a world of `privrl.envs.zoo.catalogue`.
+        name: one of `names()`, `gym:<id>` for a tabular Gymnasium environment, or a world of
+            `privrl.envs.zoo.catalogue`.
         seed: the instance, for worlds that have several.
         **arguments: the world's own arguments; text such as `"6"` is converted to what the argument wants.
     """

@@ -1,6 +1,6 @@
 """A day with type-1 diabetes: a bolus of insulin every 40 minutes from 06:00, paid for glucose within 70 to 180 mg/dl.
 
-The body is `privrl.envs.patients.diabetes`, one of 20 published ones with a spread of its own. Three or four meals come at
+The body is `diabetes.py`, one of 20 published ones with a spread of its own. Three or four meals come at
 uncertain times and sizes, and are announced at the decision before they begin. Practice is a bolus calculator with
 three flaws: one in three decisions is arbitrary, every clinician has a habit of giving too little or too much (mostly
 too little), and neither the habit nor the body is recorded.
