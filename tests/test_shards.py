@@ -31,7 +31,6 @@ from privrl.recipes.all_recipes import get
 from privrl.statistics.gradients import EpisodeCount
 from privrl.studies.offline.curated_records import Records
 from privrl.studies.offline.sharded_records import ShardedRecords
-from privrl.studies.simulation import run as run_module
 
 PRIVATE = privrl.Central(epsilon=1.0, delta=1e-6)
 
@@ -247,12 +246,11 @@ def test_processes_fit_what_one_process_fits(folder: Path, same_words: Callable[
             privrl.fit(sharded(opened(written(folder.parent / "bad", bad)), 60, executor), learner, PRIVATE)
 
 
-def test_seeds_over_workers_are_those_of_one_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seeds_over_workers_are_those_of_one_machine() -> None:
     """In the same chunks, whoever simulates them; bit for bit."""
-    monkeypatch.setattr(run_module, "_SEEDS", 2)
     env = privrl.envs.RiverSwim(states=3, horizon=3)
     learner = get("dp-ucbvi").build(env)
-    settings = {"episodes": 400, "seeds": 4, "key": jax.random.key(0), "flow": False}
+    settings = {"episodes": 400, "seeds": 4, "seeds_per_program": 2, "key": jax.random.key(0), "flow": False}
     private = privrl.Central(epsilon=100.0, delta=1e-2)
     alone = privrl.run(env, learner, private, **settings)
     shared = privrl.run(env, learner, private, **settings, executor=InProcess())

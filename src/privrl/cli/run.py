@@ -46,6 +46,15 @@ def run(
     rho: RhoOption = None,
     adjacency: AdjacencyOption = "replace-one",
     seeds: Annotated[int, typer.Option("--seeds", help="How many repetitions, run together.")] = 1,
+    seeds_per_program: Annotated[
+        int | None,
+        typer.Option(
+            "--seeds-per-program",
+            help="The largest number of seeds compiled together; by default 32 on a CPU, and all on an accelerator "
+            "whose memory suffices.",
+            min=1,
+        ),
+    ] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Replays a simulation; random unless given.")] = None,
     env_arg: EnvArgOption = None,
     env_seed: EnvSeedOption = None,
@@ -65,7 +74,7 @@ def run(
     seed = fresh_seed(seed)
     key = jax.random.key(seed)
     what = f"{chosen.name} on {world.name}: {episodes:,} people, {seeds} seeds"
-    how = {"episodes": episodes, "seeds": seeds, **coming.arguments}
+    how = {"episodes": episodes, "seeds": seeds, "seeds_per_program": seeds_per_program, **coming.arguments}
     with crew.opened() as executor, waiting_for(what, executor):
         result = privrl.run(world, learner, privatizer, key=key, executor=executor, **how)
     certificate = result.certificate.to_json()

@@ -5,12 +5,14 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import jax
+
 from privrl.contracts.learner import AbstractLearner
 from privrl.contracts.release import Declared
 from privrl.contracts.statistic import AbstractStatistic
 
-_BYTES = 8
-_COPIES = 6  # of the largest array: a sum, its noise, the release, and what is planned from it
+BYTES = 8  # of a number
+COPIES = 6  # of the largest array: a sum, its noise, the release, and what is planned from it
 _LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
@@ -31,7 +33,7 @@ def check_sum(statistic: AbstractStatistic) -> None:
 
 
 def _refuse_beyond_memory(what: str, entries: int, so_far: str) -> None:
-    needed, available = _COPIES * _BYTES * entries, machine_memory()
+    needed, available = COPIES * BYTES * entries, machine_memory()
     if needed > available:
         raise ValueError(
             f"{what} needs about {_gigabytes(needed)} of memory for a world of this size, and this machine has "
@@ -48,6 +50,12 @@ def machine_memory() -> int:
     except OSError:
         return total
     return min(total, int(limit)) if limit.isdigit() else total
+
+
+def device_memory() -> int:
+    """Bytes of the first device that JAX uses; of this machine, if the device does not report its memory."""
+    reported = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
+    return machine_memory() if reported is None else int(reported)
 
 
 def _gigabytes(size: int) -> str:

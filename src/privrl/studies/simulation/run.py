@@ -31,11 +31,11 @@ from privrl.statistics.row_statistics import AbstractRowStatistic
 from privrl.studies.memory import check_memory
 from privrl.studies.open_ended import OpenEnded, smallest_block, until
 from privrl.studies.results.result import Run
+from privrl.studies.seed_programs import default_seeds_per_program
 from privrl.studies.simulation.simulated_loop import Simulation, SimulationKeys, lag
 from privrl.studies.study import Study, participation_of
 
 _CHUNK = 64  # people who are simulated together
-_SEEDS = 32  # and seeds
 
 
 def run(
@@ -52,6 +52,7 @@ def run(
     min_block_distance: int = 0,
     delay: int = 0,
     open_ended: OpenEnded | bool = False,
+    seeds_per_program: int | None = None,
 ) -> Run:
     """Simulates `episodes` people in an environment, `seeds` times over.
 
@@ -63,8 +64,8 @@ def run(
         key: randomness of the whole simulation. The certificate says "simulation".
         seeds: independent repetitions, run together.
         flow: simulate blocks as flows where that is exact and possible.
-        executor: where seeds are simulated, at most 32 together: `Processes(4)`, or `Dask(client)`. The numbers are
-            those of this process, bit for bit on like machines.
+        executor: where seeds are simulated: `Processes(4)`, or `Dask(client)`. The numbers are those of this process,
+            bit for bit on like machines, because an executor gets the programs that this process would run.
         max_episodes_per_unit: how many of the K episodes may be those of one person. Noise and certificate cover all of
             them, whichever they are; what is simulated does not depend on who it is.
         min_block_distance: the least number of blocks from one episode of a person to their next, where that is known.
@@ -73,6 +74,9 @@ def run(
             curator's learner reads how many records a block has off releases.
         open_ended: nobody knows K in advance (True, or an `OpenEnded`): noise and schedule are those of a study without
             a known end, of which the first `episodes` people are simulated.
+        seeds_per_program: the largest number of seeds that are compiled and run together. The default is 32 on a CPU.
+            On an accelerator the default is all of them, or fewer if they do not fit into its memory; then a line in
+            the log explains the cut. A different number may change the last bits of a result.
 
     Returns:
         exact regret per seed and episode, the last plan, and the certificate.
@@ -89,6 +93,7 @@ def run(
         min_block_distance=min_block_distance,
         delay=delay,
         open_ended=open_ended,
+        seeds_per_program=seeds_per_program,
     )[0]
 
 
@@ -122,6 +127,7 @@ def sweep(
     min_block_distance: int = 0,
     delay: int = 0,
     open_ended: OpenEnded | bool = False,
+    seeds_per_program: int | None = None,
 ) -> list[Run]:
     """`run` for several settings together, compiled once: budgets, bonus scales, anything that is a number.
 
@@ -139,6 +145,8 @@ def sweep(
             f"`episodes` is {episodes}, `seeds` is {seeds} and there are {len(settings)} settings; each must be at "
             f"least 1. `delay` is {delay}; it must be at least 0."
         )
+    if seeds_per_program is not None and seeds_per_program < 1:
+        raise ValueError(f"`seeds_per_program` is {seeds_per_program}; it must be at least 1.")
     _refuse_unknown(env)
     started = time.perf_counter()
     often = participation_of(max_episodes_per_unit, min_block_distance)
@@ -162,8 +170,18 @@ def sweep(
     chunk = min(_CHUNK, int(np.diff(ends, prepend=0).max()))  # nobody is simulated beyond the largest block
     noisy = any(study.privatizer.notion != "none" for study in studies)
     how = (None if flowing else chunk, noisy, delay)
-    # Seeds are cut into the same chunks whoever simulates them: how many are compiled together may change last bits.
-    chunks = np.array_split(np.asarray(keys), math.ceil(seeds / _SEEDS), axis=1)
+    if seeds_per_program is None:
+        assert isinstance(studies[0].learner, AbstractOnlineLearner)
+        seeds_per_program = default_seeds_per_program(
+            seeds,
+            len(settings),
+            studies[0].learner,
+            channels[0],
+            people=0 if flowing else chunk,
+            blocks=len(ends),
+            kept_plans=delay + 1 if delay else 0,
+        )
+    chunks = np.array_split(np.asarray(keys), math.ceil(seeds / seeds_per_program), axis=1)
     task = (env, pairs, np.asarray(ends), *how)
     if executor is None:
         parts = [_simulated(chunk, *task) for chunk in chunks]
