@@ -15,10 +15,10 @@ from privrl.evaluation.chooser import Chooser
 from privrl.evaluation.evaluated import Evaluated
 from privrl.evaluation.evaluator import Evaluator
 from privrl.evaluation.measured_evaluator import MeasuredEvaluator
-from privrl.learners.known_learners import registry
 from privrl.learners.linear.lsvi_ucb_unweighted import PerEpisodeLSVIUCB
 from privrl.recipes.all_recipes import recipes
 from privrl.recipes.recipe import Problem
+from privrl.studies.own_classes import registry
 
 LEARNERS = {r.learner: r for r in reversed(recipes.values()) if r.published is None}.values()  # one recipe per learner
 OFFLINE = [r for r in LEARNERS if r.family == "offline"]

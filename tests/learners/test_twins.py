@@ -7,8 +7,8 @@ import pytest
 
 import privrl
 from privrl.envs.worlds_by_name import make
-from privrl.learners.learner_settings import settings_of
 from privrl.recipes.all_recipes import recipes
+from privrl.studies.learner_settings import settings_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text()
 FIRST, SECOND = (part for part in re.split(r"\n\n(?=\|)", PAGE)[1:])

@@ -15,7 +15,6 @@ from jaxtyping import Int, PRNGKeyArray
 
 from privrl.contracts.learner import AbstractLearner, AbstractOfflineLearner, AbstractOnlineLearner
 from privrl.contracts.release import Declared
-from privrl.learners.learner_settings import known_settings, settings_of
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.privacy.accounting.ledger import Ledger
 from privrl.privacy.accounting.privatizer_settings import privatizer_settings
@@ -24,6 +23,7 @@ from privrl.privacy.store.release_store import ReleaseStore
 from privrl.privacy.trust.channels import AbstractChannel
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
 from privrl.privacy.trust.shuffled import Batched
+from privrl.studies.learner_settings import known_settings, settings_of
 from privrl.studies.open_ended import OpenEnded
 
 BLOCK_DISTANCE = "blocks from one episode of a unit to the next"

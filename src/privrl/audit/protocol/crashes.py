@@ -24,7 +24,6 @@ from privrl.audit.surface.neighbouring_records import bytes_of, picked, wide
 from privrl.audit.surface.recorded_fit import FitTranscript, Skipped
 from privrl.data.dataset import AbstractDataset
 from privrl.data.reward_function import RewardFunction
-from privrl.learners.learner_settings import settings_of
 from privrl.privacy.accounting.events import Event
 from privrl.privacy.noise.lattice import Lattice
 from privrl.privacy.noise.sources import System
@@ -32,6 +31,7 @@ from privrl.privacy.store.errors import StoreError, StudyMismatchError
 from privrl.privacy.store.release_store import ReleaseStore
 from privrl.privacy.trust.curator import Curator
 from privrl.privacy.trust.people import AbstractPeople
+from privrl.studies.learner_settings import settings_of
 from privrl.studies.offline.fit import fit
 
 CRASHES = "crashes"

@@ -19,7 +19,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from privrl.contracts.learner import AbstractLearner, AbstractOfflineLearner, AbstractOnlineLearner
 from privrl.learners.published_noise import published
-from privrl.learners.rebuilt import NotOursError, is_complete, learner_of
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.privacy.accounting.certificate_check import Derived, cost_problems, derived_problems, release_problems, same
 from privrl.privacy.accounting.privatizer_settings import UnknownPrivatizerError, function_name, privatizer_of
@@ -28,6 +27,7 @@ from privrl.privacy.continual.participation import Participation
 from privrl.privacy.noise.sources import DEVICES, System
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
 from privrl.studies.open_ended import OpenEnded
+from privrl.studies.rebuilt import NotOursError, is_complete, learner_of
 from privrl.studies.results.binding import policy_sha256
 from privrl.studies.results.certified_evaluation import CertifiedEvaluation
 from privrl.studies.results.result import Result

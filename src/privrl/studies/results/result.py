@@ -13,11 +13,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from jaxtyping import Float, Int
 
 from privrl.evaluation.estimates import Evaluation
-from privrl.learners.learner_settings import without_numbers
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.assisted_measured import AssistedMeasuredPolicy
 from privrl.mdp.measured_policy import MeasuredPolicy
 from privrl.privacy.accounting.certificate import Certificate, read_certificate, unique
+from privrl.studies.learner_settings import without_numbers
 from privrl.studies.results.binding import REPORT_NOTE, arrays_of, evaluation_note, policy_sha256, report_note
 from privrl.studies.results.certified_evaluation import CertifiedEvaluation, read_evaluation
 from privrl.studies.results.folders import replacing

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from privrl.contracts.learner import AbstractLearner
-from privrl.learners.learner_settings import own
+from privrl.studies.learner_settings import own
 
 
 class NotOursError(ValueError):

@@ -14,14 +14,14 @@ from privrl.contracts.learner import AbstractLearner, AbstractOnlineLearner
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.envs.worlds_by_name import make
 from privrl.learners.gradient.fqi import FQI
-from privrl.learners.learner_settings import known_settings, settings_of
 from privrl.learners.linear.pevi import PEVI
 from privrl.learners.linear.ucrl_vtr import UCRLVTR
-from privrl.learners.rebuilt import NotOursError, learner_of
 from privrl.learners.tabular.apvi import APVI
 from privrl.learners.tabular.tdfp import TDFP
 from privrl.mdp.features import OneHotFeatures, TableFeatures
 from privrl.recipes.all_recipes import recipes
+from privrl.studies.learner_settings import known_settings, settings_of
+from privrl.studies.rebuilt import NotOursError, learner_of
 
 WORLDS = {"offline": "riverswim", "online": "riverswim", "control": "lq-2d", "functional": "interval-walk"}
 WORLDS["measured"] = "anticoagulation"

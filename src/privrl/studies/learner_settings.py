@@ -16,11 +16,11 @@ import jax
 import numpy as np
 
 from privrl.contracts.learner import AbstractLearner
-from privrl.learners.known_learners import registry
 from privrl.mdp.features import OneHotFeatures, TableFeatures
 from privrl.mdp.lq import LQTask
 from privrl.mdp.measured_policy import MeasuredPolicy
 from privrl.mdp.measurements import Category, Feature
+from privrl.studies.own_classes import registry
 
 _IN_WORDS = 64
 _IN_FULL = 4096

@@ -1,4 +1,4 @@
-"""privrl's own learners: every finished class of the packages beside this file.
+"""privrl's own learners, evaluators and choosers: every finished class of the packages `learners` and `evaluation`.
 
 A class is finished or an interface, and the interfaces are those that others are built on.
 """
@@ -6,23 +6,23 @@ A class is finished or an interface, and the interfaces are those that others ar
 import inspect
 from collections.abc import Iterator
 from importlib import import_module
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 from types import ModuleType
 
+import privrl.evaluation as _evaluation
 import privrl.learners as _learners
 from privrl.contracts.learner import AbstractLearner
 
 
 def _modules() -> Iterator[ModuleType]:
-    for package in iter_modules(_learners.__path__, f"{_learners.__name__}."):
-        if package.ispkg:
-            inside = iter_modules(import_module(package.name).__path__, f"{package.name}.")
-            yield from (import_module(module.name) for module in inside)
+    for package in (_learners, _evaluation):
+        for module in walk_packages(package.__path__, f"{package.__name__}."):
+            yield import_module(module.name)
 
 
 _defined = [
     defined
-    for module in list(_modules())  # all of them, before anybody's subclasses are looked at
+    for module in list(_modules())  # import every module before looking at subclasses
     for defined in vars(module).values()
     if inspect.isclass(defined) and defined.__module__ == module.__name__ and issubclass(defined, AbstractLearner)
 ]
