@@ -16,10 +16,11 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privrl.figures.numbers import mean_and_error
-from privrl.figures.plots import regret_figure, spread, to_svg
 from privrl.mdp.lq import LinearPolicy
 from privrl.mdp.types import TabularPolicy
+from privrl.plots.charts import draw_regret
+from privrl.plots.means import mean_and_error
+from privrl.plots.style import spread_labels, to_svg
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.privacy.accounting.events import Event
 from privrl.privacy.accounting.gdp import gdp_epsilon
@@ -217,19 +218,19 @@ def test_words_change_with_the_certificate() -> None:
 
 @given(levels=st.lists(st.floats(0, 1), min_size=1, max_size=8), gap=st.floats(0.01, 0.3))
 def test_labels_keep_their_order_and_distance(levels: list[float], gap: float) -> None:
-    places = spread(levels, gap)
+    places = spread_labels(levels, gap)
     order = np.argsort(levels, kind="stable")
     assert np.all(np.diff(np.asarray(places)[order]) >= gap * (1 - 1e-9))
     assert np.mean(places) == pytest.approx(np.mean(levels), abs=1e-9)
 
 
 def test_labels_that_do_not_collide_stay_where_they_are() -> None:
-    assert spread([0.9, 0.1, 0.5], 0.2) == [0.9, 0.1, 0.5]
+    assert spread_labels([0.9, 0.1, 0.5], 0.2) == [0.9, 0.1, 0.5]
 
 
 def test_a_figure_is_the_same_text_every_time() -> None:
     curve = {"episodes": [1, 2], "mean": [1.0, 1.5], "se": [None, 0.1]}
-    first, second = (to_svg(regret_figure(curve, {"uniform": 4.0}, "title"), "regret") for _ in range(2))
+    first, second = (to_svg(draw_regret(curve, {"uniform": 4.0}, "title"), "regret") for _ in range(2))
     assert first == second
     assert first.startswith("<svg role") and "aria-label" in first
 

@@ -23,12 +23,12 @@ from privrl.figures import store as store
 from privrl.figures.cell import Cell, Measured, by_recipe
 from privrl.figures.claims import Claim, pm, untestable
 from privrl.figures.figure import SEED, Figure, plan, reproduce
-from privrl.figures.lines import _GAP, Line, LinesPanel, _inside, lines_figure
 from privrl.figures.panels import Panel, Series, draw
-from privrl.figures.plots import spread
 from privrl.figures.registry import figures, get
 from privrl.figures.rules import smaller
 from privrl.figures.verdict import Earlier, verdict_text
+from privrl.plots.lines import _GAP, Line, LinesPanel, _move_inside, draw_lines
+from privrl.plots.style import spread_labels
 from privrl.recipes.all_recipes import get as get_recipe
 
 CALLS: list[str] = []
@@ -250,7 +250,7 @@ def test_plots_are_written_in_both_formats(tmp_path: Path) -> None:
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=10))
 def test_names_of_lines_never_overlap_and_stay_inside(ends_: list[float]) -> None:
-    places = _inside(spread(ends_, _GAP), _GAP)
+    places = _move_inside(spread_labels(ends_, _GAP), _GAP)
     assert max(places) <= 0.98 and min(places) >= 0.0
     assert (np.diff(sorted(places)) >= _GAP - 1e-9).all()
     assert [places[i] for i in np.argsort(ends_, kind="stable")] == sorted(places)
@@ -263,7 +263,7 @@ def test_a_panel_shows_all_lines_and_their_names(log: bool) -> None:
         Line("two", (1.0, 10.0), (0.0, 1e-9), (0.0, 0.0), 1),
         Line("level", (1.0, 10.0), (1.0, 1.0), None, None),
     )
-    drawn = lines_figure([LinesPanel("title", "x", "y", lines, log="xy" if log else "")])
+    drawn = draw_lines([LinesPanel("title", "x", "y", lines, log="xy" if log else "")])
     axes = drawn.axes[0]
     assert [text.get_text() for text in axes.texts] == ["one", "two", "level"]
     low, high = axes.get_ylim()

@@ -12,7 +12,7 @@ from privrl.cli.compilation import keep_compiled_programs
 from privrl.cli.demo_vitals import PEOPLE, QUICK, vitals_demo
 from privrl.cli.options.parsing import JsonOption, fresh_seed
 from privrl.cli.output import complain, emit, progress, say, show_table
-from privrl.figures.numbers import written
+from privrl.plots.means import format_mean
 from privrl.reports.demo import FILES, DemoSize, save_study, sepsis_study
 from privrl.reports.study import DemoStudy
 from privrl.studies.results.folders import check_folder
@@ -68,7 +68,7 @@ def demo(
 
 
 def _show(study: DemoStudy, out: Path) -> None:
-    rows = [(name, written(values), f"{100 * gap:.0f} %") for name, values, gap in study.rows()]
+    rows = [(name, format_mean(values), f"{100 * gap:.0f} %") for name, values, gap in study.rows()]
     title = f"Patients who survive ({study.episodes:,} stays, {study.seeds} repetitions, seed {study.seed})"
     show_table(title, ("policy", "survive", "gap closed"), rows, numbers=2)
     say("Gap closed: 0 % is what doctors reach, 100 % the best possible. Values are exact; ± is a standard error.")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from privrl.cli.output import complain, emit, say, show_table
-from privrl.figures.numbers import written
+from privrl.plots.means import format_mean
 from privrl.reports.demo_vitals import FILES, commands, known_values, schema_words, write_export
 from privrl.studies.results.folders import check_folder, replacing
 
@@ -47,8 +47,8 @@ def vitals_demo(
         emit({"people": people, "epsilon": epsilon, "delta": DELTA, "seed": seed, **values, "out": str(out)})
         return
     say()
-    rows = [] if values["value"] is None else [("all advice of the policy", written([values["value"]]))]
-    rows += [(_NAMES[name], written([value])) for name, value in values["baselines"].items()]
+    rows = [] if values["value"] is None else [("all advice of the policy", format_mean([values["value"]]))]
+    rows += [(_NAMES[name], format_mean([value])) for name, value in values["baselines"].items()]
     show_table(
         f"Patients who survive, by simulation ({people:,} in the table, seed {seed})", ("policy", "survive"), rows
     )

@@ -35,7 +35,7 @@ from privrl.cli.output import complain, emit, say, show_table
 from privrl.data.dataset import AbstractDataset
 from privrl.data.tables.shards import ShardedEpisodes
 from privrl.executors.executor import AbstractExecutor
-from privrl.figures.numbers import written
+from privrl.plots.means import format_mean
 from privrl.privacy.accounting.signature import read_private_key
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
 from privrl.recipes.recipe import MeasuredProblem, Problem, Recipe
@@ -230,8 +230,8 @@ def _on_table(
 
 def _show(result: Result, content: dict[str, Any]) -> None:
     if "value" in content:
-        rows = [(content["recipe"], written(content["value"]))]
-        rows += [(name, written([value])) for name, value in content["baselines"].items()]
+        rows = [(content["recipe"], format_mean(content["value"]))]
+        rows += [(name, format_mean([value])) for name, value in content["baselines"].items()]
         people = f"{content['episodes']:,} people, " if content.get("episodes") else ""
         known = "Exact" if content["exact"] else "Simulated"
         title = f"{known} value in {content['env']}, {people}seed {content['seed']}"

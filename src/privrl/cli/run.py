@@ -27,8 +27,9 @@ from privrl.cli.options.worker_options import WorkerOptions, waiting_for
 from privrl.cli.output import emit, say, show_table
 from privrl.envs.base import Env
 from privrl.envs.lq_worlds import LQEnv
-from privrl.figures.numbers import written
-from privrl.figures.plots import file_of, regret_figure
+from privrl.plots.charts import draw_regret
+from privrl.plots.means import format_mean
+from privrl.plots.style import to_file
 from privrl.studies.results.result import Run
 
 _NEVER_LEARN = ("zero", "uniform", "myopic")
@@ -97,8 +98,8 @@ def run(
         "seconds": result.seconds,
     }
     if plot is not None:
-        figure = regret_figure(content["curve"], never_learn, f"{chosen.name} on {world.name}")
-        plot.write_bytes(file_of(figure, plot.suffix[1:]))  # only once it is complete
+        figure = draw_regret(content["curve"], never_learn, f"{chosen.name} on {world.name}")
+        plot.write_bytes(to_file(figure, plot.suffix[1:]))  # only once it is complete
     if json:
         emit(content)
     else:
@@ -113,8 +114,8 @@ def _show(result: Run, content: dict[str, Any], others: dict[str, float], plot: 
         return f"{total / others[measure]:.3f}" if others[measure] > 0 else "-"
 
     mean = sum(content["regret"]) / len(content["regret"])
-    rows = [(content["recipe"], written(content["regret"], 2), against(mean))]
-    rows += [(name, written([total], 2), against(total)) for name, total in others.items()]
+    rows = [(content["recipe"], format_mean(content["regret"], 2), against(mean))]
+    rows += [(name, format_mean([total], 2), against(total)) for name, total in others.items()]
     title = (
         f"{content['env']}, {content['episodes']:,} people, {content['seeds']} seeds from {content['seed']}, "
         f"{content['seconds']:.1f} s"

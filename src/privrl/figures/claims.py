@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Concatenate, Literal, ParamSpec
 
 from privrl.figures.cell import Cell, Measured
-from privrl.figures.numbers import Numbers, mean_and_error
+from privrl.plots.means import Numbers, mean_and_error
 
 Status = Literal["reproduced", "not reproduced", "cannot be tested"]
 Results = Mapping[Cell, Measured]

@@ -19,8 +19,8 @@ from privrl.figures import store as _store
 from privrl.figures.cell import Cell, Measured
 from privrl.figures.claims import Claim, Outcome
 from privrl.figures.panels import Panel, draw
-from privrl.figures.plots import file_of
 from privrl.figures.verdict import NOTHING_EARLIER, Comparison, Earlier, verdict_text
+from privrl.plots.style import to_file
 
 SEED = 20261117
 _ABOUT = "figure.json"
@@ -235,5 +235,5 @@ def _draw(figure: Figure, folder: Path, results: dict[Cell, Any]) -> dict[str, P
     drawn = draw(figure.panels, results)
     files = {kind: folder / f"{figure.name}.{kind}" for kind in ("svg", "png")}
     for kind, file in files.items():
-        file.write_bytes(file_of(drawn, kind))
+        file.write_bytes(to_file(drawn, kind))
     return files

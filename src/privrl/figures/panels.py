@@ -2,15 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from jaxtyping import Float
 
 from privrl.figures.cell import Cell, Measured
 from privrl.figures.claims import Results
-from privrl.figures.lines import Line, LinesPanel, Log, lines_figure
+from privrl.plots.lines import Line, LinesPanel, Log, draw_lines
 from privrl.recipes.all_recipes import get
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as MatplotlibFigure
 
 X = Literal["people", "epsilon", "rho"]
 Y = Literal["regret", "share", "suboptimality", "value"]
@@ -71,10 +74,10 @@ class Panel:
     log: Log = "xy"
 
 
-def draw(panels: Sequence[Panel], results: Results) -> Any:
+def draw(panels: Sequence[Panel], results: Results) -> "MatplotlibFigure":
     """The figure, from the cells that there are; a panel without any is left out."""
     drawn = [panel for panel in panels if any(cell in results for series in panel.series for cell in series.cells)]
-    return lines_figure([_panel(panel, results) for panel in drawn])
+    return draw_lines([_panel(panel, results) for panel in drawn])
 
 
 def _panel(panel: Panel, results: Results) -> LinesPanel:

@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from privrl.figures.cell import Cell, Measured
 from privrl.figures.claims import LEVEL, Outcome, Results, below, judged, named, pm, rule, welch
-from privrl.figures.numbers import mean_and_error
+from privrl.plots.means import mean_and_error
 
 _SURE = 2.33  # standard errors: the quantile of a normal law that belongs to LEVEL
 

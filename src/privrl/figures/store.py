@@ -23,7 +23,7 @@ from privrl.figures.cell import Cell, Measured
 CELLS = "cells"
 RUNS = "runs.parquet"
 _METADATA = b"privrl"
-_NO_EFFECT = ("figures", "reports", "cli", "audit")
+_NO_EFFECT = ("figures", "plots", "reports", "cli", "audit")
 _SETTINGS = ("recipe", "env", "env_arguments", "env_seed", "people", "seeds", "epsilon", "delta", "rho")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from privrl.figures.cell import Cell
 from privrl.figures.claims import Claim, Outcome, Results, Status, pm
-from privrl.figures.numbers import mean_and_error
+from privrl.plots.means import mean_and_error
 
 if TYPE_CHECKING:
     from privrl.figures.figure import Figure

@@ -6,8 +6,9 @@ import numpy as np
 from jaxtyping import Float
 
 from privrl.evaluation.estimates import Evaluation
-from privrl.figures.plots import dial_figure, to_svg
 from privrl.mdp.assisted import AssistedPolicy
+from privrl.plots.charts import draw_ratios
+from privrl.plots.style import to_svg
 from privrl.reports.page import drawing, paragraph, percent
 
 _POINTS = 40
@@ -38,7 +39,7 @@ def dial_section(evaluation: Evaluation, seen: Float[np.ndarray, " S"] | None) -
     given, changed = zip(*(shares_at(policy, dial, weights) for dial in dials), strict=True)
     at, new = shares_at(policy, policy.dial, weights)
     marked = {_GIVEN: at, _CHANGED: new}
-    figure = dial_figure({_GIVEN: given, _CHANGED: changed}, dials, marked, policy.dial, evaluation.gain is not None)
+    figure = draw_ratios({_GIVEN: given, _CHANGED: changed}, dials, marked, policy.dial, evaluation.gain is not None)
     certified = f" Its certified gain is {evaluation.gain.words()}." if evaluation.gain is not None else ""
     counted = (
         "every situation counts as often as it was seen, by what was released"

@@ -3,7 +3,8 @@
 import math
 
 from privrl.evaluation.estimates import Evaluation, Interval
-from privrl.figures.plots import forest_figure, to_svg
+from privrl.plots.charts import draw_intervals
+from privrl.plots.style import to_svg
 from privrl.reports.names import noun_of
 from privrl.reports.page import drawing, listed, paragraph, percent, table
 from privrl.reports.page_dial import dial_section
@@ -54,7 +55,7 @@ def evaluation_section(evaluation: Evaluation, unit: str, situations: Situations
     ]
     if shown:
         ends = {name: (i.low, i.value, i.high, certified) for name, (i, certified) in shown.items()}
-        figure = to_svg(forest_figure(ends), "Gain over practice with 95% intervals, practice at zero")
+        figure = to_svg(draw_intervals(ends), "Gain over practice with 95% intervals, practice at zero")
         caption = "Filled: certified. Hollow: without a guarantee. Right of 0 is better than practice."
         kinds = {True: "certified", False: "no guarantee"}
         rows = [(name, *_row(interval), kinds[sure]) for name, (interval, sure) in shown.items()]

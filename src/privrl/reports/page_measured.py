@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from privrl.figures.plots import to_svg
-from privrl.figures.policy_plots import map_figure, strips_figure
 from privrl.mdp.measured_policy import MeasuredPolicy
 from privrl.mdp.measurements import Category, Feature
 from privrl.mdp.policy_slices import Slice, Stretch, importance, map_of, slice_of
+from privrl.plots.policy_maps import draw_map, draw_strips
+from privrl.plots.style import to_svg
 from privrl.reports.names import Names
 from privrl.reports.page import drawing, paragraph, percent, table
 
@@ -54,7 +54,7 @@ def _map(policy: MeasuredPolicy, order: Sequence[int], names: Names) -> str:
         return ""
     found = map_of(policy, *places[:2])
     x, y = found.x.column.name, found.y.column.name
-    advised, practised = (map_figure(found, whose, names.numbered_action) for whose in ("advised", "practised"))
+    advised, practised = (draw_map(found, whose, names.numbered_action) for whose in ("advised", "practised"))
     about = f"over `{x}` and `{y}`, the two measurements that matter most; all others at their released medians"
     categories = [column.name for column in policy.columns if isinstance(column, Category)]
     at = (
@@ -74,7 +74,7 @@ def _map(policy: MeasuredPolicy, order: Sequence[int], names: Names) -> str:
 
 
 def _strips(slices: Sequence[Slice], others: int, names: Names) -> str:
-    figure = strips_figure(slices, names.numbered_action)
+    figure = draw_strips(slices, names.numbered_action)
     categories = any(isinstance(one.column, Category) for one in slices)
     at = " (a category at the first value of its list)" if categories else ""
     left = f" {others:,} further columns, which matter less, are not drawn." if others > 0 else ""

@@ -6,7 +6,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from privrl.figures.plots import shares_figure, to_svg
+from privrl.plots.charts import draw_shares
+from privrl.plots.style import to_svg
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.reports.names import Names, noun_of
 from privrl.reports.page import answers, code, drawing, listed, page, paragraph, table
@@ -72,7 +73,7 @@ def spending(certificate: Certificate) -> str:
     parts = shares(certificate)
     if not parts:
         return paragraph("There was no budget: this policy is not private.")
-    figure = to_svg(shares_figure(parts), "Share of the privacy budget that each release was given")
+    figure = to_svg(draw_shares(parts), "Share of the privacy budget that each release was given")
     return (
         paragraph(
             f"The learner never sees a record. It sees noisy sums over many {certificate.unit}s, and each of these "

@@ -9,8 +9,9 @@ from html import escape
 from pathlib import Path
 from typing import Literal
 
-from privrl.figures.numbers import written
-from privrl.figures.plots import to_svg, values_figure
+from privrl.plots.charts import draw_values
+from privrl.plots.means import format_mean
+from privrl.plots.style import to_svg
 from privrl.reports.names import Names
 from privrl.reports.page import answers, code, drawing, page, paragraph, table
 from privrl.reports.page_audit import AUDIT, audit_page
@@ -113,7 +114,7 @@ def _values(study: DemoStudy) -> str:
         "doctors": study.baselines["behaviour"],
         "random": study.baselines["uniform"],
     }
-    figure = values_figure(study.private, study.epsilon, lines, "share of patients who survive")
+    figure = draw_values(study.private, study.epsilon, lines, "share of patients who survive")
     described = "Share of patients who survive against epsilon, between the levels of other policies"
     runs = f"{study.seeds} repetition{'s' if study.seeds > 1 else ''}"
     return drawing(
@@ -125,7 +126,7 @@ def _values(study: DemoStudy) -> str:
 
 def _table(study: DemoStudy) -> str:
     found = study.rows()
-    rows = [(name, written(values), f"{100 * gap:.0f} %") for name, values, gap in found]
+    rows = [(name, format_mean(values), f"{100 * gap:.0f} %") for name, values, gap in found]
     chosen = {i: "chosen" for i, (name, _, _) in enumerate(found) if name == study.chosen_row}
     return table(("policy", "survive", "gap closed"), rows, numbers=(1, 2), marked=chosen) + paragraph(
         "Gap closed: 0 % is what doctors reach, 100 % the best possible. Values are exact, computed from the simulated "

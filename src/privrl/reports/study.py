@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from privrl.figures.numbers import mean_and_error
+from privrl.plots.means import mean_and_error
 from privrl.studies.results.result import Result
 
 

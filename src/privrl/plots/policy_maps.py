@@ -1,53 +1,75 @@
-"""Pictures of a policy on measurements: a strip per column, and a map of two of them.
+"""Plots of a policy on measurements: one strip for each column, and a map of two columns.
 
-An action has one colour and one number in all pictures of a policy, and the number stands in its area wherever there
-is room, so that nothing depends on colours alone. After eight actions colours come again with a pattern.
+An action has the same colour and number in all plots of a policy. The number is written inside its area if there is
+room, so that readers need not tell colours apart. After eight actions the colours repeat with a pattern.
 """
 
 import textwrap
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 import numpy as np
 from jaxtyping import Bool, Int, Shaped
 
-from privrl.figures.plots import BLACK, BLUE, FONT, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION
 from privrl.mdp.measurements import Category, Feature
 from privrl.mdp.policy_slices import PolicyMap, Slice, Stretch
+from privrl.plots.style import BLACK, BLUE, FONT, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, WIDTH
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
 
 Whose = Literal["advised", "practised"]
 
 _YELLOW, _PALE = "#F0E442", "#C9C9C9"
 _COLOURS = (SKY, ORANGE, GREEN, _YELLOW, PURPLE, VERMILLION, _PALE, BLUE)
 _PATTERNS = ("", "///", "...", "xxx")
-_WIDTH = 4.0  # inches; narrow enough that text stays readable on a phone
-_LINE = 52  # letters of a line of the legend
-_ROOM = 0.055  # the smallest part of a strip that holds a number
-_LETTERS = 9  # of a value of a category
+_LEGEND_LETTERS = 52  # longest line of the legend
+_MIN_SHARE = 0.055  # smallest share of an axis that has room for a number
+_CATEGORY_LETTERS = 9  # longest label of a category's value
 
 
-def strips_figure(slices: Sequence[Slice], name: Callable[[int], str]) -> Any:
-    """For every column what is advised, and below it what practice does most often, as the column alone moves; `name`
-    is what the legend says of an action, its number first."""
+class _Look(TypedDict):
+    """How the area of an action is filled."""
+
+    facecolor: str
+    hatch: str
+    edgecolor: str
+
+
+def draw_strips(slices: Sequence[Slice], name: Callable[[int], str]) -> "Figure":
+    """Draw the advised action along each column, and below it the most frequent action of current practice.
+
+    Arguments:
+        slices: the columns; along a slice one column varies and the others are fixed.
+        name: what the legend says about an action; it should begin with the action's number.
+    """
     from matplotlib.figure import Figure
 
     shown = sorted({action for one in slices for action in _actions_of(one)})
     labels = _labels(shown, name)
     legend = 0.17 * sum(label.count("\n") + 1 for label in labels) + 0.25
     height = 0.92 * len(slices) + legend
-    figure = Figure(figsize=(_WIDTH, height), layout="constrained")
-    panels: Any = figure.subfigures(2, 1, height_ratios=(height - legend, legend))
-    strips, below = panels
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    strips, below = _split(figure, height - legend, legend)
     grid = strips.subplots(len(slices), 2, squeeze=False, width_ratios=(10, 1))
     for (axes, gap), one in zip(grid, slices, strict=True):
-        _strip(axes, one)
-        _gap(gap, one)
-    _legend(below, shown, labels)
+        _draw_strip(axes, one)
+        _draw_missing(gap, one)
+    _draw_legend(below, shown, labels)
     return figure
 
 
-def map_figure(policy_map: PolicyMap, whose: Whose, name: Callable[[int], str]) -> Any:
-    """The regions of actions over two measurements, with a column and a row where one of them has no value."""
+def draw_map(policy_map: PolicyMap, whose: Whose, name: Callable[[int], str]) -> "Figure":
+    """Draw the regions of actions over two measurements.
+
+    If a measurement may be missing, a narrow row or column shows the actions for a missing value.
+
+    Arguments:
+        policy_map: the actions over a grid of both measurements.
+        whose: draw the advice (`advised`) or the most frequent action of current practice (`practised`).
+        name: what the legend says about an action; it should begin with the action's number.
+    """
     from matplotlib.figure import Figure
 
     actions: Int[np.ndarray, "Y1 X1"] = getattr(policy_map, whose)
@@ -57,9 +79,8 @@ def map_figure(policy_map: PolicyMap, whose: Whose, name: Callable[[int], str]) 
     shown = sorted(set(drawn.ravel().tolist()))
     labels = _labels(shown, name)
     legend = 0.17 * sum(label.count("\n") + 1 for label in labels) + 0.2
-    figure = Figure(figsize=(_WIDTH, 3.1 + legend), layout="constrained")
-    panels: Any = figure.subfigures(2, 1, height_ratios=(3.1, legend))
-    above, below = panels
+    figure = Figure(figsize=(WIDTH, 3.1 + legend), layout="constrained")
+    above, below = _split(figure, 3.1, legend)
     grid = above.subplots(
         1 + tall,
         1 + wide,
@@ -68,36 +89,42 @@ def map_figure(policy_map: PolicyMap, whose: Whose, name: Callable[[int], str]) 
         height_ratios=(1, 12) if tall else (1,),
     )
     main = grid[-1, 0]
-    _regions(main, policy_map, actions[:-1, :-1])
-    _scale(main, x, "x")
-    _scale(main, y, "y")
+    _draw_regions(main, policy_map, actions[:-1, :-1])
+    _set_scale(main, x, "x")
+    _set_scale(main, y, "y")
     main.set_xlabel(_plain(x.column.name), fontsize=FONT)
     main.set_ylabel(_plain(y.column.name), fontsize=FONT)
     if tall:
         axes = grid[0, 0]
-        _run(axes, policy_map.x_values, actions[-1, :-1], vertical=False)
-        _scale(axes, x, "x")
+        _draw_runs(axes, policy_map.x_values, actions[-1, :-1], vertical=False)
+        _set_scale(axes, x, "x")
         axes.set(xticks=[], yticks=[0.5], yticklabels=["none"], ylim=(0, 1))
         axes.minorticks_off()
     if wide:
         axes = grid[-1, 1]
-        _run(axes, policy_map.y_values, actions[:-1, -1], vertical=True)
-        _scale(axes, y, "y")
+        _draw_runs(axes, policy_map.y_values, actions[:-1, -1], vertical=True)
+        _set_scale(axes, y, "y")
         axes.set(yticks=[], xticks=[0.5], xticklabels=["none"], xlim=(0, 1))
         axes.minorticks_off()
     if tall and wide:
         corner = grid[0, 1]
-        _cell(corner, (0.0, 1.0, 0.0, 1.0), int(actions[-1, -1]), (0.5, 0.5))
+        _draw_box(corner, (0.0, 1.0, 0.0, 1.0), int(actions[-1, -1]), (0.5, 0.5))
         corner.set(xticks=[], yticks=[], xlim=(0, 1), ylim=(0, 1))
-    _legend(below, shown, labels)
+    _draw_legend(below, shown, labels)
     return figure
+
+
+def _split(figure: "Figure", above: float, below: float) -> "tuple[SubFigure, SubFigure]":
+    """Split the figure into an upper and a lower part of these heights."""
+    upper, lower = np.atleast_1d(np.asarray(figure.subfigures(2, 1, height_ratios=(above, below)), object))
+    return upper, lower
 
 
 def _actions_of(one: Slice) -> set[int]:
     return {part.action for part in (*one.advised, *one.practised)} | set(one.missing or ())
 
 
-def _look(action: int) -> dict[str, Any]:
+def _look(action: int) -> _Look:
     colour, pattern = action % len(_COLOURS), action // len(_COLOURS)
     return {"facecolor": _COLOURS[colour], "hatch": _PATTERNS[pattern % len(_PATTERNS)], "edgecolor": "white"}
 
@@ -107,33 +134,33 @@ def _ink(action: int) -> str:
 
 
 def _labels(shown: Sequence[int], name: Callable[[int], str]) -> list[str]:
-    return [_plain(textwrap.fill(name(action), _LINE, subsequent_indent="    ")) for action in shown]
+    return [_plain(textwrap.fill(name(action), _LEGEND_LETTERS, subsequent_indent="    ")) for action in shown]
 
 
 def _plain(text: str) -> str:
-    """Text from outside, in which a dollar sign begins no formula."""
+    """Escape dollar signs, which would begin a formula."""
     return text.replace("$", r"\$")
 
 
-def _write(axes: Any, x: float, y: float, action: int) -> None:
-    """The number of an action, readable where a line crosses it."""
+def _write_number(axes: "Axes", x: float, y: float, action: int) -> None:
+    """Write the number of an action with an outline, so that it stays readable on top of a line."""
     from matplotlib.patheffects import withStroke
 
     around = withStroke(linewidth=2.5, foreground=_COLOURS[action % len(_COLOURS)])
-    style = {"fontsize": FONT - 1.5, "color": _ink(action), "path_effects": [around], "zorder": 4}
-    axes.text(x, y, str(action), ha="center", va="center", **style)
+    number = axes.text(x, y, str(action), ha="center", va="center", fontsize=FONT - 1.5, color=_ink(action), zorder=4)
+    number.set_path_effects([around])
 
 
-def _legend(figure: Any, shown: Sequence[int], labels: Sequence[str]) -> None:
+def _draw_legend(figure: "SubFigure", shown: Sequence[int], labels: Sequence[str]) -> None:
     from matplotlib.patches import Patch
 
     patches = [Patch(label=label, linewidth=0, **_look(action)) for action, label in zip(shown, labels, strict=True)]
     figure.legend(handles=patches, loc="upper left", fontsize=FONT - 1, frameon=False, borderaxespad=0.2)
 
 
-def _strip(axes: Any, one: Slice) -> None:
-    """Two rows, the upper one of advice; a line at the median and a bar over the middle of the records."""
-    _scale(axes, one, "x")
+def _draw_strip(axes: "Axes", one: Slice) -> None:
+    """Draw advice above current practice, with a line at the median and a bar over the middle 80 % of records."""
+    _set_scale(axes, one, "x")
     axes.set(yticks=[1.5, 0.5], yticklabels=["advice", "today"], ylim=(0, 2.25))
     axes.spines[["top", "right", "left", "bottom"]].set_visible(False)
     axes.tick_params(axis="y", length=0, labelsize=FONT - 1.5)
@@ -141,51 +168,56 @@ def _strip(axes: Any, one: Slice) -> None:
     for parts, bottom in ((one.advised, 1.0), (one.practised, 0.0)):
         for part in parts:
             share, middle = _along(one, part)
-            at = (middle, bottom + 0.47) if share > _ROOM else None
-            _cell(axes, (part.low, part.high, bottom, bottom + 0.94), part.action, at)
+            at = (middle, bottom + 0.47) if share > _MIN_SHARE else None
+            _draw_box(axes, (part.low, part.high, bottom, bottom + 0.94), part.action, at)
     if one.middle is not None:
         low, median, high = one.middle
         axes.plot([low, high], [2.14, 2.14], color=GREY, linewidth=2.5, solid_capstyle="butt")
         axes.plot([median, median], [0.0, 2.25], color=BLACK, linewidth=1.1, linestyle=(0, (2, 1.5)), zorder=3)
 
 
-def _gap(axes: Any, one: Slice) -> None:
-    """What is done where the column has no value."""
+def _draw_missing(axes: "Axes", one: Slice) -> None:
+    """Draw the actions for a missing value."""
     axes.set_axis_off()
     axes.set(xlim=(0, 1), ylim=(0, 2.25))
     if one.missing is not None:
         axes.set_title("none", fontsize=FONT - 1.5, pad=4)
         for action, bottom in zip(one.missing, (1.0, 0.0), strict=True):
-            _cell(axes, (0.0, 1.0, bottom, bottom + 0.94), action, (0.5, bottom + 0.47))
+            _draw_box(axes, (0.0, 1.0, bottom, bottom + 0.94), action, (0.5, bottom + 0.47))
 
 
 def _along(one: Slice, part: Stretch) -> tuple[float, float]:
-    """Which share of the axis a stretch takes, and the value in its middle."""
+    """Return the share of the axis that a stretch covers, and the value in its middle."""
     low, high = one.advised[0].low, one.advised[-1].high
     if isinstance(one.column, Feature) and one.column.log:
         return float(np.log(part.high / part.low) / np.log(high / low)), float(np.sqrt(part.low * part.high))
     return (part.high - part.low) / (high - low), (part.low + part.high) / 2.0
 
 
-def _cell(axes: Any, box: tuple[float, float, float, float], action: int, at: tuple[float, float] | None) -> None:
-    """A box from left to right and from bottom to top, with the number of its action where there is room."""
+def _draw_box(
+    axes: "Axes", box: tuple[float, float, float, float], action: int, at: tuple[float, float] | None
+) -> None:
+    """Draw a box (left, right, bottom, top), with the number of its action at `at` if there is room."""
     from matplotlib.patches import Rectangle
 
     left, right, bottom, top = box
     axes.add_patch(Rectangle((left, bottom), right - left, top - bottom, linewidth=0, **_look(action)))
     if at is not None:
-        _write(axes, *at, action)
+        _write_number(axes, *at, action)
 
 
-def _scale(axes: Any, one: Slice, which: Literal["x", "y"]) -> None:
-    """The axis of a column between its public bounds, or over the list of its values."""
+def _set_scale(axes: "Axes", one: Slice, which: Literal["x", "y"]) -> None:
+    """Set the axis of a column: its public bounds, or the list of its values."""
     from matplotlib.ticker import NullFormatter
 
     limits, axis = (axes.set_xlim, axes.xaxis) if which == "x" else (axes.set_ylim, axes.yaxis)
     limits(one.advised[0].low, one.advised[-1].high)
     axes.tick_params(labelsize=FONT - 1.5)
     if isinstance(one.column, Category):
-        short = [value if len(value) <= _LETTERS else f"{value[: _LETTERS - 1]}…" for value in one.column.values]
+        short = [
+            value if len(value) <= _CATEGORY_LETTERS else f"{value[: _CATEGORY_LETTERS - 1]}…"
+            for value in one.column.values
+        ]
         axis.set_ticks(np.arange(len(short)) + 0.5, [_plain(value) for value in short])
     elif one.column.log:
         (axes.set_xscale if which == "x" else axes.set_yscale)("log")
@@ -195,17 +227,21 @@ def _scale(axes: Any, one: Slice, which: Literal["x", "y"]) -> None:
         axes.locator_params(axis=which, nbins=5)
 
 
-def _regions(axes: Any, policy_map: PolicyMap, actions: Int[np.ndarray, "Y X"]) -> None:
+def _shorten(value: str) -> str:
+    return value if len(value) <= _CATEGORY_LETTERS else f"{value[: _CATEGORY_LETTERS - 1]}…"
+
+
+def _draw_regions(axes: "Axes", policy_map: PolicyMap, actions: Int[np.ndarray, "Y X"]) -> None:
     x, y = policy_map.x_values, policy_map.y_values
     for action in sorted(set(actions.ravel().tolist())):
         inside: Bool[np.ndarray, "Y X"] = actions == action
         look = _look(action)
-        # one indicator at a time: levels between two actions are no actions
+        # One indicator at a time, because contours between the numbers of two actions would mean nothing.
         axes.contourf(x, y, inside, levels=(0.5, 1.5), colors=[look["facecolor"]], hatches=[look["hatch"] or None])
         place = _deepest(inside)
         if place is not None:
             row, column = place
-            _write(axes, x[column], y[row], action)
+            _write_number(axes, x[column], y[row], action)
     for one, line in ((policy_map.x, "x"), (policy_map.y, "y")):
         assert one.middle is not None
         low, median, high = one.middle
@@ -216,7 +252,10 @@ def _regions(axes: Any, policy_map: PolicyMap, actions: Int[np.ndarray, "Y X"]) 
 
 
 def _deepest(inside: Bool[np.ndarray, "Y X"]) -> tuple[int, int] | None:
-    """A place in the region that is as far from its edge as there is one; `None` where it is too thin for a number."""
+    """Return a place as far as possible from the edge of the region; `None` if the region is too thin for a number.
+
+    Each pass removes the outermost layer of cells. The cells that survive longest are the deepest.
+    """
     layer, place, depth = np.pad(inside, 1), None, 0
     while layer.any():
         places = np.argwhere(layer[1:-1, 1:-1])
@@ -226,11 +265,13 @@ def _deepest(inside: Bool[np.ndarray, "Y X"]) -> tuple[int, int] | None:
     return (int(place[0]), int(place[1])) if place is not None and depth >= 4 else None
 
 
-def _run(axes: Any, values: Shaped[np.ndarray, " N"], actions: Int[np.ndarray, " N"], *, vertical: bool) -> None:
-    """Cells along an axis, one for each run of equal actions."""
+def _draw_runs(
+    axes: "Axes", values: Shaped[np.ndarray, " N"], actions: Int[np.ndarray, " N"], *, vertical: bool
+) -> None:
+    """Draw one box for each run of equal actions along an axis."""
     starts = np.flatnonzero(np.append(True, actions[1:] != actions[:-1]))
     for a, b in zip(starts, np.append(starts[1:], len(actions)), strict=True):
         low, high, middle = values[a], values[min(b, len(values) - 1)], float(values[(a + b - 1) // 2])
         box = (0.0, 1.0, low, high) if vertical else (low, high, 0.0, 1.0)
         at = (0.5, middle) if vertical else (middle, 0.5)
-        _cell(axes, box, int(actions[a]), at if (b - a) / len(actions) > _ROOM else None)
+        _draw_box(axes, box, int(actions[a]), at if (b - a) / len(actions) > _MIN_SHARE else None)

@@ -1,0 +1,1 @@
+"""Draw the plots of reports, figures and commands with matplotlib, all in one style."""
