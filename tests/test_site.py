@@ -41,7 +41,7 @@ def evidence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def navigation() -> list[str]:
     """The pages that mkdocs.yml names, with the verdicts that the hook adds."""
-    named = re.findall(r"^ +- [^:\n]+: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), flags=re.MULTILINE)
+    named = re.findall(r"^ +- .+: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), flags=re.MULTILINE)
     return named + [path.relative_to(DOCS).as_posix() for path in script("evidence").verdicts()]
 
 
@@ -56,6 +56,32 @@ def test_links_stay_inside_the_site_and_lead_somewhere(page: Path) -> None:
     lost = [
         t for t in targets if not (page.parent / t).resolve().is_relative_to(DOCS) or not (page.parent / t).exists()
     ]
+    assert lost == []
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that mkdocs gives to the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), flags=re.MULTILINE)
+    return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in headings}
+
+
+def test_the_source_refers_to_pages_and_sections_that_exist() -> None:
+    """Docstrings name the page of the proof that they rely on."""
+    lost = []
+    for module in [*(ROOT / "src").rglob("*.py"), *(ROOT / "tests").rglob("*.py"), *(ROOT / "bench").rglob("*.py")]:
+        for name, anchor in re.findall(r"\b(docs/[\w/-]+\.md)(?:#([\w-]+))?", module.read_text()):
+            page = ROOT / name
+            if not page.exists() or (anchor and anchor not in anchors(page)):
+                lost.append(f"{module.relative_to(ROOT)}: {name}#{anchor}")
+    assert lost == []
+
+
+def test_sections_that_pages_link_to_exist() -> None:
+    lost = []
+    for page in PAGES:
+        for target, anchor in re.findall(r"\]\(([\w./-]*\.md)?#([\w-]+)\)", page.read_text()):
+            if anchor not in anchors((page.parent / target) if target else page):
+                lost.append(f"{page.relative_to(DOCS)}: {target}#{anchor}")
     assert lost == []
 
 

@@ -1,4 +1,4 @@
-"""`docs/design.md` lists the files that one person's row passes through: real calls say the same."""
+"""`docs/evidence/walks.md` lists the files that one person's row passes through: real calls say the same."""
 
 import os
 from pathlib import Path
@@ -17,7 +17,7 @@ from privrl.mdp.types import Trajectory
 from privrl.privacy.store.release_store import ReleaseStore
 from privrl.studies.simulation.simulated_loop import SimulationKeys
 
-DESIGN = Path(__file__).parents[1] / "docs" / "design.md"
+PAGE = Path(__file__).parents[1] / "docs" / "evidence" / "walks.md"
 ENV = tiny_world(horizon=3)
 BLOCK = 2
 LEARNER = privrl.UCBVI(ENV.rewards, 3, first_block=BLOCK, bonus=0.01)
@@ -30,7 +30,7 @@ USUAL, LIVE, REPORTED = (
 
 def listed(title: str) -> str:
     """What the section about walks says under a title."""
-    section = DESIGN.read_text().split("\n## Walks\n")[1].split("\n## ")[0]
+    section = PAGE.read_text().split("\n## Walks\n")[1].split("\n## ")[0]
     return section.split(f"\n### {title}\n")[1].split("\n### ")[0].split("\n\n", 1)[1].strip()
 
 

@@ -62,7 +62,7 @@ class Walk:
         return tuple(dict.fromkeys(file for file, _ in self.functions))
 
     def written(self) -> str:
-        """As `docs/design.md` has it."""
+        """As `docs/evidence/walks.md` has it."""
         lines = [
             f"{number}. `{file}`: {', '.join(f'`{name}`' for at, name in self.functions if at == file)}"
             for number, file in enumerate(self.files, 1)

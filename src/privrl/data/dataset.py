@@ -75,7 +75,7 @@ class AbstractDataset(AbstractBlocks):
         **Formal guarantee.** A unit's coin depends on the key, the purpose and its canonical id, and on nothing else:
         neither on what happened to anybody, nor on who else is in the table, nor on where its rows are. Units have
         distinct ids. Without the key, coins cannot be told from independent uniform ones (assuming that HMAC-SHA256 is
-        a pseudorandom function); see `docs/design.md`, "Splitting people into groups".
+        a pseudorandom function); see `docs/proofs/tables.md#splitting-people-into-groups`.
         """
         hash_of = keyed_hash(key, f"coin/{purpose}")
         coins, first = np.empty(self.num_units), 0

@@ -1,6 +1,6 @@
 """The chooser: policies from anywhere in, the number of the one that people seem to fare best with out.
 
-People are split by a secret coin each (`docs/design.md`, "Splitting people into groups"). The first half say what
+People are split by a secret coin each (`docs/proofs/tables.md#splitting-people-into-groups`). The first half say what
 practice does, b(a|s), and what its mean returns from each state are, V, with the whole budget. The second half choose,
 with the whole budget too, by one release: the number of the candidate whose sum of scores (`statistics/choice.py`) is
 the largest after noise.

@@ -1,8 +1,8 @@
 """Advice of several learners, practice's most frequent action, or practice itself: other people choose.
 
-Two groups of people, split by a secret coin each (`docs/design.md`, "Splitting people into groups"). From the first one
-learners learn, each with a public share of the budget, and 16% of it measure what practice does, b, and its mean
-returns V; the second chooses, with the whole budget, as in `chooser.py`.
+Two groups of people, split by a secret coin each (`docs/proofs/tables.md#splitting-people-into-groups`). From the
+first one learners learn, each with a public share of the budget, and 16% of it measure what practice does, b, and its
+mean returns V; the second chooses, with the whole budget, as in `chooser.py`.
 
     score      m_j + sum over steps of (q_j/b - 1)(r + V(s') - V(s))
     m_j        1.5% of the mean of V over visits for the most frequent action, else 0

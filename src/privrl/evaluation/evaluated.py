@@ -1,6 +1,6 @@
 """A learner and its evaluation in one study: some people are learnt from, others say what the result is worth.
 
-People are split by a secret coin each (`docs/design.md`, "Splitting people into groups"), so one person is in the
+People are split by a secret coin each (`docs/proofs/tables.md#splitting-people-into-groups`), so one person is in the
 releases of one group, and what is certified is the maximum over groups.
 """
 

@@ -111,7 +111,7 @@ def summed(hash_of: Callable[[bytes], bytes], several: Iterable[list[bytes]]) ->
 
     **Formal guarantee.** It does not depend on the order of the messages. For a random function in place of the hash,
     two multisets of messages, chosen without its values, in which a multiplicity differs by m have one sum with
-    probability at most m 2^-256 (`docs/design.md`, "A changed table is refused").
+    probability at most m 2^-256 (`docs/proofs/tables.md#a-changed-table-is-refused`).
     """
     total = np.zeros(_WORDS, object)
     for some in several:

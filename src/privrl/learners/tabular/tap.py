@@ -17,7 +17,8 @@ without negative inner products (sqrt(2) C in place of 2 C), and visits are not 
 
 **Shares.** Releases that are not made leave their share of mu^2 to the rounds (`Ask.skip`): which ones depends on
 earlier releases alone, and on every path the shares add up to the declared total, a privacy filter for Gaussian
-differential privacy (docs/design.md). All constants are public and were chosen on simulated worlds.
+differential privacy (docs/proofs/accounting.md#a-filter-for-gaussian-noise).
+All constants are public and were chosen on simulated worlds.
 """
 
 from typing import Any, ClassVar

@@ -73,7 +73,7 @@ def discrete_gaussian(words: Words, s: int, shape: tuple[int, ...]) -> Int64[np.
 
     **Formal guarantee.** Added to an integer vector of L2 sensitivity D it is rho-zCDP with rho = D^2 / (2 s^2). For
     s >= 2^16 it is within a factor exp(3e-34) per coordinate and point of a post-processing of N(0, s^2 - 4), so it is
-    mu-GDP with mu = D / sqrt(s^2 - 4), up to that factor; the proof is in `docs/design.md`.
+    mu-GDP with mu = D / sqrt(s^2 - 4), up to that factor; the proof is in `docs/proofs/noise.md`.
 
     A number beyond 2^63 raises `OverflowError`; the probability is below e^-8000 at the largest scale.
     """

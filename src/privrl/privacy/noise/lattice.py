@@ -221,7 +221,7 @@ def lattice_for(
             norm of the weights of one record, and how often its share is rounded.
 
     **Formal guarantee.** Gaussian noise: s >= sqrt((D/(g mu))^2 + 4) for the sensitivity D with rounding included,
-    which is what the exact guarantee of the discrete Gaussian needs (docs/design.md).
+    which is what the exact guarantee of the discrete Gaussian needs (docs/proofs/noise.md).
     """
     exponent = math.floor(math.log2(min(sensitivity, sensitivity / parameter))) - _BITS
     grid = 2.0**exponent

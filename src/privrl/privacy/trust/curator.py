@@ -48,7 +48,7 @@ class Curator:
     id under a secret key, the same on every pass and after every restart, wherever their rows stand. A release of a
     group sums over its people. Give the replaced (or added) person the same coin in both worlds: whatever the coins,
     only releases without a group and those of one group differ, so the worst group bounds the cost (parallel
-    composition), and the coins, equally distributed in both worlds, add nothing (docs/design.md has the proof).
+    composition), and the coins, equally distributed in both worlds, add nothing (proof: `docs/proofs/tables.md`).
     """
 
     def __init__(

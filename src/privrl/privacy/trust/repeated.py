@@ -16,8 +16,8 @@ and every question; neighbours differ in all of them, in the blocks that they fa
 
 With m = 1 the place is that of the other person, too, and the bound is the statistic's for two records.
 
-The releases are adaptive: terms and blocks may depend on what was released before. `docs/design.md` shows that this
-costs nothing as long as the bound holds for every course of events.
+The releases are adaptive: terms and blocks may depend on what was released before.
+`docs/proofs/arrivals.md#people-who-return` shows that this costs nothing if the bound holds for every course of events.
 """
 
 import math

@@ -67,7 +67,7 @@ class AbstractAgent(abc.ABC):
     before it is used, of a block whose people and closing time do not depend on records, nor on who comes back. The
     sequence of all releases is (epsilon, delta)-differentially private; what other people are shown, and all that
     is published, depends on a person's record only through it, provided that arrivals do not depend on records (the
-    certificate says it in full). A person's own actions are not covered. Proof: `docs/design.md`.
+    certificate says it in full). A person's own actions are not covered. Proof: `docs/proofs/arrivals.md`.
     """
 
     def __init__(

@@ -9,8 +9,8 @@ A person who comes back names the visit (any id of their own: a session, a date)
 same ticket, whatever was lost and sent again. Only a new name is a new visit; when an episode *ended* decides nothing,
 since that is part of a record.
 
-When blocks close is in `patience.py` and `fixed_order.py`; `docs/design.md` derives the joint differential privacy of
-`Agent` from them.
+When blocks close is in `patience.py` and `fixed_order.py`; `docs/proofs/arrivals.md` derives the joint differential
+privacy of `Agent` from them.
 """
 
 import abc
