@@ -661,14 +661,14 @@ SERVICE = (
         "service/central.py",
         "if self._signing is not None and hmac.compare_digest(raw[:_MAC], self._mac(raw[_MAC:])):",
         "if self._signing is not None:",
-        "audit/test_service.py -k nothing_is_found",
+        "service/test_attacks.py -k nothing_is_found",
     ),
     Mutation(
         "a made-up ticket of a device",
         "studies/local/server.py",
         "if not hmac.compare_digest(ticket.mac, self._mac(ticket)):",
         "if False:",
-        "audit/test_service.py -k nothing_is_found",
+        "service/test_attacks.py -k nothing_is_found",
     ),
     Mutation(
         "the operator's port under any name",

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from service.vectors import VECTORS, text_of, vectors
 
 import privrl
-from privrl.service.vectors import VECTORS, text_of, vectors
 
 CLIENT = Path(privrl.__file__).parent / "service" / "client" / "privrl-client.mjs"
 HERE = Path(__file__).parent

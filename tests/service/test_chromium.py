@@ -12,12 +12,12 @@ from chromium import MISSING, Browser, PageError, Reply, Request, Tab, program
 
 from privrl.service.demo import begin_demo, demo_endpoints
 from privrl.service.endpoints import ENDPOINTS
-from privrl.service.vectors import VECTORS
 from privrl.service.web import Application
 from privrl.studies.local.document import identity_of
 from privrl.studies.local.wire import Message
 
 from .serving import LOCAL, Service, serving, study_file
+from .vectors import VECTORS
 
 pytestmark = pytest.mark.skipif(program() is None, reason=MISSING)
 HERE = Path(__file__).parent

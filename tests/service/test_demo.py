@@ -11,10 +11,10 @@ import pytest
 
 from privrl.service.demo import begin_demo, demo_endpoints
 from privrl.service.endpoints import ENDPOINTS
-from privrl.service.vectors import VECTORS
 from privrl.service.web import Application
 
 from .serving import serving
+from .vectors import VECTORS
 
 PAGES = ("", "demo.css", "demo.mjs", "privrl-client.mjs")
 

@@ -18,13 +18,13 @@ from pathlib import Path
 import pytest
 from chromium import Browser, Reply, Request, program
 from postgres import Cluster
+from service.answers import Caller, over_http
+from service.vectors import VECTORS
 from test_cli import call
 from test_docs import Block, blocks
 
-from privrl.audit.service_answers import Caller, over_http
 from privrl.service.refusals import REASONS
 from privrl.service.study_file import read
-from privrl.service.vectors import VECTORS
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "guides" / "service.md"

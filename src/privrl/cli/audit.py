@@ -1,4 +1,4 @@
-"""`privrl audit`: try to break a recipe's claim or a running service, or see what a broken claim looks like."""
+"""`privrl audit`: try to break a recipe's claim, or see what a broken claim looks like."""
 
 import dataclasses
 import json as json_module
@@ -14,14 +14,11 @@ from privrl.audit import known_bad
 from privrl.audit.audit_report import AuditReport, plot
 from privrl.audit.empirical import lower_bound
 from privrl.audit.protocol.protocol_attacks import protocol_attacks
-from privrl.cli.audit_service import audit_service
 from privrl.cli.options.grouped import given, grouped, refuse
 from privrl.cli.options.parsing import DeltaOption, EpsilonOption, JsonOption, RhoOption, fresh_seed
 from privrl.cli.options.worker_options import WorkerOptions
 from privrl.cli.output import emit, progress, say, show_table, waiting
 from privrl.recipes.all_recipes import get, recipes
-
-_SERVICE = "A running service"
 
 
 @grouped
@@ -32,20 +29,6 @@ def audit(
     bad: Annotated[
         bool, typer.Option("--known-bad", help="Attack mechanisms that are not private: what being caught looks like.")
     ] = False,
-    service: Annotated[
-        str | None,
-        typer.Option(
-            "--service", help="Attack a running service, e.g. http://127.0.0.1:8080.", rich_help_panel=_SERVICE
-        ),
-    ] = None,
-    study: Annotated[
-        str | None,
-        typer.Option("--study", help="The study to attack; one made for it.", rich_help_panel=_SERVICE),
-    ] = None,
-    key_file: Annotated[
-        Path | None,
-        typer.Option("--key-file", help="A file with an app's key, for a central study.", rich_help_panel=_SERVICE),
-    ] = None,
     epsilon: EpsilonOption = None,
     delta: DeltaOption = None,
     rho: RhoOption = None,
@@ -74,13 +57,10 @@ def audit(
     """Attack a recipe and prove how large its epsilon is, at least; and attack how it makes its releases.
 
     A bound below the claim proves nothing; a bound above it proves the claim false, and the command fails. Without a
-    budget, epsilon is 1 and delta 1e-5. `--service` attacks a running service over HTTP instead, as a hostile device or
-    app: it takes places of the study and spoils its sums.
+    budget, epsilon is 1 and delta 1e-5.
     """
-    if (recipe is not None) + every + bad + (service is not None) != 1:
-        raise ValueError("Give one recipe, or `--all`, or `--known-bad`, or `--service`.")
-    if (service is None) != (study is None):
-        raise ValueError("`--service URL` and `--study NAME` go together: say which study of the service to attack.")
+    if (recipe is not None) + every + bad != 1:
+        raise ValueError("Give one recipe, or `--all`, or `--known-bad`.")
     if not every:
         refuse(given(crew), "shares out the recipes of `--all`")
     if trials < 2 or not 0.0 < confidence < 1.0:
@@ -88,13 +68,6 @@ def audit(
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
     seed = fresh_seed(seed)
-    if service is not None and study is not None:
-        attacked, content = audit_service(service, study, key_file, seed, json)
-        if out is not None:
-            _write(out, content)
-        if attacked.broken:
-            raise typer.Exit(1)
-        return
     if bad:
         _known_bad(seed, out, json)
         return

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from privrl.reports.page import answers, listed, page, paragraph, picture, pictures_in, table
-from privrl.reports.page_service_audit import KEYS, service_audit_page
 
 AUDIT = "audit.json"
 _REPORT_KEYS = ("recipe", "epsilon_claimed", "epsilon_lower", "delta", "trials", "confidence")
@@ -17,14 +16,12 @@ _NUMBERS = ("epsilon_claimed", "epsilon_exact", "epsilon_lower", "delta", "trial
 
 
 def audit_page(folder: str | Path) -> str:
-    """The page of a folder with `audit.json` (on recipes, known-bad cases or a service) and plots (.svg or .png)."""
+    """The page of a folder with `audit.json` (on recipes or known-bad cases) and plots (.svg or .png)."""
     folder = Path(folder)
     content = _read(folder / AUDIT)
     plots = pictures_in(folder)
     if isinstance(content, Mapping) and "cases" in content:
         return _known_bad(_checked(content["cases"], _CASE_KEYS), plots)
-    if isinstance(content, Mapping) and set(KEYS) <= content.keys():
-        return service_audit_page(content)
     reports = [content] if isinstance(content, Mapping) else content
     return _audited(_checked(reports, _REPORT_KEYS), plots)
 

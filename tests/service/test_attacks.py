@@ -1,7 +1,6 @@
 """Attacks on a service over HTTP find nothing on the one that is shipped, and every one that was broken on purpose."""
 
 import base64
-import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -10,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from service.answers import Caller, SeenAnswer, Send
+from service.hostile_app import HostileApp
+from service.hostile_device import HostileDevice
 from service.serving import CENTRAL, LOCAL, OPEN, Service, serving, study_file
 
-from privrl.audit.service import ServiceReport, service_attacks
-from privrl.audit.service_answers import Caller, SeenAnswer, Send
-from privrl.audit.service_app import HostileApp
-from privrl.cli import audit_service, main
+from privrl.audit.findings import Finding
 from privrl.service import writer
 
 Broken = Callable[[Send], Send]
@@ -62,20 +61,24 @@ def delta(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         yield service
 
 
-def attacked(service: Service, broken: Broken = lambda send: send) -> ServiceReport:
-    return service_attacks(broken(sender(service)), service.served.name, key=service.key, seed=1)
+def attacks(service: Service, broken: Broken = lambda send: send) -> tuple[Finding, ...]:
+    """Attack one study: a local one as a hostile device, a central one as a hostile app."""
+    call, rng = Caller(broken(sender(service)), service.served.name, service.key), np.random.default_rng(1)
+    return (HostileDevice if service.served.kind == "local" else HostileApp)(call, rng).attacks()
+
+
+def caught(findings: tuple[Finding, ...]) -> set[str]:
+    """The attacks that succeeded."""
+    return {finding.attack for finding in findings if finding.broken}
 
 
 @pytest.mark.parametrize("name", ["river", "phone", "delta", "diary"])
 def test_nothing_is_found_on_the_service(name: str, request: pytest.FixtureRequest) -> None:
-    report = attacked(request.getfixturevalue(name))
-    assert [line for finding in report.attacks for line in finding.found] == []
-    assert not report.broken
-    assert [finding.attack for finding in report.attacks if not finding.tried] == ["late-records"] * (
-        report.kind == "central"
-    )
-    assert json.dumps(report.to_json())
-    assert report.kind == ("local" if name in ("phone", "diary") else "central")
+    service = request.getfixturevalue(name)
+    found = attacks(service)
+    assert [line for finding in found for line in finding.found] == []
+    untried = ["late-records"] if service.served.kind == "central" else []
+    assert [finding.attack for finding in found if not finding.tried] == untried
 
 
 # --------------------------------------------------------------------------------------------- broken on purpose
@@ -201,8 +204,7 @@ def _counting() -> Callable[[str, bytes, SeenAnswer], SeenAnswer]:
 def test_a_broken_central_service_is_caught(river: Service, double: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "BEAT", 0.0)  # quicker, and nothing here is about how long answers take
     broken, attack = CENTRAL_DOUBLES[double]
-    report = attacked(river, broken)
-    assert report.broken and attack in [finding.attack for finding in report.attacks if finding.broken]
+    assert attack in caught(attacks(river, broken))
 
 
 def _status(of: str, status: int) -> Broken:
@@ -249,8 +251,7 @@ LOCAL_DOUBLES: dict[str, tuple[Broken, str]] = {
 @pytest.mark.parametrize("double", one_of_each(LOCAL_DOUBLES))
 def test_a_broken_local_service_is_caught(phone: Service, double: str) -> None:
     broken, attack = LOCAL_DOUBLES[double]
-    report = attacked(phone, broken)
-    assert report.broken and attack in [finding.attack for finding in report.attacks if finding.broken]
+    assert attack in caught(attacks(phone, broken))
 
 
 def test_late_records_are_compared_where_the_deadline_is_near(tmp_path: Path) -> None:
@@ -273,51 +274,3 @@ def test_late_records_are_compared_where_the_deadline_is_near(tmp_path: Path) ->
             return says_so(path.rsplit("/", 1)[-1], body, seen)
 
         assert HostileApp(Caller(broken, "river", service.key), np.random.default_rng(2))._late().broken
-
-
-def test_a_study_that_is_not_there_is_explained(river: Service) -> None:
-    with pytest.raises(ValueError, match=r"no study `lake`.*unknown-study"):
-        service_attacks(sender(river), "lake", key="", seed=1)
-    with pytest.raises(ValueError, match="Give an app's key"):
-        service_attacks(sender(river), "river", key="", seed=1)
-
-
-# -------------------------------------------------------------------------------------------------------- the command
-
-
-def test_the_command_prints_a_table_or_json_and_fails_when_something_is_found(
-    phone: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arguments = ["audit", "--service", "http://127.0.0.1:1", "--study", "phone", "--seed", "1"]
-    monkeypatch.setattr(audit_service, "over_http", lambda url: contextlib.nullcontext(sender(phone)))
-    assert main(arguments) == 0
-    shown = capsys.readouterr().out
-    assert "forged-tickets" in shown and "Nothing was found. That is not a proof." in shown
-    broken = _status("forged", 201)(sender(phone))
-    monkeypatch.setattr(audit_service, "over_http", lambda url: contextlib.nullcontext(broken))
-    assert main([*arguments, "--json", "--out", str(tmp_path)]) == 1
-    content = json.loads(capsys.readouterr().out)
-    assert content["broken"] is True and content["kind"] == "local" and content["study"] == "phone"
-    assert {"attack", "tried", "found", "broken"} == set(content["attacks"][0])
-    assert json.loads((tmp_path / "audit.json").read_text()) == content
-    assert main(["report", str(tmp_path)]) == 0
-    html = tmp_path.with_suffix(".html").read_text()
-    assert "BROKEN: forged-tickets" in html and "a ticket with an empty mac" in html
-    capsys.readouterr()
-    assert main(arguments) == 1
-    assert "BROKEN." in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--service", "http://127.0.0.1:1"], "go together"),
-        (["--study", "phone"], "or `--service`"),
-        (["dp-apvi", "--service", "http://127.0.0.1:1", "--study", "phone"], "or `--service`"),
-        (["--service", "127.0.0.1:8080", "--study", "phone"], "give the address"),
-        (["--service", "http://127.0.0.1:1", "--study", "phone"], "does not answer"),
-    ],
-)
-def test_the_command_says_what_is_missing(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["audit", *arguments]) == 2
-    assert words in capsys.readouterr().err

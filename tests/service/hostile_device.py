@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from service.answers import Caller, Notebook, SeenAnswer
 
 from privrl.audit.findings import Finding
-from privrl.audit.service_answers import Caller, Notebook, SeenAnswer
 from privrl.studies.local.document import identity_of
 from privrl.studies.local.wire import Message, SignedTicket
 

@@ -12,9 +12,9 @@ import time
 from typing import Any
 
 import numpy as np
+from service.answers import Caller, Notebook, SeenAnswer
 
 from privrl.audit.findings import Finding
-from privrl.audit.service_answers import Caller, Notebook, SeenAnswer
 
 _CANARY = 86_420_975_310  # a number that no answer has by chance
 _TIMED = 24

@@ -1,11 +1,11 @@
 """Test vectors of local studies: what a client in any language must make of a document, a plan, a ticket and words.
 
-`python -m privrl.service.vectors` prints the file `client/vectors.json`, always the same. Each message starts from a
-study document and ends with the bytes that are sent; `words` are all 64-bit words that were drawn, in their order.
-Thresholds are `[symbols, size, epsilon, threshold]`; caps are `[epsilons, cap, whether their sum is above it]`. Visits
-are those of one device to a study that takes several reports of it: their messages, what the first of them charges (the
-epsilon of every report, as the document has it; exactly added up, at most the `epsilon` that the study declares), and
-the largest cap that is too low for it.
+`PYTHONPATH=tests python -m service.vectors` prints the file `client/vectors.json`. The output never changes. Each
+message starts from a study document and ends with the bytes that are sent. `words` are all 64-bit words that were
+drawn, in order. Thresholds are `[symbols, size, epsilon, threshold]`; caps are `[epsilons, cap, whether their sum
+exceeds it]`. Visits belong to one device, in a study that takes several reports of it: the messages, what the first one
+charges (the epsilon of every report as in the document; their exact sum is at most the declared `epsilon`), and the
+largest cap that is too low for it.
 """
 
 import functools
@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import UInt64
 
+import privrl
 from privrl.contracts.learner import Plan
 from privrl.learners.tabular.ucbvi import UCBVI
 from privrl.mdp.types import TabularPolicy, Trajectory
@@ -34,7 +35,7 @@ from privrl.studies.local.document import document_of, identity_of
 from privrl.studies.local.local_plans import local_study
 from privrl.studies.local.wire import FORMAT, Message, SignedTicket
 
-VECTORS = Path(__file__).parent / "client" / "vectors.json"
+VECTORS = Path(privrl.__file__).parent / "service" / "client" / "vectors.json"
 _STUDIES: tuple[tuple[int, int, int, bool, Asking, float], ...] = (
     (4, 2, 6, True, "first-visit", 1.0),
     (3, 2, 1, True, "first-visit", 0.1),

@@ -61,7 +61,7 @@ def over_http(url: str) -> Iterator[Send]:
     """Sends to a running service, over one connection that is made again when it was closed."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/"):
-        raise ValueError(f"`--service` is {url!r}; give the address of a service, such as http://127.0.0.1:8080.")
+        raise ValueError(f"{url!r} is not an address; give one of a service, such as http://127.0.0.1:8080.")
     connection: http.client.HTTPConnection
     if parts.scheme == "https":
         connection = http.client.HTTPSConnection(
