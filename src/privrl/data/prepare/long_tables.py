@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Int
 
 from privrl.data.prepare.preparation import Preparation
-from privrl.data.prepare.raw import ROW, RawTable, refuse_infinite
+from privrl.data.prepare.raw import MISSING, ROW, RawTable, refuse_infinite
 from privrl.data.prepare.times import null, sorted_records
 from privrl.data.schema.columns import refuse
 from privrl.data.schema.guard import guarded
@@ -103,10 +103,13 @@ class LongTable:
         refuse(again, self.how.time, lambda i: self.raw.place(int(numbers[i])), problem, remedy)
 
     def _parsed(self, values: "pa.Array", first: int) -> "pa.Array":
-        """Texts that must be numbers."""
+        """Texts that must be numbers, or stand for no value."""
         import pyarrow as pa
+        import pyarrow.compute as pc
 
         assert self.how.value is not None
+        missing = pc.is_in(values, value_set=pa.array(MISSING, values.type))
+        values = pc.if_else(missing, pa.scalar(None, values.type), values)
         try:
             found = values.cast(pa.float64())
         except pa.ArrowInvalid:

@@ -2,7 +2,7 @@
 
 In a CSV file every column is read as what it is declared to hold, whatever its cells look like: ids as text (so that
 `007` and `7` stay two people), numbers as doubles, times as ISO 8601 or in a given format. A cell that is none is
-refused, by its row.
+refused, by its row. In text only an empty cell is missing; "NA", "null" and "nan" are text.
 """
 
 import re
@@ -29,6 +29,13 @@ Cells = Literal["text", "number", "time", "zoned time", "truth"]
 ROW = "__row__"
 """The column that holds the number of each row."""
 
+MISSING = (
+    *("", "NA", "N/A", "n/a", "#NA", "#N/A", "#N/A N/A", "NULL", "null", "NaN", "nan", "-NaN", "-nan"),
+    *("1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
+)
+"""The cells of a CSV file that stand for no value in a column of numbers, times or truths. In a column of text, only an
+empty cell does."""
+
 _BLOCK_BYTES = 2**20
 _BATCH_ROWS = 2**16
 _ZONES = "Times with and without a time zone must not be mixed. "
@@ -48,7 +55,8 @@ class RawTable:
     """A CSV or Parquet file of which these columns are used; `cells` says how a CSV file is read.
 
     **Formal guarantee.** The types of all columns are functions of `cells`, or of the schema of a Parquet file, so a
-    row that is read is a function of that row of the file.
+    row that is read is a function of that row of the file. A row of a CSV file is one line: if a cell spans several
+    lines, for which one open quotation mark is enough, the file is refused.
     """
 
     path: Path
@@ -91,9 +99,13 @@ class RawTable:
     def _typed(self, batch: "pa.RecordBatch", name: str, place: Place) -> "pa.Array":
         """A column without dictionary encoding; numbers as doubles, which must be finite where they are given."""
         import pyarrow as pa
+        import pyarrow.compute as pc
 
         with guarded(f"Column `{name}` cannot be read from {place(0)} on"):
             values = plain(batch.column(name))
+            if self.path.suffix.lower() == ".csv" and self.cells[name] == "text":
+                empty = pc.equal(values, pa.scalar("", values.type))
+                values = pc.if_else(empty, pa.scalar(None, values.type), values)
             if self.uses[name] != "number":
                 return values
             values = values.cast(pa.float64(), safe=False)
@@ -119,14 +131,22 @@ class RawTable:
         kinds = {"text": pa.string(), "number": pa.float64(), "time": stamp, "zoned time": zoned, "truth": pa.bool_()}
         types = {name: kinds[self.cells[name]] for name in self.uses}
         options = csv.ConvertOptions(
-            column_types=types, include_columns=list(self.uses), strings_can_be_null=True, **self._parsers
+            column_types=types, include_columns=list(self.uses), null_values=MISSING, **self._parsers
         )
         reader = self._next(lambda: csv.open_csv(self.path, self._reading, convert_options=options), names)
+        rows = 0
         while True:
             batch = self._next(lambda: _next_batch(reader), names)
             if batch is None:
-                return
+                break
+            rows += batch.num_rows
             yield batch
+        if rows and rows != _lines(self.path) - 1:
+            raise TableError(
+                f"A cell of `{self.path.name}` holds a line break, or a quotation mark that is not closed on its line, "
+                "which hides the lines after it. Write every record on one line, and a quotation mark inside a cell as "
+                "two; or write a Parquet file."
+            )
 
     @property
     def _reading(self) -> Any:
@@ -179,6 +199,18 @@ class RawTable:
                 if self.path.suffix.lower() != ".csv":
                     named = f"Its columns are {', '.join(f'`{column}`' for column in present)}."
                 raise TableError(f"`{self.path.name}` has {how_many} column `{name}`. {named}")
+
+
+def _lines(path: Path) -> int:
+    """How many lines of a file are not empty; a line ends as it does for a reader of CSV files, quoted or not."""
+    count, ended = 0, True
+    with path.open("rb") as file:
+        while piece := file.read(_BLOCK_BYTES):
+            bytes_ = np.frombuffer(piece, np.uint8)
+            ends = (bytes_ == ord("\n")) | (bytes_ == ord("\r"))
+            count += int(np.count_nonzero(~ends & np.append(ended, ends[:-1])))
+            ended = bool(ends[-1])
+    return count
 
 
 def refuse_infinite(values: "pa.Array", name: str, place: Place) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from privrl.data.rows.files import FolderColumns, Stamp, words_for
-from privrl.data.schema.columns import kind_of, plain
+from privrl.data.schema.columns import kind_of, plain, type_of_part
 from privrl.data.schema.guard import guarded
 from privrl.data.schema.table_schema import Place, Schema, TableError
 
@@ -27,7 +27,8 @@ class Table:
     """One table in one or more Parquet files, read in order, `batch_rows` rows at a time.
 
     With `sort` the whole table is read into memory and sorted by unit, episode and step; without it, nothing is kept.
-    Columns that are in no file may be in the names of folders (`site=3/part-0.parquet`).
+    Columns that are in no file may be in the names of folders (`site=3/part-0.parquet`). They are read as what the
+    schema says they are: the unit, the episode and categories as text, all others as numbers, or true or false.
 
     Attributes:
         row_groups: how many rows each row group of each file has.
@@ -45,7 +46,7 @@ class Table:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_stamps", tuple(Stamp.of(path) for path in self.files))
-        object.__setattr__(self, "_folders", FolderColumns.of(self.files))
+        object.__setattr__(self, "_folders", folder_columns(self.files, self.schema))
         kinds: dict[str, str] = {}
         groups = []
         for number, path in enumerate(self.files):
@@ -67,8 +68,9 @@ class Table:
         object.__setattr__(self, "row_groups", tuple(groups))
         object.__setattr__(self, "pieces", tuple((number, 0, len(rows)) for number, rows in enumerate(groups)))
         if self.num_rows == 0:
-            name = self.files[0].name if len(self.files) == 1 else self.files[0].parent.name
-            raise TableError(f"`{name}` has no rows. Give a table with at least one step of one episode.")
+            # without the name of a folder, which may be that of a person
+            name = f"`{self.files[0].name}` has" if len(self.files) == 1 else f"All {len(self.files)} files have"
+            raise TableError(f"{name} no rows. Give a table with at least one step of one episode.")
 
     def cut(self, pieces: tuple[Piece, ...]) -> "Table":
         """Only these row groups, of files that are compared with what they were when this table was opened; by their
@@ -154,6 +156,11 @@ class Table:
             table = pa.concat_tables(pieces).combine_chunks()
             order = pc.sort_indices(table, sort_keys=[(key, "ascending") for key in dict.fromkeys(keys)])
             return table.take(order), order.to_numpy()
+
+
+def folder_columns(files: tuple[Path, ...], schema: Schema) -> FolderColumns:
+    """The columns in the names of folders, with the types that follow from their parts; of two parts, the first."""
+    return FolderColumns(files, {column: type_of_part(part) for part, column in reversed(schema.columns.items())})
 
 
 def opened(path: Path) -> Any:

@@ -3,11 +3,12 @@
 import glob
 import hashlib
 import urllib.parse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from privrl.data.schema.columns import words_of_type
 from privrl.data.schema.guard import guarded
 from privrl.data.schema.table_schema import TableError
 
@@ -64,7 +65,8 @@ def _files_below(folder: Path) -> list[Path]:
         if file.is_file() and not any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
     ]
     if not files:
-        raise TableError(f"The folder `{folder.name}` holds no `*.parquet` file. Give another one, or a file.")
+        # without the name of the folder, which may be that of a person
+        raise TableError("A folder that was given holds no `*.parquet` file. Give another one, or a file.")
     return files
 
 
@@ -80,49 +82,46 @@ def words_for(files: Sequence[Path], number: int) -> str:
 class FolderColumns:
     """Columns that are written into the names of folders, `NAME=VALUE`, and nowhere else.
 
+    **Formal guarantee.** Types are arguments and never follow from the names, so a value is a function of the folders
+    of its own file.
+
     Attributes:
-        whole: the columns whose every value is a whole number; the others are text.
+        declared: the type of each column; a column that is not declared is text.
     """
 
     files: tuple[Path, ...]
-    whole: frozenset[str]
-
-    @classmethod
-    def of(cls, files: tuple[Path, ...]) -> "FolderColumns":
-        texts: dict[str, list[str | None]] = {}
-        for file in files:
-            for name, text in _folders(file).items():
-                texts.setdefault(name, []).append(text)
-        return cls(files, frozenset(name for name, given in texts.items() if all(map(_is_whole, given))))
+    declared: Mapping[str, "pa.DataType"]
 
     def types(self, number: int) -> dict[str, "pa.DataType"]:
         """The columns that the folders of a file give it."""
         import pyarrow as pa
 
-        return {name: pa.int64() if name in self.whole else pa.string() for name in _folders(self.files[number])}
+        return {name: self.declared.get(name, pa.string()) for name in self._texts(number)}
 
     def added(self, batch: "pa.RecordBatch", number: int, columns: Sequence[str]) -> "pa.RecordBatch":
         """The batch with those of the columns that it lacks."""
         import pyarrow as pa
 
-        folders, types = _folders(self.files[number]), self.types(number)
+        texts, types = self._texts(number), self.types(number)
         for name in columns:
             if name not in batch.schema.names:
-                text = folders[name]
-                value = text if text is None or name not in self.whole else int(text)
-                with guarded(f"Column `{name}`, which is the name of a folder, cannot be read"):
-                    batch = batch.append_column(name, pa.repeat(pa.scalar(value, types[name]), batch.num_rows))
+                problem = (
+                    f"Column `{name}` is in the names of folders, and that of {words_for(self.files, number)} does not "
+                    f"hold {words_of_type(types[name])}"
+                )
+                with guarded(problem, "Rename the folder, or write the column into the files."):
+                    value = pa.scalar(texts[name], pa.string()).cast(types[name])
+                    batch = batch.append_column(name, pa.repeat(value, batch.num_rows))
         return batch
 
-
-def _folders(file: Path) -> dict[str, str | None]:
-    pairs = (part.partition("=") for part in file.parts[:-1])
-    texts = {name: urllib.parse.unquote(text) for name, equals, text in pairs if name and equals}
-    return {name: None if text == _EMPTY else text for name, text in texts.items()}
-
-
-def _is_whole(text: str | None) -> bool:
-    return text is None or (text.removeprefix("-").isdecimal() and text.isascii() and -(2**63) <= int(text) < 2**63)
+    def _texts(self, number: int) -> dict[str, str | None]:
+        pairs = (part.partition("=") for part in self.files[number].parts[:-1])
+        problem = f"A folder of {words_for(self.files, number)} has a name that is not text in UTF-8"
+        with guarded(problem, "Rename the folder."):
+            texts = {
+                name: urllib.parse.unquote(text, errors="strict") for name, equals, text in pairs if name and equals
+            }
+        return {name: None if text == _EMPTY else text for name, text in texts.items()}
 
 
 @dataclass(frozen=True)

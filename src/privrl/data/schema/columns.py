@@ -47,6 +47,18 @@ def kind_of(dtype: "pa.DataType", part: str, column: str, file: str) -> str:
     return words_of_type(value)
 
 
+def type_of_part(part: str) -> "pa.DataType":
+    """The type as which a column is read that is in the names of folders, where everything is text."""
+    import pyarrow as pa
+
+    part = part.split(" ")[0]
+    if part in _IDS or part == "category":
+        return pa.string()  # so that `007` and `7` stay two people
+    if part == "terminated":
+        return pa.bool_()
+    return pa.float64() if part in ("feature", "dose", "reward") else pa.int64()
+
+
 def words_of_type(dtype: "pa.DataType") -> str:
     """A type in words that differ for different types."""
     # never the name that pyarrow gives, which can hold what a user wrote into an extension type
@@ -70,16 +82,29 @@ def words_of_type(dtype: "pa.DataType") -> str:
     return "bytes or values of another type"
 
 
-def plain(values: "pa.Array") -> "pa.Array":
-    """The values without dictionary encoding, texts with long offsets, half floats (which cannot be sorted) in 32 bits;
-    may raise what pyarrow raises."""
+def decoded_type(dtype: "pa.DataType") -> "pa.DataType":
+    """The type of `decoded` values: two types that differ in their encoding alone become one."""
+    import pyarrow as pa
+
+    value = dtype.value_type if pa.types.is_dictionary(dtype) else dtype
+    return pa.large_string() if pa.types.is_string(value) else value
+
+
+def decoded(values: "pa.Array") -> "pa.Array":
+    """The values without dictionary encoding, texts with long offsets; may raise what pyarrow raises."""
     import pyarrow as pa
 
     if isinstance(values, pa.DictionaryArray):
         values = values.dictionary_decode()
-    if pa.types.is_float16(values.type):
-        return values.cast(pa.float32())
     return values.cast(pa.large_string()) if pa.types.is_string(values.type) else values
+
+
+def plain(values: "pa.Array") -> "pa.Array":
+    """The decoded values, half floats (which cannot be sorted) in 32 bits; may raise what pyarrow raises."""
+    import pyarrow as pa
+
+    values = decoded(values)
+    return values.cast(pa.float32()) if pa.types.is_float16(values.type) else values
 
 
 def read_column(

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool
 
-from privrl.data.rows.batches import Table, opened
-from privrl.data.rows.files import FolderColumns, Paths, parquet_files, words_for
+from privrl.data.rows.batches import Table, folder_columns, opened
+from privrl.data.rows.files import Paths, parquet_files, words_for
 from privrl.data.rows.measured_columns import doses_of, measured_of
 from privrl.data.rows.row_checks import RowChecker, ends_of, steps_of
 from privrl.data.schema.columns import (
@@ -89,7 +89,7 @@ def _look_at_types(files: tuple[Any, ...], number: int, schema: Schema, found: _
     with found, opened(files[number]) as file:
         with guarded(f"The names and types of the columns of {name} cannot be read"):
             fields = [(field.name, field.type) for field in file.schema_arrow]
-        types = FolderColumns.of(files).types(number) | dict(fields)
+        types = folder_columns(files, schema).types(number) | dict(fields)
         present = [column for column, _ in fields]
         present += [column for column in types if column not in present]
         for part, column in schema.columns.items():

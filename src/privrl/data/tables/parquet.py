@@ -52,7 +52,8 @@ def read_parquet(
     """Opens a table of episodes: a Parquet file, a folder of them, a pattern (`stays/*.parquet`), or several paths.
 
     Files are read in the order of their names, those of folders below a folder too; a column that no file has may be in
-    the names of folders (`site=3/part-0.parquet`).
+    the names of folders (`site=3/part-0.parquet`). There the unit, the episode and categories are text (`007` and `7`
+    are two people), `terminated` is true or false, and all other columns are numbers.
 
     Columns are checked now; rows are checked, all of them, before anything is summed.
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from privrl.data.schema.columns import hashes, ids_of
 from privrl.data.schema.table_schema import Place
+from privrl.data.tables.write import create_private
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,7 +78,7 @@ def _spread(batches: Iterator[tuple["pa.RecordBatch", "pa.Array"]], files: list[
             ends = np.searchsorted(piece[order], np.arange(len(files) + 1))
             for number in np.flatnonzero(np.diff(ends)).tolist():
                 if number not in writers:
-                    sink = stack.enter_context(pa.OSFile(str(files[number]), "wb"))
+                    sink = stack.enter_context(pa.OSFile(create_private(files[number]), "wb"))
                     writers[number] = stack.enter_context(pa.ipc.new_stream(sink, schema))
                 writers[number].write_batch(sorted_batch.slice(ends[number], ends[number + 1] - ends[number]))
     assert schema is not None  # a table has rows

@@ -8,16 +8,17 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
 from privrl.data.rows.batches import opened, place_in, read_batches
-from privrl.data.rows.files import Paths, parquet_files
-from privrl.data.schema.columns import changes, plain
+from privrl.data.rows.files import FolderColumns, Paths, parquet_files, words_for
+from privrl.data.schema.columns import changes, decoded, decoded_type, type_of_part, words_of_type
 from privrl.data.schema.guard import guarded
 from privrl.data.schema.table_schema import TableError
 from privrl.data.tables.partition import partitioned
+from privrl.data.tables.write import create_private
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,9 +39,11 @@ def spread(
     step: str | None = None,
 ) -> int:
     """Writes the table anew: each person with all rows in one of at most `files` files, sorted by person (then episode
-    and step, where they are named). All columns are kept; dictionaries are written out. Returns how many files.
+    and step, where they are named). All columns are kept with their types; dictionaries are written out. Columns in the
+    names of folders become text (the step: whole numbers). Returns how many files.
 
-    The folder `target` appears whole or not at all, readable by its owner alone. Memory is that of one piece of the
+    All files must have the same columns of the same types. The folder `target` appears whole or not at all; it and its
+    files are readable by their owner alone. Memory is that of one piece of the
     table; larger tables go through temporary files beside `target`. A file that no person falls into is not written.
 
     **Formal guarantee.** Which file a person goes to depends on their id alone, and rows are moved, not changed:
@@ -55,12 +58,13 @@ def spread(
         raise ValueError(f"There is no folder `{target.parent}` to put `{target.name}` into. Make it first.")
     paths = parquet_files(source)
     keys = list(dict.fromkeys(name for name in (unit, episode, step) if name is not None))
-    schema = _schema(paths, keys)
+    folders = FolderColumns(paths, {} if step is None else {step: type_of_part("step")})
+    schema = _schema(folders, keys)
     size = sum(path.stat().st_size for path in paths)
     pieces = min(_MOST // files, math.ceil(size / _PIECE_BYTES / files)) * files
     temporary = Path(tempfile.mkdtemp(dir=target.absolute().parent, prefix=".privrl-"))  # with mode 700
     try:
-        written = _write(paths, schema, temporary, keys, pieces, files)
+        written = _write(folders, schema, temporary, keys, pieces, files)
         os.replace(temporary, target)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -68,28 +72,48 @@ def spread(
     return written
 
 
-def _schema(paths: tuple[Path, ...], keys: list[str]) -> "pa.Schema":
+def _schema(folders: FolderColumns, keys: list[str]) -> "pa.Schema":
     """The columns of all files, which must be the same; `keys` are among them, and there are rows."""
-    found, rows = None, 0
-    for path in paths:
-        with opened(path) as file, guarded(f"The names and types of the columns of `{path.name}` cannot be read"):
-            schema, rows = file.schema_arrow.remove_metadata(), rows + file.metadata.num_rows
-        for name in keys:
-            if schema.names.count(name) != 1:
-                raise TableError(f"`{path.name}` has no column `{name}`, or several. Its columns are {schema.names}.")
-        found = found or schema
+    import pyarrow as pa
+
+    found, rows = pa.schema([]), 0
+    for number, path in enumerate(folders.files):
+        name = words_for(folders.files, number)
+        with opened(path) as file, guarded(f"The names and types of the columns of {name} cannot be read"):
+            columns = [(field.name, decoded_type(field.type)) for field in file.schema_arrow]
+            rows += file.metadata.num_rows
+        present = [column for column, _ in columns]
+        columns += [one for one in folders.types(number).items() if one[0] not in present]
+        schema = pa.schema([(column, decoded_type(dtype)) for column, dtype in columns])
+        for key in keys:
+            if schema.names.count(key) != 1:
+                raise TableError(f"{name} has no column `{key}`, or several. Its columns are {schema.names}.")
+        found = schema if number == 0 else found
         if schema.names != found.names:
-            raise TableError(f"`{path.name}` has other columns than `{paths[0].name}`. Write all files alike.")
+            raise TableError(f"{name} has other columns than {words_for(folders.files, 0)}. Write all files alike.")
+        for first, other in zip(found, schema, strict=True):
+            if first.type != other.type:
+                _refuse_types(first, other, words_for(folders.files, 0), name)
     if rows == 0:
-        raise TableError(f"`{paths[0].name}` has no rows. Give a table with at least one.")
+        raise TableError(f"{words_for(folders.files, 0)} has no rows. Give a table with at least one.")
     return found
 
 
-def _write(paths: tuple[Path, ...], schema: "pa.Schema", folder: Path, keys: list[str], pieces: int, files: int) -> int:
+def _refuse_types(first: "pa.Field", other: "pa.Field", one_file: str, other_file: str) -> NoReturn:
+    one, another = words_of_type(first.type), words_of_type(other.type)
+    if one == another:
+        another += " of another precision, unit, time zone or structure"
+    raise TableError(
+        f"Column `{first.name}` holds {one} in {one_file} and {another} in {other_file}. Write all files with the same "
+        "type."
+    )
+
+
+def _write(folders: FolderColumns, schema: "pa.Schema", folder: Path, keys: list[str], pieces: int, files: int) -> int:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    everyone = partitioned(_batches(paths, schema), keys[0], lambda i: f"row {i} of all files", pieces, folder)
+    everyone = partitioned(_batches(folders, schema), keys[0], lambda i: f"row {i} of all files", pieces, folder)
     writers: dict[int, pq.ParquetWriter] = {}
     with contextlib.ExitStack() as stack:
         for number, piece in enumerate(everyone):
@@ -98,8 +122,8 @@ def _write(paths: tuple[Path, ...], schema: "pa.Schema", folder: Path, keys: lis
                     ordered = piece.sort_by([(key, "ascending") for key in keys])
                 file = number % files  # pieces are a multiple of files: so is the hash of an id modulo files
                 if file not in writers:
-                    writer = pq.ParquetWriter(folder / f"part-{file:05d}.parquet", ordered.schema)
-                    writers[file] = stack.enter_context(writer)
+                    name = create_private(folder / f"part-{file:05d}.parquet")
+                    writers[file] = stack.enter_context(pq.ParquetWriter(name, ordered.schema))
                 for group in _groups(ordered, keys[0]):
                     writers[file].write_table(group)
                 del ordered
@@ -118,19 +142,17 @@ def _groups(ordered: "pa.Table", unit: str) -> Iterator["pa.Table"]:
         yield ordered.slice(first, end - first)
 
 
-def _batches(paths: tuple[Path, ...], schema: "pa.Schema") -> Iterator["pa.RecordBatch"]:
-    """All rows, with the types of the first file."""
+def _batches(folders: FolderColumns, schema: "pa.Schema") -> Iterator["pa.RecordBatch"]:
+    """All rows; their types are those of the schema, so nothing is converted."""
     import pyarrow as pa
 
-    types: pa.Schema | None = None
-    for path in paths:
+    for number, path in enumerate(folders.files):
         first = 0
         with opened(path) as file:
-            for batch in read_batches(file, _BATCH_ROWS, schema.names, path.name):
+            there = [name for name in schema.names if name in file.schema_arrow.names]
+            for batch in read_batches(file, _BATCH_ROWS, there, path.name):
+                whole = folders.added(batch, number, schema.names)
                 with guarded(f"`{path.name}` cannot be decoded from {place_in(path.name, first)(0)} on"):
-                    columns = [plain(batch.column(name)) for name in schema.names]
-                    if types is None:
-                        types = pa.schema([(n, c.type) for n, c in zip(schema.names, columns, strict=True)])
-                    columns = [c.cast(t) for c, t in zip(columns, types.types, strict=True)]  # raises if it would round
-                    yield pa.RecordBatch.from_arrays(columns, schema=types)
+                    columns = [decoded(whole.column(name)) for name in schema.names]
+                    yield pa.RecordBatch.from_arrays(columns, schema=schema)
                 first += batch.num_rows

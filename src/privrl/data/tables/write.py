@@ -5,10 +5,10 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Shaped
+from jaxtyping import Int, Shaped
 
 from privrl.data.dataset import AbstractDataset
 from privrl.data.rows.transitions import Block
@@ -16,6 +16,9 @@ from privrl.data.schema.guard import guarded
 from privrl.data.schema.table_schema import TableError
 from privrl.mdp.measurements import ENDED, Feature, Measurement, checked_measurements
 from privrl.mdp.types import Trajectory
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _ONE_TYPE = "Give all ids as whole numbers, or all as text."
 
@@ -64,6 +67,12 @@ def write_parquet(
     return num_rows
 
 
+def create_private(path: Path) -> str:
+    """Creates an empty file that its owner alone can read (mode 0600), and returns its name for a writer."""
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    return str(path)
+
+
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[str]:
     """A temporary file beside `path` that takes its place where nothing was raised, and is removed otherwise."""
@@ -79,7 +88,7 @@ def whole_file(path: Path) -> Iterator[str]:
 def _blocks(
     data: Trajectory | Iterable[Trajectory] | AbstractDataset,
     units: Sequence[Any] | Shaped[np.ndarray, " N"] | None,
-) -> Iterator[tuple[Block, int, np.ndarray | None]]:
+) -> Iterator[tuple[Block, int, "pa.Array | None"]]:
     """Blocks with the horizon and, where units have names, the name of each unit number."""
     if units is not None and not isinstance(data, Trajectory):
         raise ValueError("`units` can name the owners of a single batch of trajectories only. Leave it out.")
@@ -89,8 +98,7 @@ def _blocks(
     elif isinstance(data, Trajectory) and units is not None:
         if len(units) != len(data.length):
             raise ValueError(f"`units` names {len(units)} owners; there are {len(data.length)} episodes.")
-        with guarded("`units` cannot be sorted", _ONE_TYPE):
-            names, owner = np.unique(np.asarray(units), return_inverse=True)
+        names, owner = _numbered(units)
         yield _laid_out(data, owner), data.rewards.shape[-1], names
     else:
         before = 0
@@ -98,6 +106,23 @@ def _blocks(
             block = _laid_out(batch, before + np.arange(len(batch.length)))
             before += len(batch.length)
             yield block, batch.rewards.shape[-1], None
+
+
+def _numbered(
+    units: Sequence[Any] | Shaped[np.ndarray, " N"],
+) -> tuple["pa.Array", Int[np.ndarray, " N"]]:
+    """The different ids in order, and the number of each unit's id among them. NumPy is not asked: it would turn whole
+    numbers into text, or round them, if another unit is text or a fraction."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    with guarded("`units` cannot be written", _ONE_TYPE):
+        ids = pa.array(units)
+        names = ids.unique().take(pc.sort_indices(ids.unique()))
+        owner = pc.index_in(ids, value_set=names).to_numpy()
+    if ids.null_count or not (pa.types.is_integer(ids.type) or pa.types.is_string(ids.type)):
+        raise TableError(f"`units` holds other values than whole numbers or text. {_ONE_TYPE}")
+    return names, owner
 
 
 def _laid_out(batch: Trajectory, owner: Shaped[np.ndarray, " N"]) -> Block:
@@ -112,14 +137,14 @@ def _laid_out(batch: Trajectory, owner: Shaped[np.ndarray, " N"]) -> Block:
 
 
 def _columns(
-    block: Block, horizon: int, names: np.ndarray | None, first_episode: int, features: Sequence[Measurement]
+    block: Block, horizon: int, names: "pa.Array | None", first_episode: int, features: Sequence[Measurement]
 ) -> dict[str, Any]:
     import pyarrow as pa
 
     unit = np.repeat(block.unit, block.lengths)
     episode = np.repeat(np.arange(first_episode, first_episode + len(block.lengths)), block.lengths)
     last = np.repeat(block.lengths, block.lengths) - 1 == block.steps
-    who = {"unit_id": unit if names is None else names[unit], "episode_id": episode, "step": block.steps}
+    who = {"unit_id": unit if names is None else names.take(pa.array(unit)), "episode_id": episode, "step": block.steps}
     did = {"action": block.actions, "reward": block.rewards}
     if block.states.ndim > 1:
         ended = last & (block.next_states == ENDED).all(axis=1)
