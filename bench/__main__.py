@@ -122,6 +122,23 @@ def seeds() -> Row:
     return "20 seeds of 2,000 users: one by one / together", seconds(apart, 2), seconds(lambda: together(0), 2)
 
 
+def programs(number: int = 512) -> Row:
+    """Many seeds of an online run: in one program, against the programs that `run` cuts them into on this device."""
+    env = privrl.envs.SyntheticLinear(horizon=5)
+    learner, private = online.agent(env), privrl.Central(rho=1.0, continual="fresh")
+
+    def run(seeds_per_program: int | None) -> Any:
+        how = {"episodes": 50, "seeds": number, "seeds_per_program": seeds_per_program}
+        return privrl.run(env, learner, private, key=jax.random.key(0), **how).total_regret
+
+    same(run(number), run(None))
+    return (
+        f"{number} seeds of 50 private plans: in one program / as `run` cuts them",
+        seconds(lambda: run(number), 2),
+        seconds(lambda: run(None), 2),
+    )
+
+
 def accountant() -> Row:
     """Epsilon of 1,000 Gaussian releases: by loss distributions, against the exact formula."""
     from dp_accounting import GaussianDpEvent, SelfComposedDpEvent
@@ -152,7 +169,7 @@ def rows() -> Iterator[Row]:
     yield from online.rows()
     yield scheduled()
     yield from offline.rows()
-    for row in (gram, consistency, flow, seeds, accountant, continual):
+    for row in (gram, consistency, flow, seeds, programs, accountant, continual):
         yield row()
     yield from (local.report_time(), local.report_bytes())
     yield from (noise.against_philox(), noise.against_laplace(), noise.against_opendp(), store.contributions())

@@ -31,7 +31,7 @@ from privrl.statistics.row_statistics import AbstractRowStatistic
 from privrl.studies.memory import check_memory
 from privrl.studies.open_ended import OpenEnded, smallest_block, until
 from privrl.studies.results.result import Run
-from privrl.studies.seed_programs import default_seeds_per_program
+from privrl.studies.simulation.seed_programs import default_seeds_per_program
 from privrl.studies.simulation.simulated_loop import Simulation, SimulationKeys, lag
 from privrl.studies.study import Study, participation_of
 
