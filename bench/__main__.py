@@ -1,10 +1,14 @@
-"""`make bench`: one table of ratios. Both sides of a row compute the same numbers; a mismatch stops the run."""
+"""`make bench`: one table of ratios, and what became slower than the ratios that `bench/ratios.json` keeps.
 
+Both sides of a row compute the same numbers; a mismatch stops the run. The exit status is 1 if a row became slower.
+"""
+
+import argparse
 import contextlib
 import functools
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -16,6 +20,7 @@ from scipy.optimize import linprog
 
 import privrl
 from bench import audit, functional, local, noise, offline, online, scale, scaling, store
+from bench.kept_ratios import FILE, TOLERANCE, Kept
 from bench.timing import Row, same, seconds
 from privrl.learners.tabular.consistency import consistent_counts
 from privrl.mdp.simulation import rollout
@@ -177,8 +182,16 @@ def rows() -> Iterator[Row]:
     yield from scale.rows()
 
 
-def main(*, as_json: bool = False) -> None:
-    """Prints the table and how costs grow; or one JSON object with the same, and the rest on standard error."""
+def main(*, as_json: bool = False, keep: bool = False) -> None:
+    """Prints the table, how costs grow and what became slower.
+
+    Arguments:
+        as_json: print one JSON object with the same on standard output, and the rest on standard error.
+        keep: keep the measured ratios in the repository instead of comparing with those that are kept.
+
+    Raises:
+        SystemExit: if a row became slower than its kept ratio, with status 1.
+    """
     say = functools.partial(print, file=sys.stderr if as_json else sys.stdout, flush=True)
     measured = []
     for name, plain, ours in rows():
@@ -198,9 +211,33 @@ def main(*, as_json: bool = False) -> None:
     for line in scaling.lines():
         say(line)
         growth.append(line)
+    ratios = {str(row["what"]): float(row["ratio"]) for row in measured}
+    slower = [] if keep else list(compared(ratios, say))
+    if keep:
+        Kept(TOLERANCE, ratios).write()
+        say(f"{len(ratios)} ratios are now kept in {FILE}.")
     if as_json:
-        print(json.dumps({"rows": measured, "growth": growth}))
+        print(json.dumps({"rows": measured, "growth": growth, "slower": slower}))
+    if slower:
+        raise SystemExit(1)
+
+
+def compared(ratios: Mapping[str, float], say: Callable[[str], None]) -> Iterator[str]:
+    """Prints how the ratios compare with those that are kept; the lines that make the run fail."""
+    kept = Kept.from_file()
+    for line in kept.new(ratios):
+        say(line)
+    slower = list(kept.slower(ratios))
+    for line in slower:
+        say(line)
+    verdict = f"{len(slower)} rows became slower" if slower else "Nothing became slower"
+    say(f"{verdict}: {len(kept.ratios)} kept ratios, each of which may fall by a factor of {kept.tolerance:g}.")
+    yield from slower
 
 
 if __name__ == "__main__":
-    main(as_json="--json" in sys.argv[1:])
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Ratios against plain renderings.")
+    parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
+    parser.add_argument("--keep", action="store_true", help=f"write the measured ratios to {FILE.name}")
+    given = parser.parse_args()
+    main(as_json=given.json, keep=given.keep)

@@ -72,7 +72,7 @@ def lattice_of(records: Any, statistic: Any) -> Any:
 
 def _total(data: Any, statistic: Any) -> np.ndarray:
     """The exact sum, in whichever of the two trees this is."""
-    records = found("Records", "studies.people", "privrl._records")(data)
+    records = found("Records", "studies.offline.curated_records", "privrl._records")(data)
     lattice = lattice_of(records, statistic)
     old = getattr(records, "units", None)
     return np.asarray(records.total(statistic, None, lattice) if old is None else old(statistic, None, lattice))

@@ -43,7 +43,7 @@ class Cost(NamedTuple):
 def compiled_run(
     env: Any, learner: AbstractOnlineLearner, privatizer: AbstractPrivatizer, episodes: int, seeds: int
 ) -> Any:
-    """The program of `privrl.run` for these arguments; a later call of `run` finds it compiled."""
+    """The program of `privrl.run` for these arguments, if all seeds are in one program."""
     study = Study.online(learner, privatizer, episodes)
     keys = jax.random.split(jax.random.key(0), (1, seeds))[0]
     simulate: Any = simulate_seeds
@@ -84,10 +84,9 @@ def peak_flops(size: int) -> float:
 
 def main(horizon: int = 3, seeds: int = 8) -> None:
     """Compares what an episode is charged with a plan that is compiled by itself."""
-    import privrl
-    from bench.device import agents
+    from bench.device import SyntheticLinear, agents
 
-    env = privrl.envs.SyntheticLinear(horizon=horizon)
+    env = SyntheticLinear(horizon=horizon)
     for name, learner, privatizer in agents(env):
         program = compiled_run(env, learner, privatizer, 10, seeds)
         channels = Study.online(learner, privatizer, 10).channels()

@@ -10,6 +10,7 @@ import pytest
 from bench import __main__ as table
 from bench import cluster, offline, online, recipes, roofline, scale, tables, timing, zoo
 from bench.as_written import apvi, counts, greedy, lsvi_ucb, vapvi
+from bench.kept_ratios import TOLERANCE, Kept
 
 import privrl
 from privrl.audit.worlds import tiny_world
@@ -77,6 +78,42 @@ def test_growth_and_agreement():
     timing.same([1.0], [1.0 + 1e-10])
     with pytest.raises(SystemExit, match="disagree"):
         timing.same([1.0], [1.0 + 1e-6])
+
+
+def test_what_became_slower_than_the_kept_ratios_is_named(tmp_path):
+    file = tmp_path / "ratios.json"
+    Kept(1.5, {"sums": 3.0, "plans": 8.0, "gone": 2.0, "broken": 1.0}).write(file)
+    kept = Kept.from_file(file)
+    measured = {"sums": 2.01, "plans": 5.3, "broken": float("nan"), "new": 7.0}
+    assert list(kept.slower(measured)) == [
+        "slower: plans: ratio 5.3, kept 8",
+        "not measured: gone (kept ratio 2)",
+        "slower: broken: ratio nan, kept 1",
+    ]
+    assert list(kept.new(measured)) == ["no kept ratio yet: new: 7"]
+    assert not list(kept.slower({"sums": 2.0, "plans": 100.0, "gone": 2.0, "broken": 1.0}))
+
+
+def test_the_bench_fails_if_a_row_became_slower(monkeypatch, capsys):
+    kept = Kept(1.5, {"sums": 3.0, "plans": 1.0})
+    monkeypatch.setattr(Kept, "from_file", lambda: kept)
+    monkeypatch.setattr(table, "rows", lambda: iter([("sums", 2.0, 1.0), ("plans", 1.0, 1.0)]))
+    monkeypatch.setattr(table.noise, "timing", lambda: None)
+    monkeypatch.setattr(table.scaling, "lines", lambda: iter(()))
+    table.main()
+    assert "Nothing became slower: 2 kept ratios, each of which may fall by a factor of 1.5." in capsys.readouterr().out
+    monkeypatch.setattr(table, "rows", lambda: iter([("sums", 2.0, 1.1), ("plans", 1.0, 1.0)]))
+    with pytest.raises(SystemExit) as stopped:
+        table.main()
+    assert stopped.value.code == 1
+    said = capsys.readouterr().out
+    assert "slower: sums: ratio 1.82, kept 3" in said and "1 rows became slower" in said
+
+
+def test_the_kept_ratios_can_be_read():
+    kept = Kept.from_file()
+    assert kept.tolerance == TOLERANCE and len(kept.ratios) > 20
+    assert all(ratio > 0 for ratio in kept.ratios.values())
 
 
 def test_xla_counts_a_loop_once():
