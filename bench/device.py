@@ -14,8 +14,6 @@ from typing import Any
 
 import jax
 
-jax.config.update("jax_enable_x64", True)
-
 from bench.roofline import compiled_run, episode_cost, peak_bandwidth, peak_flops
 from privrl.contracts.learner import AbstractOnlineLearner
 from privrl.envs.tabular.synthetic import SyntheticLinear
@@ -62,6 +60,7 @@ def main() -> None:
     parser.add_argument("--horizon", type=int, default=20)
     parser.add_argument("--seeds-per-program", type=int, help="as of `privrl.run`, whose default is measured otherwise")
     given = parser.parse_args()
+    jax.config.update("jax_enable_x64", True)
     device = jax.devices()[0]
     env = SyntheticLinear(horizon=given.horizon)
     S, A, d = env.features.table.shape
