@@ -218,7 +218,7 @@ def test_a_saved_report_holds_only_public_sizes(fitted: tuple[dict[str, Any], Pa
     )
     assert call(*world, "--adjacency", "add-remove").code == 0
     assert not {"users", "episodes"} & set(json.loads((tmp_path / "o" / "report.json").read_text()))
-    assert call(*world).code == 0
+    assert call(*world, "--overwrite").code == 0
     assert json.loads((tmp_path / "o" / "report.json").read_text())["episodes"] == 50
 
 
@@ -238,7 +238,7 @@ def test_a_fit_with_a_head_refuses_an_older_copy_of_its_store(table: Path, tmp_p
     shutil.copy(store, copy)
     arguments = ("fit", table, "--recipe", "dp-apvi", *BUDGET, *COLUMNS, *SIZES, "--out", tmp_path / "o")
     assert call(*arguments, "--store", store, "--store-head", head).code == 0
-    refused = call(*arguments, "--store", copy, "--store-head", head)
+    refused = call(*arguments, "--overwrite", "--store", copy, "--store-head", head)
     assert refused.code == 2 and "behind its head" in refused.err
 
 
@@ -331,9 +331,9 @@ def test_a_folder_with_other_things_is_refused_before_anything_is_learned(table:
     (tmp_path / "thesis.txt").write_text("years of work")
     for arguments in (("fit", table, *TABLE, *BUDGET), ("demo",)):
         called = call(*arguments, "--out", tmp_path)
-        assert called.code == 2 and "not a saved result" in called.err
+        assert called.code == 2 and "holds other files" in called.err
     called = call("fit", table, *TABLE, *BUDGET, "--out", tmp_path / "thesis.txt" / "policy")
-    assert called.code == 2 and "cannot be made" in called.err
+    assert called.code == 2 and "cannot be written" in called.err
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
 
@@ -343,11 +343,9 @@ def test_a_table_without_a_place_to_save_is_refused(table: Path) -> None:
     assert called.code == 2 and "`--out`" in called.err
 
 
-def test_an_earlier_result_is_replaced_with_a_note(table: Path, tmp_path: Path) -> None:
+def test_an_earlier_result_is_replaced_on_request(table: Path, tmp_path: Path) -> None:
     arguments = ("fit", table, *TABLE, *BUDGET, "--out", tmp_path / "policy")
-    assert "Replacing" not in call(*arguments).err
-    called = call(*arguments)
-    assert called.code == 0 and "Replacing" in called.err
+    assert [call(*arguments, *more).code for more in ((), (), ("--overwrite",))] == [0, 2, 0]
     assert [path.name for path in tmp_path.iterdir()] == ["policy"]
 
 

@@ -1,4 +1,4 @@
-"""`privrl report` writes one page about what a folder holds, replaces only its own, and repeats what does not hold."""
+"""`privrl report` writes one page about what a folder holds, replaces nothing unasked, repeats what does not hold."""
 
 import json
 from pathlib import Path
@@ -28,9 +28,9 @@ def test_a_result_gets_a_page_beside_its_folder(policy: Path, monkeypatch: pytes
     page = stands_alone((policy.parent / "policy.html").read_text())
     assert "learned this policy from 200 patients" in page.text and "epsilon = 2, delta = 1e-06" in page.text
     assert sorted(path.name for path in policy.iterdir()) == before  # a saved result stays as it is
-    assert call("report", "policy").code == 0  # an earlier report is replaced
+    assert call("report", "policy").code == 2  # an earlier report is not replaced unless asked for
     monkeypatch.chdir(policy)
-    assert call("report", ".").code == 0
+    assert call("report", ".", "--overwrite").code == 0
     assert sorted(path.name for path in policy.parent.iterdir()) == ["policy", "policy.html"]
 
 
@@ -70,8 +70,8 @@ def test_a_certificate_that_was_altered_is_denounced(policy: Path, tmp_path: Pat
         (("{tmp}",), "Did you mean `{tmp}/audit`?"),
         (("{tmp}/audit", "--out", "{tmp}/page.pdf"), "must end in .html"),
         (("{tmp}/audit", "--out", "{tmp}/no/page.html"), "no folder `{tmp}/no`"),
-        (("{tmp}/audit", "--out", "{tmp}/thesis.html"), "not a report of privrl"),
-        (("{tmp}/audit", "--out", "{tmp}/folder.html"), "not a report of privrl"),
+        (("{tmp}/audit", "--out", "{tmp}/thesis.html"), "exists already"),
+        (("{tmp}/audit", "--out", "{tmp}/folder.html"), "is a folder"),
         (("{tmp}/damaged",), "Did you mean"),
     ],
 )

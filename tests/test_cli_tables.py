@@ -67,11 +67,12 @@ def test_an_action_beside_its_own_effect_is_warned_of(here: Path, capfd: Any) ->
 
 @pytest.mark.parametrize("form", [(), ("--json",)])
 def test_what_is_printed_depends_on_nobodys_records(here: Path, capfd: Any, form: tuple[str, ...]) -> None:
-    printed = call(capfd, "prepare", "raw.csv", "stays.parquet", *PREPARE, *form)
+    words = ("prepare", "raw.csv", "stays.parquet", *PREPARE, *form, "--overwrite")
+    printed = call(capfd, *words)
     longer = RAW.replace("2026-05-01 09:00:00", "2026-05-01 19:00:00")
     assert longer != RAW
     (here / "raw.csv").write_text(longer)
-    assert call(capfd, "prepare", "raw.csv", "stays.parquet", *PREPARE, *form) == printed and printed[0] == 0
+    assert call(capfd, *words) == printed and printed[0] == 0
 
 
 def test_the_time_of_an_end_is_declared(here: Path, capfd: Any) -> None:

@@ -59,7 +59,7 @@ def test_saved_study_is_complete_and_certified(learned: tuple[DemoStudy, list[st
     assert hint.code == 2 and str(folder / "policy") in hint.err
     save_study(study, folder)  # an earlier demo is replaced
     (folder / "notes.txt").write_text("mine")
-    with pytest.raises(ValueError, match="not a saved result"):
+    with pytest.raises(ValueError, match="holds other files"):
         save_study(study, folder)
     assert (folder / "notes.txt").read_text() == "mine"
 
@@ -91,7 +91,7 @@ def test_command_ends_in_a_table_a_certificate_and_a_file_to_look_at(
     assert "doctors' most frequent treatment" in shown.out and "epsilon = 1.5" in shown.out
     assert shown.out.rstrip().splitlines()[-1].startswith(f"The report is in {tmp_path / 'demo' / 'report.html'}")
     assert (sizes[0].episodes, sizes[0].seeds, sizes[0].epsilon, sizes[0].horizon) == (400, 2, 1.5, 20)
-    content = call("demo", "--out", tmp_path / "demo", "--quick", "--json").json()
+    content = call("demo", "--out", tmp_path / "demo", "--quick", "--json", "--overwrite").json()
     assert content["value"] == learned[0].value and Path(content["report"]).is_file()
     assert sizes[1] == DemoSize.quick()
 

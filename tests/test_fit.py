@@ -195,7 +195,7 @@ def test_what_is_saved(tmp_path):
 def test_saving_never_overwrites_something_else(tmp_path):
     result = privrl.fit(tiny_data(ENV), LEARNER, privrl.NonPrivate())
     (tmp_path / "notes.txt").write_text("precious")
-    with pytest.raises(ValueError, match="not a saved result"):
+    with pytest.raises(ValueError, match="holds other files"):
         result.save(tmp_path)
     assert (tmp_path / "notes.txt").read_text() == "precious"
     with pytest.raises(ValueError, match="missing"):

@@ -53,6 +53,7 @@ def everything_written(
     table(folder / "people.parquet", episodes_of)
     monkeypatch.chdir(folder)
     fit = ("fit", "people.parquet", "--recipe", "dp-fqi", "--epsilon", "1", *COLUMNS, *SIZES, "--out", "out", *options)
+    fit = (*fit, "--overwrite")
     commands = {
         "fit": call(*fit),
         "fit --json": call(*fit, "--json"),

@@ -78,7 +78,7 @@ def test_what_is_wrong_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     pq.write_table(table(50), tmp_path / "t.parquet")
     with pytest.raises(ValueError, match="from 1 to 512"):
         spread(tmp_path / "t.parquet", tmp_path / "out", unit="id", files=0)
-    with pytest.raises(ValueError, match="exists. Give a new folder"):
+    with pytest.raises(ValueError, match="holds other files"):
         spread(tmp_path / "t.parquet", tmp_path, unit="id", files=2)
     with pytest.raises(TableError, match="no column `who`"):
         spread(tmp_path / "t.parquet", tmp_path / "out", unit="who", files=2)

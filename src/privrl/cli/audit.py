@@ -16,13 +16,18 @@ from privrl.audit.empirical import lower_bound
 from privrl.audit.protocol.protocol_attacks import protocol_attacks
 from privrl.cli.options.grouped import given, grouped, refuse
 from privrl.cli.options.parsing import DeltaOption, EpsilonOption, JsonOption, RhoOption, fresh_seed
+from privrl.cli.options.targets import OverwriteOption, check_file
 from privrl.cli.options.worker_options import WorkerOptions
 from privrl.cli.output import emit, progress, say, show_table, waiting
 from privrl.recipes.all_recipes import get, recipes
+from privrl.writing import whole_file
+
+_FILES = ("audit.json", "audit.svg", "audit.png")
 
 
 @grouped
 def audit(
+    context: typer.Context,
     crew: WorkerOptions,
     recipe: Annotated[str | None, typer.Argument(help="What to attack; see `privrl list recipes`.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Attack every recipe.")] = False,
@@ -52,6 +57,7 @@ def audit(
     out: Annotated[
         Path | None, typer.Option("--out", help="Write audit.json, audit.svg and audit.png into this folder.")
     ] = None,
+    overwrite: OverwriteOption = False,
     json: JsonOption = False,
 ) -> None:
     """Attack a recipe and prove how large its epsilon is, at least; and attack how it makes its releases.
@@ -66,6 +72,8 @@ def audit(
     if trials < 2 or not 0.0 < confidence < 1.0:
         raise ValueError(f"`--trials` is {trials} and `--confidence` {confidence}; give at least 2, and within (0, 1).")
     if out is not None:
+        for name in _FILES:
+            check_file(context, out / name, overwrite=overwrite)
         out.mkdir(parents=True, exist_ok=True)
     seed = fresh_seed(seed)
     if bad:
@@ -86,8 +94,9 @@ def audit(
     contents = [report.to_json() | {"seed": seed} for report in reports]
     if out is not None:
         _write(out, contents if every else contents[0])
-        for ending in ("svg", "png"):
-            plot(reports, out / f"audit.{ending}")
+        for name in _FILES[1:]:
+            with whole_file(out / name) as file:
+                plot(reports, file)
     broken = [report.recipe for report in reports if report.broken]
     if json:
         emit({"audits": contents, "broken": broken} if every else contents[0])
@@ -165,4 +174,5 @@ def _table(reports: list[AuditReport]) -> None:
 
 
 def _write(out: Path, content: Any) -> None:
-    (out / "audit.json").write_text(json_module.dumps(content, indent=1, allow_nan=False) + "\n")
+    with whole_file(out / _FILES[0]) as file:
+        file.write_text(json_module.dumps(content, indent=1, allow_nan=False) + "\n")

@@ -11,11 +11,12 @@ import typer
 from privrl.cli.compilation import keep_compiled_programs
 from privrl.cli.demo_vitals import PEOPLE, QUICK, vitals_demo
 from privrl.cli.options.parsing import JsonOption, fresh_seed
+from privrl.cli.options.targets import OverwriteOption, check_folder
 from privrl.cli.output import complain, emit, progress, say, show_table
 from privrl.plots.means import format_mean
 from privrl.reports.demo import FILES, DemoSize, save_study, sepsis_study
+from privrl.reports.demo_vitals import FILES as VITALS_FILES
 from privrl.reports.study import DemoStudy
-from privrl.studies.results.folders import check_folder
 
 
 def demo(
@@ -39,6 +40,7 @@ def demo(
     quick: Annotated[
         bool, typer.Option("--quick", help="A toy size: a few steps per stay, too little to learn from.")
     ] = False,
+    overwrite: OverwriteOption = False,
     json: JsonOption = False,
 ) -> None:
     """Learn a private treatment policy for sepsis and show what privacy cost: the main job, about a minute."""
@@ -46,12 +48,13 @@ def demo(
     if what == "vitals":
         if seeds is not None:
             raise ValueError("`--seeds` repeats the demo of sepsis; `vitals` learns one policy. Leave it out.")
+        check_folder(context, out, VITALS_FILES, overwrite=overwrite)
         people = episodes if episodes is not None else QUICK if quick else PEOPLE
         root = context.find_root().command
         run = partial(root.main, prog_name="privrl", standalone_mode=False)
         vitals_demo(run, out, people, epsilon, seed=fresh_seed(seed), json=json)
         return
-    check_folder(out, FILES)
+    check_folder(context, out, FILES, overwrite=overwrite)
     size = DemoSize.quick(epsilon) if quick else DemoSize(epsilon=epsilon)
     given = {name: value for name, value in (("episodes", episodes), ("seeds", seeds)) if value is not None}
     size = dataclasses.replace(size, **given)

@@ -9,7 +9,7 @@ from pathlib import Path
 from privrl.cli.output import complain, emit, say, show_table
 from privrl.plots.means import format_mean
 from privrl.reports.demo_vitals import FILES, commands, known_values, schema_words, write_export
-from privrl.studies.results.folders import check_folder, replacing
+from privrl.writing import whole_folder
 
 PEOPLE, QUICK = 10_000, 300
 DELTA = 1e-6
@@ -28,13 +28,12 @@ def vitals_demo(
     """
     if people < 1:
         raise ValueError(f"`episodes` is {people}; it must be at least 1.")
-    check_folder(out, FILES)
     shown: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
     if json:
         shown = contextlib.redirect_stdout(io.StringIO())
     else:
         complain(f"Inventing the records of {people:,} patients.")
-    with replacing(out, FILES) as scratch:
+    with whole_folder(out, FILES) as scratch:
         write_export(scratch / "raw.csv", people, seed=seed)
         (scratch / "stays.toml").write_text(schema_words(), encoding="utf-8")
         with contextlib.chdir(scratch), shown:

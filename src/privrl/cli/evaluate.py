@@ -2,6 +2,7 @@
 
 import dataclasses
 import json as json_module
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +13,6 @@ import privrl
 from privrl.cli.options.evaluation_options import (
     ComparisonOptions,
     evaluation_json,
-    folder_of,
     practice_of,
     refuse_practice,
     return_bound_of,
@@ -22,16 +22,19 @@ from privrl.cli.options.grouped import grouped
 from privrl.cli.options.parsing import DeltaOption, EpsilonOption, JsonOption, RhoOption, check_budget, fresh_seed
 from privrl.cli.options.study_options import StatedOptions, StoreOptions, StudyNameOptions
 from privrl.cli.options.table_options import PATHS, TableOptions
+from privrl.cli.options.targets import OverwriteOption, check_file, save
 from privrl.cli.options.worker_options import WorkerOptions, waiting_for
 from privrl.cli.output import complain, emit, say, show_table
 from privrl.evaluation.widths import plan_widths
 from privrl.studies.results.result import EVALUATION, Result
+from privrl.writing import whole_file
 
 _PLANNED_DELTA = 1e-6
 
 
 @grouped
 def evaluate(
+    context: typer.Context,
     comparison: ComparisonOptions,
     table: TableOptions,
     kept: StoreOptions,
@@ -55,6 +58,7 @@ def evaluate(
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder to which evaluation.json is added; nothing else is touched.")
     ] = None,
+    overwrite: OverwriteOption = False,
     json: JsonOption = False,
 ) -> None:
     """Compare a policy with practice on people who were held out, under a budget and a certificate of its own.
@@ -69,7 +73,7 @@ def evaluate(
         return
     if not data or policy is None or out is None or people is not None:
         raise ValueError("Give a table, a policy and `--out`; or `--plan` with `--people`.")
-    folder_of(out)
+    check_file(context, out / EVALUATION, overwrite=overwrite)  # before anything is spent
     stated.check()
     chosen: Any = Result.load(policy) if policy.is_dir() else policy
     known = chosen.report.get("table", {}) if isinstance(chosen, Result) else {}
@@ -104,19 +108,24 @@ def evaluate(
             executor=executor,
         )
     evaluation = dataclasses.replace(evaluation, certificate=stated.on(evaluation.certificate))
-    out.mkdir(parents=True, exist_ok=True)
-    with (out / EVALUATION).open("x", encoding="utf-8") as file:
-        file.write(json_module.dumps(evaluation.to_json(), indent=2, allow_nan=False))
+    content = json_module.dumps(evaluation.to_json(), indent=2, allow_nan=False)
+    save(out / EVALUATION, partial(_write, content, overwrite))
     if json:
         certificate = evaluation.certificate.to_json()
-        content = {"policy": str(policy), **{name: certificate[name] for name in ("epsilon", "delta", "unit")}}
-        emit({**content, "evaluation": evaluation_json(evaluation), "certificate": certificate, "out": str(out)})
+        facts = {"policy": str(policy), **{name: certificate[name] for name in ("epsilon", "delta", "unit")}}
+        emit({**facts, "evaluation": evaluation_json(evaluation), "certificate": certificate, "out": str(out)})
     else:
         say(str(evaluation.certificate))
         for rule in table.rules(evaluation.certificate.unit):
             say(rule)
         say(f"Saved in {out / EVALUATION}, with this certificate.")
         show_evaluation(evaluation)
+
+
+def _write(content: str, overwrite: bool, file: Path) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(file, overwrite=overwrite) as scratch:
+        scratch.write_text(content, encoding="utf-8")
 
 
 def _budget(epsilon: float | None, delta: float | None, rho: float | None) -> privrl.Central:

@@ -1,6 +1,7 @@
 """`privrl fit`: a policy from a table of people, or from data sampled in a simulated world."""
 
 import dataclasses
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,6 +31,7 @@ from privrl.cli.options.parsing import (
 )
 from privrl.cli.options.study_options import StatedOptions, StoreOptions, StudyNameOptions
 from privrl.cli.options.table_options import PATHS, TableOptions
+from privrl.cli.options.targets import OverwriteOption, check_folder, save
 from privrl.cli.options.worker_options import WorkerOptions, waiting_for
 from privrl.cli.output import complain, emit, say, show_table
 from privrl.data.dataset import AbstractDataset
@@ -39,7 +41,6 @@ from privrl.plots.means import format_mean
 from privrl.privacy.accounting.signature import read_private_key
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
 from privrl.recipes.recipe import MeasuredProblem, Problem, Recipe
-from privrl.studies.results.folders import check_folder
 from privrl.studies.results.result import KNOWN, Result
 
 _LARGE_DELTA = 1e-5
@@ -48,6 +49,7 @@ _WORLD = "env:"
 
 @grouped
 def fit(
+    context: typer.Context,
     data: Annotated[list[str], typer.Argument(help=f"{PATHS}; or env:NAME for simulated people.")],
     recipe: Annotated[str, typer.Option("--recipe", help="What to learn with; see `privrl list recipes`.")],
     table: TableOptions,
@@ -69,6 +71,7 @@ def fit(
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder for the policy and its certificate; required for a table.")
     ] = None,
+    overwrite: OverwriteOption = False,
     sign: Annotated[
         Path | None, typer.Option("--sign", help="PEM file with an Ed25519 private key: sign the certificate.")
     ] = None,
@@ -78,7 +81,7 @@ def fit(
     chosen = recipe_of(recipe, "offline", "measured", "functional")
     privatizer = privatizer_of(chosen, epsilon, delta, rho, adjacency)
     if out is not None:
-        check_folder(out, KNOWN)  # before anything is spent, and so is the key
+        check_folder(context, out, KNOWN, overwrite=overwrite)  # before anything is spent, and so is the key
     elif sign is not None:
         raise ValueError("`--sign` signs what is saved; say where with `--out`.")
     key = None if sign is None else read_private_key(sign)
@@ -111,9 +114,7 @@ def fit(
     if key is not None:
         result = result.signed(key)
     if out is not None:
-        if out.exists():
-            complain(f"Replacing the result that was in `{out}`.")
-        result.save(out)
+        save(out, partial(result.save, overwrite=overwrite))
     content = _content(chosen, result, content, out)
     _warn_of_delta(content["delta"], content.get("users"))
     if json:

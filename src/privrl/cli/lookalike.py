@@ -7,19 +7,23 @@ import typer
 
 from privrl.cli.options.parsing import JsonOption, fresh_seed
 from privrl.cli.options.table_options import TableOptions
+from privrl.cli.options.targets import OverwriteOption, check_file
 from privrl.cli.output import emit, say
 from privrl.data.schema.table_schema import declared_table
 from privrl.data.sources.lookalike_table import lookalike as invent
 
 
 def lookalike(
+    context: typer.Context,
     schema: Annotated[Path, typer.Argument(help="A schema file, see `privrl schema init`.")],
     people: Annotated[int, typer.Option("--people", help="How many people to invent.")],
     out: Annotated[Path, typer.Option("--out", help="The Parquet file to write.")],
+    overwrite: OverwriteOption = False,
     seed: Annotated[int | None, typer.Option("--seed", help="Invents the same people again.")] = None,
     json: JsonOption = False,
 ) -> None:
     """Invent a table in the shape of yours from public bounds alone, to try commands before any budget is spent."""
+    check_file(context, out, overwrite=overwrite, endings=(".parquet",))
     options = TableOptions(schema=schema).resolved()
     if options.missing:
         raise ValueError(f"A table needs {', '.join(options.missing)} too. Add them to `{schema}`.")

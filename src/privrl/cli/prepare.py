@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from privrl.cli.options.parsing import JsonOption
+from privrl.cli.options.targets import OverwriteOption, check_file
 from privrl.cli.output import complain, emit, say, waiting
 from privrl.data.prepare.preparation import Preparation, StateAt
 from privrl.data.prepare.prepare_table import prepare as write_steps
@@ -22,6 +23,7 @@ def _combined(how: str) -> Any:
 
 
 def prepare(
+    context: typer.Context,
     raw: Annotated[Path, typer.Argument(help="A CSV or Parquet file, one row per record, in any order.")],
     out: Annotated[Path, typer.Argument(help="The Parquet file to write, one row per step.")],
     unit: Annotated[str, typer.Option("--unit", metavar="COL", help="Whom privacy protects.")],
@@ -93,9 +95,11 @@ def prepare(
     zoned: Annotated[
         bool, typer.Option("--zoned", help="Times in a CSV file have a zone: they end in Z or +02:00.")
     ] = False,
+    overwrite: OverwriteOption = False,
     json: JsonOption = False,
 ) -> None:
     """Cut raw records into steps: windows of time, states, actions, rewards, grouped by person. Costs no budget."""
+    check_file(context, out, overwrite=overwrite, endings=(".parquet",))
     given: dict[How, list[str] | None] = {
         "last": last,
         "first": first,

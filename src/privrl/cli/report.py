@@ -1,6 +1,5 @@
 """`privrl report`: a saved result, a reproduced figure or an audit as one HTML file to look at and hand on."""
 
-import secrets
 from pathlib import Path
 from typing import Annotated
 
@@ -8,18 +7,20 @@ import typer
 
 import privrl
 from privrl.cli.options.grouped import grouped
-from privrl.cli.options.parsing import JsonOption, check_file
+from privrl.cli.options.parsing import JsonOption
 from privrl.cli.options.study_options import NameOptions
+from privrl.cli.options.targets import OverwriteOption, check_file
 from privrl.cli.output import complain, emit, say
-from privrl.reports.page import GENERATOR
 from privrl.reports.report import Content, content_of, folder_page
 from privrl.studies.offline.evaluate import load_evaluation
 from privrl.studies.results.certify import certify_result
 from privrl.studies.results.result import Result
+from privrl.writing import check_outside, whole_file
 
 
 @grouped
 def report(
+    context: typer.Context,
     named: NameOptions,
     folder: Annotated[
         Path, typer.Argument(help="A saved result, or a folder of `privrl evaluate`, `reproduce` or `audit`.")
@@ -27,13 +28,17 @@ def report(
     out: Annotated[
         Path | None, typer.Option("--out", help="The file to write, ending in .html (beside the folder unless given).")
     ] = None,
+    overwrite: OverwriteOption = False,
     json: JsonOption = False,
 ) -> None:
     """Write one HTML page about a saved result, a reproduced figure or an audit; it needs no network to be read."""
     kind = content_of(folder)
-    file = _file(folder, out)
+    file = _file(folder) if out is None else out
+    check_outside(file, [folder])  # a folder with a certificate holds the files that this names, and no other
+    check_file(context, file, overwrite=overwrite, endings=(".html", ".htm"))
     problems = _problems(folder, kind)
-    _write(file, folder_page(folder, problems, named.read()))
+    with whole_file(file, overwrite=overwrite) as scratch:
+        scratch.write_text(folder_page(folder, problems, named.read()), encoding="utf-8")
     if json:
         emit({"folder": str(folder), "kind": kind, "report": str(file), "problems": problems})
     else:
@@ -53,27 +58,7 @@ def _problems(folder: Path, kind: Content) -> list[str]:
     return []
 
 
-def _file(folder: Path, out: Path | None) -> Path:
-    """Where to write; an earlier report may be replaced, anything else is left alone.
-
-    Not inside the folder unless asked: a saved result holds its own files and nothing else, so that it can be handed
-    on and replaced.
-    """
+def _file(folder: Path) -> Path:
+    """The page of a folder, next to it."""
     named = folder if folder.name not in ("", "..") else folder.resolve()
-    file = named.with_name(f"{named.name}.html") if out is None else out
-    check_file("--out", file, (".html", ".htm"))
-    mark = f'name="generator" content="{GENERATOR}"'
-    if file.exists() and not (file.is_file() and mark in file.read_text(errors="replace")[:1_000]):
-        raise ValueError(f"`{file}` exists and is not a report of privrl. Choose another name with `--out`.")
-    return file
-
-
-def _write(file: Path, text: str) -> None:
-    """All or nothing: a reader never sees half a page."""
-    scratch = file.with_name(f".{file.name}.{secrets.token_hex(8)}.part")
-    try:
-        with scratch.open("x", encoding="utf-8") as page:  # a new file: a link under this name would not be followed
-            page.write(text)
-        scratch.replace(file)
-    finally:
-        scratch.unlink(missing_ok=True)
+    return named.with_name(f"{named.name}.html")

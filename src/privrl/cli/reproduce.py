@@ -10,9 +10,10 @@ import typer
 from privrl.cli.compilation import keep_compiled_programs
 from privrl.cli.options.grouped import grouped
 from privrl.cli.options.parsing import JsonOption, fresh_seed
+from privrl.cli.options.targets import check_file
 from privrl.cli.options.worker_options import WorkerOptions
 from privrl.cli.output import complain, emit, progress, say, show_table
-from privrl.figures.figure import SEED, Reproduction, check_folder, plan
+from privrl.figures.figure import ABOUT, SEED, Reproduction, check_folder, plan
 from privrl.figures.figure import reproduce as reproduce_figure
 from privrl.figures.registry import get
 
@@ -21,6 +22,7 @@ _MOST_WORKERS = 4  # unless asked for; every process holds a world and a compile
 
 @grouped
 def reproduce(
+    context: typer.Context,
     figure: Annotated[str, typer.Argument(help="A name from `privrl list figures`.")],
     out: Annotated[Path, typer.Option("--out", help="Folder of this figure; finished parts in it are not run again.")],
     crew: WorkerOptions,
@@ -39,6 +41,7 @@ def reproduce(
         crew = replace(crew, workers=None)  # what one process would do is done here
     seed = fresh_seed(seed)
     check_folder(chosen, out)
+    check_file(context, out / ABOUT, overwrite=True)  # a folder of the same figure is completed
     keep_compiled_programs()
     with crew.opened() as executor, progress(chosen.name, len(plan(chosen, smoke))) as advance:
         done = reproduce_figure(chosen, out, smoke=smoke, seed=seed, fresh=fresh, executor=executor, progress=advance)

@@ -17,12 +17,12 @@ from privrl.cli.options.parsing import (
     EpsilonOption,
     JsonOption,
     RhoOption,
-    check_file,
     env_of,
     fresh_seed,
     privatizer_of,
     recipe_of,
 )
+from privrl.cli.options.targets import OverwriteOption, check_file
 from privrl.cli.options.worker_options import WorkerOptions, waiting_for
 from privrl.cli.output import emit, say, show_table
 from privrl.envs.base import Env
@@ -31,12 +31,14 @@ from privrl.plots.charts import draw_regret
 from privrl.plots.means import format_mean
 from privrl.plots.style import to_file
 from privrl.studies.results.result import Run
+from privrl.writing import whole_file
 
 _NEVER_LEARN = ("zero", "uniform", "myopic")
 
 
 @grouped
 def run(
+    context: typer.Context,
     recipe: Annotated[str, typer.Argument(help="What to learn with; see `privrl list recipes`.")],
     env: Annotated[str, typer.Option("--env", help="The world; see `privrl list envs`.")],
     episodes: Annotated[int, typer.Option("--episodes", help="How many episodes there are, one for each person.")],
@@ -62,13 +64,14 @@ def run(
     plot: Annotated[
         Path | None, typer.Option("--plot", help="Write the regret curve to this .png, .svg or .pdf file.")
     ] = None,
+    overwrite: OverwriteOption = False,
     json: JsonOption = False,
 ) -> None:
     """Simulate online learning and report the exact regret."""
     chosen = recipe_of(recipe, "online", "control")
     privatizer = privatizer_of(chosen, epsilon, delta, rho, adjacency)
     if plot is not None:
-        check_file("--plot", plot, (".png", ".svg", ".pdf"))
+        check_file(context, plot, overwrite=overwrite, endings=(".png", ".svg", ".pdf"))
     world = env_of(env, env_arg, env_seed)
     learner = chosen.build(world)
     assert isinstance(world, Env | LQEnv)
@@ -99,7 +102,8 @@ def run(
     }
     if plot is not None:
         figure = draw_regret(content["curve"], never_learn, f"{chosen.name} on {world.name}")
-        plot.write_bytes(to_file(figure, plot.suffix[1:]))  # only once it is complete
+        with whole_file(plot, overwrite=overwrite) as file:
+            file.write_bytes(to_file(figure, plot.suffix[1:]))
     if json:
         emit(content)
     else:

@@ -7,10 +7,12 @@ import typer
 
 from privrl.cli.options.parsing import JsonOption
 from privrl.cli.options.table_options import TableOptions
+from privrl.cli.options.targets import OverwriteOption, check_file
 from privrl.cli.output import complain, emit, say
 from privrl.data.schema.table_schema import declared_table
 from privrl.data.tables.draft import draft_schema
 from privrl.data.tables.faults import faults
+from privrl.writing import whole_file
 
 schema = typer.Typer(
     name="schema", help="Write a draft of a schema file, or check a table against one.", no_args_is_help=True
@@ -19,18 +21,22 @@ schema = typer.Typer(
 
 @schema.command()
 def init(
+    context: typer.Context,
     table: Annotated[Path, typer.Argument(help="A Parquet file, or a folder of them.")],
     out: Annotated[
         Path | None, typer.Option("--out", help="Where to write it; on standard output unless given.")
     ] = None,
+    overwrite: OverwriteOption = False,
 ) -> None:
     """Write a draft from the names and types of columns alone; no value of the table is read."""
+    if out is not None:
+        check_file(context, out, overwrite=overwrite)
     draft = draft_schema(table)
     if out is None:
         say(draft.rstrip())
         return
-    with out.open("x", encoding="utf-8") as file:
-        file.write(draft)
+    with whole_file(out, overwrite=overwrite) as file:
+        file.write_text(draft, encoding="utf-8")
     complain(f"Wrote `{out}`. Fill it in, then run `privrl schema check {out} {table}`.")
 
 

@@ -23,7 +23,7 @@ from privrl.figures.verdict import NOTHING_EARLIER, Comparison, Earlier, verdict
 from privrl.plots.style import to_file
 
 SEED = 20261117
-_ABOUT = "figure.json"
+ABOUT = "figure.json"
 _VERDICT = "verdict.md"
 
 
@@ -125,7 +125,7 @@ def check_folder(figure: Figure, folder: str | Path) -> Path:
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"`{folder}` is a file. Give `--out` a folder of its own.")
-    about = folder / _ABOUT
+    about = folder / ABOUT
     if about.is_file():
         name = json.loads(about.read_text()).get("figure")
         if name != figure.name:
@@ -158,7 +158,7 @@ def reproduce(
     started = time.perf_counter()
     folder = check_folder(figure, folder)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / _ABOUT).write_text(json.dumps({"figure": figure.name, "smoke": smoke, "seed": seed, **_store.code()}))
+    (folder / ABOUT).write_text(json.dumps({"figure": figure.name, "smoke": smoke, "seed": seed, **_store.code()}))
     wanted = plan(figure, smoke)
     todo: list[tuple[Cell, Cell]] = []
     changed: list[str] = []

@@ -19,9 +19,9 @@ from privrl.recipes.all_recipes import get
 from privrl.reports.report import study_page
 from privrl.reports.study import DemoStudy
 from privrl.studies.offline.fit import fit
-from privrl.studies.results.folders import replacing
 from privrl.studies.results.result import Result
 from privrl.studies.simulation.sampled_tables import baseline_values, sampled
+from privrl.writing import whole_folder
 
 RECIPE, PLAIN = "dp-tdfp", "tdfp"
 UNIT = "stay"
@@ -116,7 +116,7 @@ def sepsis_study(
 
 def save_study(study: DemoStudy, folder: str | Path) -> Path:
     """Writes `report.html`, `values.json` and `policy/`, all or nothing; an earlier demo there is replaced."""
-    with replacing(folder, FILES) as scratch:
+    with whole_folder(folder, FILES) as scratch:
         study.result.save(scratch / "policy")
         (scratch / "values.json").write_text(json.dumps(study.to_json(), indent=2, allow_nan=False))
         (scratch / "report.html").write_text(study_page(study), encoding="utf-8")

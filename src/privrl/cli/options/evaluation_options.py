@@ -1,7 +1,6 @@
 """What commands that evaluate share: their options, the learner that evaluates, the truth in a known world, words."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import jax
@@ -19,7 +18,6 @@ from privrl.envs.recorded_world import OfflineEnv
 from privrl.evaluation.estimates import Evaluation
 from privrl.evaluation.evaluated import Evaluated
 from privrl.mdp.assistance import AbstractAssisted
-from privrl.studies.results.folders import check_writable
 from privrl.studies.results.result import Result
 from privrl.studies.simulation.sampled_tables import assisted_gain
 
@@ -177,18 +175,6 @@ def check_comparison(wanted: EvaluateOptions, comparison: ComparisonOptions) -> 
         given_anyway = {**given(comparison, ("practice", "return_bound")), **given(wanted)}
         for name in given_anyway:
             raise ValueError(f"{flag(name)} belongs to a comparison with practice, and `--evaluate` is missing.")
-
-
-def folder_of(path: Path) -> Path:
-    """A folder for an `evaluation.json`: there is none in it yet, and nothing else in it is touched."""
-    if path.exists() and not path.is_dir():
-        raise ValueError(f"`--out` is `{path}`, which is not a folder.")
-    if (path / "evaluation.json").exists():
-        raise ValueError(
-            f"`{path}` holds an `evaluation.json` already, which is never replaced. Choose another folder."
-        )
-    check_writable(path)
-    return path
 
 
 def simulation_key(seed: int) -> PRNGKeyArray:

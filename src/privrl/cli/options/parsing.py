@@ -124,11 +124,3 @@ def fresh_seed(seed: int | None) -> int:
     if not 0 <= seed < 2**63:
         raise ValueError(f"`--seed` is {seed}; it must be at least 0 and below 2^63.")
     return seed
-
-
-def check_file(option: str, file: Path, endings: Sequence[str]) -> None:
-    """Refuses a file to write that has another ending, or no folder to be in."""
-    if file.suffix not in endings:
-        raise ValueError(f"`{option}` is `{file}`; its name must end in {', '.join(endings)}.")
-    if not file.absolute().parent.is_dir():
-        raise ValueError(f"`{option}` is `{file}`, but there is no folder `{file.parent}`. Make it first.")

@@ -22,7 +22,7 @@ from privrl.data.schema.columns import refuse
 from privrl.data.schema.guard import guarded
 from privrl.data.schema.table_schema import Place
 from privrl.data.tables.partition import partitioned
-from privrl.data.tables.write import whole_file
+from privrl.writing import whole_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,7 +52,7 @@ def prepare(source: str | Path, target: str | Path, how: Preparation) -> None:
     raw = RawTable(source, how.uses, how.cells, how.time_format)
     if target.suffix != ".parquet":
         raise ValueError(f"`{target}` must end in .parquet.")
-    with whole_file(target) as temporary:
+    with whole_file(target, secret=True) as temporary:
         writer: Any = None
         for steps in _steps(raw, how, target.parent):
             writer = writer or pq.ParquetWriter(temporary, steps.schema)

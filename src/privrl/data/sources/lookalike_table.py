@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from privrl.data.schema.table_schema import Bounds, Schema
-from privrl.data.tables.write import whole_file
 from privrl.mdp.measurements import BinnedAction, Category, Measurement
+from privrl.writing import whole_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,7 +40,7 @@ def lookalike(
     if path.suffix != ".parquet":
         raise ValueError(f"`{path}` must end in .parquet.")
     num_rows = 0
-    with whole_file(path) as temporary:
+    with whole_file(path, secret=True) as temporary:
         writer = None
         for table in _tables(_World(schema, bounds, rewards_at_end), people, np.random.default_rng(seed)):
             writer = writer or pq.ParquetWriter(temporary, table.schema)

@@ -10,7 +10,7 @@ import numpy as np
 
 from privrl.data.schema.columns import hashes, ids_of
 from privrl.data.schema.table_schema import Place
-from privrl.data.tables.write import create_private
+from privrl.writing import create_private
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -3,9 +3,6 @@
 import contextlib
 import itertools
 import math
-import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -18,7 +15,7 @@ from privrl.data.schema.columns import changes, decoded, decoded_type, type_of_p
 from privrl.data.schema.guard import guarded
 from privrl.data.schema.table_schema import TableError
 from privrl.data.tables.partition import partitioned
-from privrl.data.tables.write import create_private
+from privrl.writing import create_private, whole_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,6 +24,8 @@ _PIECE_BYTES = 2**28  # of a table that is sorted in memory
 _BATCH_ROWS = 2**16
 _GROUP_ROWS = 2**18  # of a row group
 _MOST = 512  # pieces
+FILES = ("part-*.parquet",)
+"""The names of the files that are written."""
 
 
 def spread(
@@ -37,14 +36,16 @@ def spread(
     files: int,
     episode: str | None = None,
     step: str | None = None,
+    overwrite: bool = False,
 ) -> int:
     """Writes the table anew: each person with all rows in one of at most `files` files, sorted by person (then episode
     and step, where they are named). All columns are kept with their types; dictionaries are written out. Columns in the
     names of folders become text (the step: whole numbers). Returns how many files.
 
     All files must have the same columns of the same types. The folder `target` appears whole or not at all; it and its
-    files are readable by their owner alone. Memory is that of one piece of the
-    table; larger tables go through temporary files beside `target`. A file that no person falls into is not written.
+    files are readable by their owner alone. With `overwrite` it may replace one that this function wrote. Memory is that
+    of one piece of the table; larger tables go through temporary files beside `target`. A file that no person falls into
+    is not written.
 
     **Formal guarantee.** Which file a person goes to depends on their id alone, and rows are moved, not changed:
     nothing is computed about anybody, and no budget is spent.
@@ -52,8 +53,6 @@ def spread(
     target = Path(target)
     if not 1 <= files <= _MOST:
         raise ValueError(f"`files` is {files}; it must be from 1 to {_MOST}.")
-    if target.exists():
-        raise ValueError(f"`{target}` exists. Give a new folder.")
     if not target.absolute().parent.is_dir():
         raise ValueError(f"There is no folder `{target.parent}` to put `{target.name}` into. Make it first.")
     paths = parquet_files(source)
@@ -62,14 +61,8 @@ def spread(
     schema = _schema(folders, keys)
     size = sum(path.stat().st_size for path in paths)
     pieces = min(_MOST // files, math.ceil(size / _PIECE_BYTES / files)) * files
-    temporary = Path(tempfile.mkdtemp(dir=target.absolute().parent, prefix=".privrl-"))  # with mode 700
-    try:
-        written = _write(folders, schema, temporary, keys, pieces, files)
-        os.replace(temporary, target)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-    return written
+    with whole_folder(target, FILES, overwrite=overwrite, secret=True) as temporary:
+        return _write(folders, schema, temporary, keys, pieces, files)
 
 
 def _schema(folders: FolderColumns, keys: list[str]) -> "pa.Schema":

@@ -1,8 +1,5 @@
 """Writing episodes as a table, for sampled data and for tests of a pipeline before real people are in it."""
 
-import contextlib
-import os
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +13,7 @@ from privrl.data.schema.guard import guarded
 from privrl.data.schema.table_schema import TableError
 from privrl.mdp.measurements import ENDED, Feature, Measurement, checked_measurements
 from privrl.mdp.types import Trajectory
+from privrl.writing import whole_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,7 +50,7 @@ def write_parquet(
         data.features if isinstance(data, AbstractDataset) else checked_measurements(features) if features else ()
     )
     num_rows = num_episodes = 0
-    with whole_file(path) as temporary:
+    with whole_file(path, secret=True) as temporary:
         writer = None
         for block, horizon, names in _blocks(data, units):
             columns = _columns(block, horizon, names, num_episodes, features)
@@ -65,24 +63,6 @@ def write_parquet(
             raise TableError("There is nothing to write. Give at least one batch of trajectories.")
         writer.close()
     return num_rows
-
-
-def create_private(path: Path) -> str:
-    """Creates an empty file that its owner alone can read (mode 0600), and returns its name for a writer."""
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-    return str(path)
-
-
-@contextlib.contextmanager
-def whole_file(path: Path) -> Iterator[str]:
-    """A temporary file beside `path` that takes its place where nothing was raised, and is removed otherwise."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
-    os.close(handle)
-    try:
-        yield temporary
-        os.replace(temporary, path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
 
 
 def _blocks(

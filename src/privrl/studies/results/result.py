@@ -20,8 +20,8 @@ from privrl.privacy.accounting.certificate import Certificate, read_certificate,
 from privrl.studies.learner_settings import without_numbers
 from privrl.studies.results.binding import REPORT_NOTE, arrays_of, evaluation_note, policy_sha256, report_note
 from privrl.studies.results.certified_evaluation import CertifiedEvaluation, read_evaluation
-from privrl.studies.results.folders import replacing
 from privrl.studies.results.saved_policies import is_exported, read_policy
+from privrl.writing import whole_folder
 
 
 def public_facts(certificate: Certificate, facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -112,18 +112,18 @@ class Result:
         kept = {name: fact for name, fact in self.report.items() if name not in ("situations", "values")}
         return Result(None, certificate, {}, None, evaluation).reporting({**kept, "policy": None})
 
-    def save(self, folder: str | Path, *, sign: Ed25519PrivateKey | None = None) -> Path:
+    def save(self, folder: str | Path, *, sign: Ed25519PrivateKey | None = None, overwrite: bool = True) -> Path:
         """Writes `certificate.json`, `policy.npz` and `report.json` to a new folder, all or nothing; with an evaluation
         also `evaluation.json` and the whole advice, `advice.npz`; and a policy on measurements as `policy.json`, for
         programs elsewhere.
 
         Nothing else is written: no record, no exact count that the certificate does not call public, no key. An
-        existing result is replaced; a folder that holds anything else is refused. With `sign`, a private key as
-        `privrl.privacy.accounting.signature.read_private_key` reads it, the certificate is signed, and with it the
-        policy that it names.
+        existing result is replaced, unless `overwrite` is false; a folder that holds anything else is refused. With
+        `sign`, a private key as `privrl.privacy.accounting.signature.read_private_key` reads it, the certificate is
+        signed, and with it the policy that it names.
         """
         certificate = self.certificate if sign is None else self.certificate.signed(sign)
-        with replacing(folder, KNOWN) as scratch:
+        with whole_folder(folder, KNOWN, overwrite=overwrite) as scratch:
             content = certificate.to_json() | ({"policy": None} if self.policy is None else {})
             (scratch / "certificate.json").write_text(json.dumps(content, indent=2, allow_nan=False))
             (scratch / "report.json").write_text(json.dumps(self.report, indent=2))
