@@ -43,9 +43,9 @@ def spread(
     names of folders become text (the step: whole numbers). Returns how many files.
 
     All files must have the same columns of the same types. The folder `target` appears whole or not at all; it and its
-    files are readable by their owner alone. With `overwrite` it may replace one that this function wrote. Memory is that
-    of one piece of the table; larger tables go through temporary files beside `target`. A file that no person falls into
-    is not written.
+    files are readable by their owner alone. With `overwrite` it may replace one that this function wrote. Memory is
+    that of one piece of the table; larger tables go through temporary files beside `target`. A file that no person
+    falls into is not written.
 
     **Formal guarantee.** Which file a person goes to depends on their id alone, and rows are moved, not changed:
     nothing is computed about anybody, and no budget is spent.
