@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -454,7 +455,7 @@ def test_ids_of_several_types_are_not_written(tmp_path: Path, units: list[Any]) 
 
 
 @pytest.mark.parametrize(
-    "units", [["a", "a\0", "A"], [2**63 - 1, 2**63 - 2, -1], np.array([3, 1, 2], np.uint8)], ids=str
+    "units", [["a", "a\0", "A"], [2**63 - 1, 2**63 - 2, -1], np.array([3, 1, 2], np.uint8), jnp.arange(3)], ids=str
 )
 def test_ids_are_written_as_they_are(tmp_path: Path, units: Any) -> None:
     grid = np.zeros((3, 2), int)
@@ -462,7 +463,7 @@ def test_ids_are_written_as_they_are(tmp_path: Path, units: Any) -> None:
     write_parquet(tmp_path / "t.parquet", trajectories, units=units)
     found = pq.read_table(tmp_path / "t.parquet")
     assert dict(zip(found["unit_id"].to_pylist()[::2], found["reward"].to_pylist()[::2], strict=True)) == {
-        unit: 2 * i / 8 for i, unit in enumerate(list(units))
+        unit: 2 * i / 8 for i, unit in enumerate(np.asarray(units).tolist() if hasattr(units, "dtype") else units)
     }
 
 

@@ -97,7 +97,7 @@ def _numbered(
     import pyarrow.compute as pc
 
     with guarded("`units` cannot be written", _ONE_TYPE):
-        ids = pa.array(units)
+        ids = pa.array(units if isinstance(units, Sequence) else np.asarray(units))
         names = ids.unique().take(pc.sort_indices(ids.unique()))
         owner = pc.index_in(ids, value_set=names).to_numpy()
     if ids.null_count or not (pa.types.is_integer(ids.type) or pa.types.is_string(ids.type)):
