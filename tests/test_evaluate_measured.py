@@ -115,7 +115,7 @@ def test_it_is_read_again_exactly(policy: AssistedMeasuredPolicy) -> None:
 
 
 def test_the_readers_of_the_guide_agree(policy: AssistedMeasuredPolicy) -> None:
-    text = (Path(__file__).parents[1] / "docs/guides/continuous.md").read_text()
+    text = (Path(__file__).parents[1] / "docs/guides/exported_policy.md").read_text()
     names: dict = {}
     for code in re.findall(r"```python\n(.*?)```", text, re.S):
         if "def act(" in code or "def assisted(" in code:

@@ -13,7 +13,7 @@ from test_docs import Block, blocks
 from privrl.cli.main import app
 
 yaml = pytest.importorskip("yaml")
-GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "scale.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "clusters.md"
 
 
 def block(language: str) -> Block:

@@ -373,7 +373,7 @@ def test_a_policy_is_saved_exported_and_read_elsewhere(private, tmp_path):
 
 def test_the_reader_of_the_guide_agrees(private):
     """Twenty lines of NumPy, as printed."""
-    guide = (ROOT / "docs" / "guides" / "continuous.md").read_text()
+    guide = (ROOT / "docs" / "guides" / "exported_policy.md").read_text()
     (code,) = re.findall(r"```python\n(import json\n.*?)```", guide, re.S)
     assert len(code.strip().splitlines()) <= 20
     names: dict = {}

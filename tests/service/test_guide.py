@@ -1,6 +1,6 @@
-"""Every example of `docs/guides/service.md`, replayed against a running server: files, commands, Python, JavaScript.
+"""Every example of the guides of the service, replayed against a running server: files, commands, Python, JavaScript.
 
-Blocks run in the order of the page, in one folder. Ports are replaced by free ones. `...` in what a command is shown to
+Blocks run in the order of the pages, in one folder. Ports are replaced by free ones. `...` in what a command is shown to
 print stands for anything; keys are those that were really printed.
 """
 
@@ -27,7 +27,8 @@ from privrl.service.refusals import REASONS
 from privrl.service.study_file import read
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "guides" / "service.md"
+PAGES = [ROOT / "docs" / "guides" / f"{name}.md" for name in ("service", "devices", "operating")]
+TEXT = "\n".join(page.read_text() for page in PAGES)
 WORLD_JS = "const world = (state, action) => ({ reward: 0, after: Math.min(2, state + action) });\n"
 PORTS = ("8080", "8081")
 
@@ -105,7 +106,7 @@ class Replay:
             self._server = None
 
     def python(self, block: Block) -> None:
-        exec(compile(self.text(block.text), str(PAGE), "exec"), {"world": lambda s, a: (0.0, min(2, s + a))})
+        exec(compile(self.text(block.text), "guide", "exec"), {"world": lambda s, a: (0.0, min(2, s + a))})
 
     def node(self, block: Block) -> None:
         path = self.folder / "app.mjs"
@@ -143,7 +144,7 @@ def test_the_guide_can_be_followed_from_its_beginning_to_its_end(replay: Replay)
     if shutil.which("node") is None or shutil.which("curl") is None or program() is None:
         pytest.skip("The guide needs node, curl and Chromium (on Debian: apt-get install nodejs curl chromium).")
     done = []
-    for block in blocks(PAGE.read_text()):
+    for block in blocks(TEXT):
         kind = block.mark.split()[0] if block.mark else ""
         if kind == "file":
             (replay.folder / block.mark.split()[1]).write_text(block.text)
@@ -165,8 +166,8 @@ def test_the_guide_can_be_followed_from_its_beginning_to_its_end(replay: Replay)
 def test_two_machines_serve_one_study(postgres: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The section about PostgreSQL, with two processes on one database; then people go from one to the other."""
     psycopg = pytest.importorskip("psycopg")
-    shown = {block.mark: block for block in blocks(PAGE.read_text()) if block.mark.startswith("machine")}
-    river = next(block.text for block in blocks(PAGE.read_text()) if block.mark == "file river.toml")
+    shown = {block.mark: block for block in blocks(TEXT) if block.mark.startswith("machine")}
+    river = next(block.text for block in blocks(TEXT) if block.mark == "file river.toml")
     with contextlib.ExitStack() as stack:
         address = postgres.new().replace("user=owner&", "")
         monkeypatch.setenv("PGUSER", "owner")
@@ -206,7 +207,7 @@ def _quiet(text: str) -> str:
 
 def test_study_files_of_the_guide_can_be_served(tmp_path: Path) -> None:
     kinds = []
-    for block in blocks(PAGE.read_text()):
+    for block in blocks(TEXT):
         if block.mark.startswith("file "):
             path = tmp_path / block.mark.split()[1]
             path.write_text(block.text)
@@ -215,9 +216,9 @@ def test_study_files_of_the_guide_can_be_served(tmp_path: Path) -> None:
 
 
 def test_the_guide_names_only_reasons_that_exist() -> None:
-    named = re.findall(r"urn:privrl:problem:([\w-]+)", PAGE.read_text())
+    named = re.findall(r"urn:privrl:problem:([\w-]+)", TEXT)
     assert set(named) <= set(REASONS)
 
 
 def test_keys_are_never_shown_in_full() -> None:
-    assert not re.search(r"prk_[\w-]{8}", PAGE.read_text())
+    assert not re.search(r"prk_[\w-]{8}", TEXT)

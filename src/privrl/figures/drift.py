@@ -66,7 +66,7 @@ DRIFT = Figure(
         Claim("Privacy costs something among those that forget.", smaller(_PLAIN_FORGETS, _FORGETS), "reproduced"),
     ),
     earlier=Earlier(
-        "docs/guides/online.md",
+        "docs/evidence/online.md",
         (
             (_KEEPS, 0.911, 0.013),
             (_FORGETS, 0.0359, 0.0015),

@@ -59,7 +59,7 @@ FRONTIER = frontier(
         ),
     ),
     earlier=Earlier(
-        "docs/guides/local.md",
+        "docs/evidence/local.md",
         (
             (_SMALL[0], 0.354, 0.049),
             (_SMALL[1], 0.127, 0.040),

@@ -56,7 +56,7 @@ FRONTIER = frontier(
         ),
     },
     earlier=Earlier(
-        "docs/guides/control.md",
+        "docs/evidence/control.md",
         (
             (_CAUTIOUS["lq-scalar"][1], 0.023, 0.003),
             (_CAUTIOUS["lq-scalar"][3], 0.0081, 0.0004),

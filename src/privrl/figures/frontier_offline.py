@@ -59,7 +59,7 @@ FRONTIER = frontier(
         ),
     ),
     earlier=Earlier(
-        "docs/guides/offline.md",
+        "docs/evidence/offline.md",
         (
             (_FEATURE[_FEW][1], 0.7146, 0.0026),
             (_FEATURE[_FEW][3], 0.7375, 0.0005),

@@ -57,7 +57,7 @@ FRONTIER = frontier(
         ),
     },
     earlier=Earlier(
-        "docs/guides/online.md",
+        "docs/evidence/online.md",
         (
             (_RIVER[3], 0.038, 0.002),
             (_RIVER[1], 0.195, 0.007),

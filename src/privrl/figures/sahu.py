@@ -12,7 +12,7 @@ from privrl.figures.rules import close, falling, lower_order, smaller
 from privrl.figures.verdict import Earlier
 
 _EPSILONS = (1.0, 10.0, 100.0, 1_000.0)
-_GUIDE = "docs/guides/online.md"
+_GUIDE = "docs/evidence/online.md"
 
 
 def _cell(recipe: str, epsilon: float | None = None) -> Cell:
