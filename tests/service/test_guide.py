@@ -1,7 +1,7 @@
 """Every example of the guides of the service, replayed against a running server: files, commands, Python, JavaScript.
 
-Blocks run in the order of the pages, in one folder. Ports are replaced by free ones. `...` in what a command is shown to
-print stands for anything; keys are those that were really printed.
+Blocks run in the order of the pages, in one folder. Ports are replaced by free ones. `...` in the output of a
+command stands for anything; keys are those that were really printed.
 """
 
 import contextlib

@@ -81,7 +81,7 @@ def _figure(name: str, env: str, kind: str, before: dict[str, tuple[float, float
                 "reproduced",
             ),
         ),
-        earlier=Earlier("docs/evidence/local.md", tuple((measured[which], *number) for which, number in before.items())),
+        earlier=Earlier("docs/evidence/local.md", tuple((measured[name], *number) for name, number in before.items())),
         notes=(
             "The paper's text gives neither the number of states nor epsilon.",
             "The paper tunes the bonus by grid search on the runs that it shows, per experiment; here one setting is "
