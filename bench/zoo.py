@@ -133,7 +133,7 @@ def summary(lines: list[dict[str, Any]]) -> Iterator[str]:
     cells = collections.defaultdict(list)
     for line in lines:
         cells[line["world"], line["people"], line["epsilon"], line["recipe"]].append(line)
-    yield "| world | people | epsilon | recipe | seeds | share of the gap | handed out: public | estimated | lies |"
+    yield "| world | people | epsilon | recipe | seeds | share of the gap | released: public | estimated | lies |"
     yield "|---|---:|---:|---|---:|---|---|---|---:|"
     for (world, people, epsilon, recipe), found in sorted(cells.items()):
         share, error = mean_and_error(x["share"] for x in found)

@@ -193,5 +193,5 @@ def test_show_is_ready_for_json() -> None:
 
 
 def test_the_page_of_known_bad_mechanisms_has_every_case() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "evidence" / "known_bad.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "audited.md").read_text()
     assert [name for name in BY_NAME if f"`{name}`" not in page] == []

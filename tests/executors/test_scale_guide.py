@@ -1,4 +1,4 @@
-"""The examples of the guide for clusters are well formed, and are what the executors ask for."""
+"""The examples for clusters are well formed, and are what the executors ask for."""
 
 import re
 import shlex
@@ -8,17 +8,11 @@ from pathlib import Path
 import pytest
 import typer
 from executors.cluster import SETTINGS
-from test_docs import Block, blocks
 
 from privrl.cli.main import app
 
 yaml = pytest.importorskip("yaml")
-GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "clusters.md"
-
-
-def block(language: str) -> Block:
-    [found] = [one for one in blocks(GUIDE.read_text()) if one.language == language]
-    return found
+CLUSTER = Path(__file__).parents[2] / "examples" / "cluster"
 
 
 def options(arguments: list[str]) -> set[str]:
@@ -31,10 +25,9 @@ def known_to_fit() -> set[str]:
     return {option for parameter in fit.params for option in parameter.opts}
 
 
-def test_the_slurm_script_is_bash_with_known_settings(tmp_path: Path) -> None:
-    text = block("bash").text
-    script = tmp_path / "job.sh"
-    script.write_text(text)
+def test_the_slurm_script_is_bash_with_known_settings() -> None:
+    script = CLUSTER / "slurm.sh"
+    text = script.read_text()
     subprocess.run(["bash", "-n", str(script)], check=True)
     settings = re.findall(r"^#SBATCH --([a-z-]+)=\S+$", text, flags=re.MULTILINE)
     assert len(settings) == text.count("#SBATCH") and "ntasks" in settings
@@ -46,7 +39,7 @@ def test_the_slurm_script_is_bash_with_known_settings(tmp_path: Path) -> None:
 
 
 def test_the_kubernetes_objects_fit_together() -> None:
-    found = list(yaml.safe_load_all(block("yaml").text))
+    found = list(yaml.safe_load_all((CLUSTER / "kubernetes.yaml").read_text()))
     assert all({"apiVersion", "kind", "metadata"} <= one.keys() for one in found)
     by_name = {(one["kind"], one["metadata"]["name"]): one for one in found}
     config = by_name["ConfigMap", "privrl-dask"]["data"]

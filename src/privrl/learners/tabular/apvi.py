@@ -11,7 +11,7 @@
 iota = ln(HSA/failure). Pairs with n > E are trusted. E is twice a bound on the largest noise, read off its law; the
 paper prints 4 sqrt(H ln(4 H S^2 A/failure)/rho), a union bound on the same maximum, which no setting here uses.
 
-Where `calibration="practical"` departs from the box (docs/proofs/sensitivities.md#apvi):
+Where `calibration="practical"` departs from the box (docs/papers.md#apvi):
 
 - Line 5. S H E iota/n exceeds H at every size of interest, so the box learns nothing. With R the range of V_{h+1}
   we take  C1 (sqrt(Var iota/(n - E)) + R iota/n) + C2 R E/n:  Bernstein's inequality for the chance of few samples, as
