@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import privrl
-from privrl.contracts.learner import AbstractOfflineLearner
+from privrl.contracts.learner import AbstractOfflineLearner, Solution
 from privrl.contracts.release import Declared
 from privrl.envs.lq_worlds import LQScalar
 from privrl.envs.worlds_by_name import make
@@ -389,9 +389,9 @@ class Stranger(AbstractOfflineLearner):
     def declare(self) -> tuple[Declared, ...]:
         return (Declared("visits"),)
 
-    def fit(self, ask: Any) -> TabularPolicy:
+    def fit(self, ask: Any) -> Solution:
         ask("visits", privrl.statistics.VisitCounts(3, 2, self.horizon, "pooled", None, None))
-        return TabularPolicy.uniform(self.horizon, 3, 2)
+        return Solution(TabularPolicy.uniform(self.horizon, 3, 2))
 
 
 @pytest.mark.parametrize(

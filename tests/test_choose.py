@@ -18,9 +18,9 @@ from privrl.audit.bounds import bound_of
 from privrl.audit.sensitivity import farthest
 from privrl.audit.surface.neighbouring_records import picked
 from privrl.audit.surface.queries import Asked
-from privrl.audit.surface.recorded_fit import Skipped, record_fit
+from privrl.audit.surface.recorded_fit import Skipped, record_fit, record_queries
 from privrl.audit.worlds import tiny_world
-from privrl.contracts.learner import AbstractOfflineLearner
+from privrl.contracts.learner import AbstractOfflineAnalysis
 from privrl.contracts.release import Declared
 from privrl.data.episodes import Episodes
 from privrl.evaluation.chooser import CHOICE, CHOOSE, WHO_CHOOSE, Chooser, weights
@@ -45,7 +45,7 @@ from privrl.recipes.all_recipes import recipes
 from privrl.recipes.recipe import Problem
 from privrl.reports.words import WORST_CASE, guess_rate, guesses, worst_rate
 from privrl.statistics.choice import CandidateScores
-from privrl.studies.offline.choose import choice_words, choose, refuse_too_few
+from privrl.studies.offline.choose import choose, refuse_too_few
 from privrl.studies.offline.evaluate import policy_arrays
 from privrl.studies.offline.procedure import ask_curator
 from privrl.studies.simulation.sampled_tables import sampled
@@ -245,7 +245,7 @@ class TestScores:
         assert np.allclose(found[1, 1], 0.0, atol=1e-12) and np.allclose(found[2], 0.0)  # practice, and no advice
 
 
-class Picks(AbstractOfflineLearner):
+class Picks(AbstractOfflineAnalysis):
     """Nothing but a choice."""
 
     scores: CandidateScores
@@ -259,7 +259,7 @@ class Picks(AbstractOfflineLearner):
     def declare(self):
         return (Declared("choice", access="choice", group=self.group),)
 
-    def fit(self, ask):
+    def choose(self, ask):
         return int(ask("choice", self.scores).value[0])
 
 
@@ -276,14 +276,14 @@ def people():
 
 
 class TestCurator:
-    def asked(self, people, learner, privatizer, key=None, store=None):
-        return ask_curator("fit", people, learner, privatizer, key=key, unit=None, store=store)
+    def asked(self, people, chooser, privatizer, key=None, store=None):
+        return ask_curator("choose", people, chooser, chooser.choose, privatizer, key=key, unit=None, store=store)
 
     def test_exact_seeded_and_without_noise(self, people):
         central = privrl.Central(epsilon=2.0, delta=1e-6)
         found = [self.asked(people, picks(), central), self.asked(people, picks(), central, jax.random.key(1))]
         found.append(self.asked(people, picks(), privrl.NonPrivate()))
-        assert [answer.choices["choice"] for answer in found] == [answer.learnt for answer in found] == [1, 1, 1]
+        assert [answer.found for answer in found] == [1, 1, 1]
         exact = found[0].certificate
         assert exact.epsilon == pytest.approx(2.0) and exact.epsilon <= 2.0 and exact.mu is None
         (release,) = exact.releases
@@ -294,9 +294,9 @@ class TestCurator:
         central, path = privrl.Central(epsilon=0.01, delta=1e-6), tmp_path / "store"
         with privrl.ReleaseStore(path) as store:
             first = self.asked(people, picks(), central, store=store)
-            assert store.value("choice/0").tolist() == [first.learnt]
+            assert store.value("choice/0").tolist() == [first.found]
         with privrl.ReleaseStore(path) as store:
-            assert self.asked(people, picks(), central, store=store).learnt == first.learnt  # read, not drawn again
+            assert self.asked(people, picks(), central, store=store).found == first.found  # read, not drawn again
 
     def test_a_crash_between_reservation_and_draw(self, people, tmp_path, monkeypatch):
         central, path = privrl.Central(epsilon=1.0, delta=1e-6), tmp_path / "store"
@@ -311,7 +311,7 @@ class TestCurator:
         with privrl.ReleaseStore(path) as store, pytest.raises(BurntError, match="redraw"):
             self.asked(people, picks(), central, store=store)
         with privrl.ReleaseStore(path, after_crash="redraw") as store:
-            assert self.asked(people, picks(), central, store=store).learnt == 1
+            assert self.asked(people, picks(), central, store=store).found == 1
 
     def test_who_cannot_serve_a_choice(self, people):
         with pytest.raises(PairingError, match="keeps no raw data"):
@@ -322,7 +322,10 @@ class TestCurator:
 
     def test_the_audit_stays_below_epsilon_and_finds_most_of_it(self, people):
         """One person whose scores are (3, -3, -3) in one world and (-3, 3, 3) in the other."""
-        fit = record_fit(people, picks(), privrl.Central(epsilon=2.0, delta=1e-6), jax.random.key(2))
+        chooser = picks()
+        fit = record_queries(
+            people, chooser, chooser.choose, privrl.Central(epsilon=2.0, delta=1e-6), jax.random.key(2)
+        )
         pair = (np.array([[3.0, -3.0, -3.0], [-3.0, 3.0, 3.0]]),)
         scores = CuratorAttack(fit, pair).scores(jax.random.key(3), 20_000)
         found = bound_of(scores, 0.0, 0.95, gaussian=False)
@@ -388,9 +391,9 @@ class TestVerb:
         with pytest.raises(PairingError, match="is released with Gaussian noise.*Nothing was released"):
             choose(many, [None, np.zeros(3, int)], pure)
         chosen = Chosen((TAP(3, 2, 3),))
-        for learner in (TAP(3, 2, 3), chosen, Evaluated(chosen, return_range=(0.0, 3.0))):
+        for learner, share in ((TAP(3, 2, 3), None), (chosen, None), (chosen, 0.3)):
             with pytest.raises(PairingError, match="is released with Gaussian noise.*Nothing was released"):
-                privrl.fit(many, learner, pure)
+                privrl.fit(many, learner, pure, evaluate=share)
 
     def test_a_certificate_is_about_what_was_scored(self, many):
         """The handed-out policy is silent everywhere; its whole advice was scored."""
@@ -438,9 +441,9 @@ class TestChosen:
     @pytest.mark.slow
     def test_what_is_chosen_is_said(self, many):
         result = privrl.fit(many, self.learner, privrl.Central(epsilon=3.0, delta=1e-6), key=jax.random.key(5))
-        assert result.report["choice"].startswith("People who were not learnt from have chosen ")
-        for name in ("tap", "tdfp", "fqi"):
-            assert f"the advice of dp-{name}" in result.report["choice"]
+        assert result.report["choice"].startswith("On the 10% of people set aside for selection, ")
+        for name in ("dp-tap", "dp-tdfp", "dp-fqi", "current practice"):
+            assert name in result.report["choice"]
         assert result.policy.probabilities.shape == (3, 3, 2)
         assert np.allclose(result.policy.probabilities.sum(axis=-1), 1.0)
         assert (
@@ -472,7 +475,7 @@ class TestChosen:
         table = Episodes.of(stays, num_states=2, num_actions=2)
         learner = Chosen((TAP(2, 2, 2, rounds=(1.0,)),))
         result = privrl.fit(table, learner, privrl.Central(epsilon=20.0, delta=1e-6), key=jax.random.key(1))
-        assert result.report["choice"].startswith("People who were not learnt from have chosen the advice of dp-tap")
+        assert result.report["choice"].startswith("On the 10% of people set aside for selection, dp-tap scored best.")
         assert result.policy.probabilities[0, 0].argmax() == 1
         assert privrl.certify(result.certificate, None).checks[1].ok  # the learner inside is built again from settings
 
@@ -513,6 +516,6 @@ class TestChosen:
         assert {d.name: d.weight for d in few.declare()} == pytest.approx(  # everybody is learnt from
             {f"TAP: {d.name}": d.weight for d in few.learners[0].declare()}
         )
-        words = choice_words(few, {})
-        assert words.startswith("Nothing was chosen, by a public rule: fewer than 50,000 people")
-        assert words.endswith("The policy is the advice of dp-tap.")
+        assert few.describe_choice(0) == (
+            "No selection step: it needs a public number of at least 50,000 people to learn from. Using dp-tap."
+        )

@@ -137,7 +137,7 @@ def test_a_secret_number_of_people_is_refused_before_anything_is_released(held: 
     with pytest.raises(ValueError, match="replace-one"):
         privrl.evaluate(held, GOOD, secret, key=KEY)
     with pytest.raises(ValueError, match="replace-one"):
-        privrl.fit(held, privrl.Evaluated(privrl.APVI(3, 2, H)), secret, key=KEY)
+        privrl.fit(held, privrl.APVI(3, 2, H), secret, evaluate=0.3, key=KEY)
 
 
 # ----------------------------------------------------------------------------------------- results without a policy
@@ -145,8 +145,8 @@ def test_a_secret_number_of_people_is_refused_before_anything_is_released(held: 
 
 @pytest.fixture(scope="module")
 def assessed(held: privrl.data.Episodes) -> Result:
-    learner = privrl.Evaluated(privrl.APVI(3, 2, H), practice=jnp.asarray(PRACTICE), share=0.5)
-    return privrl.fit(held, learner, BUDGET, key=KEY, unit="patient")
+    compared = {"evaluate": 0.5, "practice": PRACTICE}
+    return privrl.fit(held, privrl.APVI(3, 2, H), BUDGET, **compared, key=KEY, unit="patient")
 
 
 def test_what_is_withheld_leaves_a_certificate_and_no_trace_of_the_policy(assessed: Result, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from test_cli import call
 
 import privrl
 from privrl.audit.surface.adversarial_measurements import adversarial_measurements
-from privrl.audit.surface.recorded_fit import record_fit
+from privrl.audit.surface.recorded_fit import record_queries
 from privrl.data.tables.parquet import read_parquet
 from privrl.data.tables.write import write_parquet
 from privrl.envs.worlds_by_name import make
@@ -42,8 +42,8 @@ ROW = np.array([2.0, 4.0, 75.0, 1.0])
 
 @pytest.fixture(scope="module")
 def assessed() -> Result:
-    learner = Evaluated(get("dp-lap").build(WORLD), share=0.4, hold_back=False)
-    return privrl.fit(sampled(WORLD, 1_000, jax.random.key(0)), learner, BUDGET, key=jax.random.key(1))
+    learner, compared = get("dp-lap").build(WORLD), {"evaluate": 0.4, "hold_back": False}
+    return privrl.fit(sampled(WORLD, 1_000, jax.random.key(0)), learner, BUDGET, **compared, key=jax.random.key(1))
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +194,9 @@ def test_without_noise_it_is_what_the_people_say(assessed: Result) -> None:
 def test_every_release_is_declared_and_bounded(assessed: Result) -> None:
     advice, values = assessed.advice, assessed.policy.values
     evaluator = MeasuredEvaluator(advice, values, WORLD.horizon, 1_000)
-    asked = record_fit(sampled(WORLD, 1_000, jax.random.key(9)), evaluator, BUDGET, jax.random.key(10)).asked
+    asked = record_queries(
+        sampled(WORLD, 1_000, jax.random.key(9)), evaluator, evaluator.evaluate, BUDGET, jax.random.key(10)
+    ).asked
     assert {one.name for one in asked} == {declared.name for declared in evaluator.declare()}
     check_asked(asked, adversarial_measurements(WORLD.horizon, WORLD.columns, WORLD.num_actions, count=240))
 

@@ -12,6 +12,7 @@ import pytest
 from contract import tiny_data, tiny_world
 
 import privrl
+from privrl.contracts.learner import Solution
 from privrl.contracts.release import Declared
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.mdp.types import TabularPolicy
@@ -49,7 +50,7 @@ class Counter(privrl.contracts.AbstractOfflineLearner):
 
     def fit(self, ask):
         self.heard.releases.append(ask("visits"))
-        return TabularPolicy.uniform(4, 3, 2)
+        return Solution(TabularPolicy.uniform(4, 3, 2))
 
 
 def owned(bound, units, episodes=60, seed=3):
@@ -114,7 +115,7 @@ class Asker(Counter):
 
     def fit(self, ask):
         self.heard.releases.append(ask("sums"))
-        return TabularPolicy.uniform(4, 3, 2)
+        return Solution(TabularPolicy.uniform(4, 3, 2))
 
 
 @pytest.mark.parametrize(
@@ -140,7 +141,7 @@ def test_statistics_that_cannot_be_right_are_refused(statistic, words):
 def test_a_policy_of_the_wrong_shape_is_refused():
     class Flat(Counter):
         def fit(self, ask):
-            return TabularPolicy.uniform(1, 3, 2)
+            return Solution(TabularPolicy.uniform(1, 3, 2))
 
     with pytest.raises(ValueError, match="steps, states and actions"):
         privrl.fit(tiny_data(ENV), Flat(Heard()), privrl.NonPrivate())

@@ -29,7 +29,7 @@ def test_a_learner_that_cannot_fit_is_refused_before_anything_is_read(monkeypatc
     with pytest.raises(ValueError, match=r"`PEVI` needs about 0.0 GB of memory.* Nothing was read"):
         privrl.fit(data, learner, BUDGET)
     with pytest.raises(ValueError, match=r"`Evaluated` needs about"):
-        privrl.fit(data, privrl.Evaluated(learner), BUDGET)
+        privrl.fit(data, learner, BUDGET, evaluate=0.3)
 
 
 def test_a_sum_whose_size_releases_decided_is_refused_with_words(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ from contract import (
 )
 
 import privrl
-from privrl.contracts.learner import AbstractOfflineLearner, AbstractOnlineLearner, Plan
+from privrl.contracts.learner import AbstractOfflineLearner, AbstractOnlineLearner, Plan, Solution
 from privrl.contracts.release import Declared
 from privrl.contracts.statistic import AbstractCategorical, AbstractStatistic
 from privrl.mdp.types import TabularPolicy, Transitions
@@ -91,7 +91,7 @@ class Rounds(AbstractOfflineLearner):
         weights = jax.nn.sigmoid(first.value)
         ask.skip("spare", ("second",))
         second = ask("second", Vector(weights, 2.0 * float(weights.max())))
-        return policy_of(first.value + second.value)
+        return Solution(policy_of(first.value + second.value))
 
 
 class Histogram(AbstractOfflineLearner):
@@ -107,7 +107,7 @@ class Histogram(AbstractOfflineLearner):
         return (Declared("visits", VisitCounts(S, A, H, "pooled", contribution_norm=1.5)),)
 
     def fit(self, ask):
-        return policy_of(ask("visits").value / 10)
+        return Solution(policy_of(ask("visits").value / 10))
 
 
 class Gradient(AbstractOfflineLearner):
@@ -126,7 +126,7 @@ class Gradient(AbstractOfflineLearner):
         Q = jnp.zeros((S, A))
         for _ in range(5):
             Q = Q + 0.01 * ask("gradient", Vector(jnp.ones((S, A)) - Q, 1.0)).value
-        return policy_of(Q)
+        return Solution(policy_of(Q))
 
 
 class Function(AbstractOfflineLearner):
@@ -145,7 +145,7 @@ class Function(AbstractOfflineLearner):
         f = ask.function("function", jnp.sin(3 * mesh_points(6)), distance=0.5, beta=2.0, bound=1.0)
         points = jnp.linspace(0.0, 1.0, S * A)
         assert np.array_equal(f(points), f(points[::-1])[::-1])  # asked twice, in another order: the same answers
-        return policy_of(f(points).reshape(S, A))
+        return Solution(policy_of(f(points).reshape(S, A)))
 
 
 class _Online(AbstractOnlineLearner):
@@ -441,7 +441,7 @@ def test_sampled_releases_cover_the_norm_and_not_only_the_distance():
             return (Declared("gradient", VisitCounts(S, A, H, stage=0), times=1, sampling=0.5),)
 
         def fit(self, ask):
-            return policy_of(ask("gradient").value)
+            return Solution(policy_of(ask("gradient").value))
 
     result = privrl.fit(tiny_data(tiny_world()), Sampled(), privrl.Central(**BUDGET), key=jax.random.key(0))
     assert result.certificate.releases[0]["laws"][0]["sensitivity"] == 2.0

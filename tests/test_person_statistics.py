@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import privrl
+from privrl.contracts.learner import Solution
 from privrl.contracts.release import Declared
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.mdp.types import TabularPolicy
@@ -59,7 +60,7 @@ class Once(privrl.contracts.AbstractOfflineLearner):
 
     def fit(self, ask):
         ask("returns")
-        return TabularPolicy.uniform(H, 3, 2)
+        return Solution(TabularPolicy.uniform(H, 3, 2))
 
 
 def people(seed: int, number: int = 25) -> Iterator[tuple[str, list[np.ndarray]]]:

@@ -9,6 +9,7 @@ import pytest
 from test_cli import COLUMNS, RIVER, SIZES, call
 
 import privrl
+from privrl.contracts.learner import Solution
 from privrl.learners.gradient.fqi import FQI
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.accounting.certificate import Certificate
@@ -28,9 +29,9 @@ def same_policy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything is asked and paid for as always, and the policy does not depend on the answers."""
     fit = FQI.fit
 
-    def fixed(self: FQI, ask: Any) -> TabularPolicy:
+    def fixed(self: FQI, ask: Any) -> Solution:
         fit(self, ask)
-        return TabularPolicy.uniform(self.horizon, *self.space)
+        return Solution(TabularPolicy.uniform(self.horizon, *self.space))
 
     monkeypatch.setattr(FQI, "fit", fixed)
     monkeypatch.setattr("privrl.studies.study.datetime", OneDay)

@@ -16,6 +16,7 @@ from test_report import stands_alone
 import privrl
 from privrl.contracts.learner import AbstractOfflineLearner
 from privrl.evaluation.estimates import Interval
+from privrl.evaluation.evaluated import Evaluated
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.recipes.all_recipes import recipes
 from privrl.recipes.offline import OFFLINE
@@ -36,8 +37,8 @@ NAMES = Names(("mild", "severe <3", "home"), ("wait", "treat"))
 
 @pytest.fixture(scope="module")
 def result(held: privrl.data.Episodes) -> Result:  # noqa: F811
-    learner = privrl.Evaluated(privrl.APVI(3, 2, H), practice=jnp.asarray(PRACTICE), share=0.5)
-    return privrl.fit(held, learner, BUDGET, key=KEY, unit="patient_id")
+    compared = {"evaluate": 0.5, "practice": PRACTICE}
+    return privrl.fit(held, privrl.APVI(3, 2, H), BUDGET, **compared, key=KEY, unit="patient_id")
 
 
 def test_the_verdict_stands_on_top_and_names_are_used(result: Result) -> None:
@@ -204,7 +205,7 @@ def test_what_is_stated_is_shown_escaped_signed_and_read_again(result: Result, t
 def test_every_release_of_an_evaluated_recipe_has_words(name: str) -> None:
     learner = recipes[name].build(tiny_world(), 10**6)
     assert isinstance(learner, AbstractOfflineLearner)
-    for one in (learner, privrl.Evaluated(learner, share=0.5)):
+    for one in (learner, Evaluated(learner, share=0.5)):
         certificate = Study.offline(one, BUDGET, "patient").certificate("nowhere", {})
         said = {re.sub(r"-\d+$", "", release) for release in shares(certificate)}
         assert set(release_words(certificate)) == said

@@ -12,7 +12,7 @@ from contract import tiny_data, tiny_world
 from test_durable import FatalError, Mortal
 
 import privrl
-from privrl.contracts.learner import AbstractOfflineLearner
+from privrl.contracts.learner import AbstractOfflineLearner, Solution
 from privrl.contracts.release import Declared
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.noise.sources import System
@@ -55,7 +55,7 @@ class Hasty(AbstractOfflineLearner):
         ask("second")
         if not self.skips:
             ask("third")
-        return TabularPolicy(jnp.full((H, S, A), 1 / A))
+        return Solution(TabularPolicy(jnp.full((H, S, A), 1 / A)))
 
 
 def test_another_setting_of_the_learner_is_refused(tmp_path):

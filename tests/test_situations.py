@@ -12,7 +12,6 @@ from jaxtyping import PRNGKeyArray
 from test_evaluate import PRACTICE, H, held  # noqa: F401
 
 import privrl
-from privrl.contracts.learner import AbstractOfflineLearner
 from privrl.contracts.release import Release
 from privrl.privacy.noise.laws import GaussianNoise
 from privrl.statistics.counts import VisitCounts
@@ -88,9 +87,8 @@ def test_values_that_were_saved_make_a_model_of_the_whole_advice(
     evaluated: bool,
 ) -> None:
     """Before, a learner that was evaluated in its own study saved no values, so its advice was not modelled again."""
-    learner: AbstractOfflineLearner = privrl.TDFP(3, 2, H, terminal=(), in_flight_rewards=True)
-    learner = privrl.Evaluated(learner) if evaluated else learner
-    result = privrl.fit(held, learner, BUDGET, key=jax.random.key(1))
+    learner = privrl.TDFP(3, 2, H, terminal=(), in_flight_rewards=True)
+    result = privrl.fit(held, learner, BUDGET, evaluate=0.3 if evaluated else None, key=jax.random.key(1))
     result = Result.load(result.save(tmp_path / "policy"))
     options = {"practice": PRACTICE, "return_range": (0.0, float(H)), "key": jax.random.key(2)}
     found = privrl.evaluate(held, result, privrl.Central(epsilon=20.0, delta=1e-6), **options)

@@ -24,7 +24,6 @@ import privrl.mdp as _mdp
 import privrl.privacy as _privacy
 import privrl.recipes as _recipes
 import privrl.statistics as _statistics
-from privrl.evaluation.evaluated import Evaluated
 from privrl.executors.dask import Dask
 from privrl.executors.processes import Processes
 from privrl.learners.continuous.lap import LAP
@@ -74,7 +73,6 @@ __all__ = [
     "Client",
     "Controller",
     "Dask",
-    "Evaluated",
     "FQI",
     "FunctionalReward",
     "LAP",

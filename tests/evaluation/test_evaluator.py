@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import privrl
-from privrl.audit.surface.recorded_fit import record_fit
+from privrl.audit.surface.recorded_fit import record_queries
 from privrl.contracts.release import Release
 from privrl.envs.base import finite
 from privrl.evaluation.comparing import certified_interval
@@ -29,6 +29,7 @@ from privrl.mdp.value_features import TableValueFeature
 from privrl.privacy.noise.laws import GaussianNoise
 from privrl.privacy.trust.privatizers import PairingError
 from privrl.statistics.practice_residuals import PracticeResiduals
+from privrl.studies.offline.procedure import ask_curator
 
 H, DEATH, SURVIVAL = 6, 2, 3
 
@@ -83,6 +84,11 @@ def evaluator(people=PEOPLE, **settings):
     )
 
 
+def evaluated(data, evaluator, privatizer, key=None):
+    """What an evaluator finds, and its certificate."""
+    return ask_curator("evaluate", data, evaluator, evaluator.evaluate, privatizer, key=key, unit=None, store=None)
+
+
 @pytest.fixture(scope="module")
 def data():
     return table()
@@ -90,7 +96,7 @@ def data():
 
 @pytest.fixture(scope="module")
 def noiseless(data):
-    return privrl.fit(data, evaluator(), privrl.NonPrivate(), key=jax.random.key(0)).policy
+    return evaluated(data, evaluator(), privrl.NonPrivate(), key=jax.random.key(0)).found
 
 
 def test_without_noise_everything_is_near_the_truth(noiseless):
@@ -110,9 +116,7 @@ def test_without_noise_everything_is_near_the_truth(noiseless):
 def test_the_model_is_exact_where_its_line_is():
     """Averaged over tables, the model's estimate has no bias, whatever practice does."""
     found = [
-        privrl.fit(
-            table(4000, seed), evaluator(4000), privrl.NonPrivate(), key=jax.random.key(0)
-        ).policy.model_gain.value
+        evaluated(table(4000, seed), evaluator(4000), privrl.NonPrivate(), key=jax.random.key(0)).found.model_gain.value
         for seed in range(6)
     ]
     assert abs(np.mean(found) - WHOLE) < 4 * np.std(found) / math.sqrt(len(found)) + 0.002
@@ -120,19 +124,20 @@ def test_the_model_is_exact_where_its_line_is():
 
 def test_releases_are_declared_and_paid(data):
     private = privrl.Central(epsilon=3.0, delta=1e-6)
-    result = privrl.fit(data, evaluator(), private, key=jax.random.key(3))
+    result = evaluated(data, evaluator(), private, key=jax.random.key(3))
     certificate = result.certificate
     assert certificate.epsilon == pytest.approx(3.0, rel=1e-3)
     assert all(release["counted"] == release["declared"] == 1 for release in certificate.releases)
-    again = privrl.fit(data, evaluator(), private, key=jax.random.key(3)).policy
-    assert again.to_json() == result.policy.to_json()
-    assert result.policy.model_gain is not None and result.policy.gain is not None
+    again = evaluated(data, evaluator(), private, key=jax.random.key(3)).found
+    assert again.to_json() == result.found.to_json()
+    assert result.found.model_gain is not None and result.found.gain is not None
 
 
 @pytest.mark.slow
 def test_no_two_persons_break_the_bound_of_a_release(data):
     """Each statistic by itself is attacked in `statistics/`."""
-    asked = record_fit(data, evaluator(), privrl.Central(epsilon=3.0, delta=1e-6), jax.random.key(3)).asked
+    one, private = evaluator(), privrl.Central(epsilon=3.0, delta=1e-6)
+    asked = record_queries(data, one, one.evaluate, private, jax.random.key(3)).asked
     people = jax.tree.map(lambda x: jnp.stack([x, jnp.roll(x, 7, axis=0)], axis=1), hostile_trajectories(H, 4, 2))
     check_asked(asked, people)
 
@@ -140,9 +145,9 @@ def test_no_two_persons_break_the_bound_of_a_release(data):
 @pytest.mark.slow  # the command line's evaluations are exact: `test_cli_evaluate.py`
 def test_exact_noise_serves_it_too():
     small = table(300)
-    result = privrl.fit(small, evaluator(300), privrl.Central(epsilon=3.0, delta=1e-6))
+    result = evaluated(small, evaluator(300), privrl.Central(epsilon=3.0, delta=1e-6))
     assert "operating system" in result.certificate.noise_source
-    assert result.policy.gain is not None and result.policy.model_gain is None
+    assert result.found.gain is not None and result.found.model_gain is None
     skipped = {release["name"]: release["skipped"] for release in result.certificate.releases}
     assert [skipped[name] for name in ("nuisance", "model-gain", "model-square", "gain")] == [1, 1, 1, 0]
 
@@ -163,9 +168,9 @@ def test_shares_add_up():
 
 
 def test_with_an_estimated_practice_nothing_is_certified(data):
-    found = privrl.fit(
+    found = evaluated(
         data, evaluator(practice=None), privrl.Central(epsilon=3.0, delta=1e-6), key=jax.random.key(4)
-    ).policy
+    ).found
     assert found.gain is None and found.sensitivity is None and found.verdict == "not shown"
     assert any("withheld" in words for words in found.refused)
     np.testing.assert_allclose(found.policy.support[:2], [0.4, 0.3], atol=0.03)
@@ -173,19 +178,19 @@ def test_with_an_estimated_practice_nothing_is_certified(data):
 
 
 def test_states_that_nobody_visits_are_not_trusted(data):
-    found = privrl.fit(
+    found = evaluated(
         data, evaluator(practice=None), privrl.Central(epsilon=1.0, delta=1e-6), key=jax.random.key(5)
-    ).policy
+    ).found
     np.testing.assert_array_equal(np.asarray(found.policy.support)[2:], 0.0)
-    faint = privrl.fit(
+    faint = evaluated(
         table(500), evaluator(500, practice=None), privrl.Central(epsilon=0.01, delta=1e-6), key=jax.random.key(5)
     )
-    assert float(faint.policy.policy.alpha.max()) == 0.0  # practice itself
+    assert float(faint.found.policy.alpha.max()) == 0.0  # practice itself
 
 
 def test_wrong_probabilities_of_practice_are_noticed(data):
     wrong = jnp.asarray([[0.9, 0.1], [0.9, 0.1], [0.5, 0.5], [0.5, 0.5]])
-    found = privrl.fit(data, evaluator(practice=wrong), privrl.NonPrivate(), key=jax.random.key(0)).policy
+    found = evaluated(data, evaluator(practice=wrong), privrl.NonPrivate(), key=jax.random.key(0)).found
     assert found.gain is None and found.verdict == "not shown"
     assert any("mean weight" in words for words in found.refused)
     assert found.held_back is not None
@@ -203,11 +208,11 @@ def followed(people, seed, follows):
 
 def test_practice_that_follows_more_than_the_state_is_noticed(data):
     """Nothing is then compared, nothing is shown, and every decision is left as it is."""
-    clean = privrl.fit(data, evaluator(), privrl.Central(epsilon=1.0, delta=1e-6), key=jax.random.key(0)).policy
+    clean = evaluated(data, evaluator(), privrl.Central(epsilon=1.0, delta=1e-6), key=jax.random.key(0)).found
     assert not clean.continuity.evidently_not_zero and not clean.trend.evidently_not_zero
     assert clean.held_back is None and clean.handed_out is clean.policy
     habit = followed(PEOPLE, 1, 0.5)
-    found = privrl.fit(habit, evaluator(), privrl.Central(epsilon=1.0, delta=1e-6), key=jax.random.key(0)).policy
+    found = evaluated(habit, evaluator(), privrl.Central(epsilon=1.0, delta=1e-6), key=jax.random.key(0)).found
     assert found.continuity.evidently_not_zero and found.gain is None and found.model_gain is None
     assert found.verdict == "not shown" and "more than the recorded state" in found.words
     assert np.all(found.handed_out(np.arange(4)) == -1) and np.any(found.policy(np.arange(4)) >= 0)
@@ -220,10 +225,10 @@ def test_practice_that_treats_people_who_arrive_as_it_treats_no_others_is_notice
     actions = np.array(stays.actions)
     actions[:, 0] = np.where(np.random.default_rng(1).random(PEOPLE) < 0.3, 0, actions[:, 0])
     people = privrl.data.Episodes.of(dataclasses.replace(stays, actions=actions), num_states=4, num_actions=2)
-    found = privrl.fit(people, evaluator(), privrl.Central(epsilon=1.0, delta=1e-6), key=jax.random.key(0)).policy
+    found = evaluated(people, evaluator(), privrl.Central(epsilon=1.0, delta=1e-6), key=jax.random.key(0)).found
     assert not found.continuity.evidently_not_zero and not found.trend.evidently_not_zero
     assert found.arrival.evidently_not_zero and found.gain is None and "more than the recorded state" in found.words
-    estimated = privrl.fit(people, evaluator(practice=None), privrl.NonPrivate(), key=jax.random.key(0)).policy
+    estimated = evaluated(people, evaluator(practice=None), privrl.NonPrivate(), key=jax.random.key(0)).found
     assert estimated.arrival is None and estimated.trend is not None  # errors of b* would look the same
 
 
@@ -231,7 +236,7 @@ def test_residuals_have_mean_zero_in_worlds_whose_practice_follows_the_state():
     """Six worlds, exact sums; stopping keeps the mean, which clipping would not."""
     z = []
     for seed in range(6):
-        found = privrl.fit(table(4000, 100 + seed), evaluator(4000), privrl.NonPrivate(), key=jax.random.key(0)).policy
+        found = evaluated(table(4000, 100 + seed), evaluator(4000), privrl.NonPrivate(), key=jax.random.key(0)).found
         z += [(one.value, one.half / 1.96) for one in (found.trend, found.continuity, found.arrival)]
     assert all(abs(value) < 3.5 * se for value, se in z)
 
@@ -257,7 +262,7 @@ def test_policies_are_held_back_unless_a_gain_is_seen(noiseless):
 
 
 def test_an_infinite_dial_has_no_certified_line(data):
-    found = privrl.fit(data, evaluator(dial=math.inf), privrl.NonPrivate(), key=jax.random.key(0)).policy
+    found = evaluated(data, evaluator(dial=math.inf), privrl.NonPrivate(), key=jax.random.key(0)).found
     assert found.gain is None and found.balance is None and found.model_gain is not None
     assert Evaluation.from_json(json.loads(json.dumps(found.to_json(), allow_nan=False))).to_json() == found.to_json()
 
@@ -332,7 +337,7 @@ def test_mu_is_read_off_the_noise():
 
 def test_planned_widths_are_those_that_come(data):
     budget = privrl.Central(epsilon=1.0, delta=1e-6)
-    found = privrl.fit(data, evaluator(), budget, key=jax.random.key(6)).policy
+    found = evaluated(data, evaluator(), budget, key=jax.random.key(6)).found
     w = plan_widths(PEOPLE, budget, practice_mean=found.practice.value, weight_variance=0.35)
     assert found.gain.high - found.gain.low == pytest.approx(w.gain, rel=0.25)
     assert found.practice.high - found.practice.low == pytest.approx(w.practice, rel=0.1)

@@ -125,7 +125,7 @@ def evaluations(pool, people, repetitions, **settings):
     env, rng = pool.env, np.random.default_rng([people, int(10 * pool.epsilon)])
     world = (env.num_states, env.num_actions, env.horizon, people, pool.advice, env.behaviour)
     evaluator = Evaluator(*world, terminal=env.terminal, **settings)
-    return [evaluator.fit(Asked(pool, evaluator, pool.mu, rng)) for _ in range(repetitions)]
+    return [evaluator.evaluate(Asked(pool, evaluator, pool.mu, rng)) for _ in range(repetitions)]
 
 
 @pytest.mark.slow

@@ -109,7 +109,7 @@ def answered(learner, gradients):
         return Release(value, GaussianNoise(jnp.zeros(()), value.shape))
 
     ask.skip = lambda name, to: None
-    return learner.fit(ask), asked
+    return learner.fit(ask).policy, asked
 
 
 @pytest.mark.parametrize(("momentum", "adaptive"), [(0.0, False), (0.8, False), (0.9, True)])

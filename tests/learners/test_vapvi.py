@@ -9,6 +9,7 @@ import pytest
 from contract import check_offline, tiny_world
 
 import privrl
+from privrl.contracts.learner import Solution
 from privrl.data.episodes import Episodes
 from privrl.data.tables.part import Part
 from privrl.learners.linear.vapvi import VAPVI
@@ -231,7 +232,7 @@ def test_nobody_is_in_both_halves():
             for name in ("spread", "gram", "values", "targets"):
                 counts = ask(name, VisitCounts(40, 1, H, "first-visit"))
                 seen.setdefault(name, []).append(np.asarray(counts.value)[:, 0])
-            return privrl.mdp.TabularPolicy.uniform(H, 40, 1)
+            return Solution(privrl.mdp.TabularPolicy.uniform(H, 40, 1))
 
     features = TableFeatures(jnp.full((40, 1, 1), 1.0))
     privrl.fit(people, Halves(features, H, split=True), privrl.NonPrivate(), key=KEY)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import privrl
-from privrl.contracts.learner import AbstractOfflineLearner
+from privrl.contracts.learner import AbstractOfflineLearner, Solution
 from privrl.contracts.release import Declared, Release
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.mdp.features import TableFeatures
@@ -120,7 +120,7 @@ class ReadsGram(AbstractOfflineLearner):
 
     def fit(self, ask):
         self.seen.append(ask("gram").value)
-        return TabularPolicy(jnp.full((1, 4, 2), 0.5))
+        return Solution(TabularPolicy(jnp.full((1, 4, 2), 0.5)))
 
 
 def people(number, state, action):

@@ -216,14 +216,14 @@ def _on_table(
         public = round((1.0 - (wanted.evaluate or 0.0)) * episodes.num_episodes) if one_each else None
         problem = Problem.of_table(*table.sizes, **ends, num_episodes=public)
     learner: Any = recipe.learner(problem)
-    learner = wanted.learner(learner, comparison, ends)
+    compared = wanted.arguments(learner, comparison, ends)
     if seed is not None:
         complain("Warning: noise from a `--seed` can be replayed and protects nobody. Leave it out on real people.")
     key = None if seed is None else jax.random.key(fresh_seed(seed))
     unit = noun or table.unit
     assert unit is not None
     with waiting_for(f"learning with {recipe.name}", executor), kept.opened() as store:
-        result = privrl.fit(episodes, learner, privatizer, key=key, unit=unit, store=store)
+        result = privrl.fit(episodes, learner, privatizer, **compared, key=key, unit=unit, store=store)
     rules = table.rules(unit)
     report = {"recipe": recipe.name, **result.report, "table": given(table), "rules": rules}
     return result.reporting(report), {"seed": seed, "rules": rules}

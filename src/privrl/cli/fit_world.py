@@ -66,12 +66,13 @@ def fit_world(
         public = round((1.0 - share) * public)
     learner: Any = recipe.build(env, public)
     assert isinstance(env, OfflineEnv | AbstractPatients)
+    compared: dict[str, Any] = {}
     if share is not None:
         if isinstance(env, AbstractPatients):
             ends = {"terminal": (), "rewards_at_end": MeasuredProblem.of(env).rewards_at_end}
         else:
             ends = {"terminal": env.terminal, "rewards_at_end": Problem.of(env).rewards_at_end}
-        learner = wanted.learner(learner, comparison, ends, env)
+        compared = wanted.arguments(learner, comparison, ends, env)
     kept: Result | None = None
     values: list[float] = []
     value_of = eqx.filter_jit(env.value)  # one program for all repetitions
@@ -83,7 +84,7 @@ def fit_world(
             else:
                 assert episodes is not None
                 people = sampled(env, episodes, data_key)
-                result = privrl.fit(people, learner, privatizer, key=noise_key, unit=noun)
+                result = privrl.fit(people, learner, privatizer, **compared, key=noise_key, unit=noun)
             values.append(float(value_of(result.policy if share is None else result.advice)))
             kept = kept or result
             advance("")

@@ -1,7 +1,8 @@
 """What everybody agrees on: statistics, releases, learners and plans."""
 
-from privrl.contracts.learner import AbstractOfflineLearner, AbstractOnlineLearner, Ask, Plan
+from privrl.contracts.learner import AbstractOfflineLearner, AbstractOnlineLearner, Ask, Plan, Solution
 from privrl.contracts.noise_distribution import AbstractNoise
+from privrl.contracts.policy import AbstractPolicy
 from privrl.contracts.release import Declared, Release
 from privrl.contracts.statistic import AbstractCategorical, AbstractStatistic, Adjacency
 
@@ -10,10 +11,12 @@ __all__ = [
     "AbstractNoise",
     "AbstractOfflineLearner",
     "AbstractOnlineLearner",
+    "AbstractPolicy",
     "AbstractStatistic",
     "Adjacency",
     "Ask",
     "Declared",
     "Plan",
     "Release",
+    "Solution",
 ]

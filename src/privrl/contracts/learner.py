@@ -1,5 +1,7 @@
 """What every learner is: declarations, and a function of releases. Learners draw no noise and no random numbers.
 
+Evaluators and choosers (`privrl.evaluation`) are such analyses of releases too, but they learn no policy.
+
 An **offline** learner asks a curator questions about a data set at rest. An **online** learner publishes a plan, people
 take part under it block by block at public times, and it plans again from what was released. To add an algorithm,
 write one file with one class, and one entry among the recipes.
@@ -8,12 +10,14 @@ write one file with one class, and one entry among the recipes.
 import abc
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from privrl.contracts.policy import AbstractPolicy
 from privrl.contracts.release import Declared, Release
 from privrl.contracts.statistic import AbstractStatistic
 
@@ -64,8 +68,8 @@ class Plan(eqx.Module):
     question: Any = None
 
 
-class AbstractLearner(eqx.Module):
-    """An algorithm without noise.
+class AbstractAnalysis(eqx.Module):
+    """Declares releases and computes something from them. It draws no noise.
 
     `horizon` is the public number of steps. `bounds()` says in words what is enforced on every record.
     """
@@ -87,15 +91,13 @@ class AbstractLearner(eqx.Module):
         """What the statistics enforce, and whether rewards are known or estimated, for the certificate."""
 
 
-class AbstractOfflineLearner(AbstractLearner):
-    """Learns a policy from a data set at rest, in rounds of questions to a curator.
+class AbstractOfflineAnalysis(AbstractAnalysis):
+    """Queries a curator about a data set at rest.
 
-    `learns_from` says what is secret: episodes of people, or one reward function. `gives_values` says whether
-    `fit_with_values` gives a value for each state besides the policy.
+    `learns_from` is the kind of the secret: episodes of people, or one reward function.
     """
 
     learns_from: ClassVar[Literal["episodes", "reward function"]] = "episodes"
-    gives_values: ClassVar[bool] = False
 
     @property
     @abc.abstractmethod
@@ -109,16 +111,40 @@ class AbstractOfflineLearner(AbstractLearner):
 
     @abc.abstractmethod
     def declare(self) -> tuple[Declared, ...]:
-        """Every release that `fit` will ask for."""
+        """Every release that the analysis asks for."""
+
+
+class AbstractLearner(AbstractAnalysis):
+    """Learns a policy."""
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What an offline learner makes of its releases.
+
+    Attributes:
+        policy: the policy.
+        values: how well people fare from each state, in any units; if states are measurements, the weights of such a
+            value on the features of the policy. `None` unless the learner `gives_values`.
+        choice: a sentence on how the policy was chosen among candidates; empty if there was nothing to choose.
+    """
+
+    policy: AbstractPolicy
+    values: Float[Array, " S"] | None = None
+    choice: str = ""
+
+
+class AbstractOfflineLearner(AbstractLearner, AbstractOfflineAnalysis):
+    """Learns a policy from a data set at rest, in rounds of queries to a curator.
+
+    `gives_values` says whether the solution has values. It is public before anything is released.
+    """
+
+    gives_values: ClassVar[bool] = False
 
     @abc.abstractmethod
-    def fit(self, ask: Ask) -> Any:
+    def fit(self, ask: Ask) -> Solution:
         """The policy, from releases alone; `ask` raises if more is asked for than was declared."""
-
-    def fit_with_values(self, ask: Ask) -> tuple[Any, Float[Array, " S"] | None]:
-        """The policy, and how well people fare from each state, in any units, where `gives_values`; where states are
-        measurements, the weights of such a value on the features of the policy."""
-        return self.fit(ask), None
 
 
 class AbstractOnlineLearner(AbstractLearner):

@@ -24,7 +24,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from privrl.contracts.learner import AbstractOfflineLearner, Ask
+from privrl.contracts.learner import AbstractOfflineAnalysis, Ask
 from privrl.contracts.release import Declared
 from privrl.evaluation.evaluated import LEARN
 from privrl.learners.tabular.anchor import Practice, practice
@@ -49,7 +49,7 @@ _LEAST_SUPPORT = 0.02
 _DIAL = 10.0
 
 
-class Chooser(AbstractOfflineLearner):
+class Chooser(AbstractOfflineAnalysis):
     """Lets people choose among policies.
 
     Arguments:
@@ -114,8 +114,8 @@ class Chooser(AbstractOfflineLearner):
             Declared(CHOICE, access="choice", group=CHOOSE, group_share=self.share),
         )
 
-    def fit(self, ask: Ask) -> int:
-        """The number of the candidate that was chosen."""
+    def choose(self, ask: Ask) -> int:
+        """The number of the chosen candidate, from releases alone."""
         world = (self.num_states, self.num_actions, self.horizon, self.terminal)
         seen, V = seen_practice(ask, world, self._largest_return, ("visits", "returns"))
         ratios = weights(self.candidates, seen.probabilities / seen.probabilities.sum(axis=-1, keepdims=True))

@@ -26,9 +26,8 @@ from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
 
-from privrl.contracts.learner import AbstractOfflineLearner, Ask
+from privrl.contracts.learner import AbstractOfflineLearner, Ask, Solution
 from privrl.contracts.release import Declared
 from privrl.evaluation.chooser import (
     CHOICE,
@@ -47,7 +46,7 @@ from privrl.statistics.setting_checks import check_terminal
 
 SHARE = 0.1
 """Of the people, who choose."""
-MODE, PRACTICE = "practice's most frequent action", "practice itself"
+MODE, PRACTICE = "the most frequent action of current practice", "current practice"
 _VISITS, _RETURNS = "practice", "mean-returns"
 _MEASURED = {f"{_VISITS}-norms": 0.01, _VISITS: 0.09, f"{_RETURNS}-norms": 0.01, _RETURNS: 0.05}  # of the first group's
 _MARGIN = 0.015  # of the mean of V
@@ -98,8 +97,8 @@ class Chosen(AbstractOfflineLearner):
 
     @property
     def candidates(self) -> tuple[str, ...]:
-        """What there is to choose from, in words, in its order; the first alone where nobody chooses."""
-        advice = tuple(f"the advice of dp-{name.lower()}" for name in self._names)
+        """The names of the candidates in their order; the first alone if there is no selection step."""
+        advice = tuple(f"dp-{name.lower()}" for name in self._names)
         return advice if self.share is None else (*advice, MODE, PRACTICE)
 
     @property
@@ -143,28 +142,36 @@ class Chosen(AbstractOfflineLearner):
             unit = whole * share / sum(shares) / sum(d.weight for d in declared)
             yield from (replace(d, name=renamed(name, d.name), group=group, weight=unit * d.weight) for d in declared)
 
-    def fit(self, ask: Ask) -> TabularPolicy:
-        return self.fit_with_values(ask)[0]
-
-    def fit_with_values(self, ask: Ask) -> tuple[TabularPolicy, Float[Array, " S"] | None]:
+    def fit(self, ask: Ask) -> Solution:
         group = None if self.share is None else LEARN
-        found = [
-            learner.fit_with_values(Renamed(ask, name, group))
-            for name, learner in zip(self._names, self._asked, strict=True)
-        ]
+        found = [learner.fit(Renamed(ask, name, group)) for name, learner in zip(self._names, self._asked, strict=True)]
         if self.share is None:
-            return found[0]
+            return replace(found[0], choice=self.describe_choice(0))
         world = (*self.space, self.horizon, self.terminal)
         seen, V = seen_practice(ask, world, self._largest_return, (_VISITS, _RETURNS))
         b = seen.probabilities / seen.probabilities.sum(axis=-1, keepdims=True)
-        advice = [policy.probabilities for policy, _ in found]
+        advice = [jnp.asarray(solution.policy.arrays()["probabilities"]) for solution in found]
         candidates = (*advice, jnp.broadcast_to(seen.most_taken, advice[0].shape), jnp.zeros_like(advice[0]))
         margins = jnp.zeros(len(candidates)).at[-2].set(_MARGIN * (seen.state_weights * V).sum())
         settings = (self.horizon, self.terminal, self._largest_return, LIMIT, margins)
         chosen = int(ask(CHOICE, CandidateScores(weights(jnp.stack(candidates), b), V, *settings)).value[0])
         policies = (*candidates[:-1], jnp.broadcast_to(b, advice[0].shape))
-        values = next((values for _, values in found if values is not None), V)
-        return TabularPolicy(policies[chosen]), values
+        values = next((solution.values for solution in found if solution.values is not None), V)
+        return Solution(TabularPolicy(policies[chosen]), values, self.describe_choice(chosen))
+
+    def describe_choice(self, chosen: int) -> str:
+        """A sentence for the report on how candidate number `chosen` was selected."""
+        name = self.candidates[chosen]
+        if self.share is None:
+            return (
+                f"No selection step: it needs a public number of at least {LEAST_PEOPLE / SHARE:,.0f} people to learn "
+                f"from. Using {name}."
+            )
+        *others, last = (other for other in self.candidates if other != name)
+        return (
+            f"On the {self.share:.0%} of people set aside for selection, {name} scored best. The other candidates "
+            f"were {', '.join(others)} and {last}."
+        )
 
 
 def enough_to_choose(people: int | None) -> bool:

@@ -24,7 +24,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from privrl.contracts.learner import AbstractOfflineLearner, Ask
+from privrl.contracts.learner import AbstractOfflineAnalysis, Ask
 from privrl.contracts.release import Release
 from privrl.evaluation.estimates import Evaluation, Interval, variance_bound
 from privrl.evaluation.influence import sensitivity_of
@@ -45,7 +45,7 @@ FITTED = 0.04
 """The allowance of a gain with estimated weights, as a share of the range of returns."""
 
 
-class AbstractEvaluator(AbstractOfflineLearner):
+class AbstractEvaluator(AbstractOfflineAnalysis):
     """Compares an assisted policy, and the advice behind it, with practice.
 
     `people` is how many there are in the data, public; `return_range` the public smallest and largest return of a stay,
@@ -86,7 +86,8 @@ class AbstractEvaluator(AbstractOfflineLearner):
             "rewards": "estimated",
         }
 
-    def fit(self, ask: Ask) -> Evaluation:
+    def evaluate(self, ask: Ask) -> Evaluation:
+        """The comparison, from releases alone; `ask` raises if more is asked for than was declared."""
         n, low, high = self.people, *self.return_range
         returns = ask("practice", StayReturns(self.return_range))
         m = float(np.clip(float(returns.value[0]) / n, 0.0, 1.0))

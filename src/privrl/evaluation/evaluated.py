@@ -5,14 +5,14 @@ releases of one group, and what is certified is the maximum over groups.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from privrl.contracts.learner import AbstractOfflineLearner, Ask
+from privrl.contracts.learner import AbstractOfflineAnalysis, AbstractOfflineLearner, Ask, Solution
 from privrl.contracts.release import Declared
 from privrl.evaluation.comparing import AbstractEvaluator
 from privrl.evaluation.estimates import Evaluation
@@ -20,7 +20,6 @@ from privrl.evaluation.evaluator import Evaluator
 from privrl.evaluation.measured_evaluator import MeasuredEvaluator
 from privrl.evaluation.renamed import Renamed, renamed
 from privrl.evaluation.shares import releases
-from privrl.mdp.assistance import AbstractAssisted
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.measured_policy import MeasuredPolicy
 from privrl.mdp.types import TabularPolicy
@@ -29,18 +28,7 @@ from privrl.statistics.off_policy import check_range
 LEARN, EVALUATE = "learn", "evaluate"
 
 
-@dataclass(frozen=True)
-class Assessed:
-    """Whole advice, how the assisted policy that was made of it compares with practice, what is handed out, and values
-    of states where the learner gives any."""
-
-    advice: TabularPolicy | MeasuredPolicy
-    evaluation: Evaluation
-    policy: AbstractAssisted
-    values: Float[Array, " S"] | None
-
-
-class Evaluated(AbstractOfflineLearner):
+class Evaluated(AbstractOfflineAnalysis):
     """Learns with another learner, then compares the advice with practice on people who were held out.
 
     Arguments:
@@ -122,16 +110,21 @@ class Evaluated(AbstractOfflineLearner):
             *(replace(d, weight=d.weight / whole) for d in named),
         )
 
-    def fit(self, ask: Ask) -> Assessed:
-        people = ask.people(EVALUATE)  # refused where it is secret, before anything is released
-        policy, values = self.learner.fit_with_values(ask)
+    def fit_and_evaluate(self, ask: Ask) -> tuple[Solution, Evaluation]:
+        """The learner's solution, whose policy is the whole advice, and how the assisted policy compares."""
+        people = ask.people(EVALUATE)  # refused if it is secret, before anything is released
+        solution = self.learner.fit(ask)
         evaluator: AbstractEvaluator
-        if isinstance(policy, MeasuredPolicy):
-            evaluator = self._on_measurements(people, policy, values)
+        if isinstance(solution.policy, MeasuredPolicy):
+            evaluator = self._on_measurements(people, solution.policy, solution.values)
+        elif isinstance(solution.policy, TabularPolicy):
+            evaluator = self._on_states(people, solution.policy.probabilities, solution.values)
         else:
-            evaluator = self._on_states(people, policy.probabilities, values)
-        found = evaluator.fit(Renamed(ask, EVALUATE, EVALUATE))
-        return Assessed(policy, found, found.handed_out if self.hold_back else found.policy, values)
+            raise TypeError(
+                f"`{type(self.learner).__name__}.fit` returned a `{type(solution.policy).__name__}`, which cannot be "
+                "evaluated. Return a `TabularPolicy` or a `MeasuredPolicy`."
+            )
+        return solution, evaluator.evaluate(Renamed(ask, EVALUATE, EVALUATE))
 
     def _on_measurements(
         self, people: int, advice: MeasuredPolicy, values: Float[Array, " d"] | None

@@ -31,6 +31,8 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from privrl.contracts.policy import AbstractPolicy
+
 LEAVE = -1
 """The answer "leave it to the clinician"."""
 LEAST_SUPPORT = 0.05
@@ -62,7 +64,7 @@ class Decisions(NamedTuple):
         return jnp.clip(rho, 0.0, dial)
 
 
-class AbstractAssisted(eqx.Module):
+class AbstractAssisted(AbstractPolicy):
     """Advice, given as often as the dial and the deviation budget allow.
 
     `support` is b*, cell by cell; 0 where it is not known well enough. `dial` is c >= 1: the advised action is taken at

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Int
 
+from privrl.contracts.policy import AbstractPolicy
 from privrl.mdp.multinomial import AnyKey
 from privrl.mdp.types import number
 
@@ -52,7 +53,7 @@ class LQTask(eqx.Module):
         return self.noise_radius**2 / self.state_dim * jnp.eye(self.state_dim)
 
 
-class LinearPolicy(eqx.Module):
+class LinearPolicy(AbstractPolicy):
     """u_h = K_h x_h + v_h with v_h uniform on the sphere of a public `radius`, drawn anew at every step.
 
     The exploration v_h is drawn where the person is; its law is public, its value is the person's own.

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int
 
+from privrl.contracts.policy import AbstractPolicy
 from privrl.mdp.anchored import probabilities, scores
 from privrl.mdp.measurements import Category, Feature, Measurement
 from privrl.mdp.quadratic_features import QuadraticFeatures, categories, measured
@@ -21,7 +22,7 @@ from privrl.mdp.quadratic_features import QuadraticFeatures, categories, measure
 _KINDS: dict[str, type] = {"feature": Feature, "category": Category}
 
 
-class MeasuredPolicy(eqx.Module):
+class MeasuredPolicy(AbstractPolicy):
     """`policy(observation) -> action`.
 
     Arguments:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray
 
+from privrl.contracts.policy import AbstractPolicy
 from privrl.mdp.measurements import NOT_RECORDED
 from privrl.mdp.records import Columns, columns_of_steps
 
@@ -114,7 +115,7 @@ class TabularMDP(eqx.Module):
         return self.transition.shape[2]
 
 
-class TabularPolicy(eqx.Module):
+class TabularPolicy(AbstractPolicy):
     """Action probabilities `[H, S, A]`; ties of a planner are shared evenly, so comparisons do not hang on indices."""
 
     probabilities: Float[Array, "H S A"]

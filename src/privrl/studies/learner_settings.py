@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from privrl.contracts.learner import AbstractLearner
+from privrl.contracts.learner import AbstractAnalysis
 from privrl.mdp.features import OneHotFeatures, TableFeatures
 from privrl.mdp.lq import LQTask
 from privrl.mdp.measured_policy import MeasuredPolicy
@@ -30,7 +30,7 @@ own: dict[str, type] = {f"privrl.{cls.__name__}": cls for cls in registry + _PAR
 """privrl's own learners and what they are made of, by the name under which settings know them."""
 
 
-def settings_of(learner: AbstractLearner) -> dict[str, Any]:
+def settings_of(learner: AbstractAnalysis) -> dict[str, Any]:
     """The class of a learner and every one of its settings, as plain JSON.
 
     The same for equal settings, in every process; different as soon as one setting differs (in value, dtype or shape).
@@ -39,7 +39,7 @@ def settings_of(learner: AbstractLearner) -> dict[str, Any]:
     return _of(learner, type(learner).__name__)
 
 
-def known_settings(learner: AbstractLearner) -> dict[str, Any]:
+def known_settings(learner: AbstractAnalysis) -> dict[str, Any]:
     """The settings for a certificate: the class alone where some setting of somebody else's learner is an object."""
     try:
         return settings_of(learner)

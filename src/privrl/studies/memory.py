@@ -7,7 +7,7 @@ from pathlib import Path
 
 import jax
 
-from privrl.contracts.learner import AbstractLearner
+from privrl.contracts.learner import AbstractAnalysis
 from privrl.contracts.release import Declared
 from privrl.contracts.statistic import AbstractStatistic
 
@@ -16,7 +16,7 @@ COPIES = 6  # of the largest array: a sum, its noise, the release, and what is p
 _LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
-def check_memory(learner: AbstractLearner, declared: Sequence[Declared]) -> None:
+def check_memory(learner: AbstractAnalysis, declared: Sequence[Declared]) -> None:
     """Refuses a learner whose arrays do not fit into the memory of this machine.
 
     What is counted is the largest array, of a declared sum or of the learner's own (`largest_array`), a few times over.

@@ -11,7 +11,7 @@ from types import ModuleType
 
 import privrl.evaluation as _evaluation
 import privrl.learners as _learners
-from privrl.contracts.learner import AbstractLearner
+from privrl.contracts.learner import AbstractAnalysis
 
 
 def _modules() -> Iterator[ModuleType]:
@@ -24,6 +24,6 @@ _defined = [
     defined
     for module in list(_modules())  # import every module before looking at subclasses
     for defined in vars(module).values()
-    if inspect.isclass(defined) and defined.__module__ == module.__name__ and issubclass(defined, AbstractLearner)
+    if inspect.isclass(defined) and defined.__module__ == module.__name__ and issubclass(defined, AbstractAnalysis)
 ]
-registry: tuple[type[AbstractLearner], ...] = tuple(defined for defined in _defined if not defined.__subclasses__())
+registry: tuple[type[AbstractAnalysis], ...] = tuple(defined for defined in _defined if not defined.__subclasses__())

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from privrl.contracts.learner import AbstractLearner
+from privrl.contracts.learner import AbstractAnalysis
 from privrl.studies.learner_settings import own
 
 
@@ -23,19 +23,19 @@ class NotOursError(ValueError):
     """Nothing can be derived from these settings: the class is not privrl's own, or its numbers were not kept."""
 
 
-def learner_of(settings: Mapping[str, Any]) -> AbstractLearner:
+def learner_of(settings: Mapping[str, Any]) -> AbstractAnalysis:
     """The learner with these settings, as `settings_of` wrote them; large arrays have a shape and no numbers.
 
     Settings that the class itself refuses are refused here too, except that checks of a class with an array without
     numbers cannot be made.
     """
     learner = _value(settings)
-    if not isinstance(learner, AbstractLearner):
+    if not isinstance(learner, AbstractAnalysis):
         raise ValueError("The recorded settings are not those of a learner.")
     return learner
 
 
-def is_complete(learner: AbstractLearner) -> bool:
+def is_complete(learner: AbstractAnalysis) -> bool:
     """Whether all its arrays have numbers."""
     return not any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(learner))
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int, PRNGKeyArray
 
-from privrl.contracts.learner import AbstractLearner, AbstractOfflineLearner, AbstractOnlineLearner
+from privrl.contracts.learner import AbstractAnalysis, AbstractOfflineAnalysis, AbstractOnlineLearner
 from privrl.contracts.release import Declared
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.privacy.accounting.ledger import Ledger
@@ -43,7 +43,7 @@ class Study:
         opened: the UTC date on which the study was opened, fixed before any record is read.
     """
 
-    learner: AbstractLearner
+    learner: AbstractAnalysis
     privatizer: AbstractPrivatizer
     declared: tuple[Declared, ...]
     ledger: Ledger = field(init=False)
@@ -64,14 +64,14 @@ class Study:
         return type(self.learner).__name__
 
     @classmethod
-    def offline(cls, learner: AbstractOfflineLearner, privatizer: AbstractPrivatizer, unit: str) -> "Study":
+    def offline(cls, learner: AbstractOfflineAnalysis, privatizer: AbstractPrivatizer, unit: str) -> "Study":
         """Of a data set at rest."""
         return cls(learner, privatizer, learner.declare(), unit)
 
     @classmethod
     def online(
         cls,
-        learner: AbstractLearner,
+        learner: AbstractAnalysis,
         privatizer: AbstractPrivatizer,
         num_users: int | OpenEnded,
         participation: Participation = ONCE,

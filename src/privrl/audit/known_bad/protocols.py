@@ -13,7 +13,7 @@ from privrl.audit.known_bad.case import DELTA, Audited, by_counting, case
 from privrl.audit.protocol.episode_ends import PATIENCE, length_of_stay
 from privrl.audit.protocol.sequences import compared, sequence
 from privrl.audit.worlds import tiny_world
-from privrl.contracts.learner import AbstractOfflineLearner, AbstractOnlineLearner, Ask
+from privrl.contracts.learner import AbstractOfflineLearner, AbstractOnlineLearner, Ask, Solution
 from privrl.contracts.release import Declared
 from privrl.data.episodes import Episodes
 from privrl.mdp.types import TabularPolicy, Trajectory
@@ -57,7 +57,7 @@ class ThreeReleases(AbstractOfflineLearner):
             return tuple(Declared(name, VISITS, group=name) for name in ("first half", "second half"))
         return tuple(Declared(name, VISITS) for name in ("first", "second", "third"))
 
-    def fit(self, ask: Ask) -> TabularPolicy:
+    def fit(self, ask: Ask) -> Solution:
         seen = ask("first").value
         if self.peeks:  # past the interface: nothing that is passed to a learner has people in it
             seen = ask._people.total(VISITS, None, Floating(1.0, np.inf))  # type: ignore[attr-defined]
@@ -66,7 +66,7 @@ class ThreeReleases(AbstractOfflineLearner):
         else:
             ask.skip("second", to=("third",))
         ask("third")
-        return TabularPolicy(jnp.full((_H, _S, _A), 1 / _A))
+        return Solution(TabularPolicy(jnp.full((_H, _S, _A), 1 / _A)))
 
 
 def _online() -> AbstractOnlineLearner:

@@ -22,6 +22,7 @@ import numpy as np
 from privrl.audit.findings import Finding
 from privrl.audit.surface.neighbouring_records import bytes_of, picked, wide
 from privrl.audit.surface.recorded_fit import FitTranscript, Skipped
+from privrl.contracts.learner import AbstractOfflineLearner
 from privrl.data.dataset import AbstractDataset
 from privrl.data.reward_function import RewardFunction
 from privrl.privacy.accounting.events import Event
@@ -177,6 +178,7 @@ def of_fit(
         if both := in_two_groups(groups):
             found.append(f"{where}: {both} people are in more than one group")
     learner, privatizer = first.fit.learner, first.fit.privatizer
+    assert isinstance(learner, AbstractOfflineLearner)
     attempts = [(what, table, learner) for what, table in others]
     attempts += [(f"another `{name}`", data, other) for name, other in changed_settings(learner)]
     with scratch() as path:

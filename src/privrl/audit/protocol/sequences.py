@@ -60,6 +60,7 @@ def of_fit(
 ) -> Finding:
     """A world, and its neighbours: one person replaced, and one removed where that is the relation."""
     learner, privatizer = fit.learner, fit.privatizer
+    assert isinstance(learner, AbstractOfflineLearner)
     found: list[str] = []
     tried = 0
     cases: list[tuple[str, AbstractPrivatizer, Trajectory]] = [("replaced", privatizer, replaced(people, records, rng))]

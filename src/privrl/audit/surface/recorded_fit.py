@@ -6,7 +6,7 @@ person; a recorder in the place of the shipped curator, which it extends, keeps 
 
 import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from privrl.audit.surface.queries import Asked, scale_of
-from privrl.contracts.learner import AbstractOfflineLearner
+from privrl.contracts.learner import AbstractOfflineAnalysis, AbstractOfflineLearner, Ask
 from privrl.contracts.release import Release
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.data.dataset import AbstractDataset
@@ -123,7 +123,7 @@ class RecordingCurator(Curator):
 class FitTranscript:
     """All that a learner asked of a curator in one fit, in order, with the events that were calibrated for it."""
 
-    learner: AbstractOfflineLearner
+    learner: AbstractOfflineAnalysis
     privatizer: AbstractPrivatizer
     events: tuple[Event, ...]
     steps: tuple[Asked | Given | Skipped, ...]
@@ -148,11 +148,23 @@ def record_fit(
     key: PRNGKeyArray | None = None,
     **settings: Any,
 ) -> FitTranscript:
-    """Fits once, as `privrl.fit` does, and writes down every question; `settings` are those of `RecordingCurator`."""
-    secret = secret_of(data, learner)
-    study = Study.offline(learner, privatizer, secret.unit(None, privatizer))
+    """Fits once, as `privrl.fit` does, and records every query; `settings` are those of `RecordingCurator`."""
+    return record_queries(data, learner, learner.fit, privatizer, key, **settings)
+
+
+def record_queries(
+    data: AbstractDataset | RewardFunction,
+    analysis: AbstractOfflineAnalysis,
+    compute: Callable[[Ask], object],
+    privatizer: AbstractPrivatizer,
+    key: PRNGKeyArray | None = None,
+    **settings: Any,
+) -> FitTranscript:
+    """Records every query of `compute`, the method of an analysis that queries a curator."""
+    secret = secret_of(data, analysis)
+    study = Study.offline(analysis, privatizer, secret.unit(None, privatizer))
     events, source = study.ledger.events(), System() if key is None else Seeded(key)
     curator = RecordingCurator(secret, study.ledger, source, privatizer.mechanism_of_rounds, **settings)
     with contextlib.suppress(EnoughError):
-        learner.fit(curator)
-    return FitTranscript(learner, privatizer, events, tuple(curator.steps))
+        compute(curator)
+    return FitTranscript(analysis, privatizer, events, tuple(curator.steps))

@@ -16,7 +16,6 @@ from privrl.envs.patients.actors import Forgetful, acting
 from privrl.envs.patients.patient_world import AbstractPatients
 from privrl.envs.recorded_world import OfflineEnv
 from privrl.evaluation.estimates import Evaluation
-from privrl.evaluation.evaluated import Evaluated
 from privrl.mdp.assistance import AbstractAssisted
 from privrl.studies.results.result import Result
 from privrl.studies.simulation.sampled_tables import assisted_gain
@@ -82,24 +81,31 @@ class EvaluateOptions:
         ),
     ] = False
 
-    def learner(
+    def arguments(
         self,
         learner: AbstractOfflineLearner,
         comparison: ComparisonOptions,
         ends: dict[str, Any],
         env: OfflineEnv | AbstractPatients | None = None,
-    ) -> AbstractOfflineLearner:
-        """The learner, evaluated in the same study if that is wanted."""
+    ) -> dict[str, Any]:
+        """The arguments of `fit` that evaluate the policy in the same study; none unless `--evaluate` is given."""
         if self.evaluate is None:
-            return learner
+            return {}
         if learner.measurements:
             refuse_practice(comparison)
         grid = None if isinstance(env, AbstractPatients) else env
         practice = practice_of(comparison.practice, learner.space, ends["terminal"], grid)
         largest = env.largest_reward if isinstance(env, AbstractPatients) else 1.0
         bound = return_bound_of(comparison.return_bound, ends["rewards_at_end"], learner.horizon * largest)
-        settings = (self.evaluate, ends["terminal"], (0.0, bound), comparison.dial, comparison.deviation)
-        return Evaluated(learner, practice, *settings, not self.no_hold_back)
+        return {
+            "evaluate": self.evaluate,
+            "practice": practice,
+            "terminal": ends["terminal"],
+            "return_range": (0.0, bound),
+            "dial": comparison.dial,
+            "deviation": comparison.deviation,
+            "hold_back": not self.no_hold_back,
+        }
 
 
 def return_bound_of(given: float | None, rewards_at_end: bool, largest: float) -> float:

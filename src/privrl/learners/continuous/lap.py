@@ -27,9 +27,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from privrl.contracts.learner import AbstractOfflineLearner, Ask
+from privrl.contracts.learner import AbstractOfflineLearner, Ask, Solution
 from privrl.contracts.release import Declared
 from privrl.learners.continuous.lap_columns import standardised
 from privrl.learners.continuous.lap_regression import Carried, Moments, advantages, common, standard_values
@@ -130,10 +130,7 @@ class LAP(AbstractOfflineLearner):
             shares |= {f"round-norms-{k}": _NORMS, f"round-{k}": left * share / sum(self.rounds)}
         return tuple(Declared(name, weight=share, gaussian=True) for name, share in shares.items())
 
-    def fit(self, ask: Ask) -> MeasuredPolicy:
-        return self.fit_with_values(ask)[0]
-
-    def fit_with_values(self, ask: Ask) -> tuple[MeasuredPolicy, Float[Array, " d"]]:
+    def fit(self, ask: Ask) -> Solution:
         """The policy, and the weights of f, how well people fare under practice (`mdp/value_features.py`)."""
         phi = self._features(ask)
         size, most = phi.largest_norm, float(self.horizon)
@@ -155,7 +152,7 @@ class LAP(AbstractOfflineLearner):
             F = F.improved(k, found.change, found.by_action, kappa)
         theta, anchor, values = jax.device_put((found.by_action, np.array(kappa), standard_values(moments, f)))
         last = (phi.centre, phi.half_width, theta, practice, anchor, support)
-        return MeasuredPolicy(self.columns, self.products, *last), values
+        return Solution(MeasuredPolicy(self.columns, self.products, *last), values)
 
     def _features(self, ask: Ask) -> QuadraticFeatures:
         shares = ColumnShares(self.columns)

@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from privrl.contracts.learner import AbstractOfflineLearner, Ask
+from privrl.contracts.learner import AbstractOfflineLearner, Ask, Solution
 from privrl.contracts.release import Declared
 from privrl.mdp.planning import optimal_values
 from privrl.mdp.types import TabularMDP, TabularPolicy
@@ -119,10 +119,10 @@ class FunctionalReward(AbstractOfflineLearner):
     def declare(self) -> tuple[Declared, ...]:
         return (Declared("reward function", gaussian=True),)
 
-    def fit(self, ask: Ask) -> TabularPolicy:
+    def fit(self, ask: Ask) -> Solution:
         released = ask.secret("reward function", distance=self.distance, beta=self.kernel_beta)
         policies = self.policies(released.values[None], released.scale[None])
-        return TabularPolicy(policies.probabilities[0])
+        return Solution(TabularPolicy(policies.probabilities[0]))
 
     @eqx.filter_jit
     def policies(self, values: Float[Array, "D S"], scale: Float[Array, " D"]) -> TabularPolicy:

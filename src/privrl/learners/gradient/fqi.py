@@ -23,10 +23,9 @@ of Q, plus changes of targets, through a clipping that depends on the stay. Visi
 
 import equinox as eqx
 
-from privrl.contracts.learner import Ask
+from privrl.contracts.learner import Ask, Solution
 from privrl.learners.gradient.approximators import TabularQ
 from privrl.learners.gradient.episode_gradients import AbstractEpisodeGradients
-from privrl.mdp.types import TabularPolicy
 
 
 class FQI(AbstractEpisodeGradients):
@@ -59,8 +58,8 @@ class FQI(AbstractEpisodeGradients):
     def space(self) -> tuple[int, int]:
         return self.num_states, self.num_actions
 
-    def fit(self, ask: Ask) -> TabularPolicy:
+    def fit(self, ask: Ask) -> Solution:
         S, A = self.space
         rate = S * A / (9 * self.horizon) if self.learning_rate is None else self.learning_rate
         step_size = rate / self.expected_batch(ask)
-        return self.descended(ask, TabularQ(S, A), lambda k, total: step_size * total)
+        return Solution(self.descended(ask, TabularQ(S, A), lambda k, total: step_size * total))

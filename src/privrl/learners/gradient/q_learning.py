@@ -23,11 +23,10 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from privrl.contracts.learner import Ask
+from privrl.contracts.learner import Ask, Solution
 from privrl.learners.gradient.approximators import AbstractApproximator, LinearQ, NetworkQ, TabularQ
 from privrl.learners.gradient.episode_gradients import AbstractEpisodeGradients
 from privrl.mdp.features import AbstractFeatures, OneHotFeatures
-from privrl.mdp.types import TabularPolicy
 from privrl.statistics.setting_checks import check_array, check_positive, check_sizes
 
 
@@ -84,7 +83,7 @@ class QLearning(AbstractEpisodeGradients):
         """The probability with which an episode takes part in a step."""
         return 1.0 if self.num_episodes is None else min(1.0, self.batch / self.num_episodes)
 
-    def fit(self, ask: Ask) -> TabularPolicy:
+    def fit(self, ask: Ask) -> Solution:
         Q, expected = self._approximator(), self.expected_batch(ask)
         mean, square = jnp.zeros_like(Q.first()), jnp.zeros_like(Q.first())
 
@@ -98,7 +97,7 @@ class QLearning(AbstractEpisodeGradients):
                 step = step / (jnp.sqrt(square / (1 - _SLOW ** (k + 1))) + _TINY)
             return self.learning_rate * step
 
-        return self.descended(ask, Q, change)
+        return Solution(self.descended(ask, Q, change))
 
     def _approximator(self) -> AbstractApproximator:
         S, A = self.space

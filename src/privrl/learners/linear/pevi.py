@@ -19,7 +19,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from privrl.contracts.learner import AbstractOfflineLearner, Ask
+from privrl.contracts.learner import AbstractOfflineLearner, Ask, Solution
 from privrl.contracts.release import Declared
 from privrl.mdp.features import AbstractFeatures
 from privrl.mdp.types import TabularPolicy
@@ -58,14 +58,14 @@ class AbstractPessimisticRegression(AbstractOfflineLearner):
     def values(self, ask: Ask, h: int, V: Float[Array, " S"]) -> Float[Array, "S A"]:
         """Q_h from V_{h+1}."""
 
-    def fit(self, ask: Ask) -> TabularPolicy:
+    def fit(self, ask: Ask) -> Solution:
         V = jnp.zeros(self.features.num_states)  # [qiao-wang A2:2]
         pi = []
         for h in reversed(range(self.horizon)):  # [qiao-wang A2:3] our h counts from 0
             Q = self.values(ask, h, V)
             V = Q.max(axis=-1)
             pi.append(TabularPolicy.greedy(Q[None]).probabilities[0])  # [qiao-wang A2:14] ties shared
-        return TabularPolicy(jnp.stack(pi[::-1]).reshape(self.horizon, *self.space))
+        return Solution(TabularPolicy(jnp.stack(pi[::-1]).reshape(self.horizon, *self.space)))
 
 
 class PEVI(AbstractPessimisticRegression):

@@ -43,7 +43,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from privrl.contracts.learner import AbstractOfflineLearner, Ask
+from privrl.contracts.learner import AbstractOfflineLearner, Ask, Solution
 from privrl.contracts.release import Declared
 from privrl.learners.tabular.anchor import SUPPORT, anchored, practice, typical_deviation
 from privrl.learners.tabular.consistency import consistent_counts
@@ -122,7 +122,7 @@ class APVI(AbstractOfflineLearner):
             shares["rewards"] = _REWARD_SHARE / (1 - _REWARD_SHARE)
         return tuple(Declared(name, times=stages, weight=share) for name, share in shares.items())
 
-    def fit(self, ask: Ask) -> TabularPolicy:
+    def fit(self, ask: Ask) -> Solution:
         S, A, H = self.num_states, self.num_actions, self.horizon
         V = jnp.zeros(S)  # [qiao-wang A1:2]
         pi = []
@@ -133,7 +133,7 @@ class APVI(AbstractOfflineLearner):
             known = jnp.zeros((S, A)) if self.rewards is None else self.rewards[min(h, self.rewards.shape[0] - 1)]
             V, pi_h = _backup(self, model, known, V, jnp.asarray(float(H - h)))
             pi.append(pi_h)
-        return TabularPolicy(jnp.stack(pi[::-1]).reshape(H, S, A))
+        return Solution(TabularPolicy(jnp.stack(pi[::-1]).reshape(H, S, A)))
 
     def _model(self, ask: Ask, stage: int | None) -> "_Model":
         """[qiao-wang eq. 3 and 5] from releases about one stage or all."""

@@ -28,7 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from privrl.contracts.learner import AbstractOfflineLearner, Ask
+from privrl.contracts.learner import AbstractOfflineLearner, Ask, Solution
 from privrl.contracts.release import Declared
 from privrl.learners.tabular.anchor import Practice, practice
 from privrl.learners.tabular.clip_levels import ClipLevel, averaged, clip_level
@@ -139,10 +139,7 @@ class TAP(AbstractOfflineLearner):
             shares[f"round-{k}"] = left * share / sum(self.rounds)
         return tuple(Declared(name, weight=share, gaussian=True) for name, share in shares.items())
 
-    def fit(self, ask: Ask) -> TabularPolicy:
-        return self.fit_with_values(ask)[0]
-
-    def fit_with_values(self, ask: Ask) -> tuple[TabularPolicy, Float[Array, " S"]]:
+    def fit(self, ask: Ask) -> Solution:
         """The policy, and the values or the value feature that it was planned with last."""
         visits = ClippedVisits(*self._world, jnp.ones(()))
         clip = self._clip(ask, "visits-norms", visits, 1.0, self._most_steps, _QUANTILES["visits"])
@@ -158,13 +155,13 @@ class TAP(AbstractOfflineLearner):
         expected = float(seen.noise) * (share / _SHARES["next-states"]) ** 0.5  # about the noise of next states
         return self._rounds(ask, self._evidence(ask, seen, expected))
 
-    def _joint_rounds(self, ask: Ask) -> tuple[TabularPolicy, Float[Array, " S"]]:
+    def _joint_rounds(self, ask: Ask) -> Solution:
         """The rounds of `TDFP`, with everything that is left."""
         self._skip(ask, *_NEXT_STATES, "visits-again", *(f"round-norms-{k + 1}" for k in range(len(self.rounds))))
         Y, noise = self._returns(ask)
         return TDFP(*self._world, shares=self.rounds).rounds_from(ask, *first_feature(Y, noise**2, self.live))
 
-    def _rounds(self, ask: Ask, evidence: Evidence) -> tuple[TabularPolicy, Float[Array, " S"]]:
+    def _rounds(self, ask: Ask, evidence: Evidence) -> Solution:
         seen = evidence.practice
         Y, noise = self._returns(ask)
         F = self.largest_return * mean_returns(Y, noise, self.live)
@@ -181,8 +178,8 @@ class TAP(AbstractOfflineLearner):
             evidence = with_round(evidence, jnp.asarray(float(k)), sums, noise, F, variance, judgement)
             pi, F = improved(evidence, F, judgement)
         if bool(evidence.model):
-            return TabularPolicy(planned_by_step(evidence, judgement, self.horizon)), F
-        return TabularPolicy(jnp.broadcast_to(pi, (self.horizon, *self.space))), F
+            return Solution(TabularPolicy(planned_by_step(evidence, judgement, self.horizon)), F)
+        return Solution(TabularPolicy(jnp.broadcast_to(pi, (self.horizon, *self.space))), F)
 
     @property
     def _world(self) -> tuple[int, int, int, tuple[int, ...]]:

@@ -38,10 +38,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from privrl.contracts.learner import AbstractOfflineLearner, Ask
+from privrl.contracts.learner import AbstractOfflineLearner, Ask, Solution
 from privrl.contracts.release import Declared
 from privrl.learners.tabular.advantages import CellSums, plan, shrunken_means, weighted_line, weighted_mean
-from privrl.mdp.types import TabularPolicy
 from privrl.statistics.differences import Differences, ReturnsToGo
 from privrl.statistics.setting_checks import check_not_negative, check_terminal
 
@@ -129,19 +128,14 @@ class TDFP(AbstractOfflineLearner):
         )
         return (Declared("returns", weight=self.first_share), *rounds)
 
-    def fit(self, ask: Ask) -> TabularPolicy:
-        return self.fit_with_values(ask)[0]
-
-    def fit_with_values(self, ask: Ask) -> tuple[TabularPolicy, Float[Array, " S"]]:
+    def fit(self, ask: Ask) -> Solution:
         norm = self.contribution_norm * math.sqrt(self.expected_cells)
         shape = (self.num_states, self.horizon, norm, self._largest_return, self.terminal)
         returns = ask("returns", ReturnsToGo(*shape, ended_only=not self.in_flight_rewards))
         F, w = first_feature(jnp.asarray(returns.value), returns.noise.variance.max(), self._live)
         return self.rounds_from(ask, F, w)
 
-    def rounds_from(
-        self, ask: Ask, F: Float[Array, " S"], w: Float[Array, " S"]
-    ) -> tuple[TabularPolicy, Float[Array, " S"]]:
+    def rounds_from(self, ask: Ask, F: Float[Array, " S"], w: Float[Array, " S"]) -> Solution:
         """All rounds after round 0, from its feature and weights of states: the policy, and the last feature."""
         live = self._live
         rounds = _Rounds.empty(len(self.shares), 5 if self.in_flight_rewards else 4, self.num_states, self.num_actions)
@@ -151,7 +145,7 @@ class TDFP(AbstractOfflineLearner):
             planned = plan(sums, F, w, live, self.horizon, self.pessimism, self.spread, self.anchor)
             if planned.noise_share < self.iterate_below:
                 F = _next_feature(planned.values, F, w, live)
-        return planned.policy, F
+        return Solution(planned.policy, F)
 
     def _asked(
         self, ask: Ask, rounds: "_Rounds", k: int, share: float, F: Float[Array, " S"], w: Float[Array, " S"]

@@ -8,12 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
-from privrl.contracts.learner import AbstractOfflineLearner
 from privrl.data.dataset import AbstractDataset
 from privrl.data.tables.shards import ShardedEpisodes
-from privrl.evaluation.chooser import CHOICE, LEAST_PEOPLE, LIMIT, Chooser
-from privrl.evaluation.chosen import SHARE, Chosen
-from privrl.evaluation.evaluated import Evaluated
+from privrl.evaluation.chooser import LEAST_PEOPLE, LIMIT, Chooser
 from privrl.executors.executor import AbstractExecutor
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.accounting.certificate import Certificate
@@ -92,10 +89,10 @@ def choose(
     space = people.num_states, people.num_actions
     scored = [_scored(candidate) for candidate in candidates]
     given = np.stack([_probabilities(arrays, people.horizon, *space) for arrays in scored])
-    learner = Chooser(*space, people.horizon, jnp.asarray(given), terminal, rewards_at_end)
-    refuse_too_few(round(learner.share * people.num_units), privatizer)
-    answer = ask_curator("choose", people, learner, privatizer, key=key, unit=unit, store=store)
-    index = answer.learnt
+    chooser = Chooser(*space, people.horizon, jnp.asarray(given), terminal, rewards_at_end)
+    refuse_too_few(round(chooser.share * people.num_units), privatizer)
+    answer = ask_curator("choose", people, chooser, chooser.choose, privatizer, key=key, unit=unit, store=store)
+    index = answer.found
     notes = (
         *answer.certificate.notes,
         _ADDS_UP,
@@ -117,21 +114,6 @@ def refuse_too_few(choosers: int, privatizer: AbstractPrivatizer) -> None:
             "sampling error and noise would decide. Nothing was released. Take the advice of one recipe, or practice's "
             "most frequent action, or let more people choose."
         )
-
-
-def choice_words(learner: AbstractOfflineLearner, choices: Mapping[str, int]) -> str | None:
-    """What was chosen among a learner's own candidates, in words; nothing where it has none."""
-    inner = learner.learner if isinstance(learner, Evaluated) else learner
-    if not isinstance(inner, Chosen):
-        return None
-    if inner.share is None:
-        return (
-            f"Nothing was chosen, by a public rule: fewer than {LEAST_PEOPLE / SHARE:,.0f} people to learn from are "
-            f"too few to choose, and so is a number that is not public. The policy is {inner.candidates[0]}."
-        )
-    *others, last = (name for i, name in enumerate(inner.candidates) if i != choices[CHOICE])
-    over = f"{', '.join(others)} and {last}"
-    return f"People who were not learnt from have chosen {inner.candidates[choices[CHOICE]]}, over {over}."
 
 
 def _scored(candidate: AnyPolicy | None) -> dict[str, np.ndarray]:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Float64, Int64
 
-from privrl.contracts.learner import AbstractOfflineLearner
+from privrl.contracts.learner import AbstractOfflineAnalysis
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.data.dataset import AbstractDataset
 from privrl.data.reward_function import RewardFunction
@@ -75,7 +75,7 @@ class SecretFunction(AbstractSecret):
         return {"users": 0, "episodes": 0}
 
     @classmethod
-    def of(cls, data: RewardFunction, learner: AbstractOfflineLearner) -> "SecretFunction":
+    def of(cls, data: RewardFunction, learner: AbstractOfflineAnalysis) -> "SecretFunction":
         """Refuses a function that the learner's world has no room for."""
         places = learner.space[0]
         if len(data.values) != places:
@@ -136,7 +136,7 @@ class Records(AbstractSecret):
         self._data, self._first = data, first
 
     @classmethod
-    def of(cls, data: AbstractDataset, learner: AbstractOfflineLearner) -> "Records":
+    def of(cls, data: AbstractDataset, learner: AbstractOfflineAnalysis) -> "Records":
         """Refuses data that do not fit the learner."""
         if data.horizon != learner.horizon:
             raise ValueError(
@@ -239,7 +239,7 @@ class Records(AbstractSecret):
         return jax.tree.map(lambda x: _wide(np.pad(x[first:last], (0, size - (last - first)))), rows)
 
 
-def secret_of(data: AbstractDataset | RewardFunction, learner: AbstractOfflineLearner) -> AbstractSecret:
+def secret_of(data: AbstractDataset | RewardFunction, learner: AbstractOfflineAnalysis) -> AbstractSecret:
     """What the curator holds, checked against what the learner learns from."""
     if (learner.learns_from == "reward function") != isinstance(data, RewardFunction):
         raise PairingError(

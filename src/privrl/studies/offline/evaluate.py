@@ -11,7 +11,6 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from privrl.data.dataset import AbstractDataset
 from privrl.evaluation.comparing import AbstractEvaluator
-from privrl.evaluation.estimates import Evaluation
 from privrl.evaluation.evaluator import Evaluator
 from privrl.evaluation.measured_evaluator import MeasuredEvaluator
 from privrl.executors.executor import AbstractExecutor
@@ -88,8 +87,9 @@ def evaluate(
         raise ValueError(
             "`practice` and `terminal` speak of numbered states, and this policy is on measurements. Leave them out."
         )
-    answer = ask_curator("evaluate", held, evaluator, privatizer, key=key, unit=unit, store=store, executor=executor)
-    found: Evaluation = answer.learnt
+    how: dict[str, Any] = {"key": key, "unit": unit, "store": store, "executor": executor}
+    answer = ask_curator("evaluate", held, evaluator, evaluator.evaluate, privatizer, **how)
+    found = answer.found
     if isinstance(evaluator, Evaluator) and evaluator.feature is None:
         found = replace(found, refused=(*found.refused, _NO_MODEL))
     notes = (*answer.certificate.notes, _ADDS_UP, evaluation_note(found, None))

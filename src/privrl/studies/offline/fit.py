@@ -2,21 +2,24 @@
 
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PRNGKeyArray
+from jaxtyping import ArrayLike, Float, PRNGKeyArray
 
-from privrl.contracts.learner import AbstractLearner, AbstractOfflineLearner
+from privrl.contracts.learner import AbstractLearner, AbstractOfflineLearner, Ask, Solution
 from privrl.data.dataset import AbstractDataset
 from privrl.data.reward_function import RewardFunction
-from privrl.evaluation.evaluated import Assessed, Evaluated
+from privrl.evaluation.estimates import Evaluation
+from privrl.evaluation.evaluated import Evaluated
 from privrl.executors.executor import AbstractExecutor
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.store.release_store import ReleaseStore
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
-from privrl.studies.offline.choose import choice_words
 from privrl.studies.offline.procedure import ask_curator
 from privrl.studies.offline.situations import situations_of
 from privrl.studies.results.result import Result
+
+_DEFAULTS = ((), (0.0, 1.0), 1.5, 4.0, True)  # terminal, return_range, dial, deviation, hold_back
 
 
 def fit(
@@ -24,6 +27,13 @@ def fit(
     learner: AbstractLearner,
     privatizer: AbstractPrivatizer,
     *,
+    evaluate: float | None = None,
+    practice: Float[ArrayLike, "S A"] | None = None,
+    dial: float = 1.5,
+    deviation: float = 4.0,
+    return_range: tuple[float, float] = (0.0, 1.0),
+    terminal: tuple[int, ...] = (),
+    hold_back: bool = True,
     key: PRNGKeyArray | None = None,
     unit: str | None = None,
     store: ReleaseStore | None = None,
@@ -37,6 +47,10 @@ def fit(
             of reward functions, and of no person.
         learner: an offline learner such as `APVI`; `FunctionalReward` for a reward function.
         privatizer: `Central(...)`, or `NonPrivate()`.
+        evaluate: the share of people to hold out, for example 0.3. A secret coin decides for each person. The policy
+            is compared with current practice on them, and the result is the assisted policy, see `AbstractAssisted`.
+        practice, dial, deviation, return_range, terminal: settings of the comparison, as in `privrl.evaluate`.
+        hold_back: replace the policy by current practice unless `Evaluation.held_back` is None.
         key: seeded, replayable noise for simulations; leave it out on real people, and exact noise on a lattice comes
             from the operating system's cryptographic randomness.
         unit: what one privacy unit is called in the certificate, for example "patient"; a reward function has its own.
@@ -49,30 +63,53 @@ def fit(
     Returns:
         the policy and the certificate; the report holds what releases say about every state besides (`Situations`, and
         the values of states where the learner gives any).
+
+    Raises:
+        PairingError: the learner is not an offline learner, or the privatizer cannot serve it.
+        ValueError: the data do not fit the learner, or a row is outside the declared bounds.
     """
     if not isinstance(learner, AbstractOfflineLearner):
         raise PairingError(
             f"`{type(learner).__name__}` learns while people take part, so it has nothing to ask of a table. Use "
             "`privrl.run` with an environment, or an offline learner such as `APVI`."
         )
-    answer = ask_curator("fit", data, learner, privatizer, key=key, unit=unit, store=store, executor=executor)
-    learnt = answer.learnt
-    policy, advice, evaluation, values = learnt, None, None, answer.values
-    if isinstance(learnt, Assessed):
-        policy, advice, evaluation, values = learnt.policy, learnt.advice, learnt.evaluation, learnt.values
+    known = None if practice is None else jnp.asarray(practice, float)
+    settings = (terminal, return_range, dial, deviation, hold_back)
+    evaluated: Evaluated | None = None
+    if evaluate is not None:
+        evaluated = Evaluated(learner, known, evaluate, *settings)
+    elif known is not None or settings != _DEFAULTS:
+        raise ValueError(
+            "`practice`, `dial`, `deviation`, `return_range`, `terminal` and `hold_back` are settings of a comparison "
+            "with current practice, and `evaluate` is missing. Give `evaluate=0.3` to hold out 30% of the people."
+        )
+
+    def learn(ask: Ask) -> tuple[Solution, Evaluation | None]:
+        return (learner.fit(ask), None) if evaluated is None else evaluated.fit_and_evaluate(ask)
+
+    how: dict[str, Any] = {"key": key, "unit": unit, "store": store, "executor": executor}
+    answer = ask_curator("fit", data, learner if evaluated is None else evaluated, learn, privatizer, **how)
+    solution, evaluation = answer.found
+    _check_shape(learner, solution)
+    found: dict[str, Any] = dict(answer.counts)
+    if solution.choice:
+        found["choice"] = solution.choice
+    if solution.values is not None:
+        found["values"] = np.asarray(solution.values, float).tolist()
+    situations = situations_of(answer.visits, None if known is None else np.asarray(known))
+    if situations is not None:
+        found["situations"] = situations.to_json()
+    if evaluation is None:
+        return Result(solution.policy, answer.certificate, found)
+    policy = evaluation.handed_out if hold_back else evaluation.policy
+    return Result(policy, answer.certificate, found, solution.policy, evaluation)
+
+
+def _check_shape(learner: AbstractOfflineLearner, solution: Solution) -> None:
+    """Refuses a policy whose arrays do not have the sizes of the learner's world."""
+    policy = solution.policy
     if isinstance(policy, TabularPolicy) and policy.probabilities.shape != (learner.horizon, *learner.space):
         raise ValueError(
             f"`{type(learner).__name__}.fit` returned a policy of shape {policy.probabilities.shape}; it must have "
             f"steps, states and actions: {(learner.horizon, *learner.space)}."
         )
-    found: dict[str, Any] = dict(answer.counts)
-    choice = choice_words(learner, answer.choices)
-    if choice is not None:
-        found["choice"] = choice
-    if values is not None:
-        found["values"] = np.asarray(values, float).tolist()
-    practice = learner.practice if isinstance(learner, Evaluated) else None
-    situations = situations_of(answer.visits, None if practice is None else np.asarray(practice))
-    if situations is not None:
-        found["situations"] = situations.to_json()
-    return Result(policy, answer.certificate, found, advice, evaluation)

@@ -1,19 +1,17 @@
-"""What every verb on a data set at rest does: declare, check, open the store, ask a curator, certify."""
+"""What every verb on a data set at rest does: declare, check, open the store, query a curator, certify."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Generic, TypeVar
 
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 
-from privrl.contracts.learner import AbstractOfflineLearner
-from privrl.contracts.release import Release
-from privrl.contracts.statistic import AbstractStatistic
+from privrl.contracts.learner import AbstractOfflineAnalysis, Ask
 from privrl.data.dataset import AbstractDataset
 from privrl.data.reward_function import RewardFunction
 from privrl.data.tables.shards import ShardedEpisodes
 from privrl.executors.executor import AbstractExecutor
 from privrl.privacy.accounting.certificate import Certificate
-from privrl.privacy.noise.maximum import MaximumNoise
 from privrl.privacy.noise.sources import Seeded, System
 from privrl.privacy.store.errors import StudyMismatchError
 from privrl.privacy.store.release_store import ReleaseStore
@@ -25,58 +23,63 @@ from privrl.studies.offline.sharded_records import NOT_EXACT, ShardedRecords
 from privrl.studies.offline.situations import ReleasedVisits
 from privrl.studies.study import Study
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
-class Answer:
-    """What a learner made of its releases, the certificate over all of them, and how much data there were.
+class Answer(Generic[T]):
+    """What an analysis found.
 
-    `values` are those of states where the learner gives any, `visits` is what releases said about them, and `choices`
-    the number of the candidate that each choice released.
+    Attributes:
+        found: what the analysis computed from its releases.
+        visits: what the releases say about the visits of each state.
+        certificate: covers all releases.
+        counts: the numbers of people and of episodes.
     """
 
-    learnt: Any
-    values: Float[Array, " S"] | None
+    found: T
     visits: ReleasedVisits
     certificate: Certificate
     counts: dict[str, int]
-    choices: dict[str, int]
 
 
 def ask_curator(
     verb: str,
     data: AbstractDataset | RewardFunction,
-    learner: AbstractOfflineLearner,
+    analysis: AbstractOfflineAnalysis,
+    compute: Callable[[Ask], T],
     privatizer: AbstractPrivatizer,
     *,
     key: PRNGKeyArray | None,
     unit: str | None,
     store: ReleaseStore | None,
     executor: AbstractExecutor | None = None,
-) -> Answer:
-    """Lets an offline learner query a data set, as `fit` describes; `verb` is what a store's study is called."""
-    secret = secret_of(_sharded(data, executor), learner)
+) -> Answer[T]:
+    """Lets an analysis query a data set, as `fit` describes.
+
+    Arguments:
+        verb: names the study in a store.
+        data: the secret.
+        analysis: declares the releases.
+        compute: the method of `analysis` that asks for the releases and computes from them.
+        privatizer, key, unit, store, executor: as in `fit`.
+    """
+    secret = secret_of(_sharded(data, executor), analysis)
     if isinstance(secret, Records) and isinstance(secret.data, ShardedEpisodes):
         if key is not None or privatizer.notion == "none":
             raise ValueError(NOT_EXACT)
         secret = ShardedRecords.of(secret, secret.data)
-    study = Study.offline(learner, privatizer, secret.unit(unit, privatizer))
-    check_memory(learner, study.declared)
+    study = Study.offline(analysis, privatizer, secret.unit(unit, privatizer))
+    check_memory(analysis, study.declared)
     if store is not None:
         _open(verb, study, secret, key, store)
     source = System() if key is None else Seeded(key)
-    visits, choices = ReleasedVisits(), dict[str, int]()
-
-    def watch(name: str, statistic: AbstractStatistic, release: Release) -> None:
-        visits.watch(name, statistic, release)
-        if isinstance(release.noise, MaximumNoise):
-            choices[name] = int(release.value[0])
-
-    curator = Curator(secret, study.ledger, source, privatizer.mechanism_of_rounds, store, watch)
-    learnt, values = learner.fit_with_values(curator) if learner.gives_values else (learner.fit(curator), None)
+    visits = ReleasedVisits()
+    found = compute(Curator(secret, study.ledger, source, privatizer.mechanism_of_rounds, store, visits.watch))
     notes = secret.notes(groups=bool(study.ledger.groups) and key is None)
     notes = (*notes, *(() if store is None else store.notes()))
     certificate = study.certificate(source.description, secret.bounds, notes=notes)
-    return Answer(learnt, values, visits, certificate, secret.counts, choices)
+    return Answer(found, visits, certificate, secret.counts)
 
 
 def _sharded(

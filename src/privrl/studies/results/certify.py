@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from privrl.contracts.learner import AbstractLearner, AbstractOfflineLearner, AbstractOnlineLearner
+from privrl.contracts.learner import AbstractAnalysis, AbstractOfflineAnalysis, AbstractOnlineLearner
 from privrl.learners.published_noise import published
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.privacy.accounting.certificate_check import Derived, cost_problems, derived_problems, release_problems, same
@@ -251,7 +251,7 @@ def _verbs_bounds(bounds: Mapping[str, Any], online: bool) -> bool:
     return set(bounds) <= known and all(type(bound) is int and bound >= 1 for bound in bounds.values())
 
 
-def _asked(learner: AbstractLearner, question: Callable[[], _Answer]) -> _Answer:
+def _asked(learner: AbstractAnalysis, question: Callable[[], _Answer]) -> _Answer:
     """What a rebuilt learner says; it cannot where that depends on an array whose numbers were not kept."""
     try:
         return question()
@@ -261,10 +261,10 @@ def _asked(learner: AbstractLearner, question: Callable[[], _Answer]) -> _Answer
         raise NotOursError("What it declares depends on an array of which only a hash was kept.") from error
 
 
-def _study(learner: AbstractLearner, recorded: Mapping[str, Any], privatizer: AbstractPrivatizer) -> Study:
+def _study(learner: AbstractAnalysis, recorded: Mapping[str, Any], privatizer: AbstractPrivatizer) -> Study:
     """The study of this learner with so many people; of one person's message where no number is fixed."""
     users, bounds = recorded["users"], recorded["bounds"]
-    if isinstance(learner, AbstractOfflineLearner):
+    if isinstance(learner, AbstractOfflineAnalysis):
         if users is not None:
             raise ValueError("a table has no schedule of people.")
         return Study.offline(learner, privatizer, "")

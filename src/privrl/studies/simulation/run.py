@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray, UInt32
 
-from privrl.contracts.learner import AbstractLearner, AbstractOnlineLearner, Plan
+from privrl.contracts.learner import AbstractAnalysis, AbstractLearner, AbstractOnlineLearner, Plan
 from privrl.envs.base import Env
 from privrl.envs.patients.patient_world import AbstractPatients
 from privrl.envs.recorded_world import AbstractRecorded
@@ -223,7 +223,7 @@ def _ends(study: Study, episodes: int) -> Int[np.ndarray, " B"]:
 def _simulated(
     keys: UInt32[np.ndarray, "settings seeds ..."],
     env: Any,
-    pairs: Sequence[tuple[AbstractLearner, dict[str, AbstractChannel]]],
+    pairs: Sequence[tuple[AbstractAnalysis, dict[str, AbstractChannel]]],
     ends: Int[np.ndarray, " B"],
     chunk: int | None,
     noisy: bool,
@@ -237,7 +237,7 @@ def _simulated(
     return [jax.tree.map(lambda x, i=i: x[i], together) for i in range(len(pairs))]
 
 
-def _stacked(settings: Sequence[tuple[AbstractLearner, dict[str, AbstractChannel]]]) -> tuple[Any, Any]:
+def _stacked(settings: Sequence[tuple[AbstractAnalysis, dict[str, AbstractChannel]]]) -> tuple[Any, Any]:
     """All settings as one, with a leading axis on every array; refused if they differ in anything else."""
     arrays, rest = zip(*(eqx.partition(setting, eqx.is_array) for setting in settings), strict=True)
     shapes = [[leaf.shape for leaf in jax.tree.leaves(one)] for one in arrays]
