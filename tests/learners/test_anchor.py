@@ -69,7 +69,7 @@ class Tables:
 
 def apvi_advice(noise, anchor, visits=VISITS):
     learner = APVI(S, A, H, rewards=jnp.full((1, S, A), 0.5), counting="first-visit", anchor=anchor)
-    return learner.fit(Tables(noise, visits)).probabilities[: H - 1]  # at the last step all actions are alike
+    return learner.fit(Tables(noise, visits)).policy.probabilities[: H - 1]  # at the last step all actions are alike
 
 
 @pytest.mark.parametrize("advice", [tdfp_advice, apvi_advice])
