@@ -43,7 +43,8 @@ from privrl.privacy.store.errors import BurntError
 from privrl.privacy.trust.privatizers import PairingError
 from privrl.recipes.all_recipes import recipes
 from privrl.recipes.recipe import Problem
-from privrl.reports.words import WORST_CASE, guess_rate, guesses, worst_rate
+from privrl.reports.certificate_facts import compute_guess_rate, compute_worst_rate
+from privrl.reports.certificate_text import WORST_CASE, describe_guesses
 from privrl.statistics.choice import CandidateScores
 from privrl.studies.offline.choose import choose, refuse_too_few
 from privrl.studies.offline.evaluate import policy_arrays
@@ -168,11 +169,13 @@ class TestGuesses:
     def test_coins_decide_who_chooses(self):
         found = self.certificate(Chosen((TAP(3, 2, 3),)))
         gaussian, pure = 0.5 * math.erfc(-gdp_mu(1.0, 1e-6) / math.sqrt(8)), 1 / (1 + math.exp(-1.0))
-        assert guess_rate(found) == pytest.approx(0.9 * gaussian + 0.1 * pure)
-        assert guesses(found).startswith(f"in at most {math.ceil(90 * gaussian + 10 * pure)} of 100 cases")
-        assert f"who choose; for one of these, and in {WORST_CASE}, 74)" in guesses(found)
+        assert compute_guess_rate(found) == pytest.approx(0.9 * gaussian + 0.1 * pure)
+        assert describe_guesses(found).startswith(f"in at most {math.ceil(90 * gaussian + 10 * pure)} of 100 cases")
+        assert f"for selection; for those, and in {WORST_CASE}, 74)" in describe_guesses(found)
         unknown = dataclasses.replace(found, bounds={})
-        assert guess_rate(unknown) == worst_rate(unknown) and "in at most 74 of 100" in guesses(unknown)
+        assert compute_guess_rate(unknown) == compute_worst_rate(
+            unknown
+        ) and "in at most 74 of 100" in describe_guesses(unknown)
 
     def test_no_attacker_on_a_mixture_is_better(self):
         """Gaussian noise of mean 0 or mu with probability .9, and a noisy maximum otherwise, whose group is not seen:
@@ -188,7 +191,7 @@ class TestGuesses:
             (1 - share) * np.outer(density[i], [0.5, 0.5]) + share * np.outer(density[0], law[i]) for i in range(2)
         ]
         right = np.maximum(*joint).sum() / 2 * (x[1] - x[0])
-        assert 0.5 < right <= guess_rate(found) and guess_rate(found) - right < 0.12
+        assert 0.5 < right <= compute_guess_rate(found) and compute_guess_rate(found) - right < 0.12
 
 
 class TestScores:

@@ -134,7 +134,7 @@ def test_a_report_that_was_changed_is_found_and_nothing_of_it_is_shown(
     assert failed(certified(folder, *key, "--json")) == {"report"}
     shown = call("report", folder, "--out", tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
-    assert shown.code == 1 and "does NOT hold" in page and "by somebody else" not in page and "how sure" not in page
+    assert shown.code == 1 and "does NOT hold" in page and "by somebody else" not in page and "Evidence:" not in page
     unnamed = tampered(folder, tmp_path / "unnamed", lambda c: c["notes"].pop())
     assert failed(certified(unnamed, *key, "--json")) == {"signature", "report"}
 

@@ -97,7 +97,7 @@ def test_evaluate_adds_one_file_with_its_own_certificate(table: Path, fitted: Pa
     bounded = call("certify", fitted, "--max-epsilon", "100")
     assert bounded.code == 1 and "do not compose: `unit` is " in bounded.err
     assert call("report", fitted, "--out", fitted.with_name("page.html")).code == 0
-    assert "Cite this one" not in fitted.with_name("page.html").read_text()
+    assert "Cite this guarantee" not in fitted.with_name("page.html").read_text()
     assert call(*arguments).code == 2  # never replaced
     content["certificate"]["epsilon"] = 0.1
     (fitted / "evaluation.json").write_text(json.dumps(content))
@@ -118,8 +118,10 @@ def test_evaluate_takes_a_protocol_from_elsewhere(table: Path, tmp_path: Path) -
     assert call("certify", tmp_path / "out", "--json").json()["ok"] is True
     assert call("report", tmp_path / "out", "--out", tmp_path / "page.html").code == 0
     page = stands_alone((tmp_path / "page.html").read_text()).text
-    assert "A policy from elsewhere was compared with practice on" in page and "Every single rider," in page
-    assert page.count("Cite this one: epsilon = 2,") == 1 and "how often practice takes the advised action" in page
+    assert "A policy was compared with current practice on" in page and "Every rider." in page
+    assert (
+        page.count("Cite this guarantee: epsilon = 2,") == 1 and "how often current practice takes the advised" in page
+    )
     np.savez(tmp_path / "other.npz", np.array([0, 1, 1]))
     other = call("certify", tmp_path / "out", "--policy", tmp_path / "other.npz")
     assert other.code == 1 and "not the one" in other.err

@@ -60,7 +60,7 @@ def test_a_certificate_that_was_altered_is_denounced(policy: Path, tmp_path: Pat
     (altered / "certificate.json").write_text(json.dumps(content | {"epsilon": 0.5}))
     called = call("report", altered)
     assert called.code == 1 and "does NOT hold" in called.err and "`epsilon` is written as 0.5" in called.err
-    assert "believe nothing on this page" in stands_alone((tmp_path / "altered.html").read_text()).text
+    assert "Do not rely on anything on this page" in stands_alone((tmp_path / "altered.html").read_text()).text
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import pytest
 from test_cli import call
 
 import privrl
-from privrl.reports.demo import DemoSize, save_study, sepsis_study
-from privrl.reports.study import DemoStudy
+from privrl.reports.demo_study import DemoStudy
+from privrl.reports.sepsis_demo import DemoSize, run_sepsis_study, save_study
 
 SIZE = DemoSize(episodes=400, seeds=2, epsilon=1.5, horizon=4)
 
@@ -21,7 +21,7 @@ def world() -> privrl.envs.Env:
 @pytest.fixture(scope="module")
 def learned(world: privrl.envs.Env) -> tuple[DemoStudy, list[str]]:
     steps: list[str] = []
-    return sepsis_study(SIZE, seed=3, env=world, progress=steps.append), steps
+    return run_sepsis_study(SIZE, seed=3, env=world, progress=steps.append), steps
 
 
 def test_study_has_every_comparison(learned: tuple[DemoStudy, list[str]], world: privrl.envs.Env) -> None:
@@ -40,7 +40,7 @@ def test_repetitions_replay_and_the_kept_policy_has_real_noise(
     learned: tuple[DemoStudy, list[str]], world: privrl.envs.Env
 ) -> None:
     study, _ = learned
-    again = sepsis_study(SIZE, seed=3, env=world)
+    again = run_sepsis_study(SIZE, seed=3, env=world)
     assert (again.private, again.non_private) == (study.private, study.non_private)
     assert "operating system" in study.result.certificate.noise_source
     assert study.result.certificate.epsilon == pytest.approx(1.5, rel=1e-3)
@@ -70,7 +70,7 @@ def test_a_report_that_cannot_be_written_leaves_nothing(
     def broken(study: DemoStudy) -> str:
         raise RuntimeError("no ink")
 
-    monkeypatch.setattr("privrl.reports.demo.study_page", broken)
+    monkeypatch.setattr("privrl.reports.sepsis_demo.render_demo", broken)
     with pytest.raises(RuntimeError, match="no ink"):
         save_study(learned[0], tmp_path / "demo")
     assert list(tmp_path.iterdir()) == []
@@ -85,7 +85,7 @@ def test_command_ends_in_a_table_a_certificate_and_a_file_to_look_at(
         sizes.append(size)
         return learned[0]
 
-    monkeypatch.setattr("privrl.cli.demo.sepsis_study", prepared)
+    monkeypatch.setattr("privrl.cli.demo.run_sepsis_study", prepared)
     shown = call("demo", "--out", tmp_path / "demo", "--seeds", "2", "--episodes", "400", "--epsilon", "1.5")
     assert shown.code == 0, shown.err
     assert "doctors' most frequent treatment" in shown.out and "epsilon = 1.5" in shown.out

@@ -13,15 +13,15 @@ from privrl.data.dataset import AbstractDataset
 from privrl.data.tables.parquet import read_parquet
 from privrl.envs.patients.vitals import Vitals
 from privrl.mdp.measurements import Feature
-from privrl.reports.demo_vitals import FILES, commands, schema_words, write_export
+from privrl.reports.vitals_demo import FILES, list_commands, write_export, write_schema
 from privrl.studies.simulation.sampled_tables import sampled
 
 
 def test_the_export_becomes_the_people_who_were_simulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_export(Path("raw.csv"), 60, seed=3)
-    Path("stays.toml").write_text(schema_words())
-    for words in commands(1.0, 1e-6, None)[:2]:
+    write_schema(Path("stays.toml"))
+    for words in list_commands(1.0, 1e-6, None)[:2]:
         shown = call(*words)
         assert shown.code == 0, shown.err
     assert "as `stays.toml` says" in shown.out
@@ -42,8 +42,8 @@ def _whole(data: AbstractDataset) -> dict[str, np.ndarray]:
 
 
 def test_holding_out_people_is_one_setting() -> None:
-    fit = commands(1.0, 1e-6, 0.3)[2]
-    assert fit[fit.index("--evaluate") + 1] == "0.3" and "--evaluate" not in commands(1.0, 1e-6, None)[2]
+    fit = list_commands(1.0, 1e-6, 0.3)[2]
+    assert fit[fit.index("--evaluate") + 1] == "0.3" and "--evaluate" not in list_commands(1.0, 1e-6, None)[2]
 
 
 def test_what_belongs_to_the_other_demo_is_refused(tmp_path: Path) -> None:
@@ -62,4 +62,4 @@ def test_it_ends_in_a_certified_policy_and_a_page_with_pictures(tmp_path: Path) 
     assert call("certify", out / "policy", "--json").json()["ok"] is True
     assert "operating system" in privrl.Result.load(out / "policy").certificate.noise_source
     page = (out / "report.html").read_text()
-    assert "Which action where" in page and "norepinephrine_mcg_kg_min 0.05 or more" in page
+    assert "Action by region" in page and "norepinephrine_mcg_kg_min 0.05 or more" in page

@@ -26,7 +26,7 @@ from privrl.mdp.assisted_measured import NUM_CELLS, AssistedMeasuredPolicy
 from privrl.mdp.measured_policy import MeasuredPolicy
 from privrl.privacy.noise.lattice import lattice_for
 from privrl.recipes.all_recipes import get
-from privrl.reports.report import folder_page
+from privrl.reports.folder_page import render_folder
 from privrl.statistics.off_policy import Gains, Unsupported, Weights
 from privrl.statistics.practice_residuals import PracticeResiduals
 from privrl.statistics.practice_table import PracticeTable
@@ -141,7 +141,7 @@ def test_one_certificate_over_both_groups(assessed: Result, tmp_path: Path) -> N
     assert loaded.evaluation == evaluation and loaded.policy.to_json() == assessed.policy.to_json()
     assert all(check.ok for check in certify_result(loaded, allow_non_private=True).checks)
     assert json.loads((tmp_path / "out" / "policy.json").read_text()) == assessed.policy.to_json()
-    assert "Compared with practice" in folder_page(tmp_path / "out")
+    assert "Comparison with current practice" in render_folder(tmp_path / "out")
 
 
 def test_a_saved_policy_is_evaluated_on_other_people(assessed: Result) -> None:

@@ -15,6 +15,7 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 from hypothesis import given
 from hypothesis import strategies as st
+from jinja2 import UndefinedError
 
 from privrl.mdp.lq import LinearPolicy
 from privrl.mdp.types import TabularPolicy
@@ -25,12 +26,15 @@ from privrl.privacy.accounting.certificate import Certificate
 from privrl.privacy.accounting.events import Event
 from privrl.privacy.accounting.gdp import gdp_epsilon
 from privrl.privacy.noise.sources import Seeded
-from privrl.reports.page_markdown import markdown
-from privrl.reports.page_policy import policy_section
-from privrl.reports.page_result import result_page
-from privrl.reports.report import content_of, folder_page, study_page
-from privrl.reports.study import DemoStudy
-from privrl.reports.words import guess_rate, in_words, shares
+from privrl.reports.certificate_facts import compute_guess_rate, share_budget
+from privrl.reports.certificate_text import explain_certificate
+from privrl.reports.demo_page import render_demo
+from privrl.reports.demo_study import DemoStudy
+from privrl.reports.figure_page import render_markdown
+from privrl.reports.folder_page import detect_content, render_folder
+from privrl.reports.policy_section import render_policy
+from privrl.reports.rendering import mark_code, render, render_page
+from privrl.reports.result_page import render_result
 from privrl.studies.results.result import Result
 
 
@@ -136,13 +140,36 @@ def stands_alone(text: str) -> Reader:
     return page
 
 
+def page_with(part: str) -> str:
+    """A page around a part of one."""
+    return render_page("page.html", title="Part").replace("</h1>", f"</h1>{part}")
+
+
+def rows_of(text: str) -> list[list[str]]:
+    """The cells of all tables, row by row, without the headings of columns."""
+    bodies = "".join(re.findall(r"<tbody>(.*?)</tbody>", text, flags=re.DOTALL))
+    rows = re.findall(r"<tr[^>]*>(.*?)</tr>", bodies, flags=re.DOTALL)
+    return [re.findall(r"<t[dh][^>]*>([^<]*)</t[dh]>", row) for row in rows]
+
+
+def test_backticks_become_code_and_everything_is_escaped() -> None:
+    assert mark_code("a `b` <c>") == "a <code>b</code> &lt;c&gt;"
+    assert mark_code("`<b>`") == "<code>&lt;b&gt;</code>" and mark_code("one ` tick") == "one ` tick"
+    assert "<code>&lt;b&gt;</code>" in render("alarm.html", problems=["`<b>`"])
+
+
+def test_a_name_that_a_template_misspells_is_an_error() -> None:
+    with pytest.raises(UndefinedError, match="problems"):
+        render("alarm.html", problem=["misspelt"])
+
+
 def test_page_is_one_file_that_fetches_nothing(study: DemoStudy) -> None:
-    page = stands_alone(study_page(study))
+    page = stands_alone(render_demo(study))
     assert page.seen.count("svg") == 2 and "img" not in page.seen
 
 
 def test_page_says_what_was_found(study: DemoStudy) -> None:
-    page = Reader(study_page(study))
+    page = Reader(render_demo(study))
     words = " ".join(" ".join(page.words).split())
     assert "75.1" in words  # the value of the policy that was kept
     assert "0.7500 ± 0.0100" in words  # its repetitions: mean and standard error by hand
@@ -152,7 +179,7 @@ def test_page_says_what_was_found(study: DemoStudy) -> None:
 
 
 def test_rows_measure_the_gap_from_doctors_to_optimal(study: DemoStudy) -> None:
-    gaps = {name: gap for name, _, gap in study.rows()}
+    gaps = {name: gap for name, _, gap in study.list_policies()}
     assert gaps["best possible"] == 1 and gaps["doctors"] == 0
     assert gaps["private, epsilon = 3"] == pytest.approx(0.5)
     assert gaps["random treatment"] == pytest.approx(-1)
@@ -169,51 +196,53 @@ def test_mean_and_error_by_hand() -> None:
 def test_guess_rate_of_gaussian_noise_is_that_of_the_best_test(mu: float) -> None:
     """Against the total variation distance that dp-accounting finds: rate = (1 + TV)/2, and TV = delta at epsilon 0."""
     distance = pld.from_gaussian_mechanism(1 / mu).get_delta_for_epsilon(0.0)
-    assert guess_rate(certificate(gaussian("a", mu))) == pytest.approx((1 + distance) / 2, rel=1e-3)
+    assert compute_guess_rate(certificate(gaussian("a", mu))) == pytest.approx((1 + distance) / 2, rel=1e-3)
 
 
 def test_guess_rate_without_a_mu_follows_epsilon_and_delta() -> None:
     pure = certificate(Event("a", "laplace", math.log(3)), delta=0.0)
-    assert guess_rate(pure) == pytest.approx(0.75)
-    assert guess_rate(dataclasses.replace(pure, delta=0.2)) == pytest.approx(0.8)
+    assert compute_guess_rate(pure) == pytest.approx(0.75)
+    assert compute_guess_rate(dataclasses.replace(pure, delta=0.2)) == pytest.approx(0.8)
     huge = dataclasses.replace(pure, epsilon=1e6)
-    assert guess_rate(huge) == pytest.approx(1.0)
+    assert compute_guess_rate(huge) == pytest.approx(1.0)
 
 
 def test_shares_of_gaussian_releases_are_of_mu_squared() -> None:
-    parts = shares(certificate(gaussian("a", 1.0, times=3), gaussian("b", 1.0)))
+    parts = share_budget(certificate(gaussian("a", 1.0, times=3), gaussian("b", 1.0)))
     assert parts == pytest.approx({"a": 0.75, "b": 0.25})
-    assert shares(certificate(Event("a", "laplace", 1.0), Event("b", "laplace", 3.0))) == pytest.approx(
+    assert share_budget(certificate(Event("a", "laplace", 1.0), Event("b", "laplace", 3.0))) == pytest.approx(
         {"a": 0.25, "b": 0.75}
     )
 
 
 def test_shares_of_disjoint_groups_are_of_the_dearest() -> None:
-    parts = shares(certificate(gaussian("all", 1.0), gaussian("x", 1.0, group="1"), gaussian("y", 2.0, group="2")))
+    parts = share_budget(
+        certificate(gaussian("all", 1.0), gaussian("x", 1.0, group="1"), gaussian("y", 2.0, group="2"))
+    )
     assert parts == pytest.approx({"all": 0.2, "x": 0.2, "y": 0.8})
 
 
 def test_no_privacy_is_said_and_has_no_shares() -> None:
     plain = certificate(Event("a", "none", math.inf), notion="none", epsilon=math.inf)
-    assert shares(plain) == {}
-    (question, answer), *rest = in_words(plain)
+    assert share_budget(plain) == {}
+    (question, answer), *rest = explain_certificate(plain)
     assert "No." in answer and not rest and question
 
 
 def test_words_change_with_the_certificate() -> None:
     def text(made: Certificate) -> str:
-        return " ".join(answer for _, answer in in_words(made))
+        return " ".join(answer for _, answer in explain_certificate(made))
 
     made = certificate(gaussian("a", 0.5))
-    rate = math.ceil(100 * guess_rate(made))
+    rate = math.ceil(100 * compute_guess_rate(made))
     assert f"at most {rate} of 100 cases (exact" in text(made) and "one in 1,000,000" in text(made)
     assert "number of stays is public" in text(made)
     assert "number of stays" not in text(dataclasses.replace(made, adjacency="add-remove"))
-    assert "at most 4 episodes" in text(dataclasses.replace(made, bounds={"episodes per unit": 4}))
+    assert "At most 4 episodes" in text(dataclasses.replace(made, bounds={"episodes per unit": 4}))
     assert "simulation" in text(dataclasses.replace(made, noise_source=Seeded.description))
-    assert "in whole numbers" in text(made)
+    assert "whole numbers" in text(made)
     assert "Very little" in text(made) and "Possibly much" in text(certificate(gaussian("a", 4.0)))
-    assert "Nobody. Noise was added" in text(dataclasses.replace(made, notion="local"))
+    assert "added the noise before it sent" in text(dataclasses.replace(made, notion="local"))
 
 
 @given(levels=st.lists(st.floats(0, 1), min_size=1, max_size=8), gap=st.floats(0.01, 0.3))
@@ -259,24 +288,22 @@ def test_a_result_shows_policy_words_shares_and_releases(tmp_path: Path) -> None
         bounds={"horizon": 2, "reward range": [0.0, 1.0], "episodes per unit": 1},
         learner="APVI",
     )
-    page = stands_alone(folder_page(saved(tmp_path, made, recipe="dp-apvi")))
-    assert "dp-apvi (the learner APVI) learned this policy from 1,234 stays" in page.text.replace(
-        " dp-apvi ", "dp-apvi "
-    )
+    page = stands_alone(render_folder(saved(tmp_path, made, recipe="dp-apvi")))
+    assert "dp-apvi (learner APVI) learned this policy from 1,234 stays" in page.text.replace(" dp-apvi ", "dp-apvi ")
     assert f"epsilon = {made.epsilon:.3g}, delta = 1e-06" in page.text
-    rate = math.ceil(100 * guess_rate(made))
+    rate = math.ceil(100 * compute_guess_rate(made))
     assert f"right in at most {rate} of 100 cases" in page.text
-    assert all(question in page.text for question, _ in in_words(made))
+    assert all(question in page.text for question, _ in explain_certificate(made))
     assert "0 of 1, 1 burnt" in page.text and "36.0 %" in page.text and "64.0 %" in page.text
     assert "which state came next" in page.text and "0, 1" in page.text
     assert "2 steps, 3 states and 4 actions" in page.text and "privrl certify policy" in page.text
-    assert str(tmp_path) not in page.text  # where it lies is nobody's business
+    assert str(tmp_path) not in page.text  # a page shows no path of the machine
     assert "simulation" not in page.text and "NOT hold" not in page.text
 
 
 def test_the_guess_is_a_bound_and_is_rounded_up() -> None:
     made = certificate(gaussian("a", 0.5))  # Phi(1/4) = .5987
-    assert "at most 60 of 100" in result_page(Result(TabularPolicy(jnp.ones((1, 1, 1))), made), "policy")
+    assert "at most 60 of 100" in render_result(Result(TabularPolicy(jnp.ones((1, 1, 1))), made), "policy")
 
 
 def test_a_result_says_what_is_wrong_with_it() -> None:
@@ -286,16 +313,16 @@ def test_a_result_says_what_is_wrong_with_it() -> None:
         claimed={"epsilon": 1.25, "source": "qiao-wang"},
         notes=("One release was burnt.",),
     )
-    page = stands_alone(result_page(Result(TabularPolicy(jnp.ones((1, 1, 1))), made), "policy", ["`mu` is wrong."]))
+    page = stands_alone(render_result(Result(TabularPolicy(jnp.ones((1, 1, 1))), made), "policy", ["`mu` is wrong."]))
     assert "does NOT hold" in page.text and "mu is wrong." in page.text.replace("mu  is", "mu is")
-    assert "protects nobody real" in page.text and "One release was burnt." in page.text
-    assert f"claims epsilon = 1.25 for it; exact accounting gives {made.epsilon:.4g}" in page.text
+    assert "protects no real person" in page.text and "One release was burnt." in page.text
+    assert f"claims epsilon = 1.25; exact accounting gives {made.epsilon:.4g}" in page.text
 
 
 def test_a_result_without_privacy_says_so_first() -> None:
     plain = certificate(Event("a", "none", math.inf), notion="none", epsilon=math.inf)
-    page = stands_alone(result_page(Result(TabularPolicy(jnp.ones((1, 2, 2)) / 2), plain), "policy"))
-    assert "without privacy" in page.text and "Nobody is protected" in page.text
+    page = stands_alone(render_result(Result(TabularPolicy(jnp.ones((1, 2, 2)) / 2), plain), "policy"))
+    assert "without privacy" in page.text and "no privacy guarantee" in page.text
     assert "private with epsilon" not in page.text and "svg" not in page.seen
 
 
@@ -312,7 +339,7 @@ def test_nothing_in_a_result_can_become_a_tag() -> None:
         accountant=NASTY,
     )
     result = Result(TabularPolicy(jnp.ones((1, 1, 1))), made, {"recipe": NASTY, "users": 3})
-    page = stands_alone(result_page(result, NASTY, [NASTY]))
+    page = stands_alone(render_result(result, NASTY, [NASTY]))
     assert "img" not in page.seen and page.text.count("onerror") > 8
 
 
@@ -320,25 +347,25 @@ def test_a_small_policy_is_shown_state_by_state() -> None:
     values = jnp.asarray(
         [[[1.0, 0.0, 0.0], [1.0, 1.0, 1.0], [1.0, 1.0, 0.0]], [[0.0, 0.0, 1.0], [1.0, 1.0, 1.0], [1.0, 1.0, 0.0]]]
     )
-    text = policy_section(TabularPolicy.greedy(values))
-    cells = re.findall(r"<t[dh][^>]*>([^<]*)</t[dh]>", text)
-    assert cells == ["state", "step 0", "step 1", "0", "0", "2", "1", "any", "any", "2", "0 or 1", "0 or 1"]
-    assert "one clear choice in 33 %" in text and "depends on the step" in text
+    text = render_policy(TabularPolicy.greedy(values))
+    assert re.findall(r'<th scope="col"[^>]*>([^<]*)</th>', text) == ["state", "step 0", "step 1"]
+    assert rows_of(text) == [["0", "0", "2"], ["1", "any", "any"], ["2", "0 or 1", "0 or 1"]]
+    assert "33\N{NO-BREAK SPACE}%" in text and "depends on the step" in text
 
 
 def test_a_large_policy_is_shown_action_by_action() -> None:
     values = np.zeros((2, 20, 12))
     values[:, :15, 3] = values[0, 15:, 7] = values[1, 15:, 9] = 1.0
-    text = policy_section(TabularPolicy.greedy(jnp.asarray(values)))
-    rows = re.findall(r'<th scope="row">([^<]*)</th><td[^>]*>([^<]*)</td><td[^>]*>([^<]*)</td>', text)
-    assert rows[:3] == [("3", "75 %", "75 %"), ("7", "12 %", "25 %"), ("9", "12 %", "0 %")]
-    assert rows[-1] == ("4 others", "0 %", "0 %") and len(rows) == 9
+    text = render_policy(TabularPolicy.greedy(jnp.asarray(values)))
+    rows = rows_of(text)
+    assert rows[:3] == [["3", "75 %", "75 %"], ["7", "12 %", "25 %"], ["9", "12 %", "0 %"]]
+    assert rows[-1] == ["4 others", "0 %", "0 %"] and len(rows) == 9
 
 
 def test_a_controller_is_shown_by_its_gains() -> None:
     gains = jnp.asarray([[[0.3, -0.4]], [[0.0, -1e-9]]])
-    text = policy_section(LinearPolicy(gains, 0.25))
-    assert "norms from 1e-09 to 0.5" in text and "random push of size 0.25" in text
+    text = render_policy(LinearPolicy(gains, 0.25))
+    assert "from 1e-09 to 0.5" in " ".join(text.split()) and "exploration of size 0.25" in text
     assert re.findall(r">(-?[\d.]+)<", text) == ["0.3000", "0.0000", "-0.4000", "0.0000"]
 
 
@@ -383,7 +410,7 @@ def figure_folder(tmp_path: Path) -> Path:
 
 
 def test_a_figure_carries_its_plots_and_its_verdict(tmp_path: Path) -> None:
-    text = folder_page(figure_folder(tmp_path))
+    text = render_folder(figure_folder(tmp_path))
     page = stands_alone(text)
     assert page.alternatives[1] == "the loss falls" and "regret" in page.alternatives[0]
     kinds = re.findall(r'src="data:([^;]+);base64,([^"]+)"', text)
@@ -399,9 +426,9 @@ def test_a_verdict_can_show_only_pictures_of_its_own_folder(tmp_path: Path) -> N
     folder = figure_folder(tmp_path)
     (tmp_path / "secret.png").write_bytes(b"secret")
     (folder / "verdict.md").write_text("# One\n\n![a](../secret.png)\n\n![b](missing.png)\n\n![c](verdict.md)\n")
-    page = stands_alone(folder_page(folder))
+    page = stands_alone(render_folder(folder))
     assert page.text.count("is not in this folder") == 3
-    assert base64.b64encode(b"secret").decode() not in folder_page(folder)
+    assert base64.b64encode(b"secret").decode() not in render_folder(folder)
 
 
 @pytest.mark.parametrize(
@@ -413,21 +440,21 @@ def test_a_verdict_can_show_only_pictures_of_its_own_folder(tmp_path: Path) -> N
         ("a [link](b.md) and [two](https://c.d)", "<p>a link and two (https://c.d)</p>"),
         ("one `tick", "<p>one `tick</p>"),
         ("## A `b`\n# c", "<h2>A <code>b</code></h2>\n<h2>c</h2>"),
-        ("text\n- item", "<p>text</p>\n<ul><li>item</li></ul>"),
+        ("text\n- item", "<p>text</p>\n<ul>\n<li>item</li>\n</ul>"),
         ("<!-- note -->\n<b>x</b>", "<p>&lt;b&gt;x&lt;/b&gt;</p>"),
-        ("```\n<a>\n# no heading", "<pre>&lt;a&gt;\n# no heading</pre>"),
+        ("```\n<a>\n# no heading", "<pre><code>&lt;a&gt;\n# no heading</code></pre>"),
     ],
 )
 def test_markdown_by_hand(text: str, html: str) -> None:
-    assert markdown(text, lambda address, description: f"[{address}: {description}]") == html
+    assert render_markdown(text, lambda address, description: f"[{address}: {description}]") == html
 
 
-TAGS = re.findall(r"\w+", "h2 h3 h4 h5 h6 p ul li pre code strong em div table thead tbody tr th td")
+TAGS = re.findall(r"\w+", "h2 h3 h4 h5 h6 p ul ol li blockquote hr pre code strong em div table thead tbody tr th td")
 
 
 @given(st.text(alphabet="a<>&|-#`*![]()\n \"'", max_size=60))
 def test_markdown_never_lets_a_tag_through(text: str) -> None:
-    page = Reader(markdown(text, lambda address, description: ""))
+    page = Reader(render_markdown(text, lambda address, description: ""))
     assert page.open == []
     assert not [tag for tag in page.seen if tag not in TAGS]
 
@@ -458,39 +485,39 @@ def audit_folder(tmp_path: Path, content: object) -> Path:
 
 
 def test_an_audit_that_holds(tmp_path: Path) -> None:
-    page = stands_alone(folder_page(audit_folder(tmp_path, AUDITED)))
+    page = stands_alone(render_folder(audit_folder(tmp_path, AUDITED)))
     assert "not broken: no attack" in page.text and "0.83" in page.text and "0.98" in page.text
     assert "2,000 trials, delta 1e-06, confidence 95 %" in page.text and page.seen.count("img") == 1
 
 
 @pytest.mark.parametrize("changes", [{"broken": True}, {"epsilon_lower": 0.99}, {"epsilon_lower": "inf"}])
 def test_a_broken_recipe_is_said_first(changes: dict[str, object], tmp_path: Path) -> None:
-    text = folder_page(audit_folder(tmp_path, [AUDITED, AUDITED | {"recipe": "bad-one", **changes}]))
+    text = render_folder(audit_folder(tmp_path, [AUDITED, AUDITED | {"recipe": "bad-one", **changes}]))
     page = stands_alone(text)
     assert "Broken: bad-one" in page.text.replace("  ", " ") and text.index("Broken") < text.index("<img")
     assert page.text.count("BROKEN") == 1 and text.count('<tr class="bad">') == 1 and "claim false" not in page.text
 
 
 def test_a_false_claim_with_honest_accounting_is_not_called_broken(tmp_path: Path) -> None:
-    text = folder_page(audit_folder(tmp_path, AUDITED | {"epsilon_exact": 2.5, "epsilon_lower": 1.4}))
+    text = render_folder(audit_folder(tmp_path, AUDITED | {"epsilon_exact": 2.5, "epsilon_lower": 1.4}))
     page = stands_alone(text)
-    assert "False as claimed: dp-apvi" in page.text.replace("  ", " ") and "claim false" in page.text
+    assert "False claim: dp-apvi" in page.text.replace("  ", " ") and "claim false" in page.text
     assert "Broken:" not in page.text and '<tr class="bad">' in text
 
 
 def test_a_sensitivity_beyond_its_declaration_stands_out(tmp_path: Path) -> None:
     entry = {"release": "visits", "adjacency": "replace-one", "found": 2.0, "declared": 2.0}
-    text = folder_page(audit_folder(tmp_path, AUDITED | {"sensitivities": [entry, entry | {"found": 2.1}]}))
+    text = render_folder(audit_folder(tmp_path, AUDITED | {"sensitivities": [entry, entry | {"found": 2.1}]}))
     assert text.count('<tr class="bad">') == 1 and "2.1" in stands_alone(text).text
 
 
 def test_known_mistakes_are_caught_or_the_audit_is_not_trusted(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    good = stands_alone(folder_page(audit_folder(tmp_path / "a", {"cases": [CASE, CASE | {"name": "two"}]})))
+    good = stands_alone(render_folder(audit_folder(tmp_path / "a", {"cases": [CASE, CASE | {"name": "two"}]})))
     assert "All 2 known mistakes were caught" in good.text and "noise <once> (sahu A1:26)" in good.text
     bad = stands_alone(
-        folder_page(audit_folder(tmp_path / "b", {"cases": [CASE, CASE | {"name": "two", "caught": False}]}))
+        render_folder(audit_folder(tmp_path / "b", {"cases": [CASE, CASE | {"name": "two", "caught": False}]}))
     )
     assert "NOT caught: two" in bad.text and "were caught" not in bad.text
 
@@ -498,30 +525,30 @@ def test_known_mistakes_are_caught_or_the_audit_is_not_trusted(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        ([], "holds no audits"),
-        ({"cases": {}}, "holds no audits"),
-        ({"recipe": "x"}, "`delta`"),
-        (AUDITED | {"trials": "many"}, "`trials` should be numbers"),
-        ({"cases": [{"name": "x"}]}, "`audited`, `caught`, `claimed`"),
+        ([], "contains no audits"),
+        ({"cases": {}}, "contains no audits"),
+        ({"recipe": "x"}, "lacks `epsilon_claimed`"),
+        (AUDITED | {"trials": "many"}, "`trials` must be a number"),
+        ({"cases": [{"name": "x"}]}, "lacks `claimed`"),
     ],
 )
 def test_a_damaged_audit_is_refused(content: object, complaint: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=re.escape(complaint)):
-        folder_page(audit_folder(tmp_path, content))
+        render_folder(audit_folder(tmp_path, content))
 
 
 def test_a_file_that_is_not_json_is_refused(tmp_path: Path) -> None:
     folder = audit_folder(tmp_path, AUDITED)
     (folder / "audit.json").write_text("{")
     with pytest.raises(ValueError, match="is not JSON"):
-        folder_page(folder)
+        render_folder(folder)
 
 
 def test_kinds_are_told_apart(tmp_path: Path) -> None:
-    assert content_of(figure_folder(tmp_path)) == "figure"
-    assert content_of(audit_folder(tmp_path, AUDITED)) == "audit"
-    assert content_of(saved(tmp_path, certificate(gaussian("a", 1.0)))) == "result"
+    assert detect_content(figure_folder(tmp_path)) == "figure"
+    assert detect_content(audit_folder(tmp_path, AUDITED)) == "audit"
+    assert detect_content(saved(tmp_path, certificate(gaussian("a", 1.0)))) == "result"
     with pytest.raises(ValueError, match="Did you mean .*audit` or .*one` or .*policy`"):
-        content_of(tmp_path)
+        detect_content(tmp_path)
     with pytest.raises(ValueError, match="There is no folder"):
-        content_of(tmp_path / "nowhere")
+        detect_content(tmp_path / "nowhere")

@@ -11,7 +11,7 @@ from contract import tiny_world
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from test_cli import call
 from test_evaluate import BUDGET, KEY, PRACTICE, H, held  # noqa: F401
-from test_report import stands_alone
+from test_report import page_with, stands_alone
 
 import privrl
 from privrl.contracts.learner import AbstractOfflineLearner
@@ -20,14 +20,12 @@ from privrl.evaluation.evaluated import Evaluated
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.recipes.all_recipes import recipes
 from privrl.recipes.offline import OFFLINE
-from privrl.reports.names import Names, noun_of, read_names
-from privrl.reports.page import page
-from privrl.reports.page_dial import dial_section, shares_at
-from privrl.reports.page_evaluation import evaluation_section
-from privrl.reports.page_result import result_page
-from privrl.reports.page_situations import situations_table
-from privrl.reports.release_words import release_words
-from privrl.reports.words import EXACT, WORST_CASE, guess_rate, in_hundred, shares, worst_rate
+from privrl.reports.certificate_facts import compute_guess_rate, compute_worst_rate, count_in_hundred, share_budget
+from privrl.reports.certificate_text import EXACT, WORST_CASE, describe_releases
+from privrl.reports.display_names import Names, read_names, to_noun
+from privrl.reports.evaluation_section import compute_shares, render_evaluation, render_ratios
+from privrl.reports.result_page import render_result
+from privrl.reports.situations_section import render_situations
 from privrl.studies.offline.situations import Situations
 from privrl.studies.results.result import Result
 from privrl.studies.study import Study
@@ -42,36 +40,36 @@ def result(held: privrl.data.Episodes) -> Result:  # noqa: F811
 
 
 def test_the_verdict_stands_on_top_and_names_are_used(result: Result) -> None:
-    text = result_page(result, "policy", names=NAMES)
+    text = render_result(result, "policy", names=NAMES)
     page = stands_alone(text)
     assert result.evaluation is not None
     assert text.index(result.evaluation.line[:20]) < text.index("<h2>")
-    assert "Every single patient," in page.text and "Every single patient_id" not in page.text
-    assert "Cite this one" in page.text and "severe <3" in page.text and "treat" in page.text
-    assert "depended on the recorded state alone" in page.text and "Balance: the mean weight is" in page.text
-    assert "left to practice" in page.text and page.seen.count("svg") >= 2
+    assert "Every patient." in page.text and "Every patient_id" not in page.text
+    assert "Cite this guarantee" in page.text and "severe <3" in page.text and "treat" in page.text
+    assert "depended only on the recorded state" in page.text and "Balance check: the mean weight is" in page.text
+    assert "current practice continues" in page.text and page.seen.count("svg") >= 2
     assert page.text.count("one patient_id replaced") == 1  # the certificate is shown as it is
 
 
 def test_without_an_evaluation_the_page_says_so(held: privrl.data.Episodes) -> None:  # noqa: F811
     plain = privrl.fit(held, privrl.APVI(3, 2, H), BUDGET, key=KEY)
-    assert "Not compared with practice" in stands_alone(result_page(plain, "policy")).text
+    assert "Not compared with current practice" in stands_alone(render_result(plain, "policy")).text
     evaluation = privrl.evaluate(held, plain, BUDGET, key=KEY)
-    page = stands_alone(result_page(dataclasses.replace(plain, evaluation=evaluation), "policy")).text
+    page = stands_alone(render_result(dataclasses.replace(plain, evaluation=evaluation), "policy")).text
     assert "a certificate of its own" in page and "There is no estimate of a gain" in page
 
 
 def test_a_withheld_policy_is_said(result: Result) -> None:
-    page = stands_alone(result_page(result.withheld("no"), "policy")).text
-    assert "there is no policy" in page and "Compared with practice" in page
+    page = stands_alone(render_result(result.withheld("no"), "policy")).text
+    assert "contains no policy" in page and "Comparison with current practice" in page
 
 
 def test_weights_out_of_balance_are_a_red_box(result: Result) -> None:
     assert result.evaluation is not None
-    assert 'class="bad"' not in evaluation_section(result.evaluation, "patient")
+    assert 'class="bad"' not in render_evaluation(result.evaluation, "patient")
     off = dataclasses.replace(result.evaluation, balance=Interval(1.3, 1.2, 1.4, 1.21, 1.39), gain=None)
-    text = evaluation_section(off, "patient")
-    assert 'class="bad"' in text and "Trust no gain" in text
+    text = render_evaluation(off, "patient")
+    assert 'class="bad"' in text and "Do not rely on any gain" in text
 
 
 def test_the_command_takes_files_of_names(result: Result, tmp_path: Path) -> None:
@@ -86,53 +84,49 @@ def test_the_command_takes_files_of_names(result: Result, tmp_path: Path) -> Non
 def test_the_dial_chart_is_the_mean_over_situations_of_what_the_policy_does() -> None:
     policy = AssistedPolicy(jnp.array([1, 1, 0]), jnp.array([0.5, 0.2, 0.01]), 1.5, 4.0)
     seen = np.array([0.5, 0.25, 0.25])
-    assert shares_at(policy, 1.0, seen) == (0.0, 0.0)  # practice itself
-    given, changed = shares_at(policy, 1.5, seen)
+    assert compute_shares(policy, 1.0, seen) == (0.0, 0.0)  # practice itself
+    given, changed = compute_shares(policy, 1.5, seen)
     alpha = (0.5 * 0.5 / 0.5, 0.5 * 0.2 / 0.8)  # (c-1) b/(1-b); the third has no support
     assert given == pytest.approx(0.5 * alpha[0] + 0.25 * alpha[1])
     assert changed == pytest.approx(0.5 * alpha[0] * 0.5 + 0.25 * alpha[1] * 0.8)
-    assert shares_at(policy, np.inf, seen) == (pytest.approx(0.75), pytest.approx(0.5 * 0.5 + 0.25 * 0.8))
+    assert compute_shares(policy, np.inf, seen) == (pytest.approx(0.75), pytest.approx(0.5 * 0.5 + 0.25 * 0.8))
 
 
 def test_the_dial_chart_marks_the_evaluated_dial(result: Result) -> None:
     assert result.evaluation is not None
     known = Situations.from_json(result.report["situations"])
-    text = evaluation_section(result.evaluation, "patient", known)
-    assert "How far the dial is turned" in text and "filled because its gain is certified" in text
-    assert "as often as it was seen" in text
-    assert "counts alike" in evaluation_section(result.evaluation, "patient")
+    text = render_evaluation(result.evaluation, "patient", known)
+    assert "How much the policy changes" in text and "it is filled because the gain" in text
+    assert "weighted by how often they were seen" in text
+    assert "count equally" in render_evaluation(result.evaluation, "patient")
     model_only = dataclasses.replace(result.evaluation, gain=None)
-    assert "filled because" not in dial_section(model_only, known.seen)
+    assert "filled because" not in render_ratios(model_only, known.seen)
 
 
 def test_situations_show_today_the_advice_how_often_and_how_sure() -> None:
     visits = [[0.30, 0.10], [0.02, 0.18], [0.36, 0.04]]
     policy = AssistedPolicy(jnp.array([1, 1, 0]), jnp.array([0.25, 0.9, 0.9]), 1.5, 4.0)
     known = Situations(visits, 0.012, None)
-    page = stands_alone(page_of(situations_table(np.array([1, 1, 0]), known, policy, NAMES, terminal=(2,)))).text
+    page = stands_alone(page_with(render_situations(np.array([1, 1, 0]), known, policy, NAMES, terminal=(2,)))).text
     assert "mild wait treat 25 % → 38 % 40 % fair" in page  # seen most often of those in which something is decided
     assert "severe <3 treat treat (as today) 90 % → 100 % 20 % strong" in page and "home" not in page
     public = dataclasses.replace(known, practice=[1, 0, 0])
     assert (
         "mild treat treat (as today)"
-        in stands_alone(page_of(situations_table(np.array([1, 1, 0]), public, None, NAMES))).text
+        in stands_alone(page_with(render_situations(np.array([1, 1, 0]), public, None, NAMES))).text
     )
-    nothing = situations_table(np.array([1, 1, 0]), None, policy, NAMES)
-    assert "not known" in nothing and "how sure" not in nothing
-
-
-def page_of(part: str) -> str:
-    return page("Part", f"<h1>Part</h1>{part}")
+    nothing = render_situations(np.array([1, 1, 0]), None, policy, NAMES)
+    assert "unknown" in nothing and "evidence" not in nothing
 
 
 def test_the_unit_of_a_guarantee_is_that_of_the_certificate(result: Result, tmp_path: Path) -> None:
     """Before, `report.json`, or an option of `report`, put any other unit into its sentences."""
-    text = stands_alone(result_page(result, "policy")).text
-    assert "Every single patient," in text and (noun_of("stay"), noun_of("id"), noun_of("_id")) == ("stay", "id", "_id")
+    text = stands_alone(render_result(result, "policy")).text
+    assert "Every patient." in text and (to_noun("stay"), to_noun("id"), to_noun("_id")) == ("stay", "id", "_id")
     stays = dataclasses.replace(result, certificate=dataclasses.replace(result.certificate, unit="stay"))
     named = stays.reporting({**result.report, "names": {"states": ["calm"], "unit": "rider"}})
-    again = stands_alone(result_page(named, "policy")).text
-    assert "Every single stay," in again and "with one stay replaced by any other" in again and "calm" in again
+    again = stands_alone(render_result(named, "policy")).text
+    assert "Every stay." in again and "with one stay replaced by any other" in again and "calm" in again
     assert "rider" not in again and "patient" not in again
     result.save(tmp_path / "policy")
     other = call("report", tmp_path / "policy", "--out", tmp_path / "page.html", "--unit-noun", "rider")
@@ -150,18 +144,18 @@ def test_the_unit_of_a_guarantee_is_that_of_the_certificate(result: Result, tmp_
     ],
 )
 def test_a_damaged_file_beside_the_certificate_breaks_no_page(result: Result, damaged: dict[str, object]) -> None:
-    page = stands_alone(result_page(result.reporting({**result.report, **damaged}), "policy")).text
-    assert "Cite this one" in page and ("how sure" not in page or "names" in damaged)
+    page = stands_alone(render_result(result.reporting({**result.report, **damaged}), "policy")).text
+    assert "Cite this guarantee" in page and ("Evidence:" not in page or "names" in damaged)
 
 
 def test_both_bounds_on_guesses_have_the_same_names_in_guide_and_report(result: Result) -> None:
     guide = " ".join((Path(__file__).parents[1] / "docs" / "guides" / "offline.md").read_text().split())
-    text = stands_alone(result_page(result, "policy")).text
+    text = stands_alone(render_result(result, "policy")).text
     for words in (WORST_CASE, EXACT):
         assert words in text and words in guide
-    rates = f"in at most {in_hundred(guess_rate(result.certificate))} of 100 cases ({EXACT}; {WORST_CASE}, is "
-    assert rates + str(in_hundred(worst_rate(result.certificate))) in text
-    assert guess_rate(result.certificate) < worst_rate(result.certificate)
+    rate, worst = (count_in_hundred(f(result.certificate)) for f in (compute_guess_rate, compute_worst_rate))
+    assert f"in at most {rate} of 100 cases ({EXACT}; {WORST_CASE}, is {worst})" in text
+    assert compute_guess_rate(result.certificate) < compute_worst_rate(result.certificate)
 
 
 def test_one_epsilon_is_to_be_cited_also_where_an_evaluation_has_a_certificate_of_its_own(
@@ -172,12 +166,12 @@ def test_one_epsilon_is_to_be_cited_also_where_an_evaluation_has_a_certificate_o
     both = dataclasses.replace(plain, evaluation=evaluation)
     together, _ = evaluation.together_with(plain.certificate)
     assert plain.certificate.epsilon < together <= plain.certificate.epsilon + evaluation.certificate.epsilon
-    text = stands_alone(result_page(both, "policy")).text
-    assert text.count("Cite this one") == 1 and f"Cite this one: epsilon = {together:.3g}" in text
+    text = stands_alone(render_result(both, "policy")).text
+    assert text.count("Cite this guarantee") == 1 and f"Cite this guarantee: epsilon = {together:.3g}" in text
     for other in ({"adjacency": "add-remove"}, {"unit": "stay"}):
         apart = dataclasses.replace(both, certificate=dataclasses.replace(plain.certificate, **other))
-        text = stands_alone(result_page(apart, "policy")).text
-        assert "Cite this one" not in text and f"do not compose: {next(iter(other))} is " in text
+        text = stands_alone(render_result(apart, "policy")).text
+        assert "Cite this guarantee" not in text and f"do not compose: {next(iter(other))} is " in text
 
 
 def test_what_is_stated_is_shown_escaped_signed_and_read_again(result: Result, tmp_path: Path) -> None:
@@ -191,7 +185,7 @@ def test_what_is_stated_is_shown_escaped_signed_and_read_again(result: Result, t
     for change in ({"purpose": "other"}, {}):
         with pytest.raises(privrl.privacy.SignatureError):
             dataclasses.replace(again.certificate, stated=change).verify(key.public_key())
-    text = result_page(again, "policy")
+    text = render_result(again, "policy")
     assert "<script>" not in text and "audit <script>alert(1)</script>" in stands_alone(text).text
     with pytest.raises(ValueError, match="signed already"):
         again.certificate.stating({"purpose": "later"})
@@ -207,5 +201,5 @@ def test_every_release_of_an_evaluated_recipe_has_words(name: str) -> None:
     assert isinstance(learner, AbstractOfflineLearner)
     for one in (learner, Evaluated(learner, share=0.5)):
         certificate = Study.offline(one, BUDGET, "patient").certificate("nowhere", {})
-        said = {re.sub(r"-\d+$", "", release) for release in shares(certificate)}
-        assert set(release_words(certificate)) == said
+        said = {re.sub(r"-\d+$", "", release) for release in share_budget(certificate)}
+        assert set(describe_releases(certificate)) == said

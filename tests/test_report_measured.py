@@ -2,16 +2,15 @@
 
 import jax
 import jax.numpy as jnp
-from test_report import Reader
+from test_report import Reader, page_with
 
 from privrl.mdp.measured_policy import MeasuredPolicy
 from privrl.mdp.measurements import Category, Feature, Measurement
 from privrl.mdp.policy_slices import map_of
 from privrl.mdp.quadratic_features import QuadraticFeatures
 from privrl.plots.policy_maps import draw_map
-from privrl.reports.names import Names
-from privrl.reports.page import page
-from privrl.reports.page_policy import policy_section
+from privrl.reports.display_names import Names
+from privrl.reports.policy_section import render_policy
 
 NASTY = "<script>$a$ & \"b'"
 COLUMNS = (
@@ -32,8 +31,8 @@ def policy(columns: tuple[Measurement, ...], actions: int = 20) -> MeasuredPolic
 
 def test_a_section_has_a_map_strips_and_the_same_in_words_and_no_name_becomes_a_tag() -> None:
     names = Names(actions=[f"{NASTY} {i}" for i in range(19)])  # one action has no name
-    text = policy_section(policy(COLUMNS), names)
-    read = Reader(page("t", text))
+    text = render_policy(policy(COLUMNS), names)
+    read = Reader(page_with(text))
     assert read.open == [] and "script" not in read.seen and read.seen.count("svg") == 3
     assert all(read.alternatives) and any(NASTY in words for words in read.alternatives)
     assert "the two measurements that matter most" in read.text and "not measured" in read.text
@@ -42,12 +41,12 @@ def test_a_section_has_a_map_strips_and_the_same_in_words_and_no_name_becomes_a_
 
 def test_one_measurement_has_no_map_and_nothing_is_said_to_be_missing_that_cannot_be() -> None:
     one = policy((Feature("map", 30, 130),), 3)
-    text = policy_section(one)
-    read = Reader(page("t", text))
-    assert text == policy_section(one)  # the same policy, the same page
-    assert read.seen.count("svg") == 1 and "Which action where" not in read.text
+    text = render_policy(one)
+    read = Reader(page_with(text))
+    assert text == render_policy(one)  # the same policy, the same page
+    assert read.seen.count("svg") == 1 and "Action by region" not in read.text
     assert "not measured" not in read.text and "“None”" not in read.text
-    assert Reader(page("t", policy_section(policy((Category("ward", ("a", "b")),), 2)))).seen.count("svg") == 1
+    assert Reader(page_with(render_policy(policy((Category("ward", ("a", "b")),), 2)))).seen.count("svg") == 1
 
 
 def test_every_action_of_a_map_is_in_its_legend() -> None:

@@ -14,9 +14,9 @@ from privrl.cli.options.parsing import JsonOption, fresh_seed
 from privrl.cli.options.targets import OverwriteOption, check_folder
 from privrl.cli.output import complain, emit, progress, say, show_table
 from privrl.plots.means import format_mean
-from privrl.reports.demo import FILES, DemoSize, save_study, sepsis_study
-from privrl.reports.demo_vitals import FILES as VITALS_FILES
-from privrl.reports.study import DemoStudy
+from privrl.reports.demo_study import DemoStudy
+from privrl.reports.sepsis_demo import FILES, DemoSize, run_sepsis_study, save_study
+from privrl.reports.vitals_demo import FILES as VITALS_FILES
 
 
 def demo(
@@ -62,7 +62,7 @@ def demo(
     if not json:
         complain(f"Learning treatment policies from {size.episodes:,} simulated ICU stays.")
     with progress("learning", size.fits) as advance:
-        study = sepsis_study(size, seed=seed, progress=advance)
+        study = run_sepsis_study(size, seed=seed, progress=advance)
     save_study(study, out)
     if json:
         emit({**study.to_json(), "out": str(out), "report": str(out / "report.html")})
@@ -71,7 +71,7 @@ def demo(
 
 
 def _show(study: DemoStudy, out: Path) -> None:
-    rows = [(name, format_mean(values), f"{100 * gap:.0f} %") for name, values, gap in study.rows()]
+    rows = [(name, format_mean(values), f"{100 * gap:.0f} %") for name, values, gap in study.list_policies()]
     title = f"Patients who survive ({study.episodes:,} stays, {study.seeds} repetitions, seed {study.seed})"
     show_table(title, ("policy", "survive", "gap closed"), rows, numbers=2)
     say("Gap closed: 0 % is what doctors reach, 100 % the best possible. Values are exact; ± is a standard error.")

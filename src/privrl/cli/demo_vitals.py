@@ -8,7 +8,7 @@ from pathlib import Path
 
 from privrl.cli.output import complain, emit, say, show_table
 from privrl.plots.means import format_mean
-from privrl.reports.demo_vitals import FILES, commands, known_values, schema_words, write_export
+from privrl.reports.vitals_demo import FILES, compute_values, list_commands, write_export, write_schema
 from privrl.writing import whole_folder
 
 PEOPLE, QUICK = 10_000, 300
@@ -35,13 +35,13 @@ def vitals_demo(
         complain(f"Inventing the records of {people:,} patients.")
     with whole_folder(out, FILES) as scratch:
         write_export(scratch / "raw.csv", people, seed=seed)
-        (scratch / "stays.toml").write_text(schema_words(), encoding="utf-8")
+        write_schema(scratch / "stays.toml")
         with contextlib.chdir(scratch), shown:
-            for words in commands(epsilon, DELTA, EVALUATE):
+            for words in list_commands(epsilon, DELTA, EVALUATE):
                 say(f"\n$ privrl {shlex.join(words)}")
                 if code := run(words):
                     raise ValueError(f"`privrl {words[0]}` ended with exit code {code}.")
-        values = known_values(scratch)
+        values = compute_values(scratch)
     if json:
         emit({"people": people, "epsilon": epsilon, "delta": DELTA, "seed": seed, **values, "out": str(out)})
         return

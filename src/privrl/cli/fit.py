@@ -86,7 +86,7 @@ def fit(
         raise ValueError("`--sign` signs what is saved; say where with `--out`.")
     key = None if sign is None else read_private_key(sign)
     table = table.resolved()
-    names = named.read().with_known(table.action_words)
+    names = named.read().fill_from(table.action_words)
     stated.check()
     check_comparison(wanted, comparison)
     if wanted.evaluate is not None and chosen.family == "functional":

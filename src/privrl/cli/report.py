@@ -11,7 +11,7 @@ from privrl.cli.options.parsing import JsonOption
 from privrl.cli.options.study_options import NameOptions
 from privrl.cli.options.targets import OverwriteOption, check_file
 from privrl.cli.output import complain, emit, say
-from privrl.reports.report import Content, content_of, folder_page
+from privrl.reports.folder_page import Content, detect_content, render_folder
 from privrl.studies.offline.evaluate import load_evaluation
 from privrl.studies.results.certify import certify_result
 from privrl.studies.results.result import Result
@@ -32,13 +32,13 @@ def report(
     json: JsonOption = False,
 ) -> None:
     """Write one HTML page about a saved result, a reproduced figure or an audit; it needs no network to be read."""
-    kind = content_of(folder)
+    kind = detect_content(folder)
     file = _file(folder) if out is None else out
     check_outside(file, [folder])  # a folder with a certificate holds the files that this names, and no other
     check_file(context, file, overwrite=overwrite, endings=(".html", ".htm"))
     problems = _problems(folder, kind)
     with whole_file(file, overwrite=overwrite) as scratch:
-        scratch.write_text(folder_page(folder, problems, named.read()), encoding="utf-8")
+        scratch.write_text(render_folder(folder, problems, named.read()), encoding="utf-8")
     if json:
         emit({"folder": str(folder), "kind": kind, "report": str(file), "problems": problems})
     else:

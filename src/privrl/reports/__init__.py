@@ -1,1 +1,1 @@
-"""Reproducible experiments and what is written about them: the sepsis demo and its report."""
+"""Reports: one HTML file about a result, an evaluation, an audit or a figure; and the demos, which end in one."""

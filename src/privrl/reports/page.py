@@ -11,7 +11,7 @@ from pathlib import Path
 
 GENERATOR = "privrl"
 
-_STYLE = "\n" + Path(__file__).with_name("page.css").read_text(encoding="utf-8")
+_STYLE = "\n" + (Path(__file__).parent / "templates" / "page.css").read_text(encoding="utf-8")
 
 # No network at all; styles and pictures are in the file itself.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from html import escape
 
 from privrl.privacy.accounting.certificate import Certificate
+from privrl.reports.certificate_text import explain_certificate
 from privrl.reports.page import answers, drawing, page, paragraph, table
-from privrl.reports.words import in_words
 from privrl.service.probes import LOOP, WRITER
 from privrl.service.refusals import REASONS
 from privrl.service.status import Quantiles, ServiceStatus, StudyStatus
@@ -76,7 +76,7 @@ def _certificate(certificate: Certificate) -> str:
         f"epsilon = {certificate.epsilon:.4g} at delta = {certificate.delta:.3g}, {certificate.notion} privacy, "
         f"neighbours {certificate.adjacency}. Released so far: {'; '.join(made)}. Opened {certificate.opened}."
     )
-    details = f"<details><summary>In plain words</summary>{answers(in_words(certificate))}</details>"
+    details = f"<details><summary>In plain words</summary>{answers(explain_certificate(certificate))}</details>"
     return paragraph(words) + details
 
 

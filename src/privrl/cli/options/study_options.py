@@ -11,7 +11,7 @@ from privrl.cli.options.parsing import StoreHeadOption
 from privrl.privacy.accounting.certificate import Certificate, check_stated
 from privrl.privacy.store.release_store import ReleaseStore
 from privrl.privacy.store.releases import AfterCrash
-from privrl.reports.names import Names, read_names
+from privrl.reports.display_names import Names, read_names
 
 _STATED = "For whoever answers for the study"
 _NAMES = "Names in words"

@@ -1,14 +1,13 @@
-"""The demo of real tables: a raw export of a hospital, invented, and the commands that take it to a report.
+"""The demo of real tables: an invented raw export of a hospital, and the commands that turn it into a report.
 
-People are simulated in the world `vitals` and written as hospitals export them: one line per event, in any order, with
-a time, a name and a value; nothing where nothing was measured; doses in millilitres and micrograms. From there on
-nothing knows that they are not real, and the noise comes from the operating system. Only the last lines, what policies
-are worth, are known to nobody but a simulator.
+Patients are simulated in the world `vitals` and written as hospitals export them: one line per event in any order, with
+a time, a name and a value; no line if nothing was measured; doses in millilitres and micrograms. The commands treat
+them as real patients, with noise from the operating system. Only the values of policies need the simulator.
 """
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 import jax
 import numpy as np
@@ -24,14 +23,27 @@ if TYPE_CHECKING:
 
 FILES = frozenset({"raw.csv", "stays.parquet", "stays.toml", "policy", "report.html", "values.json"})
 _FLUID, _PRESSOR = "fluid_ml", "norepinephrine_mcg_kg_min"
-_MINUTES = 240  # of a step
+_MINUTES = 240  # length of a step
 _YEAR = 365 * 24 * 60
 _BEGIN = np.datetime64("2025-01-01T00:00", "m")
-_EVALUATED = 20_000  # simulated people of whom a value is the mean
+_EVALUATED = 20_000  # simulated patients over whom a value is averaged
+
+
+class KnownValues(TypedDict):
+    """The value of the saved policy, or `None` if it was withheld, and of policies to compare it with."""
+
+    value: float | None
+    baselines: dict[str, float]
 
 
 def write_export(path: Path, people: int, *, seed: int) -> None:
-    """Writes the raw export of so many invented people as CSV."""
+    """Write the raw export as CSV.
+
+    Arguments:
+        path: the file to write.
+        people: the number of invented patients.
+        seed: reproduces them.
+    """
     import pyarrow as pa
     from pyarrow import csv
 
@@ -45,20 +57,27 @@ def write_export(path: Path, people: int, *, seed: int) -> None:
     csv.write_csv(table.take(pa.array(rng.permutation(table.num_rows))), path)
 
 
-def schema_words() -> str:
-    """The schema file: what is publicly known about the table that `prepare` writes."""
+def write_schema(path: Path) -> None:
+    """Write the schema file: what is publicly known about the table that `prepare` writes."""
     features = ",\n".join(f'    "{column}"' for column in Vitals.columns)
-    return (
-        "# Bounds are knowledge about measurements, never read off the data. A dose below the second edge counts as\n"
-        "# none: fluids below 250 ml, norepinephrine below 0.05 micrograms per kilogram and minute.\n"
+    text = (
+        "# Bounds come from general knowledge about the measurements, never from the data. A dose below the second\n"
+        "# edge counts as no treatment: fluids below 250 ml, norepinephrine below 0.05 micrograms per kilogram and\n"
+        "# minute.\n"
         f'unit = "patient_id"\nstep = "step"\nhorizon = {Vitals().horizon}\n'
         'reward = "survived"\nrewards_at_end = true\n'
         f'action = ["{_FLUID}", "{_PRESSOR}"]\naction_edges = ["0,250,750", "0,0.05"]\nfeature = [\n{features},\n]\n'
     )
+    path.write_text(text, encoding="utf-8")
 
 
-def commands(epsilon: float, delta: float, evaluate: float | None) -> list[list[str]]:
-    """What a user would type in the folder of the export; `evaluate` is the share of people who are held out."""
+def list_commands(epsilon: float, delta: float, evaluate: float | None) -> list[list[str]]:
+    """Return the commands that a user would type in the folder of the export.
+
+    Arguments:
+        epsilon, delta: the budget.
+        evaluate: the share of patients to set aside for a comparison with current practice; `None`: no comparison.
+    """
     measured = [word for column in Vitals.columns for word in ("--last", column.name)]
     held_out = [] if evaluate is None else ["--evaluate", f"{evaluate:g}"]
     budget = ["--epsilon", f"{epsilon:g}", "--delta", f"{delta:g}"]
@@ -72,19 +91,21 @@ def commands(epsilon: float, delta: float, evaluate: float | None) -> list[list[
     ]
 
 
-def known_values(folder: Path) -> dict[str, Any]:
-    """What the saved policy (all its advice, where it was compared with practice) and others are worth in the simulated
-    world; on real people nobody knows. A policy that was withheld has no value."""
+def compute_values(folder: Path) -> KnownValues:
+    """Compute the value of the saved policy in the simulated world, and write it to `values.json`.
+
+    If the policy was compared with current practice, the value is that of its whole advice.
+    """
     world, result = Vitals(evaluated=_EVALUATED), Result.load(folder / "policy")
     policy = result.policy if result.advice is None else result.advice
     value = None if policy is None else float(world.value(policy))
-    values: dict[str, Any] = {"value": value, "baselines": baseline_values(world)}
+    values: KnownValues = {"value": value, "baselines": baseline_values(world)}
     (folder / "values.json").write_text(json.dumps(values, indent=2, allow_nan=False))
     return values
 
 
 def _events(block: Block, first: int, rng: np.random.Generator) -> "pa.Table":
-    """Of every step what was measured in its four hours, and in the next four what was given; at the end, who lives."""
+    """Return for each step what was measured in its four hours and given in the next four, and at the end who lives."""
     E, steps = len(block.lengths), block.steps
     admitted = rng.integers(0, _YEAR, E)
     owner = np.repeat(np.arange(E), block.lengths)
@@ -92,13 +113,13 @@ def _events(block: Block, first: int, rng: np.random.Generator) -> "pa.Table":
     rows = []
     for j, column in enumerate(Vitals.columns):
         given = ~np.isnan(block.states[:, j])
-        # the pulse begins every window, so that windows count from the first one on
+        # Every window begins with a pulse, because `prepare` counts windows from the first event.
         minute = np.zeros(len(owner), int) if column.name == "heart_rate" else rng.integers(1, _MINUTES, len(owner))
         rows.append((owner[given], (begin + minute)[given], column.name, np.round(block.states[given, j], 2)))
     fluids, press = np.divmod(block.actions, 2)
     after = begin + _MINUTES
     total = np.where(fluids == 1, 250, 750) + 10 * rng.integers(0, 50, len(owner))
-    for half, later in ((total // 2, 0), (total - total // 2, _MINUTES // 2)):  # two boluses, of which the sum counts
+    for half, later in ((total // 2, 0), (total - total // 2, _MINUTES // 2)):  # two boluses, which `prepare` adds up
         at = after + later + rng.integers(1, _MINUTES // 2, len(owner))
         rows.append((owner[fluids > 0], at[fluids > 0], _FLUID, half[fluids > 0].astype(float)))
     rate = np.round(0.05 + 0.25 * rng.random(len(owner)), 3)

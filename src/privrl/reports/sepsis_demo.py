@@ -1,7 +1,8 @@
-"""The sepsis demo: a private treatment policy from offline stays, and an honest picture of what privacy cost.
+"""The sepsis demo: learn a private treatment policy from recorded stays, and measure what privacy costs.
 
-Stays are sampled from ICU-Sepsis under the doctors' policy. Repetitions draw new stays and seeded noise, to show means
-and errors. The policy that is saved is made the way it would be made on real people: noise from the operating system.
+Stays are sampled from ICU-Sepsis under the doctors' policy. Each repetition draws new stays and seeded noise, so
+that the demo can show means and standard errors. The saved policy is made as for real people, with noise from the
+operating system.
 """
 
 import json
@@ -16,8 +17,8 @@ from privrl.contracts.learner import AbstractOfflineLearner
 from privrl.envs.base import Env
 from privrl.envs.worlds_by_name import make
 from privrl.recipes.all_recipes import get
-from privrl.reports.report import study_page
-from privrl.reports.study import DemoStudy
+from privrl.reports.demo_page import render_demo
+from privrl.reports.demo_study import DemoStudy
 from privrl.studies.offline.fit import fit
 from privrl.studies.results.result import Result
 from privrl.studies.simulation.sampled_tables import baseline_values, sampled
@@ -30,9 +31,14 @@ FILES = frozenset({"report.html", "values.json", "policy"})
 
 @dataclass(frozen=True)
 class DemoSize:
-    """How large the demo is. Budgets shown are a third of `epsilon`, `epsilon` itself, and three times it.
+    """The size of the demo.
 
-    `delta` is well below one over the number of stays.
+    Arguments:
+        episodes: the number of stays.
+        seeds: the number of repetitions.
+        epsilon: the budget of the saved policy; the demo also shows a third of it and three times it.
+        delta: well below one over the number of stays.
+        horizon: the number of steps of a stay.
     """
 
     episodes: int = 100_000
@@ -48,37 +54,39 @@ class DemoSize:
 
     @classmethod
     def quick(cls, epsilon: float = 3.0) -> "DemoSize":
-        """Too small to learn anything; for tests and a first look."""
+        """Return a size that is too small to learn from, for tests and a first look."""
         return cls(episodes=2_000, seeds=1, epsilon=epsilon, horizon=3)
 
     @property
     def epsilons(self) -> tuple[float, ...]:
+        """The budgets that the demo shows."""
         return (self.epsilon / 3, self.epsilon, self.epsilon * 3)
 
     @property
     def fits(self) -> int:
-        """How many policies are learned."""
+        """The number of policies to learn."""
         return 1 + self.seeds * (1 + len(self.epsilons))
 
 
-def sepsis_study(
+def run_sepsis_study(
     size: DemoSize,
     *,
     seed: int,
     progress: Callable[[str], None] = lambda done: None,
     env: Env | None = None,
 ) -> DemoStudy:
-    """Learns with and without privacy and evaluates exactly.
+    """Learn policies with and without privacy, and compute their exact values.
 
     Arguments:
-        size: how large.
-        seed: of the simulated stays, and of the noise of all policies but the one to keep.
-        progress: called with a line of text after each policy that was learned, `size.fits` times.
-        env: another world than ICU-Sepsis.
+        size: the size of the demo.
+        seed: the seed of the simulated stays, and of the noise of all policies except the saved one.
+        progress: called with a line of text after each policy, `size.fits` times.
+        env: a world to use instead of ICU-Sepsis.
     """
     started = time.perf_counter()
     private, plain = get(RECIPE), get(PLAIN)
-    budgets = {e: private.privatizer(epsilon=e, delta=size.delta) for e in size.epsilons}  # refuses bad ones at once
+    # Comes first because it refuses budgets that are out of range.
+    budgets = {e: private.privatizer(epsilon=e, delta=size.delta) for e in size.epsilons}
     world = make("icu-sepsis", horizon=size.horizon) if env is None else env
     learner, plain_learner = private.build(world), plain.build(world)
     assert isinstance(learner, AbstractOfflineLearner) and isinstance(plain_learner, AbstractOfflineLearner)
@@ -90,8 +98,8 @@ def sepsis_study(
         data_key, noise_key = jax.random.split(repetition)
         stays = sampled(world, size.episodes, data_key)
         if kept is None:
-            kept = fit(stays, learner, budgets[size.epsilon], unit=UNIT)  # no key: noise that nobody can replay
-            progress("the policy to keep")
+            kept = fit(stays, learner, budgets[size.epsilon], unit=UNIT)  # without a key the noise cannot be reproduced
+            progress("the saved policy")
         result = fit(stays, plain_learner, plain.privatizer(), key=noise_key, unit=UNIT)
         non_private.append(float(world.value(result.policy)))
         progress(f"repetition {s + 1}, no privacy")
@@ -115,9 +123,9 @@ def sepsis_study(
 
 
 def save_study(study: DemoStudy, folder: str | Path) -> Path:
-    """Writes `report.html`, `values.json` and `policy/`, all or nothing; an earlier demo there is replaced."""
+    """Write `report.html`, `values.json` and `policy/`, all or nothing. An earlier demo in the folder is replaced."""
     with whole_folder(folder, FILES) as scratch:
         study.result.save(scratch / "policy")
         (scratch / "values.json").write_text(json.dumps(study.to_json(), indent=2, allow_nan=False))
-        (scratch / "report.html").write_text(study_page(study), encoding="utf-8")
+        (scratch / "report.html").write_text(render_demo(study), encoding="utf-8")
     return Path(folder)

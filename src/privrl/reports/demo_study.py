@@ -1,8 +1,7 @@
-"""What a study of privacy against value found, ready to be shown or written down."""
+"""The outcome of the sepsis demo: the values of policies with and without privacy."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from privrl.plots.means import mean_and_error
 from privrl.studies.results.result import Result
@@ -10,14 +9,19 @@ from privrl.studies.results.result import Result
 
 @dataclass(frozen=True)
 class DemoStudy:
-    """What the demo found: exact values of all policies, per repetition, and the policy to keep.
+    """The exact values of all policies, and the policy that is saved.
 
     Attributes:
+        recipe: the name of the private recipe.
+        episodes: the number of stays that every policy is learned from.
+        seed: reproduces the repetitions, but not the saved policy, whose noise cannot be reproduced.
+        epsilon: the budget of the saved policy.
         baselines: values of `optimal`, `uniform`, `behaviour` (the doctors) and `mode` (their most frequent action).
-        non_private: values without noise, per repetition.
-        private: values per repetition, by epsilon.
-        result: the policy to keep, with unseeded noise; `value` is its value.
-        seed: replays the repetitions (not the policy to keep, which nobody can replay).
+        non_private: values without noise, one for each repetition.
+        private: values by epsilon, one for each repetition.
+        result: the saved policy, with noise from the operating system.
+        value: the value of the saved policy.
+        seconds: the running time.
     """
 
     recipe: str
@@ -33,19 +37,21 @@ class DemoStudy:
 
     @property
     def seeds(self) -> int:
+        """The number of repetitions."""
         return len(self.non_private)
 
     @property
     def chosen_row(self) -> str:
+        """The name that `list_policies` gives to policies with the budget of the saved one."""
         return f"private, epsilon = {self.epsilon:.3g}"
 
-    def gap_closed(self, values: Sequence[float]) -> float:
-        """The part of the way from the doctors to the best possible policy."""
+    def compute_gap(self, values: Sequence[float]) -> float:
+        """Return the mean of the values on a scale where the doctors have 0 and the best possible policy has 1."""
         doctors, best = self.baselines["behaviour"], self.baselines["optimal"]
         return (mean_and_error(values)[0] - doctors) / (best - doctors)
 
-    def rows(self) -> list[tuple[str, tuple[float, ...], float]]:
-        """Name, values and gap closed of all policies, from the best possible down to random."""
+    def list_policies(self) -> list[tuple[str, tuple[float, ...], float]]:
+        """Return the name, values and closed gap of all policies, from the best possible down to random treatment."""
         named: list[tuple[str, tuple[float, ...]]] = [
             ("best possible", (self.baselines["optimal"],)),
             ("learned without privacy", self.non_private),
@@ -54,10 +60,10 @@ class DemoStudy:
             ("doctors", (self.baselines["behaviour"],)),
             ("random treatment", (self.baselines["uniform"],)),
         ]
-        return [(name, values, self.gap_closed(values)) for name, values in named]
+        return [(name, values, self.compute_gap(values)) for name, values in named]
 
-    def to_json(self) -> dict[str, Any]:
-        """Every number of the study and the certificate of the policy that was kept."""
+    def to_json(self) -> dict[str, object]:
+        """Return every number of the study, and the certificate of the saved policy."""
         certificate = self.result.certificate.to_json()
         return {
             "recipe": self.recipe,

@@ -1,0 +1,134 @@
+"""The part of a page that compares a policy with current practice: the verdict, intervals, and assumptions."""
+
+import math
+from typing import Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from markupsafe import Markup
+
+from privrl.evaluation.estimates import Evaluation, Interval
+from privrl.mdp.assisted import AssistedPolicy
+from privrl.plots.charts import draw_intervals, draw_ratios
+from privrl.reports.display_names import to_noun
+from privrl.reports.rendering import Table, embed_plot, render
+from privrl.studies.offline.situations import Situations
+from privrl.studies.results.certified_evaluation import CertifiedEvaluation
+
+_POINTS = 40  # of each line of the chart
+_GIVEN, _CHANGED = "advice is given", "the decision changes"
+
+
+class Shares(NamedTuple):
+    """Shares of all decisions: in which advice is given, and in which the decision differs from current practice."""
+
+    given: float
+    changed: float
+
+
+def render_verdict(evaluation: Evaluation | None, withheld: bool = False) -> Markup:
+    """Show the verdict in one line, and why a policy that is present gives no advice.
+
+    Arguments:
+        evaluation: the comparison, or `None` if there was none.
+        withheld: whether the page is about a result without a policy.
+    """
+    return render("verdict.html", evaluation=evaluation, withheld=withheld)
+
+
+def render_evaluation(evaluation: Evaluation, unit: str, situations: Situations | None = None) -> Markup:
+    """Show the comparison with current practice. Everything shown follows from releases.
+
+    Arguments:
+        evaluation: the comparison.
+        unit: the unit of the policy's certificate; an evaluation with its own certificate uses the unit of that.
+        situations: what releases show about states, if anything.
+    """
+    own = evaluation.certificate if isinstance(evaluation, CertifiedEvaluation) else None
+    gains = _collect_gains(evaluation)
+    plot, table = None, None
+    if gains:
+        ends = {name: (i.low, i.value, i.high, certified) for name, i, certified in gains}
+        plot = embed_plot(draw_intervals(ends), "Gain over current practice with 95% intervals, current practice at 0")
+        table = Table(
+            ("policy", "gain", "95% interval", "kind"),
+            [
+                (name, f"{i.value:+.3f}", f"{i.low:+.3f} to {i.high:+.3f}", "certified" if sure else "no guarantee")
+                for name, i, sure in gains
+            ],
+            "Gain over current practice",
+            numbers=(1, 2),
+            stacked=True,
+        )
+    odds = evaluation.sensitivity
+    return render(
+        "evaluation.html",
+        evaluation=evaluation,
+        unit=to_noun(unit if own is None else own.unit),
+        balance=_judge_balance(evaluation.balance),
+        plot=plot,
+        table=table,
+        ratios=render_ratios(evaluation, None if situations is None else situations.seen),
+        unsupported=min(max(evaluation.unsupported.value, 0.0), 1.0),
+        overturned="never" if odds is None else "impossible" if math.isinf(odds) else f"{odds:.2f}",
+        own=own,
+    )
+
+
+def _collect_gains(evaluation: Evaluation) -> list[tuple[str, Interval, bool]]:
+    """Each estimate with its name, and whether it is certified."""
+    ratio = evaluation.policy.dial
+    named = (
+        (f"limited advice (ratio {ratio:g})", evaluation.gain, True),
+        (f"limited advice (ratio {ratio:g}, practice estimated)", evaluation.assisted_gain, False),
+        ("full advice (model)", evaluation.model_gain, False),
+    )
+    return [(name, interval, certified) for name, interval, certified in named if interval is not None]
+
+
+def _judge_balance(balance: Interval | None) -> Literal["unknown", "right", "wrong"]:
+    """The mean weight is 1 if the probabilities of current practice are right."""
+    if balance is None:
+        return "unknown"
+    return "right" if balance.low <= 1.0 <= balance.high else "wrong"
+
+
+def compute_shares(policy: AssistedPolicy, ratio: float, seen: Float[np.ndarray, " S"]) -> Shares:
+    """Return how often a policy with this largest ratio to current practice gives advice and changes a decision.
+
+    Advice is given with probability alpha. It changes the decision if practice would have done something else, which
+    has probability 1 - b*. Episodes that have used up their deviation limit are not taken into account.
+
+    Arguments:
+        policy: the advice and its support b*.
+        ratio: the largest factor by which the policy may raise an action's probability.
+        seen: the share of visits to each state under current practice.
+    """
+    changed = AssistedPolicy(policy.advice, policy.support, ratio, policy.deviation)
+    alpha, support = np.asarray(changed.alpha), np.asarray(changed.support)
+    return Shares(float(seen @ alpha), float(seen @ (alpha * (1.0 - support))))
+
+
+def render_ratios(evaluation: Evaluation, seen: Float[np.ndarray, " S"] | None) -> Markup:
+    """Draw how much the policy would change with other limits; nothing if states are not numbered or have no advice."""
+    policy = evaluation.policy
+    if not isinstance(policy, AssistedPolicy):
+        return Markup("")
+    supported = np.asarray(policy.supported)
+    if not supported.any():
+        return Markup("")
+    weights = np.full(len(supported), 1.0 / len(supported)) if seen is None else seen
+    # Evenly spaced in 1 - 1/ratio, which is how the chart shows them, up to infinity.
+    ratios = [1.0 / (1.0 - i / _POINTS) if i < _POINTS else math.inf for i in range(_POINTS + 1)]
+    found = [compute_shares(policy, ratio, weights) for ratio in ratios]
+    at = compute_shares(policy, policy.dial, weights)
+    figure = draw_ratios(
+        {_GIVEN: [one.given for one in found], _CHANGED: [one.changed for one in found]},
+        ratios,
+        {_GIVEN: at.given, _CHANGED: at.changed},
+        policy.dial,
+        evaluation.gain is not None,
+    )
+    described = "Share of decisions with advice, and share of decisions that change, against the largest ratio"
+    plot = embed_plot(figure, described)
+    return render("ratios.html", evaluation=evaluation, at=at, plot=plot, weighted=seen is not None)

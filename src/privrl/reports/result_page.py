@@ -1,0 +1,94 @@
+"""The page of a saved result: what was learned, what it reveals about one person, and what the budget was spent on."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from privrl.evaluation.estimates import Evaluation
+from privrl.privacy.accounting.certificate import Certificate
+from privrl.reports.certificate_facts import find_classes, is_private
+from privrl.reports.certificate_section import CertificateParts
+from privrl.reports.display_names import Names, to_noun
+from privrl.reports.evaluation_section import render_evaluation, render_verdict
+from privrl.reports.policy_section import render_policy
+from privrl.reports.rendering import render_page
+from privrl.reports.situations_section import read_situations, render_advice
+from privrl.studies.results.certified_evaluation import CertifiedEvaluation
+from privrl.studies.results.result import Result
+
+_NEIGHBOURS = {
+    "replace-one": "one {unit} replaced by any other",
+    "add-remove": "one {unit} added or removed",
+}
+
+
+def render_result(result: Result, folder: str | Path, problems: Sequence[str] = (), names: Names | None = None) -> str:
+    """Render the page of a saved result. Its report is used only if the certificate names it.
+
+    Arguments:
+        result: what `Result.load` read.
+        folder: where the result is; the page shows only the name of the folder.
+        problems: what is wrong with the certificate, as `privrl certify` found; shown first.
+        names: the names of states and actions.
+    """
+    saved, signed = result, result.certificate
+    if not result.report_holds:  # the report may have been written by anyone
+        result = replace(result, report={})
+    known = result.report.get("names")
+    names = (names or Names()).fill_from(known if isinstance(known, Mapping) else {})
+    certificate = replace(signed, unit=to_noun(signed.unit))
+    result = replace(result, certificate=certificate)
+    situations = read_situations(result)
+    evaluation, users = result.evaluation, result.report.get("users")
+    private = is_private(certificate)
+    return render_page(
+        "result.html",
+        title="A private policy: what it does and what it reveals" if private else "A policy learned without privacy",
+        problems=problems,
+        verdict=render_verdict(evaluation, result.policy is None) if _has_practice(certificate) else "",
+        learner=_name_learner(certificate),
+        recipe=result.report.get("recipe"),
+        users=users if isinstance(users, int) else None,
+        set_aside=_count_set_aside(evaluation),
+        certificate=certificate,
+        signed=str(signed),
+        parts=CertificateParts.from_certificate(certificate),
+        citation="" if problems else _cite(saved),
+        evaluation=render_evaluation(evaluation, signed.unit, situations) if evaluation else "",
+        policy=render_policy(result.policy, names),
+        advice=render_advice(result, situations, names),
+        enforced=[str(rule) for rule in result.report.get("rules", ())],
+        folder=Path(folder).resolve().name,
+    )
+
+
+def _has_practice(certificate: Certificate) -> bool:
+    """Whether the records were made under current practice: they are a table, not a secret function."""
+    return certificate.notion in ("central", "none") and not certificate.neighbours
+
+
+def _name_learner(certificate: Certificate) -> str:
+    inner = [name.rpartition(".")[2] for name in find_classes(certificate.study.get("learner"))]
+    return inner[1] if certificate.learner == "Evaluated" and len(inner) > 1 else certificate.learner
+
+
+def _count_set_aside(evaluation: Evaluation | None) -> int | None:
+    """How many of the people were set aside for a comparison under the same certificate."""
+    return None if evaluation is None or isinstance(evaluation, CertifiedEvaluation) else evaluation.people
+
+
+def _cite(result: Result) -> str:
+    """The one guarantee to cite; none if the certificates of policy and evaluation do not compose."""
+    certificate, evaluation = result.certificate, result.evaluation
+    if not is_private(certificate):
+        return "Cite this guarantee: none. Epsilon is infinite."
+    if isinstance(evaluation, CertifiedEvaluation):
+        if why := evaluation.apart_from(certificate):
+            return f"There is no guarantee to cite for policy and evaluation together: {why}"
+        epsilon, delta = evaluation.together_with(certificate)
+        what = "policy and evaluation together"
+    else:
+        epsilon, delta, what = certificate.epsilon, certificate.delta, "everything that was released"
+    slack = f", delta = {delta:.3g}" if delta > 0 else ""
+    about = certificate.neighbours or _NEIGHBOURS[certificate.adjacency].format(unit=to_noun(certificate.unit))
+    return f"Cite this guarantee: epsilon = {epsilon:.3g}{slack}, for {what}, with {about}."
