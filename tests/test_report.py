@@ -30,11 +30,11 @@ from privrl.reports.certificate_facts import compute_guess_rate, share_budget
 from privrl.reports.certificate_text import explain_certificate
 from privrl.reports.demo_page import render_demo
 from privrl.reports.demo_study import DemoStudy
-from privrl.reports.figure_page import render_markdown
 from privrl.reports.folder_page import detect_content, render_folder
 from privrl.reports.policy_section import render_policy
 from privrl.reports.rendering import mark_code, render, render_page
 from privrl.reports.result_page import render_result
+from privrl.reports.verdict_markdown import render_markdown
 from privrl.studies.results.result import Result
 
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from privrl.plots.style import to_svg
 
 if TYPE_CHECKING:
+    from jinja2 import Environment
     from matplotlib.figure import Figure
 
 _OWN = "privrl.reports"
@@ -61,7 +61,9 @@ def render(template: str, *, package: str = _OWN, **facts: object) -> Markup:
 
 
 @functools.cache
-def _environment(package: str) -> Environment:
+def _environment(package: str) -> "Environment":
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+
     packages = dict.fromkeys((package, _OWN))
     made = Environment(
         loader=ChoiceLoader([PackageLoader(name) for name in packages]),
