@@ -8,14 +8,15 @@ import numpy as np
 
 from privrl.data.tables.shards import Shard
 from privrl.studies.offline import batched_sums as sums
-from privrl.studies.offline.curated_records import Records
+from privrl.studies.offline.summands import EpisodeSummands
 
 
 def record_floats(shard: Shard, statistic: Any) -> list[bytes]:
     """A digest of the blocks of every record that are not zero, and of their places: of all bits of them."""
-    records, program = Records(shard.data), jax.jit(jax.vmap(lambda record: statistic.parts(record, None)))
+    form = EpisodeSummands(shard.data, statistic)._form
+    program = jax.jit(jax.vmap(lambda record: statistic.parts(record, None)))
     found = []
-    for batch, width in sums._batches(statistic, shard.data.chunks(), records._form, None):
+    for batch, width in sums._batches(statistic, shard.data.chunks(), form, None):
         taking_part, wide = sums._wide(batch, width, statistic.per_person)
         slots, blocks = map(np.asarray, program(wide))
         for place in np.flatnonzero(taking_part):

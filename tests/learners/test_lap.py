@@ -321,7 +321,7 @@ def test_norms_of_long_stays_need_bounded_memory():
         batch = jax.tree.map(lambda x, n=size: np.stack([x] * n), blank)
         program = jax.jit(jax.vmap(lambda r, s=statistic: s.contribution(r, None))).lower(batch).compile()
         assert program.memory_analysis().temp_size_in_bytes < 256e6
-    assert LAP(columns, 3, 1000).largest_array == grams.working_entries(1000) >= 1000 * 3 * grams.features.dim
+    assert LAP(columns, 3, 1000).largest_array == grams.hints.working_entries(1000) >= 1000 * 3 * grams.features.dim
 
 
 def test_laplace_noise_is_refused_before_a_release(monkeypatch):

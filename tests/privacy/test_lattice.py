@@ -177,7 +177,7 @@ def test_the_sum_is_the_statistic_up_to_a_unit_per_record(name):
 @pytest.mark.parametrize("name", ["counts", "pooled", "gram", "known targets"])
 def test_distinct_rows_give_the_very_sum_of_the_records(name):
     statistic = statistics()[name]
-    assert statistic.row_by_row
+    assert statistic.hints.row_by_row
     grid = lattice_for_statistic(statistic)
     env = privrl.envs.RiverSwim(states=2, horizon=3)
     sampled = env.sample(env.behaviour_policy(), 400, jax.random.key(0))

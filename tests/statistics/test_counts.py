@@ -152,7 +152,7 @@ def test_compressed_rows_are_the_sum_of_contributions(arrays):
     records = Trajectory(*(jnp.asarray(x) for x in arrays))
     for kind, counting in itertools.product(KINDS, ("per-stage", "pooled")):
         statistic = kind(S, A, 4, counting)
-        assert statistic.plain
+        assert statistic.hints.plain
         each = one_by_one(statistic, records)
         np.testing.assert_allclose(of_rows(statistic, rows), each, atol=1e-12)
         np.testing.assert_allclose(each, by_hand(kind, arrays, counting), atol=1e-12)

@@ -1,6 +1,8 @@
 """One person's bounded contribution to a sum: what a learner may ask about people."""
 
 import abc
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import equinox as eqx
@@ -9,6 +11,39 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 Adjacency = Literal["replace-one", "add-remove"]
+
+
+def _few(steps: int) -> int:
+    del steps
+    return 0
+
+
+@dataclass(frozen=True)
+class SumHints:
+    """Faster ways to the sum of a statistic. The default allows none of them: the sum is right, and takes longest.
+
+    No sensitivity rests on a hint. A false hint makes a wrong sum, so every hint of every statistic is tested against
+    the sum without hints.
+
+    Arguments:
+        any_width: a record may be padded to fewer steps than the horizon. It contributes the same, up to the rounding
+            of sums, as long as it has all its own steps. Otherwise it is padded to the horizon. Either way the width
+            depends on the record alone, and so does every bit of what it contributes.
+        working_entries: the number of entries of the largest array that is made for one record of so many steps; 0
+            means a few for each step. Records are summed in smaller batches if it is large.
+        plain: a record's contribution is the sum over all transitions of its episode, of which nothing is dropped,
+            weighed or clipped. The sum over people may then be taken from the distinct transitions of all of them.
+        row_by_row: distinct transitions can be put on a lattice one by one, each times its count. That requires that a
+            record has one transition that counts and that rewards, which differ from person to person, play no part;
+            or that all entries are whole numbers.
+        ignores_next_state: transitions that differ in the next state alone contribute the same.
+    """
+
+    any_width: bool = False
+    working_entries: Callable[[int], int] = _few
+    plain: bool = False
+    row_by_row: bool = False
+    ignores_next_state: bool = False
 
 
 class AbstractStatistic(eqx.Module):
@@ -27,11 +62,6 @@ class AbstractStatistic(eqx.Module):
     per_person: ClassVar[bool] = False
     """A record is one episode, or else all kept episodes of one person: an episode with a leading axis of the public
     largest number, filled up with empty ones. The guarantee is then about persons, however many episodes they have."""
-
-    any_width: ClassVar[bool] = False
-    """Whether a record may be padded to fewer steps than the horizon: it contributes the same, up to the rounding of
-    sums, as long as it has all its own steps. Otherwise it is padded to the horizon. Either way the width depends on
-    the record alone, and so does every bit of what it contributes."""
 
     @property
     def nonnegative(self) -> bool:
@@ -57,11 +87,10 @@ class AbstractStatistic(eqx.Module):
         d = self.shape[0] if self.symmetric else 0
         return (d * (d + 1) // 2,) if self.symmetric else self.raw_shape
 
-    def working_entries(self, steps: int) -> int:
-        """The entries of the largest array that is made for one record of `steps` steps; 0: no more than a few for each
-        step. Records are summed in smaller batches where it is large."""
-        del steps
-        return 0
+    @property
+    def hints(self) -> SumHints:
+        """Faster ways to the same sum; none by default."""
+        return SumHints()
 
     @abc.abstractmethod
     def contribution(self, record: Any, question: Any) -> Array:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from privrl.contracts.statistic import AbstractStatistic, Adjacency
+from privrl.contracts.statistic import AbstractStatistic, Adjacency, SumHints
 from privrl.mdp.measurements import Measurement, checked_measurements
 from privrl.mdp.quadratic_features import measured, positions
 from privrl.mdp.types import Trajectory
@@ -35,7 +35,6 @@ class ColumnShares(AbstractStatistic):
     num_bins: int = eqx.field(static=True, default=64)
     symmetric: bool = eqx.field(static=True, default=False, init=False)
     per_person: ClassVar[bool] = True
-    any_width: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
         checked_measurements(self.columns)
@@ -50,8 +49,9 @@ class ColumnShares(AbstractStatistic):
         """The edges of the bins, in [-1, 1]."""
         return np.linspace(-1.0, 1.0, self.num_bins + 1)
 
-    def working_entries(self, steps: int) -> int:
-        return max(steps * self.shape[0], math.prod(self.shape))
+    @property
+    def hints(self) -> SumHints:
+        return SumHints(any_width=True, working_entries=lambda steps: max(steps * self.shape[0], math.prod(self.shape)))
 
     def contribution(self, record: Trajectory, question: object) -> Float[Array, "F bins"]:
         del question

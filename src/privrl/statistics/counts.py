@@ -15,7 +15,8 @@ leaving out cells can only bring two vectors closer. Under add-remove the bound 
 
 import abc
 import math
-from typing import Any, ClassVar, Literal, get_args
+from dataclasses import replace
+from typing import Any, Literal, get_args
 
 import equinox as eqx
 import jax
@@ -23,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from privrl.contracts.statistic import AbstractCategorical, Adjacency
+from privrl.contracts.statistic import AbstractCategorical, Adjacency, SumHints
 from privrl.mdp.types import Trajectory, Transitions
 from privrl.statistics.row_statistics import AbstractRowStatistic, clipped_reward, within
 from privrl.statistics.setting_checks import check_choice, check_positive, check_sizes, check_stage
@@ -47,7 +48,6 @@ def first_visits(rows: Transitions, counted: Bool[Array, " H"]) -> Bool[Array, "
 class AbstractCounts(AbstractRowStatistic):
     """A non-negative table over (s, a), with the step in front if counted per stage."""
 
-    any_width: ClassVar[bool] = True
     num_states: int = eqx.field(static=True)
     num_actions: int = eqx.field(static=True)
     horizon: int = eqx.field(static=True)
@@ -87,8 +87,8 @@ class AbstractCounts(AbstractRowStatistic):
         """What each row adds to its cell; between 0 and `count`."""
 
     @property
-    def plain(self) -> bool:
-        return self.counting != "first-visit" and self.contribution_norm is None
+    def hints(self) -> SumHints:
+        return SumHints(any_width=True, plain=self.counting != "first-visit" and self.contribution_norm is None)
 
     @property
     def distinct(self) -> bool:
@@ -150,8 +150,9 @@ class VisitCounts(AbstractCounts):
     """n(s, a): how often each action was taken in each state."""
 
     @property
-    def row_by_row(self) -> bool:
-        return self.plain
+    def hints(self) -> SumHints:
+        hints = super().hints
+        return replace(hints, row_by_row=hints.plain)
 
     def visits_of(self, entries: Float[Array, "..."]) -> Float[Array, "S A"]:
         return entries.reshape(-1, self.num_states, self.num_actions).sum(axis=0)
@@ -209,8 +210,9 @@ class TransitionCounts(AbstractCounts, AbstractCategorical):
         return (self.num_states, self.num_actions, after) if self.pairs is None else (self.pairs.shape[0], after)
 
     @property
-    def row_by_row(self) -> bool:
-        return self.plain
+    def hints(self) -> SumHints:
+        hints = super().hints
+        return replace(hints, row_by_row=hints.plain)
 
     def _weight(self, rows: Transitions) -> Float[Array, " N"]:
         return jnp.asarray(rows.count)

@@ -21,14 +21,13 @@ they are public. In L1: a vector of norm C with at most k non-zero entries has L
 """
 
 import math
-from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from privrl.contracts.statistic import Adjacency
+from privrl.contracts.statistic import Adjacency, SumHints
 from privrl.mdp.types import Trajectory, Transitions
 from privrl.statistics.counts import first_visits
 from privrl.statistics.row_statistics import AbstractRowStatistic, after_each, clipped_reward, within
@@ -46,9 +45,11 @@ class _AbstractStay(AbstractRowStatistic):
     """One stay's vector, scaled down to norm `contribution_norm`; no two have a negative inner product."""
 
     contribution_norm: eqx.AbstractVar[float]
-    any_width: ClassVar[bool] = True
-    plain: bool = eqx.field(static=True, default=False, init=False)
     stage: None = eqx.field(static=True, default=None, init=False)
+
+    @property
+    def hints(self) -> SumHints:
+        return SumHints(any_width=True)
 
     @property
     def distinct(self) -> bool:

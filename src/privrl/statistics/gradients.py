@@ -13,13 +13,13 @@ same way cannot hide in a sum of squares of single steps.
 """
 
 import math
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from privrl.contracts.statistic import AbstractStatistic, Adjacency
+from privrl.contracts.statistic import AbstractStatistic, Adjacency, SumHints
 from privrl.mdp.types import Trajectory, Transitions
 from privrl.privacy.noise.bounding import clip_by_norm
 from privrl.privacy.noise.sensitivities import l2_of_sum
@@ -39,7 +39,6 @@ class AbstractEpisodeGradient(AbstractStatistic):
         terminal: public states after which nothing comes; a next state that was not recorded is such an end too.
     """
 
-    any_width: ClassVar[bool] = True
     values: Float[Array, "S A"]
     horizon: int = eqx.field(static=True)
     norm: float = eqx.field(static=True)
@@ -70,6 +69,10 @@ class AbstractEpisodeGradient(AbstractStatistic):
         difference = self.values[s, a] - clipped_reward(rows) - self.discount * following
         return counted, jnp.where(counted, difference, 0.0)
 
+    @property
+    def hints(self) -> SumHints:
+        return SumHints(any_width=True)
+
     def l2(self, adjacency: Adjacency) -> float:
         return l2_of_sum(self.norm, adjacency)
 
@@ -77,7 +80,6 @@ class AbstractEpisodeGradient(AbstractStatistic):
 class BellmanGradient(AbstractEpisodeGradient, AbstractRowStatistic):
     """The gradient in a table Q."""
 
-    plain: Literal[False] = eqx.field(static=True, default=False, init=False)
     stage: None = eqx.field(static=True, default=None, init=False)
 
     @property
@@ -143,7 +145,6 @@ class EpisodeCount(AbstractStatistic):
     **Formal guarantee.** An episode adds 1, one without steps 0: replacing or adding one moves the count by at most 1.
     """
 
-    any_width: ClassVar[bool] = True
     shape: tuple[int, ...] = eqx.field(static=True, default=(), init=False)
     symmetric: bool = eqx.field(static=True, default=False, init=False)
 
@@ -154,6 +155,10 @@ class EpisodeCount(AbstractStatistic):
     def contribution(self, record: Any, question: Any) -> Float[Array, ""]:
         del question
         return (record.length > 0).astype(float)
+
+    @property
+    def hints(self) -> SumHints:
+        return SumHints(any_width=True)
 
     def l2(self, adjacency: Adjacency) -> float:
         del adjacency

@@ -31,7 +31,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from privrl.contracts.statistic import AbstractStatistic, Adjacency
+from privrl.contracts.statistic import AbstractStatistic, Adjacency, SumHints
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.types import Trajectory
 from privrl.mdp.value_features import TableValueFeature
@@ -83,7 +83,6 @@ class NuisanceSums(AbstractStatistic):
     sums: StaySums
     norms: tuple[float, float] = eqx.field(static=True, default=(6.0, 3.0))
     per_person: ClassVar[bool] = True
-    any_width: ClassVar[bool] = True
     shape: tuple[int, ...] = eqx.field(static=True, default=(2 * ENTRIES + 1,), init=False)
     symmetric: bool = eqx.field(static=True, default=False, init=False)
 
@@ -96,6 +95,10 @@ class NuisanceSums(AbstractStatistic):
         weighted = person_mean(copies, record) * jnp.asarray(WEIGHTS)[None]
         scaled = [clip_by_norm(weighted[i], norm) for i, norm in enumerate(self.norms)]
         return jnp.concatenate([*scaled, person_mean(first, record)[None]])
+
+    @property
+    def hints(self) -> SumHints:
+        return SumHints(any_width=True)
 
     def l2(self, adjacency: Adjacency) -> float:
         squares = sum(norm**2 for norm in self.norms)

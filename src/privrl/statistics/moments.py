@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from privrl.contracts.statistic import Adjacency
+from privrl.contracts.statistic import Adjacency, SumHints
 from privrl.mdp.features import AbstractFeatures
 from privrl.mdp.types import Transitions
 from privrl.privacy.noise.sensitivities import l2_of_outer_products, l2_of_scaled, l2_of_sum
@@ -39,7 +39,6 @@ class AbstractMoment(AbstractRowStatistic):
     stage: Int[Array, ""] = eqx.field(converter=jnp.asarray)
     weights: Float[Array, "S A"] | None = eqx.field(default=None, kw_only=True)
     weight_bound: float | None = eqx.field(static=True, default=None, kw_only=True)
-    plain: bool = eqx.field(static=True, default=True, init=False)
 
     def __check_init__(self) -> None:
         check_features(self.features)
@@ -85,12 +84,8 @@ class Gram(AbstractMoment):
         return (self.features.dim, self.features.dim)
 
     @property
-    def row_by_row(self) -> bool:
-        return True
-
-    @property
-    def ignores_next_state(self) -> bool:
-        return True
+    def hints(self) -> SumHints:
+        return SumHints(plain=True, row_by_row=True, ignores_next_state=True)
 
     def terms(self, rows: Transitions) -> tuple[Int[Array, " N"], Float[Array, "N d d"]]:
         phi = self._phi(rows)
@@ -145,8 +140,8 @@ class Targets(AbstractMoment):
         return (self.low + self.high + float(self.with_reward)) / 2 if self.centred else jnp.zeros(())
 
     @property
-    def row_by_row(self) -> bool:
-        return not self.with_reward
+    def hints(self) -> SumHints:
+        return SumHints(plain=True, row_by_row=not self.with_reward)
 
     def terms(self, rows: Transitions) -> tuple[Int[Array, " N"], Float[Array, "N d"]]:
         known = within(rows, self.features.num_states, self.features.num_actions, "needed")

@@ -6,14 +6,13 @@ sum phi(s_h, a_h) V(s_{h+1}) = M_h V, for all V at once.
 
 import functools
 import math
-from typing import Literal
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from privrl.contracts.statistic import Adjacency
+from privrl.contracts.statistic import Adjacency, SumHints
 from privrl.mdp.features import AbstractFeatures, OneHotFeatures
 from privrl.mdp.types import Transitions
 from privrl.statistics.row_statistics import AbstractRowStatistic, clipped_reward, within
@@ -49,7 +48,6 @@ class FeatureTransitions(AbstractRowStatistic):
     horizon: int = eqx.field(static=True)
     with_rewards: bool = eqx.field(static=True, default=False)
     weights: Float[Array, "H S A"] | None = None
-    plain: Literal[True] = eqx.field(static=True, default=True, init=False)
     stage: None = eqx.field(static=True, default=None, init=False)
 
     def __check_init__(self) -> None:
@@ -62,6 +60,10 @@ class FeatureTransitions(AbstractRowStatistic):
     @property
     def shape(self) -> tuple[int, ...]:
         return self.horizon, self.features.num_states + self.with_rewards, self.features.dim
+
+    @property
+    def hints(self) -> SumHints:
+        return SumHints(plain=True)
 
     @property
     def nonnegative(self) -> bool:
@@ -112,7 +114,6 @@ class StartCounts(AbstractRowStatistic):
     """
 
     num_states: int = eqx.field(static=True)
-    plain: Literal[True] = eqx.field(static=True, default=True, init=False)
 
     @property
     def nonnegative(self) -> bool:
@@ -130,8 +131,8 @@ class StartCounts(AbstractRowStatistic):
         return (self.num_states,)
 
     @property
-    def row_by_row(self) -> bool:
-        return True
+    def hints(self) -> SumHints:
+        return SumHints(plain=True, row_by_row=True)
 
     def terms(self, rows: Transitions) -> tuple[Int[Array, " N"], Float[Array, " N"]]:
         state = jnp.asarray(rows.state)

@@ -12,7 +12,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float
 
-from privrl.contracts.statistic import AbstractStatistic, Adjacency
+from privrl.contracts.statistic import AbstractStatistic, Adjacency, SumHints
 from privrl.mdp.types import Trajectory
 from privrl.statistics.person_sums import AbstractPersonSum
 from privrl.statistics.setting_checks import check_positive, check_sizes
@@ -31,7 +31,6 @@ class AbstractNorms(AbstractStatistic):
     L2 and 2 in L1, one has norm at most 1.
     """
 
-    any_width: ClassVar[bool] = True
     smallest: eqx.AbstractVar[float]
     largest: eqx.AbstractVar[float]
     num_bins: eqx.AbstractVar[int]
@@ -62,6 +61,10 @@ class AbstractNorms(AbstractStatistic):
         at = (self.edges[:-1] < norm * (1.0 - 1e-12)).sum()  # a norm that is an edge is not above it
         return ((np.arange(self.num_bins) == at) & (norm > 0)).astype(float)
 
+    @property
+    def hints(self) -> SumHints:
+        return SumHints(any_width=True)
+
     def l2(self, adjacency: Adjacency) -> float:
         return math.sqrt(2.0) if adjacency == "replace-one" else 1.0
 
@@ -90,8 +93,9 @@ class PersonNorms(AbstractNorms):
     num_bins: int = eqx.field(static=True, default=40)
     per_person: ClassVar[bool] = True
 
-    def working_entries(self, steps: int) -> int:
-        return self.of.working_entries(steps)
+    @property
+    def hints(self) -> SumHints:
+        return SumHints(any_width=True, working_entries=self.of.hints.working_entries)
 
     def norm(self, record: Trajectory) -> Float[Array, ""]:
         return self.of.norm(record)

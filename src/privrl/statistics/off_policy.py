@@ -35,7 +35,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from privrl.contracts.statistic import AbstractStatistic, Adjacency
+from privrl.contracts.statistic import AbstractStatistic, Adjacency, SumHints
 from privrl.mdp.assistance import AbstractAssisted
 from privrl.mdp.types import Trajectory
 from privrl.statistics.setting_checks import check_array
@@ -70,7 +70,6 @@ class AbstractStayMean(AbstractStatistic):
     """One number per person, the mean over their stays, in a public interval that holds 0."""
 
     per_person: ClassVar[bool] = True
-    any_width: ClassVar[bool] = True
     shape: tuple[int, ...] = eqx.field(static=True, default=(1,), init=False)
     symmetric: bool = eqx.field(static=True, default=False, init=False)
 
@@ -90,6 +89,10 @@ class AbstractStayMean(AbstractStatistic):
         del question
         mean = person_mean(jax.vmap(self.of_stay)(record), record)
         return self.of_person(mean)[None]
+
+    @property
+    def hints(self) -> SumHints:
+        return SumHints(any_width=True)
 
     def l2(self, adjacency: Adjacency) -> float:
         low, high = self.interval()
@@ -122,8 +125,9 @@ class Weights(AbstractStayMean):
     def __check_init__(self) -> None:
         _check_bounded(self.policy)
 
-    def working_entries(self, steps: int) -> int:
-        return steps * self.policy.entries
+    @property
+    def hints(self) -> SumHints:
+        return SumHints(any_width=True, working_entries=lambda steps: steps * self.policy.entries)
 
     def of_stay(self, stay: Trajectory) -> Float[Array, ""]:
         return _followed(self.policy, stay)[0]
@@ -137,8 +141,9 @@ class Unsupported(AbstractStayMean):
 
     policy: AbstractAssisted
 
-    def working_entries(self, steps: int) -> int:
-        return steps * self.policy.entries
+    @property
+    def hints(self) -> SumHints:
+        return SumHints(any_width=True, working_entries=lambda steps: steps * self.policy.entries)
 
     def of_stay(self, stay: Trajectory) -> Float[Array, ""]:
         without = ~self.policy.decisions(jnp.asarray(stay.states)).supported
@@ -168,8 +173,9 @@ class Gains(AbstractStayMean):
         check_range(*self.return_range)
         check_array("centre", self.centre, (), low=0.0, high=1.0)
 
-    def working_entries(self, steps: int) -> int:
-        return steps * self.policy.entries
+    @property
+    def hints(self) -> SumHints:
+        return SumHints(any_width=True, working_entries=lambda steps: steps * self.policy.entries)
 
     def of_stay(self, stay: Trajectory) -> Float[Array, ""]:
         w, _ = _followed(self.policy, stay)
@@ -194,7 +200,6 @@ class Influences(AbstractStatistic):
     policy: AbstractAssisted
     return_range: tuple[float, float] = eqx.field(static=True, default=(0.0, 1.0))
     per_person: ClassVar[bool] = True
-    any_width: ClassVar[bool] = True
     shape: tuple[int, ...] = eqx.field(static=True, default=(2,), init=False)
     symmetric: bool = eqx.field(static=True, default=False, init=False)
 
@@ -202,8 +207,9 @@ class Influences(AbstractStatistic):
         _check_bounded(self.policy)
         check_range(*self.return_range)
 
-    def working_entries(self, steps: int) -> int:
-        return steps * self.policy.entries
+    @property
+    def hints(self) -> SumHints:
+        return SumHints(any_width=True, working_entries=lambda steps: steps * self.policy.entries)
 
     def contribution(self, record: Trajectory, question: None) -> Float[Array, " 2"]:
         del question

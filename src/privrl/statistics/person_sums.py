@@ -21,6 +21,7 @@ those are. There is no L1 bound.
 
 import abc
 import math
+from dataclasses import replace
 from typing import ClassVar
 
 import equinox as eqx
@@ -29,7 +30,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from privrl.contracts.statistic import AbstractStatistic, Adjacency
+from privrl.contracts.statistic import AbstractStatistic, Adjacency, SumHints
 from privrl.mdp.anchored import LayeredValue
 from privrl.mdp.measurements import ENDED
 from privrl.mdp.quadratic_features import QuadraticFeatures
@@ -105,14 +106,14 @@ class AbstractPersonSum(AbstractStatistic):
     symmetric: bool = eqx.field(static=True, default=False, init=False)
     signed: ClassVar[bool] = True
     per_person: ClassVar[bool] = True
-    any_width: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
         check_sizes(num_actions=self.num_actions)
         check_array("level", self.level, (), low=SMALLEST)
 
-    def working_entries(self, steps: int) -> int:
-        return steps * self.num_actions * self.features.dim
+    @property
+    def hints(self) -> SumHints:
+        return SumHints(any_width=True, working_entries=lambda steps: steps * self.num_actions * self.features.dim)
 
     @abc.abstractmethod
     def vector(self, person: Trajectory) -> Float[Array, "..."]:
@@ -150,9 +151,14 @@ class ActionGrams(AbstractPersonSum):
         d = self.features.dim
         return self.num_actions, d * (d + 1) // 2
 
-    def working_entries(self, steps: int) -> int:
-        matrices = self.num_actions * self.features.dim**2
-        return max(super().working_entries(steps), matrices, min(steps, _rows_at_once(steps)) * steps)
+    @property
+    def hints(self) -> SumHints:
+        hints, matrices = super().hints, self.num_actions * self.features.dim**2
+
+        def entries(steps: int) -> int:
+            return max(hints.working_entries(steps), matrices, min(steps, _rows_at_once(steps)) * steps)
+
+        return replace(hints, working_entries=entries)
 
     def vector(self, person: Trajectory) -> Float[Array, "A m"]:
         phi, taken = (x.reshape(-1, x.shape[-1]) for x in self._steps(person))

@@ -30,7 +30,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from privrl.contracts.statistic import AbstractStatistic, Adjacency
+from privrl.contracts.statistic import AbstractStatistic, Adjacency, SumHints
 from privrl.mdp.assistance import AbstractAssisted
 from privrl.mdp.types import Trajectory
 from privrl.mdp.value_features import AbstractValueFeature
@@ -54,7 +54,6 @@ class PracticeResiduals(AbstractStatistic):
     arrival: bool = eqx.field(static=True, default=True)
     symmetric: bool = eqx.field(static=True, default=False, init=False)
     per_person: ClassVar[bool] = True
-    any_width: ClassVar[bool] = True
 
     @property
     def _largest(self) -> tuple[float, ...]:
@@ -64,8 +63,10 @@ class PracticeResiduals(AbstractStatistic):
     def shape(self) -> tuple[int, ...]:
         return (len(self._largest),)
 
-    def working_entries(self, steps: int) -> int:
-        return steps * (self.policy.entries + self.feature.entries)
+    @property
+    def hints(self) -> SumHints:
+        each = self.policy.entries + self.feature.entries
+        return SumHints(any_width=True, working_entries=lambda steps: steps * each)
 
     def _of_stay(self, stay: Trajectory) -> Float[Array, " entries"]:
         states, actions = jnp.asarray(stay.states), jnp.asarray(stay.actions)

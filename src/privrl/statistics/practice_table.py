@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from privrl.contracts.statistic import AbstractStatistic, Adjacency
+from privrl.contracts.statistic import AbstractStatistic, Adjacency, SumHints
 from privrl.mdp.assistance import AbstractAssisted
 from privrl.mdp.types import Trajectory
 from privrl.statistics.setting_checks import check_positive, check_sizes
@@ -41,7 +41,6 @@ class PracticeTable(AbstractStatistic):
     contribution_norm: float = eqx.field(static=True, default=3.0)
     every: bool = eqx.field(static=True, default=False)
     per_person: ClassVar[bool] = True
-    any_width: ClassVar[bool] = True
     symmetric: bool = eqx.field(static=True, default=False, init=False)
 
     def __check_init__(self) -> None:
@@ -52,8 +51,9 @@ class PracticeTable(AbstractStatistic):
     def shape(self) -> tuple[int, ...]:
         return self.policy.support.shape[0], 2
 
-    def working_entries(self, steps: int) -> int:
-        return steps * max(steps, self.policy.entries)
+    @property
+    def hints(self) -> SumHints:
+        return SumHints(any_width=True, working_entries=lambda steps: steps * max(steps, self.policy.entries))
 
     def contribution(self, record: Trajectory, question: None) -> Float[Array, "K 2"]:
         del question

@@ -2,7 +2,7 @@
 
 A trajectory is a handful of rows, a table compresses to its distinct rows, and a block of simulated episodes is a flow
 of rows; `of_rows` serves all three. What a statistic does to one episode before its rows are summed (first visits
-only, a clipped norm) is in `rows`; where that is nothing (`plain`), compressed tables and flows may be used directly.
+only, a clipped norm) is in `rows`. If that is nothing (`SumHints.plain`), compressed tables and flows are enough.
 """
 
 import abc
@@ -22,12 +22,11 @@ from privrl.mdp.types import Trajectory, Transitions
 class AbstractRowStatistic(AbstractStatistic):
     """One person's contribution is a sum over the transitions of their episode.
 
-    `plain` says that `rows` is `Transitions.of`, nothing more: then the sum over people may be taken from compressed
-    rows, on which `rows` is never called. It must be `False` if `rows` drops, weighs or clips anything. `stage` is the
-    one step whose transitions count, or `None`.
+    `stage` is the one step whose transitions count, or `None`. A statistic whose `rows` is `Transitions.of` and nothing
+    more may hint so (`SumHints.plain`): then the sum over people is taken from compressed rows, on which `rows` is
+    never called.
     """
 
-    plain: eqx.AbstractVar[bool]
     stage: eqx.AbstractVar[Int[Array, ""] | None]
     symmetric: bool = eqx.field(static=True, default=False, init=False)
 
@@ -41,20 +40,6 @@ class AbstractRowStatistic(AbstractStatistic):
 
         Rows outside the finite world add zeros.
         """
-
-    @property
-    def row_by_row(self) -> bool:
-        """Whether a table's distinct rows can be put on a lattice one by one, each times its count.
-
-        So it is where a person has one row and rewards, which differ from person to person, play no part; or where
-        rows are whole numbers.
-        """
-        return False
-
-    @property
-    def ignores_next_state(self) -> bool:
-        """Whether rows that differ in the next state alone add the same block."""
-        return False
 
     def of_rows(self, rows: Transitions) -> Array:
         """The sum over rows."""

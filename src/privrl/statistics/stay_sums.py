@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from privrl.contracts.statistic import Adjacency
+from privrl.contracts.statistic import Adjacency, SumHints
 from privrl.mdp.types import Trajectory, Transitions
 from privrl.statistics.counts import first_visits
 from privrl.statistics.row_statistics import AbstractRowStatistic, after_each, clipped_reward, within
@@ -55,10 +55,8 @@ class AbstractStaySum(AbstractRowStatistic):
     horizon: int = eqx.field(static=True)
     terminal: tuple[int, ...] = eqx.field(static=True)
     level: Float[Array, ""]
-    plain: bool = eqx.field(static=True, default=False, init=False)
     stage: None = eqx.field(static=True, default=None, init=False)
     signed: ClassVar[bool] = False
-    any_width: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
         check_sizes(num_states=self.num_states, num_actions=self.num_actions, horizon=self.horizon)
@@ -74,6 +72,10 @@ class AbstractStaySum(AbstractRowStatistic):
         rows = self._unscaled(trajectory)
         scale = self.level / jnp.maximum(self._norm(rows), self.level)
         return eqx.tree_at(lambda r: (r.count, r.reward), rows, (scale * rows.count, scale * rows.reward))
+
+    @property
+    def hints(self) -> SumHints:
+        return SumHints(any_width=True)
 
     @property
     def distinct(self) -> bool:

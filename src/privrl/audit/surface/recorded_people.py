@@ -8,7 +8,6 @@ from jaxtyping import Array, Bool, Float64, Int64
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.privacy.noise.arithmetic import AbstractArithmetic
 from privrl.privacy.noise.coins import Coins
-from privrl.privacy.noise.lattice import Lattice
 from privrl.privacy.trust.people import AbstractPeople
 
 
@@ -18,7 +17,7 @@ class Remembered(AbstractPeople):
     def __init__(self, people: AbstractPeople) -> None:
         self._people = people
         self._filled: dict[int, tuple[AbstractStatistic, int]] = {}
-        self._units: dict[tuple[int, Lattice], Int64[np.ndarray, "..."]] = {}
+        self._units: dict[tuple[int, AbstractArithmetic], Int64[np.ndarray, "..."]] = {}
 
     @property
     def num_units(self) -> int:
@@ -31,7 +30,7 @@ class Remembered(AbstractPeople):
     def total(
         self, statistic: AbstractStatistic, included: Coins | None, arithmetic: AbstractArithmetic
     ) -> Array | np.ndarray:
-        if not isinstance(arithmetic, Lattice):
+        if not arithmetic.exact:
             return self._people.total(statistic, included, arithmetic)
         self.filled(statistic)  # keeps the statistic, so that no other one gets its number
         key = (id(statistic), arithmetic)

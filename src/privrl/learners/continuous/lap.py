@@ -104,7 +104,7 @@ class LAP(AbstractOfflineLearner):
     def largest_array(self) -> int:
         """Of the Gram matrices: while one stay is summed, or the matrices themselves."""
         phi = QuadraticFeatures.unscaled(self.columns, self.products)
-        return ActionGrams(phi, self.num_actions, jnp.ones(())).working_entries(self.horizon)
+        return ActionGrams(phi, self.num_actions, jnp.ones(())).hints.working_entries(self.horizon)
 
     @property
     def _rewarding(self) -> Rewarding:

@@ -1,16 +1,18 @@
 """The two arithmetics of a release behind one interface: floating point for simulations, whole numbers for people.
 
-Whoever makes a release adds up contributions (`total`), adds noise (`noisy`) and reads the result (`release`), and need
-not know which of the two it is. `Floating` is here; `Lattice` is in `lattice.py`.
+A release is a sum of contributions (`sum_records`) with noise (`noisy`), read as numbers (`release`). The caller does
+not need to know the arithmetic: the arithmetic itself chooses how to sum, among the forms in which the records are
+available (`AbstractSummands`). `Floating` is here; `Lattice` is in `lattice.py`.
 """
 
 import abc
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from privrl.contracts.noise_distribution import AbstractNoise
 from privrl.contracts.release import Release
@@ -19,8 +21,61 @@ from privrl.privacy.noise.maximum import MaximumNoise
 from privrl.privacy.noise.sources import white_noise
 
 
+class Batch(NamedTuple):
+    """Records with a leading axis, and which of them take part. The others are empty records that fill the batch up."""
+
+    records: Any
+    taking_part: Bool[Array, " B"]
+
+
+class RepeatedBlocks(NamedTuple):
+    """Blocks of one record each (see `AbstractStatistic.parts`), and how many records contribute each of them."""
+
+    slots: Int[Array, " N"]
+    blocks: Float[Array, "N *block"]
+    counts: Int[Array, " N"]
+
+
+class AbstractSummands(abc.ABC):
+    """The records of one sum, in the forms in which an arithmetic can add them up. All forms have the same sum.
+
+    Batches are always available. The other forms are shortcuts, and `None` if the statistic's hints do not allow them,
+    or if only some of the records take part.
+    """
+
+    @property
+    @abc.abstractmethod
+    def contribution_shape(self) -> tuple[int, ...]:
+        """The shape of one record's contribution."""
+
+    @property
+    @abc.abstractmethod
+    def record_entries(self) -> int:
+        """The largest number of entries that one record has in its blocks."""
+
+    @abc.abstractmethod
+    def empty_contributes(self) -> bool:
+        """Whether an empty record contributes something; computed from public sizes, without any record."""
+
+    @abc.abstractmethod
+    def batches(self) -> Iterator[Batch]:
+        """All records, in batches of bounded size."""
+
+    @abc.abstractmethod
+    def rounded_sum(self) -> Float[Array, "..."] | None:
+        """The sum in floating point from compressed records, whose order, and so whose rounding, is another."""
+
+    @abc.abstractmethod
+    def repeated_blocks(self) -> "tuple[int, Iterator[RepeatedBlocks]] | None":
+        """Records of one block each, of which many may be equal, with the number of entries that decides their last
+        bits (see `clip_by_norm`)."""
+
+
 class AbstractArithmetic(abc.ABC):
     """How one release is computed: what its sums consist of, and where its noise comes from."""
+
+    exact: ClassVar[bool]
+    """Whether sums are whole numbers, which are the same in any order."""
 
     sensitivity: float
     """How far one person can move the sum, the arithmetic's own rounding included."""
@@ -52,6 +107,31 @@ class AbstractArithmetic(abc.ABC):
         del entries
         return total + self.total(statistic, records, question, taking_part)
 
+    def check(self, statistic: AbstractStatistic, summands: AbstractSummands) -> None:
+        """Refuses a statistic that cannot be summed, before any record is read."""
+        check_shape(statistic, summands.contribution_shape)
+
+    @abc.abstractmethod
+    def sum_records(self, statistic: AbstractStatistic, summands: AbstractSummands, onto: Any = None) -> Any:
+        """The sum over all records, in the form that suits this arithmetic best.
+
+        Arguments:
+            onto: the sum over other records, to which this one is added. It must not be used again.
+        """
+
+    def sum_batches(self, statistic: AbstractStatistic, summands: AbstractSummands, onto: Any = None) -> Any:
+        """The same, batch by batch."""
+        total, records = self.zeros(statistic) if onto is None else onto, 0
+        for batch, taking_part in summands.batches():  # the sum is used only if all of them were faultless
+            total = self.plus(total, statistic, batch, None, taking_part, summands.record_entries)
+            records += len(taking_part)
+        self.check_room(records)
+        return total
+
+    @abc.abstractmethod
+    def represent(self, name: str, value: Float[Array, "..."], bound: float) -> Any:
+        """A vector that is no sum, with entries within `bound`, as a sum of this arithmetic; `name` is for errors."""
+
     @abc.abstractmethod
     def check_room(self, records: int) -> None:
         """Refuses sums over so many records that could not be represented."""
@@ -72,6 +152,7 @@ class Floating(AbstractArithmetic):
     Which floats can come out depends on the sum, so this noise protects nobody, whatever its scale.
     """
 
+    exact: ClassVar[bool] = False
     sensitivity: float
     parameter: float
 
@@ -89,6 +170,24 @@ class Floating(AbstractArithmetic):
         total = _summed(statistic, records, question)
         check_shape(statistic, total.shape)
         return total
+
+    def check(self, statistic: AbstractStatistic, summands: AbstractSummands) -> None:
+        super().check(statistic, summands)
+        if summands.empty_contributes():
+            raise ValueError(empty_contributes(statistic))
+
+    def sum_records(
+        self, statistic: AbstractStatistic, summands: AbstractSummands, onto: Float[Array, "..."] | None = None
+    ) -> Float[Array, "..."]:
+        total = summands.rounded_sum()
+        if total is None:
+            return self.sum_batches(statistic, summands, onto)
+        check_shape(statistic, total.shape)
+        return total if onto is None else onto + total
+
+    def represent(self, name: str, value: Float[Array, "..."], bound: float) -> Float[Array, "..."]:
+        del name, bound
+        return value
 
     def check_room(self, records: int) -> None:
         del records  # floats round, and never leave their range in sums of bounded terms

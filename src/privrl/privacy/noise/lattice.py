@@ -20,7 +20,7 @@ import json
 import math
 from dataclasses import asdict, dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +30,7 @@ from jaxtyping import Array, Bool, Float, Int, Int64, Shaped
 from privrl.contracts.noise_distribution import AbstractNoise
 from privrl.contracts.release import Release
 from privrl.contracts.statistic import AbstractStatistic
-from privrl.privacy.noise.arithmetic import AbstractArithmetic, empty_contributes
+from privrl.privacy.noise.arithmetic import AbstractArithmetic, AbstractSummands, empty_contributes
 from privrl.privacy.noise.bounding import SHRINK, LatticeBounds, cells_of, summed, summed_blocks
 from privrl.privacy.noise.discrete import discrete_gaussian, discrete_laplace
 from privrl.privacy.noise.laws import GaussianNoise, LaplaceNoise, SymmetricNoise
@@ -61,6 +61,7 @@ class Lattice(AbstractArithmetic):
         kind: the norm in which all this is measured.
     """
 
+    exact: ClassVar[bool] = True
     granularity: float
     norm: float
     sensitivity: float
@@ -124,6 +125,30 @@ class Lattice(AbstractArithmetic):
         else:
             np.add.at(total.reshape(-1), np.asarray(cells), units)
         return total
+
+    def sum_records(
+        self, statistic: AbstractStatistic, summands: AbstractSummands, onto: Int64[np.ndarray, "..."] | None = None
+    ) -> Int64[np.ndarray, "..."]:
+        """Equal blocks are rounded once and multiplied by their number; otherwise batch by batch."""
+        repeated = summands.repeated_blocks()
+        if repeated is None:
+            return self.sum_batches(statistic, summands, onto)
+        entries, parts = repeated
+        total, records = self.zeros(statistic) if onto is None else onto, 0
+        for part in parts:
+            total += self.of_blocks(statistic, *part, entries)
+            records += int(part.counts.sum())
+        self.check_room(records)
+        return total
+
+    def represent(self, name: str, value: Float[Array, "..."], bound: float) -> Int64[np.ndarray, "..."]:
+        """The entries, truncated toward zero; refused if the `bound` leaves no room for the noise in 64 bits."""
+        if not bound / self.granularity + 40.0 * self.noise < 2.0**62:
+            raise LatticeError(
+                f"`{name}` does not fit in 64 bits: its `bound` {bound:g} is too large against the noise of scale "
+                f"{self.scale:.3g}. Nothing was released. Lower its budget, or find a tighter bound."
+            )
+        return np.trunc(np.asarray(value, np.float64) / self.granularity).astype(np.int64)
 
     def of_one(self, statistic: AbstractStatistic, record: Any, question: Any) -> Int64[np.ndarray, "..."]:
         """One record's contribution."""

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from privrl.contracts.noise_distribution import AbstractNoise
 from privrl.privacy.noise.arithmetic import AbstractArithmetic
-from privrl.privacy.noise.lattice import Lattice, LatticeError, lattice_for
+from privrl.privacy.noise.lattice import Lattice, lattice_for
 from privrl.privacy.noise.laws import GaussianNoise
 
 
@@ -45,15 +45,9 @@ def contents_of_vector(name: str, value: Float[Array, "..."], distance: float, b
     def lattice(parameter: float) -> Lattice:
         return lattice_for(parameter=parameter, sensitivity=distance, norm=bound, filled=value.size, kind="l2")
 
-    def content(number: int, lattice: AbstractArithmetic) -> Array | np.ndarray:
-        if not isinstance(lattice, Lattice):
-            return value
-        if not bound / lattice.granularity + 40.0 * lattice.noise < 2.0**62:
-            raise LatticeError(
-                f"`{name}` does not fit in 64 bits: its `bound` {bound:g} is too large against the noise of scale "
-                f"{lattice.scale:.3g}. Nothing was released. Lower its budget, or find a tighter bound."
-            )
-        return np.trunc(np.asarray(value, np.float64) / lattice.granularity).astype(np.int64)
+    def content(number: int, arithmetic: AbstractArithmetic) -> Array | np.ndarray:
+        del number
+        return arithmetic.represent(name, value, bound)
 
     law = functools.partial(GaussianNoise, shape=value.shape)
     return Contents(distance, law, lattice, content)

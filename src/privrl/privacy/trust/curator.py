@@ -161,9 +161,8 @@ class Curator:
         parameter, number = self._ledger.spend(name), self._next(name)
         label = f"{name}/{number}"
         exact = isinstance(self._source, System) and parameter < np.inf
-        arithmetic: AbstractArithmetic = Floating(contents.sensitivity, parameter)
-        if exact:
-            arithmetic = self._reserved(label, contents.lattice(parameter), parameter)
+        lattice = self._reserved(label, contents.lattice(parameter), parameter) if exact else None
+        arithmetic: AbstractArithmetic = Floating(contents.sensitivity, parameter) if lattice is None else lattice
 
         def prepared() -> Callable[[], Array | np.ndarray]:
             """Looks at the people now, and draws the noise when it is called."""
@@ -177,12 +176,12 @@ class Curator:
         if self._store is None:
             noisy = prepared()()
         elif not self._given_up(label):
-            assert isinstance(arithmetic, Lattice)
+            assert lattice is not None  # a store is for exact releases alone
             # The pass over the people comes before the reservation: a faulty table must not cost anything.
             draw: Callable[[], Any] = _kept if self._store.value(label) is not None else prepared()
             charge = self._ledger.pool(name), self._ledger.charge(name, parameter)
-            noisy = self._store.release(label, *charge, draw, law=arithmetic.to_bytes())
-            arithmetic = self._reserved(label, arithmetic, parameter)  # another process may have been quicker
+            noisy = self._store.release(label, *charge, draw, law=lattice.to_bytes())
+            arithmetic = self._reserved(label, lattice, parameter)  # another process may have been quicker
         self._ledger.record(name, arithmetic.sensitivity, arithmetic.scale)
         if noisy is None:
             return self._again(name, contents)

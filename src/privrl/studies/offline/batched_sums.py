@@ -1,11 +1,10 @@
-"""The sum of a statistic over kept episodes, batch by batch: a function of both and the arithmetic, of nothing else.
+"""Kept episodes in batches, as a statistic of them is summed: a function of both, of nothing else.
 
 Batches have one size for each width, so few programs are compiled, and are filled up with empty records. Narrow numbers
 become 64-bit ones first, so what is computed from a record does not depend on how it was kept.
 """
 
 import functools
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -19,11 +18,9 @@ from jaxtyping import Array, Bool, Int, Int64, Shaped
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.data.rows.held import Chunk, Rectangle, joined, width_of
 from privrl.data.rows.transitions import unrecorded
-from privrl.executors.executor import added
 from privrl.mdp.measurements import NOT_RECORDED
 from privrl.mdp.types import Trajectory, Transitions
-from privrl.privacy.noise.arithmetic import AbstractArithmetic
-from privrl.privacy.noise.lattice import Lattice
+from privrl.privacy.noise.arithmetic import Batch, RepeatedBlocks
 from privrl.statistics.row_statistics import AbstractRowStatistic
 
 Marks = Callable[[int, int], Bool[np.ndarray, " n"]]
@@ -51,7 +48,7 @@ class EpisodeForm:
         """To which width records of this one are padded: their own, or the horizon. Programs on measurements are large,
         and are compiled for every width, so there a width of its own is at most a third of the horizon."""
         wasteful = self.columns > 0 and 3 * narrow > self.horizon
-        return narrow if statistic.any_width and not wasteful else self.horizon
+        return narrow if statistic.hints.any_width and not wasteful else self.horizon
 
     def blank(self, per_person: bool) -> Trajectory:
         """An empty record: of an episode, or of a person."""
@@ -84,46 +81,21 @@ def _shapes(structure: Any, leaves: tuple[Any, ...], form: EpisodeForm) -> Shape
     return Shapes(of_record[0].shape, of_record[1][1].shape)
 
 
-def summed(
-    statistic: AbstractStatistic,
-    arithmetic: AbstractArithmetic,
-    chunks: Iterator[Chunk],
-    form: EpisodeForm,
-    marks: Marks | None = None,
-    onto: Any = None,
-) -> Any:
-    """The sum over all records, or over those that are marked; `onto` another sum, which must not be used again."""
-    if isinstance(arithmetic, Lattice):
-        entries = math.prod(Shapes.of(statistic, form).blocks)
-        if isinstance(statistic, AbstractRowStatistic) and _of_one_step(statistic):
-            return added(onto, _summed_at(statistic, arithmetic, chunks, entries, marks))
-    else:
-        entries = 0
-    total, records = arithmetic.zeros(statistic) if onto is None else onto, 0
-    for batch, width in _batches(statistic, chunks, form, marks):  # used only if all of them were faultless
-        taking_part, trajectories = jax.device_put(_wide(batch, width, statistic.per_person))
-        total = arithmetic.plus(total, statistic, trajectories, None, taking_part, entries)
-        records += len(batch.length)
-    arithmetic.check_room(records)
-    return total
+def batches_of(
+    statistic: AbstractStatistic, chunks: Iterator[Chunk], form: EpisodeForm, marks: Marks | None = None
+) -> Iterator[Batch]:
+    """All records, or those that are marked, as an arithmetic sums them."""
+    for rectangle, width in _batches(statistic, chunks, form, marks):
+        taking_part, trajectories = jax.device_put(_wide(rectangle, width, statistic.per_person))
+        yield Batch(trajectories, taking_part)
 
 
-def _of_one_step(statistic: AbstractRowStatistic) -> bool:
-    """Whether a record is one row at most."""
-    return statistic.plain and statistic.stage is not None and not statistic.per_person
-
-
-def _summed_at(
-    statistic: AbstractRowStatistic, lattice: Lattice, chunks: Iterator[Chunk], entries: int, marks: Marks | None
-) -> Int64[np.ndarray, "..."]:
-    """The sum of a statistic of one step: over the rows of that step."""
-    assert statistic.stage is not None
-    total, records = lattice.zeros(statistic), 0
-    for rows in _rows_at(int(statistic.stage), chunks, marks):
-        total = total + lattice.of_blocks(statistic, *_terms_at(statistic, rows), entries)
-        records += int(rows.count.sum())
-    lattice.check_room(records)
-    return total
+def blocks_at(
+    stage: int, statistic: AbstractRowStatistic, chunks: Iterator[Chunk], marks: Marks | None = None
+) -> Iterator[RepeatedBlocks]:
+    """The records of a plain statistic of one step, each of which is one row at most: the rows of that step."""
+    for rows in _rows_at(stage, chunks, marks):
+        yield RepeatedBlocks(*_terms_at(statistic, rows))
 
 
 def _batches(
@@ -163,7 +135,7 @@ def batch_size(statistic: AbstractStatistic, width: int, form: EpisodeForm) -> i
     Tests move records to other places, at lengths that are no multiple of anything, and compare whole numbers.
     """
     steps = width * (form.episodes if statistic.per_person else 1)
-    most = min(_STEPS // steps, WORKING // max(1, statistic.working_entries(steps)))
+    most = min(_STEPS // steps, WORKING // max(1, statistic.hints.working_entries(steps)))
     return max(1, most // LANES) * LANES
 
 

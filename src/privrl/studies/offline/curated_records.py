@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Float64, Int64
@@ -16,17 +14,13 @@ from privrl.contracts.statistic import AbstractStatistic
 from privrl.data.dataset import AbstractDataset
 from privrl.data.reward_function import RewardFunction
 from privrl.data.tables.part import Part
-from privrl.executors.executor import added
-from privrl.mdp.types import Trajectory, Transitions
-from privrl.privacy.noise.arithmetic import AbstractArithmetic, check_shape, empty_contributes
+from privrl.privacy.noise.arithmetic import AbstractArithmetic
 from privrl.privacy.noise.coins import Coins
-from privrl.privacy.noise.lattice import Lattice, filled_by_blocks
+from privrl.privacy.noise.lattice import filled_by_blocks
 from privrl.privacy.trust.people import AbstractPeople
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
-from privrl.statistics.row_statistics import AbstractRowStatistic
 from privrl.studies.memory import check_sum
-from privrl.studies.offline.batched_sums import EpisodeForm, Shapes, summed
-from privrl.studies.offline.row_sums import units_of_rows
+from privrl.studies.offline.summands import EpisodeSummands
 
 _FUNCTION = "reward function"
 _NO_PERSON = "what is hidden is the reward function; people whose data shaped it are not protected by this certificate"
@@ -202,41 +196,16 @@ class Records(AbstractSecret):
     ) -> Array | np.ndarray:
         """As of all people; in whole numbers also added onto the sum of other people, which must not be used again."""
         self.check(statistic, arithmetic)
-        if isinstance(statistic, AbstractRowStatistic) and included is None and not statistic.per_person:
-            if statistic.plain and not isinstance(arithmetic, Lattice):
-                total = _of_rows(statistic, self._rows(statistic))
-                check_shape(statistic, total.shape)
-                return total
-            if statistic.row_by_row and isinstance(arithmetic, Lattice):
-                return added(onto, units_of_rows(statistic, self._rows(statistic), arithmetic))
         marks = None if included is None else lambda first, count: included.marks(self._first + first, count)
-        return summed(statistic, arithmetic, self._data.chunks(), self._form, marks, onto)
+        return arithmetic.sum_records(statistic, EpisodeSummands(self._data, statistic, marks), onto)
 
     def check(self, statistic: AbstractStatistic, arithmetic: AbstractArithmetic) -> None:
-        """Refuses a statistic that cannot be summed; nobody's record is looked at. In whole numbers, batches say
-        themselves whether their empty records contribute something."""
+        """Refuses a statistic that cannot be summed; no record is read."""
         check_sum(statistic)
-        if isinstance(arithmetic, Lattice):
-            check_shape(statistic, Shapes.of(statistic, self._form).contribution)
-        else:
-            _refuse_unless_empty_is_zero(statistic, self._form.blank(statistic.per_person))
+        arithmetic.check(statistic, EpisodeSummands(self._data, statistic))
 
     def filled(self, statistic: AbstractStatistic) -> int:
-        return filled_by_blocks(statistic, Shapes.of(statistic, self._form).blocks)
-
-    @property
-    def _form(self) -> EpisodeForm:
-        return EpisodeForm(self._data.horizon, len(self._data.features), self._data.max_episodes_per_unit)
-
-    def _rows(self, statistic: AbstractRowStatistic) -> Transitions:
-        """The distinct transitions; only those of its step for a statistic of one step, in arrays of one size."""
-        rows = self._data.transitions()
-        if statistic.stage is None:
-            return jax.tree.map(_wide, rows)
-        ends = np.searchsorted(rows.step, np.arange(self._data.horizon + 1))  # rows are sorted by step
-        first, last = ends[int(statistic.stage) : int(statistic.stage) + 2]
-        size = int(np.max(np.diff(ends)))
-        return jax.tree.map(lambda x: _wide(np.pad(x[first:last], (0, size - (last - first)))), rows)
+        return filled_by_blocks(statistic, EpisodeSummands(self._data, statistic).block_shape)
 
 
 def secret_of(data: AbstractDataset | RewardFunction, learner: AbstractOfflineAnalysis) -> AbstractSecret:
@@ -251,26 +220,3 @@ def secret_of(data: AbstractDataset | RewardFunction, learner: AbstractOfflineAn
 
 def _listed(columns: tuple[Any, ...]) -> str:
     return ", ".join(f"`{column}`" for column in columns)
-
-
-def _refuse_unless_empty_is_zero(statistic: AbstractStatistic, blank: Trajectory) -> None:
-    """Batches are filled up with empty records, so these must contribute nothing (rows of count 0 never do)."""
-    if isinstance(statistic, AbstractRowStatistic):
-        return
-    if bool(_contributes(statistic, blank)):
-        raise ValueError(empty_contributes(statistic))
-
-
-def _wide(x: np.ndarray) -> Array:
-    """The array in 64 bits, as all arithmetic here is."""
-    return jnp.asarray(x, float if np.issubdtype(x.dtype, np.floating) else int)
-
-
-@eqx.filter_jit
-def _of_rows(statistic: AbstractRowStatistic, rows: Any) -> Array:
-    return statistic.of_rows(rows)
-
-
-@eqx.filter_jit
-def _contributes(statistic: AbstractStatistic, record: Trajectory) -> Bool[Array, ""]:
-    return jnp.any(statistic.contribution(record, None) != 0)

@@ -1,23 +1,24 @@
-"""The exact sum of a statistic from the distinct rows of a table, each times how often it is there."""
+"""The distinct rows of a table, each with how often it is there, as an exact sum of a statistic is made of them."""
 
 import math
+from collections.abc import Iterator
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int64
+from jaxtyping import Array
 
 from privrl.mdp.types import Transitions
-from privrl.privacy.noise.lattice import Lattice
+from privrl.privacy.noise.arithmetic import RepeatedBlocks
 from privrl.statistics.row_statistics import AbstractRowStatistic
 from privrl.studies.offline.batched_sums import LANES, WORKING
 
 _ROWS = 2**18  # that are summed at once, where a block is a number
 
 
-def units_of_rows(statistic: AbstractRowStatistic, rows: Transitions, lattice: Lattice) -> Int64[np.ndarray, "..."]:
-    """The exact sum of a statistic that adds one block for every row, from the distinct rows and their counts.
+def blocks_of_rows(statistic: AbstractRowStatistic, rows: Transitions) -> Iterator[RepeatedBlocks]:
+    """The blocks of a statistic that adds one for every row, from the distinct rows and their counts.
 
     Only so many rows at once that their blocks fit in bounded memory: sums of whole numbers are the same in any order.
 
@@ -25,22 +26,20 @@ def units_of_rows(statistic: AbstractRowStatistic, rows: Transitions, lattice: L
     different last bits, and how many distinct rows there are is up to everybody: one person more could move all others'
     whole numbers. So where a term is a floating-point number (a statistic of one step), rows are summed in arrays of
     one length, which follows from the public shape of a block; a place in them does not matter (see `batch_size`).
-    Without a step, terms are 0 or 1 (`row_by_row`), which no program rounds, and few lengths make for few programs.
+    Without a step, terms are 0 or 1 (`SumHints.row_by_row`), which no program rounds, and few lengths make for few
+    programs.
     """
-    if statistic.ignores_next_state:
+    if statistic.hints.ignores_next_state:
         rows = _without_next_states(rows)
     blank = jax.tree.map(lambda x: x[:1], rows)
     block = math.prod(jax.eval_shape(statistic.terms, blank)[1].shape[1:])
     number, most = len(rows.count), max(1, min(_ROWS, WORKING // block) // LANES) * LANES
     size = most if statistic.stage is not None else min(most, _size_for(number))
     rows = jax.tree.map(np.asarray, rows)  # cut and filled up here, where nothing is compiled for every length
-    lattice.check_room(int(rows.count.sum()))
-    total = lattice.zeros(statistic)
     for first in range(0, number, size):
         missing = max(0, first + size - number)
         part = jax.tree.map(lambda x: np.pad(x[first : first + size], (0, missing)), rows)  # noqa: B023
-        total = total + lattice.of_blocks(statistic, *_terms(statistic, part))
-    return total
+        yield RepeatedBlocks(*_terms(statistic, part))
 
 
 def _size_for(rows: int) -> int:

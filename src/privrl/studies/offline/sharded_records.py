@@ -15,7 +15,6 @@ from privrl.data.tables.shards import Group, Shard, ShardedEpisodes
 from privrl.executors.executor import in_place
 from privrl.privacy.noise.arithmetic import AbstractArithmetic
 from privrl.privacy.noise.coins import Coins
-from privrl.privacy.noise.lattice import Lattice
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
 from privrl.studies.offline.curated_records import AbstractSecret, Records
 
@@ -80,7 +79,7 @@ class ShardedRecords(AbstractSecret):
     def total(
         self, statistic: AbstractStatistic, included: Coins | None, arithmetic: AbstractArithmetic
     ) -> Array | np.ndarray:
-        if not isinstance(arithmetic, Lattice):
+        if not arithmetic.exact:
             raise ValueError(NOT_EXACT)
         self._records.check(statistic, arithmetic)  # what is wrong with every shard is said here
         numbers = self._counts[:, 0 if statistic.per_person else 1]
@@ -108,15 +107,15 @@ def _total(
     shard: Shard,
     statistic: AbstractStatistic,
     included: Coins | None,
-    lattice: Lattice,
+    arithmetic: AbstractArithmetic,
     group: Group | None,
     first: int,
     onto: Int64[np.ndarray, "..."] | None,
 ) -> Int64[np.ndarray, "..."]:
     data = shard.part(group)
     if data.num_episodes == 0:
-        return lattice.zeros(statistic) if onto is None else onto
-    return np.asarray(Records(data, first).total(statistic, included, lattice, onto))
+        return arithmetic.zeros(statistic) if onto is None else onto
+    return np.asarray(Records(data, first).total(statistic, included, arithmetic, onto))
 
 
 def _counted(shard: Shard, groups: list[Group]) -> list[tuple[int, int]]:

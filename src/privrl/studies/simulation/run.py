@@ -259,7 +259,7 @@ def _flows(channel: AbstractChannel) -> bool:
     return (
         not isinstance(channel, AbstractLocalChannel)
         and isinstance(statistic, AbstractRowStatistic)
-        and statistic.plain
+        and statistic.hints.plain
     )
 
 
