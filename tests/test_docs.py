@@ -1,10 +1,12 @@
-"""Runs what the documentation shows: every `python` block, and the `privrl` lines of `console` blocks marked to run.
+"""Runs what the documentation shows: every `python` block, and the commands of `console` blocks marked to run.
 
-Blocks of one page run in order, in one namespace and one empty folder. `<!-- no-run -->` on the line before a `python`
-block leaves it out; `<!-- run -->` on the line before a `console` block takes it in.
+Blocks of one page run in order, in one namespace and one empty folder, at toy size. `<!-- no-run -->` on the line
+before a `python` block leaves it out. `<!-- run -->` on the line before a `console` block takes in its lines that call
+`privrl` or a script of `examples/`. `<!-- file NAME -->` writes a block to a file.
 """
 
 import re
+import runpy
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +60,8 @@ def run_python(block: Block, page: Path, namespace: dict[str, object]) -> None:
 
 
 def run_console(block: Block, page: Path) -> None:
+    for script in re.findall(r"^\$ python (examples/\w+\.py)$", block.text, flags=re.MULTILINE):
+        runpy.run_path(str(ROOT / script), run_name="__main__")
     for arguments in commands(block.text):
         called = call(*arguments)
         assert called.code == 0, f"{page.name}:{block.line}: privrl {shlex.join(arguments)}\n{called.err}"
@@ -66,12 +70,15 @@ def run_console(block: Block, page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PRIVRL_TOY", "1")
     namespace: dict[str, object] = {"__name__": "__main__"}
     for block in blocks(page.read_text()):
         if block.language == "python" and block.mark != "no-run":
             run_python(block, page, namespace)
         elif block.language == "console" and block.mark == "run":
             run_console(block, page)
+        elif block.mark.startswith("file "):
+            Path(block.mark.removeprefix("file ")).write_text(block.text)
 
 
 def test_readme_has_an_example_that_runs() -> None:
