@@ -651,7 +651,7 @@ BROWSER = (
 SERVICE = (
     Mutation(
         "requests with records are counted",
-        "service/web.py",
+        "service/application.py",
         "            if not private:",
         "            if True:",
         "service/test_operator.py -k record",
@@ -659,7 +659,7 @@ SERVICE = (
     Mutation(
         "a made-up ticket of an app",
         "service/central.py",
-        "if self._signing is not None and hmac.compare_digest(raw[:_MAC], self._mac(raw[_MAC:])):",
+        "if self._signing is not None and hmac.compare_digest(raw[:_MAC_BYTES], self._mac(raw[_MAC_BYTES:])):",
         "if self._signing is not None:",
         "service/test_attacks.py -k nothing_is_found",
     ),
@@ -672,14 +672,14 @@ SERVICE = (
     ),
     Mutation(
         "the operator's port under any name",
-        "service/operator.py",
+        "service/operator_endpoints.py",
         'if len(named) != 1 or _PORT.sub("", named[0]) not in call.studies.operator_hosts:',
         "if False:",
         "service/test_operator.py -k host",
     ),
     Mutation(
         "a browser's password changes a study",
-        "service/operator.py",
+        "service/operator_endpoints.py",
         "header if changes else _as_bearer(header)",
         "_as_bearer(header)",
         "service/test_operator.py -k browser",

@@ -35,9 +35,9 @@ from privrl.mdp.types import Trajectory
 from privrl.privacy.store.release_store import ReleaseStore
 from privrl.privacy.store.sums import digests
 from privrl.service.access import KeyFile
-from privrl.service.opening import begin, open_store, work_on
-from privrl.service.registry import AbstractServed
-from privrl.service.study_file import StudyFile, read
+from privrl.service.opening import begin_study, open_store, start_learning
+from privrl.service.served_studies import AbstractServedStudy
+from privrl.service.study_file import StudyFile, read_study_file
 from privrl.studies.local.wire import Message, SignedTicket
 
 STUDY = """
@@ -58,16 +58,16 @@ FAILED = (OSError, http.client.HTTPException)
 
 def _answers_first() -> None:
     """Answers what it commits with the next batch."""
-    inner, late = AbstractServed.committed, {}
+    inner, late = AbstractServedStudy.commit, {}
 
-    def committed(self: Any, jobs: Any) -> Any:
+    def commit(self: Any, jobs: Any) -> Any:
         kept = late.get(id(self), [])
-        late[id(self)] = [job for job in jobs if job.kind in ("end", "report")]
+        late[id(self)] = [job for job in jobs if job.kind in ("count", "report")]
         others = [job for job in jobs if job not in late[id(self)]]
         answers = dict(zip(map(id, kept + others), inner(self, kept + others), strict=True))
         return [answers.get(id(job), [job.kind == "report"] * len(job.people)) for job in jobs]
 
-    AbstractServed.committed = committed  # type: ignore[method-assign]
+    AbstractServedStudy.commit = commit  # type: ignore[method-assign]
 
 
 def _counts_twice() -> None:
@@ -218,7 +218,7 @@ class Witness:
         return {"records": len(self.recorded), "reports": len(self.reported), "releases": len(self.values)}
 
     def _look_at_records(self, file: StudyFile, store: ReleaseStore) -> None:
-        agent = work_on(file, store, clock=lambda: 0.0)
+        agent = start_learning(file, store, clock=lambda: 0.0)
         assert isinstance(agent, privrl.Agent)
         kept = {bytes(row[0]) for row in store._engine.execute("SELECT digest FROM contributions")}
         users = list(self.records)
@@ -248,7 +248,7 @@ class Witness:
             self.check(f"{user} is lost", f"block {block}, plan {self.tickets[user]['plan']}" in sealed)
 
     def _look_at_reports(self, file: StudyFile, store: ReleaseStore) -> None:
-        server = work_on(file, store)
+        server = start_learning(file, store)
         assert isinstance(server, privrl.Server)
         kept = {bytes(row[0]) for row in store._engine.execute("SELECT digest FROM contributions")}
         keys = digests(store._engine.digest_key(), "scope reports", [str(number) for number in self.reports])
@@ -271,8 +271,8 @@ def begun(folder: Path, people: str = PEOPLE) -> tuple[StudyFile, StudyFile]:
         path = folder / f"{kind}.toml"
         many = people if kind == "central" else PEOPLE
         path.write_text(STUDY.format(kind=kind, recipe=recipe, rest=rest, people=many))
-        files.append(read(path))
-        begin(files[-1])
+        files.append(read_study_file(path))
+        begin_study(files[-1])
     return files[0], files[1]
 
 

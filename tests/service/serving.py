@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 from clocks import Clock
 
 from privrl.service.access import KeyFile
-from privrl.service.central import CentralServed
-from privrl.service.endpoints import ENDPOINTS
-from privrl.service.local import LocalServed
-from privrl.service.openapi import openapi
-from privrl.service.opening import begin
-from privrl.service.registry import Studies
-from privrl.service.study_file import StudyFile, read
-from privrl.service.web import Application, Endpoint
+from privrl.service.application import Endpoint, make_application
+from privrl.service.central import CentralStudy
+from privrl.service.local import LocalStudy
+from privrl.service.openapi import openapi_document
+from privrl.service.opening import begin_study
+from privrl.service.public_endpoints import ENDPOINTS
+from privrl.service.served_studies import ServedStudies
+from privrl.service.study_file import StudyFile, read_study_file
 
 CENTRAL = """
 kind = "central"
@@ -78,14 +78,14 @@ def study_file(folder: Path, text: str, store: Path | str = "study.db", **change
     lines[1:1] = [f"{key} = {json.dumps(value)}" for key, value in changed.items()]
     path = folder / "study.toml"
     path.write_text("\n".join(lines).replace("STORE", str(store)))
-    file = read(path)
-    begin(file)
+    file = read_study_file(path)
+    begin_study(file)
     return file
 
 
 def documented(endpoints: tuple[Endpoint, ...], method: str, path: str) -> set[str]:
     """The reasons that the OpenAPI document names for a request."""
-    paths = json.loads(openapi(endpoints))["paths"]
+    paths = json.loads(openapi_document(endpoints))["paths"]
     known = [
         name for name in paths if re.fullmatch(re.sub(r"{\w+}", "[^/]+", name), path) and method.lower() in paths[name]
     ]
@@ -97,9 +97,9 @@ class Service:
     """A served study and its application, driven by one event loop."""
 
     def __init__(self, file: StudyFile, clock: Clock | None = None) -> None:
-        kind = CentralServed if file.kind == "central" else LocalServed
+        kind = CentralStudy if file.kind == "central" else LocalStudy
         self.served: Any = kind(file) if clock is None else kind(file, clock)
-        self.studies = Studies([self.served])
+        self.studies = ServedStudies([self.served])
         self.offer(ENDPOINTS)
         self._runner = asyncio.Runner()
         self.key = ""
@@ -107,7 +107,7 @@ class Service:
     def offer(self, endpoints: tuple[Endpoint, ...]) -> None:
         """What the application has, by default that of the first listener."""
         self._endpoints = endpoints
-        self.app = Application(self.studies, endpoints)
+        self.app = make_application(self.studies, endpoints)
 
     def ask(self, method: str, path: str, content: Any = None, **options: Any) -> Reply:
         """The answer to one request, see `asking`."""
@@ -162,7 +162,7 @@ class Service:
 
     def content(self) -> list[str]:
         """Everything in the store, raw rows included; of a file."""
-        return self.run(self.served.in_writer(lambda store: list(store._engine.db.iterdump())))
+        return self.run(self.served.run_in_writer(lambda store: list(store._engine.db.iterdump())))
 
     def run(self, work: Any) -> Any:
         """Runs a coroutine in the service's loop."""
@@ -170,7 +170,7 @@ class Service:
 
     def shown(self) -> dict[str, Any]:
         """What the store shows now."""
-        return self.run(self.served.in_writer(lambda store: store.shown()))
+        return self.run(self.served.run_in_writer(lambda store: store.shown()))
 
     def close(self) -> None:
         self.studies.stop()

@@ -202,7 +202,7 @@ def _counting() -> Callable[[str, bytes, SeenAnswer], SeenAnswer]:
 
 @pytest.mark.parametrize("double", one_of_each(CENTRAL_DOUBLES))
 def test_a_broken_central_service_is_caught(river: Service, double: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "BEAT", 0.0)  # quicker, and nothing here is about how long answers take
+    monkeypatch.setattr(writer, "MIN_RESPONSE_SECONDS", 0.0)  # quicker, and nothing here is about how long answers take
     broken, attack = CENTRAL_DOUBLES[double]
     assert attack in caught(attacks(river, broken))
 

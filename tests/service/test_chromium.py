@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from chromium import MISSING, Browser, PageError, Reply, Request, Tab, program
 
+from privrl.service.application import make_application
 from privrl.service.demo import begin_demo, demo_endpoints
-from privrl.service.endpoints import ENDPOINTS
-from privrl.service.web import Application
+from privrl.service.public_endpoints import ENDPOINTS
 from privrl.studies.local.document import identity_of
 from privrl.studies.local.wire import Message
 
@@ -92,7 +92,7 @@ def between(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Between]:
         files.append(study_file(tmp_path_factory.mktemp("diary"), LOCAL, name="diary", max_episodes_per_unit=3))
         files.append(begin_demo(tmp_path_factory.mktemp("demo")))
         services = [thread.submit(stack.enter_context, serving(file)).result() for file in files]
-        services[-1].app = Application(services[-1].studies, (*ENDPOINTS, *demo_endpoints(files[-1])))
+        services[-1].app = make_application(services[-1].studies, (*ENDPOINTS, *demo_endpoints(files[-1])))
         yield Between(services, thread)
         thread.submit(stack.close).result()
 

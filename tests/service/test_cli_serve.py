@@ -23,7 +23,7 @@ from test_cli import Called
 from test_cli import call as called
 
 from privrl.service.access import KeyFile
-from privrl.service.addresses import Address, Listeners
+from privrl.service.listening import Address, Listeners
 
 
 def call(*arguments: str) -> tuple[int, str, str]:
@@ -55,11 +55,11 @@ def test_init_declares_and_prints_keys_once(river: Path) -> None:
 
 def test_check_says_what_run_would_do_and_changes_nothing(river: Path) -> None:
     code, out, _ = call("serve", "check", "river.toml")
-    assert code == 0 and "was not begun" in out and sorted(os.listdir()) == ["river.toml"]
+    assert code == 0 and "was not begun yet" in out and sorted(os.listdir()) == ["river.toml"]
     call("serve", "init", "river.toml")
     kept = {name: Path(name).read_bytes() for name in ("river.db", "river.keys", "river.audit.log")}
     code, out, _ = call("serve", "check", "river.toml")
-    assert code == 0 and "the store is intact" in out and "go on from here" in out
+    assert code == 0 and "the store is intact" in out and "continue from here" in out
     assert {name: Path(name).read_bytes() for name in kept} == kept
     for old, new, entry in (
         ("users = 40", "users = 41", "`users`"),
@@ -71,7 +71,7 @@ def test_check_says_what_run_would_do_and_changes_nothing(river: Path) -> None:
         river.write_text(river.read_text().replace(old, new))
         for command in ("check", "init"):
             code, _, err = call("serve", command, "river.toml")
-            assert code == 2 and entry in err and "for good" in err
+            assert code == 2 and entry in err and "cannot be changed" in err
         river.write_text(river.read_text().replace(new, old))
     assert {name: Path(name).read_bytes() for name in kept} == kept
 
@@ -91,7 +91,7 @@ def test_keys_that_nobody_could_use_are_said(river: Path) -> None:
     river.with_name("phone.toml").write_text(LOCAL.replace("STORE", "phone.db"))
     for name, role in (("phone", "app"), ("river", "device")):
         code, _, err = call("serve", "key", "add", f"{name}.toml", "--role", role, "--name", "x")
-        assert code == 2 and "where keys have the role" in err and not river.with_name(f"{name}.keys").exists()
+        assert code == 2 and "whose keys have the role" in err and not river.with_name(f"{name}.keys").exists()
     call("serve", "init", "river.toml")
     assert "no key" not in call("serve", "check", "river.toml")[2]
     river.with_name("river.keys").unlink()
@@ -99,7 +99,7 @@ def test_keys_that_nobody_could_use_are_said(river: Path) -> None:
     assert code == 0 and "There is no key with the role app" in err
     river.with_name("river.keys").write_text("{")
     code, _, err = call("serve", "check", "river.toml")
-    assert code == 2 and "is not a file of keys" in err
+    assert code == 2 and "is not a key file" in err
 
 
 def test_one_key_for_several_studies(river: Path) -> None:
@@ -119,13 +119,13 @@ def test_addresses_that_others_reach_need_tls(river: Path, options: list[str]) -
 
 
 def test_tls_or_a_proxy_opens_them() -> None:
-    everywhere, here = Address.of("0.0.0.0:443"), Address.of("[::1]:8081")
+    everywhere, here = Address.from_text("0.0.0.0:443"), Address.from_text("[::1]:8081")
     Listeners(everywhere, here, behind_proxy=True).check()
     with pytest.raises(ValueError, match="both"):
         Listeners(here, here, certificate=Path("a")).check()
     for text in ("8080", ":8080", "localhost", "localhost:http", "localhost:70000"):
         with pytest.raises(ValueError, match="HOST:PORT"):
-            Address.of(text)
+            Address.from_text(text)
 
 
 def pem_files(folder: Path, password: bytes = b"") -> tuple[Path, Path]:
@@ -143,10 +143,10 @@ def pem_files(folder: Path, password: bytes = b"") -> tuple[Path, Path]:
 
 
 def test_a_certificate_that_cannot_be_used_is_refused_at_once(tmp_path: Path) -> None:
-    everywhere, here = Address.of("0.0.0.0:443"), Address.of("[::1]:8081")
+    everywhere, here = Address.from_text("0.0.0.0:443"), Address.from_text("[::1]:8081")
     certificate, key = pem_files(tmp_path)
     Listeners(everywhere, here, certificate=certificate, private_key=key).check()
-    with pytest.raises(ValueError, match=r"`--tls-key` is .*cannot be read"):
+    with pytest.raises(ValueError, match=r"`--tls-key` is .*No such file"):
         Listeners(everywhere, here, certificate=certificate, private_key=tmp_path / "none").check()
     _, hidden = pem_files(tmp_path, b"password")
     for wrong in (certificate, hidden):  # no key; one that somebody would have to unlock
@@ -170,14 +170,22 @@ def test_a_port_in_use_is_said_and_may_be_tried_again(river: Path) -> None:
     assert code == 2 and "knows no address" in err
 
 
-def test_more_connections_than_open_files_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    here, given = Address.of("127.0.0.1:0"), []
-    monkeypatch.setattr("resource.getrlimit", lambda what: (256, 4_096))
-    monkeypatch.setattr("resource.setrlimit", lambda what, limits: given.append(limits))
-    Listeners(here, here, connections=1_000).make_room()
-    assert given == [(4_096, 4_096)]
-    with pytest.raises(ValueError, match="LimitNOFILE"):
-        Listeners(here, here, connections=2_000).make_room()
+def test_a_public_address_without_a_proxy_is_warned_about(tmp_path: Path) -> None:
+    """TLS keeps others from reading; only a proxy limits slow clients."""
+    everywhere, here = Address.from_text("0.0.0.0:443"), Address.from_text("127.0.0.1:8081")
+    files = pem_files(tmp_path)
+    assert "--behind-proxy" in Listeners(everywhere, here, (), *files).warning
+    assert Listeners(everywhere, here, behind_proxy=True).warning == ""
+    assert Listeners(here, here).warning == ""
+
+
+def test_the_two_addresses_have_different_ports(river: Path) -> None:
+    call("serve", "init", "river.toml")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    options = ["--listen", f"127.0.0.1:{port}", "--operator", f"127.0.0.2:{port}"]
+    code, _, err = call("serve", "run", "river.toml", *options)
+    assert code == 2 and "different ports" in err
 
 
 def test_without_the_extra_it_says_what_to_install(river: Path, monkeypatch: pytest.MonkeyPatch) -> None:

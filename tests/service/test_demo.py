@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from privrl.service.application import make_application
 from privrl.service.demo import begin_demo, demo_endpoints
-from privrl.service.endpoints import ENDPOINTS
-from privrl.service.web import Application
+from privrl.service.public_endpoints import ENDPOINTS
 
 from .serving import serving
 from .vectors import VECTORS
@@ -22,7 +22,7 @@ PAGES = ("", "demo.css", "demo.mjs", "privrl-client.mjs")
 def test_the_page_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
     file = begin_demo(tmp_path)
     with serving(file) as service:
-        service.app = Application(service.studies, (*ENDPOINTS, *demo_endpoints(file)))
+        service.app = make_application(service.studies, (*ENDPOINTS, *demo_endpoints(file)))
         for name in PAGES:
             reply = service.ask("GET", f"/demo/{name}")
             policy = reply.headers["content-security-policy"]

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from service.test_cli_serve import pem_files
 
-from privrl.service.endpoints import ENDPOINTS
-from privrl.service.study_file import read
+from privrl.service.public_endpoints import ENDPOINTS
+from privrl.service.study_file import read_study_file
 
 FOLDER = Path(__file__).parents[2] / "examples" / "serve"
 UNIT, CONTAINER, PROXY = FOLDER / "privrl.service", FOLDER / "Containerfile", FOLDER / "nginx.conf"
@@ -20,7 +20,7 @@ INSTRUCTIONS = {"ARG", "FROM", "COPY", "RUN", "ENV", "USER", "WORKDIR", "VOLUME"
 
 @pytest.mark.parametrize("name", ["river", "phone"])
 def test_study_files_can_be_served(name: str) -> None:
-    file = read(FOLDER / f"{name}.toml")
+    file = read_study_file(FOLDER / f"{name}.toml")
     assert file.name == name and file.kind == ("central" if name == "river" else "local")
     assert Path(file.place).parent == FOLDER and file.log_place.parent == FOLDER
 

@@ -24,7 +24,7 @@ from test_cli import call
 from test_docs import Block, blocks
 
 from privrl.service.refusals import REASONS
-from privrl.service.study_file import read
+from privrl.service.study_file import read_study_file
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "docs" / "guides" / f"{name}.md" for name in ("service", "devices", "operating")]
@@ -212,7 +212,7 @@ def test_study_files_of_the_guide_can_be_served(tmp_path: Path) -> None:
         if block.mark.startswith("file "):
             path = tmp_path / block.mark.split()[1]
             path.write_text(block.text)
-            kinds.append(read(path).kind)
+            kinds.append(read_study_file(path).kind)
     assert kinds == ["central", "local", "local"]
 
 

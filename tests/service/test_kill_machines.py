@@ -14,8 +14,8 @@ import pytest
 from postgres import Cluster
 from service.kills import FAILED, PEOPLE, STUDY, Witness, running
 
-from privrl.service.opening import begin
-from privrl.service.study_file import StudyFile, read
+from privrl.service.opening import begin_study
+from privrl.service.study_file import StudyFile, read_study_file
 
 KINDS = {"central": ("dp-ucbvi", "delta = 1e-6\npatience = 1.5"), "local": ("ldp-ucbvi", "")}
 ROLE = "machines"
@@ -66,8 +66,8 @@ def begun(postgres: Cluster, folders: list[Path]) -> tuple[StudyFile, StudyFile]
         path = folders[0] / "owner" / f"{kind}.toml"
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
-        files.append(read(path))
-        begin(files[-1])
+        files.append(read_study_file(path))
+        begin_study(files[-1])
         grant_service(address, ROLE)
         for folder in folders:
             (folder / f"{kind}.toml").write_text(text.replace("user=owner", f"user={ROLE}"))

@@ -43,7 +43,7 @@ def report(service: Service, leave: SignedTicket, symbols: Any = None) -> bytes:
 
 def counted(service: Service) -> int:
     """How many reports are in the sums of the study; a server counts them from its store."""
-    return service.run(service.served.in_writer(lambda store: service.served._server.num_reports))
+    return service.run(service.served.run_in_writer(lambda store: service.served._server.num_reports))
 
 
 def test_the_document_is_sent_byte_by_byte(phone: Service) -> None:

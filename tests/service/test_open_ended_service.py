@@ -57,10 +57,10 @@ def test_two_services_and_a_restart_over_epochs(tmp_path: Path, place: Path | st
     with serving(file, clock) as again:
         assert again.ask("GET", "plan").body == plans[-1]
         assert again.ask("POST", "tickets", {"user": 20}).json["ticket"] == late
-        before = again.run(again.served.in_writer(lambda store: store.count("block 1, plan 1")))
+        before = again.run(again.served.run_in_writer(lambda store: store.count("block 1, plan 1")))
         answer = again.ask("POST", "episodes", {"ticket": late, "steps": [STEP, STEP]})
         assert (answer.status, answer.body) == (204, b"")
-        assert again.run(again.served.in_writer(lambda store: store.count("block 1, plan 1"))) == before == 20
+        assert again.run(again.served.run_in_writer(lambda store: store.count("block 1, plan 1"))) == before == 20
         crowd(again, range(40, 60), STEP)
         clock.time += 1_000.0
         assert again.ask("POST", "tickets", {"user": "next"}).json["plan"] == 3  # the third epoch has begun
@@ -129,8 +129,8 @@ def test_the_operator_sees_epochs_and_no_number_of_people(tmp_path: Path) -> Non
         status = running.look("/operator/studies/river").json
         assert (status["users"], status["plan"], status["epoch"], status["tickets"]) == (None, 1, 2, 21)
         html = running.look("/operator/").body.decode()
-        assert "1 blocks are closed, so plan 1 is out; the next release is in epoch 2." in html
-        assert "there are 400 places" in html and "60 people and on" in html
+        assert "1 blocks are closed, so plan 1 is the newest; the next release is in epoch 2." in html
+        assert "there are 400 places" in html and "60 people and more" in html
         metrics = running.look("/metrics").body.decode()
         assert 'privrl_epoch{study="river"} 2.0' in metrics
         assert not any(f"{name}{{" in metrics for name in ("privrl_people_declared", "privrl_blocks"))

@@ -5,16 +5,16 @@ import json
 import openapi_spec_validator
 import pytest
 
-from privrl.service import operator
-from privrl.service.endpoints import ENDPOINTS
-from privrl.service.openapi import openapi
+from privrl.service import operator_endpoints
+from privrl.service.application import Endpoint
+from privrl.service.openapi import openapi_document
+from privrl.service.public_endpoints import ENDPOINTS
 from privrl.service.refusals import REASONS
-from privrl.service.web import Endpoint
 
 
-@pytest.mark.parametrize("endpoints", [ENDPOINTS, operator.ENDPOINTS], ids=["public", "operator"])
+@pytest.mark.parametrize("endpoints", [ENDPOINTS, operator_endpoints.ENDPOINTS], ids=["public", "operator"])
 def test_it_is_valid_and_complete(endpoints: tuple[Endpoint, ...]) -> None:
-    document = json.loads(openapi(endpoints))
+    document = json.loads(openapi_document(endpoints))
     assert document["openapi"] == "3.1.0"
     openapi_spec_validator.validate(document)
     listed = {(path, method.upper()) for path, some in document["paths"].items() for method in some}
@@ -22,6 +22,6 @@ def test_it_is_valid_and_complete(endpoints: tuple[Endpoint, ...]) -> None:
 
 
 def test_every_reason_is_documented_somewhere() -> None:
-    text = (openapi(ENDPOINTS) + openapi(operator.ENDPOINTS)).decode()
+    text = (openapi_document(ENDPOINTS) + openapi_document(operator_endpoints.ENDPOINTS)).decode()
     unlisted = {reason for reason in REASONS if f"problem:{reason}`" not in text}
     assert unlisted == {"not-found", "not-allowed"}  # of addresses that are not in the document

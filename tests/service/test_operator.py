@@ -13,18 +13,18 @@ from service.serving import CENTRAL, LOCAL, Reply, Service, serving, study_file
 
 from privrl.service.access import KeyFile
 from privrl.service.counters import Counters
-from privrl.service.endpoints import ENDPOINTS as PUBLIC
 from privrl.service.metrics import NAMES
-from privrl.service.operator import ENDPOINTS
-from privrl.service.probes import LOOP, WRITER, probing
-from privrl.service.registry import AbstractServed, Studies
+from privrl.service.operator_endpoints import ENDPOINTS
+from privrl.service.probes import LOOP, WRITER, probe
+from privrl.service.public_endpoints import ENDPOINTS as PUBLIC
+from privrl.service.served_studies import AbstractServedStudy, ServedStudies
 from privrl.service.study_file import StudyFile
 
 PLACES = ("/operator/", "/operator/studies", "/operator/studies/river", "/metrics")
 
 
 class Running:
-    """Studies with the applications of both listeners in one, and keys."""
+    """ServedStudies with the applications of both listeners in one, and keys."""
 
     def __init__(self, service: Service, keys: dict[str, str]) -> None:
         self.service, self.studies, self.keys = service, service.studies, keys
@@ -48,7 +48,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     river, phone = study_file(folder / "river", CENTRAL), study_file(folder / "phone", LOCAL)
     keys = {"operator": operators(river), "phone": operators(phone)}
     with serving(river) as service, serving(phone) as other:
-        service.studies = Studies([service.served, other.served])
+        service.studies = ServedStudies([service.served, other.served])
         yield Running(service, keys | {"app": service.key})
 
 
@@ -80,8 +80,8 @@ def test_a_browser_cannot_be_made_to_change_anything(running: Running, change: s
     path = f"/operator/studies/river:{change}"
     refused = running.ask("POST", path, headers={"authorization": f"Basic {password}"})
     assert refused.reason == "no-key"
-    assert running.look(path).reason == "not-allowed"
-    assert running.studies.named("river").state == "ready"
+    assert running.look(path).reason == "unknown-study"  # a status of `river:pause`
+    assert running.studies.find("river").state == "ready"
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:8081", "", "localhost@evil.example"])
@@ -151,7 +151,7 @@ def test_the_page_runs_and_fetches_nothing(running: Running) -> None:
 
 def test_names_and_reasons_are_escaped(running: Running) -> None:
     """Names of keys are the operator's own words, and may be anything."""
-    river = running.studies.named("river")
+    river = running.studies.find("river")
     before = dict(river.keys)
     try:
         one = next(iter(before.values()))
@@ -197,7 +197,7 @@ def test_purging_ends_a_study_and_keeps_its_certificate(tmp_path: Path) -> None:
             assert purged.status == 200 and purged.json["state"] == "purged"
         assert running.ask("POST", "tickets", {"user": "ben"}, key="app").reason == "purged"
         assert running.ask("GET", "certificate").json["certificate"]["epsilon"] <= 1.0
-        assert "raw sums are gone" in running.look("/operator/").body.decode()
+        assert "raw sums are deleted" in running.look("/operator/").body.decode()
     assert '"kind":"purge"' in file.log_place.read_text().splitlines()[-1]
 
 
@@ -205,20 +205,20 @@ def test_a_purge_that_the_store_refuses_is_explained(running: Running, monkeypat
     async def refused(_: object) -> None:
         raise PermissionError("DELETE on anna's digests")
 
-    monkeypatch.setattr(AbstractServed, "purge", refused)
+    monkeypatch.setattr(AbstractServedStudy, "purge", refused)
     answered = running.ask("POST", "/operator/studies/river:purge", key="operator")
     assert answered.reason == "not-purged" and b"anna" not in answered.body and b"privrl store purge" in answered.body
 
 
 def test_probes_measure_the_loop_and_the_writer(running: Running) -> None:
     async def work() -> None:
-        task = asyncio.create_task(probing(running.studies, every=0.005))
+        task = asyncio.create_task(probe(running.studies, every=0.005))
         await asyncio.sleep(0.6)
         task.cancel()
 
     asyncio.run(work())
     assert running.studies.counters.seconds[LOOP].quantile(0.5) is not None
-    river: Counters = running.studies.named("river").counters
+    river: Counters = running.studies.find("river").counters
     assert list(river.seconds[WRITER]._values)
 
 

@@ -16,17 +16,17 @@ from service.serving import CENTRAL, LOCAL, Service, serving, study_file
 
 import privrl
 from privrl.mdp.types import Trajectory
-from privrl.service.opening import open_store, work_on
+from privrl.service.opening import open_store, start_learning
 from privrl.service.study_file import StudyFile
 from privrl.studies.local.wire import Message, SignedTicket
 
 START = """
 import sys, time
 from pathlib import Path
-from privrl.service.listening import studies_of
-from privrl.service.study_file import read
+from privrl.service.listening import make_studies
+from privrl.service.study_file import read_study_file
 began = time.process_time()
-studies = studies_of([read(Path(sys.argv[1]))])
+studies = make_studies([read_study_file(Path(sys.argv[1]))])
 studies.start()
 studies.wait(300.0)
 print(time.process_time() - began)
@@ -45,7 +45,7 @@ def fill(file: StudyFile, begin: int, end: int) -> None:
     """People who take part without a network."""
     record = Trajectory.from_steps([{"state": 0, "action": 1, "reward": 0.0}], horizon=4)
     with open_store(file) as store:
-        work = work_on(file, store)
+        work = start_learning(file, store)
         for first in range(begin, end, 1_000):
             if isinstance(work, privrl.Agent):
                 work.end_episodes([(ticket, record) for ticket in work.begin_episodes(range(first, first + 1_000))])

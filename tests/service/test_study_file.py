@@ -11,8 +11,8 @@ from service.serving import CENTRAL, LOCAL, study_file
 import privrl
 from privrl.privacy.store.errors import UnreachableError
 from privrl.privacy.store.release_store import is_there
-from privrl.service.opening import begin, differences, open_store
-from privrl.service.study_file import read
+from privrl.service.opening import begin_study, find_differences, open_store
+from privrl.service.study_file import read_study_file
 
 SIZES = """
 [world]
@@ -27,7 +27,7 @@ def faults(folder: Path, text: str) -> str:
     path = folder / "study.toml"
     path.write_text(text)
     with pytest.raises(ValueError) as found:
-        read(path)
+        read_study_file(path)
     return str(found.value)
 
 
@@ -49,7 +49,7 @@ def test_every_fault_is_named_in_one_error(tmp_path: Path) -> None:
         ('"dp-ucbvi"', '"dp-ucbvy"', "dp-ucbvy"),
         ('"riverswim"', '"riversvim"', "riverswim"),
         ('"riverswim"', '"vitals"', "vitals"),
-        ('"riverswim"\narguments = { states = 3, horizon = 4 }', '"riverswim"\nstates = 3', "leave them out"),
+        ('"riverswim"\narguments = { states = 3, horizon = 4 }', '"riverswim"\nstates = 3', "Remove them"),
         (
             'env = "riverswim"\narguments = { states = 3, horizon = 4 }',
             "states = 3",
@@ -60,7 +60,7 @@ def test_every_fault_is_named_in_one_error(tmp_path: Path) -> None:
         ("users = 40", "users = 40\nusers = 41", "is not TOML"),
         ("users = 40\n", "", "`users` is missing"),
         ("users = 40", "open_ended = false", "`open_ended = true`"),
-        ("users = 40", "users = 40\nopen_ended = true", "leave out one of them"),
+        ("users = 40", "users = 40\nopen_ended = true", "Remove one of them"),
         ("users = 40", "open_ended = 1", "`open_ended`"),
         ("users = 40", "open_ended = { epocs = 20 }", "`open_ended.epocs` is unknown. Did you mean `epoch`"),
         ("users = 40", "open_ended = { forget = 0.5 }", "say also after how many people"),
@@ -98,7 +98,7 @@ def test_sizes_and_a_world_declare_the_same_study(tmp_path: Path) -> None:
     world = privrl.envs.RiverSwim(states=3, horizon=4)
     path = tmp_path / "study.toml"
     path.write_text((CENTRAL.split("[world]")[0] + SIZES).replace("STORE", "study.db"))
-    file = read(path)
+    file = read_study_file(path)
     assert file.world.problem().rewards is not None
     with privrl.ReleaseStore.in_memory() as store:
         privrl.Agent(file.learner(), file.privatizer(), num_users=40, store=store, patience=1_000.0)
@@ -107,21 +107,21 @@ def test_sizes_and_a_world_declare_the_same_study(tmp_path: Path) -> None:
     expected = (
         [] if world.mdp.reward.tolist() == [[[0.005, 0.0], [0.0, 0.0], [0.0, 1.0]]] else ["`recipe` or `[world]`"]
     )
-    assert differences(named, declared) == expected
+    assert find_differences(named, declared) == expected
 
 
 def test_a_study_is_frozen_once_it_is_begun(tmp_path: Path) -> None:
     file = study_file(tmp_path, CENTRAL)
     assert (tmp_path / "study.db").stat().st_mode & 0o777 == 0o600
-    begin(file)  # again: the same
+    begin_study(file)  # again: the same
     with open_store(file) as store:
         shown = store.shown()
-    assert differences(file, shown) == []
+    assert find_differences(file, shown) == []
     file.path.write_text(file.path.read_text().replace("epsilon = 1.0", "epsilon = 2.0"))
-    other = read(file.path)
-    assert differences(other, shown) == ["`epsilon`, `delta` or `recipe`"]
+    other = read_study_file(file.path)
+    assert find_differences(other, shown) == ["`epsilon`, `delta` or `recipe`"]
     with pytest.raises(ValueError, match="belongs to a study that differs in `epsilon`"):
-        begin(other)
+        begin_study(other)
 
 
 def test_a_server_that_can_only_be_read_is_not_served(tmp_path: Path, postgres: Cluster) -> None:
@@ -130,14 +130,14 @@ def test_a_server_that_can_only_be_read_is_not_served(tmp_path: Path, postgres: 
     path = tmp_path / "study.toml"
     path.write_text(path.read_text().replace(address, address + "%20-cdefault_transaction_read_only%3Don"))
     with pytest.raises(UnreachableError, match="can only be read"):
-        open_store(read(path))
+        open_store(read_study_file(path))
 
 
 def test_a_study_that_was_not_begun_is_not_opened(tmp_path: Path, place: Path | str) -> None:
     path = tmp_path / "study.toml"
     path.write_text(LOCAL.replace("STORE", str(place)))
     with pytest.raises(ValueError, match="privrl serve init"):
-        open_store(read(path))
+        open_store(read_study_file(path))
     assert not is_there(place)
 
 
@@ -147,9 +147,9 @@ def test_a_study_that_was_not_begun_is_not_opened(tmp_path: Path, place: Path | 
         ('"STORE"', '"study.keys"', "must be different files"),
         ('"STORE"', '"./study.toml"', "must be different files"),
         ('"STORE"', '"a.db"\nlog = "a.db"', "must be different files"),
-        ('"STORE"', '"mysql:///river"', "begins with `postgresql://`"),
-        ('"STORE"', '"nowhere/a.db"', "there is no folder"),
-        ('"STORE"', '"postgresql:///river"\nlog = "nowhere/a.log"', "there is no folder"),
+        ('"STORE"', '"mysql:///river"', "starts with `postgresql://`"),
+        ('"STORE"', '"nowhere/a.db"', "the folder"),
+        ('"STORE"', '"postgresql:///river"\nlog = "nowhere/a.log"', "the folder"),
         ('"central"', '"centrall"', '`kind`: must be "central" or "local"'),
         ('"river"', '"River!"', "lower-case letters"),
         ("[world]", 'devices = "all"\n[world]', '"open" or "key"'),
@@ -164,10 +164,10 @@ def test_faults_of_places_and_words(tmp_path: Path, old: str, new: str, words: s
 def test_a_file_that_is_none_and_one_with_a_mark(tmp_path: Path) -> None:
     for path in (tmp_path / "none.toml", tmp_path):
         with pytest.raises(ValueError, match="There is no study file"):
-            read(path)
+            read_study_file(path)
     path = tmp_path / "study.toml"
     path.write_text("\ufeff" + CENTRAL, encoding="utf-8")
-    assert read(path).name == "river"
+    assert read_study_file(path).name == "river"
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_what_cannot_be_a_study_leaves_no_store(tmp_path: Path, old: str, new: s
     path = tmp_path / "study.toml"
     path.write_text(CENTRAL.replace(old, new).replace("STORE", "study.db"))
     with pytest.raises(ValueError, match=words):
-        begin(read(path))
+        begin_study(read_study_file(path))
     assert [one.name for one in tmp_path.iterdir()] == ["study.toml"]
 
 
@@ -194,7 +194,7 @@ def test_several_reports_of_a_device(tmp_path: Path) -> None:
     assert (document["reports"], document["users"]) == (3, 40)
     assert 0.999 < 3 * Fraction(float.fromhex(part["epsilon"])) <= 1  # exactly
     far = LOCAL.replace("users = 40", "users = 40\nmax_episodes_per_unit = 2\nmin_block_distance = 1")
-    assert "however far apart" in faults(tmp_path, far)
+    assert "share epsilon" in faults(tmp_path, far)
 
 
 def test_a_local_study_has_a_number_of_people(tmp_path: Path) -> None:
@@ -204,5 +204,5 @@ def test_a_local_study_has_a_number_of_people(tmp_path: Path) -> None:
 def test_reports_of_real_numbers_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "study.toml"
     path.write_text(LOCAL.replace("ldp-ucbvi", "ldp-ucrl-vtr").replace("epsilon = 1.0", "epsilon = 1.0\ndelta = 1e-6"))
-    with pytest.raises(ValueError, match="takes whole ones"):
-        begin(read(path))
+    with pytest.raises(ValueError, match="whole numbers only"):
+        begin_study(read_study_file(path))

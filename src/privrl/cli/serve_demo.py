@@ -13,28 +13,28 @@ from privrl.cli.serve import check_installed
 
 
 def serve_demo(
-    port: Annotated[int, typer.Option("--port", help="Of the page, on this machine; 0 takes a free one.")] = 8080,
+    port: Annotated[int, typer.Option("--port", help="Port of the page on this machine; 0 takes a free one.")] = 8080,
 ) -> None:
-    """Serve a small river to swim in under local privacy, from a temporary folder, on this machine alone."""
+    """Serve a small river to swim in under local privacy, from a temporary folder, on this machine only."""
     check_installed()
-    from privrl.service.addresses import Address, Listeners
     from privrl.service.demo import begin_demo, demo_endpoints
-    from privrl.service.listening import serve as listen_until_told
+    from privrl.service.listening import Address, Listeners
+    from privrl.service.listening import serve as serve_studies
 
     keep_compiled_programs()
-    port = port or _free()
+    port = port or _find_port()
     with tempfile.TemporaryDirectory(prefix="privrl-demo-") as folder:
         study = begin_demo(Path(folder))
-        how = Listeners(Address("127.0.0.1", port), Address("127.0.0.1", 0))
+        listeners = Listeners(Address("127.0.0.1", port), Address("127.0.0.1", 0))
 
-        def told(line: str) -> None:
+        def say_and_invite(line: str) -> None:
             say(line)
             if line == "Ready.":
-                say(f"Open http://127.0.0.1:{port}/demo/ in a browser; Ctrl-C ends it and removes everything.")
+                say(f"Open http://127.0.0.1:{port}/demo/ in a browser. Ctrl-C ends the service and removes its files.")
 
-        listen_until_told([study], how, told, demo_endpoints(study))
+        serve_studies([study], listeners, say_and_invite, demo_endpoints(study))
 
 
-def _free() -> int:
+def _find_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as found:
         return found.getsockname()[1]

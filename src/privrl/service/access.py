@@ -1,12 +1,12 @@
-"""Keys: who may call what, kept as hashes in a file beside the study file.
+"""Keys: who may call what, kept as hashes in a file next to the study file.
 
-Not in the store: what the store keeps is for ever and part of what was declared and spent, while a key must be
-revocable at any moment, also after a purge; and the store is opened by the writer's thread alone.
-Where several machines serve one study, each has a copy of the study file and of this one. A running service reads it
-again within a second after a change. A file that was removed, or that cannot be read, revokes all keys.
+Keys are not in the store, because the store is permanent and records what was declared and spent, while a key can be
+revoked at any moment, also after a purge. If several machines serve one study, each has a copy of the study file and of
+the key file. A running service reads the file again within a second after a change. A file that was removed, or that
+cannot be read, revokes all keys.
 
-**Formal guarantee.** A key has 256 random bits; the file holds their SHA-256, from which nobody can find it. It is
-owner-only, and replaced as a whole.
+**Formal guarantee.** A key has 256 random bits. The file holds its SHA-256, which does not reveal it. Only the owner
+can read the file, and it is replaced as a whole.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ _PREFIX = "prk_"
 
 
 class AccessKey(msgspec.Struct, frozen=True):
-    """What is known of a key: its name, who has it, when it was made, and its hash."""
+    """What is kept of a key: its name, its role, the day on which it was made, and its hash."""
 
     name: str
     role: Role
@@ -43,7 +43,7 @@ class KeyFile:
         self.path = path
 
     def read(self) -> dict[str, AccessKey]:
-        """All keys, by name. A missing file has none.
+        """Read all keys, by name. A missing file has none.
 
         Raises:
             ValueError: if the file is not a list of keys.
@@ -55,27 +55,31 @@ class KeyFile:
         try:
             kept = msgspec.json.decode(content, type=list[AccessKey])
         except ValueError as error:  # msgspec's errors, and bytes that are not UTF-8
-            raise ValueError(f"`{self.path}` is not a file of keys. Restore it, or make new keys.") from error
+            raise ValueError(f"`{self.path}` is not a key file. Restore it, or remove it and make new keys.") from error
         return {key.name: key for key in kept}
 
     def add(self, role: Role, name: str) -> str:
-        """A new key, in words that are shown once."""
+        """Make a key and return it. It cannot be shown again."""
         return add_key([self], role, name)
 
     def revoke(self, name: str) -> None:
-        """Ends a key."""
+        """Revoke a key.
+
+        Raises:
+            ValueError: if there is no key of this name.
+        """
         known = self.read()
         if known.pop(name, None) is None:
-            raise ValueError(f"There is no key {name!r}. There are: {', '.join(map(repr, known)) or 'none'}.")
+            raise ValueError(f"There is no key {name!r}. The keys are: {', '.join(map(repr, known)) or 'none'}.")
         self.write(known)
 
     def write(self, keys: dict[str, AccessKey]) -> None:
-        """Replaces all keys."""
-        whole = msgspec.json.format(msgspec.json.encode(list(keys.values())))
+        """Replace all keys."""
+        content = msgspec.json.format(msgspec.json.encode(list(keys.values())))
         descriptor, scratch = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")  # mode 0600
         try:
             with os.fdopen(descriptor, "wb") as file:
-                file.write(whole + b"\n")
+                file.write(content + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(scratch, self.path)
@@ -85,17 +89,21 @@ class KeyFile:
 
 
 def add_key(files: Sequence[KeyFile], role: Role, name: str) -> str:
-    """A new key for several studies at once, in words that are shown once."""
+    """Make one key for several studies and return it. It cannot be shown again.
+
+    Raises:
+        ValueError: if the name is not allowed, or a study has a key of this name.
+    """
     for file in files:
         if not _NAME.fullmatch(name) or name in file.read():
-            raise ValueError(f"`--name` is {name!r}; it must be 1 to 60 characters that no other key of the study has.")
+            raise ValueError(f"`--name` is {name!r}. Give 1 to 60 characters that are not the name of another key.")
     token = _PREFIX + secrets.token_urlsafe(32)
-    made = AccessKey(name, role, datetime.now(UTC).date().isoformat(), hash_of(token))
+    made = AccessKey(name, role, datetime.now(UTC).date().isoformat(), hash_key(token))
     for file in files:
         file.write({**file.read(), name: made})
     return token
 
 
-def hash_of(token: str) -> str:
-    """What is kept of a key."""
+def hash_key(token: str) -> str:
+    """Hash a key, as it is kept."""
     return hashlib.sha256(token.encode()).hexdigest()

@@ -1,6 +1,6 @@
-"""What is sent and answered, as types: requests are decoded by them, and the OpenAPI document is made of them.
+"""The types of request and response bodies. They decode requests and generate the OpenAPI document.
 
-Numbers that may be above 2^53 travel as decimal strings, because JavaScript would round them.
+Numbers that may exceed 2^53 travel as decimal strings, because JavaScript would round them.
 """
 
 from typing import Annotated, Any
@@ -8,15 +8,15 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-BATCH = 1_000  # the most people in one request
-TicketText = Annotated[str, Meta(max_length=800, description="What `tickets` answered; pass it back as it is.")]
+BATCH = 1_000  # largest number of people in one request
+TicketText = Annotated[str, Meta(max_length=800, description="As returned by `tickets`; pass it back unchanged.")]
 PersonText = Annotated[str, Meta(min_length=1, max_length=1_000)]
 
 
 class ArrivalBody(msgspec.Struct, forbid_unknown_fields=True):
-    """A person arrives. `user` is their id; 12 and "12" are one person.
+    """A person arrives. `user` is their id; 12 and "12" are the same person.
 
-    Where people come back, `visit` names this visit, such as a session: the same one has the same ticket.
+    If people return, `visit` names this visit, for example a session. The same visit gets the same ticket.
     """
 
     user: PersonText | int
@@ -24,10 +24,10 @@ class ArrivalBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class TicketAnswer(msgspec.Struct):
-    """A person's place: the same for the same id, and their only one.
+    """A person's only place in the study. The same id always gets the same ticket.
 
-    `number` is how many arrived before, `plan` the plan that they act on for their whole stay, and a record that is
-    posted until `deadline` (seconds since 1970) is in time.
+    `number` is the number of people who arrived before, and `plan` is the plan for the whole episode. A record must be
+    posted before `deadline` (seconds since 1970) to be counted.
     """
 
     ticket: TicketText
@@ -37,7 +37,7 @@ class TicketAnswer(msgspec.Struct):
 
 
 class StepBody(msgspec.Struct, forbid_unknown_fields=True):
-    """A person stands in a state at a step, both counted from 0."""
+    """A person's state at a step; both count from 0."""
 
     ticket: TicketText
     state: int
@@ -45,26 +45,26 @@ class StepBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class StepBodies(msgspec.Struct, forbid_unknown_fields=True):
-    """Several people at once."""
+    """The queries of several people."""
 
     queries: Annotated[list[StepBody], Meta(min_length=1, max_length=BATCH)]
 
 
 class ActionAnswer(msgspec.Struct):
-    """The action to take, drawn from the plan of the ticket."""
+    """The action, drawn from the plan of the ticket."""
 
     action: int
     plan: int
 
 
 class ActionAnswers(msgspec.Struct):
-    """The answers, in the order of the queries."""
+    """The actions, in the order of the queries."""
 
     answers: list[ActionAnswer]
 
 
 class RecordedStep(msgspec.Struct, forbid_unknown_fields=True):
-    """One step of an episode. A next state that is left out is the state of the step after."""
+    """One step of an episode. `next_state` defaults to the state of the following step."""
 
     state: int
     action: int
@@ -73,14 +73,14 @@ class RecordedStep(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class EpisodeBody(msgspec.Struct, forbid_unknown_fields=True):
-    """What happened to the person of a ticket, from the first step to the last."""
+    """The whole episode of the person of a ticket."""
 
     ticket: TicketText
     steps: list[RecordedStep]
 
 
 class EpisodeBodies(msgspec.Struct, forbid_unknown_fields=True):
-    """Several people's records; all are looked at before any is counted."""
+    """The episodes of several people. All are checked before any is counted."""
 
     episodes: Annotated[list[EpisodeBody], Meta(min_length=1, max_length=BATCH)]
 
@@ -93,7 +93,7 @@ class PolicyAnswer(msgspec.Struct):
 
 
 class SignedTicketAnswer(msgspec.Struct):
-    """Leave to report once, for whoever has it: number and expiry (seconds since 1970) as decimal strings."""
+    """Permission to report once. Number and expiry (seconds since 1970) are decimal strings."""
 
     number: str
     plan: int
@@ -102,16 +102,16 @@ class SignedTicketAnswer(msgspec.Struct):
 
 
 class ActionsAnswer(msgspec.Struct):
-    """A plan: `actions[step][state]`. The same bytes for ever."""
+    """A plan: `actions[step][state]`. Its bytes never change."""
 
     actions: list[list[int]]
 
 
 class StudyDocument(msgspec.Struct):
-    """The public document of a local study; the SHA-256 of its bytes is the study's identity.
+    """The public document of a local study. The SHA-256 of its bytes identifies the study.
 
-    `reports` is how many one device makes, where that is more than one; the epsilon of a part is that of one report,
-    `users` the number of reports in all.
+    `reports` is the number of reports that one device makes, if it exceeds one. The epsilon of a part is that of one
+    report, and `users` is the number of reports in all.
     """
 
     format: int
@@ -124,10 +124,10 @@ class StudyDocument(msgspec.Struct):
 
 
 class StudySummary(msgspec.Struct):
-    """What an app must know of a central study: sizes, and the budget.
+    """The sizes and the budget of a central study.
 
-    `users` is null where the study has no known end; no more than `places` people take part. So many visits of one
-    person count, in blocks that are at least so far apart.
+    `users` is null if the study is open-ended; at most `places` people take part. At most `max_episodes_per_unit`
+    visits of one person count, in blocks at least `min_block_distance` apart.
     """
 
     kind: str
@@ -144,7 +144,7 @@ class StudySummary(msgspec.Struct):
 
 
 class CertificateAnswer(msgspec.Struct):
-    """What everything that was and will be released can reveal about one person; see `privrl certify`."""
+    """A bound on what all releases, past and future, can reveal about one person; see `privrl certify`."""
 
     certificate: dict[str, Any]
 

@@ -1,9 +1,8 @@
-"""What the service measures about itself: a fixed list, with nothing in it that depends on a record.
+"""What the service measures about itself: a fixed list that does not depend on records.
 
-That a record came in, that it could not be read, how many steps it had, that somebody came back: all that depends on
-records or is as secret as one, so calls that carry it (`Endpoint.private`) are neither timed nor counted, and of
-arrivals the first of each person is. Of what is timed, quantiles over the latest calls are kept, and no number of
-calls.
+Whether a record came, could be read, how many steps it had, and whether a person returned depend on records or are as
+secret. Calls that carry these (`Endpoint.private`) are neither timed nor counted. Of arrivals, only the first of each
+person counts. Timed calls yield quantiles of the latest ones, and not their number.
 """
 
 import collections
@@ -13,32 +12,32 @@ import numpy as np
 
 from privrl.service.refusals import REASONS
 
-_KEPT, _LEAST = 2_048, 64
+_KEPT, _MIN_VALUES = 2_048, 64
 
 
 class Latest:
-    """The latest values of one measurement; quantiles of them, without how many there were."""
+    """The latest values of one measurement, and their quantiles. Their number is not shown."""
 
     def __init__(self) -> None:
         self._values: collections.deque[float] = collections.deque(maxlen=_KEPT)
 
     def add(self, value: float) -> None:
-        """One more."""
+        """Add a value."""
         self._values.append(value)
 
     def quantile(self, share: float) -> float | None:
-        """The value that a `share` of the latest ones does not exceed; `None` before there are enough."""
+        """Return a quantile of the latest values; `None` if there are too few."""
         values = list(self._values)
-        return float(np.quantile(values, share)) if len(values) >= _LEAST else None
+        return float(np.quantile(values, share)) if len(values) >= _MIN_VALUES else None
 
 
 class Counters:
-    """Of one study.
+    """The measurements of one study.
 
     Attributes:
-        refusals: how many requests were refused, by reason.
-        seconds: from request to answer, by the name of the endpoint.
-        reports: devices that reported, per commit of the writer; in a local study.
+        refusals: number of refused requests, by reason.
+        seconds: from request to response, by the name of the endpoint.
+        reports: devices that reported, per commit of the writer (local studies).
         arrivals: people who came for the first time, by the name of the app's key; a stolen key shows here.
     """
 
@@ -49,7 +48,7 @@ class Counters:
         self.arrivals: collections.Counter[str] = collections.Counter()
         self._lock = threading.Lock()
 
-    def refused(self, reason: str) -> None:
-        """One more refusal."""
+    def count_refusal(self, reason: str) -> None:
+        """Count a refusal."""
         with self._lock:
             self.refusals[reason] += 1

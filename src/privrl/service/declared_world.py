@@ -1,6 +1,7 @@
-"""`[world]` of a study file: sizes with what is publicly known beforehand, or the name of a simulated world."""
+"""`[world]` of a study file: sizes and public knowledge, or the name of a simulated world."""
 
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated
 
 import jax.numpy as jnp
 import msgspec
@@ -15,10 +16,13 @@ _Size = Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
 class DeclaredWorld(msgspec.Struct, frozen=True, kw_only=True):
-    """`[world]`: sizes with what is publicly known, or the name of a simulated world to take them from.
+    """`[world]`: sizes and public knowledge, or the name of a simulated world that has them.
 
-    `rewards[s][a]`, or `rewards[h][s][a]`, are known mean rewards, `arrival_rewards[s]` known payments for entering a
-    state, all in [0, 1], and episodes end in `terminal` states.
+    Attributes:
+        env, seed, arguments: a simulated world.
+        rewards: known mean rewards in [0, 1], as `rewards[s][a]` or `rewards[h][s][a]`.
+        arrival_rewards: known rewards in [0, 1] for entering a state.
+        terminal: states in which an episode ends.
     """
 
     env: str | None = None
@@ -27,34 +31,34 @@ class DeclaredWorld(msgspec.Struct, frozen=True, kw_only=True):
     states: _Size | None = None
     actions: _Size | None = None
     horizon: _Size | None = None
-    rewards: list[Any] | None = None
+    rewards: list[list[float | list[float]]] | None = None
     arrival_rewards: list[float] | None = None
     terminal: list[int] = []
     stationary: bool = True
 
     def problem(self) -> Problem:
-        """What is public about the task."""
+        """Describe the task by what is public about it."""
         sizes = (self.states, self.actions, self.horizon)
         if self.env is not None:
             known = (self.rewards, self.arrival_rewards)
             if sizes != (None, None, None) or known != (None, None) or self.terminal:
-                raise ValueError("`world` has `env`, which says sizes and rewards: leave them out, or leave out `env`.")
+                raise ValueError("`world` has `env`, which defines sizes and rewards. Remove them, or remove `env`.")
             env = make(self.env, seed=self.seed, **self.arguments)
             if not isinstance(env, Env):
-                raise ValueError(f"`world.env` is {self.env!r}; it must be a finite world in which nothing is hidden.")
+                raise ValueError(f"`world.env` is {self.env!r}. It must be a finite, fully observed world.")
             return Problem.of(env)
         if self.states is None or self.actions is None or self.horizon is None:
             raise ValueError(
-                "`world` needs `states`, `actions` and `horizon`, or the name of a simulated world, `env`."
+                "`world` needs `states`, `actions` and `horizon`, or `env`, the name of a simulated world."
             )
-        rewards = self._numbers("rewards", self.rewards, (2, 3), (self.states, self.actions))
+        rewards = self._array("rewards", self.rewards, (2, 3), (self.states, self.actions))
         if rewards is not None and rewards.ndim == 2:
             rewards = rewards[None]
         if rewards is not None and len(rewards) not in (1, self.horizon):
-            raise ValueError(f"`world.rewards` has {len(rewards)} steps; it must have one for all, or {self.horizon}.")
-        arrival = self._numbers("arrival_rewards", self.arrival_rewards, (1,), (self.states,))
+            raise ValueError(f"`world.rewards` has {len(rewards)} steps. Expected 1 or {self.horizon}.")
+        arrival = self._array("arrival_rewards", self.arrival_rewards, (1,), (self.states,))
         if not all(0 <= state < self.states for state in self.terminal):
-            raise ValueError(f"`world.terminal` has a state outside [0, {self.states}).")
+            raise ValueError(f"`world.terminal` must hold states from 0 to {self.states - 1}.")
         return Problem.of_table(
             self.states,
             self.actions,
@@ -66,7 +70,9 @@ class DeclaredWorld(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     @staticmethod
-    def _numbers(word: str, given: Any, axes: tuple[int, ...], last: tuple[int, ...]) -> np.ndarray | None:
+    def _array(
+        word: str, given: Sequence[object] | None, axes: tuple[int, ...], last: tuple[int, ...]
+    ) -> np.ndarray | None:
         if given is None:
             return None
         try:
@@ -74,5 +80,5 @@ class DeclaredWorld(msgspec.Struct, frozen=True, kw_only=True):
         except (TypeError, ValueError):
             found = np.zeros(())
         if found.ndim not in axes or found.shape[-len(last) :] != last or not ((found >= 0) & (found <= 1)).all():
-            raise ValueError(f"`world.{word}` must be numbers in [0, 1], the last axes of sizes {list(last)}.")
+            raise ValueError(f"`world.{word}` must hold numbers in [0, 1], its last axes of sizes {list(last)}.")
         return found

@@ -1,24 +1,25 @@
 """A page on which a visitor swims a small river under local privacy, and sees what leaves the browser.
 
-`privrl serve demo` serves it beside a study of its own. Page and study come from one machine here, which an app does
-not do: it brings its own copy of the client, the hash of the study and the cap.
+`privrl serve demo` serves it together with a study of its own. Here page and study come from one machine. A real app
+does not do that: it ships its own copy of the client, the hash of the study and the cap on epsilon.
 """
 
 from pathlib import Path
 
 import msgspec
 import numpy as np
+from starlette.responses import Response
 
 from privrl.envs.base import Env
 from privrl.envs.worlds_by_name import make
-from privrl.service.local import LocalServed
-from privrl.service.opening import begin
-from privrl.service.study_file import StudyFile, read
-from privrl.service.web import Call, Endpoint, HttpAnswer
+from privrl.service.application import Call, Endpoint, endpoint
+from privrl.service.local import LocalStudy
+from privrl.service.opening import begin_study
+from privrl.service.study_file import StudyFile, read_study_file
 from privrl.studies.local.document import identity_of
 
 _STUDY = "demo"
-_DECLARED = f"""\
+_DECLARATION = f"""\
 kind = "local"
 name = "{_STUDY}"
 recipe = "ldp-ucbvi"
@@ -32,20 +33,19 @@ arguments = {{ states = 6, kind = "osband" }}
 """
 _CAP = 2.0
 _FILES = Path(__file__).parent / "client"
-_KINDS = {".html": b"text/html; charset=utf-8", ".css": b"text/css", ".mjs": b"text/javascript"}
-_HEADERS = (
-    (
-        b"content-security-policy",
-        b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; "
-        b"form-action 'none'; frame-ancestors 'none'",
+_MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".mjs": "text/javascript"}
+_HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; "
+        "form-action 'none'; frame-ancestors 'none'"
     ),
-    (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
-)
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+}
 
 
 class DemoWorld(msgspec.Struct):
-    """The river: `transition[s][a][s']`, `rewards[s][a]`, and where one starts."""
+    """The river: `transition[s][a][s']`, `rewards[s][a]`, and the initial state."""
 
     transition: list[list[list[float]]]
     rewards: list[list[float]]
@@ -53,7 +53,7 @@ class DemoWorld(msgspec.Struct):
 
 
 class DemoApp(msgspec.Struct):
-    """What an app would be built with: where the study is, its hash, the cap on epsilon; and the river to swim in."""
+    """What an app ships: the address of the study, its hash and the cap on epsilon; and the river to swim in."""
 
     study: str
     hash: str
@@ -62,44 +62,40 @@ class DemoApp(msgspec.Struct):
 
 
 def begin_demo(folder: Path) -> StudyFile:
-    """The study of the page, begun in a folder."""
+    """Begin the study of the page in a folder."""
     path = folder / "demo.toml"
-    path.write_text(_DECLARED)
-    file = read(path)
-    begin(file)
+    path.write_text(_DECLARATION)
+    file = read_study_file(path)
+    begin_study(file)
     return file
 
 
 def demo_endpoints(file: StudyFile) -> tuple[Endpoint, ...]:
-    """The page's addresses, for the study of `begin_demo`."""
-    world = _world(file)
+    """Make the endpoints of the page, for the study of `begin_demo`."""
+    world = _make_world(file)
 
-    async def app(call: Call) -> HttpAnswer:
-        served = call.studies.named(_STUDY)
-        assert isinstance(served, LocalServed)
-        return HttpAnswer.of(DemoApp(f"/v1/studies/{_STUDY}", identity_of(served.document).hex(), _CAP, world))
+    @endpoint("demo-app", "GET", "/demo/app.json", gives=(DemoApp,))
+    async def show_app(call: Call) -> DemoApp:
+        """Return what an app ships."""
+        study = call.studies.find(_STUDY)
+        assert isinstance(study, LocalStudy)
+        return DemoApp(f"/v1/studies/{_STUDY}", identity_of(study.document).hex(), _CAP, world)
 
-    return (
-        _file("", "demo.html"),
-        _file("demo.css", "demo.css"),
-        _file("demo.mjs", "demo.mjs"),
-        _file("privrl-client.mjs", "privrl-client.mjs"),
-        Endpoint("demo-app", "GET", "/demo/app.json", app, "What an app would be built with.", gives=(DemoApp,)),
-    )
+    files = {"": "demo.html", "demo.css": "demo.css", "demo.mjs": "demo.mjs", "privrl-client.mjs": "privrl-client.mjs"}
+    return (*(_file_endpoint(path, name) for path, name in files.items()), show_app)
 
 
-def _file(path: str, name: str) -> Endpoint:
-    found = _FILES / name
-    content = HttpAnswer(200, found.read_bytes(), _KINDS[found.suffix], _HEADERS)
+def _file_endpoint(path: str, name: str) -> Endpoint:
+    file = _FILES / name
+    content = file.read_bytes()
 
-    async def answer(call: Call) -> HttpAnswer:
-        del call
-        return content
+    async def show(call: Call) -> Response:
+        return Response(content, headers=_HEADERS, media_type=_MEDIA_TYPES[file.suffix])
 
-    return Endpoint(f"demo-{found.suffix[1:]}", "GET", f"/demo/{path}", answer, f"`{name}` of the page.")
+    return Endpoint(f"demo-{file.suffix[1:]}", "GET", f"/demo/{path}", show, f"Return `{name}`")
 
 
-def _world(file: StudyFile) -> DemoWorld:
+def _make_world(file: StudyFile) -> DemoWorld:
     declared = file.world
     assert declared.env is not None
     env = make(declared.env, seed=declared.seed, **declared.arguments)

@@ -1,150 +1,269 @@
-"""The process: two listeners on one event loop, the writers beside it, and an orderly end.
+"""The process of the service: one event loop that listens on two addresses, and an orderly end.
 
-The first listener is for apps, devices and anyone, the second for the operator. There is no access log: who asked for
-what, and when, is nobody's to keep. Beyond this machine, addresses are served with TLS only, or behind a proxy that
-does it.
+One address is for apps, devices and the public, the other for the operator. Access logging is disabled, because
+request metadata is sensitive. Addresses that other machines can reach require TLS or a proxy that terminates it. Limits
+on slow clients and on the number of connections are the proxy's task.
 """
 
 import asyncio
 import contextlib
+import errno
 import gc
+import ipaddress
 import logging
+import os
 import signal
 import socket
+import ssl
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
 
 import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from privrl.service import operator
-from privrl.service.addresses import Listeners
-from privrl.service.central import CentralServed
-from privrl.service.connections import LimitedConnection
-from privrl.service.endpoints import ENDPOINTS
-from privrl.service.local import LocalServed
-from privrl.service.probes import probing
-from privrl.service.registry import Studies
+from privrl.service import operator_endpoints, public_endpoints
+from privrl.service.application import Endpoint, make_application
+from privrl.service.central import CentralStudy
+from privrl.service.local import LocalStudy
+from privrl.service.probes import probe
+from privrl.service.served_studies import ServedStudies
 from privrl.service.study_file import StudyFile
-from privrl.service.web import Application, Endpoint
 
-_SWITCH = 0.001  # seconds after which a thread gives way: planning must not keep actions waiting
-_YOUNG = 20_000  # objects that are made before garbage is looked for: those of requests that wait for a commit are none
-_GRACE = 30  # seconds for requests under way when the service ends
-_LOOK = 0.05
+_SWITCH_SECONDS = 0.001  # a planning writer gives way to the event loop this often, so actions do not wait for it
+_GC_THRESHOLD = 20_000  # the objects of requests that wait for a commit are not garbage: look for it less often
+_SHUTDOWN_SECONDS = 30  # for open requests, once the process is told to end
+_POLL_SECONDS = 0.05
 
 
-def studies_of(files: Sequence[StudyFile]) -> Studies:
-    """Study files as studies to serve."""
-    return Studies([(CentralServed if file.kind == "central" else LocalServed)(file) for file in files])
+@dataclass(frozen=True)
+class Address:
+    """A host and a port to listen on."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def from_text(cls, text: str) -> "Address":
+        """Parse `127.0.0.1:8080`, `[::1]:8080` or `localhost:8080`."""
+        host, colon, port = text.rpartition(":")
+        if not colon or not host or not port.isdigit() or int(port) > 65_535:
+            raise ValueError(f"{text!r} is not an address. Write it as HOST:PORT, for example 127.0.0.1:8080.")
+        return cls(host.strip("[]"), int(port))
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        with contextlib.suppress(ValueError):
+            return ipaddress.ip_address(self.host).is_loopback
+        return self.host == "localhost"
+
+    def listen(self, option: str) -> socket.socket:
+        """Bind a socket to the address.
+
+        Raises:
+            ValueError: if the host is unknown. Messages name the command line's `option`.
+            OSError: if this process cannot listen there.
+        """
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        try:
+            socket.getaddrinfo(self.host, self.port, family)
+        except OSError as error:
+            raise ValueError(f"`{option}` is {self}, and this machine knows no address of that name.") from error
+        try:
+            return socket.create_server((self.host, self.port), family=family)
+        except OSError as error:
+            problem = f"`{option}` is {self}, where this process cannot listen: {os.strerror(error.errno or 0)}."
+            if error.errno == errno.EADDRINUSE:
+                problem += " Stop the program that listens there, or choose another port."
+            raise OSError(problem) from error
+
+
+@dataclass(frozen=True)
+class Listeners:
+    """How a process listens.
+
+    Arguments:
+        public, operator: the two addresses; their ports differ.
+        operator_hosts: further host names of the operator's address.
+        certificate, private_key: PEM files for TLS.
+        behind_proxy: a proxy in front terminates TLS.
+    """
+
+    public: Address
+    operator: Address
+    operator_hosts: tuple[str, ...] = ()
+    certificate: Path | None = None
+    private_key: Path | None = None
+    behind_proxy: bool = False
+
+    def check(self) -> None:
+        """Refuse addresses that other machines can reach without TLS, and a certificate that cannot be used."""
+        if (self.certificate is None) != (self.private_key is None):
+            raise ValueError("TLS needs both `--tls-cert` and `--tls-key`.")
+        for option, address in (("--listen", self.public), ("--operator", self.operator)):
+            if not (address.is_loopback or self.certificate is not None or self.behind_proxy):
+                raise ValueError(
+                    f"`{option}` is {address.host!r}, which other machines can reach, so records and keys would travel "
+                    "unencrypted. Give `--tls-cert` and `--tls-key`, or `--behind-proxy` if a proxy terminates TLS "
+                    "and only that proxy reaches this port; or listen on 127.0.0.1."
+                )
+        if self.certificate is not None and self.private_key is not None:
+            try:
+                # Without a password, a key that needs one would prompt for it here.
+                ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
+                    self.certificate, self.private_key, password=lambda: b""
+                )
+            except OSError as error:  # also an SSLError
+                reason = (error.reason if isinstance(error, ssl.SSLError) else error.strerror) or "not PEM"
+                raise ValueError(
+                    f"`--tls-cert` is `{self.certificate}` and `--tls-key` is `{self.private_key}`. They cannot be "
+                    f"used for TLS ({reason}). Give a certificate chain and its key, in PEM, without a password."
+                ) from error
+
+    @property
+    def warning(self) -> str:
+        """A warning if the public address has no proxy in front of it; empty otherwise."""
+        if self.behind_proxy or self.public.is_loopback:
+            return ""
+        return (
+            f"`--listen` is {self.public.host!r}, which other machines can reach, and nothing limits slow clients or "
+            "the number of connections. Put a proxy in front and give `--behind-proxy`."
+        )
+
+
+def make_studies(files: Sequence[StudyFile]) -> ServedStudies:
+    """Make the studies of a process from their files."""
+    return ServedStudies([(CentralStudy if file.kind == "central" else LocalStudy)(file) for file in files])
 
 
 def serve(
-    files: Sequence[StudyFile], how: Listeners, say: Callable[[str], None], more: tuple[Endpoint, ...] = ()
+    files: Sequence[StudyFile], listeners: Listeners, say: Callable[[str], None], more: tuple[Endpoint, ...] = ()
 ) -> None:
-    """Serves until the process is told to end; then finishes what is under way, and closes the stores.
+    """Serve until the process is told to end; then finish the open requests and close the stores.
 
-    `more` are public addresses besides those of every service.
+    Arguments:
+        more: further endpoints of the public address.
     """
-    how.check()
-    how.make_room()
-    studies = studies_of(files)
-    studies.operator_hosts |= {how.operator.host, *how.operator_hosts}
-    sockets = how.bound()
-    set_interpreter()
-    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # it says what malformed requests were like
-    servers = (
-        _Listener(_config(Application(studies, (*ENDPOINTS, *more)), how)),
-        _Listener(_config(Application(studies, operator.ENDPOINTS), how)),
-    )
-    with asyncio.Runner(loop_factory=_loop) as runner:
+    listeners.check()
+    studies = make_studies(files)
+    studies.operator_hosts |= {listeners.operator.host, *listeners.operator_hosts}
+    with (
+        listeners.public.listen("--listen") as public,
+        listeners.operator.listen("--operator") as operator,
+        _signals_left_to_uvicorn(),
+        asyncio.Runner(loop_factory=_make_loop) as runner,
+    ):
+        app = split_by_port(
+            make_application(studies, (*public_endpoints.ENDPOINTS, *more)),
+            make_application(studies, operator_endpoints.ENDPOINTS),
+            public.getsockname()[1],
+            operator.getsockname()[1],
+        )
+        config = make_config(app, listeners)
+        scheme = "http" if listeners.certificate is None else "https"
+        lines = [
+            f"Listening for {who}: {scheme}://{Address(*used.getsockname()[:2])}"
+            for who, used in (("apps and devices", public), ("the operator", operator))
+        ]
+        tune_interpreter()
         try:
-            runner.run(_serving(studies, servers, sockets, say))
+            runner.run(_serve(studies, uvicorn.Server(config), [public, operator], lines, say))
         finally:
             studies.stop()
 
 
-def set_interpreter() -> None:
-    """Sets how threads take turns, and how often garbage is looked for."""
-    sys.setswitchinterval(_SWITCH)
-    gc.set_threshold(_YOUNG)
+def tune_interpreter() -> None:
+    """Set how threads take turns, and how often Python looks for garbage."""
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    gc.set_threshold(_GC_THRESHOLD)
 
 
-def _loop() -> asyncio.AbstractEventLoop:
-    try:
-        import uvloop
-    except ImportError:  # there is none for Windows
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
-
-
-async def _serving(
-    studies: Studies,
-    servers: Sequence["_Listener"],
-    sockets: Sequence[list[socket.socket]],
-    say: Callable[[str], None],
-) -> None:
-    def end() -> None:
-        for server in servers:
-            server.should_exit = True
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, end)
-    studies.start()
-    tasks = [asyncio.create_task(server.serve(some)) for server, some in zip(servers, sockets, strict=True)]
-    probes = asyncio.create_task(probing(studies))
-    try:
-        await _until(lambda: all(server.started for server in servers) or any(task.done() for task in tasks))
-        for server, what in zip(servers, ("apps and devices", "the operator"), strict=True):
-            say(f"Listening for {what}: {server.url}")
-        await _until(lambda: studies.ready or studies.failure is not None or servers[0].should_exit)
-        if studies.failure is not None:
-            raise studies.failure
-        if studies.ready:
-            gc.freeze()  # what is there now stays
-            say("Ready.")
-        await asyncio.gather(*tasks)
-    finally:
-        end()
-        probes.cancel()
-        await asyncio.gather(*tasks, probes, return_exceptions=True)
-
-
-async def _until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        await asyncio.sleep(_LOOK)
-
-
-class _Listener(uvicorn.Server):
-    """One of two servers in a process: signals are taken by the process."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-    @property
-    def url(self) -> str:
-        """Where it listens; port 0 has become a free one."""
-        host, port, *_ = self.servers[0].sockets[0].getsockname()
-        scheme = "http" if self.config.ssl_certfile is None else "https"
-        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
-
-
-def _config(app: Any, how: Listeners) -> uvicorn.Config:
+def make_config(app: ASGIApp, listeners: Listeners) -> uvicorn.Config:
+    """Make uvicorn's settings, without access log and without its messages, which may quote a request."""
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
     return uvicorn.Config(
         app,
-        loop="none",
-        http=LimitedConnection,
+        http="httptools",
         ws="none",
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=how.connections,
         timeout_keep_alive=75,
-        timeout_graceful_shutdown=_GRACE,
-        ssl_certfile=how.certificate,
-        ssl_keyfile=how.private_key,
+        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+        ssl_certfile=listeners.certificate,
+        ssl_keyfile=listeners.private_key,
     )
+
+
+def split_by_port(public: ASGIApp, operator: ASGIApp, public_port: int, operator_port: int) -> ASGIApp:
+    """Make one application of two: the local port of a connection decides, never a header."""
+    if public_port == operator_port:
+        raise ValueError(f"`--listen` and `--operator` both have port {public_port}. Give them different ports.")
+
+    async def split(scope: Scope, receive: Receive, send: Send) -> None:
+        _, port = scope["server"]
+        await (operator if port == operator_port else public)(scope, receive, send)
+
+    return split
+
+
+async def _serve(
+    studies: ServedStudies,
+    server: uvicorn.Server,
+    sockets: list[socket.socket],
+    lines: Sequence[str],
+    say: Callable[[str], None],
+) -> None:
+    studies.start()
+    tasks = [asyncio.create_task(probe(studies)), asyncio.create_task(_announce(studies, server, lines, say))]
+    try:
+        await server.serve(sockets)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    if studies.failure is not None:
+        raise studies.failure
+
+
+async def _announce(
+    studies: ServedStudies, server: uvicorn.Server, lines: Sequence[str], say: Callable[[str], None]
+) -> None:
+    """Report where the process listens, and when every study is ready; end it if a store cannot be opened."""
+    while not server.started:
+        await asyncio.sleep(_POLL_SECONDS)
+    for line in lines:
+        say(line)
+    while not studies.ready and studies.failure is None:
+        await asyncio.sleep(_POLL_SECONDS)
+    if studies.failure is not None:
+        server.should_exit = True
+        return
+    gc.freeze()  # the objects that exist now live as long as the process
+    say("Ready.")
+
+
+@contextlib.contextmanager
+def _signals_left_to_uvicorn() -> Iterator[None]:
+    """Ignore SIGINT and SIGTERM: uvicorn ends in order when it gets one, and then raises it again."""
+    before = {one: signal.signal(one, signal.SIG_IGN) for one in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+def _make_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:  # not available on Windows
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()

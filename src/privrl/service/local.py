@@ -1,10 +1,10 @@
 """A local study over HTTP: tickets from reserved ranges, plans that never change, and reports that count once.
 
-A ticket is signed in the event loop and nothing is written for it; the writer reserves numbers ahead, a thousand at a
-time. A report is checked in full before it is queued.
+The event loop signs a ticket and writes nothing for it. The writer reserves ranges of ticket numbers ahead of time. A
+report is checked in full before it is queued.
 
-**Formal guarantee.** What a device sends is private by itself, whatever the service does with it (`Client`,
-`privrl-client.mjs`). A report that was answered with 200 or 201 is in the sums, once.
+**Formal guarantee.** A device's message is private by itself, whatever the service does with it (`Client`,
+`privrl-client.mjs`). A report whose response is 200 or 201 is in the sums, once.
 """
 
 import asyncio
@@ -19,54 +19,57 @@ import msgspec
 from privrl.privacy.store.errors import StoreError
 from privrl.privacy.store.release_store import ReleaseStore
 from privrl.service.bodies import ActionsAnswer, SignedTicketAnswer
-from privrl.service.opening import work_on
+from privrl.service.opening import start_learning
 from privrl.service.refusals import RefusedError
-from privrl.service.registry import AbstractServed
+from privrl.service.served_studies import AbstractServedStudy
 from privrl.service.study_file import StudyFile
 from privrl.studies.local.local_plans import plan_arrays
 from privrl.studies.local.server import Server
 from privrl.studies.local.wire import MessageError
 
 _RESERVE, _REPORT = "reserve", "report"
-_LOW = 500  # numbers left when more are asked for
+_MIN_NUMBERS = 500  # unused ticket numbers below which another range is reserved
 
 
-class LocalServed(AbstractServed):
-    """A `Server` behind the writer, its plans, and numbers for tickets."""
+class LocalStudy(AbstractServedStudy):
+    """A `Server` in the writer's thread, its plans, and ticket numbers.
+
+    Attributes:
+        plans: every plan as JSON.
+    """
 
     def __init__(self, file: StudyFile, clock: Callable[[], float] = time.time) -> None:
         super().__init__(file, clock)
         self._server: Server | None = None
         self._numbers: collections.deque[int] = collections.deque()
-        self._coming: asyncio.Future[list[Any]] | None = None
+        self._reserving: asyncio.Future[list[Any]] | None = None
         self._finished = False
         self.plans: tuple[bytes, ...] = ()
-        """Every plan as it is answered."""
 
     @property
     def document(self) -> bytes:
-        """The public document, byte by byte."""
+        """The bytes of the public document."""
         return self._open_server().document
 
     # --------------------------------------------------------------------------------------------- in the event loop
 
-    async def ticket(self) -> SignedTicketAnswer:
-        """Leave to report, for one person."""
+    async def issue_ticket(self) -> SignedTicketAnswer:
+        """Issue a ticket, which allows one report."""
         self.check_open()
         server = self._open_server()
         if self._finished:
-            raise RefusedError("full", f"All {self.file.users} reports have come in. Nothing was kept.")
+            raise RefusedError("full", f"All {self.file.users} reports are counted. Nothing was kept.")
         while not self._numbers:
-            await asyncio.shield(self._more_numbers())
+            await asyncio.shield(self._reserve_numbers())
         number = self._numbers.popleft()
-        if len(self._numbers) < _LOW:
-            with contextlib.suppress(RefusedError):  # this one has its number
-                self._more_numbers()
+        if len(self._numbers) < _MIN_NUMBERS:
+            with contextlib.suppress(RefusedError):  # this request has its number
+                self._reserve_numbers()
         made = server.signed(number, len(self.plans) - 1)
         return SignedTicketAnswer(str(made.number), made.plan, str(made.expires), made.mac.hex())
 
-    async def report(self, content: bytes) -> bool:
-        """Counts a report once; True if it is new."""
+    async def count_report(self, content: bytes) -> bool:
+        """Count a report once; whether it is new."""
         self.check_open()
         server = self._open_server()
         if len(content) != server.message_bytes:
@@ -80,34 +83,34 @@ class LocalServed(AbstractServed):
             raise RefusedError(answer.reason, str(answer))
         return answer
 
-    def plan(self, number: int) -> bytes | None:
-        """A plan, if it is out as far as this process knows."""
+    def find_plan(self, number: int) -> bytes | None:
+        """Find a plan; `None` if this process does not have it."""
         return self.plans[number] if 0 <= number < len(self.plans) else None
 
-    async def meet(self) -> None:
-        """Takes in plans that another machine has made."""
+    async def catch_up_plans(self) -> None:
+        """Load plans that another machine has made."""
         self.check_open()
-        await self.in_writer(lambda store: self._plan_again())
+        await self.run_in_writer(lambda store: self._plan())
 
-    def _more_numbers(self) -> "asyncio.Future[list[Any]]":
-        """Asks for a range of numbers, unless one was asked for that is not there yet."""
-        if self._coming is None or self._coming.done():
-            self._coming = self.writer.submit(_RESERVE, [None])
-            self._coming.add_done_callback(lambda done: done.cancelled() or done.exception())
-        return self._coming
+    def _reserve_numbers(self) -> "asyncio.Future[list[Any]]":
+        """Reserve a range of ticket numbers, unless a reservation is under way."""
+        if self._reserving is None or self._reserving.done():
+            self._reserving = self.writer.submit(_RESERVE, [None])
+            self._reserving.add_done_callback(lambda done: done.cancelled() or done.exception())  # mark it as seen
+        return self._reserving
 
     def _open_server(self) -> Server:
         if self._server is None:
             self.check_open()
-            raise RefusedError("starting", "The study is being opened. Send this again soon.")
+            raise RefusedError("starting", "The study is being opened. Try again in a few seconds.")
         return self._server
 
-    # ------------------------------------------------------------------------------------------ in the writer's thread
+    # ------------------------------------------------------------------------------------------- in the writer's thread
 
-    def _begun(self, store: ReleaseStore) -> None:
+    def _begin(self, store: ReleaseStore) -> None:
         self._publish(shown=store.shown())
         try:
-            server = work_on(self.file, store, self._clock)
+            server = start_learning(self.file, store, self._clock)
         except StoreError:
             if self.view.shown["purged"]:
                 return
@@ -117,9 +120,9 @@ class LocalServed(AbstractServed):
             server.prepare()
             self._numbers.extend(server.reserve())
         self._server, self.plans = server, ()
-        self._plan_again()
+        self._plan()
 
-    def _answered(self, kind: str, people: Sequence[Any]) -> list[Any]:
+    def _commit_people(self, kind: str, people: Sequence[Any]) -> list[Any]:
         assert self._server is not None
         if kind == _REPORT:
             self.counters.reports.add(len(people))
@@ -127,7 +130,7 @@ class LocalServed(AbstractServed):
         self._numbers.extend(self._server.reserve())
         return [None] * len(people)
 
-    def _plan_again(self) -> float | None:
+    def _plan(self) -> float | None:
         server = self._server
         plans = () if server is None else server.plans
         if server is not None and len(plans) > len(self.plans):

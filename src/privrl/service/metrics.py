@@ -1,4 +1,4 @@
-"""`GET /metrics`: a fixed list of names, for Prometheus. No label depends on a person; see `status.py`."""
+"""`GET /metrics`: a fixed list of metrics for Prometheus. No label depends on a person; see `status.py`."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from prometheus_client.registry import Collector
 
 from privrl.service.status import Quantiles, ServiceStatus, StudyStatus
 
-CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 NAMES = (
     "privrl_study_ready",
     "privrl_people_declared",
@@ -23,27 +23,27 @@ NAMES = (
     "privrl_seconds",
     "privrl_people_per_commit",
 )
-"""Every metric that there is; counters end with `_total` in what is written."""
+"""All metrics. The names of counters end with `_total` in the output."""
 
 
-def written(status: ServiceStatus) -> bytes:
-    """The status in the format of Prometheus."""
+def write_metrics(status: ServiceStatus) -> bytes:
+    """Write a status in the format of Prometheus."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Once(status))
+    registry.register(_StatusCollector(status))
     return generate_latest(registry)
 
 
-class _Once(Collector):
-    """One status, as metrics."""
+class _StatusCollector(Collector):
+    """The metrics of one status."""
 
     def __init__(self, status: ServiceStatus) -> None:
         self._status = status
 
     def collect(self) -> Iterator[Metric]:
-        yield from _of_studies(self._status.studies)
-        refusals = CounterMetricFamily("privrl_refusals", "requests that were refused", labels=["study", "reason"])
+        yield from _collect_studies(self._status.studies)
+        refusals = CounterMetricFamily("privrl_refusals", "refused requests", labels=["study", "reason"])
         seconds = GaugeMetricFamily(
-            "privrl_seconds", "of the latest requests and probes", labels=["study", "what", "quantile"]
+            "privrl_seconds", "duration of the latest requests and probes", labels=["study", "what", "quantile"]
         )
         parts: list[tuple[str, ServiceStatus | StudyStatus]] = [("", self._status)]
         parts += [(one.name, one) for one in self._status.studies]
@@ -56,28 +56,28 @@ class _Once(Collector):
         yield seconds
 
 
-def _of_studies(studies: list[StudyStatus]) -> Iterator[Metric]:
+def _collect_studies(studies: list[StudyStatus]) -> Iterator[Metric]:
     plain = {
-        "privrl_study_ready": ("1 if the study takes people", lambda one: int(one.state == "ready")),
+        "privrl_study_ready": ("1 if the study accepts people", lambda one: int(one.state == "ready")),
         "privrl_people_declared": (
-            "people who may take part, or reports where devices make several",
+            "people who may take part, or reports if devices make several",
             lambda one: one.users,
         ),
-        "privrl_tickets": ("tickets handed out", lambda one: one.tickets),
-        "privrl_plan": ("number of the newest plan, which is how many blocks are closed", lambda one: one.plan),
+        "privrl_tickets": ("issued tickets", lambda one: one.tickets),
+        "privrl_plan": ("number of the newest plan, which equals the number of closed blocks", lambda one: one.plan),
         "privrl_blocks": ("blocks of people", lambda one: one.users and len(one.blocks)),
-        "privrl_epoch": ("epoch of the next release, where the number of people is not fixed", lambda one: one.epoch),
+        "privrl_epoch": ("epoch of the next release of an open-ended study", lambda one: one.epoch),
     }
     for name, (words, value) in plain.items():
         family = GaugeMetricFamily(name, words, labels=["study"])
         for one in studies:
-            if value(one) is not None:  # a study without a known end has no number of people, nor of blocks
+            if value(one) is not None:  # an open-ended study has no number of people or blocks
                 family.add_metric([one.name], value(one))
         yield family
     labelled = {
         "privrl_charge_declared": ("limit of a pool", "pool", lambda one: one.declared),
         "privrl_charge_spent": ("charges to a pool", "pool", lambda one: one.spent),
-        "privrl_releases": ("releases by what became of them", "status", lambda one: one.releases),
+        "privrl_releases": ("releases, by status", "status", lambda one: one.releases),
     }
     for name, (words, label, values) in labelled.items():
         family = GaugeMetricFamily(name, words, labels=["study", label])
@@ -86,7 +86,7 @@ def _of_studies(studies: list[StudyStatus]) -> Iterator[Metric]:
                 family.add_metric([one.name, key], amount)
         yield family
     people = GaugeMetricFamily(
-        "privrl_people_per_commit", "reported at once, in a local study", labels=["study", "quantile"]
+        "privrl_people_per_commit", "reports per commit, in a local study", labels=["study", "quantile"]
     )
     for one in studies:
         if one.people_per_commit is not None:

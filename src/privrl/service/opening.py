@@ -1,7 +1,7 @@
-"""From a study file to its store, its agent or its server."""
+"""From a study file to its store, and to the agent or the server that learns."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from privrl.privacy.store.errors import StudyMismatchError
@@ -14,7 +14,7 @@ from privrl.studies.local.document import identity_of
 from privrl.studies.local.local_plans import local_study
 from privrl.studies.local.server import Server
 
-_ENTRIES = {  # entries of a study file, by what a store calls them
+_ENTRIES = {  # entries of a study file, by their names in a store
     "arrivals": "`patience`",
     "counted": "`max_episodes_per_unit` or `min_block_distance`",
     "events": "`epsilon`, `delta` or `recipe`",
@@ -24,8 +24,21 @@ _ENTRIES = {  # entries of a study file, by what a store calls them
 }
 
 
+def begin_study(file: StudyFile) -> None:
+    """Make the store and declare the study in it; in a store that exists, check that it is the same study.
+
+    A study that cannot be served is refused before anything is written.
+    """
+    declare_in_memory(file)
+    with _store(file) as store:
+        start_learning(file, store)
+
+
 def open_store(file: StudyFile) -> ReleaseStore:
-    """The store of a study that was begun. A release that a crash interrupted is drawn again: nobody has seen it."""
+    """Open the store of a study that was begun.
+
+    A release that a crash interrupted is drawn again, because its first value was never shown.
+    """
     if not is_there(file.place):
         raise ValueError(
             f"There is no store `{place_of(file.place)}` yet. Begin the study: `privrl serve init {file.path}`."
@@ -38,32 +51,28 @@ def _store(file: StudyFile) -> ReleaseStore:
     return ReleaseStore(file.place, after_crash="redraw", log=file.log_place)
 
 
-def begin(file: StudyFile) -> None:
-    """Makes the store and declares the study in it; again, it is checked that it is the same one. What cannot be a
-    study is refused before anything is written."""
-    declared(file)
-    with _store(file) as store:
-        work_on(file, store)
-
-
-def identity_in(file: StudyFile) -> str | None:
-    """The SHA-256 of the document of a local study that was begun, which its apps pin; none of a central one."""
+def read_identity(file: StudyFile) -> str | None:
+    """Read the SHA-256 of the document of a local study, which its apps pin; `None` for a central study."""
     with open_store(file) as store:
         if not store.known("document"):
             return None
         return identity_of(store.fact("document", bytes)).hex()
 
 
-def work_on(file: StudyFile, store: ReleaseStore, clock: Callable[[], float] = time.time) -> Agent | Server:
-    """What learns from people; it declares the study, or refuses a store of another one."""
+def start_learning(file: StudyFile, store: ReleaseStore, clock: Callable[[], float] = time.time) -> Agent | Server:
+    """Make the agent or the server of a study. It declares the study in a new store.
+
+    Raises:
+        StudyMismatchError: if the store belongs to another study.
+    """
     try:
-        return _learning(file, store, clock)
+        return _make_agent_or_server(file, store, clock)
     except StudyMismatchError:
-        check_same(file, store.shown())
+        check_same_study(file, store.shown())
         raise
 
 
-def _learning(file: StudyFile, store: ReleaseStore, clock: Callable[[], float]) -> Agent | Server:
+def _make_agent_or_server(file: StudyFile, store: ReleaseStore, clock: Callable[[], float]) -> Agent | Server:
     learner, privatizer = file.learner(), file.privatizer()
     if file.kind == "central":
         return Agent(
@@ -77,12 +86,11 @@ def _learning(file: StudyFile, store: ReleaseStore, clock: Callable[[], float]) 
             min_block_distance=file.min_block_distance,
         )
     assert isinstance(privatizer, Local) and file.users is not None
-    often = file.max_episodes_per_unit
-    for name, channel in local_study(learner, privatizer, often)[1].items():
+    for name, channel in local_study(learner, privatizer, file.max_episodes_per_unit)[1].items():
         if not isinstance(channel.reports(), SymbolReports):
             raise ValueError(
-                f"Reports of `{name}` are real numbers, and a service takes whole ones. Use `ldp-ucbvi`, or `Server` "
-                "in a program of your own."
+                f"Reports of `{name}` are real numbers, and the service accepts whole numbers only. Use `ldp-ucbvi`, "
+                "or `Server` in your own program."
             )
     return Server(
         learner,
@@ -91,20 +99,20 @@ def _learning(file: StudyFile, store: ReleaseStore, clock: Callable[[], float]) 
         store=store,
         valid=file.valid,
         clock=clock,
-        max_episodes_per_unit=often,
+        max_episodes_per_unit=file.max_episodes_per_unit,
     )
 
 
-def declared(file: StudyFile) -> dict[str, Any]:
-    """What a new store of this study would show; nothing is written anywhere."""
+def declare_in_memory(file: StudyFile) -> dict[str, Any]:
+    """Declare the study in a store in memory, and return what that store shows."""
     with ReleaseStore.in_memory() as blank:
-        work_on(file, blank)
+        start_learning(file, blank)
         return blank.shown()
 
 
-def differences(file: StudyFile, shown: dict[str, Any]) -> list[str]:
-    """In what entries a store, as it is shown, is not the one of this study; nothing is written anywhere."""
-    fresh = declared(file)
+def find_differences(file: StudyFile, shown: Mapping[str, Any]) -> list[str]:
+    """List the entries in which a study file differs from what a store shows."""
+    fresh = declare_in_memory(file)
     if shown["study"] is None:
         return ["everything: nothing was declared yet"]
     keys = sorted(fresh["study"].keys() | shown["study"].keys())
@@ -112,10 +120,14 @@ def differences(file: StudyFile, shown: dict[str, Any]) -> list[str]:
     return differing or ([] if fresh["limits"] == shown["limits"] else ["the budget"])
 
 
-def check_same(file: StudyFile, shown: dict[str, Any]) -> None:
-    """Refuses a store, as it is shown, that is not the one of this study."""
-    if differing := differences(file, shown):
+def check_same_study(file: StudyFile, shown: Mapping[str, Any]) -> None:
+    """Check that what a store shows belongs to this study.
+
+    Raises:
+        StudyMismatchError: if it does not.
+    """
+    if differing := find_differences(file, shown):
         raise StudyMismatchError(
-            f"The store of `{file.path}` belongs to a study that differs in {', and in '.join(differing)}. What was "
-            "declared is declared for good: put back what the study file said, or name a new store for a new study."
+            f"The store of `{file.path}` belongs to a study that differs in {', and in '.join(differing)}. A "
+            "declaration cannot be changed: restore the study file, or name a new store for a new study."
         )

@@ -1,8 +1,10 @@
-"""What the service refuses: one list of reasons, each with its status, and the problem document (RFC 9457) it becomes.
+"""What the service refuses: one list of reasons with their HTTP status, and problem documents (RFC 9457).
 
-A reason is a word that programs may rely on; the document's `type` is `urn:privrl:problem:` and that word. Details say
-what was sent, what is allowed and what to do next, and never a value of a person.
+Programs may rely on the reason; the document's `type` is `urn:privrl:problem:` followed by it. The detail states the
+problem, what is allowed and what to do next. It never contains a value that a request has sent.
 """
+
+import re
 
 import msgspec
 
@@ -28,38 +30,26 @@ REASONS: dict[str, tuple[int, str]] = {
     "expired": (410, "The ticket has expired"),
     "unknown-plan": (404, "There is no such plan"),
     "conflict": (409, "This ticket has already reported something else"),
-    "full": (410, "The study takes nobody any more"),
-    "purged": (410, "The study has ended and its raw parts are gone"),
-    "not-purged": (409, "What is raw could not be removed"),
+    "full": (410, "The study accepts no more people"),
+    "purged": (410, "The study has ended and its raw sums are deleted"),
+    "not-purged": (409, "The raw sums could not be deleted"),
     "starting": (503, "The study is being opened"),
     "unavailable": (503, "The store of the study cannot be used"),
     "paused": (503, "The study is paused"),
     "busy": (503, "Too many people at once"),
     "failed": (500, "The service failed"),
 }
-"""Every reason with its status and its title."""
+"""Every reason with its HTTP status and its title."""
 
-_RETRY = {"starting": 5, "unavailable": 15, "paused": 60, "busy": 1}  # seconds after which the same request may succeed
+_RETRY_SECONDS = {"starting": 5, "unavailable": 15, "paused": 60, "busy": 1}  # then the same request may succeed
 
-
-class RefusedError(Exception):
-    """A request that is refused; nothing was kept."""
-
-    def __init__(self, reason: str, detail: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
-        super().__init__(detail)
-        self.reason, self.headers = reason, headers
-        self.status, self.title = REASONS[reason]
-        self.retry_after = _RETRY.get(reason)
-
-
-def not_open(failed: bool) -> RefusedError:
-    """What is said while a store is being opened, or cannot be used."""
-    if failed:
-        words = (
-            "The store of this study cannot be used; the service keeps trying. Nothing was kept; send this again later."
-        )
-        return RefusedError("unavailable", words)
-    return RefusedError("starting", "The study is being opened. Nothing was kept; send this again soon.")
+# Errors of msgspec that contain its own words and names from `bodies.py` only. An unknown field is not among them,
+# because its name may be that of a person.
+_QUOTES_NOTHING = re.compile(
+    r"(Expected `[^`]+`(, got `\w+`| of length [<>]= \d+)?|Object missing required field `\w+`|Number out of range"
+    r"|Expected `int` [<>]= -?\d+|Input data was truncated|JSON is malformed: [a-z ]+ \(byte \d+\))"
+    r"( - at `\$[\w.\[\]]*`)?"
+)
 
 
 class ProblemDocument(msgspec.Struct):
@@ -70,7 +60,33 @@ class ProblemDocument(msgspec.Struct):
     status: int
     detail: str
 
-    @classmethod
-    def of(cls, refused: RefusedError) -> "ProblemDocument":
-        """The document of a refusal."""
-        return cls(TYPE + refused.reason, refused.title, refused.status, str(refused))
+
+class RefusedError(Exception):
+    """A refused request. Nothing of it was kept."""
+
+    def __init__(self, reason: str, detail: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__(detail)
+        self.reason, self.headers = reason, headers or {}
+        self.status, self.title = REASONS[reason]
+        self.retry_after = _RETRY_SECONDS.get(reason)
+
+    @property
+    def document(self) -> ProblemDocument:
+        """The refusal as a problem document."""
+        return ProblemDocument(TYPE + self.reason, self.title, self.status, str(self))
+
+
+def refuse_not_open(failed: bool) -> RefusedError:
+    """Make the refusal of a study whose store is being opened, or has failed."""
+    if failed:
+        detail = "The store of this study cannot be used; the service keeps trying. Nothing was kept; try again later."
+        return RefusedError("unavailable", detail)
+    return RefusedError("starting", "The study is being opened. Nothing was kept; try again in a few seconds.")
+
+
+def describe_decoding(error: Exception) -> str:
+    """Describe why a body could not be decoded, without quoting anything of it."""
+    words = str(error)
+    if not _QUOTES_NOTHING.fullmatch(words):
+        words = "it is not UTF-8, is nested too deeply, or has a field that `/openapi.json` does not list"
+    return f"The body is not the JSON that this address takes: {words}."

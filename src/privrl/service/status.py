@@ -1,9 +1,9 @@
-"""What an operator is shown of a study: one list, which the page, the JSON answers and the metrics all read.
+"""The status of a study for its operator: one list, which the page, the JSON responses and the metrics read.
 
-**Formal guarantee.** Everything here is a function of what was declared, of arrivals, of the clock and of releases: two
-runs that differ in one person's record, or in whether it ever came, show the same, but for how long things took, which
-is measured at times that depend on nobody (`probes.py`) or of requests that do not depend on records, and whether they
-found the queue full. How many people were *counted* in a central study is nowhere.
+**Formal guarantee.** Everything here is a function of the declaration, of arrivals, of the clock and of releases. Two
+runs that differ in one person's record, or in whether it came, show the same, except for durations. Durations come from
+probes, which are sent at fixed times, and from requests that do not depend on records. Whether such a request found the
+queue full may depend on records. The number of people *counted* in a central study appears nowhere.
 """
 
 from typing import Any
@@ -12,11 +12,11 @@ import msgspec
 import numpy as np
 
 from privrl.service.counters import Counters, Latest
-from privrl.service.registry import AbstractServed, PublicView, Studies
+from privrl.service.served_studies import AbstractServedStudy, PublicView, ServedStudies
 from privrl.studies.live.arrivals import QUEUE
 from privrl.studies.open_ended import OpenEnded
 
-_NUMBERS = "tickets"  # what `Server` takes ranges of
+_NUMBERS = "tickets"  # the ranges of `Server`
 
 
 class Quantiles(msgspec.Struct, frozen=True):
@@ -27,7 +27,7 @@ class Quantiles(msgspec.Struct, frozen=True):
 
 
 class KeyStatus(msgspec.Struct, frozen=True):
-    """A key, without what it is; `people` is how many first arrived with it since this process started."""
+    """A key without its secret. `people` is the number who first arrived with it since this process started."""
 
     name: str
     role: str
@@ -38,13 +38,16 @@ class KeyStatus(msgspec.Struct, frozen=True):
 class StudyStatus(msgspec.Struct, frozen=True):
     """A study as its operator sees it.
 
-    `max_episodes_per_unit` visits of one person count, or are reported. `users` people (or reports of devices that make
-    several: `counting`) take part; it is null where nobody knows how many will come, and then `epoch` is the number,
-    from 1, of the one that the next release belongs to. `tickets` is how many
-    were handed out (in ranges, in a local study), `blocks` the public ends of the blocks, of which the first `plan` are
-    closed, `declared` and `spent` the charges of each pool, `releases` how many there are in which state, `seconds` how
-    long requests and probes took, `people_per_commit` those who reported in one commit (local: in a
-    central study, who is in one commit depends on what others have sent).
+    Attributes:
+        max_episodes_per_unit: visits of one person that count, or are reported.
+        users: people, or reports if devices make several (`counting`); null if the study is open-ended.
+        epoch: of the next release, from 1, if the study is open-ended.
+        tickets: issued tickets; in a local study, reserved numbers.
+        blocks: the public ends of the blocks, of which the first `plan` are closed.
+        declared, spent: charges of each pool.
+        releases: number of releases, by status.
+        seconds: duration of requests and probes.
+        people_per_commit: reports in one commit, in a local study. In a central study that depends on records.
     """
 
     name: str
@@ -71,23 +74,23 @@ class StudyStatus(msgspec.Struct, frozen=True):
 
 
 class ServiceStatus(msgspec.Struct, frozen=True):
-    """All studies that a key may see, and what concerns none of them."""
+    """All studies that a key may see, and requests that name no study."""
 
     studies: list[StudyStatus]
     refusals: dict[str, int]
     seconds: dict[str, Quantiles]
 
 
-def status_of(served: AbstractServed) -> StudyStatus:
-    """The status of one study."""
-    file, view = served.file, served.view
+def study_status(study: AbstractServedStudy) -> StudyStatus:
+    """Return the status of one study."""
+    file, view = study.file, study.view
     releases: dict[str, int] = {}
     for release in view.shown.get("releases", ()):
         releases[release["status"]] = releases.get(release["status"], 0) + 1
     return StudyStatus(
-        name=served.name,
-        kind=served.kind,
-        state=served.state,
+        name=study.name,
+        kind=study.kind,
+        state=study.state,
         recipe=file.recipe,
         max_episodes_per_unit=file.max_episodes_per_unit,
         users=file.users,
@@ -101,27 +104,29 @@ def status_of(served: AbstractServed) -> StudyStatus:
         declared=dict(view.shown.get("limits", {})),
         spent=dict(view.shown.get("spent", {})),
         releases=releases,
-        refusals=_refusals(served.counters),
-        seconds=_seconds(served.counters),
-        people_per_commit=_quantiles(served.counters.reports),
+        refusals=_refusals(study.counters),
+        seconds=_seconds(study.counters),
+        people_per_commit=_quantiles(study.counters.reports),
         keys=[
-            KeyStatus(key.name, key.role, key.added, served.counters.arrivals[key.name]) for key in served.keys.values()
+            KeyStatus(key.name, key.role, key.added, study.counters.arrivals[key.name]) for key in study.keys.values()
         ],
         certificate=dict(view.certificate),
     )
 
 
 def _epoch(people: int | OpenEnded, view: PublicView) -> int | None:
-    """The epoch of the first block that is not closed, or of the last one."""
+    """Return the epoch of the first open block, or of the last block."""
     if not isinstance(people, OpenEnded):
         return None
     blocks = np.cumsum(people.epochs(np.array(view.ends)))
     return min(int(np.searchsorted(blocks, view.plan, side="right")) + 1, len(blocks))
 
 
-def status_of_all(studies: Studies, seen: list[AbstractServed]) -> ServiceStatus:
-    """The status of some studies."""
-    return ServiceStatus([status_of(one) for one in seen], _refusals(studies.counters), _seconds(studies.counters))
+def service_status(studies: ServedStudies, visible: list[AbstractServedStudy]) -> ServiceStatus:
+    """Return the status of the visible studies."""
+    return ServiceStatus(
+        [study_status(one) for one in visible], _refusals(studies.counters), _seconds(studies.counters)
+    )
 
 
 def _refusals(counters: Counters) -> dict[str, int]:

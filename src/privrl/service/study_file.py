@@ -1,4 +1,4 @@
-"""Study files: what `privrl serve` is told about a study, in TOML. A recipe's name and numbers, never code.
+"""Study files declare a study for `privrl serve`, in TOML. They hold the name of a recipe and numbers, never code.
 
 ```toml
 kind = "central"            # or "local"
@@ -7,20 +7,20 @@ recipe = "dp-ucbvi"         # `privrl list recipes`
 users = 10000
 epsilon = 1.0
 delta = 1e-6                # not for pure recipes
-patience = 3600             # central: seconds that a record is waited for
-store = "river.db"          # beside this file, or "postgresql:///river"
+patience = 3600             # central: seconds until a record must be posted
+store = "river.db"          # relative to this file, or "postgresql:///river"
 
-[world]                     # sizes and what is publicly known beforehand
+[world]                     # sizes, and what is publicly known
 states = 5
 actions = 2
 horizon = 20
 rewards = [[0.005, 0.0], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [0.0, 1.0]]
 ```
 
-Where nobody knows how many people will come, a central study has `open_ended = true` instead of `users`, or a table
-of what is not as by default: `open_ended = { epoch = 5000, forget = 0.5 }` (`OpenEnded`). Instead of sizes, `[world]`
-may have `env`, `seed` and `arguments`, as for `privrl run`. The first `privrl serve init` freezes all of this in the
-store; limits, the audit log and who may ask for tickets can be changed later.
+If the number of people is unknown, a central study has `open_ended = true` instead of `users`, or a table with settings
+of `OpenEnded`: `open_ended = { epoch = 5000, forget = 0.5 }`. Instead of sizes, `[world]` may have `env`, `seed` and
+`arguments`, as for `privrl run`. The first `privrl serve init` records the declaration in the store for good; you can
+change `queue`, `log` and `devices` later.
 """
 
 import dataclasses
@@ -49,21 +49,25 @@ _Positive = Annotated[float, Meta(gt=0)]
 _MONTH = 30 * 86_400.0
 _ALLOWED = {
     "kind": '"central" or "local"',
-    "name": "lower-case letters, digits and hyphens, at most 40, the first no hyphen",
+    "name": "at most 40 lower-case letters, digits and hyphens, not starting with a hyphen",
     "devices": '"open" or "key"',
 }
 _S = TypeVar("_S", bound=msgspec.Struct)
 
 
 class StudyFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A study as its file declares it. Relative files are beside it; `read` makes one.
+    """A study as its file declares it; `read_study_file` makes one. Paths are relative to the file.
 
-    `valid` is how many seconds a ticket of a local study may be answered, `devices` whether devices need a key of their
-    own (a page that anybody can open has no secrets: leave it open), `queue` how many people may wait for the writer.
-    In a central study where people come back, `max_episodes_per_unit` of each person's visits count, in blocks that are
-    at least `min_block_distance` apart. It has either a number of `users` or no known end, `open_ended`. In a local one
-    so many visits are reported, with an equal share of epsilon each; the device counts them, nobody else can, and
-    `users` is the number of reports.
+    Attributes:
+        users, open_ended: number of people; or no known end, in a central study. In a local study whose devices report
+            several visits, `users` is the number of reports.
+        max_episodes_per_unit: visits of one person that count, in blocks at least `min_block_distance` apart. In a
+        local
+            study, visits that a device reports, each with an equal share of epsilon; only the device can count them.
+        patience: seconds until a record of a central study must be posted.
+        valid: seconds for which a ticket of a local study can be used.
+        devices: whether devices need a key (`key`) or not (`open`). A public web page has no secrets, so use `open`.
+        queue: largest number of people waiting for the writer.
     """
 
     path: Path
@@ -86,62 +90,66 @@ class StudyFile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> str:
-        """Where the store is: a file, or an address."""
+        """The path or address of the store."""
         return self.store if self.store.startswith(ADDRESSES) else str(self.path.parent / self.store)
 
     @property
     def people(self) -> int | OpenEnded:
-        """How many people may take part, or how epochs follow each other where nobody knows."""
+        """The number of people, or the epochs of an open-ended study."""
         if self.users is not None:
             return self.users
         return self.open_ended if isinstance(self.open_ended, OpenEnded) else OpenEnded()
 
     @property
     def counting(self) -> str:
-        """What `users` is the number of: people, or reports where devices make several."""
+        """What `users` counts: people, or reports if devices make several."""
         return "reports" if self.kind == "local" and self.max_episodes_per_unit > 1 else "people"
 
     @property
     def log_place(self) -> Path:
-        """The audit log, outside the store."""
+        """The path of the audit log."""
         return self.path.parent / (self.log or f"{self.path.stem}.audit.log")
 
     @property
     def keys_place(self) -> Path:
-        """The file of keys."""
+        """The path of the key file."""
         return self.path.with_suffix(".keys")
 
-    def chosen(self) -> Recipe:
-        """The recipe, which must be of this kind."""
+    def find_recipe(self) -> Recipe:
+        """Find the recipe, and check that it suits this kind of study."""
         recipe = get(self.recipe)
         if recipe.family != "online" or recipe.trust != self.kind:
             raise ValueError(
-                f"`recipe` is {self.recipe!r}, and a {self.kind} study needs one for finite worlds that learns while "
-                f"people take part, with trust {self.kind!r}. See `privrl list recipes`."
+                f"`recipe` is {self.recipe!r}. A {self.kind} study needs an online recipe for finite worlds with trust "
+                f"{self.kind!r}; see `privrl list recipes`."
             )
         return recipe
 
     def learner(self) -> AbstractOnlineLearner:
-        """The learner for the declared world."""
-        made = self.chosen().learner(self.world.problem())
+        """Make the learner for the declared world."""
+        made = self.find_recipe().learner(self.world.problem())
         assert isinstance(made, AbstractOnlineLearner)
         return made
 
     def ends(self) -> Int[np.ndarray, " B"]:
-        """The public ends of the blocks."""
+        """Compute the public ends of the blocks."""
         people, learner = self.people, self.learner()
         return people.declared(learner)[0] if isinstance(people, OpenEnded) else learner.blocks(people)
 
     def privatizer(self) -> AbstractPrivatizer:
-        """The privatizer of the declared budget."""
-        return self.chosen().privatizer(epsilon=self.epsilon, delta=self.delta)
+        """Make the privatizer for the declared budget."""
+        return self.find_recipe().privatizer(epsilon=self.epsilon, delta=self.delta)
 
 
-def read(path: Path) -> StudyFile:
-    """The study of a file; every fault that it has is named in one error."""
+def read_study_file(path: Path) -> StudyFile:
+    """Read a study file.
+
+    Raises:
+        ValueError: names every fault of the file.
+    """
     if not path.is_file():
         raise ValueError(
-            f"There is no study file `{path}`. It is TOML, with `kind`, `name`, `recipe` and what follows."
+            f"There is no study file `{path}`. Write one in TOML; the guide to the service shows the entries."
         )
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
@@ -163,13 +171,13 @@ def read(path: Path) -> StudyFile:
         _check(found, faults)
         if not faults:
             return found
-    raise ValueError(f"`{path}` declares no study that can be served: " + "; ".join(faults) + ".")
+    raise ValueError(f"The study in `{path}` cannot be served: " + "; ".join(faults) + ".")
 
 
 def _entries(
-    form: type[_S], given: Mapping[str, Any], before: str, faults: list[str], leave: tuple[str, ...] = ()
+    form: type[_S], given: Mapping[str, object], before: str, faults: list[str], leave: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """What is given for the fields of a `Struct`; what does not fit is added to `faults`."""
+    """Convert the entries of a table to the fields of a `Struct`, and append what does not fit to `faults`."""
     fields = {one.name: one for one in msgspec.structs.fields(form) if one.name not in leave}
     faults += _unknown(given, fields, before)
     found = {}
@@ -188,32 +196,32 @@ def _entries(
     return found
 
 
-def _unknown(given: Mapping[str, Any], known: Collection[str], before: str) -> list[str]:
+def _unknown(given: Mapping[str, object], known: Collection[str], before: str) -> list[str]:
     return [f"`{before}{key}` is unknown. {suggestion(key, known)[:-1]}" for key in given if key not in known]
 
 
 def _check(file: StudyFile, faults: list[str]) -> None:
-    """What entries say together."""
+    """Check entries against each other."""
     if file.kind == "local" and file.open_ended:
         faults.append(
-            "`open_ended` belongs to central studies; under local privacy the noise does not depend on how many people "
-            "there are, so give a generous number of `users`"
+            "`open_ended` belongs to central studies. Under local privacy the noise does not depend on the number of "
+            "people, so give a generous number of `users`"
         )
     elif file.users is None and not file.open_ended:
-        faults.append("`users` is missing; where nobody knows how many people will come: `open_ended = true`")
+        faults.append("`users` is missing. If the number of people is unknown, give `open_ended = true`")
     elif file.users is not None and file.open_ended:
-        faults.append("`users` is a number of people, and `open_ended` says that there is none: leave out one of them")
+        faults.append("`users` and `open_ended` exclude each other. Remove one of them")
     if file.kind == "central" and file.patience is None:
-        faults.append("`patience` is missing: the longest stay, in seconds, that is waited for")
+        faults.append("`patience` is missing. Give the seconds until a record must be posted")
     if file.kind == "local" and file.patience is not None:
-        faults.append("`patience` belongs to central studies; a ticket of a local one ends after `valid` seconds")
+        faults.append("`patience` belongs to central studies. A ticket of a local study expires after `valid` seconds")
     if file.kind == "local" and file.min_block_distance:
         faults.append(
-            "`min_block_distance` belongs to central studies; reports of a device share epsilon, however far apart"
+            "`min_block_distance` belongs to central studies. In a local study, the reports of a device share epsilon"
         )
     _check_places(file, faults)
     before = len(faults)
-    _attempt(file.chosen, faults)
+    _attempt(file.find_recipe, faults)
     if len(faults) == before:
         _attempt(file.learner, faults)
         _attempt(file.privatizer, faults)
@@ -222,16 +230,16 @@ def _check(file: StudyFile, faults: list[str]) -> None:
 
 
 def _check_places(file: StudyFile, faults: list[str]) -> None:
-    """Where its files are."""
+    """Check the paths of the store, the log and the keys."""
     address = file.store.startswith(ADDRESSES)
     if "://" in file.store and not address:
-        faults.append("`store` must be a file, or an address that begins with `postgresql://`")
+        faults.append("`store` must be a file, or an address that starts with `postgresql://`")
         return
     places = [file.path, file.log_place, file.keys_place] + ([] if address else [Path(file.place)])
     if len({place.resolve() for place in places}) < len(places):
         faults.append(f"`store`, `log`, the keys `{file.keys_place.name}` and this file must be different files")
     missing = {str(place.parent) for place in places if not place.parent.is_dir()}
-    faults += [f"there is no folder `{folder}` for `store` or `log`: make it first" for folder in sorted(missing)]
+    faults += [f"the folder `{folder}` of `store` or `log` does not exist. Make it first" for folder in sorted(missing)]
 
 
 def _attempt(work: Callable[[], object], faults: list[str]) -> None:

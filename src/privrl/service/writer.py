@@ -1,8 +1,11 @@
-"""The one thread that has a study's store: it takes what has queued up, commits it at once, and then answers.
+"""The writer of a study: one thread, the only one that uses the study's store.
 
-At most 256 people are taken at a time, everything was checked before it was queued, and a full queue takes nothing.
-What is answered is on disk. Answers leave no sooner than a public time after their batch was taken, so that how long
-one takes does not tell whether it added anything: a batch in which everybody was counted before has nothing to write.
+The writer thread drains the queue, commits the batch, and only then sends the responses. Everything is checked before
+it is queued, so one request cannot fail the batch of others. A full queue accepts nothing.
+
+**Formal guarantee.** A response is sent after its commit is on disk. The responses of a batch leave at a public time
+after the batch was taken, so their delay does not reveal whether the batch had anything to write: one whose people were
+all counted before writes nothing.
 """
 
 import asyncio
@@ -16,23 +19,27 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from privrl.privacy.store.errors import StoreError
-from privrl.service.refusals import RefusedError, not_open
+from privrl.service.refusals import RefusedError, refuse_not_open
 
-MOST = 256  # people in one commit
-BEAT = 0.025  # seconds from the first of a batch to its answers, at least
-_LINGER = 0.010  # of these, until it is taken: others who come at the same time are committed with it
-_TICK = 1.0  # seconds after which the writer looks around without being asked,
-_BUSY = 0.1  # and so many while batch follows batch, if it knows that there is nothing to do before,
-_QUIET = 0.03  # or so many after a batch that none follows
-_LONGEST_PAUSE = 30.0
+MAX_BATCH = 256  # people per commit
+MIN_RESPONSE_SECONDS = 0.025  # from the first request of a batch; hides whether the batch had anything to write
+_BATCH_WINDOW = 0.010  # seconds that a batch stays open, so that requests of the same moment share its commit
+_IDLE_POLL = 1.0  # seconds between two looks at the clock while no request comes
+_BUSY_POLL = 0.1  # the same while batches follow each other, if the backend has nothing due earlier
+_QUIET_POLL = 0.03  # seconds after the last batch, to plan while the event loop is idle
+_FIRST_RETRY, _LAST_RETRY = 0.5, 30.0  # seconds before a failed store is opened again; they double in between
 _LOG = logging.getLogger("privrl.service")
 
 
 class Job(NamedTuple):
-    """Something for the writer: `people` of one `kind`, each with an answer of its own, or work with the store.
+    """Work for the writer: people with one kind of request, each with a response of its own.
 
-    `time` is the public time at which it was queued: what becomes of it depends on that, and not on when the writer
-    comes to it, which depends on what others have sent.
+    Attributes:
+        kind: the kind of request, which the backend knows.
+        people: one item per person.
+        answers: resolved with one answer per person.
+        time: the public time at which the job was queued. The outcome depends on it, and not on when the writer takes
+            the job, which depends on the requests of others.
     """
 
     kind: str
@@ -42,53 +49,58 @@ class Job(NamedTuple):
 
 
 @runtime_checkable
-class Desk(Protocol):
-    """What a writer does; every method is called in its thread."""
+class StudyBackend(Protocol):
+    """What a writer works on. Every method is called in the writer's thread."""
 
-    def opened(self) -> None:
-        """Opens the store, compiles, and publishes what is public."""
+    def open(self) -> None:
+        """Open the store, compile, and publish the first view."""
 
-    def committed(self, jobs: Sequence[Job]) -> list[list[Any]]:
-        """The answers to the people of each job, after everything is on disk; an exception among them is for one."""
+    def commit(self, jobs: Sequence[Job]) -> list[list[Any]]:
+        """Commit jobs, and return the answers to the people of each. An exception among them is for one person."""
 
-    def caught_up(self, now: float) -> float | None:
-        """Closes blocks whose time has come, plans and publishes; seconds until there is something to do again, or
-        `None` where that depends on the next batch."""
+    def catch_up(self, now: float) -> float | None:
+        """Close the blocks that are due, plan and publish.
 
-    def closed(self) -> None:
-        """Closes the store."""
+        Returns:
+            Seconds until the next block is due; `None` if that depends on the next batch.
+        """
+
+    def close(self) -> None:
+        """Close the store."""
 
 
 class Writer:
     """The thread, and the queue in front of it.
 
-    Arguments:
-        room: how many people may wait.
-        clock: the public time. It is read while nothing can be queued, so jobs are in the order of their times, and
-            nothing is done at a later time before them.
+    If anything fails beyond a refusal, the writer closes the store and opens it again. Everything that was answered is
+    in it.
 
-    Whatever goes wrong beyond what a job may be refused for, the store is closed and opened again: everything that
-    was answered is in it.
+    Arguments:
+        name: the study's.
+        max_queue: largest number of people waiting.
+        clock: the public time. It is read under the queue's lock, so jobs are queued in the order of their times.
+
+    Attributes:
+        failure: why the store could not be opened for the first time.
     """
 
-    def __init__(self, desk: Desk, name: str, room: int, clock: Callable[[], float]) -> None:
-        self._desk, self._room, self._clock = desk, room, clock
+    def __init__(self, backend: StudyBackend, name: str, max_queue: int, clock: Callable[[], float]) -> None:
+        self._backend, self._max_queue, self._clock = backend, max_queue, clock
         self._jobs: collections.deque[Job] = collections.deque()
         self._waiting = 0
-        self._ripe = 0.0  # when those that are queued are taken
+        self._window_ends = 0.0
         self._changed = threading.Condition()
         self._ending = False
         self._thread = threading.Thread(target=self._run, name=f"writer of {name}", daemon=True)
         self.state: Literal["starting", "ready", "failed", "ended"] = "starting"
         self.failure: Exception | None = None
-        """Why the store could not be opened for the first time."""
 
     def start(self) -> None:
-        """Begins to open the store."""
+        """Start the thread, which opens the store."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends after what is queued."""
+        """Finish what is queued, and end the thread."""
         with self._changed:
             self._ending = True
             self._changed.notify()
@@ -96,103 +108,118 @@ class Writer:
             self._thread.join()
 
     def submit(self, kind: str, people: Sequence[Any]) -> "asyncio.Future[list[Any]]":
-        """Queues people, all or none: the answers come after their commits. Called in the event loop."""
+        """Queue people, all or none. Call it in the event loop.
+
+        Returns:
+            The answers, after the commit.
+
+        Raises:
+            RefusedError: if the store is not open, or the queue is full.
+        """
         loop = asyncio.get_running_loop()
         with self._changed:
-            if self._ending or self.state in ("starting", "failed", "ended"):
-                raise not_open(self.state == "failed")
-            if self._waiting + len(people) > self._room:
-                raise RefusedError("busy", f"{self._room} people are waiting. Nothing was kept; send this again soon.")
+            if self._ending or self.state != "ready":
+                raise refuse_not_open(self.state == "failed")
+            if self._waiting + len(people) > self._max_queue:
+                raise RefusedError("busy", f"{self._max_queue} people are waiting. Nothing was kept; try again soon.")
             now = self._clock()
-            parts = [people[first : first + MOST] for first in range(0, len(people), MOST)]
+            parts = [people[first : first + MAX_BATCH] for first in range(0, len(people), MAX_BATCH)]
             jobs = [Job(kind, part, loop.create_future(), now) for part in parts]
-            if not self._jobs:  # the thread is woken when it is time, and not before: meanwhile others are read
-                self._ripe = time.monotonic() + _LINGER
-                loop.call_later(_LINGER, self._wake)
+            if not self._jobs:
+                # The first job opens the batch. The thread is woken when the window ends and not now: until then the
+                # event loop has the interpreter to itself and reads the requests that join the batch.
+                self._window_ends = time.monotonic() + _BATCH_WINDOW
+                loop.call_later(_BATCH_WINDOW, self._wake)
             self._jobs.extend(jobs)
             self._waiting += len(people)
-        return jobs[0].answers if len(jobs) == 1 else asyncio.ensure_future(_together(jobs))
+        return jobs[0].answers if len(jobs) == 1 else asyncio.ensure_future(_gather(jobs))
 
     def _wake(self) -> None:
         with self._changed:
             self._changed.notify()
 
-    # ------------------------------------------------------------------------------------------------- in the thread
+    # ------------------------------------------------------------------------------------------- in the writer's thread
 
     def _run(self) -> None:
         pause = 0.0
         while not self._ending:
-            in_hand: list[Job] = []
+            taken: list[Job] = []  # shared with `_serve`: after a failure these jobs still need an answer
             try:
                 with contextlib.ExitStack() as stack:
-                    stack.callback(self._desk.closed)
-                    self._desk.opened()
+                    stack.callback(self._backend.close)
+                    self._backend.open()
                     self.state, pause = "ready", 0.0
-                    self._serve(in_hand)
+                    self._serve(taken)
             except Exception as error:
                 if self.state == "starting":
                     self.failure, self.state = error, "failed"
                     return
                 self.state = "failed"
-                _LOG.error("The writer failed (%s) and opens its store again.", _why(error))
+                _LOG.error("The writer failed (%s) and will open its store again.", _describe(error))
                 refused = RefusedError("failed", "The store failed. Send the request again; nothing counts twice.")
-                self._answer(in_hand, [refused] * len(in_hand))
-                pause = min(_LONGEST_PAUSE, 2 * pause or 0.5)
-                self._give_up_waiting()
+                self._answer(taken, [refused] * len(taken))
+                pause = min(_LAST_RETRY, 2 * pause or _FIRST_RETRY)
+                self._refuse_waiting()
                 self._sleep(pause)
         self.state = "ended"
-        self._give_up_waiting()
+        self._refuse_waiting()
 
-    def _serve(self, in_hand: list[Job]) -> None:
-        """Batch after batch. What is not about a batch is done before the next one, when the event loop is not busy
-        with the answers to the last one: two threads that both want to run cost more than one after the other."""
-        wake = due = closing = 0.0
+    def _serve(self, taken: list[Job]) -> None:
+        """Commit batch after batch.
+
+        Blocks are closed and plans made before a batch, not after it. Right after a batch the event loop is busy with
+        the responses, and two threads that compete for the interpreter cost more than one after the other.
+        """
+        poll_at = catch_up_at = block_due = 0.0  # the first two in monotonic time, the last in public time
         while True:
-            waiting = self._waited(wake)
+            waiting = self._wait(poll_at)
             if not waiting and self._ending:
                 return
             with self._changed:
+                # The public time of the oldest job: a block that is due at that time must be closed before the job is
+                # committed, and a block that is due later must not, however long the job has waited.
                 now = self._jobs[0].time if self._jobs else self._clock()
-            if not waiting or time.monotonic() >= due or now >= closing:
-                left = self._desk.caught_up(now)
-                closing = self._clock() + (left or 0.0)  # in public time, which may be set; at most a second too early
-                rest = _TICK if left is None else min(_TICK, max(0.0, left))
-                wake = time.monotonic() + rest
-                due = 0.0 if left is None else time.monotonic() + min(_BUSY, rest)
+            if not waiting or time.monotonic() >= catch_up_at or now >= block_due:
+                left = self._backend.catch_up(now)
+                block_due = self._clock() + (left or 0.0)
+                rest = _IDLE_POLL if left is None else min(_IDLE_POLL, max(0.0, left))
+                poll_at = time.monotonic() + rest
+                # `None`: the batch itself may complete a block, so catch up before every batch.
+                catch_up_at = 0.0 if left is None else time.monotonic() + min(_BUSY_POLL, rest)
             if waiting:
                 began = time.monotonic()
-                jobs = in_hand[:] = self._taken()
-                answers = self._desk.committed(jobs)
-                time.sleep(max(0.0, began + BEAT - _LINGER - time.monotonic()))
+                jobs = taken[:] = self._take()
+                answers = self._backend.commit(jobs)
+                time.sleep(max(0.0, began + MIN_RESPONSE_SECONDS - _BATCH_WINDOW - time.monotonic()))
                 self._answer(jobs, answers)
-                in_hand.clear()
-                wake = min(wake, time.monotonic() + _QUIET)
+                taken.clear()
+                poll_at = min(poll_at, time.monotonic() + _QUIET_POLL)
 
-    def _waited(self, wake: float) -> bool:
-        """Waits until what is queued can be taken, or it is time to look around; whether something is queued."""
+    def _wait(self, poll_at: float) -> bool:
+        """Wait until the batch is complete, or until `poll_at` if nothing is queued; whether anything is queued."""
         with self._changed:
-            while not self._ending and (left := (self._ripe if self._jobs else wake) - time.monotonic()) > 0:
+            while not self._ending and (left := (self._window_ends if self._jobs else poll_at) - time.monotonic()) > 0:
                 self._changed.wait(left)
             return bool(self._jobs)
 
-    def _taken(self) -> list[Job]:
-        """What is queued, up to the most people."""
+    def _take(self) -> list[Job]:
+        """Take jobs from the queue, as many as fit into a batch. The rest is the next batch and waits no longer."""
         with self._changed:
             taken: list[Job] = []
             people = 0
-            while self._jobs and people + len(self._jobs[0].people) <= MOST:
+            while self._jobs and people + len(self._jobs[0].people) <= MAX_BATCH:
                 people += len(self._jobs[0].people)
                 taken.append(self._jobs.popleft())
             self._waiting -= people
-            self._ripe = 0.0
+            self._window_ends = 0.0
         return taken
 
-    def _give_up_waiting(self) -> None:
+    def _refuse_waiting(self) -> None:
         with self._changed:
             jobs = list(self._jobs)
             self._jobs.clear()
             self._waiting = 0
-        refused = not_open(self.state == "failed")
+        refused = refuse_not_open(self.state == "failed")
         self._answer(jobs, [refused] * len(jobs))
 
     def _sleep(self, seconds: float) -> None:
@@ -201,25 +228,26 @@ class Writer:
 
     @staticmethod
     def _answer(jobs: Sequence[Job], answers: Sequence[list[Any] | Exception]) -> None:
+        """Hand the answers of a batch to the event loop in one call, because each call wakes it up."""
         by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Job, list[Any] | Exception]]] = {}
         for job, answer in zip(jobs, answers, strict=True):
             by_loop.setdefault(job.answers.get_loop(), []).append((job, answer))
         for loop, some in by_loop.items():
-            with contextlib.suppress(RuntimeError):  # the loop has ended, and with it whoever asked
-                loop.call_soon_threadsafe(_deliver, some)
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and the requests with it
+                loop.call_soon_threadsafe(_resolve, some)
 
 
-def _why(error: Exception) -> str:
-    """What the log may say: its kind, and words of a store, of SQLite or of the system, none of which quote a row."""
+def _describe(error: Exception) -> str:
+    """Describe an error for the log. Messages of a store, of SQLite and of the system quote no row; others may."""
     kind = type(error).__name__
     if isinstance(error, (StoreError, sqlite3.OperationalError)):
         return f"{kind}: {error}"
     return f"{kind}: {error.strerror}" if isinstance(error, OSError) and error.strerror else kind
 
 
-def _deliver(answered: Sequence[tuple[Job, list[Any] | Exception]]) -> None:
+def _resolve(answered: Sequence[tuple[Job, list[Any] | Exception]]) -> None:
     for job, answer in answered:
-        if job.answers.done():  # whoever asked has gone
+        if job.answers.done():  # the client has disconnected
             continue
         if isinstance(answer, Exception):
             job.answers.set_exception(answer)
@@ -227,6 +255,6 @@ def _deliver(answered: Sequence[tuple[Job, list[Any] | Exception]]) -> None:
             job.answers.set_result(answer)
 
 
-async def _together(jobs: Sequence[Job]) -> list[Any]:
+async def _gather(jobs: Sequence[Job]) -> list[Any]:
     parts = await asyncio.gather(*(job.answers for job in jobs))
     return [answer for part in parts for answer in part]

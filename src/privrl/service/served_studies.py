@@ -1,0 +1,300 @@
+"""The studies that a process serves, and what central and local ones have in common."""
+
+import abc
+import itertools
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+from privrl.privacy.store.release_store import ReleaseStore
+from privrl.service.access import AccessKey, KeyFile, Role, hash_key
+from privrl.service.counters import Counters
+from privrl.service.opening import open_store
+from privrl.service.refusals import RefusedError, refuse_not_open
+from privrl.service.study_file import StudyFile
+from privrl.service.writer import Job, Writer
+
+T = TypeVar("T")
+StudyState = Literal["starting", "ready", "paused", "purged", "failed"]
+_BEARER = "bearer "
+_WORK = "work"
+_KEY_POLL = 0.5  # seconds between looks at the key files
+_LOG = logging.getLogger("privrl.service")
+
+
+@dataclass(frozen=True)
+class PublicView:
+    """What is public about a study at one moment. The writer replaces the view and never changes it.
+
+    Attributes:
+        plan: the number of the newest plan.
+        ends: the public ends of the blocks; the first `plan` of them are closed.
+        certificate: a bound on what all releases reveal, as JSON.
+        shown: `ReleaseStore.shown()`: the declared and spent budget, releases, and issued tickets.
+    """
+
+    plan: int = 0
+    ends: tuple[int, ...] = ()
+    certificate: Mapping[str, Any] = field(default_factory=dict)
+    shown: Mapping[str, Any] = field(default_factory=dict)
+
+
+class AbstractServedStudy(abc.ABC):
+    """One study of a service: what the event loop may read, and the writer that uses the store.
+
+    Attributes:
+        file: the declaration.
+        view: what is public; replaced by the writer.
+        counters: of this study.
+        keys: by their hash; replaced when the key file changes.
+        paused: neither people nor records are accepted. Deadlines stay as they are.
+    """
+
+    def __init__(self, file: StudyFile, clock: Callable[[], float]) -> None:
+        self.file, self._clock = file, clock
+        self.view = PublicView(ends=tuple(int(end) for end in file.ends()))
+        self.counters = Counters()
+        self.keys: dict[str, AccessKey] = {}
+        self.paused = False
+        self._time = self._public_time()
+        self.writer = Writer(self, file.name, file.queue, self._public_time)
+        self._store: ReleaseStore | None = None
+        self._key_version: tuple[int, int, int] | None = None
+        self._key_problem = ""
+
+    def _public_time(self) -> float:
+        """The time in whole seconds. A commit takes less, so its duration decides nothing."""
+        return float(math.floor(self._clock()))
+
+    @property
+    def name(self) -> str:
+        """The name in addresses."""
+        return self.file.name
+
+    @property
+    def kind(self) -> str:
+        """`central` or `local`."""
+        return self.file.kind
+
+    @property
+    def state(self) -> StudyState:
+        """Whether the study accepts people, and why not."""
+        if self.writer.state != "ready":
+            return "starting" if self.writer.state == "starting" else "failed"
+        if self.view.shown.get("purged"):
+            return "purged"
+        return "paused" if self.paused else "ready"
+
+    def check_open(self) -> None:
+        """Refuse a request unless the study accepts people."""
+        state = self.state
+        if state == "purged":
+            raise RefusedError("purged", "This study has ended and its raw sums are deleted. Nothing new is accepted.")
+        if state == "paused":
+            raise RefusedError("paused", "The operator has paused this study. Nothing was kept; try again later.")
+        if state != "ready":
+            raise refuse_not_open(state == "failed")
+
+    def find_key(self, header: str | None, roles: Sequence[Role]) -> AccessKey:
+        """Find the key of a request.
+
+        Arguments:
+            header: `Authorization: Bearer KEY`.
+            roles: those that may do this.
+
+        Raises:
+            RefusedError: if the key is unknown here or has another role.
+        """
+        found = self.keys.get(_hash_header(header))
+        if found is None or found.role not in roles:
+            raise _wrong_key()
+        return found
+
+    async def run_in_writer(self, work: Callable[[ReleaseStore], T]) -> T:
+        """Call `work` with the store in the writer's thread, after everything that was queued before."""
+        (answer,) = await self.writer.submit(_WORK, [work])
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def purge(self) -> None:
+        """Delete the raw sums for good."""
+        await self.run_in_writer(lambda store: store.purge())
+        await self.refresh()
+
+    async def refresh(self) -> PublicView:
+        """Read the store into the view, which is otherwise as old as the newest plan."""
+
+        def show(store: ReleaseStore) -> None:
+            self._publish(shown=store.shown())
+
+        await self.run_in_writer(show)
+        return self.view
+
+    def read_keys(self) -> None:
+        """Read the key file if it has changed. A file that is missing or cannot be read revokes all keys."""
+        path = self.file.keys_place
+        try:
+            found = path.stat()  # before the content: a change in between is seen next time
+            version = (found.st_ino, found.st_ctime_ns, found.st_size)
+            if version == self._key_version:
+                return
+            self.keys = {key.sha256: key for key in KeyFile(path).read().values()}
+            self._key_version, problem = version, ""
+        except (OSError, ValueError) as error:
+            self.keys, self._key_version = {}, None
+            problem = f"cannot be read ({error.strerror})" if isinstance(error, OSError) else "is damaged"
+        if problem and problem != self._key_problem:
+            _LOG.warning("No key of `%s` is valid, because the key file `%s` %s.", self.name, path, problem)
+        self._key_problem = problem
+
+    # ------------------------------------------------------------------------------------------- in the writer's thread
+
+    @abc.abstractmethod
+    def _begin(self, store: ReleaseStore) -> None:
+        """Make the agent or server, compile what it needs, and publish the first view."""
+
+    @abc.abstractmethod
+    def _commit_people(self, kind: str, people: Sequence[Any]) -> list[Any]:
+        """Commit requests of one kind, and return the answer to each."""
+
+    @abc.abstractmethod
+    def _plan(self) -> float | None:
+        """Close blocks and publish their plans; return the seconds until the next block is due, if that is known."""
+
+    def open(self) -> None:
+        self._store = open_store(self.file)
+        self._begin(self._store)
+
+    def close(self) -> None:
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+    def commit(self, jobs: Sequence[Job]) -> list[list[Any]]:
+        # One call for each kind and public second, not one for each job: a call costs about as much for 256 people as
+        # for one. The agent's clock stands at the second in which the jobs were queued.
+        groups: dict[tuple[float, str], list[Job]] = {}
+        for job in jobs:
+            groups.setdefault((job.time, job.kind), []).append(job)
+        answers: dict[int, list[Any]] = {}
+        for (now, kind), some in groups.items():
+            self._time = now
+            people = [person for job in some for person in job.people]
+            found = iter(self._work(people) if kind == _WORK else self._commit_people(kind, people))
+            answers |= {id(job): list(itertools.islice(found, len(job.people))) for job in some}
+        return [answers[id(job)] for job in jobs]
+
+    def catch_up(self, now: float) -> float | None:
+        self._time = now
+        return None if self.view.shown.get("purged") else self._plan()
+
+    def _work(self, calls: Sequence[Callable[[ReleaseStore], Any]]) -> list[Any]:
+        assert self._store is not None
+        answers: list[Any] = []
+        for call in calls:
+            try:
+                answers.append(call(self._store))
+            except Exception as error:
+                answers.append(error)
+        return answers
+
+    def _publish(self, **changed: Any) -> None:
+        self.view = PublicView(**{**vars(self.view), **changed})
+
+
+class ServedStudies:
+    """All studies of a process, by name.
+
+    Attributes:
+        counters: of requests that name no study.
+        operator_hosts: the host names of the operator's address.
+    """
+
+    def __init__(self, studies: Sequence[AbstractServedStudy]) -> None:
+        self._by_name = {one.name: one for one in studies}
+        places = {one.file.place for one in studies}
+        if len(self._by_name) < len(studies) or len(places) < len(studies):
+            raise ValueError("Two study files have the same name or the same store. Give each study its own.")
+        self.counters = Counters()
+        self.operator_hosts = frozenset(("127.0.0.1", "localhost", "[::1]"))
+        self._ended = threading.Event()
+
+    def __iter__(self) -> Iterator[AbstractServedStudy]:
+        return iter(self._by_name.values())
+
+    def start(self) -> None:
+        """Read the keys, so that no valid key is refused at first, and open each store in its writer."""
+        for one in self:
+            one.read_keys()
+            one.writer.start()
+        threading.Thread(target=self._watch_keys, name="keys", daemon=True).start()
+
+    def stop(self) -> None:
+        """Finish what is queued, and end all writers."""
+        self._ended.set()
+        for one in self:
+            one.writer.stop()
+
+    def _watch_keys(self) -> None:
+        # In a thread of its own: a writer that is busy, or whose store is down, must not keep a revoked key alive.
+        while not self._ended.wait(_KEY_POLL):
+            for one in self:
+                one.read_keys()
+
+    def wait(self, seconds: float) -> None:
+        """Wait until every study is ready.
+
+        Raises:
+            Exception: the error with which a store could not be opened for the first time.
+            TimeoutError: if a study is not ready in time.
+        """
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if self.failure is not None:
+                raise self.failure
+            if self.ready:
+                return
+            time.sleep(0.02)
+        raise TimeoutError("The studies were not ready in time.")
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why a store could not be opened for the first time."""
+        return next((one.writer.failure for one in self if one.writer.failure is not None), None)
+
+    @property
+    def ready(self) -> bool:
+        """Whether every store is open and every program compiled."""
+        return all(one.writer.state == "ready" for one in self)
+
+    def find(self, name: str) -> AbstractServedStudy:
+        """Find a study by its name."""
+        study = self._by_name.get(name)
+        if study is None:
+            raise RefusedError("unknown-study", "This service has no study of this name.")
+        return study
+
+    def find_authorised(self, header: str | None, roles: Sequence[Role]) -> list[AbstractServedStudy]:
+        """Find the studies in which the key of a request has one of these roles; refuse the request if none."""
+        sha256 = _hash_header(header)
+        found = [one for one in self if sha256 in one.keys and one.keys[sha256].role in roles]
+        if not found:
+            raise _wrong_key()
+        return found
+
+
+def _hash_header(header: str | None) -> str:
+    """Hash the key in `Authorization: Bearer KEY`."""
+    if header is None or header[: len(_BEARER)].lower() != _BEARER:
+        raise RefusedError("no-key", "Send `Authorization: Bearer KEY`; `privrl serve key add` makes a key.")
+    return hash_key(header[len(_BEARER) :])
+
+
+def _wrong_key() -> RefusedError:
+    detail = "This key is unknown here, was revoked, or has another role; `privrl serve key list` shows the keys."
+    return RefusedError("wrong-key", detail)
