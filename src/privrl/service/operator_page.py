@@ -160,7 +160,7 @@ def _overview(studies: list[_ShownStudy]) -> Table:
     rows = [[one.status.name, one.status.kind, one.status.state, one.tickets, one.closed] for one in studies]
     columns = ["study", "kind", "state", "tickets", "blocks closed"]
     failed = [i for i, one in enumerate(studies) if one.status.state == "failed"]
-    return Table(columns, rows, numbers=(3, 4), marked={i: "bad" for i in failed})
+    return Table(columns, rows, numbers=(3, 4), marked=dict.fromkeys(failed, "bad"))
 
 
 def _refusals(refusals: Mapping[str, int]) -> Table | None:
