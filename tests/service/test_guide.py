@@ -213,7 +213,7 @@ def test_study_files_of_the_guide_can_be_served(tmp_path: Path) -> None:
             path = tmp_path / block.mark.split()[1]
             path.write_text(block.text)
             kinds.append(read_study_file(path).kind)
-    assert kinds == ["central", "local", "local"]
+    assert kinds == ["central", "local"]
 
 
 def test_the_guide_names_only_reasons_that_exist() -> None:
