@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from privrl.cli import main
+from privrl.figures.all_figures import figures
 from privrl.figures.cell import Cell, Measured
 from privrl.figures.claims import Claim, untestable
 from privrl.figures.figure import SEED, Figure
 from privrl.figures.panels import Panel, Series
-from privrl.figures.registry import figures
 from privrl.figures.rules import smaller
 
 

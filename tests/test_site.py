@@ -158,7 +158,7 @@ def test_a_command_that_does_not_exist_would_be_noticed(wrong: str, complaint: s
 def test_recipes_worlds_figures_and_cases_in_the_pages_exist() -> None:
     from privrl.audit.known_bad.cases import CASES
     from privrl.envs.worlds_by_name import names
-    from privrl.figures.registry import figures
+    from privrl.figures.all_figures import figures
     from privrl.recipes.all_recipes import recipes
 
     def missing(pattern: str, known: set[str]) -> list[tuple[str, str]]:

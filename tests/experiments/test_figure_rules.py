@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privrl.figures.cell import Cell, Measured
-from privrl.figures.claims import Claim, all_of, only_if, untestable, welch
+from privrl.figures.claims import Claim, all_of, compare_means, only_if, untestable
 from privrl.figures.rules import (
     beats,
     close,
@@ -28,7 +28,7 @@ from privrl.figures.rules import (
     trails,
     vanishing_cost,
 )
-from privrl.figures.verdict import agreement
+from privrl.figures.verdict import compare_with_finding
 
 LEVELS = {"uniform": 1.0, "myopic": 0.5, "left": 1.2, "mode": 0.8, "optimal": 2.0}
 
@@ -65,13 +65,13 @@ def test_welch_is_scipy_s(a: list[float], b: list[float]) -> None:
     if min(np.std(a), np.std(b)) < 1e-3:
         return
     theirs = scipy.stats.ttest_ind(a, b, equal_var=False, alternative="less")
-    difference, error, p = welch(a, b)
+    difference, error, p = compare_means(a, b)
     assert p == pytest.approx(theirs.pvalue, abs=1e-9)
     assert difference == pytest.approx(error * theirs.statistic, abs=1e-9)
 
 
 def test_welch_without_any_spread() -> None:
-    assert [welch([a, a], [b, b])[2] for a, b in ((1.0, 2.0), (2.0, 1.0), (1.0, 1.0))] == [0.0, 1.0, 0.5]
+    assert [compare_means([a, a], [b, b])[2] for a, b in ((1.0, 2.0), (2.0, 1.0), (1.0, 1.0))] == [0.0, 1.0, 0.5]
 
 
 LOW, MIDDLE, HIGH = [0.1, 0.11, 0.12, 0.1], [0.3, 0.31, 0.32, 0.3], [0.7, 0.71, 0.72, 0.7]
@@ -151,7 +151,7 @@ def test_more_noise_takes_longer() -> None:
     quick, slow, never = curve(100.0), curve(400.0), curve(1e9)
     outcome = slower((A, B, C), A, 0.05)({A: quick, B: slow, C: never})
     assert outcome.status == "reproduced"
-    assert "there after more than the run" in outcome.text
+    assert "reached after more than the whole run" in outcome.text
     assert slower((A, B, C), A, 0.05)({A: quick, B: never, C: slow}).status == "not reproduced"
     assert slower((A, B), A, 0.05)({A: quick, B: quick}).status == "not reproduced"
 
@@ -160,5 +160,5 @@ def test_a_difference_from_before_is_weighed_against_chance() -> None:
     claim = Claim("It is so.", untestable(""), "reproduced", "a note")
     near = smaller(A, B)({A: flat([0.3, 0.4]), B: flat([0.3, 0.41])})
     far = smaller(A, B)({A: flat([0.6, 0.61]), B: flat([0.3, 0.31])})
-    assert "chance may decide" in agreement(claim, near)
-    assert "Chance does not explain it" in agreement(claim, far)
+    assert "chance may explain" in compare_with_finding(claim, near)
+    assert "Chance does not explain this" in compare_with_finding(claim, far)

@@ -19,14 +19,14 @@ import privrl
 from privrl.envs.worlds_by_name import names
 from privrl.executors.processes import Processes
 from privrl.figures import figure as _figure
-from privrl.figures import store as store
+from privrl.figures import finished_cells
+from privrl.figures.all_figures import figures, get
 from privrl.figures.cell import Cell, Measured, by_recipe
-from privrl.figures.claims import Claim, pm, untestable
-from privrl.figures.figure import SEED, Figure, plan, reproduce
-from privrl.figures.panels import Panel, Series, draw
-from privrl.figures.registry import figures, get
+from privrl.figures.claims import Claim, format_estimate, untestable
+from privrl.figures.figure import SEED, Figure, plan_cells, reproduce
+from privrl.figures.panels import Panel, Series, draw_panels
 from privrl.figures.rules import smaller
-from privrl.figures.verdict import Earlier, verdict_text
+from privrl.figures.verdict import Earlier, compose_verdict
 from privrl.plots.lines import _GAP, Line, LinesPanel, _move_inside, draw_lines
 from privrl.plots.style import spread_labels
 from privrl.recipes.all_recipes import get as get_recipe
@@ -131,7 +131,7 @@ def test_another_seed_runs_everything_again(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("_undrawn")
 def test_a_damaged_file_is_run_again(tmp_path: Path) -> None:
     reproduce(figure(), tmp_path / "f")
-    store.path_of(tmp_path / "f", B.slug).write_bytes(b"half a file")
+    finished_cells.locate_cell(tmp_path / "f", B.slug).write_bytes(b"half a file")
     assert reproduce(figure(), tmp_path / "f").run == 1
     assert not list((tmp_path / "f").rglob("*.part"))
 
@@ -147,11 +147,11 @@ def test_fresh_runs_everything_again_to_the_same_numbers(tmp_path: Path) -> None
 @pytest.mark.usefixtures("_undrawn")
 def test_other_code_is_noticed_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reproduce(figure(), tmp_path / "f")
-    later = {**store.code(), "source": "something else"}
-    monkeypatch.setattr(store, "code", lambda: later)
+    later = {**finished_cells.describe_code(), "source": "something else"}
+    monkeypatch.setattr(finished_cells, "describe_code", lambda: later)
     done = reproduce(figure(), tmp_path / "f")
     assert (done.run, len(done.older)) == (0, 3)
-    assert "Made by other code" in done.files["verdict"].read_text()
+    assert "Made by another version of the code" in done.files["verdict"].read_text()
 
 
 @pytest.mark.usefixtures("_undrawn")
@@ -160,7 +160,7 @@ def test_rows_say_where_they_come_from(tmp_path: Path) -> None:
     table = pq.read_table(done.files["runs"])
     rows = table.to_pylist()
     assert len(rows) == 3 * 4 * 10
-    versions = store.code()
+    versions = finished_cells.describe_code()
     for row in rows:
         assert {name: row[name] for name in versions} == versions
         assert row["figure"] == "tiny" and row["people"] == 100 and row["measure"] == "regret"
@@ -173,7 +173,7 @@ def test_rows_say_where_they_come_from(tmp_path: Path) -> None:
     wanted = made_up(A, A.seed(SEED))
     found = [row["value"] for row in rows if row["recipe"] == "a" and row["repetition"] == 2]
     assert found == wanted.values[2].tolist()
-    kept = store.read(tmp_path / "f", A.slug)
+    kept = finished_cells.read_cell(tmp_path / "f", A.slug)
     assert kept is not None and kept.measured.levels == LEVELS
     np.testing.assert_array_equal(kept.measured.values, wanted.values)
     assert versions["privrl"] == privrl.__version__ and len(versions["source"]) == 16
@@ -190,11 +190,11 @@ def test_cells_have_seeds_of_their_own() -> None:
 @pytest.mark.usefixtures("_undrawn")
 def test_strange_folders_are_refused(tmp_path: Path) -> None:
     reproduce(figure(), tmp_path / "f")
-    with pytest.raises(ValueError, match="holds figure `tiny`"):
+    with pytest.raises(ValueError, match="contains figure `tiny`"):
         reproduce(figure(name="other"), tmp_path / "f")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("dear")
-    with pytest.raises(ValueError, match="holds something else"):
+    with pytest.raises(ValueError, match="contains other files"):
         reproduce(figure(), tmp_path / "mine")
     assert sorted(p.name for p in (tmp_path / "mine").iterdir()) == ["thesis.txt"]
 
@@ -218,9 +218,9 @@ def test_the_verdict_holds_every_claim_with_its_number(tmp_path: Path) -> None:
     for claim, outcome in done.outcomes:
         assert claim.text in text and outcome.text in text
     assert "1 reproduced, 1 not reproduced, 1 cannot be tested" in text
-    assert "This is what we had found (a note)" in text and "We had found the claim reproduced" in text
+    assert "This agrees with our earlier finding (a note)" in text and "Our earlier finding was: reproduced" in text
     ours = made_up(A, A.seed(SEED)).final_share
-    assert pm(float(ours.mean()), float(ours.std(ddof=1)) / 2) in text
+    assert format_estimate(float(ours.mean()), float(ours.std(ddof=1)) / 2) in text
     content = json.loads(json.dumps(done.to_json(), allow_nan=False))
     assert [c["status"] for c in content["claims"]] == [outcome.status for _, outcome in done.outcomes]
     assert content["references"][0]["comparison"] == "agrees"
@@ -299,15 +299,15 @@ def test_every_figure_judges_and_draws_its_own_cells(name: str) -> None:
     one = figures[name]
     results = {c: imagined(c) for c in one.cells}
     outcomes = tuple((claim, claim.rule(results)) for claim in one.claims)
-    comparisons = one.earlier.compared(results)
+    comparisons = one.earlier.compare(results)
     code = {"privrl": "0"}
-    text = verdict_text(one, results, outcomes, comparisons, smoke=False, seed=1, older=(), code=code)
+    text = compose_verdict(one, results, outcomes, comparisons, smoke=False, seed=1, older=(), code=code)
     assert all(claim.text in text for claim in one.claims)
-    drawn = draw(one.panels, results)
+    drawn = draw_panels(one.panels, results)
     shown = [text.get_text() for axes in drawn.axes for text in axes.texts]
     assert {series.name for panel in one.panels for series in panel.series} <= set(shown)
     some = {c: imagined(c) for c in one.smoke}
-    assert draw(one.panels, some).axes
+    assert draw_panels(one.panels, some).axes
 
 
 @pytest.mark.parametrize("name", figures)
@@ -319,9 +319,9 @@ def test_every_cell_names_a_recipe_a_world_and_a_budget(name: str) -> None:
             recipe.privatizer(**c.budget)
             assert (recipe.trust == "none") == (not c.budget)
             assert c.command(0).split()[1] == ("fit" if recipe.family == "offline" else "run")
-        small = c.tiny()
+        small = c.shrink()
         assert (small.seeds, small.people) == (2, c.few)
-    assert plan(figures[name], smoke=True).keys() <= plan(figures[name], smoke=False).keys()
+    assert plan_cells(figures[name], smoke=True).keys() <= plan_cells(figures[name], smoke=False).keys()
 
 
 @pytest.mark.parametrize(
@@ -357,7 +357,7 @@ def test_every_figure_has_a_smoke_run(name: str, tmp_path: Path) -> None:
     assert all(path.stat().st_size > 500 for path in done.files.values())
     rows = pq.read_table(done.files["runs"]).to_pylist()
     assert all(row["figure"] == name and math.isfinite(row["value"]) and row["value"] >= -1e-9 for row in rows)
-    assert "Nothing is judged" in done.files["verdict"].read_text()
+    assert "No claim is judged" in done.files["verdict"].read_text()
 
 
 @pytest.mark.slow

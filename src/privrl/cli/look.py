@@ -15,7 +15,7 @@ from privrl.cli.output import complain, emit, say, show_table
 from privrl.contracts.statistic import Adjacency
 from privrl.envs.worlds_by_name import names
 from privrl.envs.zoo.catalogue import CHOOSING, WORLDS
-from privrl.figures.registry import figures
+from privrl.figures.all_figures import figures
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.privacy.accounting.signature import read_public_key
 from privrl.recipes.all_recipes import recipes

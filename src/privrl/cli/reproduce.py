@@ -13,9 +13,9 @@ from privrl.cli.options.parsing import JsonOption, fresh_seed
 from privrl.cli.options.targets import check_file
 from privrl.cli.options.worker_options import WorkerOptions
 from privrl.cli.output import complain, emit, progress, say, show_table
-from privrl.figures.figure import ABOUT, SEED, Reproduction, check_folder, plan
+from privrl.figures.all_figures import get
+from privrl.figures.figure import ABOUT, SEED, Reproduction, check_figure_folder, plan_cells
 from privrl.figures.figure import reproduce as reproduce_figure
-from privrl.figures.registry import get
 
 _MOST_WORKERS = 4  # unless asked for; every process holds a world and a compiler
 
@@ -40,10 +40,10 @@ def reproduce(
     if crew.workers == 1:
         crew = replace(crew, workers=None)  # what one process would do is done here
     seed = fresh_seed(seed)
-    check_folder(chosen, out)
+    check_figure_folder(chosen, out)
     check_file(context, out / ABOUT, overwrite=True)  # a folder of the same figure is completed
     keep_compiled_programs()
-    with crew.opened() as executor, progress(chosen.name, len(plan(chosen, smoke))) as advance:
+    with crew.opened() as executor, progress(chosen.name, len(plan_cells(chosen, smoke))) as advance:
         done = reproduce_figure(chosen, out, smoke=smoke, seed=seed, fresh=fresh, executor=executor, progress=advance)
     if done.changed:
         complain(f"Run again, since their settings have changed: {'; '.join(done.changed)}.")

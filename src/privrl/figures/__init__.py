@@ -1,6 +1,6 @@
-"""Figures of the papers, and our own, each made by one command: data, plot, and a verdict per claim."""
+"""Reproduce the figures of papers, and others that privrl adds: data, a plot, and a verdict on every claim."""
 
+from privrl.figures.all_figures import figures, get
 from privrl.figures.figure import reproduce
-from privrl.figures.registry import figures, get
 
 __all__ = ["figures", "get", "reproduce"]

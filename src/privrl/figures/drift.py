@@ -1,4 +1,4 @@
-"""Our own: a world that drifts, learnt with and without forgetting, under joint privacy and without privacy."""
+"""Regret in a drifting world, with and without forgetting, under joint privacy and without privacy."""
 
 from privrl.figures.cell import Cell
 from privrl.figures.claims import Claim
@@ -63,7 +63,7 @@ DRIFT = Figure(
             smaller(_FORGETS, _PLAIN_KEEPS),
             "reproduced",
         ),
-        Claim("Privacy costs something among those that forget.", smaller(_PLAIN_FORGETS, _FORGETS), "reproduced"),
+        Claim("Among learners that forget, privacy has a cost.", smaller(_PLAIN_FORGETS, _FORGETS), "reproduced"),
     ),
     earlier=Earlier(
         "docs/evidence/online.md",
@@ -75,7 +75,7 @@ DRIFT = Figure(
         ),
     ),
     notes=(
-        "Regret is against the best policy of each moment. A world that drifts stands still for a block.",
+        "Regret is relative to the best policy at each time. The world stays constant during a block.",
         "Forgetting is post-processing of noisy sums: both private learners draw the same noise for the same budget.",
     ),
 )

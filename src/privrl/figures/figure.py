@@ -1,7 +1,7 @@
 """A reproducible figure: cells to run, a plot to draw, and claims to judge.
 
-`reproduce` runs what is not there yet, one file per finished cell, so that an interrupted figure goes on where it was;
-then it draws the plot and writes the verdict, both from the finished cells alone.
+`reproduce` runs the missing cells and writes one file for each, so that an interrupted figure can be resumed. Then it
+draws the plot and writes the verdict from the finished cells.
 """
 
 import contextlib
@@ -10,16 +10,15 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import jax
 
 from privrl.executors.executor import AbstractExecutor
-from privrl.figures import store as _store
+from privrl.figures import finished_cells as _finished
 from privrl.figures.cell import Cell, Measured
 from privrl.figures.claims import Claim, Outcome
-from privrl.figures.panels import Panel, draw
-from privrl.figures.verdict import NOTHING_EARLIER, Comparison, Earlier, verdict_text
+from privrl.figures.panels import Panel, draw_panels
+from privrl.figures.verdict import NOTHING_EARLIER, Comparison, Earlier, compose_verdict
 from privrl.plots.style import to_file
 
 SEED = 20261117
@@ -29,18 +28,18 @@ _VERDICT = "verdict.md"
 
 @dataclass(frozen=True)
 class Figure:
-    """What is shown, how it is run, and what the paper says about it.
+    """A figure and the claims about it.
 
     Arguments:
-        name: what it is called on the command line.
-        paper: the key of the paper, or "privrl" for our own.
-        title, summary: in a line each.
+        name: its name on the command line.
+        paper: the key of the paper, or "privrl" for figures that privrl adds.
+        title, summary: one line each.
         cells: everything that is run at full size; claims and panels refer to these.
-        smoke: those of the cells that a smoke run makes, at a tiny size.
+        smoke: the cells that a smoke run makes, at a tiny size.
         panels: the plot.
-        claims: what the paper says, with the rule that judges it.
-        earlier: what we have measured before; claims that do not say where we found them say the same.
-        notes: where this differs from the paper's protocol, and why.
+        claims: the claims of the paper, with the rules that judge them.
+        earlier: earlier measurements; also the source of findings whose claims name no other.
+        notes: differences from the paper's protocol, with reasons.
     """
 
     name: str
@@ -58,7 +57,7 @@ class Figure:
         slugs = [cell.slug for cell in self.cells]
         if len(set(slugs)) != len(slugs) or not set(self.smoke) <= set(self.cells):
             raise ValueError(
-                f"Figure `{self.name}` has two cells of one name, or a smoke cell that is none of its own."
+                f"Figure `{self.name}` has two cells with the same name, or a smoke cell that is not one of its cells."
             )
         claims = tuple(replace(claim, where=claim.where or self.earlier.where) for claim in self.claims)
         object.__setattr__(self, "claims", claims)
@@ -66,10 +65,17 @@ class Figure:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What became of a figure: claims judged (none in a smoke run), numbers compared, files written.
+    """The outcome of `reproduce`.
 
-    `changed` cells were there with other settings and were run again; `older` cells were made by other code than
-    this and were kept.
+    Attributes:
+        figure, smoke, seed: what was run.
+        outcomes: the judged claims; empty in a smoke run.
+        comparisons: current and earlier numbers.
+        files: the files that were written.
+        run, kept: the number of cells that were run, and that were finished already.
+        changed: cells that existed with other settings and were run again.
+        older: cells that another version of the code made and that were kept.
+        seconds: the running time.
     """
 
     figure: Figure
@@ -84,14 +90,14 @@ class Reproduction:
     older: tuple[str, ...]
     seconds: float
 
-    def to_json(self) -> dict[str, Any]:
-        """Everything, as JSON can hold it."""
+    def to_json(self) -> dict[str, object]:
+        """Return everything as JSON."""
         claims = [
             {
                 "claim": claim.text,
                 "status": outcome.status,
-                "number": _store.number(outcome.number),
-                "standard_error": _store.number(outcome.error),
+                "number": _finished.to_json_number(outcome.number),
+                "standard_error": _finished.to_json_number(outcome.error),
                 "text": outcome.text,
                 "found_before": claim.found,
             }
@@ -115,23 +121,23 @@ class Reproduction:
         }
 
 
-def plan(figure: Figure, smoke: bool) -> dict[Cell, Cell]:
-    """What is run for each cell of the figure: itself, or its tiny version in a smoke run."""
-    return {cell: cell.tiny() for cell in figure.smoke} if smoke else {cell: cell for cell in figure.cells}
+def plan_cells(figure: Figure, smoke: bool) -> dict[Cell, Cell]:
+    """Return what to run for each cell of the figure: the cell itself, or its tiny version in a smoke run."""
+    return {cell: cell.shrink() for cell in figure.smoke} if smoke else {cell: cell for cell in figure.cells}
 
 
-def check_folder(figure: Figure, folder: str | Path) -> Path:
-    """The folder, if it is new, empty, or holds this very figure."""
+def check_figure_folder(figure: Figure, folder: str | Path) -> Path:
+    """Return the folder if it is new, empty, or contains this figure; raise `ValueError` otherwise."""
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
-        raise ValueError(f"`{folder}` is a file. Give `--out` a folder of its own.")
+        raise ValueError(f"`{folder}` is a file. Give `--out` a folder.")
     about = folder / ABOUT
     if about.is_file():
         name = json.loads(about.read_text()).get("figure")
         if name != figure.name:
-            raise ValueError(f"`{folder}` holds figure `{name}`. Give `{figure.name}` a folder of its own.")
+            raise ValueError(f"`{folder}` contains figure `{name}`. Give `{figure.name}` its own folder.")
     elif folder.exists() and any(folder.iterdir()):
-        raise ValueError(f"`{folder}` holds something else. Give `{figure.name}` a folder of its own.")
+        raise ValueError(f"`{folder}` contains other files. Give `{figure.name}` its own folder.")
     return folder
 
 
@@ -145,26 +151,28 @@ def reproduce(
     fresh: bool = False,
     progress: Callable[[str], None] = lambda done: None,
 ) -> Reproduction:
-    """Runs what is missing, draws the plot and writes the verdict.
+    """Run the missing cells, draw the plot and write the verdict.
 
     Arguments:
-        folder: a folder of the figure's own; finished cells in it are used again.
-        smoke: a tiny part, which shows that everything works and judges nothing.
-        seed: of the whole figure; every cell has a seed of its own that follows from it.
-        executor: where cells are run, each by one worker; their numbers do not depend on it, on like machines.
+        figure: the figure.
+        folder: the figure's own folder; finished cells in it are used again.
+        smoke: run a tiny part that shows that everything works, and judge no claim.
+        seed: the seed of the figure, from which every cell derives its own.
+        executor: where cells are run, each by one worker; on similar machines the numbers do not depend on it.
         fresh: run every cell again.
-        progress: called with a line of text after every cell, also one that was there.
+        progress: called with a line of text after every cell, including those that were finished already.
     """
     started = time.perf_counter()
-    folder = check_folder(figure, folder)
+    folder = check_figure_folder(figure, folder)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / ABOUT).write_text(json.dumps({"figure": figure.name, "smoke": smoke, "seed": seed, **_store.code()}))
-    wanted = plan(figure, smoke)
+    code = _finished.describe_code()
+    (folder / ABOUT).write_text(json.dumps({"figure": figure.name, "smoke": smoke, "seed": seed, **code}))
+    wanted = plan_cells(figure, smoke)
     todo: list[tuple[Cell, Cell]] = []
     changed: list[str] = []
     for cell, actual in wanted.items():
-        kept = _store.read(folder, cell.slug)
-        if not fresh and kept is not None and _store.fits(kept, actual, seed):
+        kept = _finished.read_cell(folder, cell.slug)
+        if not fresh and kept is not None and _finished.is_current(kept, actual, seed):
             progress(cell.label)
             continue
         if kept is not None and not fresh:
@@ -172,18 +180,18 @@ def reproduce(
         todo.append((cell, actual))
     for i, measured in _run_all([actual for _, actual in todo], seed, smoke, executor):
         cell, actual = todo[i]
-        _store.write(folder, cell.slug, figure.name, actual, seed, measured)
+        _finished.write_cell(folder, cell.slug, figure.name, actual, seed, measured)
         progress(actual.label)
-    kept_cells = {cell: _store.read(folder, cell.slug) for cell in wanted}
+    kept_cells = {cell: _finished.read_cell(folder, cell.slug) for cell in wanted}
     finished = {cell: kept for cell, kept in kept_cells.items() if kept is not None}
     assert len(finished) == len(wanted)
     results = {cell: kept.measured for cell, kept in finished.items()}
-    older = tuple(cell.label for cell, kept in finished.items() if kept.code != _store.code())
-    files = {"runs": _store.merge(folder, [cell.slug for cell in wanted])}
+    older = tuple(cell.label for cell, kept in finished.items() if kept.code != code)
+    files = {"runs": _finished.merge_cells(folder, [cell.slug for cell in wanted])}
     files |= _draw(figure, folder, results)
     outcomes = () if smoke else tuple((claim, claim.rule(results)) for claim in figure.claims)
-    comparisons = () if smoke else figure.earlier.compared(results)
-    text = verdict_text(figure, results, outcomes, comparisons, smoke=smoke, seed=seed, older=older, code=_store.code())
+    comparisons = () if smoke else figure.earlier.compare(results)
+    text = compose_verdict(figure, results, outcomes, comparisons, smoke=smoke, seed=seed, older=older, code=code)
     files["verdict"] = folder / _VERDICT
     files["verdict"].write_text(text, encoding="utf-8")
     return Reproduction(
@@ -201,8 +209,8 @@ def reproduce(
     )
 
 
-def _measured(cell: Cell, seed: int, smoke: bool) -> Measured:
-    """Runs a cell; tiny cells take longer to compile than to run, so they are compiled without care."""
+def _run_cell(cell: Cell, seed: int, smoke: bool) -> Measured:
+    """Run a cell. Tiny cells take longer to compile than to run, so they are compiled without optimisation."""
     with _quick_compiler() if smoke else contextlib.nullcontext():
         return cell.how(cell, cell.seed(seed))
 
@@ -210,14 +218,14 @@ def _measured(cell: Cell, seed: int, smoke: bool) -> Measured:
 def _run_all(
     cells: Sequence[Cell], seed: int, smoke: bool, executor: AbstractExecutor | None
 ) -> Iterator[tuple[int, Measured]]:
-    """What every cell found, with its number, as soon as it is there."""
+    """Yield the position and the outcome of each cell as soon as it is finished."""
     if executor is None:
         for i, cell in enumerate(cells):
-            yield i, _measured(cell, seed, smoke)
+            yield i, _run_cell(cell, seed, smoke)
         return
     largest_first = sorted(range(len(cells)), key=lambda i: -cells[i].people * cells[i].seeds)
     executor.start([cells[i] for i in largest_first])
-    for place, measured in executor.each(_measured, seed, smoke):
+    for place, measured in executor.each(_run_cell, seed, smoke):
         yield largest_first[place], measured
 
 
@@ -231,8 +239,8 @@ def _quick_compiler() -> Iterator[None]:
         jax.config.update("jax_disable_most_optimizations", before)
 
 
-def _draw(figure: Figure, folder: Path, results: dict[Cell, Any]) -> dict[str, Path]:
-    drawn = draw(figure.panels, results)
+def _draw(figure: Figure, folder: Path, results: dict[Cell, Measured]) -> dict[str, Path]:
+    drawn = draw_panels(figure.panels, results)
     files = {kind: folder / f"{figure.name}.{kind}" for kind in ("svg", "png")}
     for kind, file in files.items():
         file.write_bytes(to_file(drawn, kind))

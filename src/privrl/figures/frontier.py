@@ -1,4 +1,4 @@
-"""Our own figures: what a budget buys, beside the published and the non-private version of the same."""
+"""Figures that privrl adds: what a budget buys, compared with the published and the non-private version."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from privrl.figures.panels import Panel, Series
 from privrl.figures.verdict import OURS, Earlier
 
 
-def frontier(
+def make_frontier(
     where: str,
     buys: str,
     summary: str,
@@ -23,9 +23,18 @@ def frontier(
     notes: tuple[str, ...] = (),
     **panel: Any,
 ) -> Figure:
-    """A figure against epsilon, one panel for each title of `lines`, whose cells are those of all lines.
+    """Make a figure against epsilon.
 
-    `found` are claims that we had reproduced before, `more` those after them with another status.
+    Arguments:
+        where, buys: parts of the name and of the title.
+        summary: one line.
+        lines: the lines of each panel, by its title.
+        smoke: the cells of a smoke run.
+        found: claims that were reproduced earlier, with their rules.
+        earlier: earlier measurements.
+        more: further claims, with any earlier status.
+        notes: notes of the figure.
+        panel: further settings of every panel.
     """
     cells = (cell for all_lines in lines.values() for line in all_lines for cell in line.cells)
     return Figure(

@@ -1,8 +1,8 @@
-"""Our own: what a budget buys when nobody is trusted: the published, the practical and the non-private version."""
+"""What a budget buys under local privacy, compared with the published and the non-private version."""
 
 from privrl.figures.cell import Cell
 from privrl.figures.claims import Claim, all_of
-from privrl.figures.frontier import frontier
+from privrl.figures.frontier import make_frontier
 from privrl.figures.panels import Series
 from privrl.figures.rules import ends_below, falling, learns, stays_above
 from privrl.figures.verdict import Earlier
@@ -24,9 +24,9 @@ _PLAIN = {s: _cell("ucbvi", s) for s in _SIZES}
 _MANY = tuple(_cell("ldp-ucbvi", 5, e, people=100_000) for e in (1.0, 2.0))
 _SMALL, _LARGE = _OURS[3], _OURS[5]
 
-FRONTIER = frontier(
+FRONTIER = make_frontier(
     "local",
-    "when nobody is trusted",
+    "under local privacy",
     "Regret over that of random actions against epsilon, under local privacy, in rivers of 3 and 5 states.",
     lines={
         f"riverswim, {states} states, H = {2 * states}, 10,000 people": (

@@ -1,8 +1,8 @@
-"""Our own: what a budget buys in linear control: the published, the practical and the non-private version."""
+"""What a budget buys in linear control, compared with the published and the non-private version."""
 
 from privrl.figures.cell import Cell
 from privrl.figures.claims import all_of
-from privrl.figures.frontier import frontier
+from privrl.figures.frontier import make_frontier
 from privrl.figures.panels import Series
 from privrl.figures.rules import ends_below, falling, never_above, smaller, stays_above
 from privrl.figures.verdict import Earlier
@@ -22,7 +22,7 @@ _OPTIMISTIC = {env: tuple(_cell("private-ofu-lq", env, e) for e in _EPSILONS[1::
 _PUBLISHED = {env: tuple(_cell("private-ofu-lq@paper", env, e) for e in _EPSILONS[1::2]) for env in _WORLDS}
 _PLAIN = {env: _cell("cautious-lq", env) for env in _WORLDS}
 
-FRONTIER = frontier(
+FRONTIER = make_frontier(
     "lq",
     "in linear control",
     "Regret over that of doing nothing against epsilon, in two linear systems, under joint privacy.",

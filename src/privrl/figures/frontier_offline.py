@@ -1,8 +1,8 @@
-"""Our own: what a budget buys offline, on ICU-Sepsis: the published, the practical and the non-private version."""
+"""What a budget buys offline, on ICU-Sepsis, compared with the published and the non-private version."""
 
 from privrl.figures.cell import Cell
 from privrl.figures.claims import Claim, all_of
-from privrl.figures.frontier import frontier
+from privrl.figures.frontier import make_frontier
 from privrl.figures.panels import Series
 from privrl.figures.rules import beats, falling, smaller, trails
 from privrl.figures.verdict import Earlier
@@ -22,7 +22,7 @@ _PUBLISHED = {n: tuple(_cell("dp-apvi@paper", n, e) for e in _EPSILONS) for n in
 _FEW, _MANY = _SIZES
 
 
-FRONTIER = frontier(
+FRONTIER = make_frontier(
     "offline",
     "offline",
     "Share of ICU-Sepsis patients who survive against epsilon, from 10,000 and 100,000 stays.",

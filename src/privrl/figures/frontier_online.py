@@ -1,8 +1,8 @@
-"""Our own: what a budget buys online under joint privacy: the published, the practical and the non-private version."""
+"""What a budget buys online under joint privacy, compared with the published and the non-private version."""
 
 from privrl.figures.cell import Cell
 from privrl.figures.claims import all_of
-from privrl.figures.frontier import frontier
+from privrl.figures.frontier import make_frontier
 from privrl.figures.panels import Series
 from privrl.figures.rules import beats, ends_below, falling, stays_above
 from privrl.figures.verdict import Earlier
@@ -27,7 +27,7 @@ _PUBLISHED = {
 }
 _RIVER, _LINEAR = _OURS["riverswim"], _OURS["synthetic-linear"]
 
-FRONTIER = frontier(
+FRONTIER = make_frontier(
     "online",
     "online",
     "Regret over that of random actions against epsilon, in two worlds, under joint privacy.",

@@ -1,7 +1,7 @@
 """liao-he-gu, Figure 2: regret of LDP-UCRL-VTR in two rivers, (a) the same at every step and (b) changing with it.
 
 The text gives K = 10,000, H = 2S, delta = .1 and 10 repetitions, but neither the number of states nor epsilon. We take
-3 states (and 5, where the claim is about size), epsilon = 1, 10, 20, and 20 repetitions, since single runs differ much.
+3 states (and 5 for the claim about size), epsilon = 1, 10, 20, and 20 repetitions, because single runs differ much.
 """
 
 from privrl.figures.cell import Cell
@@ -31,7 +31,7 @@ def _figure(name: str, env: str, kind: str, before: dict[str, tuple[float, float
         name=name,
         paper="liao-he-gu",
         title=f"regret of LDP-UCRL-VTR in the {kind} river",
-        summary=f"Regret in the {kind} RiverSwim when nobody is trusted, for several epsilon.",
+        summary=f"Regret in the {kind} RiverSwim under local privacy, for several epsilon.",
         cells=(plain, *published, tight, *ours, larger_plain, larger),
         smoke=(published[1], ours[1]),
         panels=(
@@ -66,7 +66,7 @@ def _figure(name: str, env: str, kind: str, before: dict[str, tuple[float, float
                 only_if(
                     all_of(learns(published[-1]), learns(larger)),
                     all_of(smaller(published[-1], larger), falling(published)),
-                    "There is no learning to slow down.",
+                    "No learning to slow down was observed.",
                 ),
                 "cannot be tested",
             ),
@@ -76,7 +76,7 @@ def _figure(name: str, env: str, kind: str, before: dict[str, tuple[float, float
                 "not reproduced",
             ),
             Claim(
-                "(ours) `ldp-ucbvi`, which asks each person one small question, learns at epsilon 5.",
+                "(ours) `ldp-ucbvi`, which asks each person for one small answer, learns at epsilon 5.",
                 learns(ours[1]),
                 "reproduced",
             ),

@@ -1,4 +1,4 @@
-"""From finished cells to a plot: which cells make a line, against what, in which unit."""
+"""The plot of a figure: which cells make a line, against which axis, in which unit."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ X = Literal["people", "epsilon", "rho"]
 Y = Literal["regret", "share", "suboptimality", "value"]
 _YLABELS = {
     "regret": "cumulative regret",
-    "share": "loss over that of {nothing}",
+    "share": "loss over that of {uninformed}",
     "suboptimality": "suboptimality of the learned policy",
     "value": "value of the learned policy",
 }
@@ -32,7 +32,7 @@ _NAMES = {
     "zero": "doing nothing",
     "optimal": "optimal",
 }
-_NOTHING = {"uniform": "the uniform policy", "zero": "doing nothing"}
+_UNINFORMED = {"uniform": "the uniform policy", "zero": "doing nothing"}
 _XLABELS = {
     "people": "people",
     "epsilon": "epsilon (more privacy to the left)",
@@ -44,9 +44,13 @@ _XLABELS = {
 class Series:
     """A line: the whole curve of one cell, or the ends of several cells against x.
 
-    With `flat` the end of one cell is drawn as a level: a version that has no budget to vary.
-    `look` numbers its colour, dashes and marker; the same look means the same method in every figure of a paper.
-    Unless a `label` is given, the line has the name that figures have for the recipe, followed by `more`.
+    Arguments:
+        cells: one cell or several.
+        look: the number of its colour, dashes and marker; the same number means the same method in all figures of a
+            paper.
+        label: its name; the label of the recipe, followed by `more`, unless given.
+        flat: draw the end of one cell as a level, for a version without a budget to vary.
+        more: a suffix of the label.
     """
 
     cells: tuple[Cell, ...]
@@ -57,12 +61,13 @@ class Series:
 
     @property
     def name(self) -> str:
+        """The name at the end of the line."""
         return self.label or get(self.cells[0].recipe).label + self.more
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes, logarithmic where `log` says so; `levels` names the policies that are drawn for comparison."""
+    """One pair of axes. `log` names the logarithmic ones, and `levels` the policies to draw for comparison."""
 
     title: str
     series: tuple[Series, ...]
@@ -74,8 +79,8 @@ class Panel:
     log: Log = "xy"
 
 
-def draw(panels: Sequence[Panel], results: Results) -> "MatplotlibFigure":
-    """The figure, from the cells that there are; a panel without any is left out."""
+def draw_panels(panels: Sequence[Panel], results: Results) -> "MatplotlibFigure":
+    """Draw the figure from the cells that are finished. A panel without any is omitted."""
     drawn = [panel for panel in panels if any(cell in results for series in panel.series for cell in series.cells)]
     return draw_lines([_panel(panel, results) for panel in drawn])
 
@@ -84,13 +89,13 @@ def _panel(panel: Panel, results: Results) -> LinesPanel:
     lines = [line for series in panel.series if (line := _line(panel, series, results)) is not None]
     spread = [x for line in lines for x in line.x]
     ends = (min(spread), max(spread))
-    lines = [line if line.x else replace(line, x=ends) for line in lines]  # a level goes from side to side
+    lines = [line if line.x else replace(line, x=ends) for line in lines]  # a level spans the whole axis
     found = next(results[cell] for series in panel.series for cell in series.cells if cell in results)
     lines += [_level(panel, name, found, *ends) for name in panel.levels if name in found.levels]
     return LinesPanel(
         title=panel.title,
         xlabel=panel.xlabel or _XLABELS[panel.x],
-        ylabel=panel.ylabel or _YLABELS[panel.y].format(nothing=_NOTHING[next(iter(found.levels))]),
+        ylabel=panel.ylabel or _YLABELS[panel.y].format(uninformed=_UNINFORMED[next(iter(found.levels))]),
         lines=tuple(lines),
         log=panel.log,
     )
@@ -114,12 +119,12 @@ def _line(panel: Panel, series: Series, results: Results) -> Line | None:
 
 
 def _level(panel: Panel, name: str, found: Measured, left: float, right: float) -> Line:
-    """A policy that never learns: level in most units, a straight line from 0 in cumulative regret."""
+    """A policy that never learns: a level in most units, and a straight line from 0 for cumulative regret."""
     each = found.levels[name]
     if panel.y == "regret":
         xs = np.geomspace(left, right, 50) if "x" in panel.log else np.array([left, right])
         return Line(_NAMES[name], tuple(xs.tolist()), tuple((each * xs).tolist()), None, None)
-    unit = next(iter(found.levels.values()))  # of the policy that knows nothing
+    unit = next(iter(found.levels.values()))  # the loss of the uninformed policy
     height = {
         "share": each / unit,
         "suboptimality": each,
@@ -135,7 +140,7 @@ def _in_unit(y: Y, found: Measured) -> Float[np.ndarray, "seeds n"]:
 
 
 def _interval(values: Float[np.ndarray, "seeds n"]) -> Float[np.ndarray, " n"]:
-    """Half the width of a 95 % interval of the mean over repetitions, by Student's t."""
+    """Return half the width of a 95 % confidence interval of the mean over repetitions, by Student's t."""
     from scipy.special import stdtrit
 
     seeds = values.shape[0]

@@ -2,7 +2,7 @@
 algorithms and (b) of DP-VAPVI for several budgets.
 
 The text gives H = 20, K from 5 to 1,000, no split of the data and 5 repetitions, but no budget. We take rho = 1 in (a),
-instance 0 of the world for (a) and 1 for (b), and go on to K = 20,000 in (a), to see where things tend.
+instance 0 of the world for (a) and 1 for (b), and continue to K = 20,000 in (a) to see the trend.
 """
 
 from privrl.figures.cell import Cell
@@ -15,7 +15,7 @@ from privrl.figures.verdict import Earlier
 _PEOPLE = (5, 30, 100, 300, 1_000)
 _BEYOND = (5_000, 20_000)
 _RHOS = (0.1, 1.0, 5.0, 25.0)
-_UNIFORM = 4.94  # what the uniform policy lost on the instance of the earlier measurement
+_UNIFORM = 4.94  # the loss of the uniform policy on the instance of the earlier measurement
 
 
 def _cell(recipe: str, people: int, rho: float | None = None, instance: int = 0) -> Cell:
@@ -24,7 +24,9 @@ def _cell(recipe: str, people: int, rho: float | None = None, instance: int = 0)
 
 def _earlier(*losses: tuple[Cell, float]) -> Earlier:
     numbers = tuple((cell, loss / _UNIFORM, None) for cell, loss in losses)
-    return Earlier("our first measurements, offline", numbers, note="then on another instance of the world")
+    return Earlier(
+        "our first measurements, offline", numbers, note="the earlier measurement used another instance of the world"
+    )
 
 
 def _table(recipe: str, rho: float | None = None, sizes: tuple[int, ...] = _PEOPLE + _BEYOND) -> tuple[Cell, ...]:
@@ -44,7 +46,7 @@ _NOTES = (
     "The paper's text gives no budget and no instance of the world.",
     "Features are divided by sqrt 7, so that their norm is at most 1 as the sensitivities assume. Bonus constants are "
     "practical: the constants of the theorem are infinite in this world (kappa = 0).",
-    "Ties are shared evenly: where all values are clipped to 0, the policy is the uniform one and not action 0.",
+    "Ties are split evenly: if all values are clipped to 0, the policy is uniform instead of action 0.",
     "`dp-vapvi@paper` has the printed noise; the printed Gram noise costs 2 rho_0 when a person is replaced. "
     "The exact epsilon is in the table of runs.",
 )
@@ -108,7 +110,7 @@ FIG1B = Figure(
     name="qiao-wang-fig1b",
     paper="qiao-wang",
     title="suboptimality of DP-VAPVI for several budgets",
-    summary="Offline learning with DP-VAPVI on the synthetic linear MDP, rho from .1 to 25, beside VAPVI.",
+    summary="Offline learning with DP-VAPVI on the synthetic linear MDP, rho from .1 to 25, compared with VAPVI.",
     cells=(*(cell for cells in _BUDGETS.values() for cell in cells), *_OURS, *_VAPVI_B),
     smoke=(_BUDGETS[1.0][0], _BUDGETS[25.0][0], _BUDGETS[1.0][-1], _BUDGETS[25.0][-1]),
     panels=(

@@ -37,7 +37,7 @@ _NOTES = (
     "`dp-lsvi-ucb++@paper` draws it afresh, with the printed ridge and practical bonuses: with the constants of the "
     "theorem every value stays at its maximum.",
     "The algorithms of Luyo et al. and Ngo et al. are reconstructed from descriptions.",
-    "Regret is exact, by dynamic programming of the policy that is played, and never negative; ties are shared evenly.",
+    "Regret is exact, by dynamic programming of the policy that is played, and never negative; ties are split evenly.",
 )
 
 FIG1A = Figure(
@@ -97,7 +97,7 @@ FIG1B = Figure(
     name="sahu-fig1b",
     paper="sahu",
     title="cumulative regret of DP-LSVI-UCB++ for several budgets",
-    summary="Regret of DP-LSVI-UCB++ on the synthetic linear MDP as epsilon grows, beside LSVI-UCB++ without privacy.",
+    summary="Regret of DP-LSVI-UCB++ on the synthetic linear MDP as epsilon grows, and of non-private LSVI-UCB++.",
     cells=(*_BUDGETS, *_OURS, _PLAIN_WEIGHTED),
     smoke=(_BUDGETS[0], _BUDGETS[-1]),
     panels=(

@@ -1,29 +1,32 @@
-"""The verdict on a figure, as a page of text: every sentence with a number in it is computed from the runs."""
+"""The verdict on a figure as Markdown. Every number in it is computed from the runs."""
 
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from privrl.figures.cell import Cell
-from privrl.figures.claims import Claim, Outcome, Results, Status, pm
+from privrl.figures.claims import Claim, Outcome, Results, Status, format_estimate
 from privrl.plots.means import mean_and_error
 
 if TYPE_CHECKING:
     from privrl.figures.figure import Figure
 
 Unit = Literal["share", "total", "value"]
-_NEAR = 3.0
-OURS = "privrl"  # the "paper" of our own figures
+_NEAR = 3.0  # standard errors within which two numbers agree
+OURS = "privrl"  # the "paper" of figures that privrl adds
 
 
 @dataclass(frozen=True)
 class Earlier:
-    """What we have measured before: for some cells the number and its standard error, where that is known.
+    """Numbers that were measured earlier.
 
-    `where` it is written. `unit` is "share" of what knowing nothing loses, "total" regret (or suboptimality), or
-    "value" of the policy. `note` says what was different then, if anything.
+    Arguments:
+        where: the document that contains them.
+        numbers: cells, each with its number and, if known, the standard error.
+        unit: "share" of the uninformed policy's loss, "total" regret (or suboptimality), or "value" of the policy.
+        note: what was different then, if anything.
     """
 
     where: str = ""
@@ -31,8 +34,8 @@ class Earlier:
     unit: Unit = "share"
     note: str = ""
 
-    def compared(self, results: Results) -> tuple["Comparison", ...]:
-        """Every earlier number beside today's."""
+    def compare(self, results: Results) -> tuple["Comparison", ...]:
+        """Compare every earlier number with the results."""
         found = []
         for cell, before, before_error in self.numbers:
             now = results[cell]
@@ -45,7 +48,7 @@ class Earlier:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A number of ours now and before. Without a standard error of the earlier number it is taken to be as large."""
+    """A number now and earlier. If the earlier standard error is unknown, it is assumed to equal the current one."""
 
     earlier: Earlier
     cell: Cell
@@ -64,7 +67,8 @@ class Comparison:
         return difference / error if error > 0 else math.copysign(math.inf, difference)
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
+        """Whether the numbers agree and, if not, which is better."""
         if abs(self.distance) <= _NEAR:
             return "agrees"
         better = (self.distance > 0) == (self.earlier.unit == "value")
@@ -72,7 +76,8 @@ class Comparison:
         note = f"; {self.earlier.note}" if self.earlier.note else ""
         return f"{'better' if better else 'worse'} now{far}{note}"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
+        """Return both numbers and how they compare."""
         return {
             "cell": self.cell.label,
             "now": self.mean,
@@ -80,14 +85,14 @@ class Comparison:
             "before": self.before,
             "before_standard_error": self.before_error,
             "where": self.earlier.where,
-            "comparison": self.words,
+            "comparison": self.summary,
         }
 
 
 NOTHING_EARLIER = Earlier()
 
 
-def verdict_text(
+def compose_verdict(
     figure: "Figure",
     results: Results,
     outcomes: Sequence[tuple[Claim, Outcome]],
@@ -98,17 +103,30 @@ def verdict_text(
     older: Sequence[str],
     code: Mapping[str, str],
 ) -> str:
-    """The page `verdict.md`."""
+    """Compose the content of `verdict.md`.
+
+    Arguments:
+        figure: the figure.
+        results: its finished cells.
+        outcomes, comparisons: the judged claims and the comparisons with earlier numbers; empty in a smoke run.
+        smoke: whether this is a smoke run.
+        seed: the seed of the figure.
+        older: labels of cells that other code made.
+        code: versions of the code.
+    """
     made = ", ".join(f"{name} {value}" for name, value in code.items())
     lines = [f"# {figure.name}: {figure.title}", "", f"{figure.summary} Seed {seed}; {made}.", ""]
     if smoke:
-        lines += ["**This is a smoke run**: tiny sizes that show that the figure can be made. Nothing is judged.", ""]
+        lines += [
+            "**This is a smoke run**: its tiny sizes show only that the figure can be made. No claim is judged.",
+            "",
+        ]
         lines += ["## Claims", "", *(f"- {claim.text} *Not judged.*" for claim in figure.claims), ""]
     else:
         lines += _claims(outcomes) + _earlier(comparisons)
     lines += _runs(results)
     if older:
-        lines += [f"**Made by other code than this**, and kept: {', '.join(older)}. `--fresh` runs them again.", ""]
+        lines += [f"**Made by another version of the code**: {', '.join(older)}. Use `--fresh` to run them again.", ""]
     if figure.notes:
         head = "## Notes" if figure.paper == OURS else "## How this differs from the paper"
         lines += [head, "", *(f"- {note}" for note in figure.notes), ""]
@@ -122,24 +140,24 @@ def _claims(outcomes: Sequence[tuple[Claim, Outcome]]) -> list[str]:
     rows = [(str(i), c.text, f"**{o.status}**", _number(o)) for i, (c, o) in enumerate(outcomes, 1)]
     lines += _table("# | claim | verdict | number", rows)
     for i, (claim, outcome) in enumerate(outcomes, 1):
-        lines += [f"**{i}. {outcome.status}.** {outcome.text} {agreement(claim, outcome)}".rstrip(), ""]
+        lines += [f"**{i}. {outcome.status}.** {outcome.text} {compare_with_finding(claim, outcome)}".rstrip(), ""]
     return lines
 
 
-def agreement(claim: Claim, outcome: Outcome) -> str:
-    """Whether the outcome is what we had found before, and if not, what speaks for chance and what against it."""
+def compare_with_finding(claim: Claim, outcome: Outcome) -> str:
+    """Say whether the outcome agrees with the earlier finding and, if not, whether chance can explain it."""
     if claim.found is None:
         return ""
     if outcome.status == claim.found:
-        return f"This is what we had found ({claim.where})."
+        return f"This agrees with our earlier finding ({claim.where})."
     if outcome.margin is None:
-        why = "The rule rests on no standard error, so chance cannot be weighed."
+        why = "The rule has no standard error, so whether chance explains this is unknown."
     elif outcome.margin < _NEAR:
         away = f"{outcome.margin:.1f} standard errors from where the verdict changes"
-        why = f"The number is {away}, so chance may decide."
+        why = f"The number is {away}, so chance may explain this."
     else:
-        why = "Chance does not explain it: the setting or the code differs from what was measured then."
-    return f"**We had found the claim {claim.found}** ({claim.where}). {why}"
+        why = "Chance does not explain this: the settings or the code have changed since."
+    return f"**Our earlier finding was: {claim.found}** ({claim.where}). {why}"
 
 
 def _earlier(comparisons: Sequence[Comparison]) -> list[str]:
@@ -149,22 +167,22 @@ def _earlier(comparisons: Sequence[Comparison]) -> list[str]:
         (
             c.cell.label,
             _where(c.cell),
-            pm(c.mean, c.error),
-            f"{pm(c.before, c.before_error)} ({c.earlier.where}, {c.earlier.unit})",
-            c.words,
+            format_estimate(c.mean, c.error),
+            f"{format_estimate(c.before, c.before_error)} ({c.earlier.where}, {c.earlier.unit})",
+            c.summary,
         )
         for c in comparisons
     ]
-    return ["## Beside what we measured before", "", *_table("cell | world | now | before | comparison", rows)]
+    return ["## Comparison with earlier measurements", "", *_table("cell | world | now | before | comparison", rows)]
 
 
 def _runs(results: Results) -> list[str]:
-    """All runs, and what policies that never learn lose per person in every world."""
+    """List all runs, and the loss per person of policies that never learn, for each world."""
     rows: list[tuple[str, ...]] = []
     worlds: dict[tuple[str, str], str] = {}
     for cell, found in results.items():
         certified = "" if found.certified is None else f"{found.certified:.3g}"
-        total, share = (pm(*mean_and_error(v)) for v in (found.final, found.final_share))
+        total, share = (format_estimate(*mean_and_error(v)) for v in (found.final, found.final_share))
         rows.append((cell.label, _where(cell), certified, f"{found.at[-1]:,}", str(len(found.values)), total, share))
         levels = ", ".join(f"{name} {level:.4g}" for name, level in found.levels.items())
         worlds.setdefault((cell.env, levels), _where(cell))
@@ -172,11 +190,11 @@ def _runs(results: Results) -> list[str]:
     return [
         "## All runs",
         "",
-        f"Loss is {measures} at the end, mean and standard error; every row is in `runs.parquet`, with the command "
-        "that repeats it (where it is a recipe's).",
+        f"Loss is {measures} at the end, as mean and standard error. `runs.parquet` contains every row and, for runs "
+        "of recipes, the command that repeats it.",
         "",
-        *_table("cell | world | exact epsilon | people | repetitions | loss | over knowing nothing", rows),
-        "Loss per person of policies that never learn, and the value of the best one:",
+        *_table("cell | world | exact epsilon | people | repetitions | loss | share of uninformed loss", rows),
+        "Loss per person of policies that never learn, and the value of the optimal policy:",
         "",
         *_table("world | levels", [(world, levels) for (_, levels), world in worlds.items()]),
     ]
@@ -194,11 +212,11 @@ def _table(head: str, rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _number(outcome: Outcome) -> str:
-    return "" if outcome.number is None else pm(outcome.number, outcome.error)
+    return "" if outcome.number is None else format_estimate(outcome.number, outcome.error)
 
 
 def _rounding(value: float) -> float:
-    """Half of the last digit with which a number was written."""
+    """Half a unit of the last digit of a number as it was written."""
     text = repr(value)
     digits = len(text.partition(".")[2]) if "." in text else 0
     return 0.5 * 10.0**-digits if value != int(value) else 0.5

@@ -1,8 +1,8 @@
 """wang-hegde, Figure 1: learning curves of Q-learning with functional noise, for several noise levels and J.
 
-Algorithm 1 is not private as printed, so there is no recipe for it: the corrected algorithm lives with the known-bad
-cases of the audit, and this figure is about *learning* only. The text gives the world and 10 repetitions;
-runs differ much and are quick, so we make 40.
+Algorithm 1 is not private as printed, so there is no recipe for it: the corrected algorithm is one of the
+known-bad cases of the audit, and this figure is about *learning* only. The text gives the world and 10 repetitions. We
+make 40, because runs differ much and are quick.
 """
 
 import time
@@ -23,7 +23,7 @@ _EVALUATIONS = 20
 
 
 def functional_q(cell: Cell, seed: int) -> Measured:
-    """Trains Algorithm 1 at the noise level `sigma`; a new path every so many batches, or (0) one for the whole run."""
+    """Train Algorithm 1 at the noise level `sigma`, with a new path after `every` batches (0: one for all)."""
     from privrl.audit.known_bad.functional_q import Settings, train
 
     started = time.perf_counter()
@@ -73,7 +73,7 @@ FIG1 = Figure(
     name="wang-hegde-fig1",
     paper="wang-hegde",
     title="learning curves of Q-learning with functional noise",
-    summary="Return of Q-learning with functional noise on the interval walk: about learning, since it is not private.",
+    summary="Return of Q-learning with functional noise on the interval walk: about learning, not about privacy.",
     cells=(*_FRESH.values(), *_ONE_PATH.values()),
     smoke=(_PLAIN, _FRESH[0.2], _ONE_PATH[0.2]),
     panels=tuple(
@@ -104,14 +104,14 @@ FIG1 = Figure(
         Claim(
             "J = T/B achieves an epsilon and almost delta differential privacy guarantee.",
             untestable(
-                "A learning curve says nothing about privacy. The attacks of `privrl audit --known-bad` find more than "
-                "is claimed for this algorithm, corrected as it is here."
+                "A learning curve does not show privacy. The attacks of `privrl audit --known-bad` prove a larger "
+                "epsilon than is claimed for this algorithm, even as corrected here."
             ),
             "cannot be tested",
         ),
         Claim(
             "(ours) With one path for the whole run (J = 1) the network learns to cancel the noise: it ends as well as "
-            "without.",
+            "without noise.",
             all_of(*(close(cell, _PLAIN, 0.05) for cell in _ONE_PATH.values())),
             "reproduced",
         ),
@@ -120,8 +120,8 @@ FIG1 = Figure(
     notes=(
         "The paper's text gives neither batch, learning rate, discount, beta, T nor the network; ours are in "
         "`privrl.audit.known_bad`.",
-        "Lines 9, 14 to 16, 18, 19 and 21 of Algorithm 1 are corrected; printed, they give a negative variance and "
-        "gradient ascent.",
+        "Lines 9, 14 to 16, 18, 19 and 21 of Algorithm 1 are corrected. As printed, they give a negative variance "
+        "and gradient ascent.",
         "The return is that of acting greedily on what would be released, Q + g, computed exactly, not sampled.",
     ),
 )

@@ -1,7 +1,7 @@
-"""Finished cells on disk: one Parquet file each, written whole or not at all, with everything that made them.
+"""Finished cells on disk: one Parquet file each, written completely or not at all.
 
-A file is used again only if it was made with the same settings and the same seed. Code that has changed since does not
-throw work away, but it is noticed: every row carries the versions and a digest of the source that made it.
+A file is used again only if it was made with the same settings and the same seed. If the code has changed since, the
+file is kept, but the verdict reports it: every row contains the versions and a digest of the source that made it.
 """
 
 import functools
@@ -29,7 +29,7 @@ _SETTINGS = ("recipe", "env", "env_arguments", "env_seed", "people", "seeds", "e
 
 @dataclass(frozen=True)
 class Kept:
-    """A finished cell: what it found and what it was made with."""
+    """A finished cell, with the settings, seed and code that made it."""
 
     measured: Measured
     settings: Mapping[str, Any]
@@ -38,8 +38,8 @@ class Kept:
 
 
 @functools.cache
-def code() -> dict[str, str]:
-    """Versions, and a digest of those parts of privrl that numbers depend on."""
+def describe_code() -> dict[str, str]:
+    """Return versions, and a digest of those parts of privrl on which the numbers depend."""
     root = Path(privrl.__file__).parent
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
@@ -49,17 +49,17 @@ def code() -> dict[str, str]:
     return {**versions, "source": digest.hexdigest()[:16]}
 
 
-def path_of(folder: Path, slug: str) -> Path:
-    """Where a cell is kept."""
+def locate_cell(folder: Path, slug: str) -> Path:
+    """Return the file of a cell."""
     return folder / CELLS / f"{slug}.parquet"
 
 
-def write(folder: Path, slug: str, figure: str, cell: Cell, base: int, measured: Measured) -> None:
-    """Keeps a finished cell."""
+def write_cell(folder: Path, slug: str, figure: str, cell: Cell, base: int, measured: Measured) -> None:
+    """Write a finished cell."""
     import pyarrow as pa
 
     seeds, points = measured.values.shape
-    made = code()
+    made = describe_code()
     settings = {**cell.settings, "env_arguments": json.dumps(dict(cell.world))}
     constant = {
         "figure": figure,
@@ -79,13 +79,13 @@ def write(folder: Path, slug: str, figure: str, cell: Cell, base: int, measured:
     types = {name: pa.float64() for name in ("epsilon", "delta", "rho", "certified_epsilon", "seconds")}
     table = pa.table({name: pa.array(column, types.get(name)) for name, column in columns.items()})
     facts = {"settings": cell.settings, "seed": base, "code": made, "levels": dict(measured.levels)}
-    target = path_of(folder, slug)
+    target = locate_cell(folder, slug)
     target.parent.mkdir(parents=True, exist_ok=True)
     _write_whole(table.replace_schema_metadata({_METADATA: json.dumps(facts).encode()}), target)
 
 
 def _write_whole(table: Any, target: Path) -> None:
-    """The file appears complete or not at all."""
+    """Write the file completely or not at all."""
     import pyarrow.parquet as pq
 
     scratch = target.with_suffix(f".{os.getpid()}.part")
@@ -93,19 +93,19 @@ def _write_whole(table: Any, target: Path) -> None:
     os.replace(scratch, target)
 
 
-def read(folder: Path, slug: str) -> Kept | None:
-    """A finished cell, if there is one that can be read."""
+def read_cell(folder: Path, slug: str) -> Kept | None:
+    """Read a finished cell; return `None` if there is no file or it cannot be read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    target = path_of(folder, slug)
+    target = locate_cell(folder, slug)
     if not target.is_file():
         return None
     try:
         table = pq.read_table(target)
         facts = json.loads(table.schema.metadata[_METADATA])
     except (pa.ArrowInvalid, KeyError, TypeError, json.JSONDecodeError):
-        return None  # somebody's else, or damaged: the cell is run again
+        return None  # damaged or from another program: the cell is run again
     column = {name: table[name].to_numpy() for name in ("repetition", "at", "value", "yardstick")}
     values = column["value"].reshape(int(column["repetition"].max()) + 1, -1)
     at, yardstick = (column[name][: values.shape[1]] for name in ("at", "yardstick"))
@@ -114,21 +114,21 @@ def read(folder: Path, slug: str) -> Kept | None:
     return Kept(measured, facts["settings"], facts["seed"], facts["code"])
 
 
-def fits(kept: Kept, cell: Cell, base: int) -> bool:
-    """Whether a kept cell was made with these settings and this seed."""
+def is_current(kept: Kept, cell: Cell, base: int) -> bool:
+    """Whether a finished cell was made with these settings and this seed."""
     return kept.seed == base and kept.settings == json.loads(json.dumps(cell.settings))
 
 
-def merge(folder: Path, slugs: Sequence[str]) -> Path:
-    """All cells of the figure in one table; what is not part of it any more is left out."""
+def merge_cells(folder: Path, slugs: Sequence[str]) -> Path:
+    """Write these cells into one table, and return its file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    tables = [pq.read_table(path_of(folder, slug)).replace_schema_metadata(None) for slug in slugs]
+    tables = [pq.read_table(locate_cell(folder, slug)).replace_schema_metadata(None) for slug in slugs]
     _write_whole(pa.concat_tables(tables), folder / RUNS)
     return folder / RUNS
 
 
-def number(value: float | None) -> float | str | None:
-    """A number that JSON can hold."""
+def to_json_number(value: float | None) -> float | str | None:
+    """Return a number as JSON can represent it: infinities and NaN as text."""
     return str(value) if value is not None and not math.isfinite(value) else value

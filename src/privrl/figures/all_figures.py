@@ -1,4 +1,4 @@
-"""Figures of the papers, and our own, each made by one command: data, plot, and a verdict per claim."""
+"""All figures by name: those of the papers and those that privrl adds."""
 
 from privrl.figures import drift as _drift
 from privrl.figures import frontier_local as _frontier_local
@@ -32,5 +32,5 @@ figures: dict[str, Figure] = {
 
 
 def get(name: str) -> Figure:
-    """A figure by name; a clear error with close matches otherwise."""
+    """Return a figure by name; the error for an unknown name suggests similar ones."""
     return named(name, figures, "figure")
