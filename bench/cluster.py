@@ -21,7 +21,7 @@ import privrl
 from bench.one_release import lattice_of, queries
 from bench.tables import opened
 from privrl.data.schema.table_schema import TableError
-from privrl.data.tables.shards import ROWS, Shard, ShardedEpisodes
+from privrl.data.tables.shards import SHARD_ROWS, Shard, ShardedEpisodes
 from privrl.executors.dask import Dask
 from privrl.executors.executor import AbstractExecutor
 from privrl.executors.processes import Processes
@@ -45,7 +45,7 @@ def cpu(shard: Shard) -> tuple[int, float]:
 
 def spent(data: ShardedEpisodes) -> dict[int, float]:
     """CPU seconds of every worker so far."""
-    return dict(dict(data.started().each(cpu)).values())
+    return dict(dict(data.start_executor().each(cpu)).values())
 
 
 @contextlib.contextmanager
@@ -77,7 +77,7 @@ def alone(whole: Any) -> dict[str, tuple[float, Any]]:
 
 def shared(whole: Any, executor: AbstractExecutor, one: dict[str, tuple[float, Any]]) -> dict[str, Any]:
     """The same in two workers: CPU of the busier one, of both, and of the driver; all sums must be the same."""
-    data = ShardedEpisodes.of(whole, executor)
+    data = ShardedEpisodes.from_dataset(whole, executor)
     before = spent(data)
     records = ShardedRecords.of(Records(data), data)
     checked = sum(spent(data).values()) - sum(before.values())
@@ -98,7 +98,7 @@ def shared(whole: Any, executor: AbstractExecutor, one: dict[str, tuple[float, A
 
 def fits(whole: Any, env: Any, executor: AbstractExecutor, check: float) -> dict[str, Any]:
     """CPU of a release of whole fits, and the model of large clusters."""
-    data, answer = ShardedEpisodes.of(whole, executor), {}
+    data, answer = ShardedEpisodes.from_dataset(whole, executor), {}
     for name in RECIPES:
         recipe = get(name)
         learner, private = recipe.learner(Problem.of(env)), recipe.privatizer(epsilon=1.0, delta=1e-8)
@@ -108,14 +108,14 @@ def fits(whole: Any, env: Any, executor: AbstractExecutor, check: float) -> dict
         both = sum(spent(data).values()) - before
         releases = sum(release["counted"] for release in result.certificate.releases)
         each = both / data.check().num_rows / releases
-        seconds = (check + releases * each) * LARGE / MANY + (releases + 1) * math.ceil(LARGE / ROWS) * TASK
+        seconds = (check + releases * each) * LARGE / MANY + (releases + 1) * math.ceil(LARGE / SHARD_ROWS) * TASK
         answer[name] = {"releases": releases, "each": each, "minutes": seconds / 60}
     return answer
 
 
 def refused(whole: Any, executor: AbstractExecutor) -> bool:
     """Whether workers notice that a file was written to between two releases."""
-    data = ShardedEpisodes.of(whole, executor)
+    data = ShardedEpisodes.from_dataset(whole, executor)
     records = ShardedRecords.of(Records(data), data)
     statistic = dict(queries())["rewards"]
     lattice = lattice_of(records, statistic)

@@ -41,7 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def sharded(data: Any, size: int = 40, executor: AbstractExecutor | None = None) -> ShardedEpisodes:
-    return ShardedEpisodes.of(data, InProcess() if executor is None else executor, size)
+    return ShardedEpisodes.from_dataset(data, InProcess() if executor is None else executor, size)
 
 
 # --------------------------------------------------------------------------------------------------- partitions
@@ -87,7 +87,7 @@ def test_what_has_no_shards_is_refused(folder: Path) -> None:
     with pytest.raises(ValueError, match="sorted in memory has no shards"):
         sharded(opened(folder, sort=True))
     with pytest.raises(ValueError, match="`int` is none"):
-        ShardedEpisodes.of(3, InProcess())  # type: ignore[arg-type]
+        ShardedEpisodes.from_dataset(3, InProcess())  # type: ignore[arg-type]
     learner = privrl.APVI(S, A, H)
     with pytest.raises(ValueError, match="floating-point sums"):
         privrl.fit(opened(folder), learner, privrl.NonPrivate(), executor=InProcess())

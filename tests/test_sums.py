@@ -21,7 +21,7 @@ from privrl.audit.surface.adversarial_records import adversarial_records
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.data import Episodes, read_parquet, write_parquet
 from privrl.data.dataset import AbstractDataset
-from privrl.data.rows.held import Held, width_of, widths
+from privrl.data.rows.held import EpisodeCache, padded_width, padded_widths
 from privrl.data.rows.transitions import Block
 from privrl.data.schema.table_schema import Bounds
 from privrl.data.tables.part import Part
@@ -99,10 +99,10 @@ def floats(statistic: AbstractStatistic, records: Trajectory, size: int) -> Iter
 def test_the_floats_of_a_record_depend_on_the_record_alone(kind: type) -> None:
     """To the last bit at every place of a batch, whose size is a public number, at its own width, which depends on its
     length alone; at another width that holds it up to the rounding of sums."""
-    assert widths(LONG) == (8, 20)
+    assert padded_widths(LONG) == (8, 20)
     one = CASES[kind][0]
     statistic, everybody = longer(one.statistic), stays(one)
-    short = np.flatnonzero(width_of(everybody.length.reshape(-1), LONG) == 8)
+    short = np.flatnonzero(padded_width(everybody.length.reshape(-1), LONG) == 8)
     short = np.tile(short[:32], 2)  # as many as are summed at once, or a divisor of that
     steps = everybody.length.ndim
 
@@ -158,7 +158,7 @@ def test_a_record_counts_alike_at_every_place(one: Searched, horizon: int) -> No
     def total(begin: int) -> np.ndarray:
         order = np.roll(np.arange(people), begin)
         rows = (order[:, None] * horizon + np.arange(horizon)).ravel()
-        held = Held(bounds)
+        held = EpisodeCache(bounds)
         held.add(Block(np.arange(people), lengths, *(column[rows] for column in columns)))
         data: Any = SimpleNamespace(
             chunks=lambda: iter(held), horizon=horizon, features=one.columns, max_episodes_per_unit=1

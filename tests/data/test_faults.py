@@ -10,7 +10,7 @@ from data.test_bad_tables import CASES, message_of, spoiled
 from tables import BOUNDS, COLUMNS
 
 from privrl.data.schema.table_schema import TableError
-from privrl.data.tables.faults import faults
+from privrl.data.tables.faults import find_faults
 from privrl.data.tables.parquet import read_parquet
 from privrl.mdp.measurements import BinnedAction, Category, Feature
 
@@ -22,12 +22,12 @@ OPTIONS: dict[str, Any] = {**COLUMNS, **BOUNDS, "max_episodes_per_unit": 2}
 def test_a_table_with_one_fault_has_the_message_of_the_error(tmp_path: Path, case: str) -> None:
     cells, *_ = CASES[case]
     pq.write_table(pa.table(spoiled(**cells)), tmp_path / "stays.parquet")
-    assert message_of(tmp_path / "stays.parquet") in faults(tmp_path / "stays.parquet", OPTIONS)
+    assert message_of(tmp_path / "stays.parquet") in find_faults(tmp_path / "stays.parquet", OPTIONS)
 
 
 def test_nothing_is_said_of_a_table_that_is_as_declared(tmp_path: Path) -> None:
     pq.write_table(pa.table(spoiled()), tmp_path / "stays.parquet")
-    assert faults(tmp_path / "stays.parquet", OPTIONS) == []
+    assert find_faults(tmp_path / "stays.parquet", OPTIONS) == []
 
 
 MEASURED: dict[str, Any] = {
@@ -89,8 +89,8 @@ def written(path: Path, bad: dict[str, dict[int, Any]], **columns: Any) -> Path:
 
 
 def test_all_kinds_of_all_columns_are_listed_at_once(tmp_path: Path) -> None:
-    assert faults(written(tmp_path / "t.parquet", {}), MEASURED) == []
-    found = faults(written(tmp_path / "t.parquet", BAD), MEASURED)
+    assert find_faults(written(tmp_path / "t.parquet", {}), MEASURED) == []
+    found = find_faults(written(tmp_path / "t.parquet", BAD), MEASURED)
     assert len(found) == len(EXPECTED)
     for message, (column, words) in zip(found, EXPECTED, strict=True):
         assert message.startswith(f"Column `{column}` {words} of `t.parquet`"), message
@@ -99,7 +99,7 @@ def test_all_kinds_of_all_columns_are_listed_at_once(tmp_path: Path) -> None:
 
 def test_rows_in_a_wrong_order_are_listed_beside_wrong_cells(tmp_path: Path) -> None:
     order = {"t": {1: 0, 4: 2, 5: 0}, "left": {3: 1.0}, "map": {2: None}, "who": {8: "a"}}
-    found = faults(written(tmp_path / "t.parquet", order), MEASURED)
+    found = find_faults(written(tmp_path / "t.parquet", order), MEASURED)
     kinds = ["map` has no value", "t` has a step twice", "t` skips a step", "t` goes back", "was true one row earlier"]
     assert len(found) == 6
     for message, words in zip(found, [*kinds, "a unit comes back"], strict=True):
@@ -107,14 +107,16 @@ def test_rows_in_a_wrong_order_are_listed_beside_wrong_cells(tmp_path: Path) -> 
     longer = {name: values * 2 for name, values in GOOD.items()}
     longer |= {"who": ["a"] * 4 + ["b"] * 14, "t": [0, 1, 2, 3, *range(14)], "left": [0.0] * 18}
     pq.write_table(pa.table(longer), tmp_path / "t.parquet")
-    assert ["beyond the horizon at row 3" in message for message in faults(tmp_path / "t.parquet", MEASURED)] == [True]
+    assert ["beyond the horizon at row 3" in message for message in find_faults(tmp_path / "t.parquet", MEASURED)] == [
+        True
+    ]
 
 
 def test_all_columns_of_a_wrong_type_and_all_that_are_not_there_are_listed(tmp_path: Path) -> None:
     stamps = pa.array([0] * 9, pa.timestamp("us", "UTC"))
     path = written(tmp_path / "t.parquet", {}, map=[TEXT] * 9, t=stamps, drug=[str(NUMBER)] * 9)
     pq.write_table(pq.read_table(path).drop_columns(["r", "ward"]), path)
-    found = faults(path, MEASURED)
+    found = find_faults(path, MEASURED)
     assert len(found) == 5 and not any(canary in " ".join(found) for canary in (TEXT, "918273"))
     words = ("`t` of `t.parquet` holds timestamps", "no column `r`", "`map` of `t.parquet` holds text")
     words += ("no column `ward`", "`drug` of `t.parquet` holds text")
@@ -122,7 +124,7 @@ def test_all_columns_of_a_wrong_type_and_all_that_are_not_there_are_listed(tmp_p
 
 
 def test_ids_without_a_name_are_listed_and_the_order_is_left_for_later(tmp_path: Path) -> None:
-    found = faults(written(tmp_path / "t.parquet", {"who": {4: None}, "t": {1: 0}, "map": {0: None}}), MEASURED)
+    found = find_faults(written(tmp_path / "t.parquet", {"who": {4: None}, "t": {1: 0}, "map": {0: None}}), MEASURED)
     assert len(found) == 2 and "`who` is null at row 4" in found[0] and "`map` has no value" in found[1]
 
 
@@ -131,4 +133,4 @@ def test_a_table_has_a_fault_exactly_where_it_is_refused(tmp_path: Path, column:
     path = written(tmp_path / "t.parquet", {column: {row: BAD[column][row]}})
     with pytest.raises(TableError) as caught:
         read_parquet(path, **MEASURED).check()
-    assert faults(path, MEASURED) == [str(caught.value)]
+    assert find_faults(path, MEASURED) == [str(caught.value)]

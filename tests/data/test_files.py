@@ -94,6 +94,6 @@ def test_pieces_of_a_table_are_its_row_groups(tmp_path: Path) -> None:
     write_parquet(path, ENV.sample(ENV.behaviour_policy(), 40, jax.random.key(0)), rows_per_group=40)
     table = opened(path).table
     assert table.row_groups == ((40,) * 4,)
-    rows = [batch.num_rows for batch, _ in table.cut(((0, 1, 3),)).batches(["unit"])]
-    place = next(place(0) for _, place in table.cut(((0, 1, 3),)).batches(["unit"]))
-    assert sum(rows) == 80 == table.cut(((0, 1, 3),)).num_rows and place.startswith("row 40 of")
+    rows = [batch.num_rows for batch, _ in table.select(((0, 1, 3),)).batches(["unit"])]
+    place = next(place(0) for _, place in table.select(((0, 1, 3),)).batches(["unit"]))
+    assert sum(rows) == 80 == table.select(((0, 1, 3),)).num_rows and place.startswith("row 40 of")

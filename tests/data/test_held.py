@@ -11,7 +11,7 @@ import pytest
 
 import privrl
 from privrl.data import TableError, read_parquet, write_parquet
-from privrl.data.rows.held import Chunk, Held, Rectangle, width_of, widths
+from privrl.data.rows.held import Chunk, EpisodeCache, Rectangle, padded_width, padded_widths
 from privrl.data.rows.transitions import Block
 from privrl.data.schema.table_schema import Bounds
 from privrl.data.tables.parquet import ParquetEpisodes
@@ -59,22 +59,22 @@ def same(left: Block, right: Block) -> None:
 )
 def test_episodes_come_back_as_they_were(rewards: Any, kind: Any, vectors: bool) -> None:
     before = block(rewards, vectors)
-    chunk = Chunk.of(before, 0, bounds(vectors))
+    chunk = Chunk.from_block(before, 0, bounds(vectors))
     assert {one.rewards.dtype.type for one in chunk.rectangles} == {kind}
-    same(chunk.block(), before)
+    same(chunk.to_block(), before)
     for one in chunk.rectangles:  # the width depends on the episode's own length
-        np.testing.assert_array_equal(width_of(one.length, 30), one.width)
+        np.testing.assert_array_equal(padded_width(one.length, 30), one.width)
 
 
 @pytest.mark.parametrize("limit", [0, 10_000, 2**28])
 def test_a_scratch_file_holds_the_same_and_belongs_to_its_owner(limit: int) -> None:
-    held = Held(bounds(), limit)
+    held = EpisodeCache(bounds(), limit)
     blocks = [block(lambda rng, n: rng.random(n), seed=i) for i in range(40)]
     for one in blocks:
         held.add(one)
     assert held.nbytes > 10_000 and (held._file is None) == (limit == 2**28)
     for _ in range(2):
-        same(Block.joined([chunk.block() for chunk in held]), Block.joined(blocks))
+        same(Block.concatenate([chunk.to_block() for chunk in held]), Block.concatenate(blocks))
     assert [chunk.first for chunk in held] == np.cumsum([0, *(chunk.count for chunk in held)])[:-1].tolist()
     if held._file is not None:
         mode = os.fstat(held._file.fileno())
@@ -82,20 +82,25 @@ def test_a_scratch_file_holds_the_same_and_belongs_to_its_owner(limit: int) -> N
 
 
 def test_widths_are_few_and_end_at_the_horizon() -> None:
-    assert widths(20) == (8, 20) and widths(5) == (5,) and widths(1) == (1,) and widths(12) == (8, 12)
-    assert widths(1000) == (8, 20, 50, 125, 312, 1000)
+    assert (
+        padded_widths(20) == (8, 20)
+        and padded_widths(5) == (5,)
+        and padded_widths(1) == (1,)
+        and padded_widths(12) == (8, 12)
+    )
+    assert padded_widths(1000) == (8, 20, 50, 125, 312, 1000)
     for horizon in (1, 7, 20, 333):
         lengths = np.arange(1, horizon + 1)
-        assert (width_of(lengths, horizon) >= lengths).all()
+        assert (padded_width(lengths, horizon) >= lengths).all()
 
 
 def test_people_of_a_part_keep_their_episodes() -> None:
     before = block(lambda rng, n: rng.random(n))
     chosen = np.random.default_rng(1).random(150) < 0.4
     number = np.cumsum(chosen) - 1
-    found = Chunk.of(before, 0, bounds()).of_units(chosen, number, 0).block()
+    found = Chunk.from_block(before, 0, bounds()).select_units(chosen, number, 0).to_block()
     keep = chosen[before.unit]
-    expected = before.taken(keep, np.repeat(keep, before.lengths))
+    expected = before.take(keep, np.repeat(keep, before.lengths))
     np.testing.assert_array_equal(found.unit, number[expected.unit])
     np.testing.assert_array_equal(found.rewards, expected.rewards)
 
@@ -108,11 +113,11 @@ def test_icu_sepsis_takes_16_bytes_a_row_at_most() -> None:
     sampled = env.sample(env.behaviour_policy(), 5_000, jax.random.key(0))
     data = privrl.data.Episodes.of(sampled, num_states=env.num_states, num_actions=env.num_actions)
     held = data._held
-    assert isinstance(held, Held) and held.nbytes <= 16 * data.check().num_rows
+    assert isinstance(held, EpisodeCache) and held.nbytes <= 16 * data.check().num_rows
 
 
 def test_nothing_of_a_person_is_in_a_repr() -> None:
-    chunk = Chunk.of(block(lambda rng, n: rng.random(n)), 0, bounds())
+    chunk = Chunk.from_block(block(lambda rng, n: rng.random(n)), 0, bounds())
     assert "array" not in repr(chunk) and "array" not in repr(chunk.rectangles[0])
     assert isinstance(chunk.rectangles[0], Rectangle)
 

@@ -22,7 +22,7 @@ from privrl.data.prepare.prepare_table import prepare
 from privrl.data.rows.held import Chunk
 from privrl.data.tables import shards as shards_module
 from privrl.data.tables.draft import draft_schema
-from privrl.data.tables.faults import faults
+from privrl.data.tables.faults import find_faults
 from privrl.data.tables.parquet import ParquetEpisodes
 from privrl.data.tables.shards import ShardedEpisodes
 from privrl.data.tables.spread import spread
@@ -86,8 +86,8 @@ def test_ids_in_the_names_of_folders_are_text(tmp_path: Path, part: str, name: s
         ]
     else:
         assert len(found[b"B"]) == 5
-    assert faults(table, {key: value for key, value in how.items() if key != "seed"}) == []
-    data = ShardedEpisodes.of(read_parquet(table, **how), InProcess(), 1)
+    assert find_faults(table, {key: value for key, value in how.items() if key != "seed"}) == []
+    data = ShardedEpisodes.from_dataset(read_parquet(table, **how), InProcess(), 1)
     assert data.check() == read_parquet(table, **how).check()
 
 
@@ -239,7 +239,7 @@ def test_shards_belong_to_their_owner(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_the_footer_of_a_shard_is_not_taken_at_its_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = good_rows() | {"patient": ["B", "B", "C", "C", "D", "D", "B"], "stay": [1, 1, 2, 2, 3, 3, 4]}
     pq.write_table(pa.table(rows | {"hour": [0, 1, 0, 1, 0, 1, 0]}), tmp_path / "t.parquet", row_group_size=2)
-    data = ShardedEpisodes.of(read_parquet(tmp_path / "t.parquet", **TABLE), InProcess(), 2)
+    data = ShardedEpisodes.from_dataset(read_parquet(tmp_path / "t.parquet", **TABLE), InProcess(), 2)
     claims = {shard.data.table.pieces: (f"{i}A", f"{i}Z") for i, shard in enumerate(data.shards)}
     monkeypatch.setattr(shards_module, "_range", lambda table: claims[table.pieces])
     with pytest.raises(TableError, match="a unit is in two shards"):
@@ -421,7 +421,7 @@ def test_cells_of_one_file_do_not_reach_each_other(save: Callable[..., Path], en
         columns = {name: pa.array(values) for name, values in rows.items()}
         path = save({k: v.dictionary_encode() for k, v in columns.items()} if encode else columns)
         data = read_parquet(path, **TABLE)
-        blocks = [chunk.block() for chunk in data.chunks()]
+        blocks = [chunk.to_block() for chunk in data.chunks()]
         kept = [(b.rewards[b.unit.repeat(b.lengths) == 1].tolist(), b.rewards.dtype) for b in blocks]
         found.append((people(data)[b"bob"], people(data)[b"ann"][-1:], kept))
         drafts.append(draft_schema(path))
@@ -435,7 +435,7 @@ def test_numbers_that_are_kept_narrow_come_back_as_they_were(save: Callable[...,
         rewards = block.rewards.copy()
         rewards[:2] = reward
         other = type(block)(block.unit, block.lengths, block.states, block.actions, rewards, block.next_states)
-        again = Chunk.of(other, 0, read_parquet(save(rows), **TABLE).bounds).block()
+        again = Chunk.from_block(other, 0, read_parquet(save(rows), **TABLE).bounds).to_block()
         assert again.rewards.tobytes() == rewards.tobytes()
 
 

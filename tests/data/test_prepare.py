@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from privrl.data.prepare import prepare_table as preparing
-from privrl.data.prepare.preparation import Preparation, duration
+from privrl.data.prepare.preparation import Preparation, parse_duration
 from privrl.data.prepare.prepare_table import prepare
 from privrl.data.schema.table_schema import TableError
 from privrl.data.tables.parquet import read_parquet
@@ -58,7 +58,7 @@ def by_hand(raw: dict[str, list[Any]], how: Preparation) -> dict[str, list[dict[
     people: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for i in range(len(raw["patient"])):
         people[raw["patient"][i]].append({name: values[i] for name, values in raw.items()})
-    every, carry = duration(how.every, "every"), duration(how.carry, "carry")
+    every, carry = parse_duration(how.every, "every"), parse_duration(how.carry, "carry")
     combine = {
         "last": lambda x: x[-1],
         "first": lambda x: x[0],

@@ -11,7 +11,7 @@ import pytest
 
 from privrl.data.prepare.preparation import Preparation
 from privrl.data.prepare.prepare_table import prepare
-from privrl.data.prepare.windows import Sorted, Windows, elapsed, windows_in
+from privrl.data.prepare.windows import SortedRecords, Windows, count_windows, subtract_times
 from privrl.data.schema.table_schema import TableError
 
 DAY = 86_400 * 10**9
@@ -83,17 +83,17 @@ def test_differences_of_times_are_exact_and_windows_bounded() -> None:
     ends = np.array([-(2**63), -1, 0, 1, 2**63 - 1])
     for earlier in ends.tolist():
         later = ends[ends >= earlier]
-        found = elapsed(later, np.full_like(later, earlier)).tolist()
+        found = subtract_times(later, np.full_like(later, earlier)).tolist()
         assert found == [int(x) - earlier for x in later.tolist()]
-    assert windows_in(np.array([2**64 - 1], np.uint64), 4, "t", str).tolist() == [2**62 - 1]
+    assert count_windows(np.array([2**64 - 1], np.uint64), 4, "t", str).tolist() == [2**62 - 1]
     for since in (np.array([2**64 - 1], np.uint64), np.array([np.inf]), np.array([np.nan]), np.array([1e19])):
         with pytest.raises(TableError, match="too far"):
-            windows_in(since, 1, "t", str)
+            count_windows(since, 1, "t", str)
 
 
 def test_a_record_in_a_window_below_zero_is_in_no_window() -> None:
-    rows = Sorted(np.arange(4), np.array([0, 2]), np.zeros(4, np.int64))
-    windows = Windows.of(rows, np.array([0, 1, 0, -1]), np.array([2, 2]))
+    rows = SortedRecords(np.arange(4), np.array([0, 2]), np.zeros(4, np.int64))
+    windows = Windows.from_records(rows, np.array([0, 1, 0, -1]), np.array([2, 2]))
     assert windows.group_of.tolist() == [0, 1, 2, -1]
 
 

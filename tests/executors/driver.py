@@ -59,7 +59,7 @@ def fitted(
     try:
         data: Any = opened(table, max_episodes_per_unit=1)
         if executor is not None:
-            data, executor.watch = ShardedEpisodes.of(data, executor, 40), watch
+            data, executor.watch = ShardedEpisodes.from_dataset(data, executor, 40), watch
         if store is None:
             return privrl.fit(data, LEARNER, PRIVATE)
         with privrl.ReleaseStore(store) as kept:

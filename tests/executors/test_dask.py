@@ -86,10 +86,10 @@ def test_no_value_of_anybody_is_sent_or_logged(executor: Dask, cluster: Cluster,
 
     executor._client.submit = listening
     try:
-        data = ShardedEpisodes.of(opened(written(tmp_path / "good", columns)), executor, 40)
+        data = ShardedEpisodes.from_dataset(opened(written(tmp_path / "good", columns)), executor, 40)
         assert data.check() == data.whole.check()
         assert data.digest(bytes(32)) == data.whole.digest(bytes(32))
-        refused = ShardedEpisodes.of(opened(written(tmp_path / "bad", bad)), executor, 40)
+        refused = ShardedEpisodes.from_dataset(opened(written(tmp_path / "bad", bad)), executor, 40)
         with pytest.raises(TableError, match="Column `state` is out of range at row") as found:
             refused.check()
     finally:

@@ -22,7 +22,7 @@ from privrl.audit.surface.queries import Asked
 from privrl.audit.surface.recorded_fit import FitTranscript, record_fit
 from privrl.contracts.learner import AbstractLearner, AbstractOfflineLearner
 from privrl.data.dataset import AbstractDataset, Summary
-from privrl.data.rows.encoding import encoded_block
+from privrl.data.rows.encoding import encode_block
 from privrl.data.rows.transitions import Block
 from privrl.data.schema.table_schema import Bounds
 from privrl.mdp.types import Trajectory
@@ -164,7 +164,7 @@ class WithCanaries(AbstractDataset):
     def encoded(self) -> Iterator[tuple[Int[np.ndarray, " E"], list[bytes]]]:
         yield from self.whole.encoded()
         block = self._invented_block()
-        yield block.unit, encoded_block(block, map(_canary_id, np.flatnonzero(self.coins).tolist()), True)
+        yield block.unit, encode_block(block, map(_canary_id, np.flatnonzero(self.coins).tolist()), True)
 
     def _invented_block(self) -> Block:
         put = np.flatnonzero(self.coins)

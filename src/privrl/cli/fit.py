@@ -206,7 +206,7 @@ def _on_table(
     ends = table.ends
     episodes: AbstractDataset = privrl.data.read_parquet(data, seed=seed, **table.columns)
     if executor is not None:
-        episodes = ShardedEpisodes.of(episodes, executor)  # so that workers count people, too
+        episodes = ShardedEpisodes.from_dataset(episodes, executor)  # so that workers count people, too
     one_each = privatizer.adjacency == "replace-one" and episodes.max_episodes_per_unit == 1
     problem: Problem | MeasuredProblem
     if table.measured:

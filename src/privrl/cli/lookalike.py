@@ -9,8 +9,8 @@ from privrl.cli.options.parsing import JsonOption, fresh_seed
 from privrl.cli.options.table_options import TableOptions
 from privrl.cli.options.targets import OverwriteOption, check_file
 from privrl.cli.output import emit, say
-from privrl.data.schema.table_schema import declared_table
-from privrl.data.sources.lookalike_table import lookalike as invent
+from privrl.data.schema.table_schema import declare_table
+from privrl.data.sources.lookalike_table import write_lookalike
 
 
 def lookalike(
@@ -30,7 +30,7 @@ def lookalike(
     columns = {name: value for name, value in options.columns.items() if name != "sort"}
     seed = fresh_seed(seed)
     ends = options.rewards_at_end
-    rows = invent(out, *declared_table(**columns), people=people, rewards_at_end=ends, seed=seed)
+    rows = write_lookalike(out, *declare_table(**columns), people=people, rewards_at_end=ends, seed=seed)
     if json:
         emit({"out": str(out), "people": people, "rows": rows, "seed": seed})
     else:

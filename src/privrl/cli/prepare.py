@@ -11,7 +11,7 @@ from privrl.cli.options.targets import OverwriteOption, check_file
 from privrl.cli.output import complain, emit, say, waiting
 from privrl.data.prepare.preparation import Preparation, StateAt
 from privrl.data.prepare.prepare_table import prepare as write_steps
-from privrl.data.prepare.windows import HOWS, How
+from privrl.data.prepare.windows import AGGREGATIONS, Aggregation
 
 _TIME = ":time"
 _STATE = "Measurements of a state, by how several values in a window become one"
@@ -100,7 +100,7 @@ def prepare(
 ) -> None:
     """Cut raw records into steps: windows of time, states, actions, rewards, grouped by person. Costs no budget."""
     check_file(context, out, overwrite=overwrite, endings=(".parquet",))
-    given: dict[How, list[str] | None] = {
+    given: dict[Aggregation, list[str] | None] = {
         "last": last,
         "first": first,
         "mean": mean,
@@ -147,8 +147,8 @@ def prepare(
     say(f"Go on with `privrl schema init {out}`.")
 
 
-def _columns(given: Mapping[How, Sequence[str] | None]) -> dict[str, How]:
-    found: dict[str, How] = {}
+def _columns(given: Mapping[Aggregation, Sequence[str] | None]) -> dict[str, Aggregation]:
+    found: dict[str, Aggregation] = {}
     for how, names in given.items():
         for name in names or ():
             if name in found:
@@ -165,9 +165,9 @@ def _item(words: str) -> tuple[str, str]:
     return item, name
 
 
-def _named(words: str) -> tuple[str, How | None]:
+def _named(words: str) -> tuple[str, Aggregation | None]:
     """The column of `COL` or `COL:HOW`, and how its values are combined."""
     name, colon, how = words.rpartition(":")
-    if colon and how in HOWS:
+    if colon and how in AGGREGATIONS:
         return name, how
     return words, None

@@ -9,9 +9,9 @@ from privrl.cli.options.parsing import JsonOption
 from privrl.cli.options.table_options import TableOptions
 from privrl.cli.options.targets import OverwriteOption, check_file
 from privrl.cli.output import complain, emit, say
-from privrl.data.schema.table_schema import declared_table
+from privrl.data.schema.table_schema import declare_table
 from privrl.data.tables.draft import draft_schema
-from privrl.data.tables.faults import faults
+from privrl.data.tables.faults import find_faults
 from privrl.writing import whole_file
 
 schema = typer.Typer(
@@ -51,8 +51,8 @@ def check(
     columns = options.columns
     if options.missing:
         raise ValueError(f"A table needs {', '.join(options.missing)} too. Add them to `{file}`.")
-    declared_table(**{name: value for name, value in columns.items() if name != "sort"})
-    found = [] if table is None else faults(table, columns)
+    declare_table(**{name: value for name, value in columns.items() if name != "sort"})
+    found = [] if table is None else find_faults(table, columns)
     if json:
         emit({"schema": str(file), "table": None if table is None else str(table), "refused": found})
     elif found:

@@ -8,9 +8,9 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Float64, Int
 
-from privrl.data.rows.encoding import summed
-from privrl.data.rows.held import Chunk, Held
-from privrl.data.rows.transitions import AbstractBlocks, Block, unrecorded
+from privrl.data.rows.encoding import sum_hashes
+from privrl.data.rows.held import Chunk, EpisodeCache
+from privrl.data.rows.transitions import AbstractBlocks, Block, not_recorded
 from privrl.data.schema.table_schema import Bounds
 from privrl.mdp.measurements import Measurement
 from privrl.mdp.types import Trajectory
@@ -63,8 +63,8 @@ class AbstractDataset(AbstractBlocks):
         yield from self._held
 
     @cached_property
-    def _held(self) -> Held:
-        held = Held(self.bounds)
+    def _held(self) -> EpisodeCache:
+        held = EpisodeCache(self.bounds)
         for block in self.blocks():
             held.add(block)
         return held
@@ -93,7 +93,7 @@ class AbstractDataset(AbstractBlocks):
         not on files, batches, the order of episodes, the width of numbers or dictionary encoding. Two tables, chosen
         without the key, that differ in any cell, row or person have one digest with a probability below 2^-190.
         """
-        return summed(keyed_hash(key, "table"), (messages for _, messages in self.encoded()))
+        return sum_hashes(keyed_hash(key, "table"), (messages for _, messages in self.encoded()))
 
     @property
     def num_units(self) -> int:
@@ -163,5 +163,5 @@ def _padded(blocks: Iterator[Block], size: int, horizon: int, dim: int) -> Itera
 def _empty(size: int, horizon: int, dim: int) -> Trajectory:
     actions = np.zeros((size, horizon), np.int32)
     states = np.zeros((size, horizon, dim)) if dim else np.zeros_like(actions)
-    after = np.full_like(states, unrecorded(states))
+    after = np.full_like(states, not_recorded(states))
     return Trajectory(states, actions, np.zeros(actions.shape), after, np.zeros(size, np.int32))

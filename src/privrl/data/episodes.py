@@ -8,10 +8,10 @@ import numpy as np
 from jaxtyping import Bool, Int, Shaped, UInt64
 
 from privrl.data.dataset import AbstractDataset, Summary
-from privrl.data.rows.encoding import encoded_block
-from privrl.data.rows.measured_columns import checked_vectors
+from privrl.data.rows.encoding import encode_block
+from privrl.data.rows.measured_columns import check_vectors
 from privrl.data.rows.transitions import Block, following_states
-from privrl.data.schema.columns import bounded_rewards, indices, refuse, whole_numbers
+from privrl.data.schema.columns import check_indices, check_rewards, refuse, to_whole_numbers
 from privrl.data.schema.fingerprints import hash_integers, hash_strings, keep_smallest, ranks, salt_of
 from privrl.data.schema.guard import guarded
 from privrl.data.schema.table_schema import Bounds, Place, TableError
@@ -62,7 +62,7 @@ class Episodes(AbstractDataset):
     def encoded(self) -> Iterator[tuple[Int[np.ndarray, " E"], list[bytes]]]:
         for first in range(0, len(self._everything.lengths), _PIECE):
             block = self._everything.slice(first, min(first + _PIECE, len(self._everything.lengths)))
-            yield block.unit, encoded_block(block, map(self._id_of, block.unit.tolist()), self._next_states_given)
+            yield block.unit, encode_block(block, map(self._id_of, block.unit.tolist()), self._next_states_given)
 
     def bounded(self, num_states: int | None, num_actions: int) -> "Episodes":
         self.bounds.completed(num_states, num_actions)
@@ -161,7 +161,7 @@ def _checked_lengths(lengths: Any, shape: tuple[int, ...]) -> Int[np.ndarray, " 
             f"`lengths` has shape {list(length.shape)} and `states` has {list(shape)}, {shape[0]} episodes. Give one "
             "for each."
         )
-    length = whole_numbers(length, "lengths", lambda i: f"episode {i}")
+    length = to_whole_numbers(length, "lengths", lambda i: f"episode {i}")
     remedy = f"It must be from 1 to {shape[1]}, the number of steps in the arrays."
     refuse((length < 1) | (length > shape[1]), "lengths", lambda i: f"episode {i}", "is out of range", remedy)
     return length
@@ -210,8 +210,8 @@ def _checked_block(
     place: Place,
 ) -> Block:
     states = _checked_states(flat["states"], "states", bounds, place)
-    actions = indices(flat["actions"], "actions", place, bounds, "num_actions")
-    rewards = bounded_rewards(flat["rewards"], "rewards", place, bounds.reward_range)
+    actions = check_indices(flat["actions"], "actions", place, bounds, "num_actions")
+    rewards = check_rewards(flat["rewards"], "rewards", place, bounds.reward_range)
     following = following_states(states, length)
     if "next_states" in flat:
         following = _checked_states(flat["next_states"], "next_states", bounds, place, unknown=True)
@@ -222,13 +222,13 @@ def _checked_states(
     values: Shaped[np.ndarray, "R *D"], name: str, bounds: Bounds, place: Place, unknown: bool = False
 ) -> Shaped[np.ndarray, "R *D"]:
     if not bounds.features:
-        return indices(values, name, place, bounds, "num_states", unknown=unknown)
+        return check_indices(values, name, place, bounds, "num_states", unknown=unknown)
     known = np.ones(len(values), bool)
     if unknown and values.dtype.kind == "f":
         known = ~((values == NOT_RECORDED).all(axis=1) | (values == ENDED).all(axis=1))
     rows = np.flatnonzero(known)
     checked = np.empty(values.shape)
-    checked[rows] = checked_vectors(values[rows], bounds.features, name, lambda i: place(int(rows[i])))
+    checked[rows] = check_vectors(values[rows], bounds.features, name, lambda i: place(int(rows[i])))
     checked[~known] = values[~known]
     return checked
 
@@ -241,4 +241,4 @@ def _grouped(block: Block, keep: Bool[np.ndarray, " N"]) -> Block:
     lengths = block.lengths[order]
     within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     rows = np.repeat(starts[order], lengths) + within
-    return block.taken(order, rows)
+    return block.take(order, rows)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from privrl.cli.options.grouped import flag, given, refuse
-from privrl.data.schema.declaration import category_of, doses_of_words, feature_of, products_of, read_words
+from privrl.data.schema.declaration import parse_category, parse_doses, parse_feature, parse_products, read_schema_file
 from privrl.mdp.measurements import product_words
 
 PANEL = "Columns and public bounds of a table"
@@ -92,7 +92,7 @@ class TableOptions:
 
     def resolved(self) -> "TableOptions":
         """The same with what its schema file holds, where it was not given as an option; checked for contradictions."""
-        whole = self if self.schema is None else replace(self.with_known(read_words(self.schema)), schema=None)
+        whole = self if self.schema is None else replace(self.with_known(read_schema_file(self.schema)), schema=None)
         if whole.measured:
             others = given(whole, ("state", "num_states", "next_state", "terminal"))
             refuse(others, "speaks of numbered states, and `--feature` or `--category` declares measurements")
@@ -112,7 +112,7 @@ class TableOptions:
     @property
     def products(self) -> tuple[tuple[str, str], ...] | None:
         """The pairs of measurements that were named; `None`: all."""
-        return None if self.product is None else products_of(self.product)
+        return None if self.product is None else parse_products(self.product)
 
     @property
     def missing(self) -> list[str]:
@@ -142,9 +142,7 @@ class TableOptions:
     def action_words(self) -> dict[str, Any]:
         """What the actions of doses are called, as names for a report; nothing where actions are numbers."""
         return (
-            {"actions": product_words(doses_of_words(self.action or (), self.action_edges))}
-            if self.action_edges
-            else {}
+            {"actions": product_words(parse_doses(self.action or (), self.action_edges))} if self.action_edges else {}
         )
 
     @property
@@ -152,10 +150,10 @@ class TableOptions:
         """What `read_parquet` takes."""
         columns = {name: value for name, value in given(self).items() if name not in _NOT_COLUMNS}
         if self.measured:
-            measurements = [feature_of(words) for words in self.feature or ()]
-            columns["features"] = (*measurements, *(category_of(words) for words in self.category or ()))
+            measurements = [parse_feature(words) for words in self.feature or ()]
+            columns["features"] = (*measurements, *(parse_category(words) for words in self.category or ()))
         if self.action_edges:
-            columns["action"] = doses_of_words(self.action or (), self.action_edges)
+            columns["action"] = parse_doses(self.action or (), self.action_edges)
         elif self.action:
             columns["action"] = self.action[0]
         return columns

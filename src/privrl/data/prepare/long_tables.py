@@ -15,7 +15,7 @@ from jaxtyping import Int
 
 from privrl.data.prepare.preparation import Preparation
 from privrl.data.prepare.raw import MISSING, ROW, RawTable, refuse_infinite
-from privrl.data.prepare.times import null, sorted_records
+from privrl.data.prepare.times import is_null, sort_records
 from privrl.data.schema.columns import refuse
 from privrl.data.schema.guard import guarded
 from privrl.data.schema.table_schema import Place, TableError
@@ -59,7 +59,9 @@ class LongTable:
         is_text = np.isin(self._named, how.text)
         for batch in self.raw.batches():
             first = batch.column(ROW)[0].as_py()
-            refuse(null(batch.column(how.name)), how.name, self._from(first), "is null", "Every record needs a name.")
+            refuse(
+                is_null(batch.column(how.name)), how.name, self._from(first), "is null", "Every record needs a name."
+            )
             with guarded(f"Column `{how.name}` cannot be read from {self.raw.place(first)} on"):
                 text = batch.column(how.name).cast(pa.large_string())
                 found = pc.index_in(text, value_set=items).fill_null(-1).to_numpy(zero_copy_only=False)
@@ -80,7 +82,7 @@ class LongTable:
 
         how, numbers = self.how, columns[ROW].to_numpy()
         assert how.value is not None
-        _, rows = sorted_records(columns, how, lambda i: self.raw.place(int(numbers[i])))
+        _, rows = sort_records(columns, how, lambda i: self.raw.place(int(numbers[i])))
         begins = np.append(True, rows.times[1:] != rows.times[:-1])
         begins[rows.starts] = True
         record = np.cumsum(begins) - 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from privrl.data.prepare.raw import ROW, Cells, Use
-from privrl.data.prepare.windows import HOWS, How
+from privrl.data.prepare.windows import AGGREGATIONS, Aggregation
 
 StateAt = Literal["start", "end"]
 """Whether the state of a step is what was known when its window began, or what its window itself has shown."""
@@ -55,13 +55,13 @@ class Preparation:
     unit: str
     time: str
     every: str | float
-    columns: Mapping[str, How]
-    action: Mapping[str, How]
+    columns: Mapping[str, Aggregation]
+    action: Mapping[str, Aggregation]
     reward: str
     horizon: int = 1000
     episode: str | None = None
     end: str | None = None
-    reward_each: How | None = None
+    reward_each: Aggregation | None = None
     carry: str | float = 0
     state_at: StateAt = "start"
     idle: float = 0.0
@@ -95,8 +95,8 @@ class Preparation:
         if not self.columns or not self.action:
             raise ValueError("Name at least one column of a state and one of an action.")
         hows = [*self.columns.values(), *self.action.values(), self.reward_each or "last"]
-        if not set(hows) <= set(HOWS):
-            raise ValueError(f"Values of a window are combined by {', '.join(HOWS)}; nothing else is known.")
+        if not set(hows) <= set(AGGREGATIONS):
+            raise ValueError(f"Values of a window are combined by {', '.join(AGGREGATIONS)}; nothing else is known.")
         if isinstance(self.horizon, bool) or not 1 <= self.horizon < 2**31:
             raise ValueError(f"`horizon` is {self.horizon}; it must be a whole number, at least 1 and below 2^31.")
         if self.state_at not in ("start", "end"):
@@ -128,14 +128,14 @@ class Preparation:
             return "text"
         if use == "end" and not self.end_time:
             return "truth"
-        if use in ("end", "time") and not unitless(self.every):
+        if use in ("end", "time") and not is_unitless(self.every):
             return "zoned time" if self.zoned else "time"
         return "number"
 
     @property
     def carried_windows(self) -> int:
         """For how many windows a value is carried forward."""
-        every, carry = duration(self.every, "every"), duration(self.carry, "carry")
+        every, carry = parse_duration(self.every, "every"), parse_duration(self.carry, "carry")
         if every <= 0 or carry < 0:
             raise ValueError(f"`every` is {self.every} and `carry` is {self.carry}; a window must have a length.")
         if isinstance(self.every, str) != isinstance(self.carry, str) and carry:
@@ -148,12 +148,12 @@ class Preparation:
         return (OWN_EFFECT,) if self.state_at == "end" else ()
 
 
-def unitless(given: str | float) -> bool:
+def is_unitless(given: str | float) -> bool:
     """Whether a duration is a number without a unit."""
     return re.fullmatch(r"[\d.\s]+", str(given)) is not None
 
 
-def duration(given: str | float, name: str) -> float:
+def parse_duration(given: str | float, name: str) -> float:
     """The seconds of "4h", "30min", "1d" or "90s"; a number stays as it is."""
     if not isinstance(given, str):
         return float(given)

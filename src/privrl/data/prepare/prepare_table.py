@@ -16,12 +16,12 @@ from jaxtyping import Bool, Float, Int
 from privrl.data.prepare.long_tables import LongTable
 from privrl.data.prepare.preparation import Preparation
 from privrl.data.prepare.raw import ROW, RawTable
-from privrl.data.prepare.times import sorted_records
-from privrl.data.prepare.windows import How, Windows, summarised, windows_in
+from privrl.data.prepare.times import sort_records
+from privrl.data.prepare.windows import Aggregation, Windows, count_windows, summarise
 from privrl.data.schema.columns import refuse
 from privrl.data.schema.guard import guarded
 from privrl.data.schema.table_schema import Place
-from privrl.data.tables.partition import partitioned
+from privrl.data.tables.partition import partition
 from privrl.writing import whole_file
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _steps(raw: RawTable, how: Preparation, folder: Path) -> Iterator["pa.Table"
     pieces = math.ceil(raw.size / _PIECE_BYTES)
     long = None if how.name is None else LongTable(raw, how)
     batches = raw.batches() if long is None else long.batches()
-    for piece in partitioned(batches, how.unit, raw.place, pieces, folder):
+    for piece in partition(batches, how.unit, raw.place, pieces, folder):
         if piece.num_rows:
             columns = {name: piece.column(name).combine_chunks() for name in piece.column_names}
             yield from _tables(raw, how, columns if long is None else long.wide(columns))
@@ -92,14 +92,14 @@ class _Piece:
         self._how, self._columns = how, columns
         rows = columns[ROW].to_numpy()
         unsorted: Place = lambda i: raw.place(int(rows[i]))  # noqa: E731
-        clock, self._sorted = sorted_records(columns, how, unsorted)
+        clock, self._sorted = sort_records(columns, how, unsorted)
         numbers = rows[self._sorted.order]
         self._place: Place = lambda i: raw.place(int(numbers[i]))
         self._sorted.check_times(how.time, self._place)
-        self._of_row = windows_in(self._sorted.since_start, clock.window, how.time, self._place)
+        self._of_row = count_windows(self._sorted.since_start, clock.window, how.time, self._place)
         final = self._of_row[self._sorted.starts + self._sorted.lengths - 1]
         ends = None if how.end is None else self._column(how.end)
-        self._ended, last = clock.ended(ends, self._sorted, final, how, self._place)
+        self._ended, last = clock.find_ends(ends, self._sorted, final, how, self._place)
         self._lag = 1 if how.state_at == "start" else 0
         self._cut = last + 1 - self._lag > how.horizon
         self.count = np.clip(last + 1 - self._lag, 1, how.horizon)
@@ -125,7 +125,7 @@ class _Piece:
         import pyarrow as pa
 
         how, rows, count, lag = self._how, self._sorted, self.count, self._lag
-        windows = Windows.of(rows, self._of_row, count + lag)
+        windows = Windows.from_records(rows, self._of_row, count + lag)
         step = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
         state = np.repeat(np.cumsum(count + lag) - (count + lag), count) + step
         owner = pa.array(np.repeat(rows.starts, count))
@@ -143,13 +143,15 @@ class _Piece:
             table["terminated"] = pa.array(is_last & np.repeat(self._ended & ~self._cut, count))
         return pa.table(table)
 
-    def _summary(self, name: str, way: How, windows: Windows, carried: int, at: Int[np.ndarray, " S"]) -> "pa.Array":
+    def _summary(
+        self, name: str, way: Aggregation, windows: Windows, carried: int, at: Int[np.ndarray, " S"]
+    ) -> "pa.Array":
         """The value of a column in these windows, null where it has none."""
         import pyarrow as pa
 
         with guarded(f"Column `{name}` cannot be combined"):
-            values, given = summarised(self._column(name), way, windows)
-            group = windows.carried(given, carried)[at]
+            values, given = summarise(self._column(name), way, windows)
+            group = windows.carry_forward(given, carried)[at]
             return values.take(pa.array(group, mask=group < 0))
 
     def _rewards(

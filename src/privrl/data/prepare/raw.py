@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from privrl.data.rows.batches import opened, place_in, read_batches
-from privrl.data.schema.columns import kind_of, plain, refuse, words_of_type
+from privrl.data.rows.batches import locate_rows, open_parquet, read_batches
+from privrl.data.schema.columns import check_type, decode_sortable, describe_type, refuse
 from privrl.data.schema.guard import guarded
 from privrl.data.schema.table_schema import Place, TableError
 
@@ -75,12 +75,12 @@ class RawTable:
         """About how many bytes the columns take in memory."""
         if self.path.suffix.lower() == ".csv":
             return self.path.stat().st_size
-        with opened(self.path) as file:
+        with open_parquet(self.path) as file:
             return int(file.metadata.num_rows) * 10 * (len(self.uses) + 1)
 
     def place(self, row: int) -> str:
         """Where a row stands."""
-        return place_in(self.path.name, row)(0)
+        return locate_rows(self.path.name, row)(0)
 
     def batches(self) -> Iterator["pa.RecordBatch"]:
         """All rows in order, with columns of the types that their uses say, and their numbers."""
@@ -90,7 +90,7 @@ class RawTable:
         read = self._csv() if self.path.suffix.lower() == ".csv" else self._parquet()
         for batch in read:
             rows = pa.array(np.arange(first, first + batch.num_rows))
-            columns = [self._typed(batch, name, place_in(self.path.name, first)) for name in self.uses]
+            columns = [self._typed(batch, name, locate_rows(self.path.name, first)) for name in self.uses]
             yield pa.RecordBatch.from_arrays([*columns, rows], [*self.uses, ROW])
             first += batch.num_rows
         if first == 0:
@@ -102,7 +102,7 @@ class RawTable:
         import pyarrow.compute as pc
 
         with guarded(f"Column `{name}` cannot be read from {place(0)} on"):
-            values = plain(batch.column(name))
+            values = decode_sortable(batch.column(name))
             if self.path.suffix.lower() == ".csv" and self.cells[name] == "text":
                 empty = pc.equal(values, pa.scalar("", values.type))
                 values = pc.if_else(empty, pa.scalar(None, values.type), values)
@@ -113,7 +113,7 @@ class RawTable:
         return values
 
     def _parquet(self) -> Iterator["pa.RecordBatch"]:
-        with opened(self.path) as file:
+        with open_parquet(self.path) as file:
             with guarded(f"The names and types of the columns of `{self.path.name}` cannot be read"):
                 fields = [(field.name, field.type) for field in file.schema_arrow]
             self._require([name for name, _ in fields])
@@ -240,13 +240,13 @@ def _check_type(dtype: "pa.DataType", use: Use, name: str, file: str) -> None:
     value = dtype.value_type if types.is_dictionary(dtype) else dtype
     number = types.is_integer(value) or types.is_floating(value)
     if use in _PARTS:
-        kind_of(value, _PARTS[use], name, file)
+        check_type(value, _PARTS[use], name, file)
     elif use == "text":
         if not (types.is_string(value) or types.is_large_string(value)):
-            raise TableError(f"Column `{name}` of `{file}` holds {words_of_type(value)}; it is declared as text.")
+            raise TableError(f"Column `{name}` of `{file}` holds {describe_type(value)}; it is declared as text.")
     elif not (number or types.is_timestamp(value) or (use == "end" and types.is_boolean(value))):
         wanted = "times or numbers" if use == "time" else "true or false, or times"
         raise TableError(
-            f"Column `{name}` of `{file}` holds {words_of_type(value)}; it must hold {wanted}. {_TIMES}{_ZONES}"
+            f"Column `{name}` of `{file}` holds {describe_type(value)}; it must hold {wanted}. {_TIMES}{_ZONES}"
             "Write all of them alike."
         )

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Bool, Int, Shaped
 
-from privrl.data.prepare.preparation import Preparation, duration, unitless
-from privrl.data.prepare.windows import Sorted, elapsed, windows_in
+from privrl.data.prepare.preparation import Preparation, is_unitless, parse_duration
+from privrl.data.prepare.windows import SortedRecords, count_windows, subtract_times
 from privrl.data.schema.columns import refuse
 from privrl.data.schema.guard import guarded
 from privrl.data.schema.table_schema import Place, TableError
@@ -31,16 +31,16 @@ class Clock:
     dtype: "pa.DataType"
 
     @classmethod
-    def of(cls, values: "pa.Array", how: Preparation, place: Place) -> "Clock":
+    def from_column(cls, values: "pa.Array", how: Preparation, place: Place) -> "Clock":
         """Reads the column of times; `place` says where its entries stand."""
         import pyarrow as pa
 
-        refuse(null(values), how.time, place, "is null", "Every record needs a time; leave out those without.")
-        every = duration(how.every, "every")
+        refuse(is_null(values), how.time, place, "is null", "Every record needs a time; leave out those without.")
+        every = parse_duration(how.every, "every")
         if not pa.types.is_timestamp(values.type):
             numbers = values.cast(pa.float64(), safe=False).to_numpy()
             refuse(~np.isfinite(numbers), how.time, place, "is NaN or infinite", "Every record needs a time.")
-            if not (unitless(how.every) and unitless(how.carry)):
+            if not (is_unitless(how.every) and is_unitless(how.carry)):
                 raise TableError(
                     f"Column `{how.time}` holds numbers, `every` is {how.every!r} and `carry` {how.carry!r}. Give both "
                     "as numbers in the unit of the column, or write timestamps."
@@ -54,8 +54,13 @@ class Clock:
             )
         return cls(values.cast(pa.int64()).to_numpy(), int(ticks), values.type)
 
-    def ended(
-        self, values: "pa.Array | None", rows: Sorted, last: Int[np.ndarray, " E"], how: Preparation, place: Place
+    def find_ends(
+        self,
+        values: "pa.Array | None",
+        rows: SortedRecords,
+        last: Int[np.ndarray, " E"],
+        how: Preparation,
+        place: Place,
     ) -> tuple[Bool[np.ndarray, " E"] | None, Int[np.ndarray, " E"]]:
         """Which episodes have ended (`None`: nobody says), and the last window of each.
 
@@ -78,7 +83,7 @@ class Clock:
         return true[final], last
 
     def _until(
-        self, values: "pa.Array", rows: Sorted, last: Int[np.ndarray, " E"], how: Preparation, place: Place
+        self, values: "pa.Array", rows: SortedRecords, last: Int[np.ndarray, " E"], how: Preparation, place: Place
     ) -> tuple[Bool[np.ndarray, " E"], Int[np.ndarray, " E"]]:
         """The same where the column holds times: the last one that is given in an episode is its end."""
         assert how.end is not None
@@ -89,8 +94,8 @@ class Clock:
         remedy = "No record can be later than the end of its episode, nor an episode end before it begins."
         refuse(late, how.time, place, f"is after `{how.end}`, a negative duration,", remedy)
         begin = rows.times[rows.starts]
-        whole = elapsed(np.where(known, end, begin), begin)
-        full = windows_in(whole, self.window, how.end, lambda i: place(int(rows.starts[i])))
+        whole = subtract_times(np.where(known, end, begin), begin)
+        full = count_windows(whole, self.window, how.end, lambda i: place(int(rows.starts[i])))
         return known, np.maximum(last, full - (whole % whole.dtype.type(self.window) == 0))
 
     def _read(
@@ -111,19 +116,19 @@ class Clock:
             raise TableError(_UNLIKE.format(time=time, end=column))
         with guarded(f"Column `{column}` cannot be read"):
             alike = pc.CastOptions(pa.timestamp(self.dtype.unit, values.type.tz), allow_time_truncate=True)
-            return pc.cast(values, options=alike).cast(pa.int64()).fill_null(0).to_numpy(), ~null(values)
+            return pc.cast(values, options=alike).cast(pa.int64()).fill_null(0).to_numpy(), ~is_null(values)
 
 
-def sorted_records(columns: dict[str, "pa.Array"], how: Preparation, place: Place) -> tuple[Clock, Sorted]:
+def sort_records(columns: dict[str, "pa.Array"], how: Preparation, place: Place) -> tuple[Clock, SortedRecords]:
     """The records of whole people by id, episode and time; `place` says where entry i of the columns stands."""
-    clock = Clock.of(columns[how.time], how, place)
+    clock = Clock.from_column(columns[how.time], how, place)
     if how.episode is None:
-        return clock, Sorted.of(columns[how.unit], None, clock.times)
-    refuse(null(columns[how.episode]), how.episode, place, "is null", "Name every episode.")
-    return clock, Sorted.of(columns[how.unit], columns[how.episode], clock.times)
+        return clock, SortedRecords.from_columns(columns[how.unit], None, clock.times)
+    refuse(is_null(columns[how.episode]), how.episode, place, "is null", "Name every episode.")
+    return clock, SortedRecords.from_columns(columns[how.unit], columns[how.episode], clock.times)
 
 
-def null(values: "pa.Array") -> Bool[np.ndarray, " R"]:
+def is_null(values: "pa.Array") -> Bool[np.ndarray, " R"]:
     """Where a column has no value."""
     return values.is_null().to_numpy(zero_copy_only=False)
 

@@ -18,14 +18,14 @@ from privrl.data.schema.table_schema import Place
 if TYPE_CHECKING:
     import pyarrow as pa
 
-How = Literal["last", "first", "mean", "max", "min", "sum"]
+Aggregation = Literal["last", "first", "mean", "max", "min", "sum"]
 """How the values of a column in one window become one."""
-HOWS: tuple[How, ...] = ("last", "first", "mean", "max", "min", "sum")
+AGGREGATIONS: tuple[Aggregation, ...] = ("last", "first", "mean", "max", "min", "sum")
 _MOST_WINDOWS = 2**62  # of an episode: their numbers are int64
 
 
 @dataclass(frozen=True, repr=False)
-class Sorted:
+class SortedRecords:
     """Records of whole people by unit, episode and time: where episodes begin, and the order of the rows of a table."""
 
     order: Int[np.ndarray, " R"]
@@ -33,7 +33,9 @@ class Sorted:
     times: Shaped[np.ndarray, " R"]
 
     @classmethod
-    def of(cls, units: "pa.Array", episodes: "pa.Array | None", times: Shaped[np.ndarray, " R"]) -> "Sorted":
+    def from_columns(
+        cls, units: "pa.Array", episodes: "pa.Array | None", times: Shaped[np.ndarray, " R"]
+    ) -> "SortedRecords":
         """Sorts by id, episode and time; equal ones stay in the order in which they came."""
         key = _ranked(units)
         if episodes is not None:
@@ -57,10 +59,10 @@ class Sorted:
     @property
     def since_start(self) -> Shaped[np.ndarray, " R"]:
         """The time since the first record of the episode, exact for whole numbers; infinite where a float overflows."""
-        return elapsed(self.times, np.repeat(self.times[self.starts], self.lengths))
+        return subtract_times(self.times, np.repeat(self.times[self.starts], self.lengths))
 
 
-def elapsed(later: Shaped[np.ndarray, " N"], earlier: Shaped[np.ndarray, " N"]) -> Shaped[np.ndarray, " N"]:
+def subtract_times(later: Shaped[np.ndarray, " N"], earlier: Shaped[np.ndarray, " N"]) -> Shaped[np.ndarray, " N"]:
     """`later` - `earlier`, which is not negative: of int64 as uint64, in which every such difference is exact."""
     if later.dtype.kind == "i":
         return later.astype(np.int64).view(np.uint64) - earlier.astype(np.int64).view(np.uint64)
@@ -68,7 +70,7 @@ def elapsed(later: Shaped[np.ndarray, " N"], earlier: Shaped[np.ndarray, " N"]) 
         return later - earlier
 
 
-def windows_in(
+def count_windows(
     since: Shaped[np.ndarray, " N"], window: float | int, column: str, place: Place
 ) -> Int[np.ndarray, " N"]:
     """How many whole windows lie in durations that are not negative, at most 2^62."""
@@ -105,7 +107,9 @@ class Windows:
     count: Int[np.ndarray, " E"]
 
     @classmethod
-    def of(cls, rows: Sorted, window: Int[np.ndarray, " R"], count: Int[np.ndarray, " E"]) -> "Windows":
+    def from_records(
+        cls, rows: SortedRecords, window: Int[np.ndarray, " R"], count: Int[np.ndarray, " E"]
+    ) -> "Windows":
         """From the window of every sorted row, and how many windows each episode has."""
         episode = np.repeat(np.arange(len(count)), rows.lengths)
         begins = np.append(True, (window[1:] != window[:-1]) | (episode[1:] != episode[:-1]))
@@ -117,7 +121,7 @@ class Windows:
         group_of[at[inside]] = np.flatnonzero(inside)
         return cls(groups, group_of, np.repeat(offset, count), count)
 
-    def carried(self, given: Bool[np.ndarray, " G"], most: int) -> Int[np.ndarray, " W"]:
+    def carry_forward(self, given: Bool[np.ndarray, " G"], most: int) -> Int[np.ndarray, " W"]:
         """For each window the group whose value counts there: its own where it is `given`, else the last one given at
         most `most` windows earlier in the episode; -1 where there is none."""
         here = np.arange(len(self.group_of))
@@ -127,7 +131,7 @@ class Windows:
         return np.where(usable, self.group_of[np.maximum(latest, 0)], -1)
 
 
-def summarised(values: "pa.Array", how: How, windows: Windows) -> tuple["pa.Array", Bool[np.ndarray, " G"]]:
+def summarise(values: "pa.Array", how: Aggregation, windows: Windows) -> tuple["pa.Array", Bool[np.ndarray, " G"]]:
     """One value per group of records, and whether it has any; `values` are sorted, numbers unless `how` is last or
     first."""
     import pyarrow as pa
@@ -144,7 +148,7 @@ def summarised(values: "pa.Array", how: How, windows: Windows) -> tuple["pa.Arra
     return pa.array(_COMBINED[how](numbers, missing, count, windows.groups)), count > 0
 
 
-def _chosen_rows(given: Bool[np.ndarray, " R"], how: How, windows: Windows) -> Int[np.ndarray, " G"]:
+def _chosen_rows(given: Bool[np.ndarray, " R"], how: Aggregation, windows: Windows) -> Int[np.ndarray, " G"]:
     """The last or first row of each group that has a value, or -1."""
     here = np.arange(len(given))
     if how == "last":
@@ -172,4 +176,9 @@ def _min(x: Float[np.ndarray, " R"], missing: Any, count: Any, groups: Any) -> F
     return np.fmin.reduceat(x, groups)
 
 
-_COMBINED: dict[How, Callable[..., Float[np.ndarray, " G"]]] = {"mean": _mean, "sum": _sum, "max": _max, "min": _min}
+_COMBINED: dict[Aggregation, Callable[..., Float[np.ndarray, " G"]]] = {
+    "mean": _mean,
+    "sum": _sum,
+    "max": _max,
+    "min": _min,
+}

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from privrl.data.rows.files import FolderColumns, Stamp, words_for
-from privrl.data.schema.columns import kind_of, plain, type_of_part
+from privrl.data.rows.files import FolderColumns, Stamp, describe_file
+from privrl.data.schema.columns import check_type, decode_sortable, folder_type
 from privrl.data.schema.guard import guarded
 from privrl.data.schema.table_schema import Place, Schema, TableError
 
@@ -45,13 +45,13 @@ class Table:
     _stamps: tuple[Stamp, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_stamps", tuple(Stamp.of(path) for path in self.files))
+        object.__setattr__(self, "_stamps", tuple(Stamp.from_path(path) for path in self.files))
         object.__setattr__(self, "_folders", folder_columns(self.files, self.schema))
         kinds: dict[str, str] = {}
         groups = []
         for number, path in enumerate(self.files):
-            name = words_for(self.files, number)
-            with opened(path) as file:
+            name = describe_file(self.files, number)
+            with open_parquet(path) as file:
                 footer = file.metadata
                 groups.append(tuple(footer.row_group(i).num_rows for i in range(footer.num_row_groups)))
                 with guarded(f"The names and types of the columns of {name} cannot be read"):
@@ -59,11 +59,11 @@ class Table:
             names, types = [name for name, _ in fields], self._folders.types(number) | dict(fields)
             self.schema.require(names + [name for name in types if name not in names], name)
             for part, column in self.schema.columns.items():
-                kind = kind_of(types[column], part, column, path.name)
+                kind = check_type(types[column], part, column, path.name)
                 if kinds.setdefault(part, kind) != kind:
                     raise TableError(
-                        f"Column `{column}` holds {kinds[part]} in {words_for(self.files, 0)} and {kind} in {name}. "
-                        "Write all files with the same type."
+                        f"Column `{column}` holds {kinds[part]} in {describe_file(self.files, 0)} and {kind} in "
+                        f"{name}. Write all files with the same type."
                     )
         object.__setattr__(self, "row_groups", tuple(groups))
         object.__setattr__(self, "pieces", tuple((number, 0, len(rows)) for number, rows in enumerate(groups)))
@@ -72,7 +72,7 @@ class Table:
             name = f"`{self.files[0].name}` has" if len(self.files) == 1 else f"All {len(self.files)} files have"
             raise TableError(f"{name} no rows. Give a table with at least one step of one episode.")
 
-    def cut(self, pieces: tuple[Piece, ...]) -> "Table":
+    def select(self, pieces: tuple[Piece, ...]) -> "Table":
         """Only these row groups, of files that are compared with what they were when this table was opened; by their
         whole paths, for whoever reads them elsewhere."""
         table = copy.copy(self)
@@ -91,8 +91,8 @@ class Table:
     def refuse_changed(self) -> None:
         """Raises if a file was written to since the table was opened: what was checked then holds no more."""
         for number in sorted({number for number, _, _ in self.pieces}):
-            if not Stamp.of(self.files[number]).matches(self._stamps[number]):
-                name = words_for(self.files, number)
+            if not Stamp.from_path(self.files[number]).matches(self._stamps[number]):
+                name = describe_file(self.files, number)
                 raise TableError(
                     f"{name} has changed since the table was opened. Nothing more is read from it. Open the table "
                     "again when nobody writes to it."
@@ -118,14 +118,14 @@ class Table:
         """The batches of a piece, and the row of its file with which each begins."""
         number, first, end = piece
         path, row = self.files[number], sum(self.row_groups[number][:first])
-        with opened(path) as file:
+        with open_parquet(path) as file:
             there = [name for name in columns if name in file.schema_arrow.names]
             for batch in read_batches(file, self.batch_rows, there, path.name, range(first, end)):
-                yield batch if there == columns else self._folders.added(batch, number, columns), row
+                yield batch if there == columns else self._folders.add_to(batch, number, columns), row
                 row += batch.num_rows
 
     def _place(self, number: int, first: int) -> Place:
-        return lambda i: f"row {first + i} of {words_for(self.files, number)} (rows count from 0)"
+        return lambda i: f"row {first + i} of {describe_file(self.files, number)} (rows count from 0)"
 
     def _sorted_batches(self, columns: list[str]) -> Iterator[tuple["pa.RecordBatch", Place]]:
         table, rows = self._sorted
@@ -160,10 +160,10 @@ class Table:
 
 def folder_columns(files: tuple[Path, ...], schema: Schema) -> FolderColumns:
     """The columns in the names of folders, with the types that follow from their parts; of two parts, the first."""
-    return FolderColumns(files, {column: type_of_part(part) for part, column in reversed(schema.columns.items())})
+    return FolderColumns(files, {column: folder_type(part) for part, column in reversed(schema.columns.items())})
 
 
-def opened(path: Path) -> Any:
+def open_parquet(path: Path) -> Any:
     """A Parquet file, of which little is held at a time."""
     import pyarrow.parquet as pq
 
@@ -200,9 +200,9 @@ def _plain(batch: "pa.RecordBatch", columns: list[str], name: str) -> "pa.Table"
     import pyarrow as pa
 
     with guarded(f"`{name}` cannot be decoded"):
-        return pa.table({column: plain(batch.column(column)) for column in columns})
+        return pa.table({column: decode_sortable(batch.column(column)) for column in columns})
 
 
-def place_in(name: str, first: int) -> Place:
+def locate_rows(name: str, first: int) -> Place:
     """Where entry i stands, if entry 0 is row `first` of the file."""
     return lambda i: f"row {first + i} of `{name}` (rows count from 0)"

@@ -19,13 +19,13 @@ from jaxtyping import Int, Shaped
 
 from privrl.data.rows.row_checks import Rows
 from privrl.data.rows.transitions import Block
-from privrl.data.schema.columns import canonical
+from privrl.data.schema.columns import canonical_ids
 
 _WORDS = 8  # 32-bit words in one hash
 
 
 @dataclass(frozen=True)
-class Form:
+class RowFormat:
     """Which optional columns the rows of a table have, and of which dimension their vectors are (0: numbers)."""
 
     next_states: bool
@@ -48,7 +48,7 @@ class Form:
         name = episode or b""
         return b"%c%b%b%b%b%b" % (given, dim, len(unit).to_bytes(8, "big"), unit, len(name).to_bytes(8, "big"), name)
 
-    def packed(self, **columns: Shaped[np.ndarray, "R ..."] | None) -> bytes:
+    def pack(self, **columns: Shaped[np.ndarray, "R ..."] | None) -> bytes:
         """The rows one after another (`None`: a column that is not given)."""
         given = {name: column for name, column in columns.items() if column is not None}
         rows = np.zeros(len(given["step"]), self.row)
@@ -66,12 +66,12 @@ def _dim(states: Shaped[np.ndarray, "R *D"]) -> int:
     return states.shape[1] if states.ndim > 1 else 0
 
 
-def encoded_block(block: Block, ids: Iterable[bytes], next_states: bool) -> list[bytes]:
+def encode_block(block: Block, ids: Iterable[bytes], next_states: bool) -> list[bytes]:
     """The messages of episodes in memory, which have no ids of their own; `ids` are those of the units, one per
     episode, and `next_states` says whether next states were recorded or follow from the states."""
-    form = Form(next_states, False, _dim(block.states))
+    form = RowFormat(next_states, False, _dim(block.states))
     following = block.next_states if next_states else None
-    data = form.packed(step=block.steps, state=block.states, action=block.actions, reward=block.rewards, next=following)
+    data = form.pack(step=block.steps, state=block.states, action=block.actions, reward=block.rewards, next=following)
     starts = np.cumsum(block.lengths) - block.lengths
     return form.messages([form.head(unit, None) for unit in ids], data, starts)
 
@@ -84,11 +84,11 @@ class EpisodeEncoder:
 
     def add(self, rows: Rows) -> tuple[Int[np.ndarray, " E"], list[bytes]]:
         """The numbers of the owners and the messages of the episodes that these rows complete."""
-        form = Form(rows.next_states is not None, rows.ended is not None, _dim(rows.states))
+        form = RowFormat(rows.next_states is not None, rows.ended is not None, _dim(rows.states))
         known = {"state": rows.states, "action": rows.actions, "reward": rows.rewards}
-        data = form.packed(step=rows.steps, **known, next=rows.next_states, ended=rows.ended)
-        units = canonical(rows.unit_ids)
-        names = [None] * len(units) if rows.episode_ids is None else canonical(rows.episode_ids)
+        data = form.pack(step=rows.steps, **known, next=rows.next_states, ended=rows.ended)
+        units = canonical_ids(rows.unit_ids)
+        names = [None] * len(units) if rows.episode_ids is None else canonical_ids(rows.episode_ids)
         heads = [form.head(unit, name) for unit, name in zip(units, names, strict=True)]
         begun = list(zip(rows.unit.tolist(), form.messages(heads, data, rows.starts), strict=True))
         if self._open is not None:
@@ -106,7 +106,7 @@ def _apart(episodes: list[tuple[int, bytes]]) -> tuple[Int[np.ndarray, " E"], li
     return np.array([unit for unit, _ in episodes], np.int64), [message for _, message in episodes]
 
 
-def summed(hash_of: Callable[[bytes], bytes], several: Iterable[list[bytes]]) -> bytes:
+def sum_hashes(hash_of: Callable[[bytes], bytes], several: Iterable[list[bytes]]) -> bytes:
     """The sum of the hashes of all messages modulo 2^256.
 
     **Formal guarantee.** It does not depend on the order of the messages. For a random function in place of the hash,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from privrl.data.schema.columns import words_of_type
+from privrl.data.schema.columns import describe_type
 from privrl.data.schema.guard import guarded
 from privrl.data.schema.table_schema import TableError
 
@@ -70,7 +70,7 @@ def _files_below(folder: Path) -> list[Path]:
     return files
 
 
-def words_for(files: Sequence[Path], number: int) -> str:
+def describe_file(files: Sequence[Path], number: int) -> str:
     """What one of the files is called in an error: its name, and its number where others have the same name. Never its
     folder, which may be named after somebody."""
     name = files[number].name
@@ -98,7 +98,7 @@ class FolderColumns:
 
         return {name: self.declared.get(name, pa.string()) for name in self._texts(number)}
 
-    def added(self, batch: "pa.RecordBatch", number: int, columns: Sequence[str]) -> "pa.RecordBatch":
+    def add_to(self, batch: "pa.RecordBatch", number: int, columns: Sequence[str]) -> "pa.RecordBatch":
         """The batch with those of the columns that it lacks."""
         import pyarrow as pa
 
@@ -106,8 +106,8 @@ class FolderColumns:
         for name in columns:
             if name not in batch.schema.names:
                 problem = (
-                    f"Column `{name}` is in the names of folders, and that of {words_for(self.files, number)} does not "
-                    f"hold {words_of_type(types[name])}"
+                    f"Column `{name}` is read from folder names, and the folder of {describe_file(self.files, number)} "
+                    f"does not hold {describe_type(types[name])}"
                 )
                 with guarded(problem, "Rename the folder, or write the column into the files."):
                     value = pa.scalar(texts[name], pa.string()).cast(types[name])
@@ -116,7 +116,7 @@ class FolderColumns:
 
     def _texts(self, number: int) -> dict[str, str | None]:
         pairs = (part.partition("=") for part in self.files[number].parts[:-1])
-        problem = f"A folder of {words_for(self.files, number)} has a name that is not text in UTF-8"
+        problem = f"A folder of {describe_file(self.files, number)} has a name that is not text in UTF-8"
         with guarded(problem, "Rename the folder."):
             texts = {
                 name: urllib.parse.unquote(text, errors="strict") for name, equals, text in pairs if name and equals
@@ -134,7 +134,7 @@ class Stamp:
     inode: str | None
 
     @classmethod
-    def of(cls, path: Path) -> "Stamp":
+    def from_path(cls, path: Path) -> "Stamp":
         with guarded(f"`{path.name}` cannot be read", "Give a Parquet file that can be read."), path.open("rb") as file:
             stat = path.stat()
             file.seek(max(0, stat.st_size - 8))

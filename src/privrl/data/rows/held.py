@@ -17,12 +17,12 @@ from typing import IO, Any
 import numpy as np
 from jaxtyping import Bool, Int, Shaped
 
-from privrl.data.rows.transitions import Block, unrecorded
+from privrl.data.rows.transitions import Block, not_recorded
 from privrl.data.schema.guard import guarded
 from privrl.data.schema.table_schema import Bounds
 from privrl.mdp.measurements import NOT_RECORDED
 
-IN_MEMORY = 2**26
+MAX_MEMORY_BYTES = 2**26
 """So many bytes of episodes are kept in memory; where they are more, all of them are in a scratch file."""
 
 _SMALLEST, _GROWTH = 8, 2.5  # widths
@@ -34,22 +34,22 @@ _Place = tuple[int, Any, tuple[int, ...]]  # of an array in a scratch file: wher
 _WHOLE_TYPES = (np.int8, np.int16, np.int32)
 
 
-def give_back() -> None:
+def release_memory() -> None:
     """Gives the pages of freed arrays back to the operating system: glibc would keep them for later, more than 100 MB
     after a pass over a long table. Elsewhere it does nothing."""
     with contextlib.suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def widths(horizon: int) -> tuple[int, ...]:
+def padded_widths(horizon: int) -> tuple[int, ...]:
     """The widths to which episodes are padded: 8, 20, 50, ... well below the horizon, and the horizon."""
     ladder = (int(_SMALLEST * _GROWTH**k) for k in itertools.count())
     return (*itertools.takewhile(lambda width: 1.5 * width <= horizon, ladder), horizon)
 
 
-def width_of(lengths: Int[np.ndarray, "*n"], horizon: int) -> Int[np.ndarray, "*n"]:
+def padded_width(lengths: Int[np.ndarray, "*n"], horizon: int) -> Int[np.ndarray, "*n"]:
     """The smallest width that holds each length."""
-    ladder = np.asarray(widths(horizon))
+    ladder = np.asarray(padded_widths(horizon))
     return ladder[np.searchsorted(ladder, lengths)]
 
 
@@ -78,19 +78,19 @@ class Rectangle:
     def nbytes(self) -> int:
         return sum(array.nbytes for array in self.arrays)
 
-    def taken(self, rows: Any) -> "Rectangle":
+    def take(self, rows: Any) -> "Rectangle":
         """Some of its episodes: any index of an array."""
         return Rectangle(*(array[rows] for array in self.arrays))
 
-    def filled(self, size: int) -> "Rectangle":
+    def pad(self, size: int) -> "Rectangle":
         """With empty episodes up to so many."""
         missing, vectors = size - len(self.place), self.states.ndim > self.actions.ndim
         empty = Rectangle(*(np.zeros((missing, *array.shape[1:]), np.int8) for array in self.arrays))
         none = np.full(empty.states.shape, NOT_RECORDED, np.float32) if vectors else empty.states - np.int8(1)
-        return joined([self, replace(empty, next_states=none)])
+        return concatenate([self, replace(empty, next_states=none)])
 
 
-def joined(several: list[Rectangle]) -> Rectangle:
+def concatenate(several: list[Rectangle]) -> Rectangle:
     """Rectangles of one width, one after another; where types differ, the wider one, which holds both exactly."""
     return Rectangle(*(np.concatenate(arrays) for arrays in zip(*(one.arrays for one in several), strict=True)))
 
@@ -108,9 +108,9 @@ class Chunk:
         return sum(rectangle.nbytes for rectangle in self.rectangles)
 
     @classmethod
-    def of(cls, block: Block, first: int, bounds: Bounds) -> "Chunk":
+    def from_block(cls, block: Block, first: int, bounds: Bounds) -> "Chunk":
         """Cuts a block into rectangles."""
-        starts, each = np.cumsum(block.lengths) - block.lengths, width_of(block.lengths, bounds.horizon)
+        starts, each = np.cumsum(block.lengths) - block.lengths, padded_width(block.lengths, bounds.horizon)
         made = []
         for width in np.unique(each).tolist():
             place = np.flatnonzero(each == width).astype(np.int32)
@@ -118,7 +118,7 @@ class Chunk:
             taken = np.arange(width) < lengths[:, None]
             rows = np.where(taken, starts[place][:, None] + np.arange(width), 0)
             states = _padded(block.states, rows, taken, 0.0)
-            after = _padded(block.next_states, rows, taken, unrecorded(block.states))
+            after = _padded(block.next_states, rows, taken, not_recorded(block.states))
             actions, rewards = (_padded(column, rows, taken, 0.0) for column in (block.actions, block.rewards))
             most = (bounds.num_states, bounds.num_actions)
             states, after = (_narrow_floats(x) if bounds.features else _narrow(x, most[0]) for x in (states, after))
@@ -127,7 +127,7 @@ class Chunk:
             made.append(Rectangle(place, unit, length, *narrow))
         return cls(first, len(block.lengths), tuple(made))
 
-    def block(self) -> Block:
+    def to_block(self) -> Block:
         """The episodes laid end to end again, as they were."""
         lengths, unit = np.zeros(self.count, np.int64), np.zeros(self.count, np.int64)
         for one in self.rectangles:
@@ -143,26 +143,26 @@ class Chunk:
                 columns.setdefault(name, np.empty((rows, *values.shape[2:]), wide))[at] = values[taken]
         return Block(unit, lengths, **columns)
 
-    def of_units(self, chosen: Bool[np.ndarray, " U"], number: Int[np.ndarray, " U"], first: int) -> "Chunk":
+    def select_units(self, chosen: Bool[np.ndarray, " U"], number: Int[np.ndarray, " U"], first: int) -> "Chunk":
         """The episodes of the chosen units, which get these numbers."""
         keep = np.zeros(self.count, bool)
         for one in self.rectangles:
             keep[one.place] = chosen[one.unit]
         place, kept = np.cumsum(keep) - 1, []
         for one in self.rectangles:
-            some = one.taken(np.flatnonzero(keep[one.place]))
+            some = one.take(np.flatnonzero(keep[one.place]))
             kept.append(replace(some, place=place[some.place].astype(np.int32), unit=number[some.unit]))
         return Chunk(first, int(keep.sum()), tuple(one for one in kept if len(one.place)))
 
 
-class Held:
+class EpisodeCache:
     """The episodes of a data set, in memory up to `limit` bytes, and otherwise in a scratch file.
 
     The file has no name and belongs to its owner alone (mode 0600), in the folder for temporary files (`TMPDIR`); it
     is gone when the process is. It holds episodes without ids.
     """
 
-    def __init__(self, bounds: Bounds, limit: int = IN_MEMORY) -> None:
+    def __init__(self, bounds: Bounds, limit: int = MAX_MEMORY_BYTES) -> None:
         self._bounds, self._limit = bounds, limit
         self._waiting: list[Block] = []
         self._chunks: list[Any] = []
@@ -190,7 +190,7 @@ class Held:
         """Makes a chunk of what is waiting."""
         if not self._waiting:
             return
-        chunk = Chunk.of(Block.joined(self._waiting), self._first, self._bounds)
+        chunk = Chunk.from_block(Block.concatenate(self._waiting), self._first, self._bounds)
         self._first, self._waiting = self._first + chunk.count, []
         self._bytes += chunk.nbytes
         if self._file is None and self._bytes > self._limit:

@@ -10,10 +10,10 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
 from privrl.data.schema.columns import (
-    given_numbers_of,
-    kind_in_words,
-    numbers_of,
+    describe_values,
     read_column,
+    read_numbers,
+    read_required_numbers,
     refuse,
     refuse_not_finite,
 )
@@ -28,7 +28,9 @@ _MISSING = (
 )
 
 
-def measured_of(batch: "pa.RecordBatch", features: Sequence[Measurement], place: Place) -> Float[np.ndarray, "R D"]:
+def read_measurements(
+    batch: "pa.RecordBatch", features: Sequence[Measurement], place: Place
+) -> Float[np.ndarray, "R D"]:
     """The states of a batch: a measurement inside its bounds, the position of a category, NaN where one is missing."""
     states = np.empty((batch.num_rows, len(features)))
     for j, feature in enumerate(features):
@@ -38,11 +40,11 @@ def measured_of(batch: "pa.RecordBatch", features: Sequence[Measurement], place:
     return states
 
 
-def doses_of(batch: "pa.RecordBatch", doses: Sequence[BinnedAction], place: Place) -> Int[np.ndarray, " R"]:
+def read_doses(batch: "pa.RecordBatch", doses: Sequence[BinnedAction], place: Place) -> Int[np.ndarray, " R"]:
     """The actions of a batch: the number of the interval in which a dose lies, of several drugs their product."""
     parts = []
     for dose in doses:
-        values = given_numbers_of(batch, dose.name, place).astype(np.float64)
+        values = read_required_numbers(batch, dose.name, place).astype(np.float64)
         refuse_not_finite(values, dose.name, place)
         remedy = f"The first edge is {dose.edges[0]:g}. Give edges that begin at the smallest dose, or correct the row."
         actions = dose.binned(values)
@@ -51,12 +53,12 @@ def doses_of(batch: "pa.RecordBatch", doses: Sequence[BinnedAction], place: Plac
     return product_actions(doses, parts).astype(np.int32)
 
 
-def checked_vectors(
+def check_vectors(
     states: Shaped[np.ndarray, "R D"], features: Sequence[Measurement], name: str, place: Place
 ) -> Float[np.ndarray, "R D"]:
     """Vectors from memory, with categories as positions in their lists and NaN where a value is missing."""
     if states.dtype.kind not in "iuf":
-        raise TableError(f"`{name}` holds {kind_in_words(states)}; measurements must be numbers. Convert them first.")
+        raise TableError(f"`{name}` holds {describe_values(states)}; measurements must be numbers. Convert them first.")
     checked = states.astype(np.float64)
     for j, feature in enumerate(features):
         column = f"{name}[..., {j}] ({feature.name})"
@@ -72,7 +74,7 @@ def checked_vectors(
 
 
 def _numbers(batch: "pa.RecordBatch", feature: Feature, place: Place) -> Float[np.ndarray, " R"]:
-    values, null = numbers_of(batch, feature.name, place)
+    values, null = read_numbers(batch, feature.name, place)
     values = values.astype(np.float64)
     return _within(values, null | np.isnan(values), feature, place, feature.name)
 

@@ -8,18 +8,18 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped, UInt64
 
 from privrl.data.rows.batches import Table
-from privrl.data.rows.measured_columns import doses_of, measured_of
+from privrl.data.rows.measured_columns import read_doses, read_measurements
 from privrl.data.schema.columns import (
-    bounded_rewards,
-    changes,
-    given_numbers_of,
+    check_indices,
+    check_rewards,
+    find_changes,
     hashes,
-    ids_of,
-    indices,
+    read_ids,
+    read_required_numbers,
+    read_whole_numbers,
     refuse,
-    taken,
-    whole_numbers,
-    whole_numbers_of,
+    take_ids,
+    to_whole_numbers,
 )
 from privrl.data.schema.fingerprints import Fingerprints, fingerprint, ranks
 from privrl.data.schema.table_schema import Bounds, Place, TableError
@@ -49,19 +49,19 @@ class Rows:
     ended: Bool[np.ndarray, " R"] | None
 
 
-def steps_of(batch: "pa.RecordBatch", column: str, place: Place) -> Int[np.ndarray, " R"]:
+def read_steps(batch: "pa.RecordBatch", column: str, place: Place) -> Int[np.ndarray, " R"]:
     """The numbers of steps, whose differences are exact."""
-    steps = whole_numbers_of(batch, column, place)
+    steps = read_whole_numbers(batch, column, place)
     refuse((steps < -_FAR) | (steps > _FAR), column, place, "is too large", "Count steps from 0.")
     return steps
 
 
-def ends_of(batch: "pa.RecordBatch", column: str, place: Place) -> Bool[np.ndarray, " R"]:
+def read_ends(batch: "pa.RecordBatch", column: str, place: Place) -> Bool[np.ndarray, " R"]:
     """Where an episode is said to have ended: true or false, or 1 or 0."""
-    ended = given_numbers_of(batch, column, place)
+    ended = read_required_numbers(batch, column, place)
     if ended.dtype == bool:
         return ended
-    numbers = whole_numbers(ended, column, place)
+    numbers = to_whole_numbers(ended, column, place)
     refuse((numbers < 0) | (numbers > 1), column, place, "is neither 0 nor 1", "Write true or false.")
     return numbers == 1
 
@@ -85,7 +85,7 @@ class RowChecker:
         self._num_units = 0
         self._step, self._position, self._ended = 0, -1, False
 
-    def rows(self, batch: "pa.RecordBatch", place: Place) -> Rows:
+    def check(self, batch: "pa.RecordBatch", place: Place) -> Rows:
         """One batch, checked."""
         new_unit, new_episode, units, episodes = self._boundaries(batch, place)
         starts = np.flatnonzero(new_episode)
@@ -95,13 +95,13 @@ class RowChecker:
         steps = self._check_steps(batch, place, new_episode)
         states, actions = self._states(batch, place), self._actions(batch, place)
         column = self._schema.reward
-        rewards = bounded_rewards(given_numbers_of(batch, column, place), column, place, self._bounds.reward_range)
+        rewards = check_rewards(read_required_numbers(batch, column, place), column, place, self._bounds.reward_range)
         after = self._schema.next_state
         following = None if after is None else self._indices(batch, after, place, "num_states", missing=-1)
         ended = self._check_end(batch, place, new_episode)
         return Rows(starts, number, rank, units, episodes, steps, states, actions, rewards, following, ended)
 
-    def order(self, batch: "pa.RecordBatch", place: Place) -> None:
+    def check_order(self, batch: "pa.RecordBatch", place: Place) -> None:
         """Checks how the rows of one batch follow each other, and nothing else."""
         new_unit, new_episode, units, episodes = self._boundaries(batch, place)
         self._ranks(units, episodes, new_unit[np.flatnonzero(new_episode)])
@@ -110,35 +110,35 @@ class RowChecker:
 
     def _states(self, batch: "pa.RecordBatch", place: Place) -> Shaped[np.ndarray, "R *D"]:
         if self._schema.state is None:
-            return measured_of(batch, self._schema.features, place)
+            return read_measurements(batch, self._schema.features, place)
         return self._indices(batch, self._schema.state, place, "num_states")
 
     def _actions(self, batch: "pa.RecordBatch", place: Place) -> Int[np.ndarray, " R"]:
         if self._schema.action is None:
-            return doses_of(batch, self._schema.doses, place)
+            return read_doses(batch, self._schema.doses, place)
         return self._indices(batch, self._schema.action, place, "num_actions")
 
     def _indices(
         self, batch: "pa.RecordBatch", column: str, place: Place, bound: str, missing: int | None = None
     ) -> Int[np.ndarray, " R"]:
-        values = whole_numbers_of(batch, column, place, missing)
-        return indices(values, column, place, self._bounds, bound, unknown=missing is not None)
+        values = read_whole_numbers(batch, column, place, missing)
+        return check_indices(values, column, place, self._bounds, bound, unknown=missing is not None)
 
     def _boundaries(
         self, batch: "pa.RecordBatch", place: Place
     ) -> tuple[Bool[np.ndarray, " R"], Bool[np.ndarray, " R"], "pa.Array", "pa.Array | None"]:
         """Where units and episodes begin, and the ids of the units and episodes of beginning episodes."""
-        units = ids_of(batch, self._schema.unit, place)
-        new_unit = new_episode = changes(units, self._unit)
+        units = read_ids(batch, self._schema.unit, place)
+        new_unit = new_episode = find_changes(units, self._unit)
         self._unit = units[-1].as_py()
         if self._schema.episode is None:
-            return new_unit, new_unit, taken(units, np.flatnonzero(new_unit), self._schema.unit, place), None
-        episodes = ids_of(batch, self._schema.episode, place)
-        new_episode = new_unit | changes(episodes, self._episode)
+            return new_unit, new_unit, take_ids(units, np.flatnonzero(new_unit), self._schema.unit, place), None
+        episodes = read_ids(batch, self._schema.episode, place)
+        new_episode = new_unit | find_changes(episodes, self._episode)
         self._episode = episodes[-1].as_py()
         starts = np.flatnonzero(new_episode)
-        names = taken(episodes, starts, self._schema.episode, place)
-        return new_unit, new_episode, taken(units, starts, self._schema.unit, place), names
+        names = take_ids(episodes, starts, self._schema.episode, place)
+        return new_unit, new_episode, take_ids(units, starts, self._schema.unit, place), names
 
     def _ranks(
         self, units: "pa.Array", episodes: "pa.Array | None", new_unit: Bool[np.ndarray, " E"]
@@ -156,7 +156,7 @@ class RowChecker:
         self, batch: "pa.RecordBatch", place: Place, new_episode: Bool[np.ndarray, " R"]
     ) -> Int[np.ndarray, " R"]:
         column = self._schema.step
-        steps = steps_of(batch, column, place)
+        steps = read_steps(batch, column, place)
         gap = np.diff(steps, prepend=self._step)
         inside = ~new_episode
         self._refuse(inside & (gap == 0), column, place, "has a step twice in one episode", "Keep one row per step.")
@@ -176,7 +176,7 @@ class RowChecker:
         column = self._schema.terminated
         if column is None:
             return None
-        ended = ends_of(batch, column, place)
+        ended = read_ends(batch, column, place)
         before = np.concatenate([[self._ended], ended[:-1]])
         remedy = "Mark the last row of an episode only, or give what follows an `episode` of its own."
         self._refuse(before & ~new_episode, column, place, "was true one row earlier, and the episode goes on", remedy)

@@ -38,12 +38,12 @@ class Block:
         """What every row has."""
         return self.states, self.actions, self.rewards, self.next_states
 
-    def taken(self, episodes: Any, rows: Any) -> "Block":
+    def take(self, episodes: Any, rows: Any) -> "Block":
         """These episodes, which have these rows (any index of an array)."""
         return Block(self.unit[episodes], self.lengths[episodes], *(column[rows] for column in self.columns))
 
     @staticmethod
-    def joined(several: "Sequence[Block]") -> "Block":
+    def concatenate(several: "Sequence[Block]") -> "Block":
         """Blocks one after another."""
         if len(several) == 1:
             return several[0]
@@ -53,7 +53,7 @@ class Block:
     def slice(self, first: int, last: int) -> "Block":
         """Episodes first, ..., last - 1, as views."""
         ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lengths)])
-        return self.taken(slice(first, last), slice(ends[first], ends[last]))
+        return self.take(slice(first, last), slice(ends[first], ends[last]))
 
 
 def following_states(
@@ -64,13 +64,13 @@ def following_states(
     last = np.cumsum(lengths) - 1
     following = np.empty_like(states)
     following[:-1] = states[1:]
-    following[last] = unrecorded(states)
+    following[last] = not_recorded(states)
     if ended is not None and states.ndim > 1:
         following[last[ended[last]]] = ENDED
     return following
 
 
-def unrecorded(states: Shaped[np.ndarray, "..."]) -> float:
+def not_recorded(states: Shaped[np.ndarray, "..."]) -> float:
     """What stands for a next state that was not recorded: -1 among numbers, `NOT_RECORDED` among vectors."""
     return NOT_RECORDED if states.dtype.kind == "f" else -1
 

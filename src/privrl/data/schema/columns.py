@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _IDS = {"unit", "episode", "name"}
 
 
-def kind_of(dtype: "pa.DataType", part: str, column: str, file: str) -> str:
+def check_type(dtype: "pa.DataType", part: str, column: str, file: str) -> str:
     """What a column holds, in words that differ for different types; an error if it cannot play its part.
 
     How values are encoded (dictionary or not, short or long offsets of texts) is no difference of type.
@@ -41,13 +41,13 @@ def kind_of(dtype: "pa.DataType", part: str, column: str, file: str) -> str:
         fits, wanted = number or types.is_boolean(value), "true or false, or numbers"
     if not fits:
         raise TableError(
-            f"Column `{column}` of `{file}` holds {words_of_type(value)}; the {part.replace('_', ' ')} must be "
+            f"Column `{column}` of `{file}` holds {describe_type(value)}; the {part.replace('_', ' ')} must be "
             f"{wanted}. Convert the column before reading the table."
         )
-    return words_of_type(value)
+    return describe_type(value)
 
 
-def type_of_part(part: str) -> "pa.DataType":
+def folder_type(part: str) -> "pa.DataType":
     """The type as which a column is read that is in the names of folders, where everything is text."""
     import pyarrow as pa
 
@@ -59,7 +59,7 @@ def type_of_part(part: str) -> "pa.DataType":
     return pa.float64() if part in ("feature", "dose", "reward") else pa.int64()
 
 
-def words_of_type(dtype: "pa.DataType") -> str:
+def describe_type(dtype: "pa.DataType") -> str:
     """A type in words that differ for different types."""
     # never the name that pyarrow gives, which can hold what a user wrote into an extension type
     from pyarrow import types
@@ -90,7 +90,7 @@ def decoded_type(dtype: "pa.DataType") -> "pa.DataType":
     return pa.large_string() if pa.types.is_string(value) else value
 
 
-def decoded(values: "pa.Array") -> "pa.Array":
+def decode(values: "pa.Array") -> "pa.Array":
     """The values without dictionary encoding, texts with long offsets; may raise what pyarrow raises."""
     import pyarrow as pa
 
@@ -99,11 +99,11 @@ def decoded(values: "pa.Array") -> "pa.Array":
     return values.cast(pa.large_string()) if pa.types.is_string(values.type) else values
 
 
-def plain(values: "pa.Array") -> "pa.Array":
+def decode_sortable(values: "pa.Array") -> "pa.Array":
     """The decoded values, half floats (which cannot be sorted) in 32 bits; may raise what pyarrow raises."""
     import pyarrow as pa
 
-    values = decoded(values)
+    values = decode(values)
     return values.cast(pa.float32()) if pa.types.is_float16(values.type) else values
 
 
@@ -114,11 +114,11 @@ def read_column(
     import pyarrow.compute as pc
 
     with guarded(f"Column `{column}` cannot be read from {place(0)} on"):
-        values = plain(batch.column(column))
+        values = decode_sortable(batch.column(column))
         return convert(values), pc.is_null(values).to_numpy(zero_copy_only=False)
 
 
-def numbers_of(
+def read_numbers(
     batch: "pa.RecordBatch", column: str, place: Place
 ) -> tuple[Shaped[np.ndarray, " N"], Bool[np.ndarray, " N"]]:
     """The numbers of a column in their own type, zero where they are null, and where that is."""
@@ -131,28 +131,28 @@ def numbers_of(
     return read_column(batch, column, place, filled)
 
 
-def given_numbers_of(batch: "pa.RecordBatch", column: str, place: Place) -> Shaped[np.ndarray, " N"]:
+def read_required_numbers(batch: "pa.RecordBatch", column: str, place: Place) -> Shaped[np.ndarray, " N"]:
     """The numbers of a column in which none may be null."""
-    values, null = numbers_of(batch, column, place)
+    values, null = read_numbers(batch, column, place)
     _refuse_null(null, column, place)
     return values
 
 
-def whole_numbers_of(
+def read_whole_numbers(
     batch: "pa.RecordBatch", column: str, place: Place, missing: int | None = None
 ) -> Int[np.ndarray, " N"]:
     """A column as int64, whatever its width and sign; nulls become `missing`, or an error."""
     if missing is None:
-        return whole_numbers(given_numbers_of(batch, column, place), column, place)
-    values, null = numbers_of(batch, column, place)
-    return np.where(null, missing, whole_numbers(values, column, place))
+        return to_whole_numbers(read_required_numbers(batch, column, place), column, place)
+    values, null = read_numbers(batch, column, place)
+    return np.where(null, missing, to_whole_numbers(values, column, place))
 
 
 def _refuse_null(null: Bool[np.ndarray, " N"], column: str, place: Place) -> None:
     refuse(null, column, place, "is null", "Remove the episode or fill the value in before reading the table.")
 
 
-def ids_of(batch: "pa.RecordBatch", column: str, place: Place) -> "pa.Array":
+def read_ids(batch: "pa.RecordBatch", column: str, place: Place) -> "pa.Array":
     """The ids of a column, none of them null: whole numbers, or texts as bytes."""
     import pyarrow as pa
 
@@ -164,7 +164,7 @@ def ids_of(batch: "pa.RecordBatch", column: str, place: Place) -> "pa.Array":
     return ids
 
 
-def taken(ids: "pa.Array", starts: Int[np.ndarray, " E"], column: str, place: Place) -> "pa.Array":
+def take_ids(ids: "pa.Array", starts: Int[np.ndarray, " E"], column: str, place: Place) -> "pa.Array":
     """The ids at these rows; texts must be UTF-8."""
     import pyarrow as pa
 
@@ -175,7 +175,7 @@ def taken(ids: "pa.Array", starts: Int[np.ndarray, " E"], column: str, place: Pl
         return chosen
 
 
-def canonical(ids: "pa.Array") -> list[bytes]:
+def canonical_ids(ids: "pa.Array") -> list[bytes]:
     """What `privrl.privacy.canonical_id` says of each id of a checked column, all at once."""
     import pyarrow as pa
 
@@ -183,7 +183,7 @@ def canonical(ids: "pa.Array") -> list[bytes]:
     return text.to_pylist()
 
 
-def changes(ids: "pa.Array", previous: Any) -> Bool[np.ndarray, " N"]:
+def find_changes(ids: "pa.Array", previous: Any) -> Bool[np.ndarray, " N"]:
     """Where an id differs from the id one row above; `previous` is the last id of the rows before (`None` at first)."""
     import pyarrow.compute as pc
 
@@ -211,7 +211,7 @@ def refuse(bad: Bool[np.ndarray, " N"], column: str, place: Place, problem: str,
         raise TableError(message, (column, problem), bad)
 
 
-def whole_numbers(values: Shaped[np.ndarray, " N"], column: str, place: Place) -> Int[np.ndarray, " N"]:
+def to_whole_numbers(values: Shaped[np.ndarray, " N"], column: str, place: Place) -> Int[np.ndarray, " N"]:
     """The column as int64. Floating-point columns pass if every entry is a whole number."""
     if values.dtype.kind in "iu":
         if values.dtype == np.uint64:
@@ -219,7 +219,7 @@ def whole_numbers(values: Shaped[np.ndarray, " N"], column: str, place: Place) -
         return values.astype(np.int64, copy=False)
     if values.dtype.kind != "f":
         raise TableError(
-            f"Column `{column}` holds {kind_in_words(values)}; it must hold whole numbers. "
+            f"Column `{column}` holds {describe_values(values)}; it must hold whole numbers. "
             f"Number its categories 0, 1, ... before reading the table."
         )
     values = values.astype(np.promote_types(values.dtype, np.float64), copy=False)  # 2^53 is no half float
@@ -231,7 +231,7 @@ def whole_numbers(values: Shaped[np.ndarray, " N"], column: str, place: Place) -
     return numbers
 
 
-def kind_in_words(values: Shaped[np.ndarray, "*shape"]) -> str:
+def describe_values(values: Shaped[np.ndarray, "*shape"]) -> str:
     """What an array holds; not its NumPy type, which gives away the length of the longest text."""
     words = {"U": "text", "S": "text", "b": "true or false", "O": "values of mixed types"}
     return words.get(values.dtype.kind, "dates or other objects")
@@ -248,24 +248,24 @@ def refuse_not_finite(values: Shaped[np.ndarray, " N"], column: str, place: Plac
     refuse(np.isinf(values), column, place, "is infinite", remedy)
 
 
-def indices(
+def check_indices(
     values: Shaped[np.ndarray, " N"], column: str, place: Place, bounds: Bounds, bound: str, unknown: bool = False
 ) -> Int[np.ndarray, " N"]:
     """The column as int32, every entry in 0, ..., `bound` - 1 (or -1 where `unknown` entries are allowed)."""
-    numbers, size = whole_numbers(values, column, place), bounds.known(bound)
+    numbers, size = to_whole_numbers(values, column, place), bounds.known(bound)
     allowed = f"from 0 to {size - 1}" + (", or -1 or null where it was not recorded" if unknown else "")
     remedy = f"`{bound}` is {size}, so it must be {allowed}. Recode the column or give the right `{bound}`."
     refuse((numbers < (-1 if unknown else 0)) | (numbers >= size), column, place, "is out of range", remedy)
     return numbers.astype(np.int32)
 
 
-def bounded_rewards(
+def check_rewards(
     values: Shaped[np.ndarray, " N"], column: str, place: Place, reward_range: tuple[float, float]
 ) -> Float[np.ndarray, " N"]:
     """The column as float64, every entry finite and inside the public range."""
     if values.dtype.kind not in "iuf":
         raise TableError(
-            f"Column `{column}` holds {kind_in_words(values)}; rewards must be numbers. Cast the column first."
+            f"Column `{column}` holds {describe_values(values)}; rewards must be numbers. Cast the column first."
         )
     rewards = values.astype(np.float64, copy=False)
     refuse_not_finite(rewards, column, place)

@@ -23,7 +23,7 @@ _COUNTS = ("horizon", "num_states", "num_actions", "max_episodes_per_unit", "max
 _LISTS = ("feature", "category", "product", "action", "action_edges")
 
 
-def feature_of(words: str) -> Feature:
+def parse_feature(words: str) -> Feature:
     """`NAME:LO..HI[:missing][:log]`."""
     rest, flags = _flags(words, ("missing", "log"))
     name, colon, bounds = rest.rpartition(":")
@@ -36,7 +36,7 @@ def feature_of(words: str) -> Feature:
     return Feature(name, _number(low, words), _number(high, words), "missing" in flags, "log" in flags)
 
 
-def category_of(words: str) -> Category:
+def parse_category(words: str) -> Category:
     """`NAME:a,b,c[:missing]`."""
     rest, flags = _flags(words, ("missing",))
     name, colon, values = rest.rpartition(":")
@@ -45,7 +45,7 @@ def category_of(words: str) -> Category:
     return Category(name, tuple(value.strip() for value in values.split(",")), "missing" in flags)
 
 
-def products_of(several: Sequence[str]) -> tuple[tuple[str, str], ...]:
+def parse_products(several: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """Pairs `A*B`; none of them for the word `none`."""
     if list(several) == ["none"]:
         return ()
@@ -58,7 +58,7 @@ def products_of(several: Sequence[str]) -> tuple[tuple[str, str], ...]:
     return tuple(pairs)
 
 
-def doses_of_words(names: Sequence[str], edges: Sequence[str]) -> tuple[BinnedAction, ...]:
+def parse_doses(names: Sequence[str], edges: Sequence[str]) -> tuple[BinnedAction, ...]:
     """The doses of these columns, cut at edges `0,0.02,0.05`; one list of edges for each column."""
     if len(names) != len(edges):
         raise ValueError(
@@ -71,7 +71,7 @@ def doses_of_words(names: Sequence[str], edges: Sequence[str]) -> tuple[BinnedAc
     )
 
 
-def read_words(path: str | Path) -> dict[str, Any]:
+def read_schema_file(path: str | Path) -> dict[str, Any]:
     """The options that a schema file holds, by the names of the options with underscores."""
     try:
         found = tomllib.loads(Path(path).read_text())

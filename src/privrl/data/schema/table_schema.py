@@ -168,7 +168,7 @@ def require_column(part: str, column: str, present: list[str], table: str) -> No
         raise TableError(f"{table} has several columns `{column}` (given as `{argument}=`). Rename all but one.")
 
 
-def declared_table(
+def declare_table(
     *,
     unit: str,
     step: str,

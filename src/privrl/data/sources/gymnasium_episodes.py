@@ -30,7 +30,7 @@ def from_gymnasium(
             declare `features`, or leave them out where all bounds of the space are finite, which then are the public
             ones. Rewards must lie in `reward_range`, which is [0, 1] unless given.
     """
-    recorder = Recorder.of(env, "environment", episodes, horizon, public)
+    recorder = Recorder.from_spaces(env, "environment", episodes, horizon, public)
     rng = np.random.default_rng(env_seed)
     first, count = int(env.action_space.start), int(env.action_space.n)
     for k in range(episodes):

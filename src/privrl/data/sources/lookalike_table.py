@@ -24,7 +24,7 @@ _PEOPLE = 4096  # that are invented at once
 _MISSING = 0.2  # of the values that may be
 
 
-def lookalike(
+def write_lookalike(
     path: str | Path, schema: Schema, bounds: Bounds, *, people: int, rewards_at_end: bool = False, seed: int = 0
 ) -> int:
     """Writes a table of so many invented people and returns the number of its rows; `read_parquet` reads it with the

@@ -18,7 +18,7 @@ def from_minari(dataset: Any, *, horizon: int, **public: Unpack[Public]) -> Epis
     """
     if isinstance(dataset, str):
         dataset = _loaded(dataset)
-    recorder = Recorder.of(dataset, "dataset", int(dataset.total_episodes), horizon, public)
+    recorder = Recorder.from_spaces(dataset, "dataset", int(dataset.total_episodes), horizon, public)
     for k, episode in enumerate(dataset.iterate_episodes()):
         ended = np.asarray(getattr(episode, "terminations", False)).reshape(-1)
         recorder.add(k, episode.observations, episode.actions, episode.rewards, bool(ended.size and ended[-1]))

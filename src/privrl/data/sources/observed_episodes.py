@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Int, Shaped
 
 from privrl.data.episodes import Episodes, Public
-from privrl.data.schema.columns import whole_numbers
+from privrl.data.schema.columns import to_whole_numbers
 from privrl.data.schema.guard import guarded
 from privrl.data.schema.table_schema import TableError
 from privrl.mdp.measurements import ENDED, Feature, Measurement, checked_measurements
@@ -27,7 +27,7 @@ class Recorder:
     public: Public
 
     @classmethod
-    def of(cls, source: Any, what: str, count: int, horizon: int, public: Public) -> "Recorder":
+    def from_spaces(cls, source: Any, what: str, count: int, horizon: int, public: Public) -> "Recorder":
         """For so many episodes of a dataset or an environment with an `observation_space` and an `action_space`."""
         first_action = _first_action(source.action_space, what)
         first_state, states = 0, np.zeros((count, horizon + 1), np.int64)
@@ -126,4 +126,4 @@ def _shaped(values: Any, shape: tuple[int, ...], name: str, k: int) -> np.ndarra
 
 
 def _whole(values: np.ndarray, name: str, k: int) -> Int[np.ndarray, " T"]:
-    return whole_numbers(values, name, lambda i: f"episode {k}, step {i}")
+    return to_whole_numbers(values, name, lambda i: f"episode {k}, step {i}")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from privrl.data.rows.files import parquet_files
-from privrl.data.schema.columns import kind_of
+from privrl.data.schema.columns import check_type
 from privrl.data.schema.declaration import FILL_IN
 from privrl.data.schema.guard import guarded
 from privrl.data.schema.table_schema import TableError
@@ -65,7 +65,7 @@ def _first(names: tuple[str, ...], present: Iterable[str]) -> str | None:
 
 def _holds(dtype: Any, part: str, column: str) -> bool:
     try:
-        kind_of(dtype, part, column, "")
+        check_type(dtype, part, column, "")
     except TableError:
         return False
     return True

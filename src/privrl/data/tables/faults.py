@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool
 
-from privrl.data.rows.batches import Table, folder_columns, opened
-from privrl.data.rows.files import Paths, parquet_files, words_for
-from privrl.data.rows.measured_columns import doses_of, measured_of
-from privrl.data.rows.row_checks import RowChecker, ends_of, steps_of
+from privrl.data.rows.batches import Table, folder_columns, open_parquet
+from privrl.data.rows.files import Paths, describe_file, parquet_files
+from privrl.data.rows.measured_columns import read_doses, read_measurements
+from privrl.data.rows.row_checks import RowChecker, read_ends, read_steps
 from privrl.data.schema.columns import (
-    bounded_rewards,
-    given_numbers_of,
-    ids_of,
-    indices,
-    kind_of,
+    check_indices,
+    check_rewards,
+    check_type,
+    read_ids,
+    read_required_numbers,
+    read_whole_numbers,
     refuse,
-    taken,
-    whole_numbers_of,
+    take_ids,
 )
 from privrl.data.schema.guard import guarded
-from privrl.data.schema.table_schema import Bounds, Place, Schema, TableError, declared_table, require_column
+from privrl.data.schema.table_schema import Bounds, Place, Schema, TableError, declare_table, require_column
 from privrl.data.tables.parquet import read_parquet
 
 if TYPE_CHECKING:
@@ -36,10 +36,10 @@ _ORDER = ("unit", "episode", "step", "terminated")
 _Read = Callable[["pa.RecordBatch", Place], Any]
 
 
-def faults(paths: Paths, columns: dict[str, Any]) -> list[str]:
+def find_faults(paths: Paths, columns: dict[str, Any]) -> list[str]:
     """What is wrong with a table, one message for each kind of fault; `columns` is what `read_parquet` takes."""
     declared = {name: value for name, value in columns.items() if name != "sort"}
-    schema, bounds = declared_table(**declared)
+    schema, bounds = declare_table(**declared)
     found = _Found()
     files = parquet_files(paths)
     for number in range(len(files)):
@@ -85,8 +85,8 @@ class _Found:
 
 
 def _look_at_types(files: tuple[Any, ...], number: int, schema: Schema, found: _Found) -> None:
-    name = words_for(files, number)
-    with found, opened(files[number]) as file:
+    name = describe_file(files, number)
+    with found, open_parquet(files[number]) as file:
         with guarded(f"The names and types of the columns of {name} cannot be read"):
             fields = [(field.name, field.type) for field in file.schema_arrow]
         types = folder_columns(files, schema).types(number) | dict(fields)
@@ -95,7 +95,7 @@ def _look_at_types(files: tuple[Any, ...], number: int, schema: Schema, found: _
         for part, column in schema.columns.items():
             with found:
                 require_column(part, column, present, name)
-                kind_of(types[column], part, column, files[number].name)
+                check_type(types[column], part, column, files[number].name)
 
 
 def _look_at_cells(table: Table, part: str, read: _Read, found: _Found) -> None:
@@ -124,7 +124,7 @@ def _look_at_order(table: Table, bounds: Bounds, found: _Found) -> None:
     checker = RowChecker(table, bounds, salt=0, refuse=found.refuse)
     parts = [part for part in _ORDER if part in table.schema.columns]
     for batch, place in table.batches(parts):
-        checker.order(batch, place)
+        checker.check_order(batch, place)
     checker.finish()
 
 
@@ -132,20 +132,20 @@ def _reader(part: str, column: str, schema: Schema, bounds: Bounds) -> _Read:
     """What reads the cells of a column, as the checks of whole rows do."""
     kind = part.split(" ")[0]
     if kind in ("unit", "episode"):
-        return lambda batch, place: taken(ids_of(batch, column, place), np.arange(batch.num_rows), column, place)
+        return lambda batch, place: take_ids(read_ids(batch, column, place), np.arange(batch.num_rows), column, place)
     if kind in ("state", "action"):
         size = f"num_{kind}s"
-        return lambda batch, place: indices(whole_numbers_of(batch, column, place), column, place, bounds, size)
+        return lambda batch, place: check_indices(read_whole_numbers(batch, column, place), column, place, bounds, size)
     if kind == "next_state":
-        return lambda batch, place: indices(
-            whole_numbers_of(batch, column, place, -1), column, place, bounds, "num_states", unknown=True
+        return lambda batch, place: check_indices(
+            read_whole_numbers(batch, column, place, -1), column, place, bounds, "num_states", unknown=True
         )
     if kind == "reward":
         span = bounds.reward_range
-        return lambda batch, place: bounded_rewards(given_numbers_of(batch, column, place), column, place, span)
+        return lambda batch, place: check_rewards(read_required_numbers(batch, column, place), column, place, span)
     if kind in ("step", "terminated"):
-        read = steps_of if kind == "step" else ends_of
+        read = read_steps if kind == "step" else read_ends
         return lambda batch, place: read(batch, column, place)
     doses = [dose for dose in schema.doses if dose.name == column]
     features = [feature for feature in schema.features if feature.name == column]
-    return lambda batch, place: doses_of(batch, doses, place) if doses else measured_of(batch, features, place)
+    return lambda batch, place: read_doses(batch, doses, place) if doses else read_measurements(batch, features, place)

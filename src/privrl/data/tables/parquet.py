@@ -17,12 +17,12 @@ from privrl.data.dataset import AbstractDataset, Summary
 from privrl.data.rows.batches import Table
 from privrl.data.rows.encoding import EpisodeEncoder
 from privrl.data.rows.files import Paths, parquet_files
-from privrl.data.rows.held import IN_MEMORY, Chunk, Held, give_back
+from privrl.data.rows.held import MAX_MEMORY_BYTES, Chunk, EpisodeCache, release_memory
 from privrl.data.rows.row_checks import RowChecker, Rows
 from privrl.data.rows.transitions import Block, following_states
-from privrl.data.schema.columns import canonical, changes, ids_of, taken
+from privrl.data.schema.columns import canonical_ids, find_changes, read_ids, take_ids
 from privrl.data.schema.fingerprints import keep_smallest, salt_of
-from privrl.data.schema.table_schema import Bounds, declared_table
+from privrl.data.schema.table_schema import Bounds, declare_table
 from privrl.mdp.measurements import BinnedAction, Measurement
 
 
@@ -47,7 +47,7 @@ def read_parquet(
     sort: bool = False,
     seed: int | None = None,
     batch_rows: int = 16_384,
-    in_memory: int = IN_MEMORY,
+    in_memory: int = MAX_MEMORY_BYTES,
 ) -> "ParquetEpisodes":
     """Opens a table of episodes: a Parquet file, a folder of them, a pattern (`stays/*.parquet`), or several paths.
 
@@ -75,7 +75,7 @@ def read_parquet(
         in_memory: so many bytes of checked episodes are kept in memory for the next pass; where they are more, all of
             them are kept in a scratch file without a name, readable by its owner alone.
     """
-    schema, bounds = declared_table(
+    schema, bounds = declare_table(
         unit=unit,
         step=step,
         state=state,
@@ -105,8 +105,8 @@ class ParquetEpisodes(AbstractDataset):
     table: Table
     bounds: Bounds
     _salt: int = field(repr=False)
-    in_memory: int = field(default=IN_MEMORY, repr=False)
-    _passed: list[tuple[Summary, Held]] = field(default_factory=list, init=False, repr=False)
+    in_memory: int = field(default=MAX_MEMORY_BYTES, repr=False)
+    _passed: list[tuple[Summary, EpisodeCache]] = field(default_factory=list, init=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what a pass has found: another process looks for itself, and no row travels."""
@@ -125,16 +125,16 @@ class ParquetEpisodes(AbstractDataset):
     def chunks(self) -> Iterator[Chunk]:
         self.check()
         self.table.refuse_changed()
-        give_back()
+        release_memory()
         for number, chunk in enumerate(self._passed[0][1]):
             yield chunk
             if number % 8 == 7:
-                give_back()
+                release_memory()
         self.table.refuse_changed()
 
     def blocks(self) -> Iterator[Block]:
         if self._passed:
-            yield from (chunk.block() for chunk in self.chunks())
+            yield from (chunk.to_block() for chunk in self.chunks())
         else:
             yield from (block for _, block in self._pass())
 
@@ -142,10 +142,10 @@ class ParquetEpisodes(AbstractDataset):
         self.check()  # every unit in one piece
         column, previous = self.table.schema.unit, None
         for batch, place in self.table.batches(["unit"]):
-            ids = ids_of(batch, column, place)
-            starts = np.flatnonzero(changes(ids, previous))
+            ids = read_ids(batch, column, place)
+            starts = np.flatnonzero(find_changes(ids, previous))
             previous = ids[-1].as_py()
-            yield canonical(taken(ids, starts, column, place))
+            yield canonical_ids(take_ids(ids, starts, column, place))
 
     def encoded(self) -> Iterator[tuple[Int[np.ndarray, " E"], list[bytes]]]:
         encoder = EpisodeEncoder()
@@ -156,9 +156,9 @@ class ParquetEpisodes(AbstractDataset):
         """The rows of each batch and the chosen episodes that they complete, with all checks; at the end without
         rows the episodes of the last unit. The first pass keeps the episodes for those that follow."""
         checker = RowChecker(self.table, self.bounds, self._salt, grouped=bool(self._passed))
-        assembler, held = _Assembler(self.max_episodes_per_unit), Held(self.bounds, self.in_memory)
+        assembler, held = _Assembler(self.max_episodes_per_unit), EpisodeCache(self.bounds, self.in_memory)
         for batch, place in self.table.batches(list(self.table.schema.columns)):
-            rows = checker.rows(batch, place)
+            rows = checker.check(batch, place)
             block = assembler.add(rows)
             if not self._passed:
                 held.add(block)

@@ -50,13 +50,13 @@ class Part(AbstractDataset):
         number = np.cumsum(self.chosen) - 1
         for block in self.whole.blocks():
             keep = self.chosen[block.unit]
-            kept = block.taken(keep, np.repeat(keep, block.lengths))
+            kept = block.take(keep, np.repeat(keep, block.lengths))
             yield replace(kept, unit=number[kept.unit])
 
     def chunks(self) -> Iterator[Chunk]:
         number, first = np.cumsum(self.chosen) - 1, 0
         for chunk in self.whole.chunks():
-            some = chunk.of_units(self.chosen, number, first)
+            some = chunk.select_units(self.chosen, number, first)
             first += some.count
             if some.count:
                 yield some

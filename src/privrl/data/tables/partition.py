@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from privrl.data.schema.columns import hashes, ids_of
+from privrl.data.schema.columns import hashes, read_ids
 from privrl.data.schema.table_schema import Place
 from privrl.writing import create_private
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _MOST = 512  # files that are open at once
 
 
-def partitioned(
+def partition(
     batches: Iterable["pa.RecordBatch"], unit: str, place: Place, pieces: int, folder: Path | None = None
 ) -> Iterator["pa.Table"]:
     """The rows of all batches in `pieces` tables, some of which may be empty; a person is in one of them with all rows,
@@ -55,7 +55,7 @@ def _with_ids(
 ) -> Iterator[tuple["pa.RecordBatch", "pa.Array"]]:
     before = 0
     for batch in batches:
-        yield batch, ids_of(batch, unit, _shifted(place, before))
+        yield batch, read_ids(batch, unit, _shifted(place, before))
         before += batch.num_rows
 
 

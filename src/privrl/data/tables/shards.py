@@ -13,16 +13,16 @@ import numpy as np
 from jaxtyping import Int, UInt64
 
 from privrl.data.dataset import AbstractDataset, Summary
-from privrl.data.rows.batches import Piece, Table, opened
+from privrl.data.rows.batches import Piece, Table, open_parquet
 from privrl.data.rows.transitions import Block
-from privrl.data.schema.columns import changes, hashes, ids_of, taken
+from privrl.data.schema.columns import find_changes, hashes, read_ids, take_ids
 from privrl.data.schema.guard import guarded
 from privrl.data.schema.table_schema import Bounds, TableError
 from privrl.data.tables.parquet import ParquetEpisodes
 from privrl.data.tables.part import Part
 from privrl.executors.executor import AbstractExecutor
 
-ROWS = 2**20
+SHARD_ROWS = 2**20
 """About so many rows are a shard."""
 
 _SHARD = "Write the table anew with `privrl shard IN OUT --unit COL --files N`, which puts every person into one file."
@@ -83,7 +83,9 @@ class ShardedEpisodes(AbstractDataset):
     _found: list[tuple[Summary, ...]] = field(default_factory=list, init=False, repr=False)
 
     @classmethod
-    def of(cls, data: AbstractDataset, executor: AbstractExecutor, rows: int = ROWS) -> "ShardedEpisodes":
+    def from_dataset(
+        cls, data: AbstractDataset, executor: AbstractExecutor, rows: int = SHARD_ROWS
+    ) -> "ShardedEpisodes":
         """Refuses data that are no table in files, or a table that is sorted in memory."""
         if isinstance(data, ShardedEpisodes):
             return data
@@ -95,13 +97,13 @@ class ShardedEpisodes(AbstractDataset):
         if data.table.sort:
             raise ValueError(f"A table that is sorted in memory has no shards. Leave out `sort`. {_SHARD}")
         pieces = _pieces(data.table, rows)
-        return cls(data, executor, tuple(Shard(replace(data, table=data.table.cut(piece))) for piece in pieces))
+        return cls(data, executor, tuple(Shard(replace(data, table=data.table.select(piece))) for piece in pieces))
 
     @property
     def bounds(self) -> Bounds:  # type: ignore[override]
         return self.whole.bounds
 
-    def started(self) -> AbstractExecutor:
+    def start_executor(self) -> AbstractExecutor:
         """The executor, with these shards."""
         self.executor.start(self.shards)
         return self.executor
@@ -109,7 +111,7 @@ class ShardedEpisodes(AbstractDataset):
     def summaries(self) -> tuple[Summary, ...]:
         """What every shard has counted; nobody is in two of them, or else it raises."""
         if not self._found:
-            executor = self.started()
+            executor = self.start_executor()
             found = dict(executor.each(_checked))
             self._refuse_people_in_two()
             self._found.append(tuple(found[i] for i in range(len(self.shards))))
@@ -129,7 +131,7 @@ class ShardedEpisodes(AbstractDataset):
 
     def digest(self, key: bytes) -> bytes:
         self.summaries()
-        return (self.started().summed(_digest, key) % 2**256).to_bytes(32, "big")
+        return (self.start_executor().summed(_digest, key) % 2**256).to_bytes(32, "big")
 
     def blocks(self) -> Iterator[Block]:
         return self.whole.blocks()
@@ -144,7 +146,7 @@ class ShardedEpisodes(AbstractDataset):
         """Looks for ids of two shards by keyed hashes of 8 bytes; those that agree are hashed again by another key.
         Hashes are not needed if footers give the shards disjoint bounds, and every shard finds its ids within its own:
         a footer is a claim of the program that wrote the file."""
-        executor = self.started()
+        executor = self.start_executor()
         if _are_disjoint([shard.data.table for shard in self.shards]) and all(
             dict(executor.each(_within_footers)).values()
         ):
@@ -183,7 +185,7 @@ def _within_footers(shard: Shard) -> bool:
         return False
     low, high = (bound.encode() if isinstance(bound, str) else bound for bound in bounds)
     for batch, place in table.batches(["unit"]):
-        ids = ids_of(batch, table.schema.unit, place)
+        ids = read_ids(batch, table.schema.unit, place)
         with guarded(f"Column `{table.schema.unit}` cannot be read from {place(0)} on"):
             found = pc.min_max(ids).as_py()
         if not low <= found["min"] <= found["max"] <= high:
@@ -200,10 +202,10 @@ def _hashed_units(table: Table, salts: Sequence[int]) -> Iterator[UInt64[np.ndar
     """Keyed hashes of all units in order, one column for each key; every unit is in one piece by now."""
     previous, column = None, table.schema.unit
     for batch, place in table.batches(["unit"]):
-        ids = ids_of(batch, column, place)
-        starts = np.flatnonzero(changes(ids, previous))
+        ids = read_ids(batch, column, place)
+        starts = np.flatnonzero(find_changes(ids, previous))
         previous = ids[-1].as_py()
-        units = taken(ids, starts, column, place)
+        units = take_ids(ids, starts, column, place)
         yield np.stack([hashes(units, salt) for salt in salts], axis=1)
 
 
@@ -235,8 +237,8 @@ def _parted(table: Table, one: tuple[int, int], other: tuple[int, int]) -> bool:
 def _edge(table: Table, group: tuple[int, int], *, last: bool) -> Any:
     """The last, or the first, id of a row group."""
     found = None
-    for batch, place in table.cut(((group[0], group[1], group[1] + 1),)).batches(["unit"]):
-        ids = ids_of(batch, table.schema.unit, place)
+    for batch, place in table.select(((group[0], group[1], group[1] + 1),)).batches(["unit"]):
+        ids = read_ids(batch, table.schema.unit, place)
         found = ids[-1 if last else 0].as_py()
         if not last:
             break
@@ -259,7 +261,7 @@ def _range(table: Table) -> tuple[Any, Any] | None:
     """Bounds on the ids of whole numbers or texts, as the footers give them; nothing where one of them does not."""
     lows, highs = [], []
     for number, first, end in table.pieces:
-        with opened(table.files[number]) as file:
+        with open_parquet(table.files[number]) as file:
             names = [file.metadata.schema.column(i).path for i in range(file.metadata.num_columns)]
             if table.schema.unit not in names:
                 return None

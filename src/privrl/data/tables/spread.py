@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from privrl.data.rows.batches import opened, place_in, read_batches
-from privrl.data.rows.files import FolderColumns, Paths, parquet_files, words_for
-from privrl.data.schema.columns import changes, decoded, decoded_type, type_of_part, words_of_type
+from privrl.data.rows.batches import locate_rows, open_parquet, read_batches
+from privrl.data.rows.files import FolderColumns, Paths, describe_file, parquet_files
+from privrl.data.schema.columns import decode, decoded_type, describe_type, find_changes, folder_type
 from privrl.data.schema.guard import guarded
 from privrl.data.schema.table_schema import TableError
-from privrl.data.tables.partition import partitioned
+from privrl.data.tables.partition import partition
 from privrl.writing import create_private, whole_folder
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def spread(
         raise ValueError(f"There is no folder `{target.parent}` to put `{target.name}` into. Make it first.")
     paths = parquet_files(source)
     keys = list(dict.fromkeys(name for name in (unit, episode, step) if name is not None))
-    folders = FolderColumns(paths, {} if step is None else {step: type_of_part("step")})
+    folders = FolderColumns(paths, {} if step is None else {step: folder_type("step")})
     schema = _schema(folders, keys)
     size = sum(path.stat().st_size for path in paths)
     pieces = min(_MOST // files, math.ceil(size / _PIECE_BYTES / files)) * files
@@ -71,8 +71,8 @@ def _schema(folders: FolderColumns, keys: list[str]) -> "pa.Schema":
 
     found, rows = pa.schema([]), 0
     for number, path in enumerate(folders.files):
-        name = words_for(folders.files, number)
-        with opened(path) as file, guarded(f"The names and types of the columns of {name} cannot be read"):
+        name = describe_file(folders.files, number)
+        with open_parquet(path) as file, guarded(f"The names and types of the columns of {name} cannot be read"):
             columns = [(field.name, decoded_type(field.type)) for field in file.schema_arrow]
             rows += file.metadata.num_rows
         present = [column for column, _ in columns]
@@ -83,17 +83,17 @@ def _schema(folders: FolderColumns, keys: list[str]) -> "pa.Schema":
                 raise TableError(f"{name} has no column `{key}`, or several. Its columns are {schema.names}.")
         found = schema if number == 0 else found
         if schema.names != found.names:
-            raise TableError(f"{name} has other columns than {words_for(folders.files, 0)}. Write all files alike.")
+            raise TableError(f"{name} has other columns than {describe_file(folders.files, 0)}. Write all files alike.")
         for first, other in zip(found, schema, strict=True):
             if first.type != other.type:
-                _refuse_types(first, other, words_for(folders.files, 0), name)
+                _refuse_types(first, other, describe_file(folders.files, 0), name)
     if rows == 0:
-        raise TableError(f"{words_for(folders.files, 0)} has no rows. Give a table with at least one.")
+        raise TableError(f"{describe_file(folders.files, 0)} has no rows. Give a table with at least one.")
     return found
 
 
 def _refuse_types(first: "pa.Field", other: "pa.Field", one_file: str, other_file: str) -> NoReturn:
-    one, another = words_of_type(first.type), words_of_type(other.type)
+    one, another = describe_type(first.type), describe_type(other.type)
     if one == another:
         another += " of another precision, unit, time zone or structure"
     raise TableError(
@@ -106,7 +106,7 @@ def _write(folders: FolderColumns, schema: "pa.Schema", folder: Path, keys: list
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    everyone = partitioned(_batches(folders, schema), keys[0], lambda i: f"row {i} of all files", pieces, folder)
+    everyone = partition(_batches(folders, schema), keys[0], lambda i: f"row {i} of all files", pieces, folder)
     writers: dict[int, pq.ParquetWriter] = {}
     with contextlib.ExitStack() as stack:
         for number, piece in enumerate(everyone):
@@ -128,7 +128,7 @@ def _write(folders: FolderColumns, schema: "pa.Schema", folder: Path, keys: list
 def _groups(ordered: "pa.Table", unit: str) -> Iterator["pa.Table"]:
     """Runs of about so many rows that end between two people, a row group each: shards can be cut at all of them."""
     ids = ordered.column(unit).combine_chunks()
-    starts = np.append(np.flatnonzero(changes(ids, None)), len(ids))
+    starts = np.append(np.flatnonzero(find_changes(ids, None)), len(ids))
     wanted = np.append(np.arange(0, len(ids), _GROUP_ROWS), len(ids))
     edges = np.unique(starts[np.searchsorted(starts, wanted)])
     for first, end in itertools.pairwise(edges.tolist()):
@@ -141,11 +141,11 @@ def _batches(folders: FolderColumns, schema: "pa.Schema") -> Iterator["pa.Record
 
     for number, path in enumerate(folders.files):
         first = 0
-        with opened(path) as file:
+        with open_parquet(path) as file:
             there = [name for name in schema.names if name in file.schema_arrow.names]
             for batch in read_batches(file, _BATCH_ROWS, there, path.name):
-                whole = folders.added(batch, number, schema.names)
-                with guarded(f"`{path.name}` cannot be decoded from {place_in(path.name, first)(0)} on"):
-                    columns = [decoded(whole.column(name)) for name in schema.names]
+                whole = folders.add_to(batch, number, schema.names)
+                with guarded(f"`{path.name}` cannot be decoded from {locate_rows(path.name, first)(0)} on"):
+                    columns = [decode(whole.column(name)) for name in schema.names]
                     yield pa.RecordBatch.from_arrays(columns, schema=schema)
                 first += batch.num_rows

@@ -16,8 +16,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Int, Int64, Shaped
 
 from privrl.contracts.statistic import AbstractStatistic
-from privrl.data.rows.held import Chunk, Rectangle, joined, width_of
-from privrl.data.rows.transitions import unrecorded
+from privrl.data.rows.held import Chunk, Rectangle, concatenate, padded_width
+from privrl.data.rows.transitions import not_recorded
 from privrl.mdp.measurements import NOT_RECORDED
 from privrl.mdp.types import Trajectory, Transitions
 from privrl.privacy.noise.arithmetic import Batch, RepeatedBlocks
@@ -111,19 +111,19 @@ def _batches(
         first += count
         for one in rectangles:
             kept = waiting.setdefault(one.width, [])
-            kept.append(one if marked is None else one.taken(np.flatnonzero(marked[one.place])))
+            kept.append(one if marked is None else one.take(np.flatnonzero(marked[one.place])))
             width = form.width(statistic, one.width)
             size = batch_size(statistic, width, form)
             if sum(len(some.place) for some in kept) >= size:
-                whole = kept[0] if len(kept) == 1 else joined(kept)
+                whole = kept[0] if len(kept) == 1 else concatenate(kept)
                 end = len(whole.place) - len(whole.place) % size
                 for begin in range(0, end, size):
-                    yield whole.taken(slice(begin, begin + size)), width
-                waiting[one.width] = [whole.taken(slice(end, None))] if end < len(whole.place) else []
+                    yield whole.take(slice(begin, begin + size)), width
+                waiting[one.width] = [whole.take(slice(end, None))] if end < len(whole.place) else []
     for narrow, kept in waiting.items():
         if any(len(some.place) for some in kept):
             width = form.width(statistic, narrow)
-            yield joined(kept).filled(batch_size(statistic, width, form)), width
+            yield concatenate(kept).pad(batch_size(statistic, width, form)), width
 
 
 def batch_size(statistic: AbstractStatistic, width: int, form: EpisodeForm) -> int:
@@ -141,11 +141,11 @@ def batch_size(statistic: AbstractStatistic, width: int, form: EpisodeForm) -> i
 
 def _of_people(chunk: Chunk, form: EpisodeForm) -> tuple[int, list[Rectangle]]:
     """How many people a chunk has, and rectangles of all their episodes, as wide as the longest one of each needs."""
-    block = chunk.block()
+    block = chunk.to_block()
     begin = np.flatnonzero(np.diff(block.unit, prepend=-1))
     starts = np.cumsum(block.lengths) - block.lengths
     count = np.diff(begin, append=len(block.unit))
-    each = width_of(np.maximum.reduceat(block.lengths, begin), form.horizon)
+    each = padded_width(np.maximum.reduceat(block.lengths, begin), form.horizon)
     made = []
     for width in np.unique(each).tolist():
         place = np.flatnonzero(each == width)
@@ -155,7 +155,7 @@ def _of_people(chunk: Chunk, form: EpisodeForm) -> tuple[int, list[Rectangle]]:
         taken = np.arange(width) < lengths[..., None]
         rows = np.where(taken, starts[chosen][..., None] + np.arange(width), 0)
         columns = []
-        for column, by in zip(block.columns, (0, 0, 0, unrecorded(block.states)), strict=True):
+        for column, by in zip(block.columns, (0, 0, 0, not_recorded(block.states)), strict=True):
             columns.append(column[rows])
             columns[-1][~taken] = by
         made.append(Rectangle(place, block.unit[begin[place]], lengths, *columns))

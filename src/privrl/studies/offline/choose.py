@@ -85,7 +85,7 @@ def choose(
     if len(candidates) < 2:
         raise ValueError(f"There are {len(candidates)} candidates; give at least two (`None` for practice itself).")
     if executor is not None:
-        people = ShardedEpisodes.of(people, executor)  # so that workers count them, too
+        people = ShardedEpisodes.from_dataset(people, executor)  # so that workers count them, too
     space = people.num_states, people.num_actions
     scored = [_scored(candidate) for candidate in candidates]
     given = np.stack([_probabilities(arrays, people.horizon, *space) for arrays in scored])

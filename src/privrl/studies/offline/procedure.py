@@ -89,7 +89,7 @@ def _sharded(
         return data
     if isinstance(data, RewardFunction):
         raise ValueError("A reward function is one secret, and nobody's sums. Leave out `executor`.")
-    return ShardedEpisodes.of(data, executor)
+    return ShardedEpisodes.from_dataset(data, executor)
 
 
 def _open(verb: str, study: Study, secret: AbstractSecret, key: PRNGKeyArray | None, store: ReleaseStore) -> None:
