@@ -37,12 +37,12 @@ def _apvi_practical(problem: Problem) -> APVI:
 
 
 def _check_ends(problem: Problem) -> None:
-    """Refuses rewards at the end alone where no end can be recognised, in the words of the command line."""
+    """Refuses rewards at the end alone if no state is known to end an episode."""
     if problem.rewards_at_end and not problem.terminal:
         raise ValueError(
-            "Only the last step of an episode pays (`--rewards-at-end`), and no state is known to end one, so no "
-            "reward would be seen. Name these states with `--terminal`, and the column that holds them with "
-            "`--next-state`; or leave out `--rewards-at-end`."
+            "Only the last step of an episode pays (`rewards_at_end`), and no state is known to end one, so no "
+            "reward would be seen. Name these states with `terminal`, and the column that holds them with "
+            "`next_state`; or leave out `rewards_at_end`."
         )
 
 

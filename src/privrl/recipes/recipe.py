@@ -220,9 +220,9 @@ class Recipe:
     def _as_published(self, noise: PublishedNoise, budget: Budget, adjacency: Adjacency) -> Published:
         """The paper's noise for this budget; a paper that claims rho would spend `zcdp_rho` on epsilon and delta."""
         if budget.kind == "pure" or adjacency != "replace-one" or (self.claims_epsilon and budget.epsilon is None):
-            claim, give = ("epsilon and delta", "") if self.claims_epsilon else ("rho", "`--rho`, or ")
+            claim, give = ("epsilon and delta", "") if self.claims_epsilon else ("rho", "`rho`, or ")
             raise ValueError(
-                f"`{self.name}` is published for replace-one with {claim}; give {give}`--epsilon` with `--delta`."
+                f"`{self.name}` is published for replace-one with {claim}; give {give}`epsilon` with `delta`."
             )
         assert self.trust == "central" or self.trust == "local"
         epsilon, rho = budget.epsilon, budget.rho

@@ -3,8 +3,16 @@
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+import re
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, get_type_hints
+
+from typer.models import OptionInfo
+
+from privrl.cli.output import complain
+from privrl.privacy.accounting.budget import PrivacyWarning
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
@@ -31,11 +39,41 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
             name: group(**{f.name: options.pop(f.name) for f in dataclasses.fields(group)})
             for name, group in groups.items()
         }
-        command(**options, **held)
+        with _naming_options(names):
+            command(**options, **held)
 
+    names = [p.name for p in parameters if any(isinstance(m, OptionInfo) for m in _metadata(p))]
     spread.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     spread.__annotations__ = {p.name: p.annotation for p in parameters}
     return spread
+
+
+def _metadata(parameter: inspect.Parameter) -> tuple[Any, ...]:
+    return getattr(parameter.annotation, "__metadata__", ())
+
+
+@contextmanager
+def _naming_options(names: Sequence[str]) -> Iterator[None]:
+    """Names options in the errors and warnings of the library, which name arguments: `delta` becomes `--delta`."""
+
+    def with_flags(text: str) -> str:
+        return re.sub(r"`([a-z_]+)`", lambda found: flag(found[1]) if found[1] in names else found[0], text)
+
+    def show(message: Warning | str, category: type[Warning], *where: Any) -> None:
+        if issubclass(category, PrivacyWarning):
+            complain(f"Warning: {with_flags(str(message))}")
+        else:
+            shown(message, category, *where)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", PrivacyWarning)
+        shown, warnings.showwarning = warnings.showwarning, show
+        try:
+            yield
+        except ValueError as error:
+            if error.args and isinstance(error.args[0], str):
+                error.args = (with_flags(error.args[0]), *error.args[1:])
+            raise
 
 
 def given(group: Any, names: Sequence[str] | None = None) -> dict[str, Any]:

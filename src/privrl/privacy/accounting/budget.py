@@ -31,6 +31,10 @@ class BudgetError(ValueError):
     """A privacy budget that means nothing, or that cannot pay for what was requested."""
 
 
+class PrivacyWarning(UserWarning):
+    """A budget, or a source of noise, that protects people less than it seems to."""
+
+
 @dataclass(frozen=True)
 class Budget:
     """A privacy budget; make one with `Budget.of`.

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int64, PRNGKeyArray
 
-from privrl.contracts.learner import AbstractOnlineLearner, Plan
+from privrl.contracts.learner import AbstractLearner, AbstractOnlineLearner, Plan
 from privrl.mdp.lq import LQTrajectory, explorations
 from privrl.mdp.simulation import action_coin, cumulative_table, draw_action
 from privrl.mdp.types import RecordForm, Trajectory
@@ -30,6 +30,8 @@ from privrl.privacy.noise.sources import Seeded, System
 from privrl.privacy.store.errors import SumSealedError
 from privrl.privacy.store.release_store import ReleaseStore
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, Central, PairingError
+from privrl.recipes.pairing import AnyWorld, BudgetArguments, resolve_pair
+from privrl.studies.keys import KeyLike, optional_key
 from privrl.studies.live.arrivals import AbstractArrivals, BehindError, Ticket
 from privrl.studies.live.fixed_order import FixedOrder
 from privrl.studies.live.live_plans import LivePlans
@@ -44,8 +46,12 @@ class AbstractAgent(abc.ABC):
     """Learns from people as they come and go, and never overspends.
 
     Arguments:
-        learner: an online learner that publishes sums of what people leave behind, such as `LSVIUCB`.
-        privatizer: `Central(...)`; read through the billboard lemma this is joint differential privacy.
+        learner: an online learner that publishes sums of what people leave behind, such as `LSVIUCB`; or the name of a
+            recipe, such as "dp-ucbvi", with `world` and a budget.
+        privatizer: with a learner object: `Central(...)`. Read through the billboard lemma this is joint differential
+            privacy.
+        world: with the name of a recipe: the environment or its name, or a `privrl.recipes.Problem`.
+        epsilon, delta, rho: with the name of a recipe: the budget.
         num_users: the public number of people K, fixed in advance: it sets the schedule and the noise. Further people
             are refused. `None` where nobody knows it, or an `OpenEnded`: then epochs follow each other (see there).
         store: where places, contributions and releases are kept.
@@ -72,18 +78,25 @@ class AbstractAgent(abc.ABC):
 
     def __init__(
         self,
-        learner: AbstractOnlineLearner,
-        privatizer: AbstractPrivatizer,
+        learner: str | AbstractLearner,
+        privatizer: AbstractPrivatizer | None = None,
         *,
         num_users: int | OpenEnded | None,
         store: ReleaseStore,
+        world: str | AnyWorld | None = None,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        rho: float | None = None,
         patience: float | timedelta | None = None,
         fixed_order: bool = False,
         clock: Callable[[], float] = time.time,
-        key: PRNGKeyArray | None = None,
+        key: KeyLike | None = None,
         max_episodes_per_unit: int = 1,
         min_block_distance: int = 0,
     ) -> None:
+        budget = BudgetArguments(epsilon, delta, rho)
+        learner, privatizer = resolve_pair(learner, privatizer, world, budget, "online", "control")
+        key = optional_key(key)
         self._store, self._key = store, key
         if not isinstance(privatizer, Central) or privatizer.budget is None:
             raise PairingError("`Agent` needs `Central(...)` with a finite budget: it works with real people.")

@@ -10,16 +10,18 @@ import warnings
 from collections.abc import Callable
 
 import numpy as np
-from jaxtyping import Int64, PRNGKeyArray
+from jaxtyping import Int64
 
-from privrl.contracts.learner import AbstractOnlineLearner
+from privrl.contracts.learner import AbstractLearner
 from privrl.mdp.types import RecordForm, Trajectory
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.privacy.noise.sources import Seeded, System
 from privrl.privacy.store.errors import BurntError
 from privrl.privacy.store.release_store import ReleaseStore
-from privrl.privacy.trust.privatizers import Local
-from privrl.studies.local.local_plans import local_study
+from privrl.privacy.trust.privatizers import AbstractPrivatizer
+from privrl.recipes.pairing import AnyWorld, BudgetArguments
+from privrl.studies.keys import KeyLike, seeded_key
+from privrl.studies.local.local_plans import local_pair, local_study
 from privrl.studies.local.wire import Broadcast, Message, MessageError
 
 _POOL = "epsilon"
@@ -29,7 +31,7 @@ class Client:
     """One person's device: reports once to a study (or a fixed number of visits), with noise inside, across restarts.
 
     Arguments:
-        learner, privatizer: the same as the server's.
+        learner, privatizer, world, epsilon, delta, rho: the same as the server's.
         store: where this device keeps its report, a file or a `ReleaseStore` for one person. Real people need one.
         cap: the largest sum of epsilon over all studies that this device ever reports to, by default that of one
             study: whoever may invent studies could ask again and again. It is written when the store is made; give the
@@ -50,20 +52,25 @@ class Client:
 
     def __init__(
         self,
-        learner: AbstractOnlineLearner,
-        privatizer: Local,
+        learner: str | AbstractLearner,
+        privatizer: AbstractPrivatizer | None = None,
         *,
+        world: str | AnyWorld | None = None,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        rho: float | None = None,
         store: ReleaseStore | str | os.PathLike[str] | None = None,
         cap: float | None = None,
         study: bytes | None = None,
         max_episodes_per_unit: int = 1,
-        key: PRNGKeyArray | None = None,
+        key: KeyLike | None = None,
     ) -> None:
+        learner, privatizer = local_pair(learner, privatizer, world, BudgetArguments(epsilon, delta, rho))
         self._study, channels = local_study(learner, privatizer, max_episodes_per_unit)
         self._reports = {name: channel.reports() for name, channel in channels.items()}
         self._visits: set[int] = set()
         self._pinned = study
-        self._source = System() if key is None else Seeded(key)
+        self._source = System() if key is None else Seeded(seeded_key(key))
         if (store is None) == (key is None):
             raise ValueError(
                 "Give a `store` on the device of a real person, so that one person reports once even if the device "

@@ -19,12 +19,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, Int64, PRNGKeyArray
 
-from privrl.contracts.learner import AbstractOnlineLearner, Plan
+from privrl.contracts.learner import AbstractLearner, AbstractOnlineLearner, Plan
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.store.release_store import ReleaseStore
 from privrl.privacy.trust.local_channels import AbstractLocalChannel, AbstractReports
-from privrl.privacy.trust.privatizers import Local, PairingError
+from privrl.privacy.trust.privatizers import AbstractPrivatizer, Local, PairingError
 from privrl.privacy.trust.symbol_channels import SymbolReports
+from privrl.recipes.pairing import AnyWorld, BudgetArguments, resolve_pair
 from privrl.studies.loop import State, planned, publish
 from privrl.studies.public_key import public_key
 from privrl.studies.study import Study, participation_of
@@ -32,15 +33,31 @@ from privrl.studies.study import Study, participation_of
 _PLANS = 2**32 - 1  # what is folded into the key of ties for plans; no block has this number
 
 
+def local_pair(
+    learner: str | AbstractLearner,
+    privatizer: AbstractPrivatizer | None,
+    world: str | AnyWorld | None,
+    budget: BudgetArguments,
+) -> tuple[AbstractOnlineLearner, Local]:
+    """The learner and the privatizer of devices and their server, as `resolve_pair` finds them."""
+    found, trust = resolve_pair(learner, privatizer, world, budget, "online", "control")
+    if not isinstance(trust, Local):
+        raise TypeError(
+            f"`Client` and `Server` need `Local(...)`, not `{type(trust).__name__}`: with a trusted curator, use "
+            "`privrl.run` or `privrl.fit`."
+        )
+    if not isinstance(found, AbstractOnlineLearner):
+        raise TypeError(
+            f"`{type(found).__name__}` learns from a table, not while people take part. Use an online learner such as "
+            "`UCBVI`."
+        )
+    return found, trust
+
+
 def local_study(
     learner: AbstractOnlineLearner, privatizer: Local, max_episodes_per_unit: int = 1
 ) -> tuple[Study, dict[str, AbstractLocalChannel]]:
-    """The study of so many messages per person, and its channels."""
-    if not isinstance(privatizer, Local):
-        raise TypeError(
-            f"`Client` and `Server` need `Local(...)`, not `{type(privatizer).__name__}`: with a trusted curator, use "
-            "`privrl.run` or `privrl.fit`."
-        )
+    """The study in which each person sends `max_episodes_per_unit` messages, and its channels."""
     study, channels = Study.local(learner, privatizer, participation_of(max_episodes_per_unit, 0)), {}
     for name, channel in study.channels().items():
         assert isinstance(channel, AbstractLocalChannel)

@@ -14,16 +14,18 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Int64, PRNGKeyArray
+from jaxtyping import Int64
 
-from privrl.contracts.learner import AbstractOnlineLearner
+from privrl.contracts.learner import AbstractLearner
 from privrl.privacy.noise.sources import DEVICES
 from privrl.privacy.store.errors import ConflictError, SumFullError
 from privrl.privacy.store.release_store import ReleaseStore
-from privrl.privacy.trust.privatizers import Local, PairingError
+from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
 from privrl.privacy.trust.symbol_channels import SymbolReports
+from privrl.recipes.pairing import AnyWorld, BudgetArguments
+from privrl.studies.keys import KeyLike, optional_key
 from privrl.studies.local.document import document_of, identity_of
-from privrl.studies.local.local_plans import LocalPlans, local_study
+from privrl.studies.local.local_plans import LocalPlans, local_pair, local_study
 from privrl.studies.local.wire import Broadcast, Message, MessageError, SignedTicket, plan_to_bytes
 from privrl.studies.results.result import Result
 
@@ -49,7 +51,10 @@ class Server:
     """Publishes plans, absorbs messages, and never sees a trajectory.
 
     Arguments:
-        learner, privatizer: the algorithm, and `Local(...)`.
+        learner: an online learner, or the name of a local recipe such as "ldp-ucbvi", with `world` and a budget.
+        privatizer: with a learner object: `Local(...)`.
+        world: with the name of a recipe: the environment or its name, or a `privrl.recipes.Problem`.
+        epsilon, delta, rho: with the name of a recipe: the budget.
         num_users: the public number of people, which fixes the schedule of plans; of reports, where people report
             several visits. Noise does not depend on it, so it may be generous.
         max_episodes_per_unit: how many visits of one person are reported, with an equal share of epsilon each; devices
@@ -70,16 +75,21 @@ class Server:
 
     def __init__(
         self,
-        learner: AbstractOnlineLearner,
-        privatizer: Local,
+        learner: str | AbstractLearner,
+        privatizer: AbstractPrivatizer | None = None,
         *,
         num_users: int,
-        key: PRNGKeyArray | None = None,
+        world: str | AnyWorld | None = None,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        rho: float | None = None,
+        key: KeyLike | None = None,
         store: ReleaseStore | None = None,
         valid: float = _MONTH,
         clock: Callable[[], float] = time.time,
         max_episodes_per_unit: int = 1,
     ) -> None:
+        learner, privatizer = local_pair(learner, privatizer, world, BudgetArguments(epsilon, delta, rho))
         self._study, channels = local_study(learner, privatizer, max_episodes_per_unit)
         self._store = ReleaseStore.in_memory() if store is None else store
         self._num_users, self._valid, self._clock = num_users, valid, clock
@@ -105,7 +115,7 @@ class Server:
         if self.document != document(json.loads(self.document)["nonce"]):
             raise PairingError("The document of this study was written by another version of privrl. Go on with that.")
         self.study = identity_of(self.document)
-        self._plans = LocalPlans(learner, self._reports, num_users, self._store, key)
+        self._plans = LocalPlans(learner, self._reports, num_users, self._store, optional_key(key))
         self._numbers: Iterator[int] = iter(())
 
     @property

@@ -8,7 +8,7 @@ whose cost does not depend on its size; otherwise people are simulated in chunks
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray, UInt32
 
 from privrl.contracts.learner import AbstractAnalysis, AbstractLearner, AbstractOnlineLearner, Plan
+from privrl.contracts.statistic import Adjacency
 from privrl.envs.base import Env
 from privrl.envs.patients.patient_world import AbstractPatients
 from privrl.envs.recorded_world import AbstractRecorded
@@ -27,7 +28,9 @@ from privrl.privacy.noise.sources import Seeded
 from privrl.privacy.trust.channels import AbstractChannel
 from privrl.privacy.trust.local_channels import AbstractLocalChannel
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
+from privrl.recipes.pairing import BudgetArguments, resolve_pair, world_named
 from privrl.statistics.row_statistics import AbstractRowStatistic
+from privrl.studies.keys import KeyLike, seeded_key
 from privrl.studies.memory import check_memory
 from privrl.studies.open_ended import OpenEnded, smallest_block, until
 from privrl.studies.results.result import Run
@@ -39,12 +42,16 @@ _CHUNK = 64  # people who are simulated together
 
 
 def run(
-    env: Any,
-    learner: AbstractLearner,
-    privatizer: AbstractPrivatizer,
+    env: object,
+    learner: str | AbstractLearner,
+    privatizer: AbstractPrivatizer | None = None,
     *,
     episodes: int,
-    key: PRNGKeyArray,
+    key: KeyLike,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    rho: float | None = None,
+    adjacency: Adjacency | None = None,
     seeds: int = 1,
     flow: bool = True,
     executor: AbstractExecutor | None = None,
@@ -56,12 +63,27 @@ def run(
 ) -> Run:
     """Simulates `episodes` people in an environment, `seeds` times over.
 
+    >>> run = privrl.run("riverswim", "dp-ucbvi", epsilon=1, delta=1e-6, episodes=1_000, seeds=2, key=0)
+    >>> run.total_regret.shape
+    (2,)
+    >>> run
+    Run(UCBVI, 2 seeds of 1,000 episodes, joint privacy, epsilon 1, delta 1e-06, simulated noise)
+
+    The long form takes objects, and gives the same numbers:
+
+    >>> world = privrl.envs.make("riverswim")
+    >>> learner = privrl.recipes.get("dp-ucbvi").build(world)
+    >>> long = privrl.run(world, learner, privrl.Central(epsilon=1, delta=1e-6), episodes=1_000, seeds=2, key=0)
+    >>> bool((long.total_regret == run.total_regret).all())
+    True
+
     Arguments:
-        env: a world from `privrl.envs`.
-        learner: an online learner such as `UCBVI`.
-        privatizer: `NonPrivate()`, `Central(...)` (joint differential privacy) or `Local(...)`.
+        env: a world from `privrl.envs`, or its name (`privrl list envs`).
+        learner: the name of a recipe (`privrl list recipes`), or an online learner such as `UCBVI`.
+        privatizer: with a learner object: `NonPrivate()`, `Central(...)` (joint differential privacy) or `Local(...)`.
         episodes: the public number of episodes K; one person is one episode, unless people come back.
-        key: randomness of the whole simulation. The certificate says "simulation".
+        key: the randomness of the whole simulation: an integer, or a JAX key. The certificate says "simulation".
+        epsilon, delta, rho, adjacency: the budget, with the name of a private recipe.
         seeds: independent repetitions, run together.
         flow: simulate blocks as flows where that is exact and possible.
         executor: where seeds are simulated: `Processes(4)`, or `Dask(client)`. The numbers are those of this process,
@@ -80,10 +102,19 @@ def run(
 
     Returns:
         exact regret per seed and episode, the last plan, and the certificate.
+
+    Raises:
+        ValueError: there is no such recipe or world, the two do not fit, or a number is out of its range.
+        TypeError: a privatizer or a budget is missing, or both were given.
+        BudgetError: the budget is missing or meaningless.
+        PairingError: the privatizer cannot serve the learner.
     """
+    world = world_named(env)
+    _refuse_unknown(world)
+    budget = BudgetArguments(epsilon, delta, rho, adjacency)
     return sweep(
-        env,
-        [(learner, privatizer)],
+        world,
+        [resolve_pair(learner, privatizer, world, budget, "online", "control")],
         episodes=episodes,
         key=key,
         seeds=seeds,
@@ -97,7 +128,7 @@ def run(
     )[0]
 
 
-def _refuse_unknown(env: Any) -> None:
+def _refuse_unknown(env: object) -> None:
     """Says what to do with a world whose probabilities nobody knows: one that is stepped through, or sampled from."""
     known = "`privrl.run` simulates worlds whose probabilities are known"
     if isinstance(env, AbstractPatients | AbstractRecorded):
@@ -115,11 +146,15 @@ def _refuse_unknown(env: Any) -> None:
 
 
 def sweep(
-    env: Any,
-    settings: Sequence[tuple[AbstractLearner, AbstractPrivatizer]],
+    env: object,
+    settings: str | Sequence[tuple[AbstractLearner, AbstractPrivatizer]],
     *,
     episodes: int,
-    key: PRNGKeyArray,
+    key: KeyLike,
+    epsilon: float | Sequence[float] | None = None,
+    delta: float | None = None,
+    rho: float | Sequence[float] | None = None,
+    adjacency: Adjacency | None = None,
     seeds: int = 1,
     flow: bool = True,
     executor: AbstractExecutor | None = None,
@@ -131,15 +166,27 @@ def sweep(
 ) -> list[Run]:
     """`run` for several settings together, compiled once: budgets, bonus scales, anything that is a number.
 
+    >>> runs = privrl.sweep("riverswim", "dp-ucbvi", epsilon=[1, 100], delta=1e-6, episodes=1_000, key=0)
+    >>> [round(run.certificate.epsilon) for run in runs]
+    [1, 100]
+
     Arguments:
-        settings: pairs of learner and privatizer that differ in numbers only (not in shapes, schedules or kinds of
-            noise). Every setting and every seed has randomness of its own.
+        settings: the name of a recipe, with several budgets; or pairs of learner and privatizer that differ in numbers
+            only (not in shapes, schedules or kinds of noise). Every setting and every seed has randomness of its own.
+        epsilon, rho: one of the two is the list of budgets of a recipe.
+        delta, adjacency: of all budgets of a recipe.
 
     The other arguments are those of `run`, for all settings.
 
     Returns:
         one `Run` per setting; `seconds` is the time of all of them.
+
+    Raises:
+        ValueError: the settings differ in more than numbers; otherwise as `run`.
     """
+    world = world_named(env)
+    _refuse_unknown(world)
+    settings = _settings(world, settings, epsilon, delta, rho, adjacency)
     if episodes < 1 or seeds < 1 or delay < 0 or not settings:
         raise ValueError(
             f"`episodes` is {episodes}, `seeds` is {seeds} and there are {len(settings)} settings; each must be at "
@@ -147,7 +194,6 @@ def sweep(
         )
     if seeds_per_program is not None and seeds_per_program < 1:
         raise ValueError(f"`seeds_per_program` is {seeds_per_program}; it must be at least 1.")
-    _refuse_unknown(env)
     started = time.perf_counter()
     often = participation_of(max_episodes_per_unit, min_block_distance)
     spec = OpenEnded() if open_ended is True else open_ended
@@ -158,14 +204,14 @@ def sweep(
     for study in studies:
         check_memory(study.learner, study.declared)
     for study in studies:
-        if env.horizon != study.learner.horizon:
+        if world.horizon != study.learner.horizon:
             raise ValueError(
-                f"The world has `horizon`={env.horizon} and the learner {study.learner.horizon}. Give both the same."
+                f"The world has `horizon`={world.horizon} and the learner {study.learner.horizon}. Give both the same."
             )
     channels = [study.channels() for study in studies]
     ends = _ends(studies[0], episodes)
-    flowing = flow and hasattr(env, "flow") and all(_flows(channel) for channel in channels[0].values())
-    keys = jax.random.key_data(jax.random.split(key, (len(settings), seeds)))
+    flowing = flow and hasattr(world, "flow") and all(_flows(channel) for channel in channels[0].values())
+    keys = jax.random.key_data(jax.random.split(seeded_key(key), (len(settings), seeds)))
     pairs = [(study.learner, own) for study, own in zip(studies, channels, strict=True)]
     chunk = min(_CHUNK, int(np.diff(ends, prepend=0).max()))  # nobody is simulated beyond the largest block
     noisy = any(study.privatizer.notion != "none" for study in studies)
@@ -182,7 +228,7 @@ def sweep(
             kept_plans=delay + 1 if delay else 0,
         )
     chunks = np.array_split(np.asarray(keys), math.ceil(seeds / seeds_per_program), axis=1)
-    task = (env, pairs, np.asarray(ends), *how)
+    task = (world, pairs, np.asarray(ends), *how)
     if executor is None:
         parts = [_simulated(chunk, *task) for chunk in chunks]
     else:
@@ -205,6 +251,26 @@ def sweep(
         )
         for study, own, (policy, regret, counts) in zip(studies, channels, simulated, strict=True)
     ]
+
+
+def _settings(
+    env: Any,
+    settings: str | Sequence[tuple[AbstractLearner, AbstractPrivatizer]],
+    epsilon: float | Sequence[float] | None,
+    delta: float | None,
+    rho: float | Sequence[float] | None,
+    adjacency: Adjacency | None,
+) -> Sequence[tuple[AbstractLearner, AbstractPrivatizer]]:
+    """The pairs of a sweep: as given, or those of a recipe with each of several budgets."""
+    epsilons, rhos = (list(x) if isinstance(x, Iterable) else [x] for x in (epsilon, rho))
+    if len(epsilons) > 1 and len(rhos) > 1:
+        raise TypeError("Both `epsilon` and `rho` are lists; a budget has one of the two.")
+    budgets = [BudgetArguments(e, delta, r, adjacency) for e in epsilons for r in rhos]
+    if isinstance(settings, str):
+        return [resolve_pair(settings, None, env, budget, "online", "control") for budget in budgets]
+    if budgets != [BudgetArguments()]:
+        raise TypeError("`epsilon`, `delta`, `rho` and `adjacency` belong to the name of a recipe, not to pairs.")
+    return settings
 
 
 def _ends(study: Study, episodes: int) -> Int[np.ndarray, " B"]:
