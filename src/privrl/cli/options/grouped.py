@@ -67,7 +67,8 @@ def _naming_options(names: Sequence[str]) -> Iterator[None]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", PrivacyWarning)
-        shown, warnings.showwarning = warnings.showwarning, show
+        shown = warnings.showwarning
+        warnings.showwarning = show  # type: ignore[assignment]
         try:
             yield
         except ValueError as error:
