@@ -66,12 +66,12 @@ LIMITS = {"actions": 2.0, "tickets": 4.0, "tickets (local)": 2.0, "episodes": 5.
 
 
 async def echo(request: Request) -> Response:
-    """Reads a body and sends it back."""
+    """Return the body."""
     return Response(await request.body(), media_type="application/json")
 
 
 async def bare_echo(scope: Any, receive: Any, send: Any) -> None:
-    """The same without a framework; for bodies that come at once."""
+    """Echo without a framework, for bodies that arrive in one piece."""
     body = (await receive())["body"]
     headers = [(b"content-length", b"%d" % len(body)), (b"content-type", b"application/json")]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -79,7 +79,7 @@ async def bare_echo(scope: Any, receive: Any, send: Any) -> None:
 
 
 class PacedEcho:
-    """The same, in batches as a writer responds: all waiting requests at once."""
+    """Echo in batches, as a writer responds."""
 
     def __init__(self) -> None:
         self._waiting: list[asyncio.Future[None]] = []
@@ -100,7 +100,7 @@ class PacedEcho:
 
 
 def child(folder: Path, address: str | None) -> None:
-    """Serves a central and a local study, an echo, and what the process has used so far."""
+    """Serve a central and a local study, the echoes, and the resources that the process has used."""
     files = []
     for kind, recipe, rest in (("central", "dp-ucbvi", "delta = 1e-6\npatience = 3600"), ("local", "ldp-ucbvi", "")):
         path = folder / f"{kind}.toml"
@@ -120,9 +120,9 @@ def child(folder: Path, address: str | None) -> None:
         return JSONResponse(found | {"people": {kind: statistics.mean(some) for kind, some in people.items()}})
 
     app = make_application(studies, ENDPOINTS)
-    beside = Starlette(routes=[Route("/echo", echo, methods=["POST"]), Route("/used", used)])
+    echoes = Starlette(routes=[Route("/echo", echo, methods=["POST"]), Route("/used", used)])
 
-    by_path: dict[str, Any] = {"/echo": beside, "/used": beside, "/bare": bare_echo, "/paced": PacedEcho()}
+    by_path: dict[str, Any] = {"/echo": echoes, "/used": echoes, "/bare": bare_echo, "/paced": PacedEcho()}
 
     async def both(scope: Any, receive: Any, send: Any) -> None:
         await by_path.get(scope["path"], app)(scope, receive, send)
@@ -145,7 +145,7 @@ def child(folder: Path, address: str | None) -> None:
 
 
 def _watch(served: Any, people: dict[str, list[int]]) -> None:
-    """Keeps how many people of each kind there are in a commit."""
+    """Record the number of people of each kind in a commit."""
     inner = served._commit_people
 
     def commit_people(kind: str, some: Any) -> Any:
@@ -159,7 +159,7 @@ def _watch(served: Any, people: dict[str, list[int]]) -> None:
 
 
 class Client(asyncio.Protocol):
-    """A connection that sends requests one after another, and keeps the answers and how long they took."""
+    """A connection that sends one request after another, and records responses and latencies."""
 
     def __init__(self, requests: Iterator[bytes], answers: list[tuple[int, bytes]], seconds: list[float]) -> None:
         self._requests, self._answers, self._seconds = requests, answers, seconds
@@ -194,7 +194,7 @@ class Client(asyncio.Protocol):
 
 
 def request(method: str, path: str, body: bytes = b"", key: str = "") -> bytes:
-    """One request as it is sent."""
+    """Format one request."""
     head = [
         f"{method} {path} HTTP/1.1",
         "host: bench",
@@ -209,7 +209,7 @@ def request(method: str, path: str, body: bytes = b"", key: str = "") -> bytes:
 async def sent(
     port: int, requests: list[bytes], connections: int = CONNECTIONS
 ) -> tuple[list[tuple[int, bytes]], list[float]]:
-    """All answers, in no particular order, and their times."""
+    """Send requests, and return all responses, in no particular order, and their latencies."""
     queue, answers, seconds = iter(requests), [], []
     loop = asyncio.get_running_loop()
     made = [
@@ -261,7 +261,7 @@ class Load:
         return made
 
     def of(self, kind: str, number: int) -> list[bytes]:
-        """So many requests of a kind, that were never sent before."""
+        """Make new requests of a kind."""
         if kind in ECHOES:
             body = json.dumps({"ticket": "x" * 100, "state": 1, "step": 2}).encode()
             return [request("POST", ECHOES[kind], body, self._key)] * number
@@ -281,7 +281,7 @@ class Load:
 
 @contextlib.contextmanager
 def served(address: str | None) -> Iterator[Load]:
-    """A server in a process of its own."""
+    """Start a server in its own process."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "bench.serve", "--child", folder, *([address] if address else [])]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -294,8 +294,8 @@ def served(address: str | None) -> Iterator[Load]:
 
 
 def measured(load: Load, kind: str, requests: list[bytes]) -> tuple[float, float, list[float]]:
-    """The server's processor time for one of the requests, and its event loop's alone, in microseconds; and what each
-    client waited, in seconds."""
+    """Return the server's CPU time per request and that of its event loop, in microseconds, and the latencies in
+    seconds."""
     began = load.used()
     answers, seconds = uvloop.run(sent(load.port, requests))
     ended = load.used()

@@ -13,14 +13,14 @@ function made(name, attributes = {}, ...children) {
   return element;
 }
 
-// What the page talks with: every request is listed.
+// Sends a request and lists it on the page.
 async function listed(url, options = {}) {
   const row = made("tr", options.body ? { class: "body" } : {},
     made("td", {}, `${options.method ?? "GET"} ${url.replace("/v1/studies/", "")}`), made("td", { class: "number" }, String(options.body?.length ?? 0)));
   at("requests").append(row);
   try {
     const answer = await fetch(url, options);
-    const words = { 201: "counted", 200: options.body ? "already there: counted once" : "fine" };
+    const words = { 201: "counted", 200: options.body ? "already counted" : "OK" };
     row.append(made("td", {}, `${answer.status} ${words[answer.status] ?? ""}`));
     return answer;
   } catch (error) {
@@ -38,7 +38,7 @@ const number = (epsilon) => Number(exact(epsilon) >> 1168n) / 2 ** 32;
 const written = (value) => String(Number(value.toPrecision(4)));
 const names = (symbol) => symbol === S ? "never" : `pool ${symbol + 1}`;
 
-// The pair that is asked for: the only one whose visit changes the answer.
+// The pair in question: the only one whose visit changes the answer.
 function target() {
   for (let s = 0; s < S; s++) {
     for (const a of [LEFT, RIGHT]) {
@@ -83,13 +83,13 @@ function show() {
     at(id).classList.toggle("advised", action === advised);
   }
   at("follow").disabled = over;
-  at("advice").textContent = over ? "" : `Plan ${study.ticket.plan} says ${advised === LEFT ? "left" : "right"} here; you are free to do otherwise.`;
+  at("advice").textContent = over ? "" : `Plan ${study.ticket.plan} says ${advised === LEFT ? "left" : "right"} here; you may do otherwise.`;
   const [s, a] = target(), first = steps.findIndex((one) => one.state === s && one.action === a);
   at("swim").replaceChildren(...steps.map((one, i) =>
     made("li", i === first ? { class: "asked" } : {}, `${one.state + 1} ${ARROWS[one.action]} ${one.next_state + 1}`)));
   at(`pool${s}`).classList.add("target");
   at("question").replaceChildren(
-    `You are number ${study.ticket.number}, and so your question is: the first time that you swam `,
+    `You are number ${study.ticket.number}, so your question is: the first time that you swam `,
     made("b", {}, a === LEFT ? "left" : "right"), " in ", made("b", {}, names(s)), ", where did you come out? Or did that never happen?");
 }
 
@@ -104,7 +104,7 @@ async function showKept() {
     + `answer is true, no set is more than e^${written(value)} = ${w.toFixed(2)} times as likely as under another.`;
   if (bytes) {
     at("truth").className = "answer";
-    at("truth").textContent = truth === null ? "forgotten: it was kept nowhere"
+    at("truth").textContent = truth === null ? "not stored anywhere"
       : `${names(truth)}, ${held.includes(truth) ? "and it is in the set" : "which is not in the set"}`;
     showBytes(bytes);
   }
@@ -133,7 +133,7 @@ function showBytes(bytes) {
   at("bytes").replaceChildren(...hex.flatMap((one) => [one, " "]));
   at("fields").replaceChildren(...parts.filter(([, words]) => words !== "form of the set")
     .map(([name, words]) => made("span", {}, made("span", { class: `field ${name}` }, "\u00a0\u00a0"), ` ${words}`)));
-  at("size").textContent = `(${bytes.length} of them, the same number for everybody)`;
+  at("size").textContent = `(${bytes.length} of them, the same number for every person)`;
 }
 
 async function showLedger() {

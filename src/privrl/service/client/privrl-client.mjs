@@ -1,14 +1,14 @@
-// One person's device in a study under local privacy: a report is drawn once, kept, then sent.
+// One device in a study under local privacy: it draws a report once, stores it, then sends it.
 
 export class Refused extends Error {}
 
 const refuse = (words) => { throw new Refused(words); };
-const UNIT = 512n; // bits of fixed-point numbers
-const ONE = 1n << 1200n; // of exact ones
+const UNIT = 512n; // bits after the point
+const ONE = 1n << 1200n; // for exact numbers
 
 // "0x1.8p+1" in units of 2^-1200.
 export function exact(hex) {
-  const [, whole, rest, power] = /^0x([\da-f]+)\.?([\da-f]*)p([+-]?\d+)$/.exec(hex) ?? refuse("no hexadecimal float");
+  const [, whole, rest, power] = /^0x([\da-f]+)\.?([\da-f]*)p([+-]?\d+)$/.exec(hex) ?? refuse("not a hexadecimal float");
   const shift = power - 4 * rest.length;
   if (Math.abs(shift) > 1200) refuse("epsilon is out of range");
   return BigInt("0x" + whole + rest) << BigInt(1200 + shift);
@@ -36,13 +36,13 @@ export function lieThreshold(symbols, size, epsilon) {
 
 export const systemWords = () => crypto.getRandomValues(new BigUint64Array(1))[0];
 
-// Uniform below `bound`: the upper 63 bits over floor(2^63/bound), until that is below.
+// Uniform below `bound`, by rejection: the upper 63 bits over floor(2^63/bound).
 function below(word, bound) {
   const quotient = (1n << 63n) / bound;
   for (;;) { const found = (word() >> 1n) / quotient; if (found < bound) return Number(found); }
 }
 
-// Subset selection; truth and lie draw the same words.
+// Subset selection. Truth and lie draw the same words.
 export function select(symbol, symbols, size, threshold, word = systemWords) {
   if (!whole(symbol, symbols) || !whole(size - 1, symbols - 1)) refuse("no such symbol");
   const coin = word() + (word() << 64n);
@@ -107,7 +107,7 @@ export function message(hash, ticket, symbols) {
   return bytes;
 }
 
-// Kept per origin. `update` is one transaction over all tabs; what `change` returns is on disk at its end.
+// Per origin. `update` is one transaction over all tabs; at its end the result of `change` is on disk.
 export async function deviceStorage() {
   const database = await new Promise((done, failed) => {
     const opening = indexedDB.open("privrl", 1);
@@ -117,7 +117,7 @@ export async function deviceStorage() {
   });
   const update = (hash, change) => new Promise((done, failed) => {
     const transaction = database.transaction("studies", "readwrite", { durability: "strict" });
-    if (transaction.durability !== "strict") refuse("this browser keeps nothing for sure");
+    if (transaction.durability !== "strict") refuse("this browser cannot store durably");
     const store = transaction.objectStore("studies"), all = store.getAll();
     let result;
     transaction.oncomplete = () => done(result);
@@ -148,7 +148,7 @@ export class Study {
     return study;
   }
 
-  // The ticket of a visit and its plan, kept until the report was sent or the ticket ends; then the next visit begins.
+  // The ticket and plan of a visit, kept until the report is sent or the ticket expires.
   async begin() {
     const usable = (found) => found?.bytes && !(found.visit < this.charges.length - 1)
       || !found?.sent && found?.ticket.expires > Date.now() / 1000;
@@ -156,14 +156,14 @@ export class Study {
     if (!usable(kept)) {
       const { number, plan, expires, mac } = JSON.parse(await this.ask("/tickets", { method: "POST" }));
       const ticket = { number, plan, expires, mac };
-      if (!/^(\d{1,18},){3}[\da-f]{32}$/.test(Object.values(ticket))) refuse("this is no ticket");
+      if (!/^(\d{1,18},){3}[\da-f]{32}$/.test(Object.values(ticket))) refuse("this is not a ticket");
       kept = await this.kept((found) => usable(found) ? found
         : { hash: this.hash, ticket, epsilon: found?.epsilon, visit: (found?.visit ?? 0) + !!found?.bytes });
     }
     const { ticket } = kept, text = await this.ask("/plans/" + ticket.plan), plan = await digest(text);
     const { actions } = JSON.parse(text), { states: S, actions: A, horizon: H } = this.document;
     const full = (list, length, good) => list.length === length && list.every(good);
-    if (!full(actions, H, (row) => full(row, S, (action) => whole(action, A)))) refuse("this is no plan");
+    if (!full(actions, H, (row) => full(row, S, (action) => whole(action, A)))) refuse("this is not a plan");
     kept = await this.kept((found) => found.plan || found.ticket.mac !== ticket.mac ? found : { ...found, plan });
     if (kept.plan !== plan) refuse("another plan was published under this number");
     return Object.assign(this, { ticket, actions, visit: kept.visit });
@@ -173,7 +173,7 @@ export class Study {
     return this.actions[step][state];
   }
 
-  // Later calls, tabs and reloads send the bytes that are kept.
+  // Later calls, tabs and reloads send the stored bytes.
   async report(steps, word = systemWords) {
     const { symbols, size } = this.document;
     const truth = symbolOf(this.document, this.actions, BigInt(this.ticket.number), steps);
@@ -188,7 +188,7 @@ export class Study {
     return this.send();
   }
 
-  // Sends what is kept; false if nothing is.
+  // Sends the stored report; false if there is none.
   async send() {
     const { bytes: body, ticket } = await this.kept() ?? {};
     if (!body) return false;
