@@ -412,7 +412,7 @@ def test_the_demo_shows_what_leaves_the_browser(browser: Browser, between: Betwe
         shown
         + """
         page.location.reload();
-        await until(() => page.document?.getElementById("truth")?.textContent.startsWith("not stored") && text("spent"));
+        await until(() => page.document?.getElementById("truth")?.textContent.startsWith("not") && text("spent"));
         return [text("bytes"), text("spent")];
         """
     )
