@@ -78,8 +78,10 @@ def test_a_wheel_installs_into_an_empty_environment_and_runs_the_demo(tmp_path: 
         files = {re.sub(r"^privrl-[^/]*\.dist-info/", "", name): name for name in archive.namelist()}
         assert {
             "privrl/py.typed",
-            "privrl/envs/icu_sepsis.npz",
-            "privrl/envs/glucose_day.csv",
+            "privrl/envs/tabular/icu_sepsis.npz",
+            "privrl/envs/patients/glucose_day.csv",
+            "privrl/reports/templates/page.html",
+            "privrl/service/templates/operator.html",
             "licenses/LICENSE",
             "licenses/NOTICE",
         } <= set(files)

@@ -13,12 +13,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 import privrl
 from privrl.figures.cell import Cell, Measured
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 CELLS = "cells"
 RUNS = "runs.parquet"
@@ -32,7 +35,7 @@ class Kept:
     """A finished cell, with the settings, seed and code that made it."""
 
     measured: Measured
-    settings: Mapping[str, Any]
+    settings: Mapping[str, object]
     seed: int
     code: Mapping[str, str]
 
@@ -71,7 +74,9 @@ def write_cell(folder: Path, slug: str, figure: str, cell: Cell, base: int, meas
         "seconds": measured.seconds,
         **made,
     }
-    columns: dict[str, Any] = {name: [value] * (seeds * points) for name, value in constant.items()}
+    columns: dict[str, Sequence[object] | np.ndarray] = {
+        name: [value] * (seeds * points) for name, value in constant.items()
+    }
     columns["repetition"] = np.repeat(np.arange(seeds), points)
     columns["at"] = np.tile(measured.at, seeds)
     columns["value"] = measured.values.ravel()
@@ -84,7 +89,7 @@ def write_cell(folder: Path, slug: str, figure: str, cell: Cell, base: int, meas
     _write_whole(table.replace_schema_metadata({_METADATA: json.dumps(facts).encode()}), target)
 
 
-def _write_whole(table: Any, target: Path) -> None:
+def _write_whole(table: "pa.Table", target: Path) -> None:
     """Write the file completely or not at all."""
     import pyarrow.parquet as pq
 

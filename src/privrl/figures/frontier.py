@@ -1,13 +1,13 @@
 """Figures that privrl adds: what a budget buys, compared with the published and the non-private version."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from privrl.figures.cell import Cell
 from privrl.figures.claims import Claim, Rule
 from privrl.figures.figure import Figure
-from privrl.figures.panels import Panel, Series
+from privrl.figures.panels import Panel, Series, Y
 from privrl.figures.verdict import OURS, Earlier
+from privrl.plots.lines import Log
 
 
 def make_frontier(
@@ -21,7 +21,10 @@ def make_frontier(
     earlier: Earlier,
     more: tuple[Claim, ...] = (),
     notes: tuple[str, ...] = (),
-    **panel: Any,
+    y: Y = "share",
+    ylabel: str = "",
+    levels: tuple[str, ...] = ("uniform",),
+    log: Log = "xy",
 ) -> Figure:
     """Make a figure against epsilon.
 
@@ -34,7 +37,7 @@ def make_frontier(
         earlier: earlier measurements.
         more: further claims, with any earlier status.
         notes: notes of the figure.
-        panel: further settings of every panel.
+        y, ylabel, levels, log: settings of every panel.
     """
     cells = (cell for all_lines in lines.values() for line in all_lines for cell in line.cells)
     return Figure(
@@ -44,7 +47,10 @@ def make_frontier(
         summary=summary,
         cells=tuple(dict.fromkeys(cells)),
         smoke=smoke,
-        panels=tuple(Panel(title, series, x="epsilon", **panel) for title, series in lines.items()),
+        panels=tuple(
+            Panel(title, series, x="epsilon", y=y, ylabel=ylabel, levels=levels, log=log)
+            for title, series in lines.items()
+        ),
         claims=(*(Claim(text, rule, "reproduced") for text, rule in found.items()), *more),
         earlier=earlier,
         notes=notes,
