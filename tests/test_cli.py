@@ -15,9 +15,12 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from typer.core import TyperGroup
 
 import privrl
 from privrl.cli import main
+from privrl.cli.commands import Command
+from privrl.cli.main import root
 from privrl.recipes.all_recipes import recipes
 
 RIVER = ("--env-arg", "states=3", "--env-arg", "horizon=4")
@@ -251,6 +254,8 @@ def test_a_large_delta_is_warned_about() -> None:
 # ------------------------------------------------------------------------------------------------- bad input
 
 TABLE = ("--recipe", "dp-apvi", *COLUMNS, *SIZES)
+RENAMED = tuple(column.replace("=state", "=condition") for column in COLUMNS)
+SMALL = ("--recipe", "dp-apvi", *COLUMNS, "--num-actions", "2")
 WORLD = ("fit", "env:riverswim", "--recipe", "dp-apvi", "--episodes", "50")
 ONLINE = ("run", "dp-ucbvi", "--env", "riverswim", "--episodes", "20")
 
@@ -287,12 +292,27 @@ ONLINE = ("run", "dp-ucbvi", "--env", "riverswim", "--episodes", "20")
         (("fit", "missing.parquet", *TABLE, *BUDGET), "There is no file"),
         (("fit", "{table}", *TABLE, *BUDGET, "--episodes", "5"), "`--episodes` only makes sense"),
         (("fit", "{table}", "--recipe", "dp-apvi", *BUDGET, *COLUMNS), "`--horizon`, `--num-states`"),
-        (("fit", "{table}", *TABLE, *BUDGET, "--state", "condition"), "condition"),
+        (
+            (
+                "fit",
+                "{table}",
+                "--recipe",
+                "dp-apvi",
+                *BUDGET,
+                (("fit", "{table}", "--recipe", "dp-apvi", *BUDGET, *RENAMED, *SIZES), "condition"),
+                *SIZES,
+            ),
+            "condition",
+        ),
         (("fit", "{table}", *TABLE, *BUDGET, "--store-head", "h"), "`--store` is missing"),
         ((*WORLD, *BUDGET, "--store-head", "h"), "`--store-head` keeps the releases of real people"),
-        (("fit", "{table}", *TABLE, *BUDGET, "--num-states", "2"), "`state`"),
-        (("fit", "{table}", *TABLE, *BUDGET, "--horizon", "2"), "horizon"),
-        (("fit", "{table}", *TABLE, *BUDGET, "--horizon", "0"), "`horizon` is 0"),
+        (("fit", "{table}", *SMALL, *BUDGET, "--horizon", "4", "--num-states", "2"), "`state`"),
+        (("fit", "{table}", *SMALL, *BUDGET, "--horizon", "2", "--num-states", "3"), "horizon"),
+        (("fit", "{table}", *SMALL, *BUDGET, "--horizon", "0", "--num-states", "3"), "`horizon` is 0"),
+        (("fit", "{table}", *TABLE, *BUDGET, "--epsilon", "3"), "`--epsilon` was given 2 times"),
+        (("fit", "{table}", *TABLE, *BUDGET, "--overwrite", "--overwrite"), "`--overwrite` was given 2 times"),
+        (("serve", "run", "a.toml", "--listen", "x:1", "--listen=x:2"), "`--listen` was given 2 times"),
+        (("schema", "check", "a.toml", "--json", "--json"), "`--json` was given 2 times"),
         ((*ONLINE,), "needs a budget"),
         ((*ONLINE, "--epsilon", "1"), "Gaussian noise"),
         ((*ONLINE, *BUDGET, "--seeds", "0"), "at least 1"),
@@ -398,15 +418,31 @@ def test_citations_follow_the_learner_and_the_privatizer() -> None:
 
 
 def test_help_has_examples_and_every_option_is_explained() -> None:
-    import typer
-
-    from privrl.cli.main import app
-
     shown = call("--help")
-    assert shown.code == 0 and "privrl certify policy" in shown.out
-    for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
+    assert shown.code == 0 and "privrl report policy" in shown.out
+    for name, command in root(loaded=True).commands.items():
         assert command.help, name
         assert [parameter.name for parameter in command.params if not getattr(parameter, "help", None)] == []
+
+
+def test_every_command_refuses_options_that_are_given_twice() -> None:
+    """Of all commands, also those below groups: the class is the one place that refuses."""
+    waiting, seen = [root(loaded=True)], 0
+    while waiting:
+        for command in waiting.pop().commands.values():
+            if isinstance(command, TyperGroup):
+                waiting.append(command)
+            else:
+                assert isinstance(command, Command), command.name
+                seen += 1
+    assert seen > 25
+
+
+def test_without_arguments_the_commands_of_a_first_day_come_first() -> None:
+    shown = call()
+    text = shown.out + shown.err
+    places = [text.index(panel) for panel in ("First day", "Studies", "Service", "Research")]
+    assert places == sorted(places) and text.index(" demo ") < text.index(" audit ")
 
 
 def test_version() -> None:

@@ -10,12 +10,11 @@ from typing import Any
 
 import jax
 import pytest
-import typer
 from test_cli import BUDGET, COLUMNS, SIZES, call
 
 import privrl
 from privrl import writing
-from privrl.cli import app
+from privrl.cli.main import root
 from privrl.cli.options.targets import TARGETS, save
 
 CLI = Path(privrl.cli.__file__).parent
@@ -72,8 +71,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 def test_all_commands_that_write_are_here() -> None:
     found = {
-        name: {parameter.name for parameter in command.params}
-        for name, command in commands(typer.main.get_command(app)).items()
+        name: {parameter.name for parameter in command.params} for name, command in commands(root(loaded=True)).items()
     }
     writing_ones = {name for name, parameters in found.items() if parameters & set(TARGETS)}
     assert writing_ones == set(COMMANDS) | NO_OVERWRITE

@@ -23,7 +23,9 @@ from privrl.evaluation.evaluated import Evaluated
 from privrl.evaluation.measured_evaluator import MeasuredEvaluator
 from privrl.mdp.assistance import LEAST_SUPPORT, LEAVE
 from privrl.mdp.assisted_measured import NUM_CELLS, AssistedMeasuredPolicy
+from privrl.mdp.exported_policy import ExportedPolicy
 from privrl.mdp.measured_policy import MeasuredPolicy
+from privrl.mdp.measurements import Feature
 from privrl.privacy.noise.lattice import lattice_for
 from privrl.recipes.all_recipes import get
 from privrl.reports.folder_page import render_folder
@@ -124,6 +126,24 @@ def test_the_readers_of_the_guide_agree(policy: AssistedMeasuredPolicy) -> None:
         content = json.loads(json.dumps(one.to_json()))
         chosen = one.chosen(jnp.asarray(rows())) if isinstance(one, MeasuredPolicy) else one(rows())
         assert [names["act"](content, list(row)) for row in rows()] == np.asarray(chosen).tolist()
+        exported = ExportedPolicy(content)
+        assert [exported(row) for row in rows()] == np.asarray(chosen).tolist()
+
+
+def test_an_exported_policy_is_loaded_and_takes_names(policy: AssistedMeasuredPolicy, tmp_path: Path) -> None:
+    (tmp_path / "policy.json").write_text(json.dumps(policy.advice.to_json()))
+    exported = privrl.mdp.ExportedPolicy.load(tmp_path / "policy.json")
+    for row in rows()[:20]:
+        named = {
+            column.name: None if np.isnan(x) else x if isinstance(column, Feature) else column.values[int(x)]
+            for column, x in zip(policy.advice.columns, row, strict=True)
+        }
+        assert exported(named) == policy.advice(named) == exported(list(row))
+    assert exported({"no such column": 1.0}) == policy.advice({})
+    with pytest.raises(ValueError, match="entries"):
+        exported([1.0])
+    with pytest.raises(ValueError, match="`kind`"):
+        ExportedPolicy({"kind": "a cake"})
 
 
 # ------------------------------------------------------------------------------------------------------ evaluation

@@ -115,11 +115,9 @@ def shown_commands() -> list[tuple[str, tuple[str, ...]]]:
 
 def check_command(arguments: list[str]) -> None:
     """The command exists and takes these options; where nothing stands for something else, all of it parses."""
-    import typer
+    from privrl.cli.main import root
 
-    from privrl.cli.main import app
-
-    command: Any = typer.main.get_command(app)
+    command: Any = root(loaded=True)
     context, name = command.make_context("privrl", [], resilient_parsing=True), "privrl"
     while hasattr(command, "get_command") and arguments:
         name, *arguments = arguments

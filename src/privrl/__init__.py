@@ -1,65 +1,65 @@
 """Reinforcement learning that keeps its users' secrets.
 
 You bring trajectories or an environment, and a privacy budget; you get a policy, and a certificate that says what the
-policy can reveal about any one person. Importing this package turns on 64-bit floats in JAX for the whole process:
-privacy arithmetic in 32 bits is a bug waiting to happen.
+policy can reveal about any one person. Importing this package turns on 64-bit floats in JAX for the whole process and
+for those that it starts: privacy arithmetic in 32 bits is a bug waiting to happen. JAX itself is imported when a name
+that needs it is first used.
 """
 
-import gc as _gc
-from importlib import import_module as _import_module
-from types import ModuleType as _ModuleType
+import os as _os
+import sys as _sys
+from typing import TYPE_CHECKING
 
-_collecting = _gc.isenabled()
-_gc.disable()  # about a seventh of the time of these imports, which leave no garbage
+from privrl.lazy import lazy_names as _lazy_names
 
-import jax as _jax
+# JAX reads the variable when it is imported, which may be long after this. Whichever module of privrl is imported
+# first, this file runs before it; and processes that are started from here inherit the variable.
+_os.environ["JAX_ENABLE_X64"] = "1"
+if "jax" in _sys.modules:
+    _sys.modules["jax"].config.update("jax_enable_x64", True)
 
-_jax.config.update("jax_enable_x64", True)
-
-import privrl.contracts as _contracts
-import privrl.data as _data
-import privrl.envs as _envs
-import privrl.learners as _learners
-import privrl.mdp as _mdp
-import privrl.privacy as _privacy
-import privrl.recipes as _recipes
-import privrl.statistics as _statistics
-from privrl.executors.dask import Dask
-from privrl.executors.processes import Processes
-from privrl.learners.continuous.lap import LAP
-from privrl.learners.control.cautious_lq import CautiousLQ
-from privrl.learners.control.ofu_lq import OFULQ
-from privrl.learners.functional.functional_reward import FunctionalReward
-from privrl.learners.gradient.fqi import FQI
-from privrl.learners.gradient.q_learning import QLearning
-from privrl.learners.linear.lsvi_ucb import LSVIUCB
-from privrl.learners.linear.lsvi_ucb_plus_plus import LSVIUCBPlusPlus
-from privrl.learners.linear.pevi import PEVI
-from privrl.learners.linear.ucrl_vtr import UCRLVTR
-from privrl.learners.linear.vapvi import VAPVI
-from privrl.learners.tabular.apvi import APVI
-from privrl.learners.tabular.tdfp import TDFP
-from privrl.learners.tabular.ucbvi import UCBVI
-from privrl.privacy.accounting.certificate import Certificate
-from privrl.privacy.store.release_store import ReleaseStore
-from privrl.privacy.trust.privatizers import Central, Local, NonPrivate
-from privrl.privacy.trust.shuffled import Shuffled
-from privrl.recipes.citations import citation
-from privrl.studies.live.agent import Agent, Controller
-from privrl.studies.live.arrivals import Ticket
-from privrl.studies.local.client import Client
-from privrl.studies.local.server import Server
-from privrl.studies.local.wire import Broadcast, Message, MessageError
-from privrl.studies.offline.choose import choose
-from privrl.studies.offline.evaluate import evaluate
-from privrl.studies.offline.fit import fit
-from privrl.studies.open_ended import OpenEnded
-from privrl.studies.results.certify import certify
-from privrl.studies.results.result import Result, Run
-from privrl.studies.simulation.run import run, sweep
-
-if _collecting:
-    _gc.enable()
+if TYPE_CHECKING:
+    import privrl.contracts as _contracts
+    import privrl.data as _data
+    import privrl.envs as _envs
+    import privrl.learners as _learners
+    import privrl.mdp as _mdp
+    import privrl.privacy as _privacy
+    import privrl.recipes as _recipes
+    import privrl.statistics as _statistics
+    from privrl.executors.dask import Dask
+    from privrl.executors.processes import Processes
+    from privrl.learners.continuous.lap import LAP
+    from privrl.learners.control.cautious_lq import CautiousLQ
+    from privrl.learners.control.ofu_lq import OFULQ
+    from privrl.learners.functional.functional_reward import FunctionalReward
+    from privrl.learners.gradient.fqi import FQI
+    from privrl.learners.gradient.q_learning import QLearning
+    from privrl.learners.linear.lsvi_ucb import LSVIUCB
+    from privrl.learners.linear.lsvi_ucb_plus_plus import LSVIUCBPlusPlus
+    from privrl.learners.linear.pevi import PEVI
+    from privrl.learners.linear.ucrl_vtr import UCRLVTR
+    from privrl.learners.linear.vapvi import VAPVI
+    from privrl.learners.tabular.apvi import APVI
+    from privrl.learners.tabular.tdfp import TDFP
+    from privrl.learners.tabular.ucbvi import UCBVI
+    from privrl.privacy.accounting.certificate import Certificate
+    from privrl.privacy.store.release_store import ReleaseStore
+    from privrl.privacy.trust.privatizers import Central, Local, NonPrivate
+    from privrl.privacy.trust.shuffled import Shuffled
+    from privrl.recipes.citations import citation
+    from privrl.studies.live.agent import Agent, Controller
+    from privrl.studies.live.arrivals import Ticket
+    from privrl.studies.local.client import Client
+    from privrl.studies.local.server import Server
+    from privrl.studies.local.wire import Broadcast, Message, MessageError
+    from privrl.studies.offline.choose import choose
+    from privrl.studies.offline.evaluate import evaluate
+    from privrl.studies.offline.fit import fit
+    from privrl.studies.open_ended import OpenEnded
+    from privrl.studies.results.certify import certify
+    from privrl.studies.results.result import Result, Run
+    from privrl.studies.simulation.run import run, sweep
 
 __version__ = "0.1.0"
 
@@ -106,9 +106,4 @@ __all__ = [
     "sweep",
 ]
 
-
-def __getattr__(name: str) -> _ModuleType:
-    """`privrl.audit` is imported when it is first asked for, so that everybody else's import stays quick."""
-    if name == "audit":
-        return _import_module("privrl.audit")
-    raise AttributeError(f"module 'privrl' has no attribute {name!r}")
+__getattr__, __dir__ = _lazy_names(__name__)

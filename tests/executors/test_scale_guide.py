@@ -6,10 +6,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import typer
 from executors.cluster import SETTINGS
 
-from privrl.cli.main import app
+from privrl.cli.main import root
 
 yaml = pytest.importorskip("yaml")
 CLUSTER = Path(__file__).parents[2] / "examples" / "cluster"
@@ -20,9 +19,7 @@ def options(arguments: list[str]) -> set[str]:
 
 
 def known_to_fit() -> set[str]:
-    command = typer.main.get_command(app)
-    fit = command.commands["fit"]  # type: ignore[attr-defined]
-    return {option for parameter in fit.params for option in parameter.opts}
+    return {option for parameter in root(loaded=True).commands["fit"].params for option in parameter.opts}
 
 
 def test_the_slurm_script_is_bash_with_known_settings() -> None:

@@ -1,5 +1,6 @@
 """Declared columns: bounds, lists and edges are checked, scaled and binned as they say."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -11,23 +12,29 @@ from privrl.mdp.measurements import (
     product_actions,
     product_words,
 )
+from privrl.mdp.quadratic_features import positions
+
+
+def scaled(feature, values):
+    return positions((feature,), jnp.asarray(values)[:, None])[:, 0]
 
 
 def test_a_feature_moves_values_to_its_bounds_and_keeps_missing_ones():
     feature = Feature("map", 30, 130, missing=True)
     np.testing.assert_array_equal(feature.clipped(np.array([10.0, 80.0, 200.0, np.nan])), [30, 80, 130, np.nan])
-    np.testing.assert_allclose(feature.scaled(np.array([10.0, 80.0, 200.0, np.nan])), [-1, 0, 1, np.nan])
+    np.testing.assert_allclose(scaled(feature, [10.0, 80.0, 200.0, np.nan]), [-1, 0, 1, np.nan])
 
 
 def test_a_logarithmic_feature_is_scaled_by_its_logarithm():
     feature = Feature("lactate", 0.1, 10.0, log=True)
-    np.testing.assert_allclose(feature.scaled(np.array([0.0, 0.1, 1.0, 10.0])), [-1, -1, 0, 1], atol=1e-12)
+    np.testing.assert_allclose(scaled(feature, [0.0, 0.1, 1.0, 10.0]), [-1, -1, 0, 1], atol=1e-12)
 
 
 def test_other_units_with_other_bounds_give_the_same_scaled_values():
     celsius = np.linspace(30, 45, 17)
+    fahrenheit = Feature("t", 91.4, 107.6)
     np.testing.assert_allclose(
-        Feature("t", 33, 42).scaled(celsius), Feature("t", 91.4, 107.6).scaled(celsius * 1.8 + 32), atol=1e-12
+        scaled(Feature("t", 33, 42), celsius), scaled(fahrenheit, celsius * 1.8 + 32), atol=1e-12
     )
 
 

@@ -7,6 +7,6 @@ left behind. Tracebacks are not shown (set `PRIVRL_TRACEBACK=1` to see them), an
 hold people's records.
 """
 
-from privrl.cli.main import app, main
+from privrl.cli.main import main
 
-__all__ = ["app", "main"]
+__all__ = ["main"]

@@ -15,10 +15,10 @@ from privrl.audit.audit_report import AuditReport, plot
 from privrl.audit.empirical import lower_bound
 from privrl.audit.protocol.protocol_attacks import protocol_attacks
 from privrl.cli.options.grouped import given, grouped, refuse
-from privrl.cli.options.parsing import DeltaOption, EpsilonOption, JsonOption, RhoOption, fresh_seed
+from privrl.cli.options.parsing import DeltaOption, EpsilonOption, RhoOption, fresh_seed
 from privrl.cli.options.targets import OverwriteOption, check_file
 from privrl.cli.options.worker_options import WorkerOptions
-from privrl.cli.output import emit, progress, say, show_table, waiting
+from privrl.cli.output import JsonOption, emit, progress, say, show_table, waiting
 from privrl.recipes.all_recipes import get, recipes
 from privrl.writing import whole_file
 

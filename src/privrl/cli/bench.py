@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import privrl
-from privrl.cli.options.parsing import JsonOption
+from privrl.cli.output import JsonOption
 
 _FOLDER = "bench"
 

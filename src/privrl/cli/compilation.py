@@ -8,14 +8,14 @@ import contextlib
 import os
 from pathlib import Path
 
-import jax
-
 VARIABLE = "PRIVRL_COMPILATION_CACHE"
 """Another folder, or "off"."""
 
 
 def keep_compiled_programs() -> None:
     """Turns the cache on, unless it is off or JAX has one of its own already; a folder that cannot be made is none."""
+    import jax
+
     wanted = os.environ.get(VARIABLE, "")
     if wanted == "off" or jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
         return

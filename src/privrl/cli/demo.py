@@ -10,9 +10,9 @@ import typer
 
 from privrl.cli.compilation import keep_compiled_programs
 from privrl.cli.demo_vitals import PEOPLE, QUICK, vitals_demo
-from privrl.cli.options.parsing import JsonOption, fresh_seed
+from privrl.cli.options.parsing import fresh_seed
 from privrl.cli.options.targets import OverwriteOption, check_folder
-from privrl.cli.output import complain, emit, progress, say, show_table
+from privrl.cli.output import JsonOption, complain, emit, progress, say, show_table
 from privrl.plots.means import format_mean
 from privrl.reports.demo_study import DemoStudy
 from privrl.reports.sepsis_demo import FILES, DemoSize, run_sepsis_study, save_study

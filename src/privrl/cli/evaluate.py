@@ -19,12 +19,12 @@ from privrl.cli.options.evaluation_options import (
     show_evaluation,
 )
 from privrl.cli.options.grouped import grouped
-from privrl.cli.options.parsing import DeltaOption, EpsilonOption, JsonOption, RhoOption, check_budget, fresh_seed
+from privrl.cli.options.parsing import DeltaOption, EpsilonOption, RhoOption, check_budget, fresh_seed
 from privrl.cli.options.study_options import StatedOptions, StoreOptions, StudyNameOptions
 from privrl.cli.options.table_options import PATHS, TableOptions
 from privrl.cli.options.targets import OverwriteOption, check_file, save
 from privrl.cli.options.worker_options import WorkerOptions, waiting_for
-from privrl.cli.output import complain, emit, say, show_table
+from privrl.cli.output import JsonOption, complain, emit, say, show_table
 from privrl.evaluation.widths import plan_widths
 from privrl.studies.results.result import EVALUATION, Result
 from privrl.writing import whole_file

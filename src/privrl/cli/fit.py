@@ -23,7 +23,6 @@ from privrl.cli.options.parsing import (
     AdjacencyOption,
     DeltaOption,
     EpsilonOption,
-    JsonOption,
     RhoOption,
     fresh_seed,
     privatizer_of,
@@ -33,7 +32,7 @@ from privrl.cli.options.study_options import StatedOptions, StoreOptions, StudyN
 from privrl.cli.options.table_options import PATHS, TableOptions
 from privrl.cli.options.targets import OverwriteOption, check_folder, save
 from privrl.cli.options.worker_options import WorkerOptions, waiting_for
-from privrl.cli.output import complain, emit, say, show_table
+from privrl.cli.output import JsonOption, complain, emit, say, show_table
 from privrl.data.dataset import AbstractDataset
 from privrl.data.tables.shards import ShardedEpisodes
 from privrl.executors.executor import AbstractExecutor

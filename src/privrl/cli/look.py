@@ -10,8 +10,7 @@ import typer
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 import privrl
-from privrl.cli.options.parsing import JsonOption
-from privrl.cli.output import complain, emit, say, show_table
+from privrl.cli.output import JsonOption, complain, emit, say, show_table
 from privrl.contracts.statistic import Adjacency
 from privrl.envs.worlds_by_name import names
 from privrl.envs.zoo.catalogue import CHOOSING, WORLDS

@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from privrl.cli.options.parsing import JsonOption, fresh_seed
+from privrl.cli.options.parsing import fresh_seed
 from privrl.cli.options.table_options import TableOptions
 from privrl.cli.options.targets import OverwriteOption, check_file
-from privrl.cli.output import emit, say
+from privrl.cli.output import JsonOption, emit, say
 from privrl.data.schema.table_schema import declare_table
 from privrl.data.sources.lookalike_table import write_lookalike
 

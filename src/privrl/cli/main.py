@@ -8,55 +8,67 @@ from importlib.metadata import version
 from typing import Annotated
 
 import typer
+from typer.core import TyperGroup
 
-from privrl.cli.audit import audit
-from privrl.cli.bench import bench
-from privrl.cli.demo import demo
-from privrl.cli.evaluate import evaluate
-from privrl.cli.fit import fit
-from privrl.cli.look import certify, cite, list_
-from privrl.cli.lookalike import lookalike
+from privrl.cli.commands import Deferred
 from privrl.cli.output import complain
-from privrl.cli.prepare import prepare
-from privrl.cli.report import report
-from privrl.cli.reproduce import reproduce
-from privrl.cli.run import run
-from privrl.cli.schema import schema
-from privrl.cli.serve import serve
-from privrl.cli.serve_demo import serve_demo
-from privrl.cli.shard import shard
-from privrl.cli.store import store
 from privrl.executors.failures import ShardError
 
 _EXAMPLES = """
-Reinforcement learning that keeps its users' secrets.
-
 [bold]Examples[/bold]
 
 privrl demo
-
-privrl list recipes
-
-privrl fit stays.parquet --recipe dp-tdfp --epsilon 1 --delta 1e-6 --unit patient_id --episode stay_id --step hour
---state state --action action --reward reward --horizon 20 --num-states 716 --num-actions 25 --out policy
 
 privrl prepare raw.csv stays.parquet --unit patient_id --time charttime --every 4h --horizon 20 --last lactate
 --mean map --action dose --reward survived
 
 privrl fit stays.parquet --schema stays.toml --recipe dp-lap --epsilon 1 --delta 1e-6 --out policy
 
-privrl fit env:icu-sepsis --recipe dp-tdfp --episodes 10000 --rho 1 --seeds 3
+privrl fit stays.parquet --recipe dp-tdfp --epsilon 1 --delta 1e-6 --unit patient_id --episode stay_id --step hour
+--state state --action action --reward reward --horizon 20 --num-states 716 --num-actions 25 --out policy
+
+privrl report policy
 
 privrl run dp-ucbvi --env riverswim --env-arg states=3 --episodes 10000 --epsilon 5 --delta 1e-6 --seeds 10
-
-privrl audit dp-pevi --epsilon 1 --delta 1e-6
-
-privrl certify policy
 """
 
-app = typer.Typer(
+# The commands by their panels, with one line on each: `privrl --help` imports none of them.
+_PANELS = {
+    "First day": {
+        "demo": (
+            "demo:demo",
+            "Try privrl on invented patients, in about a minute.",
+        ),
+        "list": ("look:list_", "List the recipes, the simulated worlds and the figures."),
+        "prepare": ("prepare:prepare", "Turn raw records with times into a table of steps."),
+        "schema": ("schema:schema", "Draft a schema file, or check a table against one."),
+        "fit": ("fit:fit", "Learn a policy from a table of people and certify what it reveals."),
+        "report": ("report:report", "Write one HTML page about a saved result."),
+        "certify": ("look:certify", "Check the certificate of a saved result."),
+    },
+    "Studies": {
+        "lookalike": (
+            "lookalike:lookalike",
+            "Invent a table in the shape of yours, to try commands on.",
+        ),
+        "evaluate": ("evaluate:evaluate", "Compare a policy with current practice on people who were held out."),
+        "shard": ("shard:shard", "Rewrite a table with each person in one file, for several workers."),
+        "store": ("store:store", "Look at a durable store of releases, or purge its raw sums."),
+    },
+    "Service": {"serve": ("serve_demo:serve", "Serve live studies to apps and devices over HTTP.")},
+    "Research": {
+        "run": ("run:run", "Simulate online learning and report the exact regret."),
+        "audit": ("audit:audit", "Attack a recipe and bound its epsilon from below."),
+        "reproduce": ("reproduce:reproduce", "Reproduce a figure and judge the claims about it."),
+        "cite": ("look:cite", "Print BibTeX for a recipe."),
+        "bench": ("bench:bench", "Measure privrl against plain baselines."),
+    },
+}
+
+_app = typer.Typer(
     name="privrl",
-    help=_EXAMPLES,
+    help="Reinforcement learning that keeps its users' secrets.",
+    epilog=_EXAMPLES,
     no_args_is_help=True,
     rich_markup_mode="rich",
     add_completion=False,
@@ -72,7 +84,7 @@ def _version(wanted: bool) -> bool:
     return wanted
 
 
-@app.callback()
+@_app.callback()
 def _root(
     show_version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and leave.")
@@ -81,13 +93,16 @@ def _root(
     del show_version
 
 
-_TABLES = (prepare, shard, lookalike)
-for _command in (demo, list_, *_TABLES, fit, evaluate, run, audit, reproduce, report, certify, cite, bench):
-    app.command(_command.__name__.rstrip("_"))(_command)
-serve.command("demo")(serve_demo)
-app.add_typer(serve)
-app.add_typer(store)
-app.add_typer(schema)
+def root(*, loaded: bool = False) -> TyperGroup:
+    """The command `privrl` with all others below it; each is imported when it is called, or now if `loaded`."""
+    group = typer.main.get_command(_app)
+    assert isinstance(group, TyperGroup)
+    for panel, commands in _PANELS.items():
+        for name, (place, summary) in commands.items():
+            command = Deferred(name, f"privrl.cli.{place}", panel=panel, summary=summary)
+            group.add_command(command.load() if loaded else command)
+    return group
+
 
 # Refused, and refused again until something is changed: 2. Other faults of the system (a full disk, a port in use, a
 # database that cannot be reached) may pass, so whoever starts a service again after a while should: 1.
@@ -97,7 +112,7 @@ _WRONG_FILE = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirect
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code; `arguments` are those of the process unless given."""
     try:
-        typer.main.get_command(app).main(args=None if arguments is None else list(arguments), prog_name="privrl")
+        root().main(args=None if arguments is None else list(arguments), prog_name="privrl")
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else 0
     except (OSError, ValueError, ImportError, ShardError) as error:

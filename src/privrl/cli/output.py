@@ -2,10 +2,15 @@
 
 import contextlib
 import json
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import typer
+
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print exactly one JSON object on standard output and nothing else.")
+]
 
 
 def emit(content: dict[str, Any]) -> None:
@@ -56,7 +61,13 @@ def progress(what: str, total: int) -> Iterator[Callable[[str], None]]:
 
 @contextlib.contextmanager
 def waiting(what: str) -> Iterator[Callable[[str], None]]:
-    """A spinner on standard error while one long step runs; call what it gives with more words."""
+    """A spinner on standard error while one long step runs; call what it gives with more words.
+
+    Without a terminal there is none, and nothing is imported for it.
+    """
+    if not sys.stderr.isatty():
+        yield lambda more: None
+        return
     from rich.console import Console
 
     with Console(stderr=True).status(what) as status:

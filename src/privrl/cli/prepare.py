@@ -6,9 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from privrl.cli.options.parsing import JsonOption
 from privrl.cli.options.targets import OverwriteOption, check_file
-from privrl.cli.output import complain, emit, say, waiting
+from privrl.cli.output import JsonOption, complain, emit, say, waiting
 from privrl.data.prepare.preparation import Preparation, StateAt
 from privrl.data.prepare.prepare_table import prepare as write_steps
 from privrl.data.prepare.windows import AGGREGATIONS, Aggregation

@@ -7,10 +7,9 @@ import typer
 
 import privrl
 from privrl.cli.options.grouped import grouped
-from privrl.cli.options.parsing import JsonOption
 from privrl.cli.options.study_options import NameOptions
 from privrl.cli.options.targets import OverwriteOption, check_file
-from privrl.cli.output import complain, emit, say
+from privrl.cli.output import JsonOption, complain, emit, say
 from privrl.reports.folder_page import Content, detect_content, render_folder
 from privrl.studies.offline.evaluate import load_evaluation
 from privrl.studies.results.certify import certify_result

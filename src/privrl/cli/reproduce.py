@@ -9,10 +9,10 @@ import typer
 
 from privrl.cli.compilation import keep_compiled_programs
 from privrl.cli.options.grouped import grouped
-from privrl.cli.options.parsing import JsonOption, fresh_seed
+from privrl.cli.options.parsing import fresh_seed
 from privrl.cli.options.targets import check_file
 from privrl.cli.options.worker_options import WorkerOptions
-from privrl.cli.output import complain, emit, progress, say, show_table
+from privrl.cli.output import JsonOption, complain, emit, progress, say, show_table
 from privrl.figures.all_figures import get
 from privrl.figures.figure import ABOUT, SEED, Reproduction, check_figure_folder, plan_cells
 from privrl.figures.figure import reproduce as reproduce_figure

@@ -15,7 +15,6 @@ from privrl.cli.options.parsing import (
     EnvArgOption,
     EnvSeedOption,
     EpsilonOption,
-    JsonOption,
     RhoOption,
     env_of,
     fresh_seed,
@@ -24,7 +23,7 @@ from privrl.cli.options.parsing import (
 )
 from privrl.cli.options.targets import OverwriteOption, check_file
 from privrl.cli.options.worker_options import WorkerOptions, waiting_for
-from privrl.cli.output import emit, say, show_table
+from privrl.cli.output import JsonOption, emit, say, show_table
 from privrl.envs.base import Env
 from privrl.envs.lq_worlds import LQEnv
 from privrl.plots.charts import draw_regret

@@ -5,18 +5,16 @@ from typing import Annotated
 
 import typer
 
-from privrl.cli.options.parsing import JsonOption
+from privrl.cli.commands import App
 from privrl.cli.options.table_options import TableOptions
 from privrl.cli.options.targets import OverwriteOption, check_file
-from privrl.cli.output import complain, emit, say
+from privrl.cli.output import JsonOption, complain, emit, say
 from privrl.data.schema.table_schema import declare_table
 from privrl.data.tables.draft import draft_schema
 from privrl.data.tables.faults import find_faults
 from privrl.writing import whole_file
 
-schema = typer.Typer(
-    name="schema", help="Write a draft of a schema file, or check a table against one.", no_args_is_help=True
-)
+schema = App(name="schema", help="Write a draft of a schema file, or check a table against one.", no_args_is_help=True)
 
 
 @schema.command()

@@ -1,21 +1,22 @@
 """`privrl serve init`, `run`, `check` and `key`: live studies over HTTP."""
 
 from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from privrl.cli.commands import App
 from privrl.cli.compilation import keep_compiled_programs
 from privrl.cli.output import complain, say, show_table
-from privrl.privacy.store.release_store import is_there, place_of
 
 if TYPE_CHECKING:  # an extra, which may not be installed
     from privrl.service.access import AccessKey
     from privrl.service.study_file import StudyFile
 
-serve = typer.Typer(name="serve", help="Serve live studies to apps and devices over HTTP.", no_args_is_help=True)
-key = typer.Typer(name="key", help="Keys of apps, devices and operators; kept as hashes.", no_args_is_help=True)
+serve = App(name="serve", help="Serve live studies to apps and devices over HTTP.", no_args_is_help=True)
+key = App(name="key", help="Keys of apps, devices and operators; kept as hashes.", no_args_is_help=True)
 serve.add_typer(key)
 
 StudyFileArgument = Annotated[Path, typer.Argument(help="A study file, in TOML.")]
@@ -27,6 +28,7 @@ _TLS = "Beyond this machine"
 def init(file: StudyFileArgument) -> None:
     """Declare a study for good, make its store and print its first keys. They cannot be shown again."""
     check_installed()
+    from privrl.privacy.store.release_store import place_of
     from privrl.service.access import KeyFile
     from privrl.service.opening import begin_study, read_identity
     from privrl.service.study_file import read_study_file
@@ -93,6 +95,7 @@ def run(
 def check(file: StudyFileArgument) -> None:
     """Verify a study file and its store, and show what `run` would do. It changes nothing."""
     check_installed()
+    from privrl.privacy.store.release_store import is_there
     from privrl.service.access import KeyFile
     from privrl.service.opening import check_same_study, declare_in_memory, open_store, read_identity
     from privrl.service.study_file import read_study_file
@@ -140,13 +143,12 @@ def add(
 ) -> None:
     """Make a key and print it. It cannot be shown again."""
     check_installed()
-    from privrl.service.access import ROLES, KeyFile, add_key
-    from privrl.service.study_file import read_study_file
+    from privrl.service.access import ROLES, KeyedStudy, KeyFile, add_key
 
     known = next((one for one in ROLES if one == role), None)
     if known is None:
         raise ValueError(f"`--role` is {role!r}. Give one of {', '.join(ROLES)}.")
-    studies = [read_study_file(file) for file in files]
+    studies = [KeyedStudy.read(file) for file in files]
     for study in studies:
         if (known, study.kind) in (("app", "local"), ("device", "central")):
             other = {"local": "device", "central": "app"}[study.kind]
@@ -160,10 +162,9 @@ def add(
 def list_(file: StudyFileArgument) -> None:
     """Show the keys of a study."""
     check_installed()
-    from privrl.service.access import KeyFile
-    from privrl.service.study_file import read_study_file
+    from privrl.service.access import KeyedStudy, KeyFile
 
-    keys = KeyFile(read_study_file(file).keys_place).read().values()
+    keys = KeyFile(KeyedStudy.read(file).keys_place).read().values()
     show_table("keys", ["name", "role", "added (UTC)"], [[one.name, one.role, one.added] for one in keys])
 
 
@@ -171,22 +172,16 @@ def list_(file: StudyFileArgument) -> None:
 def revoke(file: StudyFileArgument, name: NameOption) -> None:
     """Revoke a key. A running service refuses it within a second."""
     check_installed()
-    from privrl.service.access import KeyFile
-    from privrl.service.study_file import read_study_file
+    from privrl.service.access import KeyedStudy, KeyFile
 
-    KeyFile(read_study_file(file).keys_place).revoke(name)
+    KeyFile(KeyedStudy.read(file).keys_place).revoke(name)
     say(f"The key {name!r} is revoked.")
 
 
 def check_installed() -> None:
     """Check that the extra `serve` is installed."""
-    try:
-        import httptools  # noqa: F401
-        import msgspec  # noqa: F401
-        import prometheus_client  # noqa: F401
-        import starlette  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            f'`privrl serve` needs `{error.name}`, which is not installed. Install it: pip install "privrl[serve]".'
-        ) from error
+    for name in ("httptools", "msgspec", "prometheus_client", "starlette", "uvicorn"):
+        if find_spec(name) is None:
+            raise ImportError(
+                f'`privrl serve` needs `{name}`, which is not installed. Install it: pip install "privrl[serve]".'
+            )

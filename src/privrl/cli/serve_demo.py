@@ -9,9 +9,10 @@ import typer
 
 from privrl.cli.compilation import keep_compiled_programs
 from privrl.cli.output import say
-from privrl.cli.serve import check_installed
+from privrl.cli.serve import check_installed, serve
 
 
+@serve.command("demo")
 def serve_demo(
     port: Annotated[int, typer.Option("--port", help="Port of the page on this machine; 0 takes a free one.")] = 8080,
 ) -> None:

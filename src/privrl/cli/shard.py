@@ -5,10 +5,9 @@ from typing import Annotated
 
 import typer
 
-from privrl.cli.options.parsing import JsonOption
 from privrl.cli.options.table_options import PATHS
 from privrl.cli.options.targets import OverwriteOption, check_folder
-from privrl.cli.output import emit, say, waiting
+from privrl.cli.output import JsonOption, emit, say, waiting
 from privrl.data.tables.spread import FILES, spread
 from privrl.writing import check_outside
 

@@ -8,13 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
-from privrl.cli.options.parsing import JsonOption, StoreHeadOption
-from privrl.cli.output import emit, say, show_table
+from privrl.cli.commands import App
+from privrl.cli.options.parsing import StoreHeadOption
+from privrl.cli.output import JsonOption, emit, say, show_table
 from privrl.privacy.store.release_store import ADDRESSES, ReleaseStore, place_of
 
-store = typer.Typer(
-    name="store", help="Look at a durable store of releases, or purge its raw parts.", no_args_is_help=True
-)
+store = App(name="store", help="Look at a durable store of releases, or purge its raw parts.", no_args_is_help=True)
 
 FileArgument = Annotated[str, typer.Argument(help="A file that `ReleaseStore` made, or a postgresql:// address.")]
 StoreLogOption = Annotated[

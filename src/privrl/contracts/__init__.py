@@ -1,10 +1,15 @@
 """What everybody agrees on: statistics, releases, learners and plans."""
 
-from privrl.contracts.learner import AbstractOfflineLearner, AbstractOnlineLearner, Ask, Plan, Solution
-from privrl.contracts.noise_distribution import AbstractNoise
-from privrl.contracts.policy import AbstractPolicy
-from privrl.contracts.release import Declared, Release
-from privrl.contracts.statistic import AbstractCategorical, AbstractStatistic, Adjacency
+from typing import TYPE_CHECKING
+
+from privrl.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from privrl.contracts.learner import AbstractOfflineLearner, AbstractOnlineLearner, Ask, Plan, Solution
+    from privrl.contracts.noise_distribution import AbstractNoise
+    from privrl.contracts.policy import AbstractPolicy
+    from privrl.contracts.release import Declared, Release
+    from privrl.contracts.statistic import AbstractCategorical, AbstractStatistic, Adjacency
 
 __all__ = [
     "AbstractCategorical",
@@ -20,3 +25,5 @@ __all__ = [
     "Release",
     "Solution",
 ]
+
+__getattr__, __dir__ = lazy_names(__name__)

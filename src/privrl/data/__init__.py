@@ -1,15 +1,20 @@
 """Episodes of real or sampled people, checked against public bounds before anything is summed."""
 
-from privrl.data.dataset import AbstractDataset
-from privrl.data.episodes import Episodes
-from privrl.data.reward_function import RewardFunction
-from privrl.data.schema.table_schema import TableError
-from privrl.data.sources.gymnasium_episodes import from_gymnasium
-from privrl.data.sources.minari_episodes import from_minari
-from privrl.data.tables.parquet import read_parquet
-from privrl.data.tables.split import split
-from privrl.data.tables.write import write_parquet
-from privrl.mdp.measurements import BinnedAction, Category, Feature
+from typing import TYPE_CHECKING
+
+from privrl.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from privrl.data.dataset import AbstractDataset
+    from privrl.data.episodes import Episodes
+    from privrl.data.reward_function import RewardFunction
+    from privrl.data.schema.table_schema import TableError
+    from privrl.data.sources.gymnasium_episodes import from_gymnasium
+    from privrl.data.sources.minari_episodes import from_minari
+    from privrl.data.tables.parquet import read_parquet
+    from privrl.data.tables.split import split
+    from privrl.data.tables.write import write_parquet
+    from privrl.mdp.measurements import BinnedAction, Category, Feature
 
 __all__ = [
     "AbstractDataset",
@@ -25,3 +30,5 @@ __all__ = [
     "split",
     "write_parquet",
 ]
+
+__getattr__, __dir__ = lazy_names(__name__)

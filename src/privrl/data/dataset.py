@@ -4,17 +4,20 @@ import abc
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Float64, Int
 
 from privrl.data.rows.encoding import sum_hashes
 from privrl.data.rows.held import Chunk, EpisodeCache
 from privrl.data.rows.transitions import AbstractBlocks, Block, not_recorded
 from privrl.data.schema.table_schema import Bounds
 from privrl.mdp.measurements import Measurement
-from privrl.mdp.types import Trajectory
 from privrl.privacy.canonical_ids import keyed_hash
+from privrl.shapes import Float64, Int
+
+if TYPE_CHECKING:
+    from privrl.mdp.types import Trajectory
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,7 @@ class AbstractDataset(AbstractBlocks):
     def max_episodes_per_unit(self) -> int:
         return self.bounds.max_episodes_per_unit
 
-    def batches(self, size: int = 4096, *, check_first: bool = True) -> Iterator[Trajectory]:
+    def batches(self, size: int = 4096, *, check_first: bool = True) -> Iterator["Trajectory"]:
         """The episodes that are used, `size` at a time and padded to the horizon; the last batch is filled up with
         episodes of length 0, so that all batches have one shape. The whole table is checked before the first one; who
         uses nothing until the last one has come may leave that pass out, for rows are checked as they go too."""
@@ -141,7 +144,7 @@ class AbstractDataset(AbstractBlocks):
         return _padded(self.blocks(), size, self.horizon, len(self.features))
 
 
-def _padded(blocks: Iterator[Block], size: int, horizon: int, dim: int) -> Iterator[Trajectory]:
+def _padded(blocks: Iterator[Block], size: int, horizon: int, dim: int) -> Iterator["Trajectory"]:
     batch, filled = _empty(size, horizon, dim), 0
     for block in blocks:
         done = 0
@@ -160,7 +163,9 @@ def _padded(blocks: Iterator[Block], size: int, horizon: int, dim: int) -> Itera
         yield batch
 
 
-def _empty(size: int, horizon: int, dim: int) -> Trajectory:
+def _empty(size: int, horizon: int, dim: int) -> "Trajectory":
+    from privrl.mdp.types import Trajectory  # needs JAX, and checking a table does not
+
     actions = np.zeros((size, horizon), np.int32)
     states = np.zeros((size, horizon, dim)) if dim else np.zeros_like(actions)
     after = np.full_like(states, not_recorded(states))

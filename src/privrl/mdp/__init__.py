@@ -1,11 +1,18 @@
 """Finite worlds, linear systems and measurements: what they are, what they are worth, how people walk through them."""
 
-from privrl.mdp.features import OneHotFeatures, TableFeatures
-from privrl.mdp.lq import LinearPolicy, LQTask, LQTrajectory
-from privrl.mdp.measured_policy import MeasuredPolicy
-from privrl.mdp.types import TabularMDP, TabularPolicy, Trajectory
+from typing import TYPE_CHECKING
+
+from privrl.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from privrl.mdp.exported_policy import ExportedPolicy
+    from privrl.mdp.features import OneHotFeatures, TableFeatures
+    from privrl.mdp.lq import LinearPolicy, LQTask, LQTrajectory
+    from privrl.mdp.measured_policy import MeasuredPolicy
+    from privrl.mdp.types import TabularMDP, TabularPolicy, Trajectory
 
 __all__ = [
+    "ExportedPolicy",
     "LQTask",
     "LQTrajectory",
     "LinearPolicy",
@@ -16,3 +23,5 @@ __all__ = [
     "TabularPolicy",
     "Trajectory",
 ]
+
+__getattr__, __dir__ = lazy_names(__name__)

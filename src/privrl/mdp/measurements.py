@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import final
 
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Shaped
+
+from privrl.shapes import Float, Int, Shaped
 
 NOT_RECORDED = float("inf")
 """Every entry of a next state that is not known: the record stops, the person does not."""
@@ -57,12 +57,8 @@ class Feature:
         """Values moved into the bounds; NaN stays NaN."""
         return np.clip(values, self.low, self.high)
 
-    def scaled(self, values: Float[Array | np.ndarray, "*shape"]) -> Float[Array, "*shape"]:
-        """Values as positions between the bounds, see `scaled`."""
-        return scaled(jnp.asarray(values)[..., None], np.array([self.low]), np.array([self.high]), [self.log])[..., 0]
-
     def at(self, position: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
-        """The values at positions in [-1, 1] between the bounds: what `scaled` takes back to them."""
+        """The values at positions in [-1, 1] between the bounds, the inverse of `quadratic_features.positions`."""
         low, high = (np.log(self.low), np.log(self.high)) if self.log else (self.low, self.high)
         x = low + (high - low) * (np.asarray(position) + 1.0) / 2.0
         return self.clipped(np.exp(x) if self.log else x)
@@ -140,22 +136,6 @@ class BinnedAction:
         """What each action is, for tables and pictures."""
         ends = [*(f"to below {edge:g}" for edge in self.edges[1:]), "or more"]
         return tuple(f"{self.name} {edge:g} {end}" for edge, end in zip(self.edges, ends, strict=True))
-
-
-def scaled(
-    values: Float[Array, "*shape F"],
-    low: Float[np.ndarray, " F"],
-    high: Float[np.ndarray, " F"],
-    log: Sequence[bool],
-) -> Float[Array, "*shape F"]:
-    """u = 2 (x - low)/(high - low) - 1 in [-1, 1] for each measurement, with log x for x where `log`; NaN stays NaN."""
-    of_logs, of = np.asarray(log, bool), (1,) * (values.ndim - 1) + (-1,)
-    x = jnp.clip(values, low.reshape(of), high.reshape(of))
-    if of_logs.any():
-        with np.errstate(divide="ignore", invalid="ignore"):  # of bounds that are not used
-            low, high = (np.where(of_logs, np.log(bound), bound) for bound in (low, high))
-        x = jnp.where(of_logs.reshape(of), jnp.log(x), x)
-    return jnp.clip(2.0 * (x - low.reshape(of)) / (high - low).reshape(of) - 1.0, -1.0, 1.0)
 
 
 def product_actions(drugs: Sequence[BinnedAction], parts: Sequence[Shaped[np.ndarray, " N"]]) -> Int[np.ndarray, " N"]:

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from privrl.mdp.measurements import Category, Feature, Measurement, checked_measurements, scaled
+from privrl.mdp.measurements import Category, Feature, Measurement, checked_measurements
 
 _REACH = 1.5  # of u: half-widths from the centre
 _HALF = 0.5
@@ -42,7 +42,23 @@ def positions(columns: Sequence[Measurement], x: Float[Array, "*batch D"]) -> Fl
     """Where the measurements of rows lie between their bounds, in [-1, 1]; NaN where one is missing."""
     found = measured(columns)
     low, high = (np.array([getattr(column, end) for _, column in found]) for end in ("low", "high"))
-    return scaled(x[..., np.array([place for place, _ in found], int)], low, high, [c.log for _, c in found])
+    return _scaled(x[..., np.array([place for place, _ in found], int)], low, high, [c.log for _, c in found])
+
+
+def _scaled(
+    values: Float[Array, "*shape F"],
+    low: Float[np.ndarray, " F"],
+    high: Float[np.ndarray, " F"],
+    log: Sequence[bool],
+) -> Float[Array, "*shape F"]:
+    """u = 2 (x - low)/(high - low) - 1 in [-1, 1] for each measurement, with log x for x where `log`; NaN stays NaN."""
+    of_logs, of = np.asarray(log, bool), (1,) * (values.ndim - 1) + (-1,)
+    x = jnp.clip(values, low.reshape(of), high.reshape(of))
+    if of_logs.any():
+        with np.errstate(divide="ignore", invalid="ignore"):  # of bounds that are not used
+            low, high = (np.where(of_logs, np.log(bound), bound) for bound in (low, high))
+        x = jnp.where(of_logs.reshape(of), jnp.log(x), x)
+    return jnp.clip(2.0 * (x - low.reshape(of)) / (high - low).reshape(of) - 1.0, -1.0, 1.0)
 
 
 def by_row(function: Callable[[Array], Array], rows: Float[Array, "*batch n"]) -> Array:

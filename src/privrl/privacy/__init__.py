@@ -1,18 +1,23 @@
 """Budgets, mechanisms, ledgers and certificates. Knows people and sums, nothing of what the sums are for."""
 
-from privrl.privacy.accounting.budget import Budget, BudgetError
-from privrl.privacy.accounting.certificate import read_certificate
-from privrl.privacy.accounting.composition import epsilon_of
-from privrl.privacy.accounting.gdp import gdp_epsilon, gdp_mu, zcdp_epsilon, zcdp_rho
-from privrl.privacy.accounting.ledger import OverspentError
-from privrl.privacy.accounting.signature import SignatureError
-from privrl.privacy.canonical_ids import canonical_id
-from privrl.privacy.continual.mechanisms import geometric_schedule
-from privrl.privacy.functions.released import ReleasedFunction
-from privrl.privacy.noise.bounding import clip_by_norm
-from privrl.privacy.store.errors import BurntError, StoreError, StudyMismatchError
-from privrl.privacy.trust.privatizers import PairingError
-from privrl.privacy.trust.published import Published
+from typing import TYPE_CHECKING
+
+from privrl.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from privrl.privacy.accounting.budget import Budget, BudgetError
+    from privrl.privacy.accounting.certificate import read_certificate
+    from privrl.privacy.accounting.composition import epsilon_of
+    from privrl.privacy.accounting.gdp import gdp_epsilon, gdp_mu, zcdp_epsilon, zcdp_rho
+    from privrl.privacy.accounting.ledger import OverspentError
+    from privrl.privacy.accounting.signature import SignatureError
+    from privrl.privacy.canonical_ids import canonical_id
+    from privrl.privacy.continual.mechanisms import geometric_schedule
+    from privrl.privacy.functions.released import ReleasedFunction
+    from privrl.privacy.noise.bounding import clip_by_norm
+    from privrl.privacy.store.errors import BurntError, StoreError, StudyMismatchError
+    from privrl.privacy.trust.privatizers import PairingError
+    from privrl.privacy.trust.published import Published
 
 __all__ = [
     "Budget",
@@ -35,3 +40,5 @@ __all__ = [
     "zcdp_epsilon",
     "zcdp_rho",
 ]
+
+__getattr__, __dir__ = lazy_names(__name__)

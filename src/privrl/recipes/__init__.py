@@ -5,7 +5,14 @@ noise and constants where these are private at all. The constants were chosen on
 data, and no certificate depends on them.
 """
 
-from privrl.recipes.all_recipes import get, recipes
-from privrl.recipes.recipe import Problem, Recipe
+from typing import TYPE_CHECKING
+
+from privrl.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from privrl.recipes.all_recipes import get, recipes
+    from privrl.recipes.recipe import Problem, Recipe
 
 __all__ = ["Problem", "Recipe", "get", "recipes"]
+
+__getattr__, __dir__ = lazy_names(__name__)

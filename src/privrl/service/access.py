@@ -14,6 +14,7 @@ import os
 import re
 import secrets
 import tempfile
+import tomllib
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,6 +35,30 @@ class AccessKey(msgspec.Struct, frozen=True):
     role: Role
     added: str
     sha256: str
+
+
+class KeyedStudy(msgspec.Struct, frozen=True):
+    """What keys depend on in a study file; `serve check` looks at the rest of it, which takes longer."""
+
+    path: Path
+    kind: Literal["central", "local"]
+    name: str
+
+    @classmethod
+    def read(cls, path: Path) -> "KeyedStudy":
+        """The study of a file."""
+        try:
+            content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+            return msgspec.convert({"path": str(path.absolute()), **content}, cls, dec_hook=lambda kind, x: kind(x))
+        except FileNotFoundError:
+            raise ValueError(f"There is no study file `{path}`.") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+            raise ValueError(f"`{path}` declares no study: {error}. Look at it with `privrl serve check`.") from error
+
+    @property
+    def keys_place(self) -> Path:
+        """The file of keys."""
+        return self.path.with_suffix(".keys")
 
 
 class KeyFile:

@@ -1,8 +1,13 @@
 """What one person contributes to a sum, clipped to the norm it claims."""
 
-from privrl.statistics.counts import RewardSums, TransitionCounts, VisitCounts
-from privrl.statistics.moments import Gram, Targets
-from privrl.statistics.row_statistics import AbstractRowStatistic
+from typing import TYPE_CHECKING
+
+from privrl.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from privrl.statistics.counts import RewardSums, TransitionCounts, VisitCounts
+    from privrl.statistics.moments import Gram, Targets
+    from privrl.statistics.row_statistics import AbstractRowStatistic
 
 __all__ = [
     "AbstractRowStatistic",
@@ -12,3 +17,5 @@ __all__ = [
     "TransitionCounts",
     "VisitCounts",
 ]
+
+__getattr__, __dir__ = lazy_names(__name__)

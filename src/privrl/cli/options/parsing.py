@@ -52,9 +52,6 @@ StoreHeadOption = Annotated[
     Path | None,
     typer.Option("--store-head", help="File outside the store that names its last event; older copies are refused."),
 ]
-JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print exactly one JSON object on standard output and nothing else.")
-]
 
 
 def recipe_of(name: str, *families: Family) -> Recipe:

@@ -11,7 +11,6 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Int
 
 from privrl.data.prepare.preparation import Preparation
 from privrl.data.prepare.raw import MISSING, ROW, RawTable, refuse_infinite
@@ -19,6 +18,7 @@ from privrl.data.prepare.times import is_null, sort_records
 from privrl.data.schema.columns import refuse
 from privrl.data.schema.guard import guarded
 from privrl.data.schema.table_schema import Place, TableError
+from privrl.shapes import Int
 
 if TYPE_CHECKING:
     import pyarrow as pa

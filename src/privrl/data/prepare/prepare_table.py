@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
 
 from privrl.data.prepare.long_tables import LongTable
 from privrl.data.prepare.preparation import Preparation
@@ -22,6 +21,7 @@ from privrl.data.schema.columns import refuse
 from privrl.data.schema.guard import guarded
 from privrl.data.schema.table_schema import Place
 from privrl.data.tables.partition import partition
+from privrl.shapes import Bool, Float, Int
 from privrl.writing import whole_file
 
 if TYPE_CHECKING:

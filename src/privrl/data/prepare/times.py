@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Bool, Int, Shaped
 
 from privrl.data.prepare.preparation import Preparation, is_unitless, parse_duration
 from privrl.data.prepare.windows import SortedRecords, count_windows, subtract_times
 from privrl.data.schema.columns import refuse
 from privrl.data.schema.guard import guarded
 from privrl.data.schema.table_schema import Place, TableError
+from privrl.shapes import Bool, Int, Shaped
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Shaped
 
 from privrl.data.schema.columns import refuse
 from privrl.data.schema.table_schema import Place
+from privrl.shapes import Bool, Float, Int, Shaped
 
 if TYPE_CHECKING:
     import pyarrow as pa

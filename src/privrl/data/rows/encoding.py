@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int, Shaped
 
 from privrl.data.rows.row_checks import Rows
 from privrl.data.rows.transitions import Block
 from privrl.data.schema.columns import canonical_ids
+from privrl.shapes import Int, Shaped
 
 _WORDS = 8  # 32-bit words in one hash
 

@@ -15,12 +15,12 @@ from dataclasses import dataclass, fields, replace
 from typing import IO, Any
 
 import numpy as np
-from jaxtyping import Bool, Int, Shaped
 
 from privrl.data.rows.transitions import Block, not_recorded
 from privrl.data.schema.guard import guarded
 from privrl.data.schema.table_schema import Bounds
 from privrl.mdp.measurements import NOT_RECORDED
+from privrl.shapes import Bool, Int, Shaped
 
 MAX_MEMORY_BYTES = 2**26
 """So many bytes of episodes are kept in memory; where they are more, all of them are in a scratch file."""

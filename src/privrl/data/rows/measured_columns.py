@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Shaped
 
 from privrl.data.schema.columns import (
     describe_values,
@@ -19,6 +18,7 @@ from privrl.data.schema.columns import (
 )
 from privrl.data.schema.table_schema import Place, TableError
 from privrl.mdp.measurements import BinnedAction, Category, Feature, Measurement, product_actions
+from privrl.shapes import Bool, Float, Int, Shaped
 
 if TYPE_CHECKING:
     import pyarrow as pa

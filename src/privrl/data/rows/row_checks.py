@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Shaped, UInt64
 
 from privrl.data.rows.batches import Table
 from privrl.data.rows.measured_columns import read_doses, read_measurements
@@ -23,6 +22,7 @@ from privrl.data.schema.columns import (
 )
 from privrl.data.schema.fingerprints import Fingerprints, fingerprint, ranks
 from privrl.data.schema.table_schema import Bounds, Place, TableError
+from privrl.shapes import Bool, Float, Int, Shaped, UInt64
 
 if TYPE_CHECKING:
     import pyarrow as pa

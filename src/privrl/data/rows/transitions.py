@@ -4,13 +4,15 @@ import abc
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Shaped
 
 from privrl.mdp.measurements import ENDED, NOT_RECORDED
-from privrl.mdp.types import Transitions
+from privrl.shapes import Bool, Float, Int, Shaped
+
+if TYPE_CHECKING:
+    from privrl.mdp.types import Transitions
 
 _PENDING = 2**15
 
@@ -112,8 +114,10 @@ class TransitionCounter:
         code, count, reward = (np.concatenate(column) for column in zip(*parts, strict=True))
         self._code, self._count, self._reward = _summed(code, count, reward)
 
-    def transitions(self) -> Transitions:
+    def transitions(self) -> "Transitions":
         """The distinct rows so far, sorted by step, state, action and next state."""
+        from privrl.mdp.types import Transitions  # needs JAX, and checking a table does not
+
         self._merge()
         rest, next_state = np.divmod(self._code, self._S + 1)
         rest, action = np.divmod(rest, self._A)
@@ -147,13 +151,13 @@ class AbstractBlocks(abc.ABC):
     def num_actions(self) -> int:
         """Actions are 0, ..., num_actions - 1."""
 
-    def transitions(self) -> Transitions:
+    def transitions(self) -> "Transitions":
         """The distinct transitions of the episodes that are used, with counts and sums of rewards; computed once, in
         one pass, and sorted by step, state, action and next state."""
         return self._transitions
 
     @cached_property
-    def _transitions(self) -> Transitions:
+    def _transitions(self) -> "Transitions":
         counter = TransitionCounter(self.num_states, self.num_actions)
         for block in self.blocks():
             counter.add(block)

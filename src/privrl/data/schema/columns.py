@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Shaped, UInt64
 
 from privrl.data.schema.fingerprints import hash_integers, hash_strings
 from privrl.data.schema.guard import guarded
 from privrl.data.schema.table_schema import Bounds, Place, TableError
+from privrl.shapes import Bool, Float, Int, Shaped, UInt64
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,7 +9,8 @@ then looked up in a second pass over the ids.
 from array import array
 
 import numpy as np
-from jaxtyping import Bool, Shaped, UInt8, UInt32, UInt64
+
+from privrl.shapes import Bool, Shaped, UInt8, UInt32, UInt64
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float, Int
 
 from privrl.data.schema.table_schema import Bounds, Schema
 from privrl.mdp.measurements import BinnedAction, Category, Measurement
+from privrl.shapes import Float, Int
 from privrl.writing import whole_file
 
 if TYPE_CHECKING:

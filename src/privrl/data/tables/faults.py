@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Bool
 
 from privrl.data.rows.batches import Table, folder_columns, open_parquet
 from privrl.data.rows.files import Paths, describe_file, parquet_files
@@ -28,6 +27,7 @@ from privrl.data.schema.columns import (
 from privrl.data.schema.guard import guarded
 from privrl.data.schema.table_schema import Bounds, Place, Schema, TableError, declare_table, require_column
 from privrl.data.tables.parquet import read_parquet
+from privrl.shapes import Bool
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, final
 
 import numpy as np
-from jaxtyping import Bool, Int, Shaped, UInt64
 
 from privrl.data.dataset import AbstractDataset, Summary
 from privrl.data.rows.batches import Table
@@ -24,6 +23,7 @@ from privrl.data.schema.columns import canonical_ids, find_changes, read_ids, ta
 from privrl.data.schema.fingerprints import keep_smallest, salt_of
 from privrl.data.schema.table_schema import Bounds, declare_table
 from privrl.mdp.measurements import BinnedAction, Measurement
+from privrl.shapes import Bool, Int, Shaped, UInt64
 
 
 def read_parquet(
