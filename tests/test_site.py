@@ -197,7 +197,11 @@ PACKAGES = ("", "audit", "contracts", "data", "envs", "mdp", "privacy", "recipes
 def public_names(path: Path) -> list[str]:
     """What a package's `__init__` offers: everything that it imports or defines without an underscore."""
     names: list[str] = []
-    for node in ast.parse(path.read_text()).body:
+    body = ast.parse(path.read_text()).body
+    lazy = [block for block in body if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"]
+    if lazy:  # then all names are imported under it
+        body = lazy[0].body
+    for node in body:
         if isinstance(node, ast.Import | ast.ImportFrom):
             names += [alias.asname or alias.name for alias in node.names]
         elif isinstance(node, ast.FunctionDef | ast.ClassDef):
