@@ -16,7 +16,7 @@ CHECKED := --jaxtyping-packages="privrl,beartype.beartype(conf=beartype.Beartype
 COMPILE := $(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --all-build-deps \
 	--no-header --no-annotate --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 
-.PHONY: help demo demo-vitals test test-slow lint format bench docs paper-map pins clean
+.PHONY: help demo demo-vitals test test-all test-slow lint format bench docs paper-map pins clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -28,11 +28,14 @@ demo: .venv/runtime.stamp  ## a private sepsis-treatment policy, its certificate
 demo-vitals: .venv/runtime.stamp  ## from a raw export with times, gaps and doses to a report, in $(OUT)-vitals
 	$(BIN)/privrl demo vitals --out $(OUT)-vitals
 
-test: lint  ## lint, types, layers, then all quick tests
-	$(PYTEST)
+test: lint  ## style, types, layers, and the first tier: what notices a broken promise, one test of everything
+	$(PYTEST) -m "first"
 
-test-slow: lint  ## the same with the slow tests
-	$(PYTEST) $(CHECKED) -m "slow or not slow"
+test-all: .venv/dev.stamp  ## all other quick tests
+	$(PYTEST) -m "not first and not slow"
+
+test-slow: .venv/dev.stamp  ## the slow tests, with every shape and type checked
+	$(PYTEST) $(CHECKED) -m "slow"
 
 lint: .venv/dev.stamp  ## style, types and import layers
 	$(BIN)/ruff check .

@@ -5,7 +5,6 @@ Shapes are checked too by `make test-slow`: `--jaxtyping-packages` wraps all of 
 
 import contextlib
 import ctypes
-import functools
 import gc
 import os
 from collections.abc import Iterator
@@ -37,16 +36,12 @@ import hypothesis
 import jax
 import pytest
 from clocks import Clock
-from jax._src.interpreters import mlir
-from moving import move_by_numpy
+from mutations import KILLERS
 from postgres import MISSING, Cluster, programs
 
 gc.disable()  # until all tests are imported: a fifth of the time, and imports make no garbage
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
-# A fifth of the time that a small program takes to compile goes into a compiler's context of its own: all share one.
-mlir.make_ir_context = functools.cache(mlir.make_ir_context)
-move_by_numpy()
 
 # Examples stay random, since a privacy bound must hold for all inputs; a failure prints the line that replays it.
 hypothesis.settings.register_profile("privrl", deadline=None, print_blob=True)
@@ -66,10 +61,19 @@ def _resident() -> int:
 def _forget() -> None:
     """Drops compiled functions, and gives freed memory back to the system."""
     jax.clear_caches()
-    mlir.make_ir_context.cache_clear()
     gc.collect()
     if _STATM.exists() and hasattr(ctypes.CDLL(None), "malloc_trim"):
         ctypes.CDLL(None).malloc_trim(0)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the first tier: tests that notice a mutation, and those marked `smoke`; none of them is slow."""
+    tests = Path(__file__).parent
+    for item in items:
+        named = f"{item.path.relative_to(tests).as_posix()}::{getattr(item, 'originalname', None) or item.name}"
+        if (named in KILLERS or item.get_closest_marker("smoke")) and not item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.first)
 
 
 def pytest_collection_finish() -> None:
