@@ -1,8 +1,8 @@
-"""Local: nobody is trusted. Devices send one small noisy message each, over HTTP, and a server learns from them.
+"""Local: no trusted server. Devices send one small noisy message each, over HTTP, and a server learns from them.
 
-Run it with `python examples/local.py`: one server process, whose sums are on disk, and two client processes that stand
-for many devices, each with a small file of its own. They talk on this machine's loopback only; a real study would put
-TLS and a check of who takes part in front of it.
+Run it with `python examples/local.py`. It starts one server process, which keeps its sums on disk, and two client
+processes that stand for many devices, each with its own small file. They use this machine's loopback only; a real study
+needs TLS and a check of who takes part.
 """
 
 import multiprocessing
@@ -32,7 +32,7 @@ privatizer = privrl.Local(epsilon=3.0)
 
 
 def serve(folder: str, told: Connection) -> None:
-    """The server: `GET /ticket` and `GET /plans/0`, `POST` a message. Killed and started again, it goes on."""
+    """The server: `GET /ticket` and `GET /plans/0`, `POST` a message. After a crash it continues."""
 
     class Handler(BaseHTTPRequestHandler):
         timeout = 30  # a device that stops talking does not hold up the others
@@ -51,7 +51,7 @@ def serve(folder: str, told: Connection) -> None:
                 return
             try:
                 new = server.absorb(self.rfile.read(size))  # acknowledged once it is on disk
-                self.answer(201 if new else 200, b"kept")  # sent again, it is kept all the same
+                self.answer(201 if new else 200, b"kept")  # sent again, it is already kept
             except privrl.MessageError as error:
                 self.answer(400, str(error).encode())
 
@@ -62,7 +62,7 @@ def serve(folder: str, told: Connection) -> None:
             self.wfile.write(content)
 
         def log_message(self, *_: object) -> None:
-            """Nothing about who asked is written down."""
+            """Requests are not logged, because their metadata is sensitive."""
 
     # One thread: a store belongs to the thread that opened it.
     with ReleaseStore(Path(folder) / "study.db") as store, HTTPServer(("127.0.0.1", 0), Handler) as http:
@@ -80,15 +80,15 @@ def get(address: str) -> bytes:
 
 
 def take_part(folder: str, port: int, first: int, last: int) -> None:
-    """Some devices, one after the other. Each acts on the plan it was shown; its trajectory stays where it is."""
+    """Some devices, one after the other. Each acts on the plan it was shown; its trajectory stays on the device."""
     address = f"http://127.0.0.1:{port}"
     act = eqx.filter_jit(world.rollout)
     for person in range(first, last):
         ticket = SignedTicket.from_bytes(get(f"{address}/ticket"))
         plan = plan_from_bytes(get(f"{address}/plans/{ticket.plan}"), ticket, learner, privatizer)
         trajectory = act(plan.policy, jax.random.key(person))
-        # No key: the device's own operating system draws the noise. The report is kept in the device's file before it
-        # is sent: after a crash, or if no answer came, the same bytes are sent again.
+        # No key: the device's own operating system draws the noise. The device stores the report before sending it.
+        # After a crash, or if no answer came, it sends the same bytes again.
         client = privrl.Client(learner, privatizer, store=Path(folder) / f"device-{person}.db", cap=3.0)
         message = client.report(trajectory, privrl.Broadcast(ticket, plan))
         urllib.request.urlopen(address, data=message.to_bytes(), timeout=60).close()
