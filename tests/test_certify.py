@@ -351,7 +351,7 @@ def test_the_policy_is_the_same_after_saving(tmp_path: Any) -> None:
     for name in ("dp-apvi", "lq", "functional"):
         result = made(name)
         loaded = Result.load(result.save(tmp_path / name.replace(" ", "-")))
-        assert loaded.certificate == read_certificate(json.dumps(result.certificate.to_json()))
+        assert replace(loaded.certificate, files={}) == read_certificate(json.dumps(result.certificate.to_json()))
         assert verdict(loaded).ok
         unnamed = replace(result.certificate, result_sha256="")
         loose = Result.load(replace(result, certificate=unnamed).save(tmp_path / "bound"))

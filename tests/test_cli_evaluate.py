@@ -9,9 +9,12 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 from test_cli import BUDGET, COLUMNS, RIVER, SIZES, call, table, world  # noqa: F401
+from test_cli_certify import keys, rehash  # noqa: F401
 from test_report import stands_alone
 
 from privrl.data.practice import read_practice
+from privrl.privacy.accounting.signature import read_private_key
+from privrl.studies.results.result import Result
 
 FIT = ("fit", "env:riverswim", *RIVER, "--episodes", "4000", "--seed", "5")
 EVALUATE = ("--evaluate", ".5", "--practice", "env")
@@ -63,7 +66,7 @@ def test_what_is_not_better_is_withheld_where_that_is_required(tmp_path: Path) -
     assert called.out.strip().splitlines()[-1] == "Not shown to be better than practice."
     assert "The budget is spent, and there is no policy" in called.out
     assert set(files(out)) == {"certificate.json", "evaluation.json", "report.json"}
-    assert json.loads((out / "certificate.json").read_text())["policy"] is None
+    assert set(json.loads((out / "certificate.json").read_text())["files"]) == {"evaluation.json", "report.json"}
     certified = call("certify", out, "--allow-non-private")
     assert certified.code == 0 and "The budget is spent, and there is no policy" in certified.out
     again = call(*FIT, "--recipe", "dp-apvi", *BUDGET, "--evaluate", ".5", "--require-better", "--json")
@@ -79,19 +82,23 @@ def fitted(table: Path, tmp_path: Path) -> Path:  # noqa: F811
     return out
 
 
-def test_evaluate_adds_one_file_with_its_own_certificate(table: Path, fitted: Path, practice: Path) -> None:  # noqa: F811
+UNIT = ("--unit", "unit_id")
+
+
+def test_evaluate_adds_two_files_with_its_own_certificate(table: Path, fitted: Path, practice: Path) -> None:  # noqa: F811
     before = files(fitted)
-    arguments = ("evaluate", table, fitted, *BUDGET, "--practice", practice, "--out", fitted)
+    arguments = ("evaluate", table, fitted, *UNIT, *BUDGET, "--practice", practice, "--out", fitted)
     called = call(*arguments, "--unit-noun", "patient")
     assert called.code == 0, called.err
     after = files(fitted)
-    assert after.pop("evaluation.json") and after == before
+    assert after.pop("evaluation.json") and after.pop("evaluation-certificate.json") and after == before
     content = json.loads((fitted / "evaluation.json").read_text())
+    own = json.loads((fitted / "evaluation-certificate.json").read_text())
     policy = json.loads((fitted / "certificate.json").read_text())
-    assert content["certificate"]["result_sha256"] == policy["result_sha256"]
-    assert content["certificate"]["unit"] == "patient" and "gain" in content  # none, where the noise hides it
+    assert own["result_sha256"] == policy["result_sha256"] and set(own["files"]) == {"evaluation.json"}
+    assert own["unit"] == "patient" and "gain" in content  # none, where the noise hides it
     certified = call("certify", fitted)
-    assert certified.code == 0 and "The evaluation beside it has its own" in certified.out
+    assert certified.code == 0 and "The evaluation has its own certificate" in certified.out
     assert "there is none together" in certified.out  # fit was told of no noun, so the units differ
     assert call("certify", fitted, "--json").json()["epsilon_with_evaluation"] is None
     bounded = call("certify", fitted, "--max-epsilon", "100")
@@ -99,9 +106,75 @@ def test_evaluate_adds_one_file_with_its_own_certificate(table: Path, fitted: Pa
     assert call("report", fitted, "--out", fitted.with_name("page.html")).code == 0
     assert "Cite this guarantee" not in fitted.with_name("page.html").read_text()
     assert call(*arguments).code == 2  # never replaced
-    content["certificate"]["epsilon"] = 0.1
-    (fitted / "evaluation.json").write_text(json.dumps(content))
+    own["epsilon"] = 0.1
+    (fitted / "evaluation-certificate.json").write_text(json.dumps(own))
     assert call("certify", fitted).code == 1
+
+
+# ---------------------------------------------------------------------------------- whom an evaluation protects
+
+
+def test_the_unit_of_an_unsigned_folder_comes_from_the_command_line(table: Path, fitted: Path, tmp_path: Path) -> None:  # noqa: F811
+    """Before, one edited word in `report.json` certified stays, and called them patients."""
+    arguments = ("evaluate", table, fitted, *BUDGET, "--out", tmp_path / "out")
+    silent = call(*arguments)
+    assert silent.code == 2 and "`--unit` is missing" in silent.err
+    other = call(*arguments, "--unit", "episode_id")
+    assert other.code == 2 and "`--unit` is 'episode_id'" in other.err and "says 'unit_id'" in other.err
+    wider = call(*arguments, *UNIT, "--max-episodes-per-unit", "5")
+    assert wider.code == 2 and "`--max-episodes-per-unit` is 5" in wider.err
+    path = fitted / "report.json"
+    path.write_text(path.read_text().replace('"unit": "unit_id"', '"unit": "episode_id"'))
+    edited = call(*arguments, "--unit", "episode_id")
+    assert edited.code == 2 and "`report.json` is not the file that the certificate names" in edited.err
+    rehash(fitted)
+    assert "says 'episode_id'" in call(*arguments, *UNIT).err
+    assert not (tmp_path / "out").exists()  # nothing was spent
+
+
+def test_the_unit_of_a_signed_folder_comes_from_its_report(
+    table: Path,  # noqa: F811
+    fitted: Path,
+    keys: dict[str, Path],  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    Result.load(fitted).save(fitted, sign=read_private_key(keys["ours"]))
+    arguments = ("evaluate", table, fitted, *BUDGET)
+    key = ("--public-key", keys["ours, public"])
+    assert "`--unit` is missing" in call(*arguments, "--out", tmp_path / "out").err  # a signature that nobody checked
+    theirs = call(*arguments, "--public-key", keys["theirs, public"], "--out", tmp_path / "out")
+    assert theirs.code == 2 and "signature does not fit" in theirs.err
+    called = call(*arguments, *key, "--out", tmp_path / "out", "--json")
+    assert called.json()["unit"] == "unit_id"
+    assert "says 'unit_id'" in call(*arguments, *key, "--unit", "episode_id", "--out", tmp_path / "o").err
+    unsigned = call(*arguments, *key, "--out", fitted)
+    assert unsigned.code == 2 and "is signed. Sign the evaluation with `--sign`" in unsigned.err
+    assert call(*arguments, *key, "--sign", keys["ours"], "--out", fitted).code == 0
+    certified = call("certify", fitted, *key)
+    assert certified.code == 0 and certified.out.count("consistent and authenticated") == 2, certified.err
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"horizon": "20"}, "`horizon` must be a whole number or null, not text"),
+        ({"feature": [1]}, "must be text, not a whole number"),
+        ({"rewards_at_end": 1}, "`rewards_at_end` must be true or false"),
+        ({"patients": 20}, "`patients` is not an option of a table"),
+    ],
+)
+def test_a_report_with_other_types_is_refused(
+    table: Path,  # noqa: F811
+    fitted: Path,
+    tmp_path: Path,
+    change: dict[str, Any],
+    words: str,
+) -> None:
+    report = json.loads((fitted / "report.json").read_text())
+    (fitted / "report.json").write_text(json.dumps(report | {"table": report["table"] | change}))
+    rehash(fitted)
+    called = call("evaluate", table, fitted, *UNIT, *BUDGET, "--out", tmp_path / "out")
+    assert called.code == 2 and words in called.err, called.err
 
 
 def test_evaluate_takes_a_protocol_from_elsewhere(table: Path, tmp_path: Path) -> None:  # noqa: F811
@@ -111,7 +184,7 @@ def test_evaluate_takes_a_protocol_from_elsewhere(table: Path, tmp_path: Path) -
     options = (*COLUMNS, *SIZES, "--max-episodes-per-unit", "2", "--unit-noun", "rider", "--json")
     content = call(*arguments, *options).json()
     assert content["evaluation"]["verdict"] == "not shown" and content["delta"] == 0
-    assert set(files(tmp_path / "out")) == {"evaluation.json"}
+    assert set(files(tmp_path / "out")) == {"evaluation.json", "evaluation-certificate.json"}
     alone = call("certify", tmp_path / "out")
     assert alone.code == 0 and "not compared: give it with `--policy`" in alone.out and "Not shown" in alone.out
     assert "was compared." in call("certify", tmp_path / "out", "--policy", tmp_path / "protocol.npz").out
@@ -128,31 +201,32 @@ def test_evaluate_takes_a_protocol_from_elsewhere(table: Path, tmp_path: Path) -
     assert call("certify", tmp_path / "out", "--max-epsilon", "1").code == 1
     path = tmp_path / "out" / "evaluation.json"
     path.write_text(path.read_text().replace('"people": ', '"people": 1'))
-    assert call("certify", tmp_path / "out").code == 2
+    changed = call("certify", tmp_path / "out")
+    assert changed.code == 1 and "`evaluation.json` is not the file" in changed.err
+    assert call("report", tmp_path / "out", "--out", tmp_path / "other.html").code == 2
 
 
 def test_evaluate_keeps_its_releases_in_a_store_like_fit(table: Path, fitted: Path, tmp_path: Path) -> None:  # noqa: F811
     store, head = tmp_path / "kept.store", tmp_path / "head"
     options = (*BUDGET, "--store", store, "--store-head", head, "--after-crash", "redraw")
-    assert call("evaluate", table, fitted, *options, "--out", tmp_path / "first").code == 0
+    assert call("evaluate", table, fitted, *UNIT, *options, "--out", tmp_path / "first").code == 0
     assert head.is_file()
-    assert call("evaluate", table, fitted, *options, "--out", tmp_path / "again").code == 0  # read, not drawn
+    assert call("evaluate", table, fitted, *UNIT, *options, "--out", tmp_path / "again").code == 0  # read, not drawn
     first, again = (json.loads((tmp_path / name / "evaluation.json").read_text()) for name in ("first", "again"))
     assert first["practice"] == again["practice"]
-    alone = call("evaluate", table, fitted, *BUDGET, "--store-head", head, "--out", tmp_path / "third")
+    alone = call("evaluate", table, fitted, *UNIT, *BUDGET, "--store-head", head, "--out", tmp_path / "third")
     assert alone.code == 2 and "`--store` is missing" in alone.err
 
 
 def test_what_is_stated_goes_into_the_certificate(table: Path, fitted: Path, tmp_path: Path) -> None:  # noqa: F811
     texts = ("--purpose", "dosing <review>", "--data-period", "2019 to 2021", "--controller", "clinic")
-    called = call("evaluate", table, fitted, *BUDGET, *texts, "--out", tmp_path / "out")
+    called = call("evaluate", table, fitted, *UNIT, *BUDGET, *texts, "--out", tmp_path / "out")
     assert called.code == 0 and "stated      data period: 2019 to 2021" in called.out, called.err
     assert (
-        json.loads((tmp_path / "out" / "evaluation.json").read_text())["certificate"]["stated"]["controller"]
-        == "clinic"
+        json.loads((tmp_path / "out" / "evaluation-certificate.json").read_text())["stated"]["controller"] == "clinic"
     )
     assert call("certify", tmp_path / "out", "--policy", fitted).code == 0
-    long = call("evaluate", table, fitted, *BUDGET, "--purpose", "x" * 501, "--out", tmp_path / "long")
+    long = call("evaluate", table, fitted, *UNIT, *BUDGET, "--purpose", "x" * 501, "--out", tmp_path / "long")
     assert long.code == 2 and "501 characters" in long.err and not (tmp_path / "long").exists()
 
 

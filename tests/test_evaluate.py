@@ -2,10 +2,10 @@
 saved with an evaluation or without a policy."""
 
 import dataclasses
-import hashlib
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,14 +13,15 @@ import numpy as np
 import pytest
 
 import privrl
+from privrl.contracts.untrusted import read_json
 from privrl.envs.base import finite
-from privrl.evaluation.estimates import Interval
+from privrl.evaluation.estimates import Evaluation, Interval
 from privrl.mdp.assisted import AssistedPolicy, simulated_gain
 from privrl.mdp.types import TabularMDP, TabularPolicy
 from privrl.privacy.accounting.composition import epsilon_of
 from privrl.privacy.accounting.events import Event
-from privrl.studies.results.binding import evaluation_note, policy_sha256
-from privrl.studies.results.certified_evaluation import CertifiedEvaluation, read_evaluation
+from privrl.studies.results.binding import policy_sha256
+from privrl.studies.results.certified_evaluation import CertifiedEvaluation
 from privrl.studies.results.certify import certify_result
 from privrl.studies.results.result import Result
 from privrl.studies.simulation.sampled_tables import sampled
@@ -103,7 +104,8 @@ def test_a_result_is_evaluated_by_its_advice_on_the_people_who_were_held_out(tmp
     dataclasses.replace(result, evaluation=evaluation).save(tmp_path / "both")
     loaded = Result.load(tmp_path / "both")
     assert isinstance(loaded.evaluation, CertifiedEvaluation)
-    assert loaded.evaluation.certificate == evaluation.certificate and loaded.certificate == result.certificate
+    assert loaded.evaluation.certificate == evaluation.certificate
+    assert dataclasses.replace(loaded.certificate, files={}) == result.certificate
 
 
 @pytest.mark.slow  # `test_cli_evaluate.py` does the same on the command line
@@ -170,7 +172,7 @@ def test_what_is_withheld_leaves_a_certificate_and_no_trace_of_the_policy(assess
 def test_a_policy_that_is_missing_without_a_word_is_an_error(assessed: Result, tmp_path: Path) -> None:
     assessed.save(tmp_path / "saved")
     (tmp_path / "saved" / "policy.npz").unlink()
-    with pytest.raises(ValueError, match="policy.npz missing"):
+    with pytest.raises(ValueError, match="`policy.npz` is missing"):
         Result.load(tmp_path / "saved")
 
 
@@ -182,30 +184,19 @@ def test_an_assessed_result_comes_back_as_it_was(assessed: Result, tmp_path: Pat
     assert privrl.certify(loaded.certificate, loaded.policy, allow_non_private=True).ok
 
 
+def read(content: Any) -> Evaluation:
+    return Evaluation.from_json(read_json(json.dumps(content), "The evaluation"))
+
+
 def test_a_damaged_evaluation_is_refused(evaluation: CertifiedEvaluation) -> None:
     content = evaluation.to_json()
-    assert read_evaluation(json.dumps(content)) == evaluation
-    for damaged in ("{", "[]", "{}", json.dumps(content | {"certificate": {}})):
-        with pytest.raises(ValueError, match="damaged"):
-            read_evaluation(damaged)
-    with pytest.raises(ValueError, match="changed or damaged"):
-        read_evaluation(json.dumps(content | {"verdict": "worse"}))
+    assert read(content).to_json() == content
+    for damaged in ([], {}, content | {"practice": None}, content | {"policy": {}}, content | {"people": "many"}):
+        with pytest.raises(ValueError, match="The evaluation is malformed"):
+            read(damaged)
+    with pytest.raises(ValueError, match="changed or damaged: `verdict`"):
+        read(content | {"verdict": "worse"})
     assert math.isfinite(evaluation.practice.value) and isinstance(evaluation.gain, Interval)
-
-
-@pytest.mark.parametrize("file", ["evaluation.json", "advice.npz"])
-def test_an_evaluation_or_advice_that_was_changed_is_refused(assessed: Result, tmp_path: Path, file: str) -> None:
-    """Before, the certificate was bound to the policy alone, and any gain beside it was called consistent."""
-    assessed.save(tmp_path / "policy")
-    path = tmp_path / "policy" / file
-    if file == "advice.npz":
-        np.savez(path, probabilities=np.roll(np.asarray(assessed.advice.probabilities), 1, axis=-1))
-    else:
-        content = json.loads(path.read_text())
-        content["practice"]["value"] += 0.01
-        path.write_text(json.dumps(content))
-    with pytest.raises(ValueError, match="not what its certificate is about"):
-        Result.load(tmp_path / "policy")
 
 
 # ---------------------------------------------------------------------------------- two certificates beside each other
@@ -264,37 +255,14 @@ def test_what_follows_from_the_numbers_cannot_be_changed_in_the_file(evaluation:
     content = evaluation.to_json()
     silent = dataclasses.replace(evaluation, trend=None).to_json()
     assert silent["held_back"] is not None
-    wrong = [silent | {"held_back": None}, silent | {"held_back": "other"}, content | {"words": "hand it out"}]
-    wrong += [{name: value for name, value in content.items() if name != "held_back"}]
-    for changed in wrong:
+    for changed in (silent | {"held_back": None}, silent | {"held_back": "other"}, content | {"words": "hand it out"}):
         with pytest.raises(ValueError, match="changed or damaged"):
-            read_evaluation(json.dumps(changed))
+            read(changed)
+    with pytest.raises(ValueError, match="missing required field `held_back`"):
+        read({name: value for name, value in content.items() if name != "held_back"})
     twice = f'{json.dumps(content)[:-1]}, "people": {evaluation.people}}}'
-    with pytest.raises(ValueError, match="damaged"):
-        read_evaluation(twice)
-
-
-def test_an_evaluation_of_the_first_version_is_read_and_its_note_holds(evaluation: CertifiedEvaluation) -> None:
-    """That version wrote, and hashed, none of these fields."""
-    later = ("trend", "continuity", "arrival", "public", "held_back", "assisted_gain")
-    old = dataclasses.replace(evaluation, trend=None, continuity=None, arrival=None, public=True).to_json()
-    content = {name: value for name, value in old.items() if name not in (*later, "certificate")}
-    text = json.dumps([content, policy_sha256(None)], sort_keys=True)
-    read = read_evaluation(json.dumps(content))
-    assert evaluation_note(read, None).endswith(hashlib.sha256(text.encode()).hexdigest())
-    later_ones = ({name: evaluation.practice} for name in ("trend", "continuity", "arrival"))
-    for change in ({"public": False}, *later_ones):
-        assert evaluation_note(dataclasses.replace(read, **change), None) != evaluation_note(read, None)  # type: ignore[arg-type]
-
-
-def test_an_evaluation_from_before_the_check_of_first_decisions_is_read(evaluation: CertifiedEvaluation) -> None:
-    old = dataclasses.replace(evaluation, arrival=None).to_json()
-    content = {name: value for name, value in old.items() if name not in ("arrival", "assisted_gain", "certificate")}
-    hashed = {name: value for name, value in content.items() if name not in ("held_back", "public")}
-    text = json.dumps([hashed, policy_sha256(None)], sort_keys=True)
-    read = read_evaluation(json.dumps(content))
-    assert read.arrival is None and read.trend == evaluation.trend and read.held_back == old["held_back"]
-    assert evaluation_note(read, None).endswith(hashlib.sha256(text.encode()).hexdigest())
+    with pytest.raises(ValueError, match="malformed"):
+        read_json(twice, "The evaluation")
 
 
 def test_a_result_is_withheld_together_with_an_evaluation_that_has_its_own_certificate(

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -95,14 +96,11 @@ def altered(change):
         lambda c, release, law: law.update(times=5),
         lambda c, release, law: law.update(times=2),
         lambda c, release, law: law.update(times=0),
-        lambda c, release, law: law.update(times=3.0),
-        lambda c, release, law: law.update(extra=1),
         lambda c, release, law: release.update(laws=[]),
         lambda c, release, law: release.update(counted=99),
         lambda c, release, law: release.update(counted=2),
         lambda c, release, law: release.update(counted=-1),
         lambda c, release, law: release.update(skipped=2),
-        lambda c, release, law: release.pop("burnt"),
         lambda c, release, law: c["events"][0].update(parameter=c["events"][0]["parameter"] / 100),
         lambda c, release, law: c.update(releases=[]),
         lambda c, release, law: c.update(releases=[release, release]),
@@ -111,6 +109,26 @@ def altered(change):
 def test_an_altered_ledger_is_noticed(change):
     assert release_problems(certificate()) == []
     assert release_problems(altered(change))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda c, release, law: law.update(times=3.0), "`releases[0].laws[0].times` must be a whole number"),
+        (lambda c, release, law: law.update(extra=1), "`releases` is not expected in this form"),
+        (lambda c, release, law: release.pop("burnt"), "missing required field `burnt`"),
+        (lambda c, release, law: c.update(epsilon=[1]), "`epsilon` must be a number, not a list."),
+        (lambda c, release, law: c.update(bounds=None), "`bounds` must be an object, not null."),
+        (lambda c, release, law: c.update(stated={"purpose": 1}), "must be text, not a whole number."),
+        (lambda c, release, law: c.update(files={"report.json": 1}), "must be text, not a whole number."),
+        (lambda c, release, law: c.update(extra=1), "`extra` is not expected"),
+        (lambda c, release, law: c.pop("files"), "`files` is missing"),
+        (lambda c, release, law: c.update(epsilon=10**400), "out of range"),
+    ],
+)
+def test_types_are_checked_before_values(change, words):
+    with pytest.raises(ValueError, match="^The certificate is malformed: .*" + re.escape(words)):
+        altered(change)
 
 
 @pytest.mark.parametrize("name", ["epsilon", "epsilon_zcdp", "rho", "mu"])
@@ -180,11 +198,11 @@ def test_keys_come_from_pem_files_and_other_files_are_refused(tmp_path):
 def test_what_two_readers_could_read_differently_is_refused(text):
     content = json.dumps(certificate().to_json())
     for damaged in (text, content[:-1] + ', "delta": 0.5}', content.replace('"counted": 3', '"counted": NaN')):
-        with pytest.raises(ValueError, match="not a certificate"):
+        with pytest.raises(ValueError, match="^The certificate is malformed: "):
             read_certificate(damaged)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"epsilon": 1}'])
 def test_what_is_not_a_certificate(text):
-    with pytest.raises(ValueError, match="not a certificate"):
+    with pytest.raises(ValueError, match="^The certificate is malformed: "):
         read_certificate(text)

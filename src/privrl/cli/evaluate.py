@@ -1,7 +1,6 @@
 """`privrl evaluate`: a policy against practice on people who were held out, or the widths to expect from it."""
 
 import dataclasses
-import json as json_module
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,8 +25,11 @@ from privrl.cli.options.targets import OverwriteOption, check_file, save
 from privrl.cli.options.worker_options import WorkerOptions, waiting_for
 from privrl.cli.output import JsonOption, complain, emit, say, show_table
 from privrl.evaluation.widths import plan_widths
-from privrl.studies.results.result import EVALUATION, Result
-from privrl.writing import whole_file
+from privrl.privacy.accounting.signature import read_private_key, read_public_key
+from privrl.studies.offline.evaluate import policy_arrays
+from privrl.studies.results.binding import EVALUATION, EVALUATION_CERTIFICATE, REPORT, policy_sha256
+from privrl.studies.results.certified_evaluation import check_evaluation_folder
+from privrl.studies.results.result import Result
 
 _PLANNED_DELTA = 1e-6
 
@@ -56,14 +58,22 @@ def evaluate(
         int | None, typer.Option("--seed", help="Replays a simulation. On a table of real people leave it out.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Folder to which evaluation.json is added; nothing else is touched.")
+        Path | None,
+        typer.Option("--out", help="New folder, or that of the policy, for evaluation.json and its certificate."),
+    ] = None,
+    public_key: Annotated[
+        Path | None, typer.Option("--public-key", help="PEM file: POLICY must be signed by its owner.")
+    ] = None,
+    sign: Annotated[
+        Path | None, typer.Option("--sign", help="PEM file with an Ed25519 private key: sign the certificate.")
     ] = None,
     overwrite: OverwriteOption = False,
     json: JsonOption = False,
 ) -> None:
     """Compare a policy with practice on people who were held out, under a budget and a certificate of its own.
 
-    Where POLICY is a folder that `privrl fit` saved, columns and bounds of the table are those of the fit unless given.
+    If POLICY is a folder that `privrl fit` saved, columns and bounds of the table are those of the fit unless given.
+    Give `--unit` besides, unless the folder is signed and you give `--public-key`.
     """
     check_budget("An evaluation", epsilon, delta, rho)
     if plan:
@@ -73,11 +83,13 @@ def evaluate(
         return
     if not data or policy is None or out is None or people is not None:
         raise ValueError("Give a table, a policy and `--out`; or `--plan` with `--people`.")
-    check_file(context, out / EVALUATION, overwrite=overwrite)  # before anything is spent
+    for name in (EVALUATION, EVALUATION_CERTIFICATE):
+        check_file(context, out / name, overwrite=overwrite)  # before anything is spent
+    signing = None if sign is None else read_private_key(sign)
     stated.check()
     chosen: Any = Result.load(policy) if policy.is_dir() else policy
-    known = chosen.report.get("table", {}) if isinstance(chosen, Result) else {}
-    table = table.resolved().with_known(known).resolved()
+    table = _table(table.resolved(), chosen, policy, public_key).resolved()
+    check_evaluation_folder(out, policy_sha256(policy_arrays(chosen)), signing is not None)
     if table.missing:
         raise ValueError(f"A table needs {', '.join(table.missing)} too. See `privrl evaluate --help`.")
     if isinstance(chosen, Result) and chosen.policy is None:
@@ -108,8 +120,8 @@ def evaluate(
             executor=executor,
         )
     evaluation = dataclasses.replace(evaluation, certificate=stated.on(evaluation.certificate))
-    content = json_module.dumps(evaluation.to_json(), indent=2, allow_nan=False)
-    save(out / EVALUATION, partial(_write, content, overwrite))
+    evaluation = evaluation if signing is None else evaluation.signed(signing)
+    save(out, partial(evaluation.save, overwrite=overwrite))
     if json:
         certificate = evaluation.certificate.to_json()
         facts = {"policy": str(policy), **{name: certificate[name] for name in ("epsilon", "delta", "unit")}}
@@ -122,10 +134,24 @@ def evaluate(
         show_evaluation(evaluation)
 
 
-def _write(content: str, overwrite: bool, file: Path) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(file, overwrite=overwrite) as scratch:
-        scratch.write_text(content, encoding="utf-8")
+def _table(table: TableOptions, chosen: Any, policy: Path, public_key: Path | None) -> TableOptions:
+    """The table's options, completed by the report of a saved result.
+
+    The unit decides whom the certificate protects. Anyone can write a consistent folder, so only a signature that was
+    checked may say what the unit is; otherwise it comes from the command line.
+    """
+    if not isinstance(chosen, Result):
+        if public_key is not None:
+            raise ValueError(f"`--public-key` checks a saved result, and `{policy}` is not one. Leave it out.")
+        return table
+    if public_key is not None:
+        chosen.certificate.verify(read_public_key(public_key))
+    elif table.unit is None:
+        raise ValueError(
+            f"`--unit` is missing. It says whom privacy protects, and no signature of `{policy}` was checked. Give the "
+            "column with `--unit`, or the key that signed the folder with `--public-key`."
+        )
+    return table.agreeing_with(chosen.report.get("table", {}), f"`table` in `{policy / REPORT}`")
 
 
 def _budget(epsilon: float | None, delta: float | None, rho: float | None) -> privrl.Central:

@@ -2,14 +2,12 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-import privrl
 from privrl.cli.output import JsonOption, complain, emit, say, show_table
 from privrl.contracts.statistic import Adjacency
 from privrl.envs.worlds_by_name import names
@@ -19,10 +17,11 @@ from privrl.privacy.accounting.certificate import Certificate
 from privrl.privacy.accounting.signature import read_public_key
 from privrl.recipes.all_recipes import recipes
 from privrl.recipes.citations import citation, citation_keys
-from privrl.studies.offline.evaluate import load_evaluation, policy_arrays
-from privrl.studies.results.certified_evaluation import CertifiedEvaluation
-from privrl.studies.results.certify import Verdict, certify_result
-from privrl.studies.results.result import EVALUATION, Result
+from privrl.studies.offline.evaluate import policy_arrays
+from privrl.studies.results.binding import CERTIFICATE, SavedFiles
+from privrl.studies.results.certified_evaluation import CertifiedEvaluation, read_evaluation
+from privrl.studies.results.certify import Verdict, certify_folder
+from privrl.studies.results.result import Result
 
 _LISTED: dict[str, Callable[[], list[dict[str, str]]]] = {
     "recipes": lambda: [
@@ -99,17 +98,20 @@ def certify(
         "adjacency": adjacency,
         "allow_non_private": allow_non_private,
     }
-    if not (folder / "certificate.json").is_file():
-        if (folder / EVALUATION).is_file():
-            _certify_evaluation(folder, policy, key, asked, json)
+    saved = SavedFiles.read(folder)
+    if saved.certificate is None:
+        if saved.evaluation_certificate is not None:
+            _certify_evaluation(saved, policy, key, asked, json)
             return
-        inner = f" Did you mean `{folder / 'policy'}`?" if (folder / "policy" / "certificate.json").is_file() else ""
-        raise ValueError(f"There is no `certificate.json` in `{folder}`.{inner}")
+        inner = f" Did you mean `{folder / 'policy'}`?" if (folder / "policy" / CERTIFICATE).is_file() else ""
+        raise ValueError(f"There is no `{CERTIFICATE}` in `{folder}`.{inner}")
     if policy is not None:
         raise ValueError(f"`--policy` is for an evaluation on its own; `{folder}` holds its own policy. Leave it out.")
-    result = Result.load(folder)
-    certificate, evaluation = result.certificate, result.evaluation
-    verdict = certify_result(result, public_key=key, **asked)
+    verdict, certificate = certify_folder(saved, public_key=key, **asked), saved.certificate
+    if not verdict.files_ok:
+        _show_verdict(folder, certificate, verdict, [], {}, json)
+    result = Result.from_files(saved)
+    evaluation = result.evaluation
     said = ["The budget is spent, and there is no policy."] if result.policy is None else []
     said.append(
         f"The certificate is {verdict.words}: epsilon = {certificate.epsilon:.6g} at delta = {certificate.delta:g}."
@@ -120,7 +122,7 @@ def certify(
         together = None if apart else evaluation.together_with(certificate)[0]
         more["epsilon_with_evaluation"] = "inf" if together == math.inf else together
         said.append(
-            f"The evaluation beside it has its own, consistent and not authenticated: epsilon = {own.epsilon:.6g} "
+            f"The evaluation has its own certificate, which is {verdict.words}: epsilon = {own.epsilon:.6g} "
             f"at delta = {own.delta:g}. For somebody who is in both tables "
             f"{f'there is none together: {apart}' if together is None else f'it is {together:.6g} together.'}"
         )
@@ -128,24 +130,24 @@ def certify(
 
 
 def _certify_evaluation(
-    folder: Path, policy: Path | None, key: Ed25519PublicKey | None, asked: dict[str, Any], json: bool
+    saved: SavedFiles, policy: Path | None, key: Ed25519PublicKey | None, asked: dict[str, Any], json: bool
 ) -> None:
     """Certifies an evaluation that lies in a folder of its own; without its policy all but the policy is checked."""
-    evaluation = load_evaluation(folder)
-    certificate = evaluation.certificate
     named = None
     if policy is not None:
         named = policy_arrays(Result.load(policy) if policy.is_dir() else policy)
-    verdict = privrl.certify(certificate, named, public_key=key, **asked)
-    if named is None:
-        verdict = replace(verdict, checks=tuple(check for check in verdict.checks if check.name != "policy"))
+    verdict = certify_folder(saved, named, public_key=key, **asked)
+    certificate = saved.evaluation_certificate
+    assert certificate is not None
     compared = "compared" if named is not None else "not compared: give it with `--policy`"
-    said = (
+    said = [
         f"The certificate of this evaluation is {verdict.words}: epsilon = {certificate.epsilon:.6g} at delta = "
         f"{certificate.delta:g}. It covers the evaluation alone. The policy with SHA-256 "
         f"{certificate.result_sha256} was {compared}."
-    )
-    _show_verdict(folder, certificate, verdict, [evaluation.line, said], {"policy": compared}, json)
+    ]
+    if verdict.files_ok and (evaluation := read_evaluation(saved)) is not None:
+        said = [evaluation.line, *said]
+    _show_verdict(saved.folder, certificate, verdict, said, {"policy": compared}, json)
 
 
 def _show_verdict(
@@ -160,7 +162,7 @@ def _show_verdict(
         for line in (str(certificate), *said):
             say(line)
     if not verdict.ok:
-        complain("\n".join(["The certificate does NOT hold:", *(f"- {problem}" for problem in verdict.problems)]))
+        complain("The certificate does NOT hold:", *(f"- {problem}" for problem in verdict.problems))
         raise typer.Exit(1)
 
 

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from privrl.contracts.printing import printable
+
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print exactly one JSON object on standard output and nothing else.")
 ]
@@ -19,13 +21,13 @@ def emit(content: dict[str, Any]) -> None:
 
 
 def say(text: str = "") -> None:
-    """A line of the result, as it is."""
-    typer.echo(text)
+    """Lines of the result, in which control characters are escaped."""
+    typer.echo("\n".join(map(printable, text.split("\n"))))
 
 
-def complain(text: str) -> None:
-    """A line that is not part of the result."""
-    typer.echo(text, err=True)
+def complain(*lines: str) -> None:
+    """Lines that are not part of the result. They may quote a file, so line breaks are escaped too."""
+    typer.echo("\n".join(map(printable, lines)), err=True)
 
 
 def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: int = 0) -> None:

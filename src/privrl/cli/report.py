@@ -4,16 +4,16 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-import privrl
 from privrl.cli.options.grouped import grouped
 from privrl.cli.options.study_options import NameOptions
 from privrl.cli.options.targets import OverwriteOption, check_file
 from privrl.cli.output import JsonOption, complain, emit, say
+from privrl.privacy.accounting.signature import read_public_key
 from privrl.reports.folder_page import Content, detect_content, render_folder
-from privrl.studies.offline.evaluate import load_evaluation
-from privrl.studies.results.certify import certify_result
-from privrl.studies.results.result import Result
+from privrl.studies.results.binding import SavedFiles
+from privrl.studies.results.certify import certify_folder
 from privrl.writing import check_outside, whole_file
 
 
@@ -27,6 +27,9 @@ def report(
     out: Annotated[
         Path | None, typer.Option("--out", help="The file to write, ending in .html (beside the folder unless given).")
     ] = None,
+    public_key: Annotated[
+        Path | None, typer.Option("--public-key", help="PEM file: everything shown must be signed by its owner.")
+    ] = None,
     overwrite: OverwriteOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -35,7 +38,8 @@ def report(
     file = _file(folder) if out is None else out
     check_outside(file, [folder])  # a folder with a certificate holds the files that this names, and no other
     check_file(context, file, overwrite=overwrite, endings=(".html", ".htm"))
-    problems = _problems(folder, kind)
+    key = None if public_key is None else read_public_key(public_key)
+    problems = _problems(folder, kind, key)
     with whole_file(file, overwrite=overwrite) as scratch:
         scratch.write_text(render_folder(folder, problems, named.read()), encoding="utf-8")
     if json:
@@ -43,18 +47,23 @@ def report(
     else:
         say(f"The report is in {file}: open it in a browser.")
     if problems:
-        complain("\n".join(["The certificate does NOT hold:", *(f"- {problem}" for problem in problems)]))
+        complain("The certificate does NOT hold:", *(f"- {problem}" for problem in problems))
         raise typer.Exit(1)
 
 
-def _problems(folder: Path, kind: Content) -> list[str]:
-    """What `privrl certify` finds; that a result is not private is said on its page anyway."""
-    if kind == "result":
-        return certify_result(Result.load(folder), allow_non_private=True).problems
-    if kind == "evaluation":  # its policy is not beside it
-        checks = privrl.certify(load_evaluation(folder).certificate, None, allow_non_private=True).checks
-        return [check.reason for check in checks if not check.ok and check.name != "policy"]
-    return []
+def _problems(folder: Path, kind: Content, key: Ed25519PublicKey | None) -> list[str]:
+    """What `privrl certify` finds; the page of a result that is not private says that anyway.
+
+    A file that no certificate names, or that no signature covers, is never shown: there is no page then.
+    """
+    if kind not in ("result", "evaluation"):
+        if key is not None:
+            raise ValueError(f"`--public-key` is for a saved result or evaluation, and `{folder}` is neither.")
+        return []
+    verdict = certify_folder(SavedFiles.read(folder), public_key=key, allow_non_private=True)
+    if not verdict.files_ok or (key is not None and not verdict.authenticated):
+        raise ValueError(f"No report was written. {' '.join(verdict.problems)}")
+    return verdict.problems
 
 
 def _file(folder: Path) -> Path:

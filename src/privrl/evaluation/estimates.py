@@ -5,13 +5,13 @@ one-sided (`lower`, `upper`), each at 95%, and their standard error holds sampli
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 
 from privrl.contracts.noise_distribution import AbstractNoise
+from privrl.contracts.untrusted import MALFORMED, convert
 from privrl.mdp.assistance import AbstractAssisted, plain
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.assisted_measured import AssistedMeasuredPolicy
@@ -72,6 +72,27 @@ def variance_bound(mean: float, largest: float) -> float:
     """The largest variance of a number in [0, largest] with this mean: mean (largest - mean), by x^2 <= largest x."""
     mean = min(max(mean, 0.0), largest)
     return mean * (largest - mean)
+
+
+class _Written(TypedDict):
+    """The types of an `evaluation.json`."""
+
+    policy: dict[str, Any]
+    people: int
+    practice: Interval
+    unsupported: Interval
+    balance: Interval | None
+    gain: Interval | None
+    assisted_gain: Interval | None
+    model_gain: Interval | None
+    trend: Interval | None
+    continuity: Interval | None
+    arrival: Interval | None
+    public: bool
+    sensitivity: float | str | None
+    refused: list[str]
+    verdict: str
+    held_back: str | None
 
 
 @dataclass(frozen=True)
@@ -192,38 +213,31 @@ class Evaluation:
         }
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> "Evaluation":
-        """What `to_json` wrote; anything else, such as a verdict that does not follow from the numbers, is refused.
-
-        What earlier versions did not write, each of `_LATER` as a whole, may be missing.
-        """
-        kept = content["policy"]
-        policy = (AssistedMeasuredPolicy if "kind" in kept else AssistedPolicy).from_json(kept)
-        intervals = {name: None if content.get(name) is None else Interval(**content[name]) for name in _INTERVALS}
-        sensitivity = content["sensitivity"]
-        read = cls(
-            policy=policy,
-            people=int(content["people"]),
-            public=bool(content.get("public", content["gain"] is not None)),
-            sensitivity=None if sensitivity is None else float(sensitivity),
-            refused=tuple(content["refused"]),
-            **intervals,  # type: ignore[arg-type]
-        )
-        unwritten = {name for names in _LATER if not names & content.keys() for name in names}
-        written = {name: value for name, value in read.to_json().items() if name not in unwritten}
-        wrong = [name for name, value in written.items() if name not in content or content[name] != value]
-        if wrong or content.keys() != written.keys():
-            named = ", ".join(f"`{name}`" for name in wrong) or "a field that privrl does not write"
-            raise ValueError(
-                f"The recorded numbers do not give what is recorded besides ({named}): the evaluation was changed or "
-                "damaged."
+    def from_json(cls, content: Any) -> "Evaluation":
+        """What `to_json` wrote; anything else, such as a verdict that does not follow from the numbers, is refused."""
+        written = convert(content, _Written, "The evaluation")
+        kept, sensitivity = written["policy"], written["sensitivity"]
+        try:
+            read = cls(
+                policy=(AssistedMeasuredPolicy if "kind" in kept else AssistedPolicy).from_json(kept),
+                people=written["people"],
+                public=written["public"],
+                sensitivity=None if sensitivity is None else float(sensitivity),
+                refused=tuple(written["refused"]),
+                **{name: written[name] for name in _INTERVALS},  # type: ignore[literal-required]
             )
+            again = read.to_json()
+        except MALFORMED as error:
+            raise ValueError("The evaluation is malformed: it holds no assisted policy.") from error
+        wrong = sorted(name for name in {*again, *content} if name not in content or again.get(name) != content[name])
+        if wrong:
+            named = ", ".join(f"`{name}`" for name in wrong)
+            raise ValueError(f"The evaluation was changed or damaged: {named} does not follow from its numbers.")
         return read
 
 
 _CHECKS = ("trend", "continuity", "arrival")
 _INTERVALS = ("practice", "unsupported", "balance", "gain", "assisted_gain", "model_gain", *_CHECKS)
-_LATER = ({"trend", "continuity", "public", "held_back"}, {"assisted_gain"}, {"arrival"})
 _FOLLOWS_MORE = "Practice follows more than the recorded state, so a comparison would be biased, and no gain is given."
 
 

@@ -81,7 +81,7 @@ def _collect_warnings(certificate: Certificate) -> list[str]:
             f"This is noise as published. {claimed['source']} claims epsilon = {claimed['epsilon']:.4g}; exact "
             f"accounting gives {certificate.epsilon:.4g}."
         )
-    notes = [note.rstrip(".") for note in certificate.notes if " SHA-256 " not in note]
+    notes = [note.rstrip(".") for note in certificate.notes]
     return [*found, *(f"{note[:1].upper()}{note[1:]}." for note in notes)]
 
 

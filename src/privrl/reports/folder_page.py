@@ -9,8 +9,9 @@ from privrl.reports.display_names import Names
 from privrl.reports.evaluation_page import render_certified_evaluation
 from privrl.reports.figure_page import VERDICT, render_figure
 from privrl.reports.result_page import render_result
-from privrl.studies.offline.evaluate import load_evaluation
-from privrl.studies.results.result import EVALUATION, Result
+from privrl.studies.results.binding import EVALUATION
+from privrl.studies.results.certified_evaluation import load_evaluation
+from privrl.studies.results.result import Result
 
 Content = Literal["result", "evaluation", "audit", "figure"]
 

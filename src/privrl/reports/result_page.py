@@ -23,7 +23,7 @@ _NEIGHBOURS = {
 
 
 def render_result(result: Result, folder: str | Path, problems: Sequence[str] = (), names: Names | None = None) -> str:
-    """Render the page of a saved result. Its report is used only if the certificate names it.
+    """Render the page of a saved result.
 
     Arguments:
         result: what `Result.load` read.
@@ -32,8 +32,6 @@ def render_result(result: Result, folder: str | Path, problems: Sequence[str] = 
         names: the names of states and actions.
     """
     saved, signed = result, result.certificate
-    if not result.report_holds:  # the report may have been written by anyone
-        result = replace(result, report={})
     known = result.report.get("names")
     names = (names or Names()).fill_from(known if isinstance(known, Mapping) else {})
     certificate = replace(signed, unit=to_noun(signed.unit))

@@ -1,18 +1,32 @@
 """The columns and public bounds of a table, as options that several commands share."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from privrl.cli.options.grouped import flag, given, refuse
+from privrl.contracts.untrusted import convert
 from privrl.data.schema.declaration import parse_category, parse_doses, parse_feature, parse_products, read_schema_file
 from privrl.mdp.measurements import product_words
 
 PANEL = "Columns and public bounds of a table"
 PATHS = "Parquet files, folders of them or quoted patterns, which make up one table"
 _REQUIRED = ("unit", "step", "state", "action", "reward", "horizon", "num_states", "num_actions")
+_AGREED = (
+    "unit",
+    "feature",
+    "category",
+    "product",
+    "action_edges",
+    "horizon",
+    "num_states",
+    "num_actions",
+    "max_actions",
+    "terminal",
+    "max_episodes_per_unit",
+)
 _NOT_COLUMNS = ("terminal", "rewards_at_end", "feature", "category", "action", "action_edges", "product", "schema")
 
 
@@ -84,11 +98,22 @@ class TableOptions:
         Path | None, _bound("schema", "A TOML file with options of this panel; see `privrl schema init`.")
     ] = None
 
-    def with_known(self, known: dict[str, Any]) -> "TableOptions":
-        """The same; what was not given is as `known`."""
-        if isinstance(known.get("action"), str):
-            known = known | {"action": [known["action"]]}
-        return TableOptions(**{**known, **given(self)})
+    def with_known(self, known: dict[str, Any], what: str = "The table") -> "TableOptions":
+        """The same; an option that was not given is as `known`. `what` names a file whose types are wrong."""
+        if unknown := sorted(known.keys() - {f.name for f in fields(TableOptions)}):
+            raise ValueError(f"{what} is malformed: `{unknown[0]}` is not an option of a table.")
+        return TableOptions(**{**given(convert(known, TableOptions, what)), **given(self)})
+
+    def agreeing_with(self, known: dict[str, Any], what: str) -> "TableOptions":
+        """The same with what is `known`; a unit or a public bound that was given and differs is refused."""
+        whole, own = TableOptions().with_known(known, what), given(self, _AGREED)
+        for name, value in given(whole, _AGREED).items():
+            if name in own and own[name] != value:
+                raise ValueError(
+                    f"{flag(name)} is {own[name]!r}, and {what} says {value!r}. Leave the option out, or evaluate the "
+                    "policy's .npz file, with all options of the table."
+                )
+        return self.with_known(known, what)
 
     def resolved(self) -> "TableOptions":
         """The same with what its schema file holds, where it was not given as an option; checked for contradictions."""

@@ -75,7 +75,7 @@ from privrl.learners.linear.transition_moments import (
 from privrl.learners.returns import check_returns, number_of_records
 from privrl.mdp.features import AbstractFeatures
 from privrl.mdp.types import TabularPolicy, number
-from privrl.privacy.continual.mechanisms import every
+from privrl.privacy.continual.mechanisms import check_blocks, every
 from privrl.statistics.next_states import FeatureTransitions, StartCounts
 from privrl.statistics.regressions import StateVisits, WeightedTransitions
 from privrl.statistics.setting_checks import check_terminal
@@ -285,5 +285,6 @@ def explore_then_exploit(growth: float, exploration: float) -> tuple[Int[np.ndar
                 end += size
                 ends.append(end)
                 explores.append(flag)
+        check_blocks(len(ends), end)
         i += 1
     return np.array(ends, np.int64), np.array(explores)

@@ -4,16 +4,17 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from dataclasses import fields as dataclass_fields
-from typing import Any, Literal
+from typing import Any, Literal, NotRequired, TypedDict
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from privrl.contracts.printing import printable
 from privrl.contracts.statistic import Adjacency
+from privrl.contracts.untrusted import check_names, convert, read_json
 from privrl.privacy.accounting.composition import epsilon_of, mu_of, rho_of
 from privrl.privacy.accounting.events import Event
 from privrl.privacy.accounting.gdp import zcdp_epsilon
-from privrl.privacy.accounting.ledger import Ledger
+from privrl.privacy.accounting.ledger import Ledger, ReleaseRecord
 from privrl.privacy.accounting.signature import sign, verify
 
 Notion = Literal["central", "joint", "local", "shuffle", "none"]
@@ -31,6 +32,15 @@ _ADJACENCY = {
     "replace-one": "one {unit} replaced by any other (the number of {unit}s is public)",
     "add-remove": "one {unit} added or removed",
 }
+
+
+class Claimed(TypedDict):
+    """The guarantee that a paper claims for the same noise."""
+
+    epsilon: float
+    delta: float
+    rho: NotRequired[float]
+    source: str
 
 
 @dataclass(frozen=True)
@@ -55,6 +65,7 @@ class Certificate:
             the verb added, and the public number of people where it is fixed in advance.
         opened: the UTC date on which the study was opened, fixed before any record was read.
         result_sha256: the hash of what was learned, which this certificate is about; whoever holds it fills it in.
+        files: the SHA-256 of every file that is saved with this certificate, by name.
         signature: an Ed25519 signature over everything else here, in base64; empty if nobody signed.
         stated: what those who answer for the study state about it, such as its purpose: text by name, which nothing
             here checks and a signature covers.
@@ -70,17 +81,18 @@ class Certificate:
     unit: str
     bounds: Mapping[str, Any]
     events: tuple[Event, ...]
-    releases: Sequence[Mapping[str, Any]]
+    releases: tuple[ReleaseRecord, ...]
     accountant: str
     noise_source: str
     version: str
     learner: str = ""
     neighbours: str = ""
-    claimed: Mapping[str, Any] | None = None
+    claimed: Claimed | None = None
     notes: tuple[str, ...] = field(default=())
     study: Mapping[str, Any] = field(default_factory=dict)
     opened: str = ""
     result_sha256: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
     signature: str = ""
     stated: Mapping[str, str] = field(default_factory=dict)
 
@@ -127,24 +139,18 @@ class Certificate:
     def to_json(self) -> dict[str, Any]:
         """A JSON object; infinities are written as the string "inf"."""
         content = asdict(self)
-        content["events"] = [event.to_json() for event in self.events]
-        if not self.stated:  # so that signatures of certificates from before this field still hold
-            del content["stated"]
         return _map(content, lambda x: "inf" if isinstance(x, float) and math.isinf(x) else x)
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> "Certificate":
-        """The certificate that `to_json` wrote; whoever saved it may have added names that are null."""
-        fields = dict(_map(dict(content), lambda x: math.inf if x == "inf" else x))
-        own = {f.name for f in dataclass_fields(cls)}
-        fields = {name: value for name, value in fields.items() if name in own or value is not None}
-        fields["events"] = tuple(Event.from_json(event) for event in content["events"])
-        fields["notes"] = tuple(fields.get("notes", ()))
-        fields["releases"] = tuple(fields["releases"])
-        fields["stated"] = dict(content.get("stated", {}))
-        if not all(isinstance(text, str) for text in fields["stated"].values()):
-            raise TypeError("`stated` is not text.")
-        return cls(**fields)
+    def from_json(cls, content: Any) -> "Certificate":
+        """The certificate that `to_json` wrote; anything else is a `ValueError` that names the field."""
+        what = "The certificate"
+        written = convert(content, dict[str, Any], what)
+        texts = {name: written[name] for name in ("stated",) if name in written}
+        fields = _map(written, lambda x: math.inf if isinstance(x, str) and x == "inf" else x)
+        certificate = convert(fields | texts, cls, what)
+        check_names(content, certificate.to_json(), what)
+        return certificate
 
     def __str__(self) -> str:
         lines = [f"Privacy certificate ({self.learner or 'no learner'}, privrl {self.version})"]
@@ -177,7 +183,7 @@ class Certificate:
         if self.result_sha256:
             lines.append(f"  result      SHA-256 {self.result_sha256}")
         lines.append(f"  signature   {'Ed25519, to be checked with a public key' if self.signature else 'none'}")
-        return "\n".join(map(_printable, lines))
+        return "\n".join(map(printable, lines))
 
 
 def cost_of(events: Sequence[Event], delta: float, adjacency: Adjacency) -> dict[str, Any]:
@@ -227,11 +233,6 @@ def check_stated(texts: Mapping[str, str]) -> None:
             )
 
 
-def _printable(line: str) -> str:
-    """A line of a file that anybody may have written: what would move the cursor, or start a line, is escaped."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
-
-
 def _map(content: Any, change: Any) -> Any:
     if isinstance(content, Mapping):
         return {key: _map(value, change) for key, value in content.items()}
@@ -240,27 +241,6 @@ def _map(content: Any, change: Any) -> Any:
     return change(content)
 
 
-def read_certificate(text: str) -> Certificate:
-    """Reads a certificate from the text of a `certificate.json`; a clear error if it is not one."""
-    try:
-        return Certificate.from_json(read_json(text))
-    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
-        raise ValueError("This is not a certificate that privrl wrote; `certificate.json` is damaged.") from error
-
-
-def read_json(text: str) -> Any:
-    """What JSON text holds; a name that occurs twice in one object, or a number that is none, is a `ValueError`, since
-    two readers might see two contents."""
-    return json.loads(text, object_pairs_hook=unique, parse_constant=_no_number)
-
-
-def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON; a name that occurs twice is a `ValueError`."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("A name occurs twice.")
-    return found
-
-
-def _no_number(text: str) -> Any:
-    raise ValueError(f"{text} is not a number.")
+def read_certificate(content: str | bytes) -> Certificate:
+    """Reads a certificate from the text of a `certificate.json`; a `ValueError` says what is wrong with it."""
+    return Certificate.from_json(read_json(content, "The certificate"))

@@ -8,7 +8,7 @@ before anybody's data is touched. No entry is ever written from traced code.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TypedDict
 
 from privrl.contracts.release import Declared
 from privrl.contracts.statistic import Adjacency
@@ -18,6 +18,26 @@ from privrl.privacy.accounting.events import Event
 from privrl.privacy.continual.participation import ONCE, Participation
 
 _GAUSSIAN = "Gaussian noise, mu^2"
+
+
+class LawRecord(TypedDict):
+    """Sensitivity and scale of noise that was drawn, and how often."""
+
+    sensitivity: float
+    scale: float
+    times: int
+
+
+class ReleaseRecord(TypedDict):
+    """How often a release was declared and made, and the noise laws it used."""
+
+    name: str
+    access: str
+    declared: int
+    counted: int
+    skipped: int
+    burnt: int
+    laws: list[LawRecord]
 
 
 class OverspentError(RuntimeError):
@@ -205,7 +225,7 @@ class Ledger:
                 events.append(replace(line.event, parameter=parameter, times=times))
         return tuple(events)
 
-    def releases(self) -> list[dict[str, Any]]:
+    def releases(self) -> list[ReleaseRecord]:
         """The public record of every declared name, for the certificate."""
         return [
             {

@@ -163,6 +163,19 @@ class Honaker(AbstractTree):
         return _digits(self.steps) @ _refinement(self.steps.bit_length())[0]
 
 
+MAX_BLOCKS = 2**22
+"""The largest number of blocks of a schedule."""
+
+
+def check_blocks(number: int, total: int) -> None:
+    """Refuses a schedule of too many blocks, before it is derived."""
+    if number > MAX_BLOCKS:
+        raise ValueError(
+            f"A schedule for {total:,} people has more than {MAX_BLOCKS:,} blocks, the largest number that privrl "
+            "derives. Use larger blocks, or fewer people."
+        )
+
+
 def geometric_schedule(total: int, ratio: float, first: int = 1) -> Int64[np.ndarray, " blocks"]:
     """Public times at which blocks end: `first`, then each at most `ratio` times the last (or one more), then `total`.
 
@@ -176,6 +189,7 @@ def geometric_schedule(total: int, ratio: float, first: int = 1) -> Int64[np.nda
     ends = [first]
     while ends[-1] < total:
         ends.append(min(total, max(ends[-1] + 1, math.floor(ratio * ends[-1]))))
+        check_blocks(len(ends), total)
     return np.array(ends, np.int64)
 
 
@@ -183,6 +197,7 @@ def every(total: int, size: int) -> Int64[np.ndarray, " blocks"]:
     """Public times at which blocks of `size` end; the last block may be shorter."""
     if total < 1 or size < 1:
         raise ValueError(f"`total` is {total} and `size` is {size}; both must be at least 1.")
+    check_blocks(-(-total // size), total)
     return np.minimum(np.arange(size, total + size, size, dtype=np.int64), total)
 
 

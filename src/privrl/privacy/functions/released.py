@@ -8,8 +8,8 @@ the noise is what lets it have exact noise, in whole numbers, and a place in a s
 
 import math
 import os
-import zipfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from privrl.contracts.release import Release
+from privrl.contracts.untrusted import read_bytes, read_npz
 from privrl.privacy.functions.paths import mesh_path, nearest, whiten, whitening_factor
 from privrl.privacy.noise.laws import GaussianNoise
 
@@ -164,9 +165,8 @@ def read_arrays(path: str | os.PathLike[str], kind: str, names: tuple[str, ...])
     """Reads what `write_arrays` wrote; another kind, another format, or numbers that are none are refused."""
     what = f"`{os.fspath(path)}` is not a released {kind}"
     try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
-            content = dict(arrays)
-    except (ValueError, EOFError, zipfile.BadZipFile, TypeError) as error:
+        content = read_npz(read_bytes(Path(path)), what)
+    except ValueError as error:
         raise ValueError(f"{what}: it cannot be read as NumPy arrays. Write it with `save`.") from error
     if set(content) != {"format", "kind", *names} or str(content["kind"]) != kind:
         raise ValueError(f"{what}: it holds {sorted(content)}. Write it with `save`.")

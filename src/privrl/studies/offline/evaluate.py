@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
+from privrl.contracts.untrusted import read_bytes, read_npz
 from privrl.data.dataset import AbstractDataset
 from privrl.evaluation.comparing import AbstractEvaluator
 from privrl.evaluation.evaluator import Evaluator
@@ -21,10 +22,9 @@ from privrl.mdp.types import TabularPolicy
 from privrl.privacy.store.release_store import ReleaseStore
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
 from privrl.studies.offline.procedure import ask_curator
-from privrl.studies.results.binding import evaluation_note, policy_sha256
-from privrl.studies.results.certified_evaluation import CertifiedEvaluation, read_evaluation
-from privrl.studies.results.result import EVALUATION, Result
-from privrl.studies.results.saved_policies import read_arrays
+from privrl.studies.results.binding import policy_sha256
+from privrl.studies.results.certified_evaluation import CertifiedEvaluation
+from privrl.studies.results.result import Result
 
 AnyPolicy = Result | TabularPolicy | AssistedPolicy | MeasuredPolicy | AssistedMeasuredPolicy | str | Path | ArrayLike
 
@@ -92,21 +92,9 @@ def evaluate(
     found = answer.found
     if isinstance(evaluator, Evaluator) and evaluator.feature is None:
         found = replace(found, refused=(*found.refused, _NO_MODEL))
-    notes = (*answer.certificate.notes, _ADDS_UP, evaluation_note(found, None))
+    notes = (*answer.certificate.notes, _ADDS_UP)
     certificate = replace(answer.certificate, result_sha256=policy_sha256(named), notes=notes)
     return CertifiedEvaluation.of(found, certificate)
-
-
-def load_evaluation(folder: Path) -> CertifiedEvaluation:
-    """An evaluation that lies in a folder without its policy, as `privrl evaluate --out` leaves it there."""
-    evaluation = read_evaluation((folder / EVALUATION).read_text())
-    if not isinstance(evaluation, CertifiedEvaluation):
-        raise ValueError(
-            f"`{EVALUATION}` in `{folder}` has no certificate: the `certificate.json` beside it is missing."
-        )
-    if evaluation_note(evaluation, None) not in evaluation.certificate.notes:
-        raise ValueError(f"`{EVALUATION}` in `{folder}` is not what its certificate is about.")
-    return evaluation
 
 
 def _on_states(
@@ -147,8 +135,8 @@ def _on_measurements(policy: AnyPolicy, held: AbstractDataset, settings: Mapping
 
 def _values(policy: AnyPolicy, num_states: int) -> Float[Array, " S"] | None:
     """The values of states that were saved with a result, and that its certificate names; other policies have none."""
-    saved = policy.report.get("values") if isinstance(policy, Result) and policy.report_holds else None
-    return None if saved is None or len(saved) != num_states else jnp.asarray(saved, float)
+    saved = policy.report.get("values") if isinstance(policy, Result) else None
+    return None if saved is None or len(saved) != num_states or None in saved else jnp.asarray(saved, float)
 
 
 def policy_arrays(policy: AnyPolicy) -> dict[str, np.ndarray]:
@@ -166,7 +154,7 @@ def policy_arrays(policy: AnyPolicy) -> dict[str, np.ndarray]:
         return {name: np.asarray(value) for name, value in vars(policy).items()}
     found: Mapping[str, Any] = {"": policy}
     if isinstance(policy, (str, Path)):
-        found = read_arrays(Path(policy))
+        found = read_npz(read_bytes(Path(policy)), f"`{policy}`")
         if set(found) == {"advice", "support", "dial", "deviation"}:
             return dict(found)
     if len(found) != 1:

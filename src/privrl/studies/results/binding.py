@@ -1,19 +1,29 @@
-"""What binds a certificate to what it is about: hashes of a policy, of an evaluation and of a report."""
+"""What binds a certificate to what it is about: the hash of a policy, and the hashes of the files of a folder."""
 
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from privrl.evaluation.estimates import Evaluation
+from privrl.contracts.untrusted import read_bytes
 from privrl.mdp.assisted_measured import AssistedMeasuredPolicy
 from privrl.mdp.measured_policy import MeasuredPolicy
+from privrl.privacy.accounting.certificate import Certificate, read_certificate
 
-REPORT_NOTE = "the report beside it has SHA-256 "
-"""How the note begins that binds a report."""
+CERTIFICATE = "certificate.json"
+POLICY = "policy.npz"
+REPORT = "report.json"
+ADVICE = "advice.npz"
+EXPORTED = "policy.json"
+EVALUATION = "evaluation.json"
+EVALUATION_CERTIFICATE = "evaluation-certificate.json"
+KNOWN = frozenset({CERTIFICATE, POLICY, REPORT, ADVICE, EXPORTED, EVALUATION, EVALUATION_CERTIFICATE})
+"""The files of a saved result; a folder that holds others is not one."""
+_EVALUATED = {EVALUATION, EVALUATION_CERTIFICATE}
 
 
 def policy_sha256(policy: Any) -> str:
@@ -39,22 +49,75 @@ def arrays_of(policy: Any) -> dict[str, np.ndarray]:
     return {name: np.asarray(array) for name, array in named.items()}
 
 
-def evaluation_note(evaluation: Evaluation, advice: Any) -> str:
-    """What binds an evaluation, and the whole advice beside it, to the certificate that has this note.
+def hash_files(contents: Mapping[str, bytes]) -> dict[str, str]:
+    """The SHA-256 of every file, by name: what `Certificate.files` holds."""
+    return {name: hashlib.sha256(content).hexdigest() for name, content in sorted(contents.items())}
 
-    Not hashed: the words of `held_back`, which follow from the numbers, and fields that the first version did not
-    write where they are what `Evaluation.from_json` takes instead, so that its notes hold.
+
+def json_bytes(content: Any, indent: int | None = 2) -> bytes:
+    """A JSON file."""
+    return json.dumps(content, indent=indent, allow_nan=False).encode()
+
+
+@dataclass(frozen=True)
+class SavedFiles:
+    """The files of a folder, each read once, and the certificates that name them.
+
+    `certificate.json` names the hash of every file that was saved with it. An evaluation that was added later comes
+    with a certificate of its own, `evaluation-certificate.json`, which names the hash of `evaluation.json`.
+
+    **Formal guarantee.** If `problems` is empty, every file is one of the two certificates, or has the hash that one of
+    them names, and no file is missing. If a certificate is signed besides, its owner signed these bytes.
     """
-    content = evaluation.to_json()
-    implied: dict[str, Any] = dict.fromkeys(("trend", "continuity", "arrival", "assisted_gain"))
-    implied["public"] = evaluation.gain is not None
-    left_out = {"certificate", "held_back", *(name for name, value in implied.items() if content[name] == value)}
-    content = {name: value for name, value in content.items() if name not in left_out}
-    text = json.dumps([content, policy_sha256(advice)], sort_keys=True, allow_nan=False)
-    return f"the evaluation and the advice beside it have SHA-256 {hashlib.sha256(text.encode()).hexdigest()}"
+
+    folder: Path
+    contents: Mapping[str, bytes]
+    certificate: Certificate | None
+    evaluation_certificate: Certificate | None
+
+    @classmethod
+    def read(cls, folder: str | Path) -> "SavedFiles":
+        """Reads a folder; a certificate that is malformed is a `ValueError`, and other files are not looked into."""
+        folder = Path(folder)
+        if not folder.is_dir():
+            raise ValueError(f"There is no folder `{folder}`. Give one that `privrl fit --out` or `Result.save` wrote.")
+        names = sorted(path.name for path in folder.iterdir())
+        contents = {name: read_bytes(folder / name) if name in KNOWN else b"" for name in names}
+        certificate, own = (
+            read_certificate(contents[name]) if name in contents else None
+            for name in (CERTIFICATE, EVALUATION_CERTIFICATE)
+        )
+        return cls(folder, contents, certificate, own)
+
+    @property
+    def added_later(self) -> bool:
+        """Whether the evaluation came after the certificate of the policy, which does not name it."""
+        named = set() if self.certificate is None else set(self.certificate.files)
+        return bool(_EVALUATED & self.contents.keys()) and not _EVALUATED & named
+
+    def problems(self) -> dict[str, str]:
+        """What is wrong with each file, by its name; an empty text if nothing is."""
+        found = hash_files(self.contents)
+        named = {} if self.certificate is None else dict(self.certificate.files)
+        own = {} if self.evaluation_certificate is None else dict(self.evaluation_certificate.files)
+        if self.added_later:
+            named[EVALUATION_CERTIFICATE] = found.get(EVALUATION_CERTIFICATE, "")
+            named[EVALUATION] = own.get(EVALUATION, "")
+        names = sorted({*found, *named} - {CERTIFICATE})
+        wrong = {name: _problem(name, found.get(name), named.get(name)) for name in names}
+        if self.evaluation_certificate is not None and own != {EVALUATION: found.get(EVALUATION)}:
+            wrong[EVALUATION_CERTIFICATE] = f"`{EVALUATION_CERTIFICATE}` is not about this `{EVALUATION}` alone."
+        return wrong
+
+    def check(self) -> None:
+        """Raises `ValueError` if a file is missing, was changed or was added."""
+        if wrong := [problem for problem in self.problems().values() if problem]:
+            raise ValueError(f"Do not use `{self.folder}`. {' '.join(wrong)}")
 
 
-def report_note(report: Mapping[str, Any]) -> str:
-    """What binds a report to the certificate that has this note: its content as JSON, in whatever order it stands."""
-    text = json.dumps(json.loads(json.dumps(report)), sort_keys=True)
-    return f"{REPORT_NOTE}{hashlib.sha256(text.encode()).hexdigest()}"
+def _problem(name: str, found: str | None, named: str | None) -> str:
+    if found is None:
+        return f"`{name}` is missing."
+    if named is None or name not in KNOWN:
+        return f"`{name}` is not named by the certificate. Remove the file, or get the folder again."
+    return "" if found == named else f"`{name}` is not the file that the certificate names."

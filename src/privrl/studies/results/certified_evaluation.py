@@ -1,11 +1,16 @@
 """An evaluation with a certificate of its own, as `evaluate` makes it, and how a saved one is read."""
 
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from pathlib import Path
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from privrl.contracts.untrusted import read_json
 from privrl.evaluation.estimates import Evaluation
-from privrl.privacy.accounting.certificate import Certificate, read_json
+from privrl.privacy.accounting.certificate import Certificate
 from privrl.privacy.accounting.composition import epsilon_of
+from privrl.studies.results.binding import EVALUATION, EVALUATION_CERTIFICATE, SavedFiles, hash_files, json_bytes
+from privrl.writing import whole_file
 
 
 @dataclass(frozen=True)
@@ -20,8 +25,30 @@ class CertifiedEvaluation(Evaluation):
 
     @classmethod
     def of(cls, evaluation: Evaluation, certificate: Certificate) -> "CertifiedEvaluation":
+        """The evaluation with this certificate, which names the hash of its file."""
         kept = {f.name: getattr(evaluation, f.name) for f in fields(Evaluation)}
-        return cls(**kept, certificate=certificate)
+        files = hash_files({EVALUATION: json_bytes(evaluation.to_json())})
+        return cls(**kept, certificate=replace(certificate, files=files))
+
+    def signed(self, key: Ed25519PrivateKey) -> "CertifiedEvaluation":
+        """The same evaluation with a signed certificate."""
+        return replace(self, certificate=self.certificate.signed(key))
+
+    def contents(self) -> dict[str, bytes]:
+        """The two files that it is saved as."""
+        return {
+            EVALUATION: json_bytes(self.to_json()),
+            EVALUATION_CERTIFICATE: json_bytes(self.certificate.to_json()),
+        }
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
+        """Adds `evaluation.json` and its certificate to a folder, which `check_evaluation_folder` accepts."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in self.contents().items():
+            with whole_file(folder / name, overwrite=overwrite) as scratch:
+                scratch.write_bytes(content)
+        return folder
 
     def apart_from(self, policy: Certificate) -> str:
         """Why this evaluation and the policy with that certificate have no epsilon together; empty where they have."""
@@ -48,21 +75,43 @@ class CertifiedEvaluation(Evaluation):
         own = (replace(event, group=None) for event in self.certificate.events)
         return epsilon_of((*policy.events, *own), delta, adjacency=policy.adjacency), delta
 
-    def to_json(self) -> dict[str, Any]:
-        return {**super().to_json(), "certificate": self.certificate.to_json()}
+
+def check_evaluation_folder(folder: Path, policy_sha256: str, signing: bool) -> None:
+    """Refuses a folder for an evaluation of that policy before any budget is spent.
+
+    It is a new or empty folder, one that holds an evaluation alone, or the saved result with that policy. If the result
+    is signed, the evaluation must be signed too, and it never replaces one that the result's certificate names.
+    """
+    if not folder.exists() or not any(folder.iterdir()):
+        return
+    saved = SavedFiles.read(folder)
+    if saved.certificate is None:
+        if saved.contents.keys() - {EVALUATION, EVALUATION_CERTIFICATE}:
+            raise ValueError(f"`{folder}` holds other files. Choose a new folder, or that of the policy.")
+        return
+    saved.check()
+    if EVALUATION in saved.certificate.files:
+        raise ValueError(f"`{folder}` holds an evaluation that its certificate names. Choose another folder.")
+    if saved.certificate.result_sha256 != policy_sha256:
+        raise ValueError(f"`{folder}` holds another policy than the one to evaluate. Choose another folder.")
+    if saved.certificate.signature and not signing:
+        raise ValueError(f"The result in `{folder}` is signed. Sign the evaluation with `--sign`, or save it apart.")
 
 
-def read_evaluation(text: str) -> Evaluation:
-    """What was written into an `evaluation.json`; with its certificate, if it has one of its own."""
-    damaged = "This is not an evaluation that privrl wrote; `evaluation.json` is damaged."
-    try:
-        content = read_json(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(damaged) from error
-    try:
-        evaluation = Evaluation.from_json({name: value for name, value in content.items() if name != "certificate"})
-        if "certificate" not in content:
-            return evaluation
-        return CertifiedEvaluation.of(evaluation, Certificate.from_json(content["certificate"]))
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(damaged) from error
+def read_evaluation(saved: SavedFiles) -> Evaluation | None:
+    """The evaluation in a folder, with its own certificate if it has one; `None` if there is no evaluation."""
+    if EVALUATION not in saved.contents:
+        return None
+    evaluation = Evaluation.from_json(read_json(saved.contents[EVALUATION], "The evaluation"))
+    own = saved.evaluation_certificate
+    return evaluation if own is None else CertifiedEvaluation(**vars(evaluation), certificate=own)
+
+
+def load_evaluation(folder: str | Path) -> CertifiedEvaluation:
+    """An evaluation that lies in a folder without its policy, as `privrl evaluate --out` writes it."""
+    saved = SavedFiles.read(folder)
+    saved.check()
+    evaluation = read_evaluation(saved)
+    if not isinstance(evaluation, CertifiedEvaluation):
+        raise ValueError(f"`{folder}` holds no `{EVALUATION}` with a certificate of its own.")
+    return evaluation

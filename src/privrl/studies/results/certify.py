@@ -28,7 +28,7 @@ from privrl.privacy.noise.sources import DEVICES, System
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
 from privrl.studies.open_ended import OpenEnded
 from privrl.studies.rebuilt import NotOursError, is_complete, learner_of
-from privrl.studies.results.binding import policy_sha256
+from privrl.studies.results.binding import EVALUATION, EVALUATION_CERTIFICATE, SavedFiles, policy_sha256
 from privrl.studies.results.certified_evaluation import CertifiedEvaluation
 from privrl.studies.results.result import Result
 from privrl.studies.study import BLOCK_DISTANCE, Study, participation_of
@@ -41,11 +41,12 @@ NOISE_SOURCES = (System.description, DEVICES)
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at, and why it failed if it did."""
+    """One thing that was checked, and why it failed if it did; `of_file` if it is a file of the folder."""
 
     name: str
     ok: bool
     reason: str = ""
+    of_file: bool = False
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,11 @@ class Verdict:
     @property
     def ok(self) -> bool:
         return all(check.ok for check in self.checks)
+
+    @property
+    def files_ok(self) -> bool:
+        """Whether every file is the one that a certificate names, so that it can be shown."""
+        return all(check.ok for check in self.checks if check.of_file)
 
     @property
     def problems(self) -> list[str]:
@@ -127,30 +133,68 @@ def certify(
 
 
 def certify_result(result: Result, *, public_key: Ed25519PublicKey | None = None, **asked: Any) -> Verdict:
-    """Checks a result as a whole: its certificate and report, and the certificate of an evaluation beside it, if that
-    has its own.
+    """Checks the certificate of a result, and that of its evaluation if it has its own.
 
     Arguments:
-        result: as `Result.load` read it.
-        public_key: whose signature is wanted; it speaks for the policy's certificate alone.
+        result: a result in memory; `certify_folder` checks the files of a saved one too.
+        public_key: whose signature is wanted: on the policy's certificate, and on the other one if it is signed.
         asked: the other arguments of `certify`, for each of the two; `max_epsilon` also for both together.
     """
     verdict = certify(result.certificate, result.policy, public_key=public_key, **asked)
-    verdict = replace(verdict, checks=(*verdict.checks, _check("report", _report_problems(result))))
     evaluation, most = result.evaluation, asked.get("max_epsilon")
     if not isinstance(evaluation, CertifiedEvaluation):
         return verdict
-    checks = list(certify(evaluation.certificate, result.policy, **asked).checks)
+    own = evaluation.certificate
+    checks = list(certify(own, result.policy, public_key=public_key if own.signature else None, **asked).checks)
     if most is not None:
         checks.append(_guarded("together", lambda: _together_above(evaluation, result.certificate, most)))
     named = (replace(check, name=f"evaluation: {check.name}") for check in checks)
     return replace(verdict, checks=(*verdict.checks, *named))
 
 
-def _report_problems(result: Result) -> list[str]:
-    if result.report_holds:
-        return []
-    return ["`report.json` is not the one that this certificate names. Results of an older privrl name none."]
+def certify_folder(
+    saved: SavedFiles, policy: Any = None, *, public_key: Ed25519PublicKey | None = None, **asked: Any
+) -> Verdict:
+    """Checks a saved result, or an evaluation in a folder of its own: every file by its name, and the certificates.
+
+    Every file must be the one that a certificate names. With `public_key`, or if the policy's certificate is signed,
+    an evaluation that was added later must be signed too.
+
+    Arguments:
+        saved: the folder as it was read.
+        policy: the policy that an evaluation in a folder of its own is about; without it, that is not checked.
+        public_key: whose signature is wanted.
+        asked: the other arguments of `certify`.
+    """
+    files = saved.problems()
+    certificate = saved.certificate or saved.evaluation_certificate
+    if certificate is None:
+        raise ValueError(f"There is no certificate in `{saved.folder}`.")
+    if saved.certificate is None:
+        verdict = certify(certificate, policy, public_key=public_key, **asked)
+        unknown = policy is None
+    elif any(files.values()):
+        verdict, unknown = certify(certificate, None, public_key=public_key, **asked), True
+    else:
+        verdict = certify_result(Result.from_files(saved), public_key=public_key, **asked)
+        unknown = False
+        files |= _unsigned(saved, public_key)
+    checks = tuple(check for check in verdict.checks if not (unknown and check.name == "policy"))
+    named = (Check(name, not problem, problem, of_file=True) for name, problem in files.items())
+    return replace(verdict, checks=(*checks, *named))
+
+
+def _unsigned(saved: SavedFiles, public_key: Ed25519PublicKey | None) -> dict[str, str]:
+    """The files of an evaluation that was added later, if no signature covers them and one is wanted."""
+    own, certificate = saved.evaluation_certificate, saved.certificate
+    if own is None or certificate is None or not saved.added_later:
+        return {}
+    if public_key is None:
+        covered = bool(own.signature) or not certificate.signature
+    else:
+        covered = _signature(own, public_key).ok
+    why = "is not covered by a signature: it was added later. Sign an evaluation with `privrl evaluate --sign`."
+    return {} if covered else {name: f"`{name}` {why}" for name in (EVALUATION, EVALUATION_CERTIFICATE)}
 
 
 def _together_above(evaluation: CertifiedEvaluation, policy: Certificate, most: float) -> list[str]:

@@ -1,24 +1,39 @@
 """What the verbs return: a policy, a certificate, and for simulations the exact regret; saved as a folder."""
 
-import json
+import io
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, is_dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import jax.numpy as jnp
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from jaxtyping import Float, Int
 
+from privrl.contracts.untrusted import convert, read_json
 from privrl.evaluation.estimates import Evaluation
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.assisted_measured import AssistedMeasuredPolicy
 from privrl.mdp.measured_policy import MeasuredPolicy
-from privrl.privacy.accounting.certificate import Certificate, read_certificate, unique
+from privrl.privacy.accounting.certificate import Certificate
 from privrl.studies.learner_settings import without_numbers
-from privrl.studies.results.binding import REPORT_NOTE, arrays_of, evaluation_note, policy_sha256, report_note
+from privrl.studies.results.binding import (
+    ADVICE,
+    CERTIFICATE,
+    EVALUATION,
+    EXPORTED,
+    KNOWN,
+    POLICY,
+    REPORT,
+    SavedFiles,
+    arrays_of,
+    hash_files,
+    json_bytes,
+    policy_sha256,
+)
 from privrl.studies.results.certified_evaluation import CertifiedEvaluation, read_evaluation
 from privrl.studies.results.saved_policies import is_exported, read_policy
 from privrl.writing import whole_folder
@@ -45,11 +60,11 @@ def public_facts(certificate: Certificate, facts: Mapping[str, Any]) -> dict[str
 class Result:
     """A policy and what it can reveal.
 
-    The certificate is bound to the policy (`result_sha256`) and to the report (a note) when a result is made. `report`
-    holds sizes, values, baselines, and what releases say about states (`Situations`, and values of states where the
-    learner gives any); of the sizes only those that are public (`public_facts`): nobody gets to see the others. Where
-    the result was compared with practice, `evaluation` says how, the policy is the assisted one, and `advice` the whole
-    advice behind it.
+    The certificate is bound to the policy (`result_sha256`) when a result is made, and to every file (`files`) when it
+    is signed or saved. `report` holds sizes, values, baselines, and what releases say about states (`Situations`, and
+    values of states if the learner gives any); of the sizes only those that are public (`public_facts`). If the result
+    was compared with practice, `evaluation` says how, the policy is the assisted one, and `advice` the whole advice
+    behind it.
     """
 
     policy: Any  # a `TabularPolicy`, `LinearPolicy` or `MeasuredPolicy`, an assisted one, or `None`: withheld
@@ -61,30 +76,18 @@ class Result:
     def __post_init__(self) -> None:
         object.__setattr__(self, "report", public_facts(self.certificate, self.report))
         if not self.certificate.result_sha256 and is_dataclass(self.policy):
-            notes = () if self.evaluation is None else (evaluation_note(self.evaluation, self.advice),)
-            bound = replace(
-                self.certificate,
-                result_sha256=policy_sha256(self.policy),
-                notes=(*self.certificate.notes, *notes, report_note(self.report)),
-            )
+            bound = replace(self.certificate, result_sha256=policy_sha256(self.policy))
             object.__setattr__(self, "certificate", bound)
 
-    @property
-    def report_holds(self) -> bool:
-        """Whether `report` is the one that the certificate names; where it is not, anybody may have written it."""
-        return report_note(self.report) in self.certificate.notes
-
     def reporting(self, facts: Mapping[str, Any]) -> "Result":
-        """The same result with this report, to which the certificate is bound; that must come before a signature."""
+        """The same result with this report, which must come before a signature."""
         if self.certificate.signature:
             raise ValueError("The certificate is signed already, and names its report. Report first, then sign.")
-        changed = replace(self, report=dict(facts))
-        kept = (note for note in self.certificate.notes if not note.startswith(REPORT_NOTE))
-        return replace(changed, certificate=replace(self.certificate, notes=(*kept, report_note(changed.report))))
+        return replace(self, report=dict(facts))
 
     def signed(self, key: Ed25519PrivateKey) -> "Result":
-        """The same result with a signed certificate."""
-        return replace(self, certificate=self.certificate.signed(key))
+        """The same result with a signed certificate, which names the hash of every file that `save` writes."""
+        return replace(self, certificate=self._bound(self.contents()).signed(key))
 
     def withheld(self, why: str) -> "Result":
         """What was spent and found, without the policy: its certificate is bound to no policy and says why.
@@ -92,95 +95,124 @@ class Result:
         An evaluation with a certificate of its own keeps that, bound to no policy either; its settings, among which the
         advice is, keep the shapes of arrays and lose their numbers.
         """
-        evaluation, swapped = self.evaluation, dict[str, str]()
+        evaluation = self.evaluation
         own = evaluation.certificate if isinstance(evaluation, CertifiedEvaluation) else None
         if self.certificate.signature or (own is not None and own.signature):
             raise ValueError("The certificate is signed already, and names the policy. Withhold first, then sign.")
         if evaluation is not None:
             settings = (evaluation.policy.dial, evaluation.policy.deviation)
-            nothing = AssistedPolicy(jnp.zeros(0, int), jnp.zeros(0), *settings)
-            before = evaluation_note(evaluation, self.advice if own is None else None)
-            evaluation = replace(evaluation, policy=nothing)
-            swapped[before] = evaluation_note(evaluation, None)
-        if own is not None:
+            evaluation = replace(evaluation, policy=AssistedPolicy(jnp.zeros(0, int), jnp.zeros(0), *settings))
+        none = policy_sha256(None)
+        if own is not None and evaluation is not None:
             study = {**own.study, "learner": without_numbers(own.study["learner"])}
-            assert evaluation is not None
-            evaluation = CertifiedEvaluation.of(evaluation, replace(_unbound(own, swapped), study=study))
-        certificate = _unbound(self.certificate, swapped)
+            evaluation = CertifiedEvaluation.of(evaluation, replace(own, result_sha256=none, study=study))
         note = f"the budget is spent, and there is no policy: {why}"
-        certificate = replace(certificate, notes=(*certificate.notes, note))
+        certificate = replace(self.certificate, result_sha256=none, notes=(*self.certificate.notes, note))
         kept = {name: fact for name, fact in self.report.items() if name not in ("situations", "values")}
-        return Result(None, certificate, {}, None, evaluation).reporting({**kept, "policy": None})
+        return Result(None, certificate, {**kept, "policy": None}, None, evaluation)
+
+    def contents(self) -> dict[str, bytes]:
+        """The files that `save` writes besides `certificate.json`, by name."""
+        found = {REPORT: json_bytes(_finite(self.report))}
+        for name, policy in ((POLICY, self.policy), (ADVICE, self.advice)):
+            if policy is not None:
+                file = io.BytesIO()
+                np.savez_compressed(file, allow_pickle=False, **arrays_of(policy))
+                found[name] = file.getvalue()
+        if isinstance(self.policy, MeasuredPolicy | AssistedMeasuredPolicy):
+            found[EXPORTED] = json_bytes(self.policy.to_json(), indent=None)
+        if isinstance(self.evaluation, CertifiedEvaluation):
+            found |= self.evaluation.contents()
+        elif self.evaluation is not None:
+            found[EVALUATION] = json_bytes(self.evaluation.to_json())
+        return found
+
+    def _bound(self, contents: Mapping[str, bytes]) -> Certificate:
+        """The certificate with the hashes of these files; one that is signed must name them already."""
+        files = hash_files(contents)
+        if not self.certificate.signature:
+            return replace(self.certificate, files=files)
+        if dict(self.certificate.files) != files:
+            raise ValueError(
+                "The certificate is signed, and names other files than this result would write. Copy the signed folder "
+                "as it is, or sign the changed result."
+            )
+        return self.certificate
 
     def save(self, folder: str | Path, *, sign: Ed25519PrivateKey | None = None, overwrite: bool = True) -> Path:
         """Writes `certificate.json`, `policy.npz` and `report.json` to a new folder, all or nothing; with an evaluation
         also `evaluation.json` and the whole advice, `advice.npz`; and a policy on measurements as `policy.json`, for
-        programs elsewhere.
+        programs elsewhere. The certificate names the hash of every other file.
 
         Nothing else is written: no record, no exact count that the certificate does not call public, no key. An
         existing result is replaced, unless `overwrite` is false; a folder that holds anything else is refused. With
         `sign`, a private key as `privrl.privacy.accounting.signature.read_private_key` reads it, the certificate is
-        signed, and with it the policy that it names.
+        signed, and with it every file that it names.
         """
-        certificate = self.certificate if sign is None else self.certificate.signed(sign)
+        contents = self.contents()
+        certificate = self._bound(contents)
+        certificate = certificate if sign is None else certificate.signed(sign)
         with whole_folder(folder, KNOWN, overwrite=overwrite) as scratch:
-            content = certificate.to_json() | ({"policy": None} if self.policy is None else {})
-            (scratch / "certificate.json").write_text(json.dumps(content, indent=2, allow_nan=False))
-            (scratch / "report.json").write_text(json.dumps(self.report, indent=2))
-            for name, policy in (("policy.npz", self.policy), ("advice.npz", self.advice)):
-                if policy is not None:
-                    np.savez_compressed(scratch / name, allow_pickle=False, **arrays_of(policy))
-            if isinstance(self.policy, MeasuredPolicy | AssistedMeasuredPolicy):
-                (scratch / EXPORTED).write_text(json.dumps(self.policy.to_json(), allow_nan=False))
-            if self.evaluation is not None:
-                evaluated = json.dumps(self.evaluation.to_json(), indent=2, allow_nan=False)
-                (scratch / EVALUATION).write_text(evaluated)
+            for name, content in {**contents, CERTIFICATE: json_bytes(certificate.to_json())}.items():
+                (scratch / name).write_bytes(content)
         return Path(folder)
 
     @classmethod
     def load(cls, folder: str | Path) -> "Result":
-        """Reads what `save` wrote; the training data are not needed. `privrl.certify` says whether to believe it."""
-        folder = Path(folder)
+        """Reads what `save` wrote; the training data are not needed. `privrl.certify` says whether to believe it.
+
+        Raises:
+            ValueError: a file is missing, malformed, or not the one that the certificate names.
+        """
+        return cls.from_files(SavedFiles.read(folder))
+
+    @classmethod
+    def from_files(cls, saved: SavedFiles) -> "Result":
+        """The result in a folder that was read; `load` describes it."""
+        contents, certificate = saved.contents, saved.certificate
+        if certificate is None:
+            raise ValueError(f"`{saved.folder}` is not a saved result: `{CERTIFICATE}` is missing.")
+        saved.check()
+        if REPORT not in contents or (POLICY not in contents and certificate.result_sha256 != policy_sha256(None)):
+            raise ValueError(f"`{saved.folder}` is not a saved result: `{REPORT}` or `{POLICY}` is missing.")
         policy, advice = (
-            read_policy(folder / name) if (folder / name).is_file() else None for name in ("policy.npz", "advice.npz")
+            read_policy(contents[name], f"`{name}` in `{saved.folder}`") if name in contents else None
+            for name in (POLICY, ADVICE)
         )
-        missing = {name for name in _FILES if not (folder / name).is_file()}
-        if missing - {"policy.npz"}:
-            raise ValueError(f"`{folder}` is not a saved result: {', '.join(sorted(missing))} missing.")
-        certificate = read_certificate((folder / "certificate.json").read_text())
-        if (folder / EXPORTED).is_file() and not is_exported(policy, (folder / EXPORTED).read_text()):
-            raise ValueError(f"`{EXPORTED}` in `{folder}` is not the policy beside it. Do not use it.")
-        if missing and certificate.result_sha256 != policy_sha256(None):
-            raise ValueError(f"`{folder}` is not a saved result: policy.npz missing.")
-        evaluation = None
-        if (folder / EVALUATION).is_file():
-            evaluation = read_evaluation((folder / EVALUATION).read_text())
-            own = isinstance(evaluation, CertifiedEvaluation)
-            bound = evaluation.certificate if isinstance(evaluation, CertifiedEvaluation) else certificate
-            if evaluation_note(evaluation, None if own else advice) not in bound.notes:
-                raise ValueError(f"`{EVALUATION}` or `advice.npz` in `{folder}` is not what its certificate is about.")
-            if bound.result_sha256 != certificate.result_sha256:
-                raise ValueError(f"`{EVALUATION}` in `{folder}` is about another policy. Do not use it.")
-        try:
-            report = json.loads((folder / "report.json").read_text(), object_pairs_hook=unique)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"`report.json` in `{folder}` is damaged.") from error
+        if EXPORTED in contents and not is_exported(policy, contents[EXPORTED]):
+            raise ValueError(f"`{EXPORTED}` in `{saved.folder}` is not the policy in `{POLICY}`. Do not use it.")
+        evaluation = read_evaluation(saved)
+        own = evaluation.certificate if isinstance(evaluation, CertifiedEvaluation) else certificate
+        if own.result_sha256 != certificate.result_sha256:
+            raise ValueError(f"`{EVALUATION}` in `{saved.folder}` is about another policy. Do not use it.")
+        report = read_json(contents[REPORT], f"`{REPORT}`")
+        convert(report, Report, f"`{REPORT}`")
         result = cls(policy, certificate, report, advice, evaluation)
         object.__setattr__(result, "certificate", certificate)  # never bound anew to what lies beside it
         return result
 
 
-def _unbound(certificate: Certificate, swapped: Mapping[str, str]) -> Certificate:
-    """The same certificate, bound to no policy, and with some notes in place of others."""
-    notes = tuple(swapped.get(note, note) for note in certificate.notes)
-    return replace(certificate, result_sha256=policy_sha256(None), notes=notes)
+def _finite(content: Any) -> Any:
+    """JSON with null in the place of numbers that are not finite."""
+    if isinstance(content, Mapping):
+        return {name: _finite(value) for name, value in content.items()}
+    if isinstance(content, (list, tuple)):
+        return [_finite(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
-_FILES = {"certificate.json", "policy.npz", "report.json"}
-EVALUATION = "evaluation.json"
-EXPORTED = "policy.json"
-KNOWN = _FILES | {"advice.npz", EVALUATION, EXPORTED}
-"""The files of a saved result; a folder that holds others is none."""
+class Report(TypedDict, total=False):
+    """The types of those facts in a `report.json` that privrl reads again; others are allowed."""
+
+    users: int
+    episodes: int
+    recipe: str
+    choice: str
+    rules: list[str]
+    values: list[float | None]
+    table: dict[str, Any]
+    names: dict[str, Any]
+    situations: dict[str, Any]
 
 
 @dataclass(frozen=True)

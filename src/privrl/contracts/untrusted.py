@@ -1,0 +1,154 @@
+"""Files that anyone may have written: limits on their size, and types before values.
+
+Everything that reads a saved file goes through this module, so a hostile file ends in a `ValueError` with one sentence.
+"""
+
+import io
+import json
+import math
+import os
+import re
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+
+MAX_JSON_BYTES = 2**28
+"""The largest JSON file that is read."""
+MAX_ARRAY_BYTES = 2**30
+"""The largest total size of the arrays of one file."""
+_MAX_ARRAYS = 64
+_MAX_DEPTH = 64
+_KINDS = "biufU"  # of the dtypes that are read: numbers and text, never objects
+_UNREADABLE = (EOFError, KeyError, NotImplementedError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error)
+
+MALFORMED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What goes wrong while an object is built from a file whose content makes no sense."""
+
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+_Read = TypeVar("_Read")
+_WORDS = {
+    "array": "a list",
+    "bool": "true or false",
+    "float": "a number",
+    "int": "a whole number",
+    "null": "null",
+    "object": "an object",
+    "str": "text",
+}
+
+
+def read_bytes(path: Path, limit: int = MAX_ARRAY_BYTES) -> bytes:
+    """The content of a regular file of at most `limit` bytes."""
+    if not path.is_file():
+        raise ValueError(f"`{path}` is not a file.")
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > limit:
+            raise ValueError(f"`{path}` has {size:,} bytes, and privrl reads at most {limit:,}.")
+        return file.read(size)
+
+
+def read_json(content: str | bytes, what: str) -> Any:
+    """The content of JSON text. `what` begins the sentence of a refusal, for example "The certificate".
+
+    A name that occurs twice in one object is refused, because two readers might see two contents. So is a number that
+    is not finite.
+    """
+    try:
+        text = content.decode() if isinstance(content, bytes) else content
+        found = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{what} is malformed: it is not JSON with unique names and finite numbers.") from error
+    _check_depth(found, what)
+    return found
+
+
+def convert(content: Any, kind: type[_Read], what: str) -> _Read:
+    """The value of type `kind` that JSON `content` holds, with the type of every field checked before its value."""
+    try:
+        return msgspec.convert(content, kind)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise ValueError(f"{what} is malformed: {_explain(str(error))}") from error
+
+
+def check_names(written: Any, expected: Any, what: str) -> None:
+    """Refuses JSON that differs from `expected`, which privrl writes for the same value; it names the first field."""
+    if written == expected:
+        return
+    differing = sorted(name for name in {*written, *expected} if written.get(name) != expected.get(name))
+    named = f"`{differing[0]}` is missing" if differing[0] not in written else f"`{differing[0]}` is not expected"
+    raise ValueError(f"{what} is malformed: {named} in this form.")
+
+
+def read_npz(content: bytes, what: str) -> dict[str, np.ndarray]:
+    """The arrays of an .npz file by name. Sizes are compared with their limits before anything is read."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            members = archive.infolist()
+            size = sum(member.file_size for member in members)
+            if size > MAX_ARRAY_BYTES:
+                raise ValueError(
+                    f"{what} holds {size:,} bytes of arrays, and privrl reads at most {MAX_ARRAY_BYTES:,}."
+                )
+            if len(members) > _MAX_ARRAYS or len({member.filename for member in members}) < len(members):
+                raise ValueError(f"{what} holds too many arrays, or two of one name.")
+            return {member.filename.removesuffix(".npy"): _read_array(archive, member, what) for member in members}
+    except _UNREADABLE as error:
+        raise ValueError(f"{what} is not an .npz file of arrays, or is damaged.") from error
+
+
+def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, what: str) -> np.ndarray:
+    with archive.open(member) as file:
+        try:
+            version = np.lib.format.read_magic(file)
+            shape, fortran, dtype = _HEADERS[version](file)
+        except MALFORMED as error:
+            raise ValueError(f"{what} holds an array without a header that privrl reads.") from error
+        declared = math.prod(shape) * dtype.itemsize
+        if dtype.kind not in _KINDS or min(shape, default=0) < 0:
+            raise ValueError(f"{what} holds an array of objects, or a shape that makes no sense.")
+        if declared != member.file_size - file.tell():
+            raise ValueError(f"{what} holds an array whose size differs from the size in its header.")
+        array = np.frombuffer(file.read(), dtype).reshape(shape, order="F" if fortran else "C")
+    return np.array(array, dtype.newbyteorder("="))
+
+
+def _check_depth(content: Any, what: str) -> None:
+    level = [content] if isinstance(content, (dict, list)) else []
+    for _ in range(_MAX_DEPTH):
+        inner = [one.values() if isinstance(one, dict) else one for one in level]
+        level = [one for some in inner for one in some if isinstance(one, (dict, list))]
+        if not level:
+            return
+    raise ValueError(f"{what} is malformed: it is nested more than {_MAX_DEPTH} levels deep.")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("A name occurs twice.")
+    return found
+
+
+def _refuse_constant(text: str) -> Any:
+    raise ValueError(f"{text} is not a number.")
+
+
+def _finite(text: str) -> float:
+    if math.isinf(number := float(text)):
+        raise ValueError(f"{text} is not a finite number.")
+    return number
+
+
+def _explain(message: str) -> str:
+    """A sentence from what `msgspec` says, such as "Expected `float`, got `array` - at `$.epsilon`"."""
+    told, _, place = message.partition(" - at `$")
+    name = f"`{place.rstrip('`').lstrip('.')}`" if place.strip("`") else "it"
+    if (types := re.fullmatch(r"Expected `(.*)`, got `(.*)`", told)) is None:
+        return f"{told.rstrip('.')} (in {name})." if name != "it" else f"{told.rstrip('.')}."
+    wanted, found = (" or ".join(_WORDS.get(one, one) for one in kind.split(" | ")) for kind in types.groups())
+    return f"{name} must be {wanted}, not {found}."
