@@ -44,6 +44,12 @@ def evaluated(result: Result, seed: int) -> CertifiedEvaluation:
     return privrl.evaluate(people, result, BUDGET, practice=PRACTICE, key=jax.random.key(seed), unit="patient")
 
 
+def put(evaluation: CertifiedEvaluation, folder: Path) -> None:
+    """Adds an evaluation as anyone can, without asking privrl."""
+    for name, content in evaluation.contents().items():
+        (folder / name).write_bytes(content)
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Two signed results with their evaluations, and a signed result to which an evaluation was added."""
@@ -134,7 +140,9 @@ def test_a_folder_is_added(made: dict[str, Path], tmp_path: Path) -> None:
 def test_an_evaluation_is_added_without_a_signature(made: dict[str, Path], tmp_path: Path) -> None:
     """Before, this was called authenticated, and the page said "Better than practice, by at least +1.900"."""
     folder = copied(made["bare"], tmp_path)
-    evaluated(Result.load(folder), 4).save(folder)
+    with pytest.raises(ValueError, match="is signed"):
+        evaluated(Result.load(folder), 4).save(folder)
+    put(evaluated(Result.load(folder), 4), folder)
     names = {"evaluation.json", "evaluation-certificate.json"}
     assert failing(folder) == names and failing(folder, key=False) == names
     refused(folder, made, "evaluation.json")
@@ -162,7 +170,9 @@ def test_a_later_evaluation_is_changed_or_loses_half(made: dict[str, Path], tmp_
 
 def test_a_later_evaluation_of_another_policy_is_refused(made: dict[str, Path], tmp_path: Path) -> None:
     folder = copied(made["bare"], tmp_path)
-    evaluated(Result.load(made["one"]), 5).signed(OWNER).save(folder)
+    with pytest.raises(ValueError, match="holds another policy"):
+        evaluated(Result.load(made["one"]), 5).signed(OWNER).save(folder)
+    put(evaluated(Result.load(made["one"]), 5).signed(OWNER), folder)
     with pytest.raises(ValueError, match="about another policy"):
         Result.load(folder)
     assert call("certify", folder, "--public-key", made["public"], "--allow-non-private").code == 2

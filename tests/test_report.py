@@ -277,7 +277,16 @@ def saved(tmp_path: Path, made: Certificate, policy: object = None, **report: ob
 
 def release(name: str, mu: float, **changes: object) -> dict[str, object]:
     law = {"sensitivity": 2.0, "scale": 2.0 / mu, "times": 1}
-    return {"name": name, "access": "rounds", "declared": 1, "counted": 1, "burnt": 0, "laws": [law], **changes}
+    return {
+        "name": name,
+        "access": "rounds",
+        "declared": 1,
+        "counted": 1,
+        "skipped": 0,
+        "burnt": 0,
+        "laws": [law],
+        **changes,
+    }
 
 
 def test_a_result_shows_policy_words_shares_and_releases(tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def test_an_altered_ledger_is_noticed(change):
     [
         (lambda c, release, law: law.update(times=3.0), "`releases[0].laws[0].times` must be a whole number"),
         (lambda c, release, law: law.update(extra=1), "`releases` is not expected in this form"),
-        (lambda c, release, law: release.pop("burnt"), "missing required field `burnt`"),
+        (lambda c, release, law: release.pop("burnt"), "`burnt` is missing in `releases[0]`."),
         (lambda c, release, law: c.update(epsilon=[1]), "`epsilon` must be a number, not a list."),
         (lambda c, release, law: c.update(bounds=None), "`bounds` must be an object, not null."),
         (lambda c, release, law: c.update(stated={"purpose": 1}), "must be text, not a whole number."),

@@ -27,7 +27,7 @@ from privrl.cli.output import JsonOption, complain, emit, say, show_table
 from privrl.evaluation.widths import plan_widths
 from privrl.privacy.accounting.signature import read_private_key, read_public_key
 from privrl.studies.offline.evaluate import policy_arrays
-from privrl.studies.results.binding import EVALUATION, EVALUATION_CERTIFICATE, REPORT, policy_sha256
+from privrl.studies.results.binding import EVALUATION, REPORT, policy_sha256
 from privrl.studies.results.certified_evaluation import check_evaluation_folder
 from privrl.studies.results.result import Result
 
@@ -83,13 +83,13 @@ def evaluate(
         return
     if not data or policy is None or out is None or people is not None:
         raise ValueError("Give a table, a policy and `--out`; or `--plan` with `--people`.")
-    for name in (EVALUATION, EVALUATION_CERTIFICATE):
-        check_file(context, out / name, overwrite=overwrite)  # before anything is spent
+    check_file(context, out / EVALUATION, overwrite=overwrite)  # before anything is spent
     signing = None if sign is None else read_private_key(sign)
     stated.check()
     chosen: Any = Result.load(policy) if policy.is_dir() else policy
     table = _table(table.resolved(), chosen, policy, public_key).resolved()
-    check_evaluation_folder(out, policy_sha256(policy_arrays(chosen)), signing is not None)
+    hashed = policy_sha256(policy_arrays(chosen))
+    check_evaluation_folder(out, hashed, signing=signing is not None, overwrite=overwrite)
     if table.missing:
         raise ValueError(f"A table needs {', '.join(table.missing)} too. See `privrl evaluate --help`.")
     if isinstance(chosen, Result) and chosen.policy is None:

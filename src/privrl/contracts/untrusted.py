@@ -148,6 +148,8 @@ def _explain(message: str) -> str:
     """A sentence from what `msgspec` says, such as "Expected `float`, got `array` - at `$.epsilon`"."""
     told, _, place = message.partition(" - at `$")
     name = f"`{place.rstrip('`').lstrip('.')}`" if place.strip("`") else "it"
+    if missing := re.fullmatch(r"Object missing required field (`.*`)", told):
+        return f"{missing[1]} is missing{'' if name == 'it' else f' in {name}'}."
     if (types := re.fullmatch(r"Expected `(.*)`, got `(.*)`", told)) is None:
         return f"{told.rstrip('.')} (in {name})." if name != "it" else f"{told.rstrip('.')}."
     wanted, found = (" or ".join(_WORDS.get(one, one) for one in kind.split(" | ")) for kind in types.groups())

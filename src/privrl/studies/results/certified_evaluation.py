@@ -9,8 +9,8 @@ from privrl.contracts.untrusted import read_json
 from privrl.evaluation.estimates import Evaluation
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.privacy.accounting.composition import epsilon_of
-from privrl.studies.results.binding import EVALUATION, EVALUATION_CERTIFICATE, SavedFiles, hash_files, json_bytes
-from privrl.writing import whole_file
+from privrl.studies.results.binding import EVALUATION, EVALUATION_CERTIFICATE, KNOWN, SavedFiles, hash_files, json_bytes
+from privrl.writing import check_folder, whole_folder
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,18 @@ class CertifiedEvaluation(Evaluation):
         }
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
-        """Adds `evaluation.json` and its certificate to a folder, which `check_evaluation_folder` accepts."""
+        """Adds `evaluation.json` and its certificate to a new folder, or to the saved result with its policy.
+
+        The folder is written anew and moved into place, so it holds both files or neither. `overwrite` says whether an
+        older evaluation may be replaced.
+        """
         folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, content in self.contents().items():
-            with whole_file(folder / name, overwrite=overwrite) as scratch:
-                scratch.write_bytes(content)
+        signing = bool(self.certificate.signature)
+        check_evaluation_folder(folder, self.certificate.result_sha256, signing=signing, overwrite=overwrite)
+        kept = {} if not folder.exists() else SavedFiles.read(folder).contents
+        with whole_folder(folder, KNOWN) as scratch:
+            for name, content in {**kept, **self.contents()}.items():
+                (scratch / name).write_bytes(content)
         return folder
 
     def apart_from(self, policy: Certificate) -> str:
@@ -76,22 +82,25 @@ class CertifiedEvaluation(Evaluation):
         return epsilon_of((*policy.events, *own), delta, adjacency=policy.adjacency), delta
 
 
-def check_evaluation_folder(folder: Path, policy_sha256: str, signing: bool) -> None:
-    """Refuses a folder for an evaluation of that policy before any budget is spent.
+def check_evaluation_folder(folder: Path, policy_sha256: str, *, signing: bool, overwrite: bool) -> None:
+    """Refuses a folder for an evaluation of that policy, by a trial, before any budget is spent.
 
     It is a new or empty folder, one that holds an evaluation alone, or the saved result with that policy. If the result
     is signed, the evaluation must be signed too, and it never replaces one that the result's certificate names.
     """
+    check_folder(folder, KNOWN, overwrite=True)
     if not folder.exists() or not any(folder.iterdir()):
         return
     saved = SavedFiles.read(folder)
+    held = {EVALUATION, EVALUATION_CERTIFICATE} & saved.contents.keys()
+    if held and (not overwrite or not saved.added_later):
+        hint = ", or add `--overwrite` to replace it" if saved.added_later else ""
+        raise ValueError(f"`{folder}` holds an `{EVALUATION}` already. Choose another folder{hint}.")
     if saved.certificate is None:
-        if saved.contents.keys() - {EVALUATION, EVALUATION_CERTIFICATE}:
-            raise ValueError(f"`{folder}` holds other files. Choose a new folder, or that of the policy.")
+        if saved.contents.keys() - held:
+            raise ValueError(f"`{folder}` holds files without a certificate. Choose another folder.")
         return
     saved.check()
-    if EVALUATION in saved.certificate.files:
-        raise ValueError(f"`{folder}` holds an evaluation that its certificate names. Choose another folder.")
     if saved.certificate.result_sha256 != policy_sha256:
         raise ValueError(f"`{folder}` holds another policy than the one to evaluate. Choose another folder.")
     if saved.certificate.signature and not signing:
