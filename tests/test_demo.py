@@ -53,7 +53,8 @@ def test_saved_study_is_complete_and_certified(learned: tuple[DemoStudy, list[st
     assert sorted(path.name for path in folder.iterdir()) == ["policy", "report.html", "values.json"]
     values = json.loads((folder / "values.json").read_text())
     assert [entry["epsilon"] for entry in values["private"]] == [0.5, 1.5, 4.5]
-    assert values["certificate"] == json.loads((folder / "policy" / "certificate.json").read_text())
+    certificate = json.loads((folder / "policy" / "certificate.json").read_text())
+    assert values["certificate"] == {**certificate, "files": {}} and certificate["files"]
     assert call("certify", folder / "policy", "--json").json()["ok"] is True
     hint = call("certify", folder)
     assert hint.code == 2 and str(folder / "policy") in hint.err

@@ -1,6 +1,7 @@
 """What the verbs return: a policy, a certificate, and for simulations the exact regret; saved as a folder."""
 
 import io
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, is_dataclass, replace
@@ -153,8 +154,9 @@ class Result:
         certificate = self._bound(contents)
         certificate = certificate if sign is None else certificate.signed(sign)
         with whole_folder(folder, KNOWN, overwrite=overwrite) as scratch:
-            for name, content in {**contents, CERTIFICATE: json_bytes(certificate.to_json())}.items():
+            for name, content in contents.items():
                 (scratch / name).write_bytes(content)
+            (scratch / CERTIFICATE).write_text(json.dumps(certificate.to_json(), indent=2, allow_nan=False))
         return Path(folder)
 
     @classmethod
