@@ -34,9 +34,9 @@ FILES = ("advice.npz", "evaluation.json", "policy.npz", "report.json")
 
 def assessed(seed: int) -> Result:
     world = tiny_world()
-    learner = privrl.Evaluated(privrl.APVI(3, 2, world.horizon), practice=PRACTICE, share=0.5)
-    people = tiny_data(world, 60)
-    return privrl.fit(people, learner, BUDGET, key=jax.random.key(seed), unit="patient")
+    people, key = tiny_data(world, 60), jax.random.key(seed)
+    learner = privrl.APVI(3, 2, world.horizon)
+    return privrl.fit(people, learner, BUDGET, evaluate=0.5, practice=PRACTICE, key=key, unit="patient")
 
 
 def evaluated(result: Result, seed: int) -> CertifiedEvaluation:
