@@ -54,10 +54,11 @@ def _metadata(parameter: inspect.Parameter) -> tuple[Any, ...]:
 
 @contextmanager
 def _naming_options(names: Sequence[str]) -> Iterator[None]:
-    """Names options in the errors and warnings of the library, which name arguments: `delta` becomes `--delta`."""
+    """Names options in errors and warnings of the library, which name arguments: `delta` becomes `--delta`. Names of
+    columns stay."""
 
     def with_flags(text: str) -> str:
-        return re.sub(r"`([a-z_]+)`", lambda found: flag(found[1]) if found[1] in names else found[0], text)
+        return re.sub(r"(?<!olumn )`([a-z_]+)`", lambda found: flag(found[1]) if found[1] in names else found[0], text)
 
     def show(message: Warning | str, category: type[Warning], *where: Any) -> None:
         if issubclass(category, PrivacyWarning):
