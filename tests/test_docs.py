@@ -67,7 +67,10 @@ def run_console(block: Block, page: Path) -> None:
         assert called.code == 0, f"{page.name}:{block.line}: privrl {shlex.join(arguments)}\n{called.err}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+RUN = [pytest.param(PAGES[0], marks=pytest.mark.smoke), *PAGES[1:]]  # the README is in the first tier
+
+
+@pytest.mark.parametrize("page", RUN, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PRIVRL_TOY", "1")
