@@ -14,6 +14,7 @@ from test_agent_arrivals import PATIENCE
 
 import privrl
 from privrl.contracts.release import Release
+from privrl.learners.linear.lsvi_ucb_weighted import WeightedLSVIUCB
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.noise.laws import GaussianNoise
 from privrl.studies.loop import next_plan, no_queries
@@ -22,12 +23,12 @@ RIVER = privrl.envs.RiverSwim(states=4, horizon=4, kind="osband")
 LQ = privrl.envs.lq_worlds.LQScalar()
 FINITE = [
     privrl.LSVIUCB(RIVER.features, 4, rewards=RIVER.rewards, growth=3.0),
-    privrl.LSVIUCB(RIVER.features, 4, rewards=RIVER.rewards, growth=3.0, smallest_weight=0.5),
+    WeightedLSVIUCB(RIVER.features, 4, rewards=RIVER.rewards, growth=3.0, smallest_weight=0.5),
     privrl.UCBVI(RIVER.rewards, 4, first_block=3, growth=1.5),
     privrl.UCRLVTR(RIVER.rewards, 4, first_block=3, growth=1.5),
 ]
 LINEAR = [privrl.CautiousLQ(LQ.task, first_block=3), privrl.OFULQ(LQ.task, first_block=3, growth=2.0)]
-ONE_PLAN = {"LSVIUCB", "CautiousLQ"}
+ONE_PLAN = {"LSVIUCB", "WeightedLSVIUCB", "CautiousLQ"}
 
 
 never = no_queries()

@@ -11,6 +11,7 @@ from contract import tiny_world
 from test_agent_arrivals import PATIENCE
 
 import privrl
+from privrl.learners.linear.lsvi_ucb_weighted import WeightedLSVIUCB
 from privrl.studies.simulation.simulated_loop import SimulationKeys
 
 ENV, LQ = tiny_world(horizon=3), privrl.envs.lq_worlds.LQScalar()
@@ -19,7 +20,7 @@ LEARNERS = {
     "UCBVI": privrl.UCBVI(ENV.rewards, 3, first_block=5, growth=1.5),
     "UCRLVTR": privrl.UCRLVTR(ENV.rewards, 3, first_block=5, growth=1.5),
     "LSVIUCB": privrl.LSVIUCB(**LSVI),
-    "weighted": privrl.LSVIUCB(**LSVI, smallest_weight=0.5),
+    "weighted": WeightedLSVIUCB(**LSVI, smallest_weight=0.5),
     "CautiousLQ": privrl.CautiousLQ(LQ.task, first_block=8),
     "OFULQ": privrl.OFULQ(LQ.task, first_block=8, growth=2.0),
 }

@@ -17,6 +17,7 @@ from privrl.learners.linear.lsvi_ucb_luyo import LuyoLSVIUCB
 from privrl.learners.linear.lsvi_ucb_ngo import NgoLSVIUCB
 from privrl.learners.linear.lsvi_ucb_plus_plus import LSVIUCBPlusPlus
 from privrl.learners.linear.lsvi_ucb_unweighted import PerEpisodeLSVIUCB
+from privrl.learners.linear.lsvi_ucb_weighted import WeightedLSVIUCB
 from privrl.learners.linear.regression_rounds import inverse_and_log_determinant
 from privrl.learners.published_noise import lsvi_noise
 from privrl.mdp.features import TableFeatures
@@ -254,7 +255,7 @@ def test_weighted_moments_and_gram_matrices_are_of_the_same_weighted_people(term
     Deterministic policies only, where the number of people in a state is how often its action was taken.
     """
     features, P, rewards = linear_world()
-    learner = privrl.LSVIUCB(features, H, rewards, terminal=terminal, smallest_weight=0.3)
+    learner = WeightedLSVIUCB(features, H, rewards, terminal=terminal, smallest_weight=0.3)
     rng = np.random.default_rng(3)
     weights = jnp.asarray(rng.uniform(0.3, 1.0, size=(H, S, A)))
     policy = TabularPolicy(jax.nn.one_hot(jnp.asarray(rng.integers(A, size=(H, S))), A, dtype=float))

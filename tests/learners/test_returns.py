@@ -9,6 +9,7 @@ from contract import total
 
 import privrl
 from privrl.contracts.release import Release
+from privrl.learners.linear.lsvi_ucb_weighted import WeightedLSVIUCB
 from privrl.learners.returns import number_of_records
 from privrl.privacy.noise.laws import GaussianNoise
 from privrl.studies.loop import next_plan, no_queries
@@ -17,7 +18,7 @@ RIVER = privrl.envs.RiverSwim(states=4, horizon=4, kind="osband")
 LQ = privrl.envs.lq_worlds.LQScalar()
 LEARNERS = {
     "LSVIUCB": (privrl.LSVIUCB(RIVER.features, 4, rewards=RIVER.rewards), RIVER),
-    "weighted": (privrl.LSVIUCB(RIVER.features, 4, rewards=RIVER.rewards, smallest_weight=0.5), RIVER),
+    "weighted": (WeightedLSVIUCB(RIVER.features, 4, rewards=RIVER.rewards, smallest_weight=0.5), RIVER),
     "CautiousLQ": (privrl.CautiousLQ(LQ.task), LQ),
     "first states": (privrl.CautiousLQ(LQ.task, first_moment_share=0.2), LQ),
 }

@@ -16,8 +16,48 @@ time left a record is assumed, as it is where the number of people is public. Va
 number that is uniform on its range where that is smaller.
 """
 
+import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
+
+
+class RecordsSoFar(eqx.Module):
+    """What a learner that reads block by block remembers of the numbers of records, if people come back.
+
+    `first` of the people in the sums took part for the first time, and `records` is the sum of the lengths of all
+    blocks so far.
+    """
+
+    first: Float[Array, ""]
+    records: Float[Array, ""]
+
+    @classmethod
+    def from_nothing(cls) -> "RecordsSoFar":
+        """Before any block."""
+        return cls(jnp.zeros(()), jnp.zeros(()))
+
+    def add_block(
+        self,
+        arrived: Float[Array, ""],
+        counted: Float[Array, ""],
+        variance: Float[Array, ""],
+        most: Float[Array, ""],
+    ) -> tuple["RecordsSoFar", Float[Array, ""], Float[Array, ""]]:
+        """One more block, in which `arrived` people took part for the first time.
+
+        Arguments:
+            counted: the released number of records of all blocks, with noise of this `variance`.
+            most: the largest number of records of people who came back.
+
+        Returns:
+            what is remembered now, the length of the block (at least 0), and the variance of the number of records.
+            Errors do not add up over blocks: those of all lengths together are those of one release, up to where
+            lengths were cut.
+        """
+        first = self.first + arrived
+        found, variance = number_of_records(counted, variance, first, most)
+        length = jnp.maximum(found - self.records, 0.0)
+        return RecordsSoFar(first, self.records + length), length, variance
 
 
 def number_of_records(

@@ -8,6 +8,7 @@ from privrl.learners.linear.lsvi_ucb import LSVIUCB
 from privrl.learners.linear.lsvi_ucb_luyo import LuyoLSVIUCB
 from privrl.learners.linear.lsvi_ucb_ngo import NgoLSVIUCB
 from privrl.learners.linear.lsvi_ucb_plus_plus import LSVIUCBPlusPlus
+from privrl.learners.linear.lsvi_ucb_weighted import WeightedLSVIUCB
 from privrl.learners.linear.ucrl_vtr import UCRLVTR
 from privrl.learners.published_noise import lsvi_noise, ucrl_vtr_noise
 from privrl.learners.tabular.ucbvi import UCBVI
@@ -29,15 +30,20 @@ def _ucbvi_in_batches(problem: Problem) -> UCBVI:
     return _ucbvi(problem, first_block=500)
 
 
-def _lsvi_ucb(problem: Problem, **settings: Any) -> LSVIUCB:
-    """With what is publicly known about rewards and endings."""
-    settings |= {"rewards": problem.rewards, "arrival_rewards": problem.arrival_rewards, "terminal": problem.terminal}
-    return LSVIUCB(problem.features, problem.horizon, **settings)
+def _known(problem: Problem) -> dict[str, Any]:
+    """What is publicly known about rewards and endings."""
+    return {"rewards": problem.rewards, "arrival_rewards": problem.arrival_rewards, "terminal": problem.terminal}
 
 
-def _lsvi_ucb_weighted(problem: Problem) -> LSVIUCB:
+def _lsvi_ucb(problem: Problem) -> LSVIUCB:
+    return LSVIUCB(problem.features, problem.horizon, **_known(problem))
+
+
+def _lsvi_ucb_weighted(problem: Problem) -> WeightedLSVIUCB:
     """With the variance weights of [sahu Algorithm 1, lines 24 to 26]."""
-    return _lsvi_ucb(problem, bonus=jnp.asarray(1.0), smallest_weight=jnp.asarray(0.5))
+    return WeightedLSVIUCB(
+        problem.features, problem.horizon, bonus=jnp.asarray(1.0), smallest_weight=jnp.asarray(0.5), **_known(problem)
+    )
 
 
 def _lsvi_ucb_plus_plus(problem: Problem) -> LSVIUCBPlusPlus:
@@ -61,11 +67,15 @@ _LSVI_UCB = Algorithm(
     name="LSVI-UCB",
     build=_lsvi_ucb,
     cites=(papers["jin-yang-wang-jordan"],),
-    releases={
-        "moments": "what followed each feature",
-        "starts": "where people started",
-        "visits": "how often each state was visited",
-    },
+    releases={"moments": "what followed each feature", "starts": "where people started"},
+)
+_LSVI_UCB_WEIGHTED = Algorithm(
+    WeightedLSVIUCB,
+    "online",
+    name="LSVI-UCB with weights",
+    build=_lsvi_ucb_weighted,
+    cites=(papers["sahu"], papers["jin-yang-wang-jordan"]),
+    releases={"moments": "what followed each feature", "visits": "how often each state was visited"},
 )
 _LSVI_UCB_PLUS_PLUS = Algorithm(
     LSVIUCBPlusPlus,
@@ -111,11 +121,9 @@ ONLINE = (
     Recipe("lsvi-ucb++", _LSVI_UCB_PLUS_PLUS, "none", "LSVI-UCB++, a plan after every episode"),
     Recipe(
         "dp-lsvi-ucb++",
-        _LSVI_UCB,
+        _LSVI_UCB_WEIGHTED,
         "central",
         "LSVI-UCB on continually released moments with the variance weights of LSVI-UCB++",
-        _lsvi_ucb_weighted,
-        cites=(papers["sahu"],),
     ),
     Recipe(
         "dp-lsvi-ucb++@paper",

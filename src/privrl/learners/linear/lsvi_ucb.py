@@ -23,29 +23,20 @@ estimated in the same way from (V - m)^2. Centring matters most: a ridge that sh
 is taken over earlier Q: of noisy values it collapses. Without noise s^2 = 0, and these lines are the algorithm without
 privacy.
 
-With `smallest_weight` = f the variance weights of LSVI-UCB++ are added: a table
-w_h(s,a) = f/clip(12 Var/R^2, f, 1) is published with every policy, and transitions count with these weights:
-
-    M_h = sum w phi e_{s'}^T                                                                        (release `moments`)
-    n_h = states of the block's people at step h, projected on {n >= 0, sum n = length of the block}  (release `visits`)
-    G_h += sum n_h(s,a) w_h(s,a) phi phi^T, n_h(s,a) from n_h, the published policy and dM_h 1
-
-Weighted moments no longer say how many people arrived where, so states are counted separately, for a fifth of the
-budget, in the place of first states. A weighted transition has variance w^2 Var <= f R^2/12: M and G divided by f fit
-the regressions as they are. Noise does not shrink with the weights, so a transition that is weighed down is drowned
-sooner, and with one-hot features weights cancel altogether: measure before you use it.
-
 With `returns` > 0 people come back, and how many records a block has is secret. The released first states (`visits` of
 the first step) add up to how many records there were in all blocks so far, with noise of variance S s^2; the length of
-a block is what `learners/returns.py` makes of that, less the lengths so far, and at least 0. So errors do not add up
-over blocks: those of all lengths together are those of one release, up to where lengths were cut. In the projection
-above, an error of the length is shared among the states that remain positive. Hence a count has, besides the variance
-c s^2, at most that of the number of records, which c is raised by: widths cover it.
+a block is what `learners/returns.py` makes of that, less the lengths so far, and at least 0. In the projection above,
+an error of the length is shared among the states that remain positive. Hence a count has, besides the variance c s^2,
+at most that of the number of records, which c is raised by: widths cover it.
+
+`AbstractLSVIUCB` has all of this. `LSVIUCB` counts every transition fully; `WeightedLSVIUCB` in `lsvi_ucb_weighted.py`
+weighs transitions by their variances.
 
 **Formal guarantee** (for all of them). A plan is a function of releases, of public numbers of first arrivals and of
 settings: post-processing. With `returns` = 0 nothing is computed otherwise than without it.
 """
 
+import abc
 import math
 from dataclasses import replace
 from functools import lru_cache
@@ -63,24 +54,19 @@ from privrl.learners.linear.transition_moments import (
     Spectrum,
     consistent_moments,
     constant_weights,
-    counted_states,
     gram_of_counts,
     mean_reward,
     optimistic_mean,
     pair_counts,
     state_counts,
-    variance_weights,
-    weighted_pair_counts,
 )
-from privrl.learners.returns import check_returns, number_of_records
+from privrl.learners.returns import RecordsSoFar, check_returns
 from privrl.mdp.features import AbstractFeatures
 from privrl.mdp.types import TabularPolicy, number
 from privrl.privacy.continual.mechanisms import check_blocks, every
 from privrl.statistics.next_states import FeatureTransitions, StartCounts
-from privrl.statistics.regressions import StateVisits, WeightedTransitions
 from privrl.statistics.setting_checks import check_terminal
 
-_VISITS = 0.25  # budget of the states against that of weighted moments
 _LONGEST = 2**53  # nobody counts more episodes than this
 
 
@@ -88,8 +74,8 @@ class Seen(eqx.Module):
     """What is remembered between plans, all of it public: the last plan and releases, and the Gram matrices so far.
 
     `num_seen` people are accounted for: those who came after them and acted on `policy` are in the next sums.
-    `counted` are the first states, or with `weights` the states at every step. Where people come back, `first` of those
-    in the sums took part for the first time, and `records` is the sum of the lengths of all blocks.
+    `counted` are the first states, or with `weights` the states at every step. `returning` is there if people come
+    back.
     """
 
     policy: TabularPolicy
@@ -98,26 +84,15 @@ class Seen(eqx.Module):
     counted: Float[Array, "*H S"]
     gram: Float[Array, "H d d"]
     num_seen: Int[Array, ""]
-    first: Float[Array, ""] | None
-    records: Float[Array, ""] | None
+    returning: RecordsSoFar | None
 
 
-class LSVIUCB(AbstractOnlineLearner):
-    """Optimistic least-squares value iteration on linear features of a finite world.
+class AbstractLSVIUCB(AbstractOnlineLearner):
+    """Optimistic least-squares value iteration on linear features of a finite world, from transition moments.
 
-    Arguments:
-        features: phi(s, a) with norm at most 1, of which some combination is constantly 1 (as in every linear MDP).
-        horizon: number of steps H.
-        rewards: known mean rewards `[G, S, A]` in [0, 1], G = 1 or H. Left out they are estimated, and paid for.
-        arrival_rewards: known payments `[S]` in [0, 1] for entering a state, instead of `rewards`.
-        terminal: public states that end an episode and pay nothing.
-        bonus: size of the optimistic bonus; an array leaf, so that several can be run together.
-        growth: how fast the intervals of the schedule grow.
-        exploration: share of each interval that plays the optimistic policy.
-        every_episode: plan after every episode, always optimistically, instead of on the schedule.
-        smallest_weight: weigh transitions by their variances, with weights from this one in (0, 1] to 1; an array leaf.
-            Without, every transition counts fully.
-        returns: how many further episodes of each person may be in the sums, where how many are is secret.
+    A subclass says which states are counted besides the moments, and how its transitions are weighed.
+
+    The arguments are described in `LSVIUCB`.
     """
 
     features: AbstractFeatures
@@ -129,11 +104,9 @@ class LSVIUCB(AbstractOnlineLearner):
     growth: float = eqx.field(static=True, default=1.3)
     exploration: float = eqx.field(static=True, default=0.1)
     every_episode: bool = eqx.field(static=True, default=False)
-    smallest_weight: Float[Array, ""] | None = eqx.field(
-        converter=lambda f: None if f is None else number(f), default=None
-    )
     returns: int = eqx.field(static=True, default=0)
     one_plan_per_block: ClassVar[bool] = True
+    _counts: eqx.AbstractClassVar[str]  # the release of counted states
 
     def __check_init__(self) -> None:
         check_returns(self.returns)
@@ -142,9 +115,6 @@ class LSVIUCB(AbstractOnlineLearner):
                 f"`growth` is {self.growth} and `exploration` {self.exploration}; use a growth above 1 and a share in "
                 "(0, 1]."
             )
-        f = self.smallest_weight
-        if f is not None and not isinstance(f, jax.core.Tracer) and not (f.ndim > 0 or 0.0 < float(f) <= 1.0):
-            raise ValueError(f"`smallest_weight` is {float(f)}; weights lie in (0, 1]. Leave it out for no weights.")
         if self.rewards is not None and self.arrival_rewards is not None:
             raise ValueError("`rewards` and `arrival_rewards` are both given; say in one way what is known.")
         check_terminal(self.terminal, self.features.num_states)
@@ -175,29 +145,39 @@ class LSVIUCB(AbstractOnlineLearner):
         ends, _ = explore_then_exploit(self.growth, self.exploration)
         return np.append(ends[ends < num_users], num_users)
 
-    def declare(self, num_blocks: int) -> tuple[Declared, ...]:
-        S, H = self.features.num_states, self.horizon
-        if self.smallest_weight is None:
-            moments = FeatureTransitions(self.features, H, with_rewards=self._estimates_rewards)
-            return (
-                Declared("moments", moments, access="running", times=num_blocks, weight=float(H)),
-                Declared("starts", StartCounts(S), access="running", times=num_blocks),
-            )
-        weighted = WeightedTransitions(self.features, H, self._estimates_rewards)
-        return (
-            Declared("moments", weighted, access="running", times=num_blocks),
-            Declared("visits", StateVisits(S, H), access="running", times=num_blocks, weight=_VISITS),
-        )
+    @property
+    @abc.abstractmethod
+    def _scale(self) -> Float[Array, ""]:
+        """By which moments and Gram matrices are divided: the smallest weight of a transition."""
 
-    def init(self) -> Seen:
+    @abc.abstractmethod
+    def _first_states(self, counted: Float[Array, "*H S"]) -> Float[Array, " S"]:
+        """How many records began in each state, from the counted states."""
+
+    @abc.abstractmethod
+    def _pairs(
+        self,
+        memory: Seen,
+        counted: Float[Array, "*H S"],
+        dM: Float[Array, "H S d"],
+        length: Float[Array, ""],
+        variances: tuple[Float[Array, ""], Float[Array, ""]],
+    ) -> Float[Array, "H S A"]:
+        """n_h(s, a) of a block of this length, weighted, from its new states and moments and the `variances` of an
+        entry of the moments and of the counted states."""
+
+    @abc.abstractmethod
+    def _weights(self, at: Spectrum, M: Float[Array, "S d"], V: Float[Array, " S"]) -> Float[Array, "S A"] | None:
+        """The weights w_h(s, a) of the coming block at one step."""
+
+    def _memory(self, counted: tuple[int, ...], weights: Float[Array, "H S A"] | None) -> Seen:
+        """Before any block; `counted` is the shape of the counted states."""
         H, S, A, d = self.horizon, self.features.num_states, self.features.num_actions, self.features.dim
         moments, policy = jnp.zeros((H, S + self._estimates_rewards, d)), TabularPolicy.uniform(H, S, A)
-        weights, counted = (None, (S,)) if self.smallest_weight is None else (jnp.ones((H, S, A)), (H, S))
-        nobody = jnp.zeros(()) if self.returns else None
         seen = (jnp.zeros(counted), jnp.zeros((H, d, d)), jnp.zeros((), int))
-        return Seen(policy, weights, moments, *seen, nobody, nobody)
+        return Seen(policy, weights, moments, *seen, RecordsSoFar.from_nothing() if self.returns else None)
 
-    def with_returns(self, returns: int) -> "LSVIUCB":
+    def with_returns(self, returns: int) -> "AbstractLSVIUCB":
         return replace(self, returns=returns)
 
     def acted_on(self, memory: Seen, published: Seen, others: Int[Array, ""]) -> Seen:
@@ -208,34 +188,22 @@ class LSVIUCB(AbstractOnlineLearner):
 
     def plan(self, memory: Seen, released: Releases, ask: Query, num_seen: Int[Array, ""]) -> tuple[Seen, Plan]:
         del ask
-        S, phi = self.features.num_states, self.features.table
-        moments, counted = released["moments"], released["starts" if memory.weights is None else "visits"]
+        S = self.features.num_states
+        moments, counted = released["moments"], released[self._counts]
         s2, length = moments.noise.variance, (num_seen - memory.num_seen).astype(float)
-        first, records, of_records = None, None, None
-        if memory.first is not None and memory.records is not None:
-            totals = counted.value if memory.weights is None else counted.value[0]
-            first = memory.first + length
-            found, variance = number_of_records(
-                totals.sum(), S * counted.noise.variance, first, self.returns * num_seen.astype(float)
-            )
-            length, of_records = jnp.maximum(found - memory.records, 0.0), variance / jnp.where(s2 > 0, s2, 1.0)
-            records = memory.records + length
-        pi, dM = memory.policy.probabilities, (moments.value - memory.moments)[:, :S]
-        new = counted.value - memory.counted
-        if memory.weights is None:
-            n = state_counts(dM, new, pi, self.features, self._live, length, s2, counted.noise.variance)
-            n = jnp.where(self._live[None], n, 0.0)
-            pairs = pair_counts(n, pi, phi, dM.sum(axis=1), S * s2)
-        else:
-            n = counted_states(new, self._live, bool(self.terminal), length)
-            pairs = weighted_pair_counts(n, pi, memory.weights, phi, dM.sum(axis=1), S * s2)
-        gram = memory.gram + gram_of_counts(pairs, phi)
-        M = consistent_moments(moments.value[:, :S], gram, self.features)
-        f = jnp.ones(()) if self.smallest_weight is None else self.smallest_weight
+        returning, of_records = memory.returning, None
+        if returning is not None:
+            began, most = self._first_states(counted.value).sum(), self.returns * num_seen.astype(float)
+            returning, length, variance = returning.add_block(length, began, S * counted.noise.variance, most)
+            of_records = variance / jnp.where(s2 > 0, s2, 1.0)
+        new, dM = counted.value - memory.counted, (moments.value - memory.moments)[:, :S]
+        pairs = self._pairs(memory, new, dM, length, (s2, counted.noise.variance))
+        gram = memory.gram + gram_of_counts(pairs, self.features.table)
+        M, f = consistent_moments(moments.value[:, :S], gram, self.features), self._scale
         spectrum = Spectrum.of(gram / f, self.features, s2 / f**2, of_records)
         Q, weights = self._values(spectrum, M / f, moments.value[:, S:] / f, self._optimism(num_seen))
         policy = TabularPolicy.greedy(Q)
-        seen = Seen(policy, weights, moments.value, counted.value, gram, num_seen, first, records)
+        seen = Seen(policy, weights, moments.value, counted.value, gram, num_seen, returning)
         return seen, Plan(policy, weights)
 
     def _optimism(self, num_seen: Int[Array, ""]) -> Float[Array, ""]:
@@ -255,19 +223,71 @@ class LSVIUCB(AbstractOnlineLearner):
     ) -> tuple[Float[Array, "H S A"], Float[Array, "H S A"] | None]:
         """Backward induction: Q of every step, and the weights of the coming block."""
         S, A = self.features.num_states, self.features.num_actions
-        paid, f = jnp.zeros(S) if self.arrival_rewards is None else self.arrival_rewards, self.smallest_weight
+        paid = jnp.zeros(S) if self.arrival_rewards is None else self.arrival_rewards
 
         def stage(V: Float[Array, " S"], inputs: Any) -> tuple[Array, tuple[Array, Array | None]]:
             known, M_h, R_h, at = inputs
             r = mean_reward(at, R_h[0], bonus) if self._estimates_rewards else known
             Q = r + optimistic_mean(at, M_h, V + paid, bonus)
-            weights = None if f is None else variance_weights(at, M_h, V + paid, f)
-            return jnp.where(self._live, Q.max(axis=-1), 0.0), (Q, weights)
+            return jnp.where(self._live, Q.max(axis=-1), 0.0), (Q, self._weights(at, M_h, V + paid))
 
         known = jnp.zeros((1, S, A)) if self.rewards is None else self.rewards
         known = jnp.broadcast_to(known, (self.horizon, S, A))
         _, (Q, weights) = jax.lax.scan(stage, jnp.zeros(S), (known, M, reward_moments, spectrum), reverse=True)
         return Q, weights
+
+
+class LSVIUCB(AbstractLSVIUCB):
+    """Optimistic least-squares value iteration on linear features of a finite world; every transition counts fully.
+
+    Arguments:
+        features: phi(s, a) with norm at most 1, of which some combination is constantly 1 (as in every linear MDP).
+        horizon: number of steps H.
+        rewards: known mean rewards `[G, S, A]` in [0, 1], G = 1 or H. Left out they are estimated, and paid for.
+        arrival_rewards: known payments `[S]` in [0, 1] for entering a state, instead of `rewards`.
+        terminal: public states that end an episode and pay nothing.
+        bonus: size of the optimistic bonus; an array leaf, so that several can be run together.
+        growth: how fast the intervals of the schedule grow.
+        exploration: share of each interval that plays the optimistic policy.
+        every_episode: plan after every episode, always optimistically, instead of on the schedule.
+        returns: how many further episodes of each person may be in the sums, where how many are is secret.
+    """
+
+    _counts: ClassVar[str] = "starts"
+
+    def declare(self, num_blocks: int) -> tuple[Declared, ...]:
+        H = self.horizon
+        moments = FeatureTransitions(self.features, H, with_rewards=self._estimates_rewards)
+        return (
+            Declared("moments", moments, access="running", times=num_blocks, weight=float(H)),
+            Declared("starts", StartCounts(self.features.num_states), access="running", times=num_blocks),
+        )
+
+    def init(self) -> Seen:
+        return self._memory((self.features.num_states,), None)
+
+    @property
+    def _scale(self) -> Float[Array, ""]:
+        return jnp.ones(())
+
+    def _first_states(self, counted: Float[Array, " S"]) -> Float[Array, " S"]:
+        return counted
+
+    def _pairs(
+        self,
+        memory: Seen,
+        counted: Float[Array, " S"],
+        dM: Float[Array, "H S d"],
+        length: Float[Array, ""],
+        variances: tuple[Float[Array, ""], Float[Array, ""]],
+    ) -> Float[Array, "H S A"]:
+        pi, S = memory.policy.probabilities, self.features.num_states
+        n = state_counts(dM, counted, pi, self.features, self._live, length, *variances)
+        n = jnp.where(self._live[None], n, 0.0)
+        return pair_counts(n, pi, self.features.table, dM.sum(axis=1), S * variances[0])
+
+    def _weights(self, at: Spectrum, M: Float[Array, "S d"], V: Float[Array, " S"]) -> None:
+        del at, M, V
 
 
 @lru_cache(maxsize=64)

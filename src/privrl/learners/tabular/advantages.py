@@ -12,11 +12,9 @@ For h = H-1, ..., 0, with alpha = beta = 0 at the end:
     V      = clip(W + best score, 0, 1), then (alpha, beta) by weighted least squares of V on (1, F)
 
 Candidates have N above half a standard deviation of its noise, and n = N there; elsewhere n = e = 0. Where a state has
-no candidate the most-taken action is played. With an anchor the choice is that of `anchor.py` instead: kappa is the
-anchor times the root mean square of sqrt(tau^2 (1 - k n)) over visits, and V is planned without that term. The
-variances of effects are fitted by moments (empirical Bayes). The fit of tau^2 weighs cells by n^2, so it hears the few
-frequent cells, whose state effect is mostly their own; `spread` multiplies tau to make up for that. Everything here is
-a deterministic function of releases.
+no candidate the most-taken action is played. The variances of effects are fitted by moments (empirical Bayes). The fit
+of tau^2 weighs cells by n^2, so it hears the few frequent cells, whose state effect is mostly their own; `spread`
+multiplies tau to make up for that. Everything here is a deterministic function of releases.
 """
 
 import equinox as eqx
@@ -24,7 +22,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from privrl.learners.tabular.anchor import SUPPORT, anchored, practice, typical_deviation
 from privrl.mdp.types import TabularPolicy
 
 _TINY = 1e-12
@@ -91,16 +88,13 @@ def plan(
     horizon: int,
     pessimism: float,
     spread: float,
-    anchor: float = 0.0,
 ) -> ShrunkenPlan:
     """Backward induction, see the module; states that are not `live` are terminal and worth nothing."""
     candidate = (sums.N - 0.5 * jnp.sqrt(sums.visit_noise) > 0) & live[:, None]
     n = jnp.where(candidate, sums.N, 0.0)
     typical = (n**2).sum() / jnp.maximum(n.sum(), _TINY)
     most_taken = jnp.where(live[:, None], sums.N, 0.0)
-    seen = practice(sums.N, jnp.sqrt(sums.visit_noise), live) if anchor else None
-    known = candidate if seen is None else seen.supported(SUPPORT)
-    trusted = known.any(axis=1, keepdims=True)
+    trusted = candidate.any(axis=1, keepdims=True)
 
     def step(carry: tuple[Array, Array], nothing: None) -> tuple[tuple[Array, Array], tuple[Array, Array, Array]]:
         del nothing
@@ -117,11 +111,8 @@ def plan(
         k = tau2 * n / jnp.maximum(tau2 * n**2 + noise, _TINY)
         variance = tau2 * jnp.clip(1.0 - k * n, 0.0, 1.0)
         score = p + k * (e - n * p) - z * jnp.sqrt(variance)
-        if seen is None:
-            choice = jnp.where(trusted, jnp.where(candidate, score, -jnp.inf), most_taken)
-            pi = TabularPolicy.greedy(choice[None]).probabilities[0]
-        else:
-            pi = anchored(score, anchor * typical_deviation(variance, n), seen, SUPPORT)
+        choice = jnp.where(trusted, jnp.where(candidate, score, -jnp.inf), most_taken)
+        pi = TabularPolicy.greedy(choice[None]).probabilities[0]
         best = (pi * jnp.where(trusted, score, p)).sum(axis=1)
         V = jnp.where(live, jnp.clip(W[:, 0] + best, 0.0, 1.0), 0.0)
         return weighted_line(V, F, w)[:2], (pi, V, q)

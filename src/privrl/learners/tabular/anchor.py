@@ -18,8 +18,6 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-SUPPORT = 0.1
-"""Unless a learner has a setting for it: how often, relative to the most frequent action, an action must be taken."""
 _TINY = 1e-12
 _LEAST_SPREAD = 1e-3
 _LEAST_PROBABILITY = 0.01

@@ -23,15 +23,6 @@ Both calibrations: (3) gives n <= n' + E/2, so a pair whose noisy visit count n'
 Its next states are not asked for, and no noise is drawn for them. A next state that was not recorded is the end: an
 extra column whose value is 0. The paper knows its rewards. Estimated ones are lowered by two standard deviations of
 their noise, for the best of several noisy rewards is too good, and divided by n', for n is biased by about E/2.
-
-With an `anchor` (off unless it is set, and never in the paper's form) line 8 is the choice of `anchor.py` among trusted
-actions, with P from the noisy visits. APVI has no prior, so kappa is the anchor times the root mean square over visits
-of the standard deviation of r + P V itself, whose variance is Var_P(V)/n for sampling and, for noise s on every next
-state and t on sums of rewards, (s^2 sum_s' (V - P V)^2 + t^2)/n^2 (an upper bound: (3) removes part of it). As noise
-grows no pair is trusted, and the mode of practice is played. No recipe sets it. Share of the gap from practice to the
-best, 20,000 people, epsilon 1, 3 seeds, worlds for choosing constants, anchor 0 / .25: endings-50x4 .84 / .87,
-in-flight-60x4 .96 / .96, severity-48 .25 / .43, holes-50x4 .76 / .82, icu-sepsis .00 / .16, glucose-108 -.44 / -.38;
-but cut-80x4 .55 / .54, and vitals-45, where the mode of practice is far worse than practice (-.83), -.11 / -.38.
 """
 
 import math
@@ -41,15 +32,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from privrl.contracts.learner import AbstractOfflineLearner, Ask, Solution
 from privrl.contracts.release import Declared
-from privrl.learners.tabular.anchor import SUPPORT, anchored, practice, typical_deviation
 from privrl.learners.tabular.consistency import consistent_counts
 from privrl.mdp.types import TabularPolicy
 from privrl.statistics.counts import Counting, RewardSums, TransitionCounts, VisitCounts
-from privrl.statistics.setting_checks import check_choice, check_not_negative
+from privrl.statistics.setting_checks import check_choice
 
 _REWARD_SHARE = 0.4
 _CONSTANTS = {"practical": (0.1, 0.01), "paper": (math.sqrt(2), 16.0)}  # C1, C2
@@ -69,8 +59,6 @@ class APVI(AbstractOfflineLearner):
         bonus: C1, against the chance of few samples; by default .1, in the paper sqrt(2).
         noise_bonus: C2, against what noise hides; by default .01, in the paper 16.
         failure: probability with which a noise bound may fail (utility only, never privacy).
-        anchor: kappa in typical standard deviations of Q: how strongly practice's own choice counts (`anchor.py`); 0 is
-            no anchor, and the paper has none.
     """
 
     num_states: int = eqx.field(static=True)
@@ -85,16 +73,9 @@ class APVI(AbstractOfflineLearner):
     bonus: float | None = eqx.field(static=True, default=None)
     noise_bonus: float | None = eqx.field(static=True, default=None)
     failure: float = eqx.field(static=True, default=0.05)
-    anchor: float = eqx.field(static=True, default=0.0)
 
     def __check_init__(self) -> None:
         check_choice("calibration", self.calibration, tuple(_CONSTANTS))
-        check_not_negative(anchor=self.anchor)
-        if self.anchor and self.calibration == "paper":
-            raise ValueError(
-                f"`anchor` is {self.anchor}, and `calibration='paper'` has none; leave `anchor` out, or take "
-                "`calibration='practical'`."
-            )
         if not 0 < self.visit_share < 1:
             raise ValueError(f"`visit_share` is {self.visit_share}; it must lie strictly between 0 and 1.")
 
@@ -149,20 +130,17 @@ class APVI(AbstractOfflineLearner):
         half = jnp.maximum(half, transitions.noise.max_bound(each))
         noisy = taken.ravel().at[pairs].get(mode="fill", fill_value=0.0)
         P, n = _kernel(jnp.asarray(transitions.value), noisy, half)
-        r, paid = jnp.zeros_like(n), jnp.zeros(())
+        r = jnp.zeros_like(n)
         if self._estimates_rewards:
             sums = ask("rewards", RewardSums(*shape))
             least = jnp.asarray(sums.value - 2 * sums.noise.std).ravel()
             r = least.at[pairs].get(mode="fill", fill_value=0.0) / jnp.where(n > 2 * half, noisy, 1.0)
-            paid = sums.noise.std.max()
         E = 2 * half  # [qiao-wang A1:2] from the noise's law; printed: 4 sqrt(H ln(4 H S^2 A/failure)/rho)
-        deviations = jnp.stack([visits.noise.std.max(), transitions.noise.std.max(), paid])
-        return _Model(pairs, P, n, jnp.clip(r, 0.0, 1.0), E, taken, deviations)
+        return _Model(pairs, P, n, jnp.clip(r, 0.0, 1.0), E, taken)
 
 
 class _Model(eqx.Module):
-    """A kernel for the K pairs that may be trusted; where n <= E it means nothing. `deviations` are those of the noise
-    of visits, next states and rewards."""
+    """A kernel for the K pairs that may be trusted; where n <= E it means nothing."""
 
     pairs: Int[Array, " K"]
     P: Float[Array, "K after"]
@@ -170,7 +148,6 @@ class _Model(eqx.Module):
     r: Float[Array, " K"]
     E: Float[Array, ""]
     taken: Float[Array, "S A"]
-    deviations: Float[Array, "3"]
 
 
 def _padded(pairs: Int[np.ndarray, " n"], nowhere: int) -> Int[Array, " K"]:
@@ -217,31 +194,8 @@ def _backup(
     Q = jnp.clip(Q - Gamma, 0.0, largest)  # [qiao-wang A1:6-7]
     table = jnp.zeros(S * A).at[model.pairs].set(jnp.where(trusted, Q, 0.0), mode="drop").reshape(S, A)
     eligible = jnp.zeros(S * A, bool).at[model.pairs].set(trusted, mode="drop").reshape(S, A)
-    if learner.anchor:
-        pi = _anchored(learner, model, table, eligible, jnp.where(trusted, _error(model, G), 0.0))
-        return (pi * table).sum(axis=-1), pi
     choice = table
     if not paper:  # [qiao-wang A1:8] untrusted actions do not tie, see the module
         choice = jnp.where(eligible.any(axis=-1, keepdims=True), jnp.where(eligible, table, -1.0), model.taken)
     pi = TabularPolicy.greedy(choice[None]).probabilities[0]  # [qiao-wang A1:8] ties shared
     return (pi * table).sum(axis=-1), pi
-
-
-def _error(model: _Model, G: Float[Array, " after"]) -> Float[Array, " K"]:
-    """The variance of r + P G: sampling, and noise on every next state and on the reward."""
-    n = jnp.maximum(model.n, 1.0)
-    mean = model.P @ G
-    _, following, paid = model.deviations
-    noise = following**2 * ((G[None, :] - mean[:, None]) ** 2).sum(axis=1) + paid**2
-    return jnp.maximum(model.P @ G**2 - mean**2, 0.0) / n + noise / n**2
-
-
-def _anchored(
-    learner: APVI, model: _Model, table: Float[Array, "S A"], eligible: Bool[Array, "S A"], error: Float[Array, " K"]
-) -> Float[Array, "S A"]:
-    """The anchored choice among trusted actions."""
-    seen = practice(model.taken, model.deviations[0], jnp.ones(learner.num_states, bool))
-    seen = eqx.tree_at(lambda p: p.visible, seen, seen.visible & eligible)
-    variance = jnp.zeros(table.size).at[model.pairs].set(error, mode="drop").reshape(table.shape)
-    kappa = learner.anchor * typical_deviation(variance, jnp.where(eligible, seen.visits, 0.0))
-    return anchored(table, kappa, seen, SUPPORT)

@@ -24,10 +24,6 @@ the gap from practice to the best (20,000 people, epsilon 1 / 100, 3 seeds, worl
 - recorded states that hide how severe a case is: severity-48 .26 / .30, and glucose-108, which is both, -.03 / -.88.
   Sicker people are treated more, and it looks as if treatment harmed them; with less noise that is followed more
   closely. Recorded states do not show it, so nothing here mends it: compare with practice (`privrl evaluate`).
-
-An `anchor` (`anchor.py`) is off unless it is set, and no recipe sets it. At epsilon 1, anchor 0 / .75: severity-48
-.26 / .35, but endings-50x4 .93 / .89, in-flight-60x4 .67 / .66, vitals-45 .42 / .20, glucose-108 -.03 / -.10 and
-icu-sepsis .24 / .12.
 """
 
 import math
@@ -42,7 +38,7 @@ from privrl.contracts.learner import AbstractOfflineLearner, Ask, Solution
 from privrl.contracts.release import Declared
 from privrl.learners.tabular.advantages import CellSums, plan, shrunken_means, weighted_line, weighted_mean
 from privrl.statistics.differences import Differences, ReturnsToGo
-from privrl.statistics.setting_checks import check_not_negative, check_terminal
+from privrl.statistics.setting_checks import check_terminal
 
 
 class TDFP(AbstractOfflineLearner):
@@ -61,8 +57,6 @@ class TDFP(AbstractOfflineLearner):
         pessimism: z at no noise, in posterior standard deviations.
         spread: how much wider advantages are taken to differ than the fit of their standard deviation says.
         iterate_below: a round's planned value is the next feature if privacy's share of the variance is below this.
-        anchor: kappa in typical posterior standard deviations: how strongly practice's own choice counts (`anchor.py`);
-            0 is no anchor, and then any action may be advised that was seen.
     """
 
     num_states: int = eqx.field(static=True)
@@ -79,13 +73,11 @@ class TDFP(AbstractOfflineLearner):
     pessimism: float = eqx.field(static=True, default=0.75)
     spread: float = eqx.field(static=True, default=2.0)
     iterate_below: float = eqx.field(static=True, default=0.95)
-    anchor: float = eqx.field(static=True, default=0.0)
 
     gives_values: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
         check_terminal(self.terminal, self.num_states)
-        check_not_negative(anchor=self.anchor)
         if not self.terminal and not self.in_flight_rewards:
             raise ValueError(
                 "`terminal` is empty and `in_flight_rewards` is off, so no reward would ever be seen. Name the states "
@@ -142,7 +134,7 @@ class TDFP(AbstractOfflineLearner):
         for k, share in enumerate(self.shares):
             rounds = self._asked(ask, rounds, k, share, F, w)
             sums = _combined(rounds, F, w, jnp.asarray(1.0 / self._largest_return))
-            planned = plan(sums, F, w, live, self.horizon, self.pessimism, self.spread, self.anchor)
+            planned = plan(sums, F, w, live, self.horizon, self.pessimism, self.spread)
             if planned.noise_share < self.iterate_below:
                 F = _next_feature(planned.values, F, w, live)
         return Solution(planned.policy, F)

@@ -21,7 +21,7 @@ from privrl.privacy.noise.maximum import MaximumNoise
 from privrl.privacy.noise.sources import white_noise
 
 
-class Batch(NamedTuple):
+class RecordBatch(NamedTuple):
     """Records with a leading axis, and which of them take part. The others are empty records that fill the batch up."""
 
     records: Any
@@ -58,7 +58,7 @@ class AbstractSummands(abc.ABC):
         """Whether an empty record contributes something; computed from public sizes, without any record."""
 
     @abc.abstractmethod
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Iterator[RecordBatch]:
         """All records, in batches of bounded size."""
 
     @abc.abstractmethod

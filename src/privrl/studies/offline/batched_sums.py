@@ -20,7 +20,7 @@ from privrl.data.rows.held import Chunk, Rectangle, concatenate, padded_width
 from privrl.data.rows.transitions import not_recorded
 from privrl.mdp.measurements import NOT_RECORDED
 from privrl.mdp.types import Trajectory, Transitions
-from privrl.privacy.noise.arithmetic import Batch, RepeatedBlocks
+from privrl.privacy.noise.arithmetic import RecordBatch, RepeatedBlocks
 from privrl.statistics.row_statistics import AbstractRowStatistic
 
 Marks = Callable[[int, int], Bool[np.ndarray, " n"]]
@@ -83,11 +83,11 @@ def _shapes(structure: Any, leaves: tuple[Any, ...], form: EpisodeForm) -> Shape
 
 def batches_of(
     statistic: AbstractStatistic, chunks: Iterator[Chunk], form: EpisodeForm, marks: Marks | None = None
-) -> Iterator[Batch]:
+) -> Iterator[RecordBatch]:
     """All records, or those that are marked, as an arithmetic sums them."""
     for rectangle, width in _batches(statistic, chunks, form, marks):
         taking_part, trajectories = jax.device_put(_wide(rectangle, width, statistic.per_person))
-        yield Batch(trajectories, taking_part)
+        yield RecordBatch(trajectories, taking_part)
 
 
 def blocks_at(

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.data.dataset import AbstractDataset
 from privrl.mdp.types import Trajectory, Transitions
-from privrl.privacy.noise.arithmetic import AbstractSummands, Batch, RepeatedBlocks
+from privrl.privacy.noise.arithmetic import AbstractSummands, RecordBatch, RepeatedBlocks
 from privrl.statistics.row_statistics import AbstractRowStatistic
 from privrl.studies.offline.batched_sums import EpisodeForm, Marks, Shapes, batches_of, blocks_at
 from privrl.studies.offline.row_sums import blocks_of_rows
@@ -49,7 +49,7 @@ class EpisodeSummands(AbstractSummands):
             return False  # rows of count 0 add nothing
         return bool(_contributes(self.statistic, self._form.blank(self.statistic.per_person)))
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Iterator[RecordBatch]:
         return batches_of(self.statistic, self.data.chunks(), self._form, self.marks)
 
     def rounded_sum(self) -> Float[Array, "..."] | None:
