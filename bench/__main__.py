@@ -232,6 +232,8 @@ def compared(ratios: Mapping[str, float], say: Callable[[str], None]) -> Iterato
         say(line)
     verdict = f"{len(slower)} rows became slower" if slower else "Nothing became slower"
     say(f"{verdict}: {len(kept.ratios)} kept ratios, each of which may fall by a factor of {kept.tolerance:g}.")
+    if slower:
+        say("Other work slows the two sides of a row differently: measure again on an idle machine first.")
     yield from slower
 
 

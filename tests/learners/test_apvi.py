@@ -126,7 +126,7 @@ ARRIVAL = {"arrival_rewards": jnp.array([0.0, 0.3, 1.0])}
 def test_equals_the_box_on_noisy_tables(arguments, seed):
     learner = APVI(S, A, H, **arguments)
     tables = Tables(seed, stages=H if learner.counting == "per-stage" else 1)
-    policy = learner.fit(tables)
+    policy = learner.fit(tables).policy
     expected, _ = box(tables, learner)
     np.testing.assert_allclose(policy.probabilities, expected, atol=1e-12)
     assert len(np.unique(expected.argmax(-1))) > 1  # the case decides something
@@ -135,7 +135,7 @@ def test_equals_the_box_on_noisy_tables(arguments, seed):
 def test_laplace_widths_are_laplace_widths():
     learner = APVI(S, A, H, counting="pooled", **ARRIVAL)
     tables = Tables(3, law=LaplaceNoise)
-    np.testing.assert_allclose(learner.fit(tables).probabilities, box(tables, learner)[0], atol=1e-12)
+    np.testing.assert_allclose(learner.fit(tables).policy.probabilities, box(tables, learner)[0], atol=1e-12)
 
 
 def test_next_states_are_asked_only_where_they_can_be_trusted():
@@ -153,12 +153,12 @@ def test_without_trust_the_most_taken_action_is_played():
     learner = APVI(S, A, H, counting="first-visit", **ARRIVAL)
     tables = Tables(0)
     tables.visits[0] = [[2.0, 1.0], [-3.0, 4.0], [7.0, 6.5]]
-    policy = learner.fit(tables)
+    policy = learner.fit(tables).policy
     assert np.asarray(policy.probabilities).argmax(-1).tolist() == [[0, 1, 0]] * H
     paper = APVI(S, A, H, calibration="paper", **ARRIVAL)
     tables = Tables(0, stages=H)
     tables.visits[:] = 1.0
-    np.testing.assert_allclose(paper.fit(tables).probabilities, 1 / A)  # as printed: everything ties at 0
+    np.testing.assert_allclose(paper.fit(tables).policy.probabilities, 1 / A)  # as printed: everything ties at 0
 
 
 @pytest.mark.parametrize("counting", ["per-stage", "pooled", "first-visit"])
