@@ -90,7 +90,7 @@ def on_config(config: Any) -> Any:
     """Called by mkdocs: the verdicts go into the navigation, after their index."""
     section = next(item["Evidence"] for item in config["nav"] if "Evidence" in item)
     entries = [{path.parent.name: f"evidence/{path.parent.name}/verdict.md"} for path in verdicts()]
-    section[1:1] = entries
+    section.insert(1, {"Figures": entries})
     return config
 
 

@@ -262,7 +262,7 @@ def test_a_verdict_is_taken_over_and_counted(evidence: ModuleType, tmp_path: Pat
     assert sorted(path.name for path in target.iterdir()) == ["one.png", "one.svg", "verdict.md"]
     assert "| [one: a title](one/verdict.md) | 2 | 1 | 1 | 0 |" in evidence.index()
     config = {"nav": [{"Home": "index.md"}, {"Evidence": [{"Index": "evidence/index.md"}, {"Papers": "papers.md"}]}]}
-    assert evidence.on_config(config)["nav"][1]["Evidence"][1] == {"one": "evidence/one/verdict.md"}
+    assert evidence.on_config(config)["nav"][1]["Evidence"][1] == {"Figures": [{"one": "evidence/one/verdict.md"}]}
 
 
 def test_a_smoke_run_is_no_evidence(evidence: ModuleType, tmp_path: Path) -> None:
