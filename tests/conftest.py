@@ -36,8 +36,8 @@ import hypothesis
 import jax
 import pytest
 from clocks import Clock
-from mutations import KILLERS
 from postgres import MISSING, Cluster, programs
+from tiers import FIRST
 
 gc.disable()  # until all tests are imported: a fifth of the time, and imports make no garbage
 jax.config.update("jax_enable_x64", True)
@@ -68,11 +68,11 @@ def _forget() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the first tier: tests that notice a mutation, and those marked `smoke`; none of them is slow."""
+    """Marks the first tier: the tests that `tiers.py` names, and those marked `smoke`; none of them is slow."""
     tests = Path(__file__).parent
     for item in items:
         named = f"{item.path.relative_to(tests).as_posix()}::{getattr(item, 'originalname', None) or item.name}"
-        if (named in KILLERS or item.get_closest_marker("smoke")) and not item.get_closest_marker("slow"):
+        if (named in FIRST or item.get_closest_marker("smoke")) and not item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.first)
 
 

@@ -706,6 +706,3 @@ SERVICE = (
     ),
 )
 ALL = (*NOISE, *CONTRIBUTIONS, *KEYS, *REDRAWN, *PLACES, *SHARDS, *SETTINGS, *CERTIFICATES, *BROWSER, *SERVICE)
-
-# Tests of the first tier: a file under `tests/` and the name of a function in it.
-KILLERS = frozenset(mutation.test for mutation in ALL)
