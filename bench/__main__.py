@@ -36,7 +36,7 @@ def gram() -> Row:
     """Feature moments from distinct transitions, against summed outer products over all episodes."""
     env = privrl.envs.SyntheticLinear()
     episodes = env.sample(env.behaviour_policy(), 20_000, jax.random.key(0))
-    data = privrl.data.Episodes.of(episodes, num_states=env.num_states, num_actions=env.num_actions)
+    data = privrl.data.Episodes.from_trajectories(episodes, num_states=env.num_states, num_actions=env.num_actions)
     statistic = privrl.statistics.Gram(env.features, jnp.asarray(3))
     at_step = data.transitions().step == 3
     rows = jax.tree.map(lambda x: jnp.asarray(x[at_step]), data.transitions())  # as `fit` does

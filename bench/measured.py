@@ -64,7 +64,7 @@ class Mixed(eqx.Module):
     ) -> Int[Array, ""]:
         # Low bits of a coin, of which practice uses the high ones, make another coin.
         own = jnp.mod(coins[0] * 2.0**26, 1.0) < 0.5
-        return jnp.where(own, self.policy.chosen(observation), self.practice(step, state, observation, coins))
+        return jnp.where(own, self.policy.choose(observation), self.practice(step, state, observation, coins))
 
 
 def privatizer(epsilon: float | None) -> Any:

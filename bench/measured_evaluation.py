@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import jax.random as jr
 
 import privrl
-from privrl.envs.patients.actors import Assisting
+from privrl.envs.patients.actors import AssistedActor
 from privrl.envs.worlds_by_name import make
 from privrl.evaluation.estimates import Evaluation, Interval
 from privrl.evaluation.measured_evaluator import MeasuredEvaluator
@@ -47,7 +47,7 @@ def study(name: str, people: int, evaluated: int, epsilon: float, seed: int) -> 
     fitted = privrl.fit(learnt, get("lap").build(world), budget, key=keys[2])
     evaluator = MeasuredEvaluator(fitted.policy, jnp.asarray(fitted.report["values"]), world.horizon, held_out)
     found: Evaluation = privrl.fit(held, evaluator, budget, key=keys[3]).policy
-    gain = world.gain(Assisting(found.policy, world.practice))
+    gain = world.gain(AssistedActor(found.policy, world.practice))
     lines = ("assisted_gain", "balance", "unsupported", "trend", "continuity")
     return {
         "world": name,

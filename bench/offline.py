@@ -31,7 +31,7 @@ def dataset(env: Any, people: People) -> privrl.data.Episodes:
     """The same people as privrl takes them in."""
     n, H = people.states.shape
     table = Trajectory(people.states, people.actions, people.rewards, people.next_states, np.full(n, H))
-    return privrl.data.Episodes.of(table, num_states=env.num_states, num_actions=env.num_actions)
+    return privrl.data.Episodes.from_trajectories(table, num_states=env.num_states, num_actions=env.num_actions)
 
 
 def fitted(env: Any, people: People, learner: Any) -> np.ndarray:

@@ -48,7 +48,7 @@ def split(world: World, people: int, key: jax.Array) -> tuple[Episodes, Episodes
 
     def table(rows: slice) -> Episodes:
         part = Trajectory(*(np.asarray(x)[rows] for x in jax.tree.leaves(stays)))
-        return Episodes.of(part, num_states=world.sizes[0], num_actions=world.sizes[1])
+        return Episodes.from_trajectories(part, num_states=world.sizes[0], num_actions=world.sizes[1])
 
     return table(slice(held, None)), table(slice(held))
 
@@ -87,7 +87,7 @@ def study(world: World, recipe: str, people: int, epsilon: float, seed: int, *, 
     learn, held = split(world, people, table)
     budget = privrl.Central(epsilon=epsilon, delta=DELTA)
     result = privrl.fit(learn, learner_of(recipe, world, people), budget, key=keys[0])
-    value = world.value_of(result.policy)
+    value = world.evaluate(result.policy)
     line = {
         "world": world.name,
         "recipe": recipe,

@@ -49,7 +49,10 @@ print("first action in each state:", [loaded.policy.action(state, step=0) for st
 
 # Only because the world is simulated do we know what the policy is worth, and what it would be worth without privacy.
 plain = privrl.fit(
-    privrl.data.Episodes.of(people, num_states=4, num_actions=2), learner, privrl.NonPrivate(), unit="patient"
+    privrl.data.Episodes.from_trajectories(people, num_states=4, num_actions=2),
+    learner,
+    privrl.NonPrivate(),
+    unit="patient",
 )
 for name, policy in (
     ("private", loaded.policy),

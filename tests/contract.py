@@ -33,7 +33,7 @@ def tiny_world(horizon=4, **settings):
 
 def tiny_data(env, episodes=200, seed=1):
     sampled = env.sample(env.behaviour_policy(), episodes, jax.random.key(seed))
-    return privrl.data.Episodes.of(sampled, num_states=env.num_states, num_actions=env.num_actions)
+    return privrl.data.Episodes.from_trajectories(sampled, num_states=env.num_states, num_actions=env.num_actions)
 
 
 def all_trajectories(horizon, num_states, num_actions, rewards=(0.0, 1.0), lengths=None):

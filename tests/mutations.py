@@ -512,7 +512,7 @@ SETTINGS = (
     Mutation(
         "groups by the position of rows",
         "studies/offline/curated_records.py",
-        "return self._data.unit_coins(key, purpose)",
+        "return self._data.unit_draws(key, purpose)",
         "return np.random.default_rng(list(key)).random(self.num_units)",
         "audit/test_known_bad.py::test_the_attack_leaves_the_corrected_mechanism_alone",
     ),

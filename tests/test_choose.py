@@ -475,7 +475,7 @@ class TestChosen:
         actions = (rng.random((n, 2)) < 0.4).astype(int)  # action 1 is better, and is taken less often
         rewards = unit * (rng.random((n, 2)) < 0.3 + 0.4 * actions)
         stays = Trajectory(np.zeros((n, 2), int), actions, rewards, np.full((n, 2), -1), np.ones(n, int))
-        table = Episodes.of(stays, num_states=2, num_actions=2)
+        table = Episodes.from_trajectories(stays, num_states=2, num_actions=2)
         learner = Chosen((TAP(2, 2, 2, rounds=(1.0,)),))
         result = privrl.fit(table, learner, privrl.Central(epsilon=20.0, delta=1e-6), key=jax.random.key(1))
         assert result.report["choice"].startswith("On the 10% of people set aside for selection, dp-tap scored best.")

@@ -14,9 +14,9 @@ import pytest
 
 import privrl
 from privrl.contracts.untrusted import read_json
-from privrl.envs.base import finite
+from privrl.envs.base import make_finite_env
 from privrl.evaluation.estimates import Evaluation, Interval
-from privrl.mdp.assisted import AssistedPolicy, simulated_gain
+from privrl.mdp.assisted import AssistedPolicy, simulate_gain
 from privrl.mdp.types import TabularMDP, TabularPolicy
 from privrl.privacy.accounting.composition import epsilon_of
 from privrl.privacy.accounting.events import Event
@@ -40,7 +40,7 @@ def world() -> privrl.envs.Env:
     r = P @ arrival
     r[2] = 0.0
     mdp = TabularMDP(jnp.asarray(P)[None], jnp.asarray(r)[None], jnp.array([0.5, 0.5, 0.0]), H)
-    return finite("better", mdp, behaviour=jnp.asarray(PRACTICE), terminal=(2,), arrival=jnp.asarray(arrival))
+    return make_finite_env("better", mdp, behaviour=jnp.asarray(PRACTICE), terminal=(2,), arrival=jnp.asarray(arrival))
 
 
 ENV = world()
@@ -58,7 +58,7 @@ def evaluation(held: privrl.data.Episodes) -> CertifiedEvaluation:
 
 
 def test_a_better_policy_is_found_better_within_its_interval(evaluation: CertifiedEvaluation) -> None:
-    truth = simulated_gain(ENV.mdp, ENV.behaviour, evaluation.policy, 20_000, key=jax.random.key(0))
+    truth = simulate_gain(ENV.mdp, ENV.behaviour, evaluation.policy, 20_000, key=jax.random.key(0))
     assert evaluation.verdict == "better" and evaluation.gain is not None
     assert evaluation.gain.low < truth.gain < evaluation.gain.high
     assert evaluation.practice.low < float(ENV.value(ENV.behaviour_policy())) < evaluation.practice.high

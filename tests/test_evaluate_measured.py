@@ -74,7 +74,7 @@ def test_advice_is_given_where_practice_supports_it(policy: AssistedMeasuredPoli
     assert set(cells) <= set(range(NUM_CELLS)) and len(set(cells)) > 3
     np.testing.assert_array_equal(at.support, np.asarray(policy.support)[cells])
     np.testing.assert_array_equal(policy(x), np.where(np.asarray(at.support) >= LEAST_SUPPORT, advice, LEAVE))
-    assert (policy.silent()(x) == LEAVE).all() and policy.silent().is_silent and not policy.is_silent
+    assert (policy.without_advice()(x) == LEAVE).all() and policy.without_advice().is_silent and not policy.is_silent
     assert policy({"inr": 2.0}) in range(LEAVE, WORLD.num_actions)
     with pytest.raises(ValueError, match="must hold 4 numbers"):
         policy(np.zeros(3))
@@ -92,18 +92,18 @@ def test_weights_have_mean_one_where_cells_say_what_practice_does(policy: Assist
 
 def test_a_stay_is_advised_decision_by_decision(policy: AssistedMeasuredPolicy) -> None:
     sure = dataclasses.replace(policy, support=jnp.ones(NUM_CELLS))
-    stay = sure.stay(key=jax.random.key(0))
+    stay = sure.start_episode(key=jax.random.key(0))
     assert stay.advise(ROW) == policy.advice(ROW)
-    stay.took(0)
+    stay.record(0)
     rare = dataclasses.replace(policy, support=jnp.full(NUM_CELLS, 0.1), dial=np.inf, deviation=4.0)
-    stay = rare.stay()
+    stay = rare.start_episode()
     advised = stay.advise({"inr": 2.0, "last_dose": 4.0, "weight": 75})
-    stay.took(advised)
+    stay.record(advised)
     assert stay.weight == pytest.approx(10.0) and stay.advise(ROW) == LEAVE
 
 
 def test_it_is_read_again_exactly(policy: AssistedMeasuredPolicy) -> None:
-    for one in (policy, policy.turned(np.inf, np.inf), policy.silent()):
+    for one in (policy, policy.with_limits(np.inf, np.inf), policy.without_advice()):
         read = AssistedMeasuredPolicy.from_json(json.loads(json.dumps(one.to_json(), allow_nan=False)))
         again = AssistedMeasuredPolicy.from_arrays(one.arrays())
         assert read.to_json() == again.to_json() == one.to_json()
@@ -122,9 +122,9 @@ def test_the_readers_of_the_guide_agree(policy: AssistedMeasuredPolicy) -> None:
     for code in re.findall(r"```python\n(.*?)```", text, re.S):
         if "def act(" in code or "def assisted(" in code:
             exec(compile(code, "guide", "exec"), names)
-    for one in (policy, policy.silent(), policy.advice):
+    for one in (policy, policy.without_advice(), policy.advice):
         content = json.loads(json.dumps(one.to_json()))
-        chosen = one.chosen(jnp.asarray(rows())) if isinstance(one, MeasuredPolicy) else one(rows())
+        chosen = one.choose(jnp.asarray(rows())) if isinstance(one, MeasuredPolicy) else one(rows())
         assert [names["act"](content, list(row)) for row in rows()] == np.asarray(chosen).tolist()
         exported = ExportedPolicy(content)
         assert [exported(row) for row in rows()] == np.asarray(chosen).tolist()
@@ -192,7 +192,7 @@ def test_too_few_people_are_refused_before_the_gain_is_asked_for(assessed: Resul
 def test_without_noise_it_is_what_the_people_say(assessed: Result) -> None:
     """By hand: cells, hits over visits, weights and their mean."""
     people = WORLD.sample(WORLD.practice, 600, jax.random.key(7))
-    held = privrl.data.Episodes.of(people, features=WORLD.columns, num_actions=WORLD.num_actions)
+    held = privrl.data.Episodes.from_trajectories(people, features=WORLD.columns, num_actions=WORLD.num_actions)
     found = privrl.evaluate(held, assessed, privrl.NonPrivate(), key=jax.random.key(8))
     policy = found.policy
     x, a, valid = jnp.asarray(people.states), jnp.asarray(people.actions), np.asarray(people.valid)
@@ -204,7 +204,7 @@ def test_without_noise_it_is_what_the_people_say(assessed: Result) -> None:
     known = np.isfinite(shares) & (np.asarray(policy.support) > 0)
     assert known.sum() > 2
     np.testing.assert_allclose(np.asarray(policy.support)[known], shares[known], atol=0.06)  # shrunk toward the mean
-    weights = jax.vmap(lambda *stay: policy.followed(*stay)[0])(x, a, people.valid)
+    weights = jax.vmap(lambda *stay: policy.weigh(*stay)[0])(x, a, people.valid)
     assert found.balance is not None and found.balance.value == pytest.approx(float(weights.mean()), abs=1e-9)
     truth = assisted_gain(WORLD, policy, 0, key=jax.random.key(0))
     assert abs(truth.value) < 0.5 and truth.error < 0.01

@@ -57,7 +57,9 @@ class Counter(privrl.contracts.AbstractOfflineLearner):
 def owned(bound, units, episodes=60, seed=3):
     """Episodes whose unit is `units[i]`."""
     sampled = ENV.sample(ENV.behaviour_policy(), episodes, jax.random.key(seed))
-    return privrl.data.Episodes.of(sampled, num_states=3, num_actions=2, units=units, max_episodes_per_unit=bound)
+    return privrl.data.Episodes.from_trajectories(
+        sampled, num_states=3, num_actions=2, units=units, max_episodes_per_unit=bound
+    )
 
 
 @pytest.mark.parametrize("bound", [1, 2, 5])
@@ -79,11 +81,15 @@ def test_replacing_one_person_moves_the_sum_by_no_more_than_the_bound():
     privrl.fit(data, Counter(heard), privrl.NonPrivate())
     sampled = ENV.sample(ENV.behaviour_policy(), 60, jax.random.key(3))
     extreme = eqx.tree_at(lambda t: t.states, sampled, np.where((units == 4)[:, None], 2, sampled.states))
-    other = privrl.data.Episodes.of(extreme, num_states=3, num_actions=2, units=units, max_episodes_per_unit=3, seed=1)
+    other = privrl.data.Episodes.from_trajectories(
+        extreme, num_states=3, num_actions=2, units=units, max_episodes_per_unit=3, seed=1
+    )
     privrl.fit(other, Counter(heard), privrl.NonPrivate())
     assert heard[0].value.shape == (3, 2)
     again = Heard()
-    kept = privrl.data.Episodes.of(sampled, num_states=3, num_actions=2, units=units, max_episodes_per_unit=3, seed=1)
+    kept = privrl.data.Episodes.from_trajectories(
+        sampled, num_states=3, num_actions=2, units=units, max_episodes_per_unit=3, seed=1
+    )
     privrl.fit(kept, Counter(again), privrl.NonPrivate())
     moved = float(jnp.linalg.norm(heard[1].value - again[0].value))
     assert 0 < moved <= 3 * VisitCounts(3, 2, 4, "first-visit").l2("replace-one")
@@ -160,7 +166,7 @@ def test_sizes_must_agree():
 
 def test_rewards_must_be_scaled():
     sampled = ENV.sample(ENV.behaviour_policy(), 10, jax.random.key(0))
-    data = privrl.data.Episodes.of(sampled, num_states=3, num_actions=2, reward_range=(0.0, 2.0))
+    data = privrl.data.Episodes.from_trajectories(sampled, num_states=3, num_actions=2, reward_range=(0.0, 2.0))
     with pytest.raises(ValueError, match=r"\[0, 1\]"):
         privrl.fit(data, LEARNER, privrl.NonPrivate())
 

@@ -61,7 +61,7 @@ class Vector(AbstractStatistic):
     symmetric: bool = eqx.field(static=True, default=False)
 
     def contribution(self, record, question):
-        rows = Transitions.of(record)
+        rows = Transitions.from_trajectory(record)
         scale = jnp.ones(()) if question is None else question.question  # a public clip level rescales the question
         rewards = jnp.where(rows.count > 0, rows.reward, 0.0)
         table = jnp.zeros((S, A)).at[rows.state, rows.action].add(rewards, mode="drop")

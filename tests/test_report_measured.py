@@ -6,7 +6,7 @@ from test_report import Reader, page_with
 
 from privrl.mdp.measured_policy import MeasuredPolicy
 from privrl.mdp.measurements import Category, Feature, Measurement
-from privrl.mdp.policy_slices import map_of
+from privrl.mdp.policy_slices import map_policy
 from privrl.mdp.quadratic_features import QuadraticFeatures
 from privrl.plots.policy_maps import draw_map
 from privrl.reports.display_names import Names
@@ -50,7 +50,7 @@ def test_one_measurement_has_no_map_and_nothing_is_said_to_be_missing_that_canno
 
 
 def test_every_action_of_a_map_is_in_its_legend() -> None:
-    found = map_of(policy(COLUMNS, 3), 0, 1)
+    found = map_policy(policy(COLUMNS, 3), 0, 1)
     figure = draw_map(found, "advised", lambda action: f"dose {action}")
     legend = [text.get_text() for sub in figure.subfigs for one in sub.legends for text in one.get_texts()]
     assert legend == [f"dose {action}" for action in sorted(set(found.advised.ravel().tolist()))]

@@ -81,7 +81,7 @@ def test_the_laws_that_were_used_never_exceed_the_budget(tmp_path, point, passag
         learner = Hasty(skips=skips)
         ledger = PRIVATE.calibrate(learner.declare())
         store.open_study({}, ledger.limits())
-        learner.fit(Curator(Records(DATA.bounded(S, A)), ledger, System(), "gaussian", store))
+        learner.fit(Curator(Records(DATA.with_sizes(S, A)), ledger, System(), "gaussian", store))
 
     limit = sum(PRIVATE.calibrate(Hasty(skips=True).declare()).limits().values())
     with (
@@ -143,8 +143,8 @@ def test_a_person_inserted_on_top_moves_nobody_to_another_group(tmp_path):
         with pytest.raises(StudyMismatchError, match="added, removed or changed"):
             split_fit(table(after), store)
         key = store.secret("groups")
-        coins = dict(zip(before, table(before).unit_coins(key, "groups"), strict=True))
-        moved = dict(zip(after, table(after).unit_coins(key, "groups"), strict=True))
+        coins = dict(zip(before, table(before).unit_draws(key, "groups"), strict=True))
+        moved = dict(zip(after, table(after).unit_draws(key, "groups"), strict=True))
         assert coins == {name: moved[name] for name in before}  # and even then they would keep their groups
         split_fit(table(before), store)
 
@@ -153,11 +153,11 @@ def test_people_keep_their_group_wherever_their_rows_stand():
     ids = [str(i) for i in range(40)]
     straight, turned = table(ids), table(ids[::-1])
     key = bytes(range(32))
-    by_id = dict(zip(ids, straight.unit_coins(key, "groups"), strict=True))
-    assert by_id == dict(zip(ids[::-1], turned.unit_coins(key, "groups"), strict=True))
-    assert by_id != dict(zip(ids, straight.unit_coins(key, "evaluation"), strict=True))
+    by_id = dict(zip(ids, straight.unit_draws(key, "groups"), strict=True))
+    assert by_id == dict(zip(ids[::-1], turned.unit_draws(key, "groups"), strict=True))
+    assert by_id != dict(zip(ids, straight.unit_draws(key, "evaluation"), strict=True))
     numbers = table([int(i) for i in ids])
-    np.testing.assert_array_equal(numbers.unit_coins(key, "groups"), straight.unit_coins(key, "groups"))
+    np.testing.assert_array_equal(numbers.unit_draws(key, "groups"), straight.unit_draws(key, "groups"))
 
 
 @pytest.mark.parametrize("change", ["reward", "missing", "again"])

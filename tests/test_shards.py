@@ -62,7 +62,7 @@ def test_what_is_counted_and_digested_is_that_of_the_whole(folder: Path) -> None
     whole, parts = opened(folder), sharded(opened(folder))
     assert parts.check() == whole.check()
     assert parts.digest(bytes(32)) == whole.digest(bytes(32))
-    assert parts.bounded(S, A) is parts
+    assert parts.with_sizes(S, A) is parts
 
 
 def test_a_person_in_two_shards_is_refused(tmp_path: Path) -> None:

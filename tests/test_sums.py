@@ -21,7 +21,7 @@ from privrl.audit.surface.adversarial_records import adversarial_records
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.data import Episodes, read_parquet, write_parquet
 from privrl.data.dataset import AbstractDataset
-from privrl.data.rows.held import EpisodeCache, padded_width, padded_widths
+from privrl.data.rows.episode_cache import EpisodeCache, padded_width, padded_widths
 from privrl.data.rows.transitions import Block
 from privrl.data.schema.table_schema import Bounds
 from privrl.data.tables.part import Part
@@ -277,7 +277,7 @@ def test_a_group_may_have_nobody_in_a_chunk(tmp_path: Path, monkeypatch: pytest.
         return Records(Part(data, chosen)).total(statistic, None, lattice(statistic))
 
     whole = total()
-    monkeypatch.setattr("privrl.data.rows.held._CHUNK_ROWS", 16)
+    monkeypatch.setattr("privrl.data.rows.episode_cache._CHUNK_ROWS", 16)
     np.testing.assert_array_equal(total(), whole)
     assert whole > 0
 

@@ -67,7 +67,7 @@ def test_canaries_of_a_group_are_found():
 
 
 def test_sums_with_canaries_are_sums_of_people_and_canaries():
-    people, rng = table().bounded(S, A), np.random.default_rng(0)
+    people, rng = table().with_sizes(S, A), np.random.default_rng(0)
     canaries, coins = _invented(people.bounds, 30, rng), rng.random(30) < 0.5
     both = WithCanaries(people, canaries, coins)
     statistic = TransitionCounts(S, A, H, "first-visit")
@@ -87,7 +87,9 @@ def test_sums_with_canaries_are_sums_of_people_and_canaries():
 def test_canaries_are_valid_people():
     bounds = table().bounds
     canaries = _invented(bounds, 200, np.random.default_rng(1))
-    again = privrl.data.Episodes.of(canaries, num_states=S, num_actions=A, reward_range=bounds.reward_range)
+    again = privrl.data.Episodes.from_trajectories(
+        canaries, num_states=S, num_actions=A, reward_range=bounds.reward_range
+    )
     assert again.num_episodes == 200
     assert set(np.unique(canaries.rewards)) == set(bounds.reward_range)
 

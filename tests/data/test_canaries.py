@@ -249,7 +249,7 @@ def test_no_digest_and_no_fit_quotes_a_cell(tmp_path: Path, capfd: Any, fault: s
     for sort in (False, True):
         may_pass = fault in MAY_PASS or (sort and fault in PASSES_SORTED)
         assert_refused(path, capfd, lambda data: data.digest(bytes(32)), may_pass, sort=sort, batch_rows=3)
-        assert_refused(path, capfd, lambda data: data.unit_coins(bytes(32), "halves"), may_pass, sort=sort)
+        assert_refused(path, capfd, lambda data: data.unit_draws(bytes(32), "halves"), may_pass, sort=sort)
         assert_refused(path, capfd, learned, may_pass, sort=sort)
 
 
@@ -436,7 +436,7 @@ CALLS: dict[str, Callable[[], Any]] = {
     "lengths": lambda: Episodes.from_arrays(GRID, GRID, GRID, lengths=[TEXT, NUMBER], **BOUNDS),
     "units": lambda: Episodes.from_arrays(GRID, GRID, GRID, units=[TEXT, {TEXT: NUMBER}], **BOUNDS),
     "function": lambda: RewardFunction([TEXT, NUMBER]),
-    "function in text": lambda: RewardFunction.of(lambda x: [f"{TEXT}{NUMBER}"] * len(x)),
+    "function in text": lambda: RewardFunction.from_function(lambda x: [f"{TEXT}{NUMBER}"] * len(x)),
     "names": lambda: write_parquet("never.parquet", TWO, [TEXT, NUMBER, None][1:]),
     "objects": lambda: write_parquet("never.parquet", TWO, np.array([{TEXT}, {NUMBER}], object)),
 }

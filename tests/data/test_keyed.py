@@ -39,9 +39,9 @@ def coin(value: Any, purpose: str = "halves") -> float:
 @pytest.mark.parametrize("batch_rows", [1, 2, 3, 1000])
 def test_coins_are_the_hashes_of_ids_in_the_order_of_blocks(save: Any, batch_rows: int) -> None:
     data = opened(save(full_rows()), batch_rows=batch_rows)
-    np.testing.assert_array_equal(data.unit_coins(KEY, "halves"), [coin("ann"), coin("bob")])
-    assert not np.isin(data.unit_coins(KEY, "thirds"), data.unit_coins(KEY, "halves")).any()
-    assert not np.isin(data.unit_coins(OTHER, "halves"), data.unit_coins(KEY, "halves")).any()
+    np.testing.assert_array_equal(data.unit_draws(KEY, "halves"), [coin("ann"), coin("bob")])
+    assert not np.isin(data.unit_draws(KEY, "thirds"), data.unit_draws(KEY, "halves")).any()
+    assert not np.isin(data.unit_draws(OTHER, "halves"), data.unit_draws(KEY, "halves")).any()
     numbers = np.concatenate([block.unit for block in data.blocks()])
     assert numbers.tolist() == [0, 0, 1]
 
@@ -54,21 +54,21 @@ def test_a_person_inserted_on_top_moves_nobody(save: Any) -> None:
         ones = [0] * len(names)
         columns = (names, ones, ones, ones, ones, [0.0] * len(names))
         data = read_parquet(save(dict(zip(COLUMNS.values(), columns, strict=True))), **COLUMNS, **BOUNDS)
-        return dict(zip(names, data.unit_coins(KEY, "halves").tolist(), strict=True))
+        return dict(zip(names, data.unit_draws(KEY, "halves").tolist(), strict=True))
 
     before = coins(people[1:])
     for names in (people, people[::-1], people[5:] + people[:5]):
         after = coins(names)
         assert all(after[name] == value for name, value in before.items())
     grids = np.zeros((60, 1), int), np.zeros((60, 1), int), np.zeros((60, 1))
-    in_memory = Episodes.from_arrays(*grids, units=people, **BOUNDS).unit_coins(KEY, "halves")
+    in_memory = Episodes.from_arrays(*grids, units=people, **BOUNDS).unit_draws(KEY, "halves")
     assert in_memory[1:].tolist() == list(before.values())
 
 
 def test_coins_are_uniform_and_fit_every_group() -> None:
     count = 20_000
     grids = np.zeros((count, 1), int), np.zeros((count, 1), int), np.zeros((count, 1))
-    coins = Episodes.from_arrays(*grids, **BOUNDS).unit_coins(KEY, "halves")
+    coins = Episodes.from_arrays(*grids, **BOUNDS).unit_draws(KEY, "halves")
     assert coins.min() >= 0.0 and coins.max() < 1.0
     # Kolmogorov-Smirnov: sqrt(n) D > 2.2 has probability 1.3e-4 for a fixed key, and this key is fixed
     steps = np.arange(count + 1) / count
@@ -81,7 +81,7 @@ def test_ways_to_write_an_id_are_one_person_in_memory(ids: list[Any]) -> None:
     grids = np.zeros((4, 1), int), np.zeros((4, 1), int), np.zeros((4, 1))
     data = Episodes.from_arrays(*grids, units=ids, max_episodes_per_unit=3, **BOUNDS)
     assert (data.num_units, data.num_episodes) == (2, 4)
-    np.testing.assert_array_equal(data.unit_coins(KEY, "halves"), [coin(12), coin("x")])
+    np.testing.assert_array_equal(data.unit_draws(KEY, "halves"), [coin(12), coin("x")])
     one = Episodes.from_arrays(*grids, units=ids, max_episodes_per_unit=1, **BOUNDS)
     assert one.num_episodes == 2  # a person under two spellings would have two
 
@@ -107,15 +107,15 @@ def test_columns_of_every_type_have_the_coins_of_their_canonical_ids(
     columns = dict(zip(COLUMNS.values(), ([0] * 3, [0] * 3, [0] * 3, [0] * 3, [0] * 3, [0.0] * 3), strict=True))
     columns["patient"] = columns["stay"] = names.dictionary_encode() if encoded else names
     data = read_parquet(save(columns), **COLUMNS, **BOUNDS, batch_rows=2)
-    np.testing.assert_array_equal(data.unit_coins(KEY, "halves"), [coin(value) for value in ids])
+    np.testing.assert_array_equal(data.unit_draws(KEY, "halves"), [coin(value) for value in ids])
     assert len(data.digest(KEY)) == 32
 
 
 def test_parts_have_the_coins_of_their_people_and_add_up(save: Any) -> None:
     data = opened(save(full_rows()), batch_rows=2)
     first, second = Part(data, np.array([True, False])), Part(data, np.array([False, True]))
-    assert first.unit_coins(KEY, "halves").tolist() == [coin("ann")]
-    assert second.unit_coins(KEY, "halves").tolist() == [coin("bob")]
+    assert first.unit_draws(KEY, "halves").tolist() == [coin("ann")]
+    assert second.unit_draws(KEY, "halves").tolist() == [coin("bob")]
     total = sum(int.from_bytes(part.digest(KEY), "big") for part in (first, second)) % 2**256
     assert total == int.from_bytes(data.digest(KEY), "big")
     (block,) = (block for block in second.blocks() if len(block.unit))
@@ -241,7 +241,7 @@ def test_a_digest_checks_the_table_in_the_same_pass(save: Any) -> None:
         patch.setattr(type(data.table), "batches", lambda self, parts: passes.append(parts) or batches(self, parts))
         data.digest(KEY)
         assert data.check().num_units == 2 and len(passes) == 1
-        data.unit_coins(KEY, "halves")
+        data.unit_draws(KEY, "halves")
         assert passes[1:] == [["unit"]]
 
 

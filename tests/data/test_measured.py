@@ -100,7 +100,7 @@ def test_a_value_outside_its_bounds_is_the_bound(save: Any) -> None:
 def test_episodes_in_memory_are_those_of_the_table(save: Any, tmp_path: Path) -> None:
     table = read_parquet(save(stays()), **OPTIONS)
     batch = next(table.batches(2))
-    memory = Episodes.of(batch, features=FEATURES, num_actions=3)
+    memory = Episodes.from_trajectories(batch, features=FEATURES, num_actions=3)
     for field in ("states", "actions", "rewards", "next_states"):
         np.testing.assert_array_equal(getattr(next(memory.batches(2)), field), getattr(batch, field))
     write_parquet(tmp_path / "again.parquet", memory)
@@ -199,7 +199,7 @@ def test_learners_of_tables_say_what_to_do(save: Any) -> None:
     with pytest.raises(ValueError, match="dp-lap.*discretise"):
         data.transitions()
     with pytest.raises(ValueError, match="Declare columns"):
-        Episodes.from_arrays([[0]], [[0]], [[0.0]], horizon=1, num_states=1, num_actions=1).bounded(None, 1)
+        Episodes.from_arrays([[0]], [[0]], [[0.0]], horizon=1, num_states=1, num_actions=1).with_sizes(None, 1)
 
 
 STATES_OF = np.zeros((2, 3, 3)) + 1.0

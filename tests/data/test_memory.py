@@ -25,7 +25,7 @@ for batch in data.batches():
 data.digest(bytes(32))
 for chunk in data.chunks():
     pass
-coins = data.unit_coins(bytes(32), "halves")
+coins = data.unit_draws(bytes(32), "halves")
 peak = next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM"))
 print(int(total), data.num_units, peak)
 """

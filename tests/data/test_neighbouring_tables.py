@@ -19,7 +19,7 @@ from privrl.data import Episodes, TableError, read_parquet, write_parquet
 from privrl.data.prepare import raw as raw_module
 from privrl.data.prepare.preparation import Preparation
 from privrl.data.prepare.prepare_table import prepare
-from privrl.data.rows.held import Chunk
+from privrl.data.rows.episode_cache import Chunk
 from privrl.data.tables import shards as shards_module
 from privrl.data.tables.draft import draft_schema
 from privrl.data.tables.faults import find_faults

@@ -181,12 +181,12 @@ def test_bounds_may_come_from_the_learner(save: Any) -> None:
     data = read_parquet(save(good_rows()), **COLUMNS, horizon=4, seed=0)
     with pytest.raises(ValueError, match="`num_states` is not known"):
         data.check()
-    full = data.bounded(5, 3)
+    full = data.with_sizes(5, 3)
     assert (full.num_states, full.num_actions, full.num_units) == (5, 3, 2)
     with pytest.raises(ValueError, match="`num_states`=5 and are used with `num_states`=6"):
-        full.bounded(6, 3)
+        full.with_sizes(6, 3)
     with pytest.raises(TableError, match="ward"):
-        data.bounded(4, 3).check()
+        data.with_sizes(4, 3).check()
 
 
 def test_a_file_that_changes_between_passes_is_noticed(save: Any) -> None:
@@ -201,7 +201,7 @@ def test_a_file_that_changes_between_passes_is_noticed(save: Any) -> None:
 def test_a_dataset_is_written_with_its_units(tmp_path: Path) -> None:
     batch = sampled(5, 6)
     owners = ["x", "y", "x", "z", "y", "x"]
-    data = Episodes.of(batch, num_states=S, num_actions=A, units=owners, max_episodes_per_unit=2, seed=0)
+    data = Episodes.from_trajectories(batch, num_states=S, num_actions=A, units=owners, max_episodes_per_unit=2, seed=0)
     path = tmp_path / "again.parquet"
     rows = write_parquet(path, data)
     again = read_parquet(path, **WRITTEN, **SIZES, max_episodes_per_unit=2)

@@ -39,10 +39,10 @@ def test_regret_is_against_the_best_of_the_moment() -> None:
 def test_regret_of_a_fixed_policy_over_all_people() -> None:
     """Against a sum over every single person; without a drift, people times the loss of one."""
     each = sum(float(RIVER.at(n).regret(always(1))) for n in range(0, 1_000, 10)) * 10
-    assert RIVER.regret_of(always(1), 1_000) == pytest.approx(each, rel=1e-3)
+    assert RIVER.total_regret(always(1), 1_000) == pytest.approx(each, rel=1e-3)
     still = envs.RiverSwim(states=3, horizon=5, kind="osband")
     assert still.at(77) is still
-    assert still.regret_of(always(0), 50) == pytest.approx(50 * float(still.regret(always(0))))
+    assert still.total_regret(always(0), 50) == pytest.approx(50 * float(still.regret(always(0))))
 
 
 def test_refusals() -> None:

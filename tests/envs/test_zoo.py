@@ -65,7 +65,7 @@ def test_values_of_finite_worlds_are_exact(name: str) -> None:
     stays = env.sample(env.behaviour_policy(), 4000, jax.random.key(0))
     returns = np.asarray(stays.rewards).sum(axis=1)
     assert abs(returns.mean() - practice) < 4.5 * returns.std() / np.sqrt(4000)
-    mode = world.value_of(env.mode_policy())
+    mode = world.evaluate(env.mode_policy())
     assert mode.error == 0 and world.values[2] - 1e-4 < mode.value < world.best + 1e-4
     del world.__dict__["env"]  # large worlds need not stay in memory
 
@@ -78,7 +78,7 @@ def test_values_of_discretised_worlds_are_simulated_closely(name: str) -> None:
     assert isinstance(env, GridTable) and (env.num_states, env.num_actions, env.horizon) == world.sizes
     found = [env.estimate(actor) for actor in (env.behaviour_policy(), env.patients.tuned)]
     np.testing.assert_allclose([f.value for f in found], world.values[:2], atol=5.1e-5)
-    always = [world.value_of(np.broadcast_to(one, world.sizes[:2])) for one in np.eye(world.sizes[1])]
+    always = [world.evaluate(np.broadcast_to(one, world.sizes[:2])) for one in np.eye(world.sizes[1])]
     assert min(f.value for f in always) == pytest.approx(world.values[2], abs=5.1e-5)
     others = [env.estimate(policy) for policy in (env.uniform_policy(), env.mode_policy(), env.recorded_policy())]
     assert max(f.error for f in (*found, *always, *others)) <= 0.0005
@@ -88,9 +88,9 @@ def test_a_policy_may_or_may_not_know_the_step() -> None:
     world = WORLDS["endings-50x4"]
     practice = np.asarray(world.env.behaviour)
     by_step = np.broadcast_to(practice, (20, 50, 4))
-    assert world.value_of(practice).value == world.value_of(by_step).value == pytest.approx(world.practice, abs=1e-4)
+    assert world.evaluate(practice).value == world.evaluate(by_step).value == pytest.approx(world.practice, abs=1e-4)
     with pytest.raises(ValueError, match=r"shape \[4, 50\]; `endings-50x4` needs \[50, 4\] or \[20, 50, 4\]"):
-        world.value_of(practice.T)
+        world.evaluate(practice.T)
 
 
 def test_worlds_have_names_of_their_own() -> None:

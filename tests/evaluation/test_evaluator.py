@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 import privrl
 from privrl.audit.surface.recorded_fit import record_queries
 from privrl.contracts.release import Release
-from privrl.envs.base import finite
+from privrl.envs.base import make_finite_env
 from privrl.evaluation.comparing import certified_interval
 from privrl.evaluation.estimates import Evaluation, Interval
 from privrl.evaluation.evaluator import Evaluator
 from privrl.evaluation.influence import overturning_odds
 from privrl.evaluation.shares import MODEL, model_mu, releases
 from privrl.evaluation.widths import plan_widths
-from privrl.mdp.assisted import AssistedPolicy, simulated_gain, stationary_advice
+from privrl.mdp.assisted import AssistedPolicy, simulate_gain, stationary_advice
 from privrl.mdp.planning import policy_value
 from privrl.mdp.types import TabularMDP, TabularPolicy
 from privrl.mdp.value_features import TableValueFeature
@@ -45,7 +45,7 @@ def world():
     r[[DEATH, SURVIVAL]] = 0.0
     practice = np.array([[0.6, 0.4], [0.7, 0.3], [0.5, 0.5], [0.5, 0.5]])
     mdp = TabularMDP(jnp.asarray(P)[None], jnp.asarray(r)[None], jnp.array([0.5, 0.5, 0, 0]), H)
-    return finite(
+    return make_finite_env(
         "two-states",
         mdp,
         behaviour=jnp.asarray(practice),
@@ -65,7 +65,7 @@ WHOLE = float(
 
 def table(people=PEOPLE, seed=0):
     sampled = ENV.sample(ENV.behaviour_policy(), people, jax.random.key(seed))
-    return privrl.data.Episodes.of(sampled, num_states=4, num_actions=2)
+    return privrl.data.Episodes.from_trajectories(sampled, num_states=4, num_actions=2)
 
 
 def evaluator(people=PEOPLE, **settings):
@@ -100,7 +100,7 @@ def noiseless(data):
 
 
 def test_without_noise_everything_is_near_the_truth(noiseless):
-    truth = simulated_gain(ENV.mdp, ENV.behaviour, noiseless.policy, 40_000, key=jax.random.key(1))
+    truth = simulate_gain(ENV.mdp, ENV.behaviour, noiseless.policy, 40_000, key=jax.random.key(1))
     assert noiseless.gain.low - 3 * truth.se < truth.gain < noiseless.gain.high + 3 * truth.se
     assert noiseless.gain.high - noiseless.gain.low < 0.02
     assert noiseless.practice.low < truth.practice < noiseless.practice.high
@@ -203,7 +203,7 @@ def followed(people, seed, follows):
     for h in range(1, H):
         actions[:, h] = np.where(rng.random(people) < follows, actions[:, h - 1], actions[:, h])
     again = dataclasses.replace(stays, actions=actions)
-    return privrl.data.Episodes.of(again, num_states=4, num_actions=2)
+    return privrl.data.Episodes.from_trajectories(again, num_states=4, num_actions=2)
 
 
 def test_practice_that_follows_more_than_the_state_is_noticed(data):
@@ -224,7 +224,9 @@ def test_practice_that_treats_people_who_arrive_as_it_treats_no_others_is_notice
     stays = ENV.sample(ENV.behaviour_policy(), PEOPLE, jax.random.key(1))
     actions = np.array(stays.actions)
     actions[:, 0] = np.where(np.random.default_rng(1).random(PEOPLE) < 0.3, 0, actions[:, 0])
-    people = privrl.data.Episodes.of(dataclasses.replace(stays, actions=actions), num_states=4, num_actions=2)
+    people = privrl.data.Episodes.from_trajectories(
+        dataclasses.replace(stays, actions=actions), num_states=4, num_actions=2
+    )
     found = evaluated(people, evaluator(), privrl.Central(epsilon=1.0, delta=1e-6), key=jax.random.key(0)).found
     assert not found.continuity.evidently_not_zero and not found.trend.evidently_not_zero
     assert found.arrival.evidently_not_zero and found.gain is None and "more than the recorded state" in found.words

@@ -13,7 +13,7 @@ from privrl.envs.tabular.icu_sepsis import ICUSepsis
 from privrl.evaluation.evaluator import Evaluator
 from privrl.evaluation.model_gain import standard_feature
 from privrl.learners.tabular.tdfp import TDFP
-from privrl.mdp.assisted import AssistedPolicy, simulated_gain, stationary_advice
+from privrl.mdp.assisted import AssistedPolicy, simulate_gain, stationary_advice
 from privrl.mdp.planning import policy_values
 from privrl.mdp.value_features import TableValueFeature
 from privrl.privacy.accounting.gdp import gdp_mu
@@ -34,7 +34,7 @@ class Pool:
         self.env, self.epsilon, self.mu = ICUSepsis(), epsilon, gdp_mu(epsilon, 1e-6)
         env = self.env
         S, A, H = env.num_states, env.num_actions, env.horizon
-        learnt = privrl.data.Episodes.of(
+        learnt = privrl.data.Episodes.from_trajectories(
             env.sample(env.behaviour_policy(), LEARN, jax.random.key(seed)), num_states=S, num_actions=A
         )
         learner = TDFP(S, A, H, env.terminal)
@@ -45,8 +45,8 @@ class Pool:
         # A feature that is only roughly the value: practice's own, with the error of a noisy estimate.
         values = np.asarray(policy_values(env.mdp, env.behaviour_policy()))[0]
         self.feature = jnp.asarray(values + 0.1 * np.random.default_rng(seed).normal(size=S))
-        self.assisted = AssistedPolicy.of(self.advice, env.behaviour)
-        self.gain = simulated_gain(env.mdp, env.behaviour, self.assisted, 40_000, key=jax.random.key(seed + 1))
+        self.assisted = AssistedPolicy.from_practice(self.advice, env.behaviour)
+        self.gain = simulate_gain(env.mdp, env.behaviour, self.assisted, 40_000, key=jax.random.key(seed + 1))
         one_hot = jax.nn.one_hot(self.advice, A, dtype=float)
         whole = jnp.where(self.assisted.supported[:, None], one_hot, env.behaviour)
         self.whole = float(env.value(env._every_step(whole))) - self.gain.practice

@@ -15,7 +15,7 @@ from privrl.contracts.release import Release
 from privrl.envs.lq_worlds import LQ2D, LQ4D, Glucose, LQScalar
 from privrl.learners.control.cautious_lq import Belief, CautiousLQ, _nodes
 from privrl.mdp.lq import LinearPolicy
-from privrl.mdp.riccati import riccati, within_norm
+from privrl.mdp.riccati import clip_norm, riccati
 from privrl.privacy.noise.laws import GaussianNoise
 from privrl.studies.loop import no_queries
 
@@ -98,7 +98,7 @@ def test_a_sure_belief_plays_the_best_gains():
     learner, X1 = CautiousLQ(world.task), world.task.first_moment
     gains, r = compiled(learner._cautious, sure(world, 1e-12), X1)
     best, _ = riccati(world.A, world.B, world.task.state_cost, world.task.input_cost, 5)
-    np.testing.assert_allclose(gains, within_norm(best, world.task.gain_bound - r), atol=1e-6)
+    np.testing.assert_allclose(gains, clip_norm(best, world.task.gain_bound - r), atol=1e-6)
     assert learner._gate(sure(world), X1, gains) == 1.0
     _, timid = compiled(learner._cautious, sure(world, 1e-2), X1)
     assert 0 < r < timid < 0.1

@@ -177,7 +177,7 @@ def test_learns_to_wait():
     mdp = TabularMDP(P, r, jnp.array([1.0, 0.0, 0.0, 0.0]), 3)
     env = privrl.envs.Env(mdp, OneHotFeatures(4, 2), jnp.full((4, 2), 0.5), "rooms", terminal=(3,))
     sampled = env.sample(env.behaviour_policy(), 3000, jax.random.key(0))
-    data = privrl.data.Episodes.of(sampled, num_states=4, num_actions=2)
+    data = privrl.data.Episodes.from_trajectories(sampled, num_states=4, num_actions=2)
     learner = FQI(4, 2, 3, terminal=(3,), steps=40, learning_rate=3.0, clip=1.0)
     for privatizer in (privrl.NonPrivate(), privrl.Central(epsilon=4.0, delta=1e-6)):
         policy = privrl.fit(data, learner, privatizer, key=jax.random.key(1)).policy

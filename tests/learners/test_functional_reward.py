@@ -148,7 +148,9 @@ def test_the_function_is_kept_as_it_was():
     kept = RewardFunction(given)
     given[:] = 2.0
     np.testing.assert_array_equal(kept.values, np.linspace(0, 1, 17))
-    np.testing.assert_allclose(RewardFunction.of(lambda x: x**2, depth=2).values, [0, 1 / 16, 1 / 4, 9 / 16, 1])
+    np.testing.assert_allclose(
+        RewardFunction.from_function(lambda x: x**2, depth=2).values, [0, 1 / 16, 1 / 4, 9 / 16, 1]
+    )
 
 
 def test_mistakes_are_explained():

@@ -53,7 +53,7 @@ def stays(people: int, world=WORLD, seed: int = 1) -> Trajectory:
 
 
 def table(rows: Trajectory, world=WORLD, **public) -> Episodes:
-    return Episodes.of(rows, **({"features": world.columns, "num_actions": world.num_actions} | public))
+    return Episodes.from_trajectories(rows, **({"features": world.columns, "num_actions": world.num_actions} | public))
 
 
 # ------------------------------------------------------------------------------------------------------ the contract
@@ -231,7 +231,7 @@ def test_units_and_the_order_of_columns_do_not_matter(private):
     states = rows.states[..., order]
     turned = eqx.tree_at(lambda t: (t.states, t.next_states), rows, (states, _after(rows, states)))
     other = privrl.fit(table(turned, features=columns), learner(columns=columns), central, key=KEY).policy
-    np.testing.assert_array_equal(other.chosen(seen[:, order]), private.policy.chosen(seen))
+    np.testing.assert_array_equal(other.choose(seen[:, order]), private.policy.choose(seen))
 
 
 def _after(rows: Trajectory, states: np.ndarray) -> np.ndarray:
@@ -345,7 +345,7 @@ def test_any_gap_has_an_answer(private):
         assert not np.isnan(scores).any() and np.isfinite(scores).any()
         assert policy(row) == scores.argmax()
     nothing = policy(np.full(4, np.nan))
-    practised = np.asarray(policy.practised(np.full(4, np.nan)))
+    practised = np.asarray(policy.practice_probabilities(np.full(4, np.nan)))
     scores = np.asarray(policy.scores(np.full(4, np.nan)))
     assert nothing == practised.argmax() or scores[nothing] > scores[practised.argmax()]
     assert policy({"inr": 2.0, "weight": 75, "genotype": "poor"}) == policy(np.array([2.0, np.nan, 75.0, 2.0]))
@@ -381,7 +381,7 @@ def test_the_reader_of_the_guide_agrees(private):
     content = json.loads(json.dumps(private.policy.to_json()))
     rows = stays(200).states.reshape(-1, 4)
     rows[::7, 1] = np.nan
-    chosen = np.asarray(private.policy.chosen(rows))
+    chosen = np.asarray(private.policy.choose(rows))
     assert [names["act"](content, row) for row in rows] == chosen.tolist() and len(set(chosen.tolist())) > 1
 
 

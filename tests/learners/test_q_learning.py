@@ -180,7 +180,7 @@ def test_no_step_compiles_again(monkeypatch):
 def walkers(episodes, seed, **arguments):
     env = privrl.envs.IntervalWalk(**arguments)
     sampled = env.sample(env.behaviour_policy(), episodes, jax.random.key(seed))
-    return env, privrl.data.Episodes.of(sampled, num_states=env.num_states, num_actions=2)
+    return env, privrl.data.Episodes.from_trajectories(sampled, num_states=env.num_states, num_actions=2)
 
 
 def test_learns_to_walk_to_the_middle():

@@ -43,7 +43,9 @@ def rotated():
 
 def sampled(env, episodes, units=None, most=1):
     trajectories = env.sample(env.behaviour_policy(), episodes, jax.random.key(5))
-    return Episodes.of(trajectories, num_states=S, num_actions=A, units=units, max_episodes_per_unit=most)
+    return Episodes.from_trajectories(
+        trajectories, num_states=S, num_actions=A, units=units, max_episodes_per_unit=most
+    )
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 from contract import tiny_world
 
 from privrl.mdp.assistance import LEAVE
-from privrl.mdp.assisted import AssistedPolicy, simulated_gain, stationary_advice
+from privrl.mdp.assisted import AssistedPolicy, simulate_gain, stationary_advice
 from privrl.mdp.planning import policy_value
 from privrl.mdp.types import TabularMDP, TabularPolicy
 
@@ -21,14 +21,14 @@ def env():
 
 def advised(env, dial=1.5, deviation=4.0):
     advice = jnp.arange(env.num_states) % env.num_actions
-    return AssistedPolicy.of(advice, env.behaviour, dial, deviation)
+    return AssistedPolicy.from_practice(advice, env.behaviour, dial, deviation)
 
 
 def test_without_limits_it_is_the_supported_advice_with_its_exact_value(env):
     policy = advised(env, math.inf, math.inf)
     followed = jnp.where(policy.supported[:, None], jax.nn.one_hot(policy.advice, env.num_actions), env.behaviour)
     exact = policy_value(env.mdp, TabularPolicy(jnp.broadcast_to(followed, (env.horizon, *followed.shape))))
-    found = simulated_gain(env.mdp, env.behaviour, policy, 20_000, key=jax.random.key(0))
+    found = simulate_gain(env.mdp, env.behaviour, policy, 20_000, key=jax.random.key(0))
     assert found.practice == pytest.approx(float(env.value(env.behaviour_policy())), abs=1e-12)
     assert abs(found.value - float(exact)) < 4 * found.se < 0.05
 
@@ -40,19 +40,23 @@ def test_its_value_is_that_of_its_own_stays(env):
     P, r = rng.dirichlet(np.ones(S), (H, S, A)), rng.random((H, S, A)) / H
     initial, b = rng.dirichlet(np.ones(S)), rng.dirichlet([2.0, 3.0], S)
     mdp = TabularMDP(jnp.asarray(P), jnp.asarray(r), jnp.asarray(initial), H)
-    policy = AssistedPolicy.of(r[0].argmax(axis=-1), jnp.asarray(b), 2.0, 1.5)
+    policy = AssistedPolicy.from_practice(r[0].argmax(axis=-1), jnp.asarray(b), 2.0, 1.5)
     returns = []
     for i in range(800):
-        stay, s, total = policy.stay(key=jax.random.fold_in(jax.random.key(1), i)), rng.choice(S, p=initial), 0.0
+        stay, s, total = (
+            policy.start_episode(key=jax.random.fold_in(jax.random.key(1), i)),
+            rng.choice(S, p=initial),
+            0.0,
+        )
         for h in range(H):
             a = stay.advise(int(s))
             a = int(rng.choice(A, p=b[s])) if a == LEAVE else a
-            stay.took(a)
+            stay.record(a)
             total += r[h, s, a]
             s = rng.choice(S, p=P[h, s, a])
         assert 0.0 <= stay.weight <= policy.bound
         returns.append(total)
-    found = simulated_gain(mdp, jnp.asarray(b), policy, 20_000, key=jax.random.key(2))
+    found = simulate_gain(mdp, jnp.asarray(b), policy, 20_000, key=jax.random.key(2))
     error = np.std(returns) / math.sqrt(len(returns))
     assert abs(np.mean(returns) - found.value) < 4 * math.hypot(error, found.se)
     assert found.gain > 3 * found.se
@@ -62,7 +66,7 @@ def test_a_dial_of_one_is_practice(env):
     policy = advised(env, 1.0)
     assert float(policy.alpha.max()) == 0.0
     assert (policy(np.arange(env.num_states)) == LEAVE).all()
-    assert simulated_gain(env.mdp, env.behaviour, policy, 100, key=jax.random.key(0)).gain == 0.0
+    assert simulate_gain(env.mdp, env.behaviour, policy, 100, key=jax.random.key(0)).gain == 0.0
 
 
 def test_advice_or_the_clinician():
@@ -77,16 +81,16 @@ def test_advice_or_the_clinician():
 
 def test_a_stay_is_left_alone_once_its_weight_has_reached_the_budget():
     policy = AssistedPolicy(jnp.array([0]), jnp.array([0.1]), math.inf, 4.0)
-    stay = policy.stay()
+    stay = policy.start_episode()
     assert stay.advise(0) == 0
-    stay.took(0)
+    stay.record(0)
     assert stay.weight == pytest.approx(10.0)
     for action in (0, 1):
         assert stay.advise(0) == LEAVE
-        stay.took(action)
+        stay.record(action)
     assert stay.weight == pytest.approx(10.0)
     with pytest.raises(ValueError, match="advise"):
-        stay.took(0)
+        stay.record(0)
     with pytest.raises(ValueError, match="state of the world"):
         stay.advise(1)
 

@@ -8,9 +8,9 @@ from privrl.mdp.measurements import (
     BinnedAction,
     Category,
     Feature,
-    checked_measurements,
+    check_measurements,
+    describe_product_actions,
     product_actions,
-    product_words,
 )
 from privrl.mdp.quadratic_features import positions
 
@@ -21,7 +21,7 @@ def scaled(feature, values):
 
 def test_a_feature_moves_values_to_its_bounds_and_keeps_missing_ones():
     feature = Feature("map", 30, 130, missing=True)
-    np.testing.assert_array_equal(feature.clipped(np.array([10.0, 80.0, 200.0, np.nan])), [30, 80, 130, np.nan])
+    np.testing.assert_array_equal(feature.clip(np.array([10.0, 80.0, 200.0, np.nan])), [30, 80, 130, np.nan])
     np.testing.assert_allclose(scaled(feature, [10.0, 80.0, 200.0, np.nan]), [-1, 0, 1, np.nan])
 
 
@@ -59,10 +59,10 @@ def test_a_feature_without_usable_bounds_is_refused(arguments, problem):
 def test_edges_cut_a_dose_into_actions():
     dose = BinnedAction("dose", (0, 0.02, 0.05))
     assert dose.num_actions == 3
-    assert dose.binned(np.array([-0.01, 0.0, 0.0199, 0.02, 0.05, 9.0, np.inf, np.nan])).tolist() == [
+    assert dose.bin(np.array([-0.01, 0.0, 0.0199, 0.02, 0.05, 9.0, np.inf, np.nan])).tolist() == [
         -1, 0, 0, 1, 2, 2, 2, -1,
     ]  # fmt: skip
-    assert dose.words() == ("dose 0 to below 0.02", "dose 0.02 to below 0.05", "dose 0.05 or more")
+    assert dose.describe_actions() == ("dose 0 to below 0.02", "dose 0.02 to below 0.05", "dose 0.05 or more")
 
 
 @pytest.mark.parametrize("edges", [(), (0,), (0, 0), (1, 0), (0, float("nan")), (0, float("inf"))])
@@ -76,7 +76,10 @@ def test_two_drugs_are_a_product_in_which_the_second_counts_fastest():
     parts = np.array([0, 0, 1, 2, 2]), np.array([0, 1, 0, 0, 1])
     numbers = product_actions(drugs, parts)
     assert numbers.tolist() == [0, 1, 2, 4, 5]
-    assert product_words(drugs)[5] == "fluid 750 or more, pressor 0.05 or more" and len(product_words(drugs)) == 6
+    assert (
+        describe_product_actions(drugs)[5] == "fluid 750 or more, pressor 0.05 or more"
+        and len(describe_product_actions(drugs)) == 6
+    )
 
 
 @pytest.mark.parametrize("values", ["ab", ["a"], ["a", "a"], ["a", ""], []])
@@ -86,7 +89,7 @@ def test_a_category_needs_two_different_values(values):
 
 
 def test_columns_are_named_once():
-    assert checked_measurements([Feature("a", 0, 1), Category("b", (1, 2))])[1].values == ("1", "2")
+    assert check_measurements([Feature("a", 0, 1), Category("b", (1, 2))])[1].values == ("1", "2")
     for features in ([], [Feature("a", 0, 1), Category("a", ("x", "y"))], ["a"]):
         with pytest.raises(ValueError, match="`features`"):
-            checked_measurements(features)
+            check_measurements(features)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.linalg import solve_discrete_are
 
-from privrl.mdp.riccati import linear_cost, optimal_cost, riccati, within_norm
+from privrl.mdp.riccati import clip_norm, linear_cost, optimal_cost, riccati
 
 
 def random_system(seed, n=3, d=2):
@@ -92,7 +92,7 @@ def test_bounded_parameters_do_not_bound_gains():
 def test_within_norm_is_the_nearest_point(seed, bound):
     rng = np.random.default_rng(seed)
     gains = rng.normal(size=(2, 3))
-    nearest = np.asarray(within_norm(jnp.array(gains), bound))
+    nearest = np.asarray(clip_norm(jnp.array(gains), bound))
     assert np.linalg.norm(nearest, 2) <= bound * (1 + 1e-12)
     if np.linalg.norm(gains, 2) <= bound:
         np.testing.assert_allclose(nearest, gains, atol=1e-12)
@@ -104,4 +104,4 @@ def test_within_norm_is_the_nearest_point(seed, bound):
 
 def test_within_norm_works_step_by_step():
     gains = jnp.array([[[0.2, 0.0]], [[0.0, 5.0]]])
-    np.testing.assert_allclose(within_norm(gains, 0.5), [[[0.2, 0.0]], [[0.0, 0.5]]], atol=1e-15)
+    np.testing.assert_allclose(clip_norm(gains, 0.5), [[[0.2, 0.0]], [[0.0, 0.5]]], atol=1e-15)

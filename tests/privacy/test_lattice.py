@@ -181,7 +181,7 @@ def test_distinct_rows_give_the_very_sum_of_the_records(name):
     grid = lattice_for_statistic(statistic)
     env = privrl.envs.RiverSwim(states=2, horizon=3)
     sampled = env.sample(env.behaviour_policy(), 400, jax.random.key(0))
-    data = privrl.data.Episodes.of(sampled, num_states=2, num_actions=2)
+    data = privrl.data.Episodes.from_trajectories(sampled, num_states=2, num_actions=2)
     one_by_one = grid.total(statistic, jax.tree.map(jnp.asarray, sampled), None, jnp.ones(400, bool))
     np.testing.assert_array_equal(Records(data).total(statistic, None, grid), one_by_one)
 

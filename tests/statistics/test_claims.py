@@ -141,7 +141,7 @@ class HalfOfThem(VisitCounts):
     """Drops the rows of the first step, and says that nothing is dropped."""
 
     def rows(self, trajectory: Any) -> Transitions:
-        rows = Transitions.of(trajectory)
+        rows = Transitions.from_trajectory(trajectory)
         return eqx.tree_at(lambda r: r.count, rows, rows.count * (rows.step > 0))
 
 

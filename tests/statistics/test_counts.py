@@ -96,7 +96,7 @@ def test_sensitivities_of_chosen_pairs_and_ends(counting, with_end, longer):
 
 def table(states, actions, rewards, next_states, lengths):
     arrays = (np.asarray(x) for x in (states, actions, rewards, next_states, lengths))
-    return Episodes.of(Trajectory(*arrays), num_states=S, num_actions=A)
+    return Episodes.from_trajectories(Trajectory(*arrays), num_states=S, num_actions=A)
 
 
 @st.composite

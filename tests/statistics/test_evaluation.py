@@ -142,7 +142,7 @@ def test_no_two_hostile_nuisance_vectors_have_a_negative_inner_product():
 )
 def test_one_step_weights_have_mean_one_under_practice(b, advice, dial):
     b = np.asarray(b) / np.sum(b)
-    policy = AssistedPolicy.of(jnp.array([advice]), jnp.asarray(b)[None], dial, 4.0)
+    policy = AssistedPolicy.from_practice(jnp.array([advice]), jnp.asarray(b)[None], dial, 4.0)
     rho = np.asarray(policy.rho(jnp.zeros(A, int), jnp.arange(A)))
     assert abs(b @ rho - 1.0) <= 1e-9
     assert rho.min() >= 0.0 and rho.max() <= dial * (1 + 1e-12)
@@ -161,7 +161,7 @@ def test_one_step_weights_have_mean_one_under_practice(b, advice, dial):
 def test_no_stay_weighs_more_than_dial_times_deviation(support, states, actions, dial, deviation):
     policy = assisted(dial, deviation, jnp.asarray(support))
     rho, alpha = table(policy), np.asarray(compiled(lambda policy: policy.alpha, policy))
-    w, untouched = compiled(policy.followed, np.asarray(states), np.asarray(actions), np.ones(8, bool))
+    w, untouched = compiled(policy.weigh, np.asarray(states), np.asarray(actions), np.ones(8, bool))
     expected = 1.0
     for s, a in zip(states, actions, strict=True):
         if expected < deviation and 0 <= s < S:
@@ -190,7 +190,7 @@ def random_world(seed):
 def test_the_expected_gain_is_the_difference_of_values_exactly():
     """Every stay of a small world with its probability, under practice and under the assisted policy itself."""
     P, reward, initial, b = random_world(7)
-    policy = AssistedPolicy.of(jnp.array([0, 1, 1]), jnp.asarray(b), 1.7, 1.9)
+    policy = AssistedPolicy.from_practice(jnp.array([0, 1, 1]), jnp.asarray(b), 1.7, 1.9)
     alpha, rho, people, p_practice, p_assisted = np.asarray(policy.alpha), table(policy), [], [], []
     for states in itertools.product(range(3), repeat=4):
         for actions in itertools.product(range(2), repeat=3):

@@ -116,7 +116,8 @@ def test_rows_and_compressed_rows_equal_sums_over_episodes():
         (squares, by_hand(batch, 2, phi, lambda f, r, x: f * (following[x] - 1) ** 2, np.ones((3, 2)))),
     )
     flat = jax.tree.map(
-        lambda x: jnp.asarray(x).reshape(-1), jax.jit(jax.vmap(Transitions.of))(jax.tree.map(jnp.asarray, batch))
+        lambda x: jnp.asarray(x).reshape(-1),
+        jax.jit(jax.vmap(Transitions.from_trajectory))(jax.tree.map(jnp.asarray, batch)),
     )
     for statistic, by_episode in expected:
         np.testing.assert_allclose(total(statistic, jax.tree.map(jnp.asarray, batch), None), by_episode, atol=1e-10)

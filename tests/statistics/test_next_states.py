@@ -114,7 +114,7 @@ def test_tables_equal_sums_over_episodes():
                 expected[h, x] += weights[h, s, a] * phi[s, a]
             expected[h, 3] += weights[h, s, a] * phi[s, a] * (batch.rewards[k, h] - 0.5)
     people = jax.tree.map(jnp.asarray, batch)
-    rows = jax.tree.map(lambda x: x.reshape(-1), jax.jit(jax.vmap(Transitions.of))(people))
+    rows = jax.tree.map(lambda x: x.reshape(-1), jax.jit(jax.vmap(Transitions.from_trajectory))(people))
     features = TableFeatures(jnp.asarray(phi))
     full = FeatureTransitions(features, 4, with_rewards=True, weights=jnp.asarray(weights))
     without = FeatureTransitions(features, 4, weights=jnp.asarray(weights))

@@ -106,7 +106,7 @@ def one_run(
         raise ValueError(
             f"`guesses` is {guesses} of {canaries} `canaries`; guess at least 1, and at most all canaries."
         )
-    bounded = data.bounded(*learner.space)
+    bounded = data.with_sizes(*learner.space)
     noise_key, seed_key = (None, None) if key is None else jax.random.split(key)
     rng = np.random.default_rng(None if seed_key is None else np.asarray(jax.random.key_data(seed_key)))
     invented = _invented(bounded.bounds, canaries, rng)
@@ -161,8 +161,8 @@ class WithCanaries(AbstractDataset):
         yield from self.whole.unit_ids()
         yield [_canary_id(i) for i in range(len(self.coins))]
 
-    def encoded(self) -> Iterator[tuple[Int[np.ndarray, " E"], list[bytes]]]:
-        yield from self.whole.encoded()
+    def encode_episodes(self) -> Iterator[tuple[Int[np.ndarray, " E"], list[bytes]]]:
+        yield from self.whole.encode_episodes()
         block = self._invented_block()
         yield block.unit, encode_block(block, map(_canary_id, np.flatnonzero(self.coins).tolist()), True)
 
@@ -173,8 +173,8 @@ class WithCanaries(AbstractDataset):
         trajectory = (self.canaries.states, self.canaries.actions, self.canaries.rewards, self.canaries.next_states)
         return Block(self.whole.num_units + put, lengths, *(np.asarray(column)[put][rows] for column in trajectory))
 
-    def bounded(self, num_states: int | None, num_actions: int) -> "WithCanaries":
-        return replace(self, whole=self.whole.bounded(num_states, num_actions))
+    def with_sizes(self, num_states: int | None, num_actions: int) -> "WithCanaries":
+        return replace(self, whole=self.whole.with_sizes(num_states, num_actions))
 
 
 def _canary_id(i: int) -> bytes:

@@ -81,8 +81,8 @@ def run(
     with crew.opened() as executor, waiting_for(what, executor):
         result = privrl.run(world, learner, privatizer, key=key, executor=executor, **how)
     certificate = result.certificate.to_json()
-    policies: dict[str, Any] = world.never_learning()
-    never_learn = {name: world.regret_of(policies[name], episodes) for name in _NEVER_LEARN if name in policies}
+    policies: dict[str, Any] = world.fixed_policies()
+    never_learn = {name: world.total_regret(policies[name], episodes) for name in _NEVER_LEARN if name in policies}
     content = {
         "recipe": chosen.name,
         "env": world.name,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from privrl.data.rows.encoding import sum_hashes
-from privrl.data.rows.held import Chunk, EpisodeCache
+from privrl.data.rows.episode_cache import Chunk, EpisodeCache
 from privrl.data.rows.transitions import AbstractBlocks, Block, not_recorded
 from privrl.data.schema.table_schema import Bounds
 from privrl.mdp.measurements import Measurement
@@ -47,7 +47,7 @@ class AbstractDataset(AbstractBlocks):
         """Checks every row, once; raises `TableError` at the first thing wrong."""
 
     @abc.abstractmethod
-    def bounded(self, num_states: int | None, num_actions: int) -> "AbstractDataset":
+    def with_sizes(self, num_states: int | None, num_actions: int) -> "AbstractDataset":
         """The same episodes with these numbers of states (`None`: vectors) and actions; an error if they were declared
         otherwise."""
 
@@ -56,7 +56,7 @@ class AbstractDataset(AbstractBlocks):
         """The canonical ids of all units in the order of their numbers, in pieces of bounded size. Secret."""
 
     @abc.abstractmethod
-    def encoded(self) -> Iterator[tuple[Int[np.ndarray, " E"], list[bytes]]]:
+    def encode_episodes(self) -> Iterator[tuple[Int[np.ndarray, " E"], list[bytes]]]:
         """Every episode, used or left out, as the number of its unit and one message that holds its ids and all its
         rows unambiguously (see `data/rows/encoding.py`); in any order, in pieces of bounded size. Secret."""
 
@@ -72,7 +72,7 @@ class AbstractDataset(AbstractBlocks):
             held.add(block)
         return held
 
-    def unit_coins(self, key: bytes, purpose: str) -> Float64[np.ndarray, " U"]:
+    def unit_draws(self, key: bytes, purpose: str) -> Float64[np.ndarray, " U"]:
         """A number in [0, 1) for every unit, by its number in `blocks`: the first 53 bits of HMAC(key, purpose || id).
 
         **Formal guarantee.** A unit's coin depends on the key, the purpose and its canonical id, and on nothing else:
@@ -96,7 +96,7 @@ class AbstractDataset(AbstractBlocks):
         not on files, batches, the order of episodes, the width of numbers or dictionary encoding. Two tables, chosen
         without the key, that differ in any cell, row or person have one digest with a probability below 2^-190.
         """
-        return sum_hashes(keyed_hash(key, "table"), (messages for _, messages in self.encoded()))
+        return sum_hashes(keyed_hash(key, "table"), (messages for _, messages in self.encode_episodes()))
 
     @property
     def num_units(self) -> int:

@@ -13,9 +13,9 @@ from privrl.data.rows.measured_columns import check_vectors
 from privrl.data.rows.transitions import Block, following_states
 from privrl.data.schema.columns import check_indices, check_rewards, refuse, to_whole_numbers
 from privrl.data.schema.fingerprints import hash_integers, hash_strings, keep_smallest, ranks, salt_of
-from privrl.data.schema.guard import guarded
+from privrl.data.schema.guard import redact_errors
 from privrl.data.schema.table_schema import Bounds, Place, TableError
-from privrl.mdp.measurements import ENDED, NOT_RECORDED, Measurement, checked_measurements
+from privrl.mdp.measurements import ENDED, NOT_RECORDED, Measurement, check_measurements
 from privrl.mdp.types import Trajectory
 from privrl.privacy.canonical_ids import canonical_id
 
@@ -37,7 +37,7 @@ class Public(TypedDict, total=False):
 @final
 @dataclass(frozen=True, eq=False)
 class Episodes(AbstractDataset):
-    """Episodes held in memory; build it with `Episodes.from_arrays` or `Episodes.of`."""
+    """Episodes held in memory; build it with `Episodes.from_arrays` or `Episodes.from_trajectories`."""
 
     bounds: Bounds
     summary: Summary
@@ -59,17 +59,17 @@ class Episodes(AbstractDataset):
     def _id_of(self, unit: int) -> bytes:
         return canonical_id(unit) if self._ids is None else self._ids[unit]
 
-    def encoded(self) -> Iterator[tuple[Int[np.ndarray, " E"], list[bytes]]]:
+    def encode_episodes(self) -> Iterator[tuple[Int[np.ndarray, " E"], list[bytes]]]:
         for first in range(0, len(self._everything.lengths), _PIECE):
             block = self._everything.slice(first, min(first + _PIECE, len(self._everything.lengths)))
             yield block.unit, encode_block(block, map(self._id_of, block.unit.tolist()), self._next_states_given)
 
-    def bounded(self, num_states: int | None, num_actions: int) -> "Episodes":
-        self.bounds.completed(num_states, num_actions)
+    def with_sizes(self, num_states: int | None, num_actions: int) -> "Episodes":
+        self.bounds.with_sizes(num_states, num_actions)
         return self
 
     @classmethod
-    def of(cls, trajectories: Trajectory, **public: Unpack[Public]) -> "Episodes":
+    def from_trajectories(cls, trajectories: Trajectory, **public: Unpack[Public]) -> "Episodes":
         """Sampled episodes: a batch of trajectories `[N, H]`, and `public` as in `from_arrays`."""
         t, horizon = trajectories, int(trajectories.rewards.shape[-1])
         return cls.from_arrays(t.states, t.actions, t.rewards, t.next_states, t.length, horizon=horizon, **public)
@@ -106,7 +106,7 @@ class Episodes(AbstractDataset):
             features: instead of `num_states`, the columns of a state, `Feature(...)` and `Category(...)`.
             seed: replays the choice of episodes where a unit has too many; by default the operating system decides.
         """
-        columns = checked_measurements(features) if features else ()
+        columns = check_measurements(features) if features else ()
         if not columns and num_states is None:
             raise ValueError("Give either `num_states`, for numbered states, or `features`, for measurements.")
         bounds = Bounds(horizon, num_states, num_actions, reward_range, max_episodes_per_unit, columns)
@@ -115,7 +115,7 @@ class Episodes(AbstractDataset):
             grid["next_states"] = next_states
         arrays = {}
         for name, values in grid.items():
-            with guarded(f"`{name}` is no array", "Give numbers [N, T]."):
+            with redact_errors(f"`{name}` is no array", "Give numbers [N, T]."):
                 arrays[name] = np.asarray(values)
         _check_shapes(arrays, len(columns), horizon)
         shape = arrays["states"].shape[:2]

@@ -7,7 +7,7 @@ from typing import Any, final
 import numpy as np
 from jaxtyping import Float
 
-from privrl.data.schema.guard import guarded
+from privrl.data.schema.guard import redact_errors
 from privrl.privacy.functions.paths import mesh_points
 
 
@@ -22,13 +22,13 @@ class RewardFunction:
 
     def __init__(self, values: Any) -> None:
         """`values` at the n = 2^depth + 1 points of `privrl.privacy.functions.paths.mesh_points(depth)`."""
-        with guarded("`values` are not numbers", "Give one per point."):
+        with redact_errors("`values` are not numbers", "Give one per point."):
             given = np.array(values, dtype=np.float64)
         n = given.shape[0] if given.ndim == 1 else 0
         if n < 2 or (n - 1) & (n - 2):
             raise ValueError(
                 f"`values` has shape {given.shape}; give one number per mesh point, 2^depth + 1 of them (or use "
-                "`RewardFunction.of(function, depth=...)`)."
+                "`RewardFunction.from_function(function, depth=...)`)."
             )
         if not bool(((given >= 0.0) & (given <= 1.0)).all()):  # also where one is not a number
             raise ValueError(
@@ -39,7 +39,7 @@ class RewardFunction:
         self.values = given
 
     @classmethod
-    def of(cls, function: Callable[[Any], Any], *, depth: int = 7) -> "RewardFunction":
+    def from_function(cls, function: Callable[[Any], Any], *, depth: int = 7) -> "RewardFunction":
         """A function of arrays of places, evaluated on the mesh."""
         return cls(function(mesh_points(depth)))
 

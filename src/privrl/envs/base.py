@@ -116,10 +116,10 @@ class Env(eqx.Module):
         """The world after so many people: itself, unless it drifts."""
         if self.drift is None:
             return self
-        kernel = self.drift.mixed(self.mdp.transition, seen)
+        kernel = self.drift.mix(self.mdp.transition, seen)
         return eqx.tree_at(lambda env: (env.mdp.transition, env.drift), self, (kernel, None))
 
-    def regret_of(self, policy: TabularPolicy, episodes: int) -> float:
+    def total_regret(self, policy: TabularPolicy, episodes: int) -> float:
         """What so many people lose who all follow one policy, each against the best policy of their moment; in a world
         that drifts from a mean over 256 of these moments."""
         if self.drift is None:
@@ -174,7 +174,7 @@ class Env(eqx.Module):
         """Every action alike."""
         return TabularPolicy.uniform(self.horizon, self.num_states, self.num_actions)
 
-    def never_learning(self) -> dict[str, TabularPolicy]:
+    def fixed_policies(self) -> dict[str, TabularPolicy]:
         """Policies that never learn, by name; the first knows nothing at all."""
         nothing = jnp.zeros_like(self.behaviour)
         return {
@@ -198,14 +198,14 @@ def most_frequent(behaviour: Float[Array, "S A"]) -> Float[Array, "S A"]:
     return jnp.where(jnp.ptp(behaviour, axis=-1, keepdims=True) <= _TOLERANCE, behaviour, first)
 
 
-def finite(name: str, mdp: TabularMDP, **given: Any) -> Env:
+def make_finite_env(name: str, mdp: TabularMDP, **given: Any) -> Env:
     """An environment with one-hot features and a uniform behaviour policy, unless others are given."""
     S, A = mdp.num_states, mdp.num_actions
     defaults: dict[str, Any] = {"features": OneHotFeatures(S, A), "behaviour": jnp.full((S, A), 1.0 / A)}
     return Env(mdp, name=name, **defaults | given)
 
 
-def at_least(name: str, value: int, low: int) -> int:
+def check_at_least(name: str, value: int, low: int) -> int:
     """`value`, or an error that says what is allowed."""
     if value < low:
         raise ValueError(f"`{name}` is {value}; it must be at least {low}.")

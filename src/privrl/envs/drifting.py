@@ -27,7 +27,7 @@ class Drift(eqx.Module):
         """w after so many people."""
         return (1.0 - jnp.cos(2.0 * jnp.pi * jnp.asarray(seen, float) / self.period)) / 2.0
 
-    def mixed(self, own: Float[Array, "G S A S"], seen: Real[Array, ""] | int) -> Float[Array, "G S A S"]:
+    def mix(self, own: Float[Array, "G S A S"], seen: Real[Array, ""] | int) -> Float[Array, "G S A S"]:
         """The kernel after so many people."""
         w = self.share(seen)
         return (1.0 - w) * own + w * self.kernel

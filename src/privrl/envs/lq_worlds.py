@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from privrl.envs.base import at_least
+from privrl.envs.base import check_at_least
 from privrl.mdp.lq import LinearPolicy, LQTask, LQTrajectory, lq_rollout
 from privrl.mdp.multinomial import AnyKey
 from privrl.mdp.riccati import linear_cost, optimal_cost, riccati
@@ -87,7 +87,7 @@ class LQEnv(eqx.Module):
         """What one episode of the policy loses in expectation, exactly."""
         return self.optimal_value - self.value(policy)
 
-    def regret_of(self, policy: LinearPolicy, episodes: int) -> float:
+    def total_regret(self, policy: LinearPolicy, episodes: int) -> float:
         """What so many people lose who all follow one policy."""
         return episodes * float(self.regret(policy))
 
@@ -99,7 +99,7 @@ class LQEnv(eqx.Module):
         """Never does anything: what every learner here is compared with."""
         return LinearPolicy.zero(self.horizon, self.task.state_dim, self.task.input_dim)
 
-    def never_learning(self) -> dict[str, LinearPolicy]:
+    def fixed_policies(self) -> dict[str, LinearPolicy]:
         """Policies that never learn, by name; the first knows nothing at all."""
         return {"zero": self.zero_policy()}
 
@@ -114,7 +114,7 @@ def _world(
     **radii: Any,
 ) -> LQEnv:
     costs = (jnp.diag(jnp.array(state_cost)), jnp.diag(jnp.array(input_cost)))
-    task = LQTask(*costs, at_least("horizon", horizon, 1), **radii)
+    task = LQTask(*costs, check_at_least("horizon", horizon, 1), **radii)
     return LQEnv(jnp.array(A), jnp.array(B), task, name, (("horizon", horizon),))
 
 

@@ -90,7 +90,7 @@ def make(name: str, *, seed: int = 0, **arguments: Any) -> Any:
             raise ValueError(f"`{name}` is one world: it takes neither arguments nor a seed. Leave them out.")
         return WORLDS[name].build()
     if name not in _BUILDERS:
-        raise ValueError(f"There is no environment `{name}`. {suggestion(name, [*names(), *WORLDS])}")
+        raise ValueError(f"There is no environment `{name}`. {suggest(name, [*names(), *WORLDS])}")
     fixed = {"seed": seed} if "seed" in inspect.signature(_BUILDERS[name]).parameters else {}
     return dataclasses.replace(_build(name, _BUILDERS[name], (), arguments, **fixed), seed=seed)
 
@@ -105,12 +105,12 @@ def _build(
     converted: dict[str, Any] = {}
     for argument, value in arguments.items():
         if argument not in own and not rest:
-            raise ValueError(f"Environment `{name}` has no argument `{argument}`. {suggestion(argument, own)}")
+            raise ValueError(f"Environment `{name}` has no argument `{argument}`. {suggest(argument, own)}")
         converted[argument] = _convert(argument, value, hints[argument] if argument in own else _ANY_TYPE)
     return build(*positional, **converted, **fixed)
 
 
-def suggestion(word: str, known: typing.Iterable[str]) -> str:
+def suggest(word: str, known: typing.Iterable[str]) -> str:
     """What there is instead of an unknown word, with close matches first."""
     known = list(known)
     close = difflib.get_close_matches(word, known, n=3, cutoff=0.5)

@@ -12,7 +12,7 @@ import numpy as np
 
 from privrl.contracts.noise_distribution import AbstractNoise
 from privrl.contracts.untrusted import MALFORMED, convert
-from privrl.mdp.assistance import AbstractAssisted, plain
+from privrl.mdp.assistance import AbstractAssisted, to_json_number
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.assisted_measured import AssistedMeasuredPolicy
 
@@ -163,7 +163,7 @@ class Evaluation:
     @property
     def handed_out(self) -> AbstractAssisted:
         """The assisted policy, without any advice where it is held back."""
-        return self.policy if self.held_back is None else self.policy.silent()
+        return self.policy if self.held_back is None else self.policy.without_advice()
 
     @property
     def line(self) -> str:
@@ -206,7 +206,7 @@ class Evaluation:
             "people": self.people,
             **{name: None if one is None else asdict(one) for name, one in intervals.items()},
             "public": self.public,
-            "sensitivity": None if self.sensitivity is None else plain(self.sensitivity),
+            "sensitivity": None if self.sensitivity is None else to_json_number(self.sensitivity),
             "refused": list(self.refused),
             "verdict": self.verdict,
             "held_back": self.held_back,

@@ -181,9 +181,9 @@ def by_recipe(cell: Cell, seed: int) -> Measured:
     learner = recipe.build(env)
     privatizer = recipe.privatizer(epsilon=cell.epsilon, delta=cell.delta, rho=cell.rho)
     drifts = isinstance(env, Env) and env.drift is not None
-    known = env.never_learning()
+    known = env.fixed_policies()
     levels = {
-        name: env.regret_of(policy, cell.people) / cell.people if drifts else float(_loss(env, policy))
+        name: env.total_regret(policy, cell.people) / cell.people if drifts else float(_loss(env, policy))
         for name, policy in known.items()
     }
     uninformed = next(iter(levels.values()))
@@ -195,7 +195,7 @@ def by_recipe(cell: Cell, seed: int) -> Measured:
         at = _checkpoints(cell.people)
         yardstick = uninformed * at
         if drifts:  # in a drifting world the loss of the uninformed policy changes over time
-            yardstick = np.array([env.regret_of(next(iter(known.values())), int(people)) for people in at])
+            yardstick = np.array([env.total_regret(next(iter(known.values())), int(people)) for people in at])
         total = np.cumsum(simulated.block_regret * simulated.block_sizes, axis=1)
         values = np.stack([_interpolate(at, simulated.block_ends, row) for row in total])  # exact inside blocks
         certified = simulated.certificate.epsilon

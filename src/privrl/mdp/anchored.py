@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 _LEAST_PROBABILITY = 0.01
 
 
-def along(weights: Float[Array, "*A d"], phi: Float[Array, "*batch d"]) -> Float[Array, "..."]:
+def dot_rows(weights: Float[Array, "*A d"], phi: Float[Array, "*batch d"]) -> Float[Array, "..."]:
     """phi^T w for each row and each w, `[*batch, *A]`."""
     rows = phi.reshape(*phi.shape[:-1], *(1,) * (weights.ndim - 1), phi.shape[-1])
     return (rows * weights.reshape((1,) * (rows.ndim - weights.ndim) + weights.shape)).sum(axis=-1)
@@ -28,7 +28,7 @@ def along(weights: Float[Array, "*A d"], phi: Float[Array, "*batch d"]) -> Float
 
 def probabilities(practice: Float[Array, "d A"], phi: Float[Array, "*batch d"]) -> Float[Array, "*batch A"]:
     """P(a|s), not normalised."""
-    P = along(practice.T, phi)
+    P = dot_rows(practice.T, phi)
     return jnp.where(jnp.isnan(P), _LEAST_PROBABILITY, jnp.clip(P, _LEAST_PROBABILITY, 1.0))
 
 
@@ -40,10 +40,10 @@ def scores(
     phi: Float[Array, "*batch d"],
 ) -> Float[Array, "*batch A"]:
     """phi^T theta_a + kappa log P(a|s), and minus infinity for actions without support."""
-    return anchored(along(advantages, phi), probabilities(practice, phi), anchor, support)
+    return anchor_scores(dot_rows(advantages, phi), probabilities(practice, phi), anchor, support)
 
 
-def anchored(
+def anchor_scores(
     gains: Float[Array, "*batch A"], P: Float[Array, "*batch A"], anchor: Float[Array, ""], support: Float[Array, ""]
 ) -> Float[Array, "*batch A"]:
     """The same, from phi^T theta_a and P(a|s)."""
@@ -78,7 +78,7 @@ class LayeredValue(eqx.Module):
         )
         return cls(first, changes, advantages, anchors, practice, support)
 
-    def improved(
+    def with_layer(
         self, k: int, change: Float[np.ndarray, " d"], advantages: Float[np.ndarray, "A d"], anchor: float
     ) -> "LayeredValue":
         """The same with layer k; on the host, so that nothing is compiled for it."""
@@ -92,12 +92,14 @@ class LayeredValue(eqx.Module):
 
         def layer(F: Array, one: tuple[Array, Array, Array]) -> tuple[Array, None]:
             change, advantages, anchor = one
-            gains = along(advantages, phi)
-            best = anchored(gains, P, anchor, self.support).argmax(axis=-1)
+            gains = dot_rows(advantages, phi)
+            best = anchor_scores(gains, P, anchor, self.support).argmax(axis=-1)
             gain = jnp.take_along_axis(gains, best[..., None], axis=-1)[..., 0]
-            return _unit(F + along(change, phi) + gain), None
+            return _unit(F + dot_rows(change, phi) + gain), None
 
-        F, _ = jax.lax.scan(layer, _unit(0.5 + along(self.first, phi)), (self.changes, self.advantages, self.anchors))
+        F, _ = jax.lax.scan(
+            layer, _unit(0.5 + dot_rows(self.first, phi)), (self.changes, self.advantages, self.anchors)
+        )
         return F
 
 

@@ -82,7 +82,7 @@ class AbstractAssisted(AbstractPolicy):
             raise ValueError(f"`deviation` is {self.deviation}; it must be above 1, the weight at the start of a stay.")
 
     @abc.abstractmethod
-    def advised(self, observations: Array) -> Int[Array, "*n"]:
+    def advise(self, observations: Array) -> Int[Array, "*n"]:
         """The advice at these observations, whatever they are."""
 
     @abc.abstractmethod
@@ -90,7 +90,7 @@ class AbstractAssisted(AbstractPolicy):
         """Where b* stands in `support`; -1 outside the world."""
 
     @abc.abstractmethod
-    def checked(self, observations: Any) -> Array:
+    def check(self, observations: Any) -> Array:
         """Observations from outside, as `decisions` takes them; a `ValueError` if they are none of this world."""
 
     @abc.abstractmethod
@@ -100,14 +100,14 @@ class AbstractAssisted(AbstractPolicy):
     def decisions(self, observations: Array) -> Decisions:
         """Advice and b* at these observations, whatever they are."""
         cell = self.cells(observations)
-        return Decisions(self.advised(observations), jnp.where(cell >= 0, self.support[jnp.maximum(cell, 0)], 0.0))
+        return Decisions(self.advise(observations), jnp.where(cell >= 0, self.support[jnp.maximum(cell, 0)], 0.0))
 
-    def turned(self, dial: float, deviation: float) -> "AbstractAssisted":
+    def with_limits(self, dial: float, deviation: float) -> "AbstractAssisted":
         """The same advice with another dial and deviation budget."""
         settings: dict[str, Any] = {"dial": dial, "deviation": deviation}
         return replace(self, **settings)
 
-    def silent(self) -> "AbstractAssisted":
+    def without_advice(self) -> "AbstractAssisted":
         """The same without support: no advice is given, and every decision is left to practice."""
         return eqx.tree_at(lambda policy: policy.support, self, jnp.zeros_like(self.support))
 
@@ -130,7 +130,7 @@ class AbstractAssisted(AbstractPolicy):
         """The one-step weights; 1 outside the world."""
         return self.decisions(observations).rho(actions, self.dial)
 
-    def followed(
+    def weigh(
         self, observations: Array, actions: Int[Array, " H"], counted: Bool[Array, " H"]
     ) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """The weight w of one recorded stay, and `untouched`; steps that are not `counted` change neither."""
@@ -148,17 +148,17 @@ class AbstractAssisted(AbstractPolicy):
 
     def __call__(self, observations: Any) -> Int[np.ndarray, "*n"]:
         """The advice at these observations, or -1 where there is none: leave it to the clinician."""
-        advice, alpha, _, _ = _decided(self, self.checked(observations))
+        advice, alpha, _, _ = _decided(self, self.check(observations))
         return np.where(np.asarray(alpha) > 0, np.asarray(advice), LEAVE)
 
-    def stay(self, *, key: PRNGKeyArray | None = None) -> "Stay":
+    def start_episode(self, *, key: PRNGKeyArray | None = None) -> "AssistedEpisode":
         """Advice for one stay, decision by decision; without `key`, randomness comes from the operating system."""
         seed = None if key is None else [int(word) for word in np.asarray(jr.key_data(key)).ravel()]
-        return Stay(self, np.random.default_rng(seed))
+        return AssistedEpisode(self, np.random.default_rng(seed))
 
 
-class Stay:
-    """One stay under an assisted policy: call `advise` before and `took` after every decision."""
+class AssistedEpisode:
+    """One stay under an assisted policy: call `advise` before and `record` after every decision."""
 
     def __init__(self, policy: AbstractAssisted, generator: np.random.Generator) -> None:
         self._policy, self._generator = policy, generator
@@ -167,21 +167,21 @@ class Stay:
 
     def advise(self, observation: Any) -> int:
         """The action to take, or -1: leave it to the clinician."""
-        self._at = tuple(float(x) for x in _decided(self._policy, self._policy.checked(observation)))
+        self._at = tuple(float(x) for x in _decided(self._policy, self._policy.check(observation)))
         drawn = self._generator.random() < self._at[1]
         return int(self._at[0]) if drawn and self.weight < self._policy.deviation else LEAVE
 
-    def took(self, action: int) -> None:
+    def record(self, action: int) -> None:
         """What was done in the end, whoever decided it."""
         if self._at is None:
-            raise ValueError("`took` without `advise`: every decision begins with `advise(observation)`.")
+            raise ValueError("`record` was called without `advise`. Call `advise(observation)` before every decision.")
         advice, _, taken, left = self._at
         if self.weight < self._policy.deviation:
             self.weight *= taken if int(action) == advice else left
         self._at = None
 
 
-def plain(number: float) -> float | str:
+def to_json_number(number: float) -> float | str:
     """A number as JSON takes it: one that is not finite as text."""
     return number if math.isfinite(number) else repr(number)
 

@@ -11,7 +11,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray
 
-from privrl.mdp.assistance import AbstractAssisted, Decisions, plain
+from privrl.mdp.assistance import AbstractAssisted, Decisions, to_json_number
 from privrl.mdp.planning import policy_values
 from privrl.mdp.types import TabularMDP, TabularPolicy
 
@@ -34,7 +34,7 @@ class AssistedPolicy(AbstractAssisted):
     deviation: float = eqx.field(static=True, converter=float, default=4.0)
 
     @classmethod
-    def of(
+    def from_practice(
         cls,
         advice: Int[ArrayLike, " S"],
         practice: Float[ArrayLike, "S A"],
@@ -45,14 +45,14 @@ class AssistedPolicy(AbstractAssisted):
         advice, practice = jnp.asarray(advice), jnp.asarray(practice)
         return cls(advice, practice[jnp.arange(len(advice)), advice], dial, deviation)
 
-    def advised(self, observations: Int[Array, "*n"]) -> Int[Array, "*n"]:
+    def advise(self, observations: Int[Array, "*n"]) -> Int[Array, "*n"]:
         return self.advice[jnp.maximum(self.cells(observations), 0)]
 
     def cells(self, observations: Int[Array, "*n"]) -> Int[Array, "*n"]:
         inside = (observations >= 0) & (observations < self.advice.shape[0])
         return jnp.where(inside, observations, -1)
 
-    def checked(self, observations: Int[ArrayLike, "*n"]) -> Int[Array, "*n"]:
+    def check(self, observations: Int[ArrayLike, "*n"]) -> Int[Array, "*n"]:
         states, S = np.asarray(observations), len(self.advice)
         if states.dtype.kind not in "iu" or np.any((states < 0) | (states >= S)):
             raise ValueError(f"`observations` must be whole numbers in [0, {S}), each a state of the world.")
@@ -60,7 +60,7 @@ class AssistedPolicy(AbstractAssisted):
 
     def to_json(self) -> dict[str, Any]:
         tables = {"advice": np.asarray(self.advice).tolist(), "support": np.asarray(self.support).tolist()}
-        return {**tables, "dial": plain(self.dial), "deviation": plain(self.deviation)}
+        return {**tables, "dial": to_json_number(self.dial), "deviation": to_json_number(self.deviation)}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "AssistedPolicy":
@@ -96,7 +96,7 @@ def stationary_advice(probabilities: Float[ArrayLike, "H S A"], steps: int = 10)
     return np.asarray(probabilities)[:steps].sum(axis=0).argmax(axis=-1)
 
 
-def simulated_gain(
+def simulate_gain(
     mdp: TabularMDP, practice: Float[Array, "S A"], policy: AssistedPolicy, stays: int, *, key: PRNGKeyArray
 ) -> SimulatedGain:
     """The value of an assisted policy in a known world, by simulation of what it adds to practice's exact value.

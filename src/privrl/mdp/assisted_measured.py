@@ -1,9 +1,9 @@
 """An assisted policy on rows of measurements: a policy on measurements, and how often practice does what it advises.
 
-How often practice takes the advised action is measured in cells: by P(a*|x), what the policy itself knows of practice
-(`MeasuredPolicy.practised`), cut at .1, .16, .24, .34, .48 and .65, and by f(x), how well people fare from x under
-practice, cut at -.4 and .4. So b* is the mean over a cell, not a probability that anybody has made public: weights have
-their range for sure, and a mean of 1 as far as practice is alike within cells.
+How often practice takes the advised action is measured in cells. Cells are cut by P(a*|x), the policy's own estimate of
+practice (`MeasuredPolicy.practice_probabilities`), at .1, .16, .24, .34, .48 and .65, and by f(x), how well people fare
+from x under practice, at -.4 and .4. So b* is a mean over a cell and not a published probability: weights always lie in
+their range, and their mean is 1 if practice is the same throughout each cell.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int
 
-from privrl.mdp.assistance import LEAST_SUPPORT, AbstractAssisted, plain
+from privrl.mdp.assistance import LEAST_SUPPORT, AbstractAssisted, to_json_number
 from privrl.mdp.measured_policy import ARRAY_NAMES, MeasuredPolicy
 from privrl.mdp.value_features import MeasuredValueFeature
 
@@ -52,17 +52,17 @@ class AssistedMeasuredPolicy(AbstractAssisted):
         """f."""
         return MeasuredValueFeature(self.advice.features, self.values)
 
-    def advised(self, observations: Float[Array, "*n D"]) -> Int[Array, "*n"]:
-        return self.advice.chosen(observations)
+    def advise(self, observations: Float[Array, "*n D"]) -> Int[Array, "*n"]:
+        return self.advice.choose(observations)
 
     def cells(self, observations: Float[Array, "*n D"]) -> Int[Array, "*n"]:
-        taken = self.advised(observations)[..., None]
-        P = jnp.take_along_axis(self.advice.practised(observations), taken, axis=-1)[..., 0]
+        taken = self.advise(observations)[..., None]
+        P = jnp.take_along_axis(self.advice.practice_probabilities(observations), taken, axis=-1)[..., 0]
         row = jnp.searchsorted(jnp.asarray(PROBABILITY_EDGES), P, side="right")
         column = jnp.searchsorted(jnp.asarray(VALUE_EDGES), self.value_feature.of(observations), side="right")
         return row * (len(VALUE_EDGES) + 1) + column
 
-    def checked(self, observations: Float[ArrayLike, "*n D"] | Mapping[str, Any]) -> Float[Array, "*n D"]:
+    def check(self, observations: Float[ArrayLike, "*n D"] | Mapping[str, Any]) -> Float[Array, "*n D"]:
         return jnp.asarray(self.advice.rows(observations))
 
     @property
@@ -74,8 +74,8 @@ class AssistedMeasuredPolicy(AbstractAssisted):
         assistance = {
             "values": np.asarray(self.values).tolist(),
             "support": np.asarray(self.support).tolist(),
-            "dial": plain(self.dial),
-            "deviation": plain(self.deviation),
+            "dial": to_json_number(self.dial),
+            "deviation": to_json_number(self.deviation),
             "probability_edges": list(PROBABILITY_EDGES),
             "value_edges": list(VALUE_EDGES),
             "least_support": LEAST_SUPPORT,
@@ -89,7 +89,7 @@ class AssistedMeasuredPolicy(AbstractAssisted):
             raise ValueError(f"This is not the JSON of an assisted policy on measurements: `kind` is not {_KIND!r}.")
         kept = content["assistance"]
         values, support = (jnp.asarray(kept[name], float) for name in ("values", "support"))
-        return cls(MeasuredPolicy.read(content), values, support, kept["dial"], kept["deviation"])
+        return cls(MeasuredPolicy.from_content(content), values, support, kept["dial"], kept["deviation"])
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The same as named arrays, for a saved result."""

@@ -15,7 +15,7 @@ from privrl.mdp.types import TabularMDP
 _TOLERANCE = 1e-9
 
 
-def proper_kernel(transition: Float[Array, "G S A S"], what: str) -> Float[Array, "G S A S"]:
+def check_kernel(transition: Float[Array, "G S A S"], what: str) -> Float[Array, "G S A S"]:
     """The kernel with rounding errors removed; anything worse than rounding is an error that names `what`."""
     if not isinstance(transition, jax.core.Tracer):
         P = np.asarray(transition)
@@ -43,7 +43,7 @@ def linear_mdp(
     """
     P = jnp.einsum("sad,gdx->gsax", features.table, measures, precision="highest")
     r = jnp.einsum("sad,gd->gsa", features.table, reward_weights, precision="highest")
-    return TabularMDP(proper_kernel(P, "linear MDP"), r, initial, horizon)
+    return TabularMDP(check_kernel(P, "linear MDP"), r, initial, horizon)
 
 
 def mixture_mdp(
@@ -58,4 +58,4 @@ def mixture_mdp(
     It is an error if the weights do not give probabilities.
     """
     P = jnp.einsum("saxd,gd->gsax", base, weights, precision="highest")
-    return TabularMDP(proper_kernel(P, "linear mixture MDP"), reward, initial, horizon)
+    return TabularMDP(check_kernel(P, "linear mixture MDP"), reward, initial, horizon)

@@ -17,7 +17,7 @@ from jaxtyping import Array, ArrayLike, Float, Int
 from privrl.contracts.policy import AbstractPolicy
 from privrl.mdp.anchored import probabilities, scores
 from privrl.mdp.measurements import Category, Feature, Measurement
-from privrl.mdp.quadratic_features import QuadraticFeatures, categories, measured
+from privrl.mdp.quadratic_features import QuadraticFeatures, category_columns, numeric_columns
 
 _KINDS: dict[str, type] = {"feature": Feature, "category": Category}
 
@@ -56,11 +56,11 @@ class MeasuredPolicy(AbstractPolicy):
         """What actions are chosen by; minus infinity without support."""
         return _scores(self, jnp.asarray(observation, float))
 
-    def practised(self, observation: Float[ArrayLike, "*batch D"]) -> Float[Array, "*batch A"]:
+    def practice_probabilities(self, observation: Float[ArrayLike, "*batch D"]) -> Float[Array, "*batch A"]:
         """P(a|x), how often practice takes each action, as far as the releases tell; adds up to 1."""
         return _practised(self, jnp.asarray(observation, float))
 
-    def chosen(self, observation: Float[ArrayLike, "*batch D"]) -> Int[Array, "*batch"]:
+    def choose(self, observation: Float[ArrayLike, "*batch D"]) -> Int[Array, "*batch"]:
         """The actions, inside compiled code too."""
         return self.scores(observation).argmax(axis=-1)
 
@@ -86,14 +86,14 @@ class MeasuredPolicy(AbstractPolicy):
 
     def to_json(self) -> dict[str, Any]:
         """Everything that a program elsewhere needs, with the features spelled out; see the guide for a reader."""
-        names = [column.name for _, column in measured(self.columns)]
+        names = [column.name for _, column in numeric_columns(self.columns)]
         phi = self.features
         arrays = {name: np.asarray(getattr(self, name)).tolist() for name in _ARRAYS}
         terms = {
             "measurements": names,
             "products": [[names[i], names[j]] for i, j in phi.pairs],
-            "missing": [column.name for _, column in measured(self.columns) if column.missing],
-            "categories": [column.name for _, column in categories(self.columns)],
+            "missing": [column.name for _, column in numeric_columns(self.columns) if column.missing],
+            "categories": [column.name for _, column in category_columns(self.columns)],
         }
         all_products = {"all_products": self.products is None}
         return {"kind": _KIND, "columns": _written(self.columns), "terms": terms, **all_products, **arrays}
@@ -103,10 +103,10 @@ class MeasuredPolicy(AbstractPolicy):
         """What `to_json` wrote; exactly, as JSON keeps every digit."""
         if content.get("kind") != _KIND:
             raise ValueError(f"This is not the JSON of a policy on measurements: `kind` is not {_KIND!r}.")
-        return cls.read(content)
+        return cls.from_content(content)
 
     @classmethod
-    def read(cls, content: Mapping[str, Any]) -> "MeasuredPolicy":
+    def from_content(cls, content: Mapping[str, Any]) -> "MeasuredPolicy":
         """The policy in the JSON of whatever kind that holds one."""
         products = tuple((left, right) for left, right in content["terms"]["products"])
         arrays = {name: jnp.asarray(content[name], float) for name in _ARRAYS}

@@ -53,7 +53,7 @@ class Feature:
         object.__setattr__(self, "low", low)
         object.__setattr__(self, "high", high)
 
-    def clipped(self, values: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
+    def clip(self, values: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
         """Values moved into the bounds; NaN stays NaN."""
         return np.clip(values, self.low, self.high)
 
@@ -61,7 +61,7 @@ class Feature:
         """The values at positions in [-1, 1] between the bounds, the inverse of `quadratic_features.positions`."""
         low, high = (np.log(self.low), np.log(self.high)) if self.log else (self.low, self.high)
         x = low + (high - low) * (np.asarray(position) + 1.0) / 2.0
-        return self.clipped(np.exp(x) if self.log else x)
+        return self.clip(np.exp(x) if self.log else x)
 
     def __str__(self) -> str:
         """As the commands read it: `NAME:LO..HI[:missing][:log]`."""
@@ -127,12 +127,12 @@ class BinnedAction:
     def num_actions(self) -> int:
         return len(self.edges)
 
-    def binned(self, doses: Float[np.ndarray, "*shape"]) -> Int[np.ndarray, "*shape"]:
+    def bin(self, doses: Float[np.ndarray, "*shape"]) -> Int[np.ndarray, "*shape"]:
         """The action of each dose; -1 below the first edge and where a dose is NaN."""
         actions = np.searchsorted(np.asarray(self.edges), doses, side="right") - 1
         return np.where(np.isnan(doses), -1, actions)
 
-    def words(self) -> tuple[str, ...]:
+    def describe_actions(self) -> tuple[str, ...]:
         """What each action is, for tables and pictures."""
         ends = [*(f"to below {edge:g}" for edge in self.edges[1:]), "or more"]
         return tuple(f"{self.name} {edge:g} {end}" for edge, end in zip(self.edges, ends, strict=True))
@@ -146,15 +146,15 @@ def product_actions(drugs: Sequence[BinnedAction], parts: Sequence[Shaped[np.nda
     return number
 
 
-def product_words(drugs: Sequence[BinnedAction]) -> tuple[str, ...]:
+def describe_product_actions(drugs: Sequence[BinnedAction]) -> tuple[str, ...]:
     """What each action of several drugs is, in the order of `product_actions`."""
     words: tuple[str, ...] = ("",)
     for drug in drugs:
-        words = tuple(f"{before}, {word}" if before else word for before in words for word in drug.words())
+        words = tuple(f"{before}, {word}" if before else word for before in words for word in drug.describe_actions())
     return words
 
 
-def checked_measurements(features: Sequence[Measurement]) -> tuple[Measurement, ...]:
+def check_measurements(features: Sequence[Measurement]) -> tuple[Measurement, ...]:
     """Declared columns, at least one and no name twice."""
     given = tuple(features)
     for feature in given:

@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, Int
 
 from privrl.mdp.measured_policy import MeasuredPolicy
 from privrl.mdp.measurements import Category, Feature
-from privrl.mdp.quadratic_features import measured
+from privrl.mdp.quadratic_features import numeric_columns
 
 _DRAWS = 4096
 _POINTS = 2001  # of a slice
@@ -81,13 +81,13 @@ def choices(policy: MeasuredPolicy, rows: Float[np.ndarray, "N D"]) -> tuple[Int
 @eqx.filter_jit
 def _both(policy: MeasuredPolicy, rows: Float[Array, "N D"]) -> tuple[Int[Array, " N"], Int[Array, " N"]]:
     """Of so many rows at once, so that there is one program."""
-    return policy.chosen(rows), policy.practised(rows).argmax(axis=-1)
+    return policy.choose(rows), policy.practice_probabilities(rows).argmax(axis=-1)
 
 
 def reference(policy: MeasuredPolicy) -> Float[np.ndarray, " D"]:
     """The row with every measurement at its released median, and every category at its first value."""
     row = np.zeros(len(policy.columns))
-    for j, (place, column) in enumerate(measured(policy.columns)):
+    for j, (place, column) in enumerate(numeric_columns(policy.columns)):
         row[place] = column.at(np.asarray(_range(policy, j)[1]))
     return row
 
@@ -107,7 +107,7 @@ def importance(policy: MeasuredPolicy) -> Float[np.ndarray, " D"]:
 
 def _drawn(policy: MeasuredPolicy, rng: np.random.Generator) -> Float[np.ndarray, "N D"]:
     rows = np.empty((_DRAWS, len(policy.columns)))
-    position = {place: j for j, (place, _) in enumerate(measured(policy.columns))}
+    position = {place: j for j, (place, _) in enumerate(numeric_columns(policy.columns))}
     for place, column in enumerate(policy.columns):
         if isinstance(column, Category):
             rows[:, place] = rng.integers(0, len(column.values), _DRAWS)
@@ -124,7 +124,7 @@ def _range(policy: MeasuredPolicy, j: int) -> tuple[float, float, float]:
     return low, middle, high
 
 
-def slice_of(policy: MeasuredPolicy, place: int) -> Slice:
+def slice_policy(policy: MeasuredPolicy, place: int) -> Slice:
     """What the policy does as the column at this place of a row moves."""
     column = policy.columns[place]
     if isinstance(column, Category):
@@ -134,7 +134,7 @@ def slice_of(policy: MeasuredPolicy, place: int) -> Slice:
         position = np.linspace(-1.0, 1.0, _POINTS)
         values, between = column.at(position), column.at((position[1:] + position[:-1]) / 2.0)
         ends = np.concatenate([[column.low], between, [column.high]])
-        j = next(j for j, (at, _) in enumerate(measured(policy.columns)) if at == place)
+        j = next(j for j, (at, _) in enumerate(numeric_columns(policy.columns)) if at == place)
         low, median, high = column.at(np.asarray(_range(policy, j))).tolist()
         middle = (low, median, high)
     rows = np.repeat(reference(policy)[None], len(values) + 1, axis=0)
@@ -151,9 +151,9 @@ def _stretches(actions: Int[np.ndarray, " N"], ends: Float[np.ndarray, " N1"]) -
     return tuple(Stretch(float(ends[a]), float(ends[b]), int(actions[a])) for a, b in runs)
 
 
-def map_of(policy: MeasuredPolicy, x: int, y: int) -> PolicyMap:
+def map_policy(policy: MeasuredPolicy, x: int, y: int) -> PolicyMap:
     """What the policy does as the measurements at two places of a row move."""
-    slices = slice_of(policy, x), slice_of(policy, y)
+    slices = slice_policy(policy, x), slice_policy(policy, y)
     first, second = (one.column for one in slices)
     assert isinstance(first, Feature) and isinstance(second, Feature)
     xs, ys = (f.at(np.linspace(-1.0, 1.0, n)) for f, n in zip((first, second), _GRID, strict=True))

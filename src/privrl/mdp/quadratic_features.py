@@ -20,19 +20,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from privrl.mdp.measurements import Category, Feature, Measurement, checked_measurements
+from privrl.mdp.measurements import Category, Feature, Measurement, check_measurements
 
 _REACH = 1.5  # of u: half-widths from the centre
 _HALF = 0.5
 
 
-def measured(columns: Sequence[Measurement]) -> tuple[tuple[int, Feature], ...]:
+def numeric_columns(columns: Sequence[Measurement]) -> tuple[tuple[int, Feature], ...]:
     """The measurements among the columns, each with its place in a row, in the order of their names."""
     found = [(i, column) for i, column in enumerate(columns) if isinstance(column, Feature)]
     return tuple(sorted(found, key=lambda one: one[1].name))
 
 
-def categories(columns: Sequence[Measurement]) -> tuple[tuple[int, Category], ...]:
+def category_columns(columns: Sequence[Measurement]) -> tuple[tuple[int, Category], ...]:
     """The categories among them, in the same way."""
     found = [(i, column) for i, column in enumerate(columns) if isinstance(column, Category)]
     return tuple(sorted(found, key=lambda one: one[1].name))
@@ -40,7 +40,7 @@ def categories(columns: Sequence[Measurement]) -> tuple[tuple[int, Category], ..
 
 def positions(columns: Sequence[Measurement], x: Float[Array, "*batch D"]) -> Float[Array, "*batch F"]:
     """Where the measurements of rows lie between their bounds, in [-1, 1]; NaN where one is missing."""
-    found = measured(columns)
+    found = numeric_columns(columns)
     low, high = (np.array([getattr(column, end) for _, column in found]) for end in ("low", "high"))
     return _scaled(x[..., np.array([place for place, _ in found], int)], low, high, [c.log for _, c in found])
 
@@ -82,9 +82,9 @@ class QuadraticFeatures(eqx.Module):
     products: tuple[tuple[str, str], ...] | None = eqx.field(static=True, default=None)
 
     def __check_init__(self) -> None:
-        checked_measurements(self.columns)
+        check_measurements(self.columns)
         check_products(self.columns, self.products)
-        F = len(measured(self.columns))
+        F = len(numeric_columns(self.columns))
         if self.centre.shape != (F,) or self.half_width.shape != (F,):
             raise ValueError(
                 f"`centre` has shape {self.centre.shape} and `half_width` {self.half_width.shape}; there are {F} "
@@ -96,14 +96,14 @@ class QuadraticFeatures(eqx.Module):
         cls, columns: Sequence[Measurement], products: tuple[tuple[str, str], ...] | None = None
     ) -> "QuadraticFeatures":
         """The map that knows the public bounds alone."""
-        F = len(measured(columns))
+        F = len(numeric_columns(columns))
         centre, half_width = jax.device_put((np.zeros(F), np.ones(F)))
         return cls(tuple(columns), centre, half_width, products)
 
     @property
     def pairs(self) -> tuple[tuple[int, int], ...]:
         """The products, by the numbers of their measurements."""
-        names = [column.name for _, column in measured(self.columns)]
+        names = [column.name for _, column in numeric_columns(self.columns)]
         if self.products is None:
             return tuple(combinations(range(len(names)), 2))
         numbered = (sorted((names.index(left), names.index(right))) for left, right in self.products)
@@ -112,17 +112,17 @@ class QuadraticFeatures(eqx.Module):
     @property
     def dim(self) -> int:
         """d."""
-        found = measured(self.columns)
+        found = numeric_columns(self.columns)
         gaps = sum(column.missing for _, column in found)
-        values = sum(len(column.values) for _, column in categories(self.columns))
+        values = sum(len(column.values) for _, column in category_columns(self.columns))
         return 1 + 2 * len(found) + len(self.pairs) + gaps + values
 
     @property
     def largest_norm(self) -> float:
         """A bound on |phi|."""
-        F, gaps = len(measured(self.columns)), sum(column.missing for _, column in measured(self.columns))
+        F, gaps = len(numeric_columns(self.columns)), sum(column.missing for _, column in numeric_columns(self.columns))
         squares = F * (_REACH**2 + (_REACH**2 - _HALF) ** 2) + len(self.pairs) * _REACH**4
-        return math.sqrt(_HALF**2 * (1 + gaps + len(categories(self.columns))) + squares)
+        return math.sqrt(_HALF**2 * (1 + gaps + len(category_columns(self.columns))) + squares)
 
     def __call__(self, x: Float[Array, "*batch D"]) -> Float[Array, "*batch d"]:
         return by_row(self._of_row, x)
@@ -132,9 +132,9 @@ class QuadraticFeatures(eqx.Module):
         gone = jnp.isnan(v)
         u = (jnp.where(gone, 0.0, v) - self.centre) / self.half_width
         u = jnp.where(gone | jnp.isnan(u), 0.0, jnp.clip(u, -_REACH, _REACH))
-        declared = [i for i, (_, column) in enumerate(measured(self.columns)) if column.missing]
+        declared = [i for i, (_, column) in enumerate(numeric_columns(self.columns)) if column.missing]
         left, right = (jnp.asarray([pair[k] for pair in self.pairs], int) for k in (0, 1))
-        values = [x[place] == jnp.arange(float(len(column.values))) for place, column in categories(self.columns)]
+        values = [x[place] == jnp.arange(float(len(column.values))) for place, column in category_columns(self.columns)]
         parts = [
             jnp.full(1, _HALF),
             u,
@@ -148,7 +148,7 @@ class QuadraticFeatures(eqx.Module):
 
 def check_products(columns: Sequence[Measurement], products: tuple[tuple[str, str], ...] | None) -> None:
     """Refuses products of what is no measurement, of one with itself, or given twice."""
-    names = {column.name for _, column in measured(columns)}
+    names = {column.name for _, column in numeric_columns(columns)}
     seen: set[frozenset[str]] = set()
     for pair in products or ():
         if len(pair) != 2 or not set(pair) <= names or pair[0] == pair[1] or frozenset(pair) in seen:

@@ -85,7 +85,7 @@ def linear_cost(
 
 
 @eqx.filter_jit
-def within_norm(gains: Float[Array, "*steps d n"], bound: float | Float[Array, ""]) -> Float[Array, "*steps d n"]:
+def clip_norm(gains: Float[Array, "*steps d n"], bound: float | Float[Array, ""]) -> Float[Array, "*steps d n"]:
     """The nearest gains (in Frobenius norm) of spectral norm at most `bound`: larger singular values are cut."""
     U, s, Vt = jnp.linalg.svd(gains, full_matrices=False)
     return (U * jnp.minimum(s, bound)[..., None, :]) @ Vt

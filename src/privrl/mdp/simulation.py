@@ -46,7 +46,7 @@ def _coins(key: AnyKey, horizon: int) -> Float[Array, "steps 2"]:
     return jr.uniform(key, (horizon + 1, 2))
 
 
-def action_coin(key: AnyKey, horizon: int, step: int) -> Float[Array, ""]:
+def action_draw(key: AnyKey, horizon: int, step: int) -> Float[Array, ""]:
     """The uniform number with which `rollout` with this key draws its action at `step`."""
     return _coins(key, horizon)[step + 1, 0]
 

@@ -55,7 +55,7 @@ class Trajectory(eqx.Module):
         return cls(*(np.asarray(column, kind) for column, kind in zip(columns, _KINDS, strict=True)))
 
     @classmethod
-    def stacked(cls, records: Sequence[Columns]) -> "Trajectory":
+    def stack(cls, records: Sequence[Columns]) -> "Trajectory":
         """Several people's records as one with a batch axis."""
         columns = zip(*records, strict=True)
         return cls(*(np.array(column, kind) for column, kind in zip(columns, _KINDS, strict=True)))
@@ -86,7 +86,7 @@ class Transitions(eqx.Module):
     reward: Float[Array | np.ndarray, " N"]
 
     @classmethod
-    def of(cls, trajectory: Trajectory) -> "Transitions":
+    def from_trajectory(cls, trajectory: Trajectory) -> "Transitions":
         """The rows of one trajectory of a finite world, in 64 bits: cell numbers made of 8 bits would wrap around."""
         count = trajectory.valid.astype(float)
         state, action, after = (
@@ -127,7 +127,7 @@ class TabularPolicy(AbstractPolicy):
         best = values >= values.max(axis=-1, keepdims=True) - tolerance
         return cls(best.astype(float) / best.sum(axis=-1, keepdims=True).astype(float))
 
-    def realised(self, key: PRNGKeyArray) -> "TabularPolicy":
+    def realise(self, key: PRNGKeyArray) -> "TabularPolicy":
         """A deterministic policy: each (step, state) draws its action once."""
         num_actions = self.probabilities.shape[-1]
         actions = jax.random.categorical(key, jnp.log(self.probabilities), axis=-1)
@@ -177,7 +177,7 @@ class RecordForm:
         leaves = self.leaves(record)
         return None if leaves is None else jax.tree.unflatten(self._structure, leaves)
 
-    def stacked(self, records: Sequence[list[np.ndarray]]) -> Any:
+    def stack(self, records: Sequence[list[np.ndarray]]) -> Any:
         """The `leaves` of several records as one record with a batch axis."""
         return jax.tree.unflatten(self._structure, [np.stack(column) for column in zip(*records, strict=True)])
 

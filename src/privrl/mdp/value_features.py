@@ -43,7 +43,7 @@ class MeasuredValueFeature(AbstractValueFeature):
         return self.features.dim
 
 
-class SeenStay(NamedTuple):
+class SeenEpisode(NamedTuple):
     """One stay, step by step: f, the f of the next state where the stay goes on to one that was recorded (that of the
     same step elsewhere), which steps count, and which one ended the stay."""
 
@@ -71,7 +71,7 @@ class TableValueFeature(AbstractValueFeature):
         inside = (observations >= 0) & (observations < self.feature.shape[0])
         return jnp.where(inside, _unit(self.feature)[jnp.where(inside, observations, 0)], 0.0)
 
-    def seen(self, stay: Trajectory) -> SeenStay:
+    def see(self, stay: Trajectory) -> SeenEpisode:
         """One stay. It ends on entering a terminal state, or where it stops before the horizon and no next state was
         recorded."""
         S = self.feature.shape[0]
@@ -83,7 +83,7 @@ class TableValueFeature(AbstractValueFeature):
         ended = jnp.where(known, ends[jnp.where(known, after, 0)], stops)
         f = jnp.where(inside, self.of(states), 0.0)
         counted = inside & stay.valid & ~ends[jnp.where(inside, states, 0)]
-        return SeenStay(f, jnp.where(known & ~ended, self.of(after), f), counted, ended)
+        return SeenEpisode(f, jnp.where(known & ~ended, self.of(after), f), counted, ended)
 
 
 def _unit(f: Float[Array, "*n"]) -> Float[Array, "*n"]:

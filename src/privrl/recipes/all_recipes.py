@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from privrl.contracts.learner import AbstractLearner
-from privrl.envs.worlds_by_name import suggestion
+from privrl.envs.worlds_by_name import suggest
 from privrl.recipes.control import CONTROL
 from privrl.recipes.functional import FUNCTIONAL
 from privrl.recipes.measured_recipes import MEASURED
@@ -25,5 +25,5 @@ def get(name: str) -> Recipe:
 def named(name: str, known: Mapping[str, T], what: str) -> T:
     """What has this name; an error with close matches and all names otherwise."""
     if name not in known:
-        raise ValueError(f"There is no {what} `{name}`. {suggestion(name, known)}")
+        raise ValueError(f"There is no {what} `{name}`. {suggest(name, known)}")
     return known[name]

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from privrl.mdp.measured_policy import MeasuredPolicy
 from privrl.mdp.measurements import Category, Feature
-from privrl.mdp.policy_slices import Slice, Stretch, importance, map_of, slice_of
+from privrl.mdp.policy_slices import Slice, Stretch, importance, map_policy, slice_policy
 from privrl.plots.policy_maps import draw_map, draw_strips
 from privrl.reports.display_names import Names
 from privrl.reports.rendering import Table, embed_plot, format_percent, render
@@ -23,7 +23,7 @@ def render_measured_policy(policy: MeasuredPolicy, names: Names) -> Markup:
     """Show a map over the two measurements that matter most, a strip for each measurement, and the same as tables."""
     matters = importance(policy)
     order = np.argsort(-matters, kind="stable").tolist()
-    slices = [slice_of(policy, place) for place in order[:_MAX_COLUMNS]]
+    slices = [slice_policy(policy, place) for place in order[:_MAX_COLUMNS]]
     measured = [place for place in order if isinstance(policy.columns[place], Feature)]
     return render(
         "measured_policy.html",
@@ -44,7 +44,7 @@ def render_measured_policy(policy: MeasuredPolicy, names: Names) -> Markup:
 
 
 def _render_map(policy: MeasuredPolicy, x: int, y: int, names: Names) -> Markup:
-    found = map_of(policy, x, y)
+    found = map_policy(policy, x, y)
     described = f"Regions of actions over {found.x.column.name} and {found.y.column.name}"
     return render(
         "policy_map.html",

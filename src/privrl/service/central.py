@@ -195,7 +195,7 @@ class CentralStudy(AbstractServedStudy):
             return [self._seal(self._agent, one) if isinstance(one, Ticket) else one for one in tickets]
         # A record that the agent cannot use counts as an empty one: an error would reveal something about it.
         tickets_of, columns = zip(*people, strict=True)
-        self._agent.count_records(tickets_of, Trajectory.stacked(columns))
+        self._agent.count_records(tickets_of, Trajectory.stack(columns))
         return [None] * len(people)
 
     def _count_arrivals(

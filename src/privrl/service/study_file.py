@@ -36,7 +36,7 @@ from jaxtyping import Int
 from msgspec import Meta
 
 from privrl.contracts.learner import AbstractOnlineLearner
-from privrl.envs.worlds_by_name import suggestion
+from privrl.envs.worlds_by_name import suggest
 from privrl.privacy.store.release_store import ADDRESSES
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
 from privrl.recipes.all_recipes import get
@@ -197,7 +197,7 @@ def _entries(
 
 
 def _unknown(given: Mapping[str, object], known: Collection[str], before: str) -> list[str]:
-    return [f"`{before}{key}` is unknown. {suggestion(key, known)[:-1]}" for key in given if key not in known]
+    return [f"`{before}{key}` is unknown. {suggest(key, known)[:-1]}" for key in given if key not in known]
 
 
 def _check(file: StudyFile, faults: list[str]) -> None:

@@ -82,7 +82,7 @@ class CandidateScores(AbstractScores):
 
     def _of_stay(self, stay: Trajectory) -> Float[Array, " k"]:
         _, G, S, A = self.weights.shape
-        rows = Transitions.of(stay)
+        rows = Transitions.from_trajectory(stay)
         ends = jnp.zeros(S, bool).at[jnp.asarray(self.terminal, int)].set(True)
         inside = (rows.state >= 0) & (rows.state < S) & (rows.action >= 0) & (rows.action < A)
         s, a = jnp.where(inside, rows.state, 0), jnp.where(inside, rows.action, 0)

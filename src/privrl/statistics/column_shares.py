@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from privrl.contracts.statistic import AbstractStatistic, Adjacency, SumHints
-from privrl.mdp.measurements import Measurement, checked_measurements
-from privrl.mdp.quadratic_features import measured, positions
+from privrl.mdp.measurements import Measurement, check_measurements
+from privrl.mdp.quadratic_features import numeric_columns, positions
 from privrl.mdp.types import Trajectory
 from privrl.statistics.setting_checks import check_sizes
 
@@ -37,12 +37,12 @@ class ColumnShares(AbstractStatistic):
     per_person: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
-        checked_measurements(self.columns)
+        check_measurements(self.columns)
         check_sizes(num_bins=self.num_bins)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return len(measured(self.columns)), self.num_bins + 1
+        return len(numeric_columns(self.columns)), self.num_bins + 1
 
     @property
     def edges(self) -> Float[np.ndarray, " edges"]:

@@ -99,7 +99,7 @@ class AbstractCounts(AbstractRowStatistic):
         return (self.horizon, *self._cells) if self.counting == "per-stage" and self.stage is None else self._cells
 
     def rows(self, trajectory: Trajectory) -> Transitions:
-        rows = Transitions.of(trajectory)
+        rows = Transitions.from_trajectory(trajectory)
         weight = jnp.where(self._inside(rows), rows.count, 0.0)
         if self.counting == "first-visit":
             weight = jnp.where(first_visits(rows, weight > 0), weight, 0.0)
@@ -236,7 +236,7 @@ class TransitionCounts(AbstractCounts, AbstractCategorical):
         return 1 + (self.num_states if self.asking == "first-visit" else self.num_states**2)
 
     def symbol(self, record: Any, question: Any, index: Int[Array, ""]) -> Int[Array, ""]:
-        rows = Transitions.of(record)
+        rows = Transitions.from_trajectory(record)
         if self.asking == "stage-pair":
             h = index % self.horizon
             pair = rows.state[h] * self.num_states + rows.next_state[h]

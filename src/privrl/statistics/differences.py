@@ -90,7 +90,7 @@ class ReturnsToGo(_AbstractStay):
 
     def rows(self, trajectory: Trajectory) -> Transitions:
         """The first row of each state, with the scale of the stay in `count` and scale times G in `reward`."""
-        rows = Transitions.of(trajectory)
+        rows = Transitions.from_trajectory(trajectory)
         rows = eqx.tree_at(lambda r: r.action, rows, jnp.zeros_like(rows.action))  # states are told apart, not actions
         counted = _counted(rows, self.num_states, 1, self.horizon)
         to_go = jnp.cumsum(jnp.where(counted, clipped_reward(rows), 0.0)[::-1])[::-1]
@@ -169,7 +169,7 @@ class Differences(_AbstractStay):
 
     def rows(self, trajectory: Trajectory) -> Transitions:
         """The first row of each (s, a), if it says what came next; the end of the stay is written as S."""
-        rows = Transitions.of(trajectory)
+        rows = Transitions.from_trajectory(trajectory)
         counted = _counted(rows, self.num_states, self.num_actions, self.horizon) & ~self._is_terminal(rows.state)
         after = after_each(rows, trajectory.length, (self.num_states, self.num_actions, self.horizon), self.terminal)
         first = (counted & first_visits(rows, counted) & (after >= 0)).astype(float)

@@ -92,7 +92,7 @@ class BellmanGradient(AbstractEpisodeGradient, AbstractRowStatistic):
 
     def rows(self, trajectory: Trajectory) -> Transitions:
         """One row per visited cell (the first visit), with the cell's part of the clipped gradient as its `reward`."""
-        rows = Transitions.of(trajectory)
+        rows = Transitions.from_trajectory(trajectory)
         counted, difference = self.differences(rows)
         first = counted & first_visits(rows, counted)
         together = jnp.where(same_pair(rows) & first[:, None], difference[None, :], 0.0).sum(axis=-1)
@@ -128,7 +128,7 @@ class ParameterGradient(AbstractEpisodeGradient):
     def contribution(self, record: Trajectory, question: Any) -> Float[Array, " d"]:
         del question
         S, A, d = self.slopes.shape
-        rows = Transitions.of(record)
+        rows = Transitions.from_trajectory(record)
         counted, difference = self.differences(rows)
         cell = jnp.where(counted, rows.state * A + rows.action, 0)
         table = jnp.zeros(S * A).at[cell].add(difference)

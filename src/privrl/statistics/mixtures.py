@@ -110,7 +110,7 @@ class MixtureMoments(AbstractStatistic):
     def parts(self, record: Any, question: Any) -> tuple[Int[Array, " P"], Float[Array, "P n"]]:
         """One block per step: the one of its (s,a), or the only one."""
         S, A, B = self.num_states, self.num_actions, self.blocks[0]
-        rows = jax.tree.map(lambda x: jnp.asarray(x)[: self.shape[0]], Transitions.of(record))
+        rows = jax.tree.map(lambda x: jnp.asarray(x)[: self.shape[0]], Transitions.from_trajectory(record))
         taken = within(rows, S, A, "needed") & (rows.count > 0)
         s, a, after = (jnp.where(taken, x, 0) for x in (rows.state, rows.action, rows.next_state))
         V, top = question.question[1:], self.ranges[1:]

@@ -67,12 +67,12 @@ class StaySums(eqx.Module):
 
     def of(self, stay: Trajectory, clip: float) -> tuple[Float[Array, "2 10"], Float[Array, ""]]:
         """Both copies, with df clipped to [-clip, clip], and f(s0)."""
-        seen = self.feature.seen(stay)
+        seen = self.feature.see(stay)
         x = jnp.stack([jnp.ones_like(seen.f), seen.f, seen.f**2])
         df = jnp.where(seen.ended, 0.0, jnp.clip(seen.f - seen.after, -clip, clip))
         r = paid(stay) / self.reward_unit
         entries = jnp.concatenate([x, x[:2] * df[None], x * seen.ended[None], x[:2] * r[None]]) * seen.counted[None]
-        whole = self.policy.turned(math.inf, math.inf)
+        whole = self.policy.with_limits(math.inf, math.inf)
         rho = whole.rho(jnp.asarray(stay.states), jnp.asarray(stay.actions))
         return jnp.stack([entries @ rho, entries.sum(axis=1)]), seen.f[0]
 

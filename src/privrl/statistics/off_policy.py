@@ -229,7 +229,7 @@ class Influences(AbstractStatistic):
 
 
 def _followed(policy: AbstractAssisted, stay: Trajectory) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    return policy.followed(jnp.asarray(stay.states), jnp.asarray(stay.actions), stay.valid)
+    return policy.weigh(jnp.asarray(stay.states), jnp.asarray(stay.actions), stay.valid)
 
 
 def _check_bounded(policy: AbstractAssisted) -> None:

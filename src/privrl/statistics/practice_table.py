@@ -67,7 +67,7 @@ class PracticeTable(AbstractStatistic):
         counted = stay.valid & (cell >= 0) & (a >= 0) & (a < self.num_actions)
         earlier = jnp.tril((cell[:, None] == cell[None, :]) & counted[None, :], k=-1).any(axis=1)
         first = (counted & (self.every | ~earlier)).astype(float)
-        missed = (a != self.policy.advised(observations)).astype(int)
+        missed = (a != self.policy.advise(observations)).astype(int)
         return jnp.zeros(self.shape).at[jnp.where(counted, cell, 0), missed].add(first)
 
     def l2(self, adjacency: Adjacency) -> float:

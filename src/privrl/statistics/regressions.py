@@ -80,7 +80,7 @@ class _AbstractEpisode(AbstractStatistic):
 
     def _weighted(self, record: Any, question: Any) -> tuple[Transitions, Float[Array, "H d"], Float[Array, "H d"]]:
         """The rows of an episode and, per step, w phi and phi; w is 0 without a step or outside the world."""
-        rows = _checked(Transitions.of(record), self.horizon)
+        rows = _checked(Transitions.from_trajectory(record), self.horizon)
         counted = within(rows, self.features.num_states, self.features.num_actions, "ignored") & (rows.count > 0)
         s, a = jnp.where(counted, rows.state, 0), jnp.where(counted, rows.action, 0)
         weight = counted.astype(float)
@@ -210,7 +210,7 @@ class StateVisits(AbstractStatistic):
 
     def contribution(self, record: Any, question: Any) -> Float[Array, "H S"]:
         del question
-        rows = _checked(Transitions.of(record), self.horizon)
+        rows = _checked(Transitions.from_trajectory(record), self.horizon)
         return jax.nn.one_hot(rows.state, self.num_states, dtype=float) * rows.count[:, None]
 
     def l2(self, adjacency: Adjacency) -> float:

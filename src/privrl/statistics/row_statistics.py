@@ -22,9 +22,9 @@ from privrl.mdp.types import Trajectory, Transitions
 class AbstractRowStatistic(AbstractStatistic):
     """One person's contribution is a sum over the transitions of their episode.
 
-    `stage` is the one step whose transitions count, or `None`. A statistic whose `rows` is `Transitions.of` and nothing
-    more may hint so (`SumHints.plain`): then the sum over people is taken from compressed rows, on which `rows` is
-    never called.
+    `stage` is the one step whose transitions count, or `None`. A statistic whose `rows` is just
+    `Transitions.from_trajectory` may say so by a hint (`SumHints.plain`): then the sum over people is taken from
+    compressed rows, on which `rows` is never called.
     """
 
     stage: eqx.AbstractVar[Int[Array, ""] | None]
@@ -32,7 +32,7 @@ class AbstractRowStatistic(AbstractStatistic):
 
     def rows(self, trajectory: Trajectory) -> Transitions:
         """The rows of one episode that count, each with its weight in `count` (and in `reward`)."""
-        return Transitions.of(trajectory)
+        return Transitions.from_trajectory(trajectory)
 
     @abc.abstractmethod
     def terms(self, rows: Transitions) -> tuple[Int[Array, " N"], Float[Array, "N *block"]]:

@@ -93,7 +93,7 @@ class AbstractStaySum(AbstractRowStatistic):
         raise ValueError(f"`{type(self).__name__}` is released with Gaussian noise; use `mechanism='gaussian'`.")
 
     def _unscaled(self, trajectory: Trajectory) -> Transitions:
-        rows = Transitions.of(trajectory)
+        rows = Transitions.from_trajectory(trajectory)
         inside = within(rows, self.num_states, self.num_actions, "ignored") & (rows.count > 0)
         counted = inside & (rows.step < self.horizon) & ~self._is_terminal(rows.state)
         after = after_each(rows, trajectory.length, (self.num_states, self.num_actions, self.horizon), self.terminal)

@@ -126,7 +126,7 @@ def planned(
     answers = no_queries() if queries is None else queries
     memory, made = next_plan(learner, state.memory, state.released, answers, seen, key=key)
     if ties is not None:
-        made = Plan(made.policy.realised(ties), made.question)
+        made = Plan(made.policy.realise(ties), made.question)
     return state._replace(memory=memory), made
 
 

@@ -177,7 +177,7 @@ def releases_skipped_by_exact_data(key: PRNGKeyArray, trials: int, *, flawed: bo
         states = np.ones((20, _H), int)
         states[0] = state
         rows = Trajectory(states, np.zeros_like(states), np.zeros(states.shape), states, np.full(20, _H))
-        worlds.append(Episodes.of(rows, num_states=_S, num_actions=_A))
+        worlds.append(Episodes.from_trajectories(rows, num_states=_S, num_actions=_A))
     learner, private = ThreeReleases(peeks=flawed), Central(epsilon=1.0, delta=DELTA)
     one = sequence(worlds[0], learner, private)
     found = compared(one, sequence(worlds[1], learner, private, one), "replaced")

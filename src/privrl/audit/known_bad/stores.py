@@ -48,7 +48,9 @@ def _table(ids: range, seed: PRNGKeyArray) -> Episodes:
     env = tiny_world()
     everybody = env.sample(env.behaviour_policy(), _PEOPLE + 1, seed)
     some = jax.tree.map(lambda x: np.asarray(x)[np.array(ids)], everybody)
-    return Episodes.of(some, num_states=env.num_states, num_actions=env.num_actions, units=[str(i) for i in ids])
+    return Episodes.from_trajectories(
+        some, num_states=env.num_states, num_actions=env.num_actions, units=[str(i) for i in ids]
+    )
 
 
 @case(

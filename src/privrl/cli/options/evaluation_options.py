@@ -12,7 +12,7 @@ from privrl.cli.options.grouped import flag, given, refuse
 from privrl.cli.output import say
 from privrl.contracts.learner import AbstractOfflineLearner
 from privrl.data.practice import read_practice
-from privrl.envs.patients.actors import Forgetful, acting
+from privrl.envs.patients.actors import MemorylessActor, as_actor
 from privrl.envs.patients.patient_world import AbstractPatients
 from privrl.envs.recorded_world import OfflineEnv
 from privrl.evaluation.estimates import Evaluation
@@ -140,7 +140,7 @@ def truth_of(env: OfflineEnv | AbstractPatients, result: Result, *, key: PRNGKey
     """What the estimates are about, in a world whose values are known."""
     assert result.evaluation is not None
     if isinstance(env, AbstractPatients):
-        practice, full = float(env.value(env.practice)), env.gain(Forgetful(acting(result.advice)))
+        practice, full = float(env.value(env.practice)), env.gain(MemorylessActor(as_actor(result.advice)))
         found = {"practice": practice, "model_gain": full.value, "model_gain_se": full.error}
     else:
         practice = float(env.value(env.behaviour_policy()))

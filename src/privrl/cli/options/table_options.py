@@ -9,7 +9,7 @@ import typer
 from privrl.cli.options.grouped import flag, given, refuse
 from privrl.contracts.untrusted import convert
 from privrl.data.schema.declaration import parse_category, parse_doses, parse_feature, parse_products, read_schema_file
-from privrl.mdp.measurements import product_words
+from privrl.mdp.measurements import describe_product_actions
 
 PANEL = "Columns and public bounds of a table"
 PATHS = "Parquet files, folders of them or quoted patterns, which make up one table"
@@ -167,7 +167,9 @@ class TableOptions:
     def action_words(self) -> dict[str, Any]:
         """What the actions of doses are called, as names for a report; nothing where actions are numbers."""
         return (
-            {"actions": product_words(parse_doses(self.action or (), self.action_edges))} if self.action_edges else {}
+            {"actions": describe_product_actions(parse_doses(self.action or (), self.action_edges))}
+            if self.action_edges
+            else {}
         )
 
     @property

@@ -16,7 +16,7 @@ from privrl.data.prepare.preparation import Preparation
 from privrl.data.prepare.raw import MISSING, ROW, RawTable, refuse_infinite
 from privrl.data.prepare.times import is_null, sort_records
 from privrl.data.schema.columns import refuse
-from privrl.data.schema.guard import guarded
+from privrl.data.schema.guard import redact_errors
 from privrl.data.schema.table_schema import Place, TableError
 from privrl.shapes import Int
 
@@ -62,7 +62,7 @@ class LongTable:
             refuse(
                 is_null(batch.column(how.name)), how.name, self._from(first), "is null", "Every record needs a name."
             )
-            with guarded(f"Column `{how.name}` cannot be read from {self.raw.place(first)} on"):
+            with redact_errors(f"Column `{how.name}` cannot be read from {self.raw.place(first)} on"):
                 text = batch.column(how.name).cast(pa.large_string())
                 found = pc.index_in(text, value_set=items).fill_null(-1).to_numpy(zero_copy_only=False)
             numbers = number[found]

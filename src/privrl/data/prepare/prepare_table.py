@@ -18,7 +18,7 @@ from privrl.data.prepare.raw import ROW, RawTable
 from privrl.data.prepare.times import sort_records
 from privrl.data.prepare.windows import Aggregation, Windows, count_windows, summarise
 from privrl.data.schema.columns import refuse
-from privrl.data.schema.guard import guarded
+from privrl.data.schema.guard import redact_errors
 from privrl.data.schema.table_schema import Place
 from privrl.data.tables.partition import partition
 from privrl.shapes import Bool, Float, Int
@@ -149,7 +149,7 @@ class _Piece:
         """The value of a column in these windows, null where it has none."""
         import pyarrow as pa
 
-        with guarded(f"Column `{name}` cannot be combined"):
+        with redact_errors(f"Column `{name}` cannot be combined"):
             values, given = summarise(self._column(name), way, windows)
             group = windows.carry_forward(given, carried)[at]
             return values.take(pa.array(group, mask=group < 0))

@@ -15,7 +15,7 @@ import numpy as np
 
 from privrl.data.rows.batches import locate_rows, open_parquet, read_batches
 from privrl.data.schema.columns import check_type, decode_sortable, describe_type, refuse
-from privrl.data.schema.guard import guarded
+from privrl.data.schema.guard import redact_errors
 from privrl.data.schema.table_schema import Place, TableError
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class RawTable:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        with guarded(f"Column `{name}` cannot be read from {place(0)} on"):
+        with redact_errors(f"Column `{name}` cannot be read from {place(0)} on"):
             values = decode_sortable(batch.column(name))
             if self.path.suffix.lower() == ".csv" and self.cells[name] == "text":
                 empty = pc.equal(values, pa.scalar("", values.type))
@@ -114,7 +114,7 @@ class RawTable:
 
     def _parquet(self) -> Iterator["pa.RecordBatch"]:
         with open_parquet(self.path) as file:
-            with guarded(f"The names and types of the columns of `{self.path.name}` cannot be read"):
+            with redact_errors(f"The names and types of the columns of `{self.path.name}` cannot be read"):
                 fields = [(field.name, field.type) for field in file.schema_arrow]
             self._require([name for name, _ in fields])
             for name, use in self.uses.items():
@@ -166,7 +166,7 @@ class RawTable:
 
         problem = f"`{self.path.name}` is not a CSV file, or cannot be read"
         remedy = "Give a file with a line of names and as many cells in every line."
-        with guarded(problem, remedy), csv.open_csv(self.path, self._reading) as reader:
+        with redact_errors(problem, remedy), csv.open_csv(self.path, self._reading) as reader:
             return reader.schema.names
 
     def _next(self, read: Callable[[], Any], names: list[str]) -> Any:
@@ -217,7 +217,7 @@ def refuse_infinite(values: "pa.Array", name: str, place: Place) -> None:
     """Raises if a number is infinite; `place` says where they stand."""
     import pyarrow.compute as pc
 
-    with guarded(f"Column `{name}` cannot be read from {place(0)} on"):
+    with redact_errors(f"Column `{name}` cannot be read from {place(0)} on"):
         bad = pc.fill_null(pc.is_inf(values), fill_value=False).to_numpy(zero_copy_only=False)
     refuse(bad, name, place, "is infinite", "Leave the cell empty where nothing was measured.")
 

@@ -8,7 +8,7 @@ import numpy as np
 from privrl.data.prepare.preparation import Preparation, is_unitless, parse_duration
 from privrl.data.prepare.windows import SortedRecords, count_windows, subtract_times
 from privrl.data.schema.columns import refuse
-from privrl.data.schema.guard import guarded
+from privrl.data.schema.guard import redact_errors
 from privrl.data.schema.table_schema import Place, TableError
 from privrl.shapes import Bool, Int, Shaped
 
@@ -114,7 +114,7 @@ class Clock:
             return numbers, ~np.isnan(numbers)
         if (values.type.tz is None) != (self.dtype.tz is None):
             raise TableError(_UNLIKE.format(time=time, end=column))
-        with guarded(f"Column `{column}` cannot be read"):
+        with redact_errors(f"Column `{column}` cannot be read"):
             alike = pc.CastOptions(pa.timestamp(self.dtype.unit, values.type.tz), allow_time_truncate=True)
             return pc.cast(values, options=alike).cast(pa.int64()).fill_null(0).to_numpy(), ~is_null(values)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from privrl.data.rows.files import FolderColumns, Stamp, describe_file
 from privrl.data.schema.columns import check_type, decode_sortable, folder_type
-from privrl.data.schema.guard import guarded
+from privrl.data.schema.guard import redact_errors
 from privrl.data.schema.table_schema import Place, Schema, TableError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Table:
             with open_parquet(path) as file:
                 footer = file.metadata
                 groups.append(tuple(footer.row_group(i).num_rows for i in range(footer.num_row_groups)))
-                with guarded(f"The names and types of the columns of {name} cannot be read"):
+                with redact_errors(f"The names and types of the columns of {name} cannot be read"):
                     fields = [(field.name, field.type) for field in file.schema_arrow]  # a name may occur twice
             names, types = [name for name, _ in fields], self._folders.types(number) | dict(fields)
             self.schema.require(names + [name for name in types if name not in names], name)
@@ -152,7 +152,7 @@ class Table:
         batches = ((batch, piece[0]) for piece in self.pieces for batch, _ in self._read(piece, names))
         pieces = [_plain(batch, names, self.files[number].name) for batch, number in batches]
         keys = [self.schema.columns[part] for part in ("unit", "episode", "step") if part in self.schema.columns]
-        with guarded("The table cannot be sorted", "Sort it before reading it."):
+        with redact_errors("The table cannot be sorted", "Sort it before reading it."):
             table = pa.concat_tables(pieces).combine_chunks()
             order = pc.sort_indices(table, sort_keys=[(key, "ascending") for key in dict.fromkeys(keys)])
             return table.take(order), order.to_numpy()
@@ -168,7 +168,7 @@ def open_parquet(path: Path) -> Any:
     import pyarrow.parquet as pq
 
     problem = f"`{path.name}` is not a Parquet file, or cannot be read"
-    with guarded(problem, "Give a Parquet file or a folder of them."):
+    with redact_errors(problem, "Give a Parquet file or a folder of them."):
         # with a small buffer and nothing fetched ahead, a large row group is never held whole
         return pq.ParquetFile(path, buffer_size=2**16, pre_buffer=False)
 
@@ -178,13 +178,13 @@ def read_batches(
 ) -> Iterator["pa.RecordBatch"]:
     """The record batches of an open file, or of some of its row groups, that have rows; an error unless they are as
     many rows as the file says."""
-    with guarded(f"`{name}` cannot be read"):
+    with redact_errors(f"`{name}` cannot be read"):
         groups = range(file.metadata.num_row_groups) if groups is None else groups
         rows = sum(file.metadata.row_group(i).num_rows for i in groups)
         batches = file.iter_batches(batch_rows, row_groups=list(groups), columns=columns, use_threads=False)
     first = 0
     while True:
-        with guarded(f"`{name}` cannot be read from row {first} on"):
+        with redact_errors(f"`{name}` cannot be read from row {first} on"):
             batch = next(batches, None)
         if batch is None:
             break
@@ -199,7 +199,7 @@ def _plain(batch: "pa.RecordBatch", columns: list[str], name: str) -> "pa.Table"
     """The batch without dictionary encoding, its columns in this order."""
     import pyarrow as pa
 
-    with guarded(f"`{name}` cannot be decoded"):
+    with redact_errors(f"`{name}` cannot be decoded"):
         return pa.table({column: decode_sortable(batch.column(column)) for column in columns})
 
 

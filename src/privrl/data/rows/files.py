@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from privrl.data.schema.columns import describe_type
-from privrl.data.schema.guard import guarded
+from privrl.data.schema.guard import redact_errors
 from privrl.data.schema.table_schema import TableError
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class FolderColumns:
                     f"Column `{name}` is read from folder names, and the folder of {describe_file(self.files, number)} "
                     f"does not hold {describe_type(types[name])}"
                 )
-                with guarded(problem, "Rename the folder, or write the column into the files."):
+                with redact_errors(problem, "Rename the folder, or write the column into the files."):
                     value = pa.scalar(texts[name], pa.string()).cast(types[name])
                     batch = batch.append_column(name, pa.repeat(value, batch.num_rows))
         return batch
@@ -117,7 +117,7 @@ class FolderColumns:
     def _texts(self, number: int) -> dict[str, str | None]:
         pairs = (part.partition("=") for part in self.files[number].parts[:-1])
         problem = f"A folder of {describe_file(self.files, number)} has a name that is not text in UTF-8"
-        with guarded(problem, "Rename the folder."):
+        with redact_errors(problem, "Rename the folder."):
             texts = {
                 name: urllib.parse.unquote(text, errors="strict") for name, equals, text in pairs if name and equals
             }
@@ -135,7 +135,10 @@ class Stamp:
 
     @classmethod
     def from_path(cls, path: Path) -> "Stamp":
-        with guarded(f"`{path.name}` cannot be read", "Give a Parquet file that can be read."), path.open("rb") as file:
+        with (
+            redact_errors(f"`{path.name}` cannot be read", "Give a Parquet file that can be read."),
+            path.open("rb") as file,
+        ):
             stat = path.stat()
             file.seek(max(0, stat.st_size - 8))
             tail = file.read(8)

@@ -47,7 +47,7 @@ def read_doses(batch: "pa.RecordBatch", doses: Sequence[BinnedAction], place: Pl
         values = read_required_numbers(batch, dose.name, place).astype(np.float64)
         refuse_not_finite(values, dose.name, place)
         remedy = f"The first edge is {dose.edges[0]:g}. Give edges that begin at the smallest dose, or correct the row."
-        actions = dose.binned(values)
+        actions = dose.bin(values)
         refuse(actions < 0, dose.name, place, "is below the first edge", remedy)
         parts.append(actions)
     return product_actions(doses, parts).astype(np.int32)
@@ -85,7 +85,7 @@ def _within(
     _refuse_missing(missing, feature, place, column)
     remedy = "Write null where nothing was measured, and declare the column with `missing=True`."
     refuse(np.isinf(values), column, place, "is infinite", remedy)
-    return np.where(missing, np.nan, feature.clipped(values))
+    return np.where(missing, np.nan, feature.clip(values))
 
 
 def _codes(batch: "pa.RecordBatch", category: Category, place: Place) -> Float[np.ndarray, " R"]:

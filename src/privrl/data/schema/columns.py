@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from privrl.data.schema.fingerprints import hash_integers, hash_strings
-from privrl.data.schema.guard import guarded
+from privrl.data.schema.guard import redact_errors
 from privrl.data.schema.table_schema import Bounds, Place, TableError
 from privrl.shapes import Bool, Float, Int, Shaped, UInt64
 
@@ -113,7 +113,7 @@ def read_column(
     """The converted values of a column, and where they are null."""
     import pyarrow.compute as pc
 
-    with guarded(f"Column `{column}` cannot be read from {place(0)} on"):
+    with redact_errors(f"Column `{column}` cannot be read from {place(0)} on"):
         values = decode_sortable(batch.column(column))
         return convert(values), pc.is_null(values).to_numpy(zero_copy_only=False)
 
@@ -168,7 +168,7 @@ def take_ids(ids: "pa.Array", starts: Int[np.ndarray, " E"], column: str, place:
     """The ids at these rows; texts must be UTF-8."""
     import pyarrow as pa
 
-    with guarded(f"Column `{column}` holds text that is not UTF-8 from {place(0)} on"):
+    with redact_errors(f"Column `{column}` holds text that is not UTF-8 from {place(0)} on"):
         chosen = ids.take(pa.array(starts))
         if pa.types.is_large_binary(chosen.type):
             chosen.cast(pa.large_string())  # raises if a text is none

@@ -7,7 +7,7 @@ from privrl.data.schema.table_schema import TableError
 _WRITE_AGAIN = "Check how the file was written, and write it again."
 
 
-class guarded:  # noqa: N801 a word of the line that it begins: `with guarded(...):`
+class redact_errors:  # noqa: N801 read as a function: `with redact_errors(...):`
     """Whatever is raised inside becomes a `TableError` with this problem and the name of the fault.
 
     **Formal guarantee.** Nothing of the first error's text is in the new one, nor in its cause or context. Every call

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from privrl.mdp.measurements import BinnedAction, Measurement, checked_measurements
+from privrl.mdp.measurements import BinnedAction, Measurement, check_measurements
 
 _VECTORS = (
     "The states are vectors of measurements (`features`), and numbered states are needed. Use the recipe `dp-lap`, or "
@@ -73,7 +73,7 @@ class Bounds:
                 "`num_states` counts numbered states, and `features` declares vectors of measurements. Leave one out."
             )
 
-    def completed(self, num_states: int | None, num_actions: int) -> "Bounds":
+    def with_sizes(self, num_states: int | None, num_actions: int) -> "Bounds":
         """The same bounds with the numbers of states (`None`: vectors) and actions filled in; it is an error if they
         were others."""
         if num_states is None and not self.features:
@@ -100,7 +100,7 @@ class Bounds:
         if value is None:
             raise ValueError(
                 f"`{name}` is not known yet, and it is never read off the data. "
-                f"Give `{name}=...` when the data are opened, or call `bounded(num_states, num_actions)`."
+                f"Give `{name}=...` when the data are opened, or call `with_sizes(num_states, num_actions)`."
             )
         return value
 
@@ -189,7 +189,7 @@ def declare_table(
     """The columns and the public bounds of a table, checked against each other; see `read_parquet`."""
     named = action if isinstance(action, str) else None
     doses = () if isinstance(action, str) else (action,) if isinstance(action, BinnedAction) else tuple(action)
-    columns = checked_measurements(features) if features else ()
+    columns = check_measurements(features) if features else ()
     schema = Schema(unit, step, state, named, reward, episode, next_state, terminated, columns, doses)
     if named is None:
         num_actions = _number_of_actions(doses, num_actions, max_actions)

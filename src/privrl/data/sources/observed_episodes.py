@@ -8,9 +8,9 @@ from jaxtyping import Int, Shaped
 
 from privrl.data.episodes import Episodes, Public
 from privrl.data.schema.columns import to_whole_numbers
-from privrl.data.schema.guard import guarded
+from privrl.data.schema.guard import redact_errors
 from privrl.data.schema.table_schema import TableError
-from privrl.mdp.measurements import ENDED, Feature, Measurement, checked_measurements
+from privrl.mdp.measurements import ENDED, Feature, Measurement, check_measurements
 
 
 @dataclass(frozen=True, repr=False)
@@ -43,7 +43,7 @@ class Recorder:
 
     def add(self, k: int, observations: Any, actions: Any, rewards: Any, ended: bool) -> None:
         """Episode number k."""
-        with guarded(f"Episode {k} has no numbers as rewards"):
+        with redact_errors(f"Episode {k} has no numbers as rewards"):
             paid = np.asarray(rewards, float).reshape(-1)
         T, horizon = len(paid), self.actions.shape[1]
         if horizon < T:
@@ -54,7 +54,7 @@ class Recorder:
         entry = self.states.shape[2:]
         seen = _shaped(observations, (T + 1, *entry), "observations", k)
         if entry:
-            with guarded(f"Episode {k} has observations that are no numbers"):
+            with redact_errors(f"Episode {k} has observations that are no numbers"):
                 self.states[k, : T + 1] = seen.astype(float)
         else:
             self.states[k, : T + 1] = _whole(seen, "observations", k) - self.first[0]
@@ -95,7 +95,7 @@ def _columns_of(space: Any, features: Any, what: str) -> tuple[Measurement, ...]
         )
     low, high = (np.asarray(bound, float).reshape(-1) for bound in (space.low, space.high))
     if features:
-        given = checked_measurements(features)
+        given = check_measurements(features)
         if len(given) != len(low):
             raise TableError(
                 f"`features` declares {len(given)} columns, and an observation has shape {list(space.shape)}, which is "
@@ -113,7 +113,7 @@ def _columns_of(space: Any, features: Any, what: str) -> tuple[Measurement, ...]
 
 def _shaped(values: Any, shape: tuple[int, ...], name: str, k: int) -> np.ndarray:
     """One entry per step; some writers store a number as an array of one."""
-    with guarded(f"Episode {k} has `{name}` that are no array", "Collect the episodes again."):
+    with redact_errors(f"Episode {k} has `{name}` that are no array", "Collect the episodes again."):
         array = np.asarray(values)
     if array.size != np.prod(shape):
         # without any shape of this episode's arrays, which are the length of somebody's stay

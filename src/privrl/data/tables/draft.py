@@ -7,7 +7,7 @@ from typing import Any
 from privrl.data.rows.files import parquet_files
 from privrl.data.schema.columns import check_type
 from privrl.data.schema.declaration import FILL_IN
-from privrl.data.schema.guard import guarded
+from privrl.data.schema.guard import redact_errors
 from privrl.data.schema.table_schema import TableError
 
 _HINTS: dict[str, tuple[str, ...]] = {
@@ -35,7 +35,7 @@ def draft_schema(path: str | Path) -> str:
     import pyarrow.parquet as pq
 
     file = parquet_files(path)[0]
-    with guarded(f"The names and types of the columns of `{file.name}` cannot be read"):
+    with redact_errors(f"The names and types of the columns of `{file.name}` cannot be read"):
         types = {field.name: field.type for field in pq.read_schema(file)}
     parts = {part: _first(names, types) for part, names in _HINTS.items()}
     lines = [f"{part} = {_quoted(parts[part] or FILL_IN)}" for part in ("unit", "step", "reward")]

@@ -24,7 +24,7 @@ from privrl.data.schema.columns import (
     refuse,
     take_ids,
 )
-from privrl.data.schema.guard import guarded
+from privrl.data.schema.guard import redact_errors
 from privrl.data.schema.table_schema import Bounds, Place, Schema, TableError, declare_table, require_column
 from privrl.data.tables.parquet import read_parquet
 from privrl.shapes import Bool
@@ -87,7 +87,7 @@ class _Found:
 def _look_at_types(files: tuple[Any, ...], number: int, schema: Schema, found: _Found) -> None:
     name = describe_file(files, number)
     with found, open_parquet(files[number]) as file:
-        with guarded(f"The names and types of the columns of {name} cannot be read"):
+        with redact_errors(f"The names and types of the columns of {name} cannot be read"):
             fields = [(field.name, field.type) for field in file.schema_arrow]
         types = folder_columns(files, schema).types(number) | dict(fields)
         present = [column for column, _ in fields]

@@ -15,8 +15,8 @@ import numpy as np
 from privrl.data.dataset import AbstractDataset, Summary
 from privrl.data.rows.batches import Table
 from privrl.data.rows.encoding import EpisodeEncoder
+from privrl.data.rows.episode_cache import MAX_MEMORY_BYTES, Chunk, EpisodeCache, release_memory
 from privrl.data.rows.files import Paths, parquet_files
-from privrl.data.rows.held import MAX_MEMORY_BYTES, Chunk, EpisodeCache, release_memory
 from privrl.data.rows.row_checks import RowChecker, Rows
 from privrl.data.rows.transitions import Block, following_states
 from privrl.data.schema.columns import canonical_ids, find_changes, read_ids, take_ids
@@ -118,8 +118,8 @@ class ParquetEpisodes(AbstractDataset):
                 pass
         return self._passed[0][0]
 
-    def bounded(self, num_states: int | None, num_actions: int) -> "ParquetEpisodes":
-        bounds = self.bounds.completed(num_states, num_actions)
+    def with_sizes(self, num_states: int | None, num_actions: int) -> "ParquetEpisodes":
+        bounds = self.bounds.with_sizes(num_states, num_actions)
         return self if bounds == self.bounds else replace(self, bounds=bounds)
 
     def chunks(self) -> Iterator[Chunk]:
@@ -147,7 +147,7 @@ class ParquetEpisodes(AbstractDataset):
             previous = ids[-1].as_py()
             yield canonical_ids(take_ids(ids, starts, column, place))
 
-    def encoded(self) -> Iterator[tuple[Int[np.ndarray, " E"], list[bytes]]]:
+    def encode_episodes(self) -> Iterator[tuple[Int[np.ndarray, " E"], list[bytes]]]:
         encoder = EpisodeEncoder()
         for rows, _ in self._pass():
             yield encoder.finish() if rows is None else encoder.add(rows)

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from privrl.data.dataset import AbstractDataset, Summary
-from privrl.data.rows.held import Chunk
+from privrl.data.rows.episode_cache import Chunk
 from privrl.data.rows.transitions import Block
 from privrl.data.schema.table_schema import Bounds
 
@@ -67,11 +67,11 @@ class Part(AbstractDataset):
             yield list(compress(ids, self.chosen[first : first + len(ids)]))
             first += len(ids)
 
-    def encoded(self) -> Iterator[tuple[Int[np.ndarray, " E"], list[bytes]]]:
+    def encode_episodes(self) -> Iterator[tuple[Int[np.ndarray, " E"], list[bytes]]]:
         number = np.cumsum(self.chosen) - 1
-        for unit, messages in self.whole.encoded():
+        for unit, messages in self.whole.encode_episodes():
             keep = self.chosen[unit]
             yield number[unit[keep]], list(compress(messages, keep))
 
-    def bounded(self, num_states: int | None, num_actions: int) -> "Part":
-        return replace(self, whole=self.whole.bounded(num_states, num_actions))
+    def with_sizes(self, num_states: int | None, num_actions: int) -> "Part":
+        return replace(self, whole=self.whole.with_sizes(num_states, num_actions))

@@ -16,7 +16,7 @@ from privrl.data.dataset import AbstractDataset, Summary
 from privrl.data.rows.batches import Piece, Table, open_parquet
 from privrl.data.rows.transitions import Block
 from privrl.data.schema.columns import find_changes, hashes, read_ids, take_ids
-from privrl.data.schema.guard import guarded
+from privrl.data.schema.guard import redact_errors
 from privrl.data.schema.table_schema import Bounds, TableError
 from privrl.data.tables.parquet import ParquetEpisodes
 from privrl.data.tables.part import Part
@@ -30,7 +30,7 @@ _SHARD = "Write the table anew with `privrl shard IN OUT --unit COL --files N`, 
 
 @dataclass(frozen=True)
 class Group:
-    """One of several groups into which people are split by a keyed hash of their ids (`AbstractDataset.unit_coins`)."""
+    """One of several groups into which people are split by a keyed hash of their ids (`AbstractDataset.unit_draws`)."""
 
     key: bytes = field(repr=False)
     purpose: str
@@ -63,7 +63,7 @@ class Shard:
         if group is None:
             return self.data
         if group not in self._groups:
-            coins = self.data.unit_coins(group.key, group.purpose)
+            coins = self.data.unit_draws(group.key, group.purpose)
             self._groups[group] = Part(self.data, np.searchsorted(group.edges, coins, side="right") == group.index)
         return self._groups[group]
 
@@ -122,11 +122,11 @@ class ShardedEpisodes(AbstractDataset):
         columns = zip(*((s.num_units, s.num_episodes, s.num_left_out, s.num_rows) for s in found), strict=True)
         return Summary(*(sum(column) for column in columns))
 
-    def bounded(self, num_states: int | None, num_actions: int) -> "ShardedEpisodes":
-        whole = self.whole.bounded(num_states, num_actions)
+    def with_sizes(self, num_states: int | None, num_actions: int) -> "ShardedEpisodes":
+        whole = self.whole.with_sizes(num_states, num_actions)
         if whole.bounds == self.bounds:
             return self  # what workers hold stays there
-        shards = (Shard(shard.data.bounded(num_states, num_actions)) for shard in self.shards)
+        shards = (Shard(shard.data.with_sizes(num_states, num_actions)) for shard in self.shards)
         return ShardedEpisodes(whole, self.executor, tuple(shards))
 
     def digest(self, key: bytes) -> bytes:
@@ -139,8 +139,8 @@ class ShardedEpisodes(AbstractDataset):
     def unit_ids(self) -> Iterator[list[bytes]]:
         return self.whole.unit_ids()
 
-    def encoded(self) -> Iterator[tuple[Int[np.ndarray, " E"], list[bytes]]]:
-        return self.whole.encoded()
+    def encode_episodes(self) -> Iterator[tuple[Int[np.ndarray, " E"], list[bytes]]]:
+        return self.whole.encode_episodes()
 
     def _refuse_people_in_two(self) -> None:
         """Looks for ids of two shards by keyed hashes of 8 bytes; those that agree are hashed again by another key.
@@ -186,7 +186,7 @@ def _within_footers(shard: Shard) -> bool:
     low, high = (bound.encode() if isinstance(bound, str) else bound for bound in bounds)
     for batch, place in table.batches(["unit"]):
         ids = read_ids(batch, table.schema.unit, place)
-        with guarded(f"Column `{table.schema.unit}` cannot be read from {place(0)} on"):
+        with redact_errors(f"Column `{table.schema.unit}` cannot be read from {place(0)} on"):
             found = pc.min_max(ids).as_py()
         if not low <= found["min"] <= found["max"] <= high:
             return False
@@ -267,7 +267,7 @@ def _range(table: Table) -> tuple[Any, Any] | None:
                 return None
             column = names.index(table.schema.unit)
             for group in range(first, end):
-                with guarded(f"The footer of `{table.files[number].name}` cannot be read"):
+                with redact_errors(f"The footer of `{table.files[number].name}` cannot be read"):
                     found = file.metadata.row_group(group).column(column).statistics
                     bounds: tuple[Any, Any] = (None, None)
                     if found is not None and found.has_min_max:

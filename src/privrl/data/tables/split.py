@@ -22,5 +22,5 @@ def split(data: AbstractDataset, share: float = 0.3, *, secret: bytes | None = N
         raise ValueError(f"`share` is {share}; it must lie in (0, 1).")
     if secret is not None and len(secret) < 32:
         raise ValueError(f"`secret` has {len(secret)} bytes; give at least 32 random ones, or leave it out.")
-    held = data.unit_coins(os.urandom(32) if secret is None else secret, "held out") < share
+    held = data.unit_draws(os.urandom(32) if secret is None else secret, "held out") < share
     return Part(data, ~held), Part(data, held)

@@ -12,7 +12,7 @@ import numpy as np
 from privrl.data.rows.batches import locate_rows, open_parquet, read_batches
 from privrl.data.rows.files import FolderColumns, Paths, describe_file, parquet_files
 from privrl.data.schema.columns import decode, decoded_type, describe_type, find_changes, folder_type
-from privrl.data.schema.guard import guarded
+from privrl.data.schema.guard import redact_errors
 from privrl.data.schema.table_schema import TableError
 from privrl.data.tables.partition import partition
 from privrl.writing import create_private, whole_folder
@@ -72,7 +72,7 @@ def _schema(folders: FolderColumns, keys: list[str]) -> "pa.Schema":
     found, rows = pa.schema([]), 0
     for number, path in enumerate(folders.files):
         name = describe_file(folders.files, number)
-        with open_parquet(path) as file, guarded(f"The names and types of the columns of {name} cannot be read"):
+        with open_parquet(path) as file, redact_errors(f"The names and types of the columns of {name} cannot be read"):
             columns = [(field.name, decoded_type(field.type)) for field in file.schema_arrow]
             rows += file.metadata.num_rows
         present = [column for column, _ in columns]
@@ -111,7 +111,7 @@ def _write(folders: FolderColumns, schema: "pa.Schema", folder: Path, keys: list
     with contextlib.ExitStack() as stack:
         for number, piece in enumerate(everyone):
             if piece.num_rows:
-                with guarded("The rows of a piece cannot be sorted"):
+                with redact_errors("The rows of a piece cannot be sorted"):
                     ordered = piece.sort_by([(key, "ascending") for key in keys])
                 file = number % files  # pieces are a multiple of files: so is the hash of an id modulo files
                 if file not in writers:
@@ -145,7 +145,7 @@ def _batches(folders: FolderColumns, schema: "pa.Schema") -> Iterator["pa.Record
             there = [name for name in schema.names if name in file.schema_arrow.names]
             for batch in read_batches(file, _BATCH_ROWS, there, path.name):
                 whole = folders.add_to(batch, number, schema.names)
-                with guarded(f"`{path.name}` cannot be decoded from {locate_rows(path.name, first)(0)} on"):
+                with redact_errors(f"`{path.name}` cannot be decoded from {locate_rows(path.name, first)(0)} on"):
                     columns = [decode(whole.column(name)) for name in schema.names]
                     yield pa.RecordBatch.from_arrays(columns, schema=schema)
                 first += batch.num_rows

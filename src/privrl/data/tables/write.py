@@ -9,9 +9,9 @@ from jaxtyping import Int, Shaped
 
 from privrl.data.dataset import AbstractDataset
 from privrl.data.rows.transitions import Block
-from privrl.data.schema.guard import guarded
+from privrl.data.schema.guard import redact_errors
 from privrl.data.schema.table_schema import TableError
-from privrl.mdp.measurements import ENDED, Feature, Measurement, checked_measurements
+from privrl.mdp.measurements import ENDED, Feature, Measurement, check_measurements
 from privrl.mdp.types import Trajectory
 from privrl.writing import whole_file
 
@@ -46,15 +46,13 @@ def write_parquet(
     import pyarrow.parquet as pq
 
     path = Path(path)
-    features = (
-        data.features if isinstance(data, AbstractDataset) else checked_measurements(features) if features else ()
-    )
+    features = data.features if isinstance(data, AbstractDataset) else check_measurements(features) if features else ()
     num_rows = num_episodes = 0
     with whole_file(path, secret=True) as temporary:
         writer = None
         for block, horizon, names in _blocks(data, units):
             columns = _columns(block, horizon, names, num_episodes, features)
-            with guarded("`units` cannot be written", _ONE_TYPE):
+            with redact_errors("`units` cannot be written", _ONE_TYPE):
                 table = pa.table(columns)
             writer = writer or pq.ParquetWriter(temporary, table.schema)
             writer.write_table(table, row_group_size=rows_per_group)
@@ -96,7 +94,7 @@ def _numbered(
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    with guarded("`units` cannot be written", _ONE_TYPE):
+    with redact_errors("`units` cannot be written", _ONE_TYPE):
         ids = pa.array(units if isinstance(units, Sequence) else np.asarray(units))
         names = ids.unique().take(pc.sort_indices(ids.unique()))
         owner = pc.index_in(ids, value_set=names).to_numpy()

@@ -15,7 +15,7 @@ Actor = Callable[[Int[Array, ""], Any, Float[Array, " D"], Float[Array, " coins"
 """(step, the person's full state, what was observed, two uniform numbers) -> action."""
 
 
-class AbstractRemembering(eqx.Module):
+class AbstractActor(eqx.Module):
     """Somebody who acts, and keeps something in mind from decision to decision."""
 
     @abc.abstractmethod
@@ -34,7 +34,7 @@ class AbstractRemembering(eqx.Module):
         """The action, and what is in mind afterwards."""
 
 
-class Forgetful(AbstractRemembering):
+class MemorylessActor(AbstractActor):
     """An `Actor` as one who keeps nothing in mind."""
 
     actor: Actor
@@ -46,7 +46,7 @@ class Forgetful(AbstractRemembering):
         return self.actor(*decision), memory
 
 
-class Assisting(AbstractRemembering):
+class AssistedActor(AbstractActor):
     """Practice with a bounded share of advice; what is kept in mind is the weight of the stay.
 
     Arguments:
@@ -85,10 +85,10 @@ class _Measured(eqx.Module):
     def __call__(
         self, step: Int[Array, ""], state: object, observation: Float[Array, " D"], coins: Float[Array, " coins"]
     ) -> Int[Array, ""]:
-        return self.policy.chosen(observation)
+        return self.policy.choose(observation)
 
 
-class Uniform(eqx.Module):
+class UniformActor(eqx.Module):
     """Every action alike, as an `Actor`."""
 
     num_actions: int
@@ -99,6 +99,6 @@ class Uniform(eqx.Module):
         return jnp.floor(self.num_actions * coins[0]).astype(int)
 
 
-def acting(policy: MeasuredPolicy | Actor) -> Actor:
+def as_actor(policy: MeasuredPolicy | Actor) -> Actor:
     """A policy on measurements, or whoever acts, as an `Actor`."""
     return _Measured(policy) if isinstance(policy, MeasuredPolicy) else policy

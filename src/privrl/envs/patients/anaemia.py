@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Float, Int
 
-from privrl.envs.patients.patient_world import AbstractPatients, Treated
+from privrl.envs.patients.patient_world import AbstractPatients, StepOutcome
 from privrl.mdp.measurements import Feature, Measurement
 
 _DOSES = (0.0, 2.0, 4.0, 8.0, 14.0)  # thousand units a week
@@ -90,7 +90,7 @@ class Anaemia(AbstractPatients):
         base, kept, slope, target, extra = _TUNED
         return _nearest(base + kept * observation[3] + slope * (target - haemoglobin) + extra * inflamed)
 
-    def treat(self, state: _Blood, action: Int[Array, ""], normals: Float[Array, " N"]) -> Treated:
+    def treat(self, state: _Blood, action: Int[Array, ""], normals: Float[Array, " N"]) -> StepOutcome:
         dose = jnp.array(_DOSES)[action]
         available = jax.nn.sigmoid(1.5 + 1.5 * state.iron) * jnp.exp(-0.25 * jax.nn.relu(state.inflammation))
         wanted = state.responsiveness * available * dose / (dose + 6.0)
@@ -104,7 +104,7 @@ class Anaemia(AbstractPatients):
             inflammation=0.6 * state.inflammation + 0.7 * normals[2],
             last_dose=dose,
         )
-        return Treated(after, paid, 0.06 * jnp.clip(haemoglobin - 13.0, 0.0, 5.0), jnp.zeros(()))
+        return StepOutcome(after, paid, 0.06 * jnp.clip(haemoglobin - 13.0, 0.0, 5.0), jnp.zeros(()))
 
 
 def _nearest(dose: Float[Array, ""]) -> Int[Array, ""]:

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from privrl.envs.patients.patient_world import AbstractPatients, Treated
+from privrl.envs.patients.patient_world import AbstractPatients, StepOutcome
 from privrl.mdp.measurements import Category, Feature, Measurement
 
 _DOSES = (0.0, 2.0, 4.0, 6.0, 9.0)  # mg a day
@@ -90,7 +90,7 @@ class Anticoagulation(AbstractPatients):
         wanted = share * observation[2] / 75.0 - _TUNED[3] * jnp.log(inr / _TUNED[4])
         return jnp.argmin(jnp.abs(jnp.array(_DOSES) - wanted))
 
-    def treat(self, state: _Clotting, action: Int[Array, ""], normals: Float[Array, " N"]) -> Treated:
+    def treat(self, state: _Clotting, action: Int[Array, ""], normals: Float[Array, " N"]) -> StepOutcome:
         dose = jnp.array(_DOSES)[action]
 
         def day(carry: tuple[Array, Array], nothing: None) -> tuple[tuple[Array, Array], None]:
@@ -105,7 +105,7 @@ class Anticoagulation(AbstractPatients):
         paid = jnp.where((inr >= 2.0) & (inr <= 3.0), 1.0 / self.horizon, 0.0)
         bleeds = 0.3 * jax.nn.relu(1.0 - 4.0 / inr)
         after = state._replace(amount=amount, activity=activity, last_dose=dose)
-        return Treated(after, paid, bleeds, jnp.zeros(()))
+        return StepOutcome(after, paid, bleeds, jnp.zeros(()))
 
 
 _TUNED = (2.54, 2.15, 0.75, 5.47, 2.99)

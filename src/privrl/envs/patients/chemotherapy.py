@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Float, Int
 
-from privrl.envs.patients.patient_world import AbstractPatients, Treated
+from privrl.envs.patients.patient_world import AbstractPatients, StepOutcome
 from privrl.mdp.measurements import Feature, Measurement
 
 _DOSES = (0.0, 0.35, 0.7, 1.0)
@@ -73,7 +73,7 @@ class Chemotherapy(AbstractPatients):
         need = seen[0] - _TUNED[0] * seen[1]
         return (need > _TUNED[1]).astype(int) + (need > _TUNED[2]) + (need > _TUNED[3])
 
-    def treat(self, state: _Cancer, action: Int[Array, ""], normals: Float[Array, " N"]) -> Treated:
+    def treat(self, state: _Cancer, action: Int[Array, ""], normals: Float[Array, " N"]) -> StepOutcome:
         dose = jnp.array(_DOSES)[action]
         push = 1.2 * (dose - 0.5)
         toxicity = state.toxicity + 0.1 * jnp.maximum(state.size, state.first_size) + push + 0.05 * normals[0]
@@ -81,7 +81,7 @@ class Chemotherapy(AbstractPatients):
         size = jnp.where(state.size > 0, grown + 0.05 * normals[1], 0.0)
         after = state._replace(size=jnp.clip(size, 0.0, 6.0), toxicity=jnp.clip(toxicity, 0.0, 6.0))
         death = 1.0 - jnp.exp(-jnp.exp(-8.0 + after.size + after.toxicity + 0.02 * (state.age - 62.0)))
-        return Treated(after, jnp.zeros(()), death, jnp.zeros(()))
+        return StepOutcome(after, jnp.zeros(()), death, jnp.zeros(()))
 
 
 _TUNED = (0.21, -0.53, -0.36, -0.37)

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from privrl.envs.patients.diabetes import Body, Person, at_rest, minute, parameters
-from privrl.envs.patients.patient_world import AbstractPatients, Treated
+from privrl.envs.patients.patient_world import AbstractPatients, StepOutcome
 from privrl.mdp.measurements import Feature, Measurement
 
 _MINUTES = 40
@@ -119,7 +119,7 @@ class GlucoseDay(AbstractPatients):
         dose = 0.0014 * eaten + jax.nn.relu(ahead - 111) / 795 - 0.92 * on_board
         return jnp.where(ahead < 66, 0, _nearest(dose))
 
-    def treat(self, state: _Day, action: Int[Array, ""], normals: Float[Array, " N"]) -> Treated:
+    def treat(self, state: _Day, action: Int[Array, ""], normals: Float[Array, " N"]) -> StepOutcome:
         p, bolus = state.person.number, jnp.array(_BOLUS)[action]
         basal = jnp.where(action == 0, 0.0, p["u2ss"])
 
@@ -139,4 +139,4 @@ class GlucoseDay(AbstractPatients):
             clock=state.clock + _MINUTES,
         )
         share = inside / (_MINUTES * self.horizon)
-        return Treated(after, share, jnp.zeros(()), jnp.zeros(()))
+        return StepOutcome(after, share, jnp.zeros(()), jnp.zeros(()))

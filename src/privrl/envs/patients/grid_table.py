@@ -17,7 +17,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from privrl.envs.patients.actors import Actor, Assisting
+from privrl.envs.patients.actors import Actor, AssistedActor
 from privrl.envs.patients.glucose_day import GlucoseDay
 from privrl.envs.patients.patient_world import AbstractPatients, KnownValue, key_chunks
 from privrl.envs.patients.vitals import Vitals
@@ -127,7 +127,7 @@ class GridTable(AbstractRecorded):
 
     def gain(self, policy: AssistedPolicy) -> KnownValue:
         """What an assisted policy on cells adds to practice, for the same people."""
-        return self.patients.gain(Assisting(policy, self.behaviour_policy(), self.grid.cell))
+        return self.patients.gain(AssistedActor(policy, self.behaviour_policy(), self.grid.cell))
 
     @eqx.filter_jit
     def _chunk(

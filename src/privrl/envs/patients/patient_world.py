@@ -16,8 +16,8 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from privrl.envs.base import at_least
-from privrl.envs.patients.actors import AbstractRemembering, Actor, Forgetful, Uniform, acting
+from privrl.envs.base import check_at_least
+from privrl.envs.patients.actors import AbstractActor, Actor, MemorylessActor, UniformActor, as_actor
 from privrl.mdp.measured_policy import MeasuredPolicy
 from privrl.mdp.measurements import ENDED, NOT_RECORDED, Measurement
 from privrl.mdp.multinomial import AnyKey
@@ -43,12 +43,12 @@ class Draws(NamedTuple):
     normals: Float[Array, "rows N"]
     uniforms: Float[Array, "rows U"]
 
-    def mirrored(self) -> "Draws":
+    def mirror(self) -> "Draws":
         """As probable, and opposite: the mean over a person and their mirror image varies less."""
         return Draws(-self.person, 1 - self.uniform, -self.normals, 1 - self.uniforms)
 
 
-class Treated(NamedTuple):
+class StepOutcome(NamedTuple):
     """What a step leads to: the state of who goes on, what the step paid, and the probabilities of the two ends."""
 
     state: Any
@@ -84,8 +84,8 @@ class AbstractPatients(eqx.Module):
     seed: int = eqx.field(static=True, default=0, kw_only=True)  # of these people
 
     def __check_init__(self) -> None:
-        at_least("horizon", self.horizon, 1)
-        at_least("evaluated", self.evaluated, 1)
+        check_at_least("horizon", self.horizon, 1)
+        check_at_least("evaluated", self.evaluated, 1)
 
     @property
     def arguments(self) -> tuple[tuple[str, Hashable], ...]:
@@ -113,7 +113,7 @@ class AbstractPatients(eqx.Module):
         """A good rule on the observation alone, whose constants were found by trying them in this world: an `Actor`."""
 
     @abc.abstractmethod
-    def treat(self, state: Any, action: Int[Array, ""], normals: Float[Array, " N"]) -> Treated:
+    def treat(self, state: Any, action: Int[Array, ""], normals: Float[Array, " N"]) -> StepOutcome:
         """One step."""
 
     @property
@@ -127,7 +127,7 @@ class AbstractPatients(eqx.Module):
 
     def uniform_policy(self) -> Actor:
         """Every action alike."""
-        return Uniform(self.num_actions)
+        return UniformActor(self.num_actions)
 
     @property
     def optimal_value(self) -> Float[Array, ""]:
@@ -144,9 +144,9 @@ class AbstractPatients(eqx.Module):
         of_steps = jr.normal(keys[2], (rows, normals)), jr.uniform(keys[3], (rows, _COINS + uniforms))
         return Draws(jr.normal(keys[0], (first,)), uniform, *of_steps)
 
-    def walk(self, actor: Actor | AbstractRemembering, draws: Draws) -> Walk:
+    def walk(self, actor: Actor | AbstractActor, draws: Draws) -> Walk:
         """One person's steps under `actor`."""
-        who = actor if isinstance(actor, AbstractRemembering) else Forgetful(actor)
+        who = actor if isinstance(actor, AbstractActor) else MemorylessActor(actor)
 
         def step(carry: tuple[Any, Any], x: tuple[Array, Array, Array]) -> tuple[tuple[Any, Any], tuple]:
             (state, memory), (h, normals, uniforms) = carry, x
@@ -199,26 +199,26 @@ class AbstractPatients(eqx.Module):
     def sample(self, policy: MeasuredPolicy | Actor, people: int, key: AnyKey) -> Trajectory:
         """So many stays; states are measurements `[people, H, D]`, NaN where they are missing. The last next state of a
         stay is `ENDED`, or `NOT_RECORDED` where the horizon has cut it."""
-        actor = acting(policy)
+        actor = as_actor(policy)
         parts = [self._chunk(actor, keys) for keys in key_chunks(key, people)]
         return jax.tree.map(lambda *x: np.concatenate([np.asarray(part) for part in x])[:people], *parts)
 
     def value(self, policy: MeasuredPolicy | Actor) -> Float[Array, ""]:
         """The mean return over `evaluated` people, the same ones for every policy."""
-        return self.moments(acting(policy), jr.key(self.seed))[0]
+        return self.moments(as_actor(policy), jr.key(self.seed))[0]
 
     def estimate(self, policy: MeasuredPolicy | Actor) -> KnownValue:
         """`value` with its standard error."""
-        mean, variance = eqx.filter_jit(self.moments)(acting(policy), jr.key(self.seed))
+        mean, variance = eqx.filter_jit(self.moments)(as_actor(policy), jr.key(self.seed))
         return KnownValue(float(mean), float(jnp.sqrt(variance)))
 
-    def gain(self, actor: AbstractRemembering) -> KnownValue:
+    def gain(self, actor: AbstractActor) -> KnownValue:
         """What somebody adds to practice, for the same people."""
         mean, variance = eqx.filter_jit(self.moments)(actor, jr.key(self.seed), self.practice)
         return KnownValue(float(mean), float(jnp.sqrt(variance)))
 
     def moments(
-        self, actor: Actor | AbstractRemembering, key: AnyKey, against: Actor | None = None
+        self, actor: Actor | AbstractActor, key: AnyKey, against: Actor | None = None
     ) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """The mean return over mirrored pairs of people, and the variance of that mean; with `against`, the mean
         difference from what the same people would have under another actor.
@@ -231,7 +231,7 @@ class AbstractPatients(eqx.Module):
 
         def pair(key: AnyKey, stratum: Array) -> Array:
             draws = self.draws(key, stratum)
-            both = jax.tree.map(lambda *x: jnp.stack(x), draws, draws.mirrored())
+            both = jax.tree.map(lambda *x: jnp.stack(x), draws, draws.mirror())
             values = jax.vmap(lambda d: self.expected(self.walk(actor, d)))(both)
             if against is not None:
                 values = values - jax.vmap(lambda d: self.expected(self.walk(against, d)))(both)

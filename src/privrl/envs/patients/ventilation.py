@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Float, Int
 
-from privrl.envs.patients.patient_world import AbstractPatients, Treated
+from privrl.envs.patients.patient_world import AbstractPatients, StepOutcome
 from privrl.mdp.measurements import Feature, Measurement
 
 _ARBITRARY = 0.35
@@ -97,7 +97,7 @@ class Ventilation(AbstractPatients):
         pressure = (oxygenation < some).astype(int) + ((oxygenation < more) & (observation[1] < most))
         return 2 * pressure + (oxygenation < sleep)
 
-    def treat(self, state: _Lungs, action: Int[Array, ""], normals: Float[Array, " N"]) -> Treated:
+    def treat(self, state: _Lungs, action: Int[Array, ""], normals: Float[Array, " N"]) -> StepOutcome:
         relu, n, o, j = jax.nn.relu, normals, state.oxygen, state.injury
         pressure, asleep = (action // 2).astype(float), (action % 2).astype(float)
         strain = relu(0.5 * pressure + 0.5 * (1 - asleep) * o - 0.6)
@@ -108,7 +108,7 @@ class Ventilation(AbstractPatients):
         well = (oxygen < 0.6) & (weakness < 0.6) & (pressure < 1.5) & (asleep < 0.5)
         kidney = 0.9 * state.kidney + 0.17 * n[3]
         after = _Lungs(state.sick, oxygen, injury, weakness, kidney, pressure, asleep)
-        return Treated(after, jnp.zeros(()), death, jnp.where(well, 0.25, 0.0))
+        return StepOutcome(after, jnp.zeros(()), death, jnp.where(well, 0.25, 0.0))
 
 
 _TUNED = (340.0, 60.0, 205.0, 26.0)

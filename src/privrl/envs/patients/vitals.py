@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Float, Int
 
-from privrl.envs.patients.patient_world import AbstractPatients, Treated
+from privrl.envs.patients.patient_world import AbstractPatients, StepOutcome
 from privrl.mdp.measurements import Feature, Measurement
 
 _COLUMNS = (
@@ -88,7 +88,7 @@ class Vitals(AbstractPatients):
         fluids = ((pressure < 79).astype(int) + (pressure < 73)) * (observation[2] < 1.4)
         return 2 * fluids + (pressure < 69.5)
 
-    def treat(self, state: _Shock, action: Int[Array, ""], normals: Float[Array, " N"]) -> Treated:
+    def treat(self, state: _Shock, action: Int[Array, ""], normals: Float[Array, " N"]) -> StepOutcome:
         relu, n = jax.nn.relu, normals
         m, f = state.perfusion, state.fluid
         given, press = (action // 2).astype(float), (action % 2).astype(float)
@@ -101,4 +101,4 @@ class Vitals(AbstractPatients):
         death = jax.nn.sigmoid(-6.2 + 1.7 * lactate + 1.2 * relu(-perfusion - 0.4) + 2.2 * relu(fluid - 0.8))
         well = (lactate < 0.5) & (perfusion > -0.25) & (fluid < 0.7)
         after = _Shock(state.sick, perfusion, lactate, fluid, 0.8 * state.distraction + 0.6 * n[3:6])
-        return Treated(after, jnp.zeros(()), death, jnp.where(well, 0.2, 0.0))
+        return StepOutcome(after, jnp.zeros(()), death, jnp.where(well, 0.2, 0.0))

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 
-from privrl.envs.base import Env, at_least, finite
+from privrl.envs.base import Env, check_at_least, make_finite_env
 from privrl.envs.drifting import Drift
 from privrl.envs.tabular.riverswim import river_kernel
 from privrl.mdp.types import TabularMDP
@@ -21,10 +21,10 @@ def DriftingRiver(states: int = 4, horizon: int = 8, period: int = 200_000) -> E
         horizon: steps per episode.
         period: people until the world is what it was.
     """
-    S, H = at_least("states", states, 2), at_least("horizon", horizon, 1)
+    S, H = check_at_least("states", states, 2), check_at_least("horizon", horizon, 1)
     P, r = river_kernel(S, "osband"), np.zeros((1, S, 2))
     r[:, 0], r[:, -1] = 0.005, 1.0
-    return finite(
+    return make_finite_env(
         "drifting-river",
         TabularMDP(jnp.asarray(P), jnp.asarray(r), jnp.zeros(S).at[0].set(1.0), H),
         arguments=(("states", S), ("horizon", H), ("period", period)),

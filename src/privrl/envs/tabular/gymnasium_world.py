@@ -15,7 +15,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from privrl.envs.base import Env, at_least, finite
+from privrl.envs.base import Env, check_at_least, make_finite_env
 from privrl.mdp.types import TabularMDP
 
 Outcomes = dict[int, dict[int, list[tuple[float, int, float, bool]]]]
@@ -72,7 +72,7 @@ def FromGymnasium(id: str, horizon: int = 20, **arguments: Any) -> Env:
         horizon: steps per episode.
         **arguments: passed to `gymnasium.make`, for example `map_name="8x8"`.
     """
-    H = at_least("horizon", horizon, 1)
+    H = check_at_least("horizon", horizon, 1)
     table, initial = _load(id, arguments)
     ends, ambiguous = _endings(table, initial)
     S, A = len(table) + ambiguous, len(table[0])
@@ -101,7 +101,7 @@ def FromGymnasium(id: str, horizon: int = 20, **arguments: Any) -> Env:
     if lo == 0.0 and all(len(paid) == 1 for paid in payments.values()):
         arrival = jnp.asarray([next(iter(payments.get(s, {0.0}))) / hi for s in range(S)])
     P, r = P / P.sum(axis=-1, keepdims=True), (r - lo) / (hi - lo)
-    return finite(
+    return make_finite_env(
         f"gym:{id}",
         TabularMDP(jnp.asarray(P[None]), jnp.asarray(r[None]), jnp.asarray(initial / initial.sum()), H),
         arguments=(("horizon", H), *((k, tuple(v) if isinstance(v, list) else v) for k, v in arguments.items())),

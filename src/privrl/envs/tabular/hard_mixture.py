@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from privrl.envs.base import Env, at_least, finite
+from privrl.envs.base import Env, check_at_least, make_finite_env
 from privrl.mdp.linear import mixture_mdp
 from privrl.mdp.types import TabularMDP
 
@@ -26,7 +26,7 @@ def hard_mixture(
     dim: int, horizon: int, gap: float, seed: int = 0
 ) -> tuple[TabularMDP, Float[Array, "S A S d"], Float[Array, "H d"]]:
     """The world for a given `gap` D, and the `dim` known kernels and weights that it mixes; the module has formulas."""
-    d, H, D = at_least("dim", dim, 2), at_least("horizon", horizon, 1), gap
+    d, H, D = check_at_least("dim", dim, 2), check_at_least("horizon", horizon, 1), gap
     room = min(1 / H, 1 - 1 / H)
     if not 0 < (d - 1) * D <= room:
         raise ValueError(
@@ -61,9 +61,9 @@ def HardMixture(dim: int = 3, horizon: int = 6, epsilon: float = 1.0, episodes: 
         episodes: K, the number of users that it is hard for.
         seed: the instance, i.e. the signs of mu.
     """
-    H, K = at_least("horizon", horizon, 2), at_least("episodes", episodes, 1)
+    H, K = check_at_least("horizon", horizon, 2), check_at_least("episodes", episodes, 1)
     if not epsilon > 0:
         raise ValueError(f"`epsilon` is {epsilon}; it must be positive.")
     gap = math.sqrt(1 / H) / (min(2.0, math.exp(epsilon)) * math.expm1(epsilon) * math.sqrt(K))
     arguments = (("dim", dim), ("horizon", H), ("epsilon", epsilon), ("episodes", K))
-    return finite("hard-mixture", hard_mixture(dim, H, gap, seed)[0], arguments=arguments, seed=seed)
+    return make_finite_env("hard-mixture", hard_mixture(dim, H, gap, seed)[0], arguments=arguments, seed=seed)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float64
 
-from privrl.envs.base import Env, at_least, finite
+from privrl.envs.base import Env, check_at_least, make_finite_env
 from privrl.mdp.types import TabularMDP
 
 _DEATH, _SURVIVAL, _AFTER = 713, 714, 715
@@ -36,7 +36,7 @@ def ICUSepsis(horizon: int = 20) -> Env:
     Arguments:
         horizon: decisions per stay, four hours apart; stays that are not over by then pay nothing.
     """
-    H = at_least("horizon", horizon, 1)
+    H = check_at_least("horizon", horizon, 1)
     P, initial, doctors = _published()
     S, A = doctors.shape
     ends = [_DEATH, _SURVIVAL, _AFTER]
@@ -44,7 +44,7 @@ def ICUSepsis(horizon: int = 20) -> Env:
     r = P[:, :, _SURVIVAL].copy()
     r[ends] = 0.0
     P, initial = P / P.sum(axis=-1, keepdims=True), initial / initial.sum()
-    return finite(
+    return make_finite_env(
         "icu-sepsis",
         TabularMDP(jnp.asarray(P[None]), jnp.asarray(r[None]), jnp.asarray(initial), H),
         behaviour=jnp.asarray(doctors / doctors.sum(axis=-1, keepdims=True)),

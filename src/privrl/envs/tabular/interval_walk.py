@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from privrl.envs.base import Env, at_least, finite
+from privrl.envs.base import Env, check_at_least, make_finite_env
 from privrl.mdp.features import TableFeatures
 from privrl.mdp.types import TabularMDP
 
@@ -31,7 +31,7 @@ def IntervalWalk(depth: int = 7, horizon: int = 50, knots: int = 9) -> Env:
     """
     if not 2 <= depth <= _LARGEST_DEPTH:
         raise ValueError(f"`depth` is {depth}; the mesh has 2^depth cells, use 2 to {_LARGEST_DEPTH}.")
-    H, K, n = at_least("horizon", horizon, 1), at_least("knots", knots, 2), 2**depth
+    H, K, n = check_at_least("horizon", horizon, 1), check_at_least("knots", knots, 2), 2**depth
     S, place = n + 1, np.arange(n + 1) / n
     length = np.full(n // 4 + 1, 4.0 / n)
     length[[0, -1]] /= 2
@@ -42,7 +42,7 @@ def IntervalWalk(depth: int = 7, horizon: int = 50, knots: int = 9) -> Env:
     first = np.full(S, 1.0 / n)
     first[[0, -1]] /= 2
     paid = 0.5 - np.abs(place - 0.5)
-    return finite(
+    return make_finite_env(
         "interval-walk",
         TabularMDP(jnp.asarray(P), jnp.asarray(P @ paid), jnp.asarray(first), H),
         features=TableFeatures(jnp.asarray(np.einsum("sk,ab->sabk", tents(place, K), np.eye(2)).reshape(S, 2, 2 * K))),

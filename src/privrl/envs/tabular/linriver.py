@@ -11,7 +11,7 @@ import itertools
 import jax.numpy as jnp
 import numpy as np
 
-from privrl.envs.base import Env, at_least, finite
+from privrl.envs.base import Env, check_at_least, make_finite_env
 from privrl.mdp.features import TableFeatures
 from privrl.mdp.linear import linear_mdp
 
@@ -26,7 +26,7 @@ def LinRiver(states: int = 5, horizon: int = 20, seed: int = 0) -> Env:
         horizon: steps per episode.
         seed: the instance, i.e. the hidden directions.
     """
-    S, H = at_least("states", states, 2), at_least("horizon", horizon, 1)
+    S, H = check_at_least("states", states, 2), check_at_least("horizon", horizon, 1)
     xi = np.random.default_rng(seed).choice([-1.0, 1.0], size=(H, _BITS))
     corners = np.array(list(itertools.product([-1.0, 1.0], repeat=_BITS)))
     block = np.concatenate([np.ones((len(corners), 1)), corners / 2], axis=1) / np.sqrt(2)
@@ -47,4 +47,4 @@ def LinRiver(states: int = 5, horizon: int = 20, seed: int = 0) -> Env:
     features = TableFeatures(jnp.asarray(phi))
     linear = (jnp.asarray(mu.reshape(H, -1, S)), jnp.asarray(theta.reshape(H, -1)))
     world = linear_mdp(features, *linear, jnp.zeros(S).at[0].set(1.0), H)
-    return finite("linriver", world, features=features, arguments=(("states", S), ("horizon", H)), seed=seed)
+    return make_finite_env("linriver", world, features=features, arguments=(("states", S), ("horizon", H)), seed=seed)

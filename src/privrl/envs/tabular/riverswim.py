@@ -9,7 +9,7 @@ from typing import Literal
 import jax.numpy as jnp
 import numpy as np
 
-from privrl.envs.base import Env, at_least, finite
+from privrl.envs.base import Env, check_at_least, make_finite_env
 from privrl.mdp.types import TabularMDP
 
 River = Literal["strehl", "osband"]
@@ -24,7 +24,7 @@ _CURRENT = {
 def _env(name: str, P: np.ndarray, r: np.ndarray, seed: int, *, horizon: int, **arguments: int | str) -> Env:
     S = P.shape[1]
     start = jnp.zeros(S).at[0].set(1.0)
-    return finite(
+    return make_finite_env(
         name,
         TabularMDP(jnp.asarray(P), jnp.asarray(r), start, horizon),
         arguments=(("horizon", horizon), *arguments.items()),
@@ -62,12 +62,12 @@ def RiverSwim(states: int = 6, horizon: int | None = None, kind: River = "strehl
         kind: `strehl` (right: .3 right, .6 stay, .1 left; first .3/.7 right/stay; last .3/.7 stay/left; rewards
             .005/H left and 1/H right) or `osband` (right: .35, .6, .05; first .6/.4; last .6/.4; rewards .005 and 1).
     """
-    S = at_least("states", states, 2)
+    S = check_at_least("states", states, 2)
     if kind not in _CURRENT:
         raise ValueError(f"`kind` is {kind!r}; the rivers are {', '.join(map(repr, _CURRENT))}.")
     if horizon is None:
         horizon = 2 * S if kind == "strehl" else 20
-    H = at_least("horizon", horizon, 1)
+    H = check_at_least("horizon", horizon, 1)
     P = river_kernel(S, kind)
     scale = 1.0 / H if kind == "strehl" else 1.0
     return _env("riverswim", P, _ends(S, 1, 0.005 * scale, scale), 0, states=S, horizon=H, kind=kind)
@@ -84,8 +84,8 @@ def RiverSwimInhomogeneous(states: int = 6, horizon: int | None = None, seed: in
         horizon: steps per episode; 2 `states` unless given.
         seed: the instance.
     """
-    S = at_least("states", states, 2)
-    H = at_least("horizon", 2 * S if horizon is None else horizon, 1)
+    S = check_at_least("states", states, 2)
+    H = check_at_least("horizon", 2 * S if horizon is None else horizon, 1)
     p = np.random.default_rng(seed).uniform(0.8, 1.0, size=H)
     P = np.zeros((H, S, 2, S))
     for s in range(S):

@@ -14,7 +14,7 @@ never use the most significant bit, so the smallest eigenvalue kappa of the pape
 import jax.numpy as jnp
 import numpy as np
 
-from privrl.envs.base import Env, at_least
+from privrl.envs.base import Env, check_at_least
 from privrl.mdp.features import TableFeatures
 from privrl.mdp.linear import linear_mdp
 
@@ -29,7 +29,7 @@ def SyntheticLinear(horizon: int = 20, behaviour: float = 0.6, seed: int = 0) ->
         behaviour: how often the behaviour policy takes action 0; it spreads the rest evenly (the paper: .6).
         seed: the instance, i.e. alpha and r.
     """
-    H = at_least("horizon", horizon, 1)
+    H = check_at_least("horizon", horizon, 1)
     if not 0 <= behaviour <= 1:
         raise ValueError(f"`behaviour` is {behaviour}; it is the probability of action 0 and must lie in [0, 1].")
     rng = np.random.default_rng(seed)

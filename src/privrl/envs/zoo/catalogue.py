@@ -85,7 +85,7 @@ class World:
         """From the worst to the best."""
         return self.values[1] - self.values[2]
 
-    def value_of(self, policy: TabularPolicy | Float[Array | np.ndarray, "..."]) -> KnownValue:
+    def evaluate(self, policy: TabularPolicy | Float[Array | np.ndarray, "..."]) -> KnownValue:
         """The value of a policy on recorded states: `[S, A]` or `[H, S, A]` probabilities, or a `TabularPolicy`.
 
         Exact (error 0), except in discretised worlds: there a mean over simulated people, who are the same for every

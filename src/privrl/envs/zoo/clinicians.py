@@ -26,7 +26,7 @@ def _softmax(logits: Float[np.ndarray, "S A"]) -> Float[np.ndarray, "S A"]:
     return weight / weight.sum(axis=-1, keepdims=True)
 
 
-def practice_in(mdp: TabularMDP, kind: PracticeKind, rng: np.random.Generator) -> Float[np.ndarray, "S A"]:
+def draw_practice(mdp: TabularMDP, kind: PracticeKind, rng: np.random.Generator) -> Float[np.ndarray, "S A"]:
     """How practice acts in a stationary world, by the kind of practice.
 
     Skill is measured at the first step: the standardised advantage Q*_1(s, a) - mean_a Q*_1(s, a).

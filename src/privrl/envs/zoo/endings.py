@@ -10,8 +10,8 @@ so a stay that the horizon cuts is paid nothing, though it was not lost.
 import jax.numpy as jnp
 import numpy as np
 
-from privrl.envs.base import Env, at_least, finite
-from privrl.envs.zoo.clinicians import PracticeKind, practice_in
+from privrl.envs.base import Env, check_at_least, make_finite_env
+from privrl.envs.zoo.clinicians import PracticeKind, draw_practice
 from privrl.mdp.types import TabularMDP
 
 _LEAVE, _NEAR, _SUCCESSORS = 0.15, 0.15, 8
@@ -29,7 +29,11 @@ def Endings(
         practice: "habits", "expert" or "rare", see `privrl.envs.zoo.clinicians`.
         seed: the instance.
     """
-    S, A, H = at_least("states", states, 4), at_least("actions", actions, 2), at_least("horizon", horizon, 1)
+    S, A, H = (
+        check_at_least("states", states, 4),
+        check_at_least("actions", actions, 2),
+        check_at_least("horizon", horizon, 1),
+    )
     rng = np.random.default_rng([seed, S, A])
     live, death, survival = S - 2, S - 2, S - 1
     x = rng.uniform(size=live)
@@ -47,10 +51,10 @@ def Endings(
     reward = np.where(np.arange(S)[:, None] < live, P[:, :, survival], 0.0)
     start = np.append(rng.dirichlet(np.ones(live)), [0.0, 0.0])
     mdp = TabularMDP(jnp.asarray(P[None]), jnp.asarray(reward[None]), jnp.asarray(start), H)
-    return finite(
+    return make_finite_env(
         "endings",
         mdp,
-        behaviour=jnp.asarray(practice_in(mdp, practice, rng)),
+        behaviour=jnp.asarray(draw_practice(mdp, practice, rng)),
         arguments=(("states", S), ("actions", A), ("horizon", H), ("practice", practice)),
         seed=seed,
         terminal=(death, survival),

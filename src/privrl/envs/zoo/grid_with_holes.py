@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from privrl.envs.base import Env, at_least, finite
+from privrl.envs.base import Env, check_at_least, make_finite_env
 from privrl.mdp.planning import optimal_values
 from privrl.mdp.types import TabularMDP
 
@@ -51,7 +51,7 @@ def GridWithHoles(side: int = 8, holes: float = 0.15, horizon: int = 40, seed: i
         horizon: steps per walk.
         seed: the instance.
     """
-    n, H = at_least("side", side, 3), at_least("horizon", horizon, 1)
+    n, H = check_at_least("side", side, 3), check_at_least("horizon", horizon, 1)
     if not 0 <= holes < 0.5:
         raise ValueError(f"`holes` is {holes}; it must be at least 0 and below 1/2.")
     rng = np.random.default_rng([seed, n])
@@ -78,7 +78,7 @@ def GridWithHoles(side: int = 8, holes: float = 0.15, horizon: int = 40, seed: i
     start = np.append(~hole, False).astype(float)
     start[goal] = 0.0
     mdp = TabularMDP(jnp.asarray(P[None]), jnp.asarray(reward[None]), jnp.asarray(start / start.sum()), H)
-    return finite(
+    return make_finite_env(
         "grid-with-holes",
         mdp,
         behaviour=jnp.asarray(_practice(mdp, rng)),

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from privrl.envs.base import at_least, finite
+from privrl.envs.base import check_at_least, make_finite_env
 from privrl.envs.zoo.hidden_state import HiddenEnv
 from privrl.mdp.types import TabularMDP
 
@@ -25,7 +25,7 @@ def _bins(signs: str) -> tuple[int, ...]:
         bins = tuple(int(n) for n in signs.split("x"))
     except ValueError:
         raise ValueError(f"`signs` is {signs!r}; give the bins of each sign, such as '4x3x3x3'.") from None
-    return tuple(at_least("signs", n, 2) for n in bins)
+    return tuple(check_at_least("signs", n, 2) for n in bins)
 
 
 def _drift(bins: int, target: float, pull: float) -> Float[np.ndarray, "b b"]:
@@ -54,7 +54,11 @@ def HiddenSeverity(
         follows: how far practice follows severity, from 0 (not at all: vital signs alone) to 1.
         seed: the instance: what each sign tells, hazards and speeds.
     """
-    Y, A, H = at_least("severities", severities, 2), at_least("doses", doses, 2), at_least("horizon", horizon, 1)
+    Y, A, H = (
+        check_at_least("severities", severities, 2),
+        check_at_least("doses", doses, 2),
+        check_at_least("horizon", horizon, 1),
+    )
     if not 0 <= follows <= 1:
         raise ValueError(f"`follows` is {follows}; it must be in [0, 1].")
     bins = _bins(signs)
@@ -109,7 +113,7 @@ def HiddenSeverity(
 
     reward = P[:, :, survival].copy()
     reward[[death, survival]] = 0.0
-    full = finite(
+    full = make_finite_env(
         "hidden-severity: full",
         TabularMDP(jnp.asarray(P[None]), jnp.asarray(reward[None]), jnp.asarray(start / start.sum()), H),
         behaviour=jnp.asarray(practice),

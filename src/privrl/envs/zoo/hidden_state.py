@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from privrl.envs.base import Env
 from privrl.envs.recorded_world import AbstractRecorded
-from privrl.mdp.assisted import AssistedPolicy, SimulatedGain, simulated_gain
+from privrl.mdp.assisted import AssistedPolicy, SimulatedGain, simulate_gain
 from privrl.mdp.multinomial import AnyKey
 from privrl.mdp.planning import Stage, scan_stages
 from privrl.mdp.types import TabularPolicy, Trajectory
@@ -101,7 +101,7 @@ class HiddenEnv(AbstractRecorded):
         """What an assisted policy on recorded states adds to practice, which goes on seeing the full state."""
         seen = self.observation
         full = AssistedPolicy(policy.advice[seen], policy.support[seen], policy.dial, policy.deviation)
-        return simulated_gain(self.full.mdp, self.full.behaviour, full, stays, key=key)
+        return simulate_gain(self.full.mdp, self.full.behaviour, full, stays, key=key)
 
     def sample(self, policy: TabularPolicy | FullPolicy, episodes: int, key: AnyKey) -> Trajectory:
         """Recorded stays of so many people, drawn on the host."""

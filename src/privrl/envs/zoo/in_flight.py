@@ -7,8 +7,8 @@ payment, which few states have, and half the action's.
 import jax.numpy as jnp
 import numpy as np
 
-from privrl.envs.base import Env, at_least, finite
-from privrl.envs.zoo.clinicians import PracticeKind, practice_in
+from privrl.envs.base import Env, check_at_least, make_finite_env
+from privrl.envs.zoo.clinicians import PracticeKind, draw_practice
 from privrl.mdp.types import TabularMDP
 
 _PAYING = 0.2  # share of the states that pay by themselves
@@ -31,8 +31,12 @@ def InFlight(
         practice: "habits", "expert" or "rare", see `privrl.envs.zoo.clinicians`.
         seed: the instance.
     """
-    S, A, H = at_least("states", states, 2), at_least("actions", actions, 2), at_least("horizon", horizon, 1)
-    k = min(at_least("successors", successors, 1), S)
+    S, A, H = (
+        check_at_least("states", states, 2),
+        check_at_least("actions", actions, 2),
+        check_at_least("horizon", horizon, 1),
+    )
+    k = min(check_at_least("successors", successors, 1), S)
     rng = np.random.default_rng([seed, S, A])
     P = np.zeros((S, A, S))
     for s in range(S):
@@ -41,10 +45,10 @@ def InFlight(
     paying = (rng.uniform(size=S) < _PAYING) * rng.uniform(0.5, 1, size=S)
     reward = 0.5 * paying[:, None] + 0.5 * rng.uniform(size=(S, A)) ** 2
     mdp = TabularMDP(jnp.asarray(P[None]), jnp.asarray(reward[None]), jnp.asarray(rng.dirichlet(np.ones(S))), H)
-    return finite(
+    return make_finite_env(
         "in-flight",
         mdp,
-        behaviour=jnp.asarray(practice_in(mdp, practice, rng)),
+        behaviour=jnp.asarray(draw_practice(mdp, practice, rng)),
         arguments=(("states", S), ("actions", A), ("horizon", H), ("successors", k), ("practice", practice)),
         seed=seed,
     )

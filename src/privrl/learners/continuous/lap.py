@@ -36,7 +36,7 @@ from privrl.learners.continuous.lap_regression import Carried, Moments, advantag
 from privrl.learners.tabular.clip_levels import ClipLevel, clip_level
 from privrl.mdp.anchored import LayeredValue
 from privrl.mdp.measured_policy import MeasuredPolicy
-from privrl.mdp.measurements import Feature, Measurement, checked_measurements
+from privrl.mdp.measurements import Feature, Measurement, check_measurements
 from privrl.mdp.quadratic_features import QuadraticFeatures, check_products
 from privrl.statistics.column_shares import ColumnShares
 from privrl.statistics.norms import PersonNorms
@@ -81,7 +81,7 @@ class LAP(AbstractOfflineLearner):
     gives_values: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
-        checked_measurements(self.columns)
+        check_measurements(self.columns)
         check_products(self.columns, self.products)
         check_sizes(num_actions=self.num_actions, horizon=self.horizon)
         if not self.rounds or min(self.rounds) <= 0:
@@ -149,7 +149,7 @@ class LAP(AbstractOfflineLearner):
             b, noise, clip = self._asked(ask, "round", errors, most * size, f"-{k + 1}")
             found, carried = advantages(moments, b, noise, self._sampling(clip, moments), carried)
             kappa = self.anchor * found.deviation
-            F = F.improved(k, found.change, found.by_action, kappa)
+            F = F.with_layer(k, found.change, found.by_action, kappa)
         theta, anchor, values = jax.device_put((found.by_action, np.array(kappa), standard_values(moments, f)))
         last = (phi.centre, phi.half_width, theta, practice, anchor, support)
         return Solution(MeasuredPolicy(self.columns, self.products, *last), values)

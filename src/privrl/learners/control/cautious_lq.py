@@ -51,7 +51,7 @@ from privrl.contracts.learner import AbstractOnlineLearner, Plan, Query, Release
 from privrl.contracts.release import Declared, Release
 from privrl.learners.returns import check_returns, number_of_records
 from privrl.mdp.lq import LinearPolicy, LQTask
-from privrl.mdp.riccati import linear_cost, within_norm
+from privrl.mdp.riccati import clip_norm, linear_cost
 from privrl.mdp.types import number
 from privrl.privacy.continual.mechanisms import geometric_schedule
 from privrl.statistics.gradients import EpisodeCount
@@ -255,7 +255,7 @@ class CautiousLQ(AbstractOnlineLearner):
         J = jnp.clip(J, (Q * X1).sum(), H * jnp.linalg.norm(Q, 2))
         kappa = self.exploration * jnp.sqrt(jnp.trace(belief.covariance[n:, n:]) / (d * self._prior_variance))
         r = jnp.minimum(jnp.sqrt(kappa * J * d / paid.sum()), task.gain_bound / 2)
-        return within_norm(K, task.gain_bound - r), r
+        return clip_norm(K, task.gain_bound - r), r
 
     def _gate(self, belief: Belief, X1: Float[Array, "n n"], gains: Float[Array, "H d n"]) -> Float[Array, ""]:
         """Step 5: the share of the gains that is safe to play."""

@@ -47,7 +47,7 @@ from privrl.contracts.learner import AbstractOnlineLearner, Plan, Query, Release
 from privrl.contracts.release import Declared
 from privrl.learners.control.optimism import ConfidenceSet, most_optimistic
 from privrl.mdp.lq import LinearPolicy, LQTask
-from privrl.mdp.riccati import optimal_cost, riccati, within_norm
+from privrl.mdp.riccati import clip_norm, optimal_cost, riccati
 from privrl.mdp.types import number
 from privrl.privacy.continual.mechanisms import every, geometric_schedule
 from privrl.privacy.noise.laws import GaussianNoise, SymmetricNoise
@@ -151,7 +151,7 @@ class OFULQ(AbstractOnlineLearner):
             Theta = confident.parameters(confident.centre)
             explored = jnp.minimum(self.exploration * (1.0 + num_seen) ** -0.25, 0.5) * task.gain_bound
         gains, _ = riccati(Theta[:n].T, Theta[n:].T, task.state_cost, task.input_cost, self.horizon)
-        gains = within_norm(gains, task.gain_bound - explored)  # [chowdhury-zhou-shroff A1:7] cut, Lemma 2 is false
+        gains = clip_norm(gains, task.gain_bound - explored)  # [chowdhury-zhou-shroff A1:7] cut, Lemma 2 is false
         return None, Plan(LinearPolicy(gains, explored))
 
     def _sums(self, released: Releases, num_seen: Int[Array, ""]) -> ReleasedSums:

@@ -23,7 +23,7 @@ from jaxtyping import Float, Int64, PRNGKeyArray
 
 from privrl.contracts.learner import AbstractLearner, AbstractOnlineLearner, Plan
 from privrl.mdp.lq import LQTrajectory, explorations
-from privrl.mdp.simulation import action_coin, cumulative_table, draw_action
+from privrl.mdp.simulation import action_draw, cumulative_table, draw_action
 from privrl.mdp.types import RecordForm, Trajectory
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.privacy.noise.sources import Seeded, System
@@ -209,7 +209,7 @@ class AbstractAgent(abc.ABC):
                 tickets.append(ticket)
                 records.append(leaves)
         if records:
-            read = self.count_records(tickets, self._form.stacked(records))
+            read = self.count_records(tickets, self._form.stack(records))
             refused -= {position for position, fine in zip(positions, read, strict=True) if fine}
         if refused:
             raise ValueError(
@@ -319,7 +319,7 @@ class Agent(AbstractAgent):
                 f"`step` must lie in [0, {horizon}) and `state` in [0, {num_states}); one of them does not."
             )
         person = self._person(ticket)
-        coin = secrets.randbits(53) * 2.0**-53 if person is None else float(action_coin(person, horizon, step))
+        coin = secrets.randbits(53) * 2.0**-53 if person is None else float(action_draw(person, horizon, step))
         return draw_action(table, state, step, coin)
 
     @functools.cached_property

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int, Int64, Shaped
 
 from privrl.contracts.statistic import AbstractStatistic
-from privrl.data.rows.held import Chunk, Rectangle, concatenate, padded_width
+from privrl.data.rows.episode_cache import Chunk, Rectangle, concatenate, padded_width
 from privrl.data.rows.transitions import not_recorded
 from privrl.mdp.measurements import NOT_RECORDED
 from privrl.mdp.types import Trajectory, Transitions

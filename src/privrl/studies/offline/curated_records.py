@@ -143,7 +143,7 @@ class Records(AbstractSecret):
                 "rewards with public constants before reading the table."
             )
         numbered, num_actions = learner.space
-        data = data.bounded(None if learner.measurements else numbered, num_actions)
+        data = data.with_sizes(None if learner.measurements else numbered, num_actions)
         if data.features != learner.measurements:
             raise ValueError(
                 f"The data have the columns {_listed(data.features)}, and the learner {_listed(learner.measurements)}. "
@@ -185,7 +185,7 @@ class Records(AbstractSecret):
         return Records(Part(self._data, chosen))
 
     def coins(self, key: bytes, purpose: str) -> Float64[np.ndarray, " U"]:
-        return self._data.unit_coins(key, purpose)
+        return self._data.unit_draws(key, purpose)
 
     def total(
         self,

@@ -7,13 +7,13 @@ from jaxtyping import PRNGKeyArray
 
 from privrl.data.episodes import Episodes
 from privrl.envs.base import Env
-from privrl.envs.patients.actors import Assisting
+from privrl.envs.patients.actors import AssistedActor
 from privrl.envs.patients.grid_table import GridTable
 from privrl.envs.patients.patient_world import AbstractPatients, KnownValue
 from privrl.envs.recorded_world import OfflineEnv
 from privrl.envs.zoo.hidden_state import HiddenEnv
 from privrl.mdp.assistance import AbstractAssisted
-from privrl.mdp.assisted import AssistedPolicy, simulated_gain
+from privrl.mdp.assisted import AssistedPolicy, simulate_gain
 from privrl.mdp.types import Trajectory
 
 
@@ -26,8 +26,8 @@ def sampled(env: OfflineEnv | AbstractPatients, episodes: int, key: PRNGKeyArray
 def table_of(env: OfflineEnv | AbstractPatients, people: Trajectory, units: Sequence[str] | None = None) -> Episodes:
     """Sampled people as a table of this environment."""
     if isinstance(env, AbstractPatients):
-        return Episodes.of(people, features=env.columns, num_actions=env.num_actions, units=units)
-    return Episodes.of(people, num_states=env.num_states, num_actions=env.num_actions, units=units)
+        return Episodes.from_trajectories(people, features=env.columns, num_actions=env.num_actions, units=units)
+    return Episodes.from_trajectories(people, num_states=env.num_states, num_actions=env.num_actions, units=units)
 
 
 def assisted_gain(
@@ -35,7 +35,7 @@ def assisted_gain(
 ) -> KnownValue:
     """What an assisted policy adds to practice in a known world, with the standard error of the simulation."""
     if isinstance(env, AbstractPatients):
-        return env.gain(Assisting(policy, env.practice))
+        return env.gain(AssistedActor(policy, env.practice))
     assert isinstance(policy, AssistedPolicy)
     if isinstance(env, GridTable):
         return env.gain(policy)
@@ -43,7 +43,7 @@ def assisted_gain(
         found = env.gain(policy, stays, key=key)
     else:
         assert isinstance(env, Env)
-        found = simulated_gain(env.mdp, env.behaviour, policy, stays, key=key)
+        found = simulate_gain(env.mdp, env.behaviour, policy, stays, key=key)
     return KnownValue(found.gain, found.se)
 
 

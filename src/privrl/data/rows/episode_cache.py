@@ -17,7 +17,7 @@ from typing import IO, Any
 import numpy as np
 
 from privrl.data.rows.transitions import Block, not_recorded
-from privrl.data.schema.guard import guarded
+from privrl.data.schema.guard import redact_errors
 from privrl.data.schema.table_schema import Bounds
 from privrl.mdp.measurements import NOT_RECORDED
 from privrl.shapes import Bool, Int, Shaped
@@ -194,7 +194,7 @@ class EpisodeCache:
         self._first, self._waiting = self._first + chunk.count, []
         self._bytes += chunk.nbytes
         if self._file is None and self._bytes > self._limit:
-            with guarded("There is no scratch file", _NO_ROOM):
+            with redact_errors("There is no scratch file", _NO_ROOM):
                 self._file = tempfile.TemporaryFile(prefix="privrl-")  # noqa: SIM115 as long as this object
             weakref.finalize(self, self._file.close)
             self._chunks = [self._written(one) for one in self._chunks]
@@ -206,7 +206,7 @@ class EpisodeCache:
 
     def _put(self, array: Shaped[np.ndarray, "..."]) -> _Place:
         assert self._file is not None
-        with guarded("The scratch file cannot be written", _NO_ROOM):
+        with redact_errors("The scratch file cannot be written", _NO_ROOM):
             begin = self._file.seek(0, 2)
             self._file.write(np.ascontiguousarray(array).tobytes())
         return begin, array.dtype, array.shape

@@ -11,7 +11,7 @@ import pytest
 
 import privrl
 from privrl.data import TableError, read_parquet, write_parquet
-from privrl.data.rows.held import Chunk, EpisodeCache, Rectangle, padded_width, padded_widths
+from privrl.data.rows.episode_cache import Chunk, EpisodeCache, Rectangle, padded_width, padded_widths
 from privrl.data.rows.transitions import Block
 from privrl.data.schema.table_schema import Bounds
 from privrl.data.tables.parquet import ParquetEpisodes
@@ -111,7 +111,7 @@ def test_icu_sepsis_takes_16_bytes_a_row_at_most() -> None:
 
     env = privrl.envs.ICUSepsis()
     sampled = env.sample(env.behaviour_policy(), 5_000, jax.random.key(0))
-    data = privrl.data.Episodes.of(sampled, num_states=env.num_states, num_actions=env.num_actions)
+    data = privrl.data.Episodes.from_trajectories(sampled, num_states=env.num_states, num_actions=env.num_actions)
     held = data._held
     assert isinstance(held, EpisodeCache) and held.nbytes <= 16 * data.check().num_rows
 
@@ -136,7 +136,7 @@ def test_rows_are_read_once_and_a_pickle_holds_none(tmp_path: Path, monkeypatch:
     batches = type(data.table).batches
     monkeypatch.setattr(type(data.table), "batches", lambda self, parts: read.append(parts) or batches(self, parts))
     data.check()
-    assert data.bounded(3, 2) is data
+    assert data.with_sizes(3, 2) is data
     blocks = [list(data.blocks()), list(data.blocks()), list(data.chunks())]
     assert len(read) == 1 and all(blocks)
     again = pickle.loads(pickle.dumps(data))
