@@ -10,7 +10,7 @@ import time
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 from starlette.applications import Starlette
@@ -109,22 +109,36 @@ class Endpoint:
     path: str
     handler: Handler
     summary: str
-    roles: tuple[Role, ...] = ()
-    takes: tuple[type, ...] = ()
-    gives: tuple[type, ...] = ()
-    status: int = 200
-    limit: int = _SMALL
-    refuses: tuple[str, ...] = ()
-    shared: bool = False
-    private: bool = False
+    roles: tuple[Role, ...]
+    takes: tuple[type, ...]
+    gives: tuple[type, ...]
+    status: int
+    limit: int
+    refuses: tuple[str, ...]
+    shared: bool
+    private: bool
 
 
-def endpoint(name: str, method: str, path: str, **facts: Any) -> Callable[[Handler], Endpoint]:
+def endpoint(
+    name: str,
+    method: str,
+    path: str,
+    *,
+    roles: tuple[Role, ...] = (),
+    takes: tuple[type, ...] = (),
+    gives: tuple[type, ...] = (),
+    status: int = 200,
+    limit: int = _SMALL,
+    refuses: tuple[str, ...] = (),
+    shared: bool = False,
+    private: bool = False,
+) -> Callable[[Handler], Endpoint]:
     """Declare a handler as an `Endpoint`; the first line of its docstring is the summary."""
 
     def declare(handler: Handler) -> Endpoint:
         summary = (inspect.getdoc(handler) or "").partition("\n")[0].rstrip(".")
-        return Endpoint(name, method, path, handler, summary, **facts)
+        facts = roles, takes, gives, status, limit, refuses, shared, private
+        return Endpoint(name, method, path, handler, summary, *facts)
 
     return declare
 

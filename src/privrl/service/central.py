@@ -20,7 +20,8 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import cast
 
 import jax
 import msgspec
@@ -47,6 +48,7 @@ _PURPOSE = "tickets over HTTP"
 _MAC_BYTES = 16
 _COINS = 512  # random numbers per system call
 _TICKETS = msgspec.json.Decoder(Ticket)
+_Arrival = tuple[str, str, str]  # ids of the person and of the visit, and the name of the app's key
 
 
 class CentralStudy(AbstractServedStudy):
@@ -99,6 +101,7 @@ class CentralStudy(AbstractServedStudy):
         (answer,) = await self.writer.submit(_ARRIVE, [arrival])
         if isinstance(answer, PairingError):
             raise RefusedError("full", f"All {self.view.ends[-1]} places are taken. Nothing was kept.")
+        assert isinstance(answer, TicketAnswer)
         return answer
 
     def draw_action(self, ticket: Ticket, state: int, step: int) -> ActionAnswer:
@@ -174,7 +177,7 @@ class CentralStudy(AbstractServedStudy):
 
     def _make_agent(self, store: ReleaseStore) -> Agent | None:
         """Make the agent; `None` if the store was purged before everything was released."""
-        self._publish(shown=store.shown())
+        self.view = replace(self.view, shown=store.shown())
         try:
             agent = start_learning(self.file, store, lambda: self._time)
         except StoreError:
@@ -184,29 +187,30 @@ class CentralStudy(AbstractServedStudy):
         assert isinstance(agent, Agent)
         return agent
 
-    def _commit_people(self, kind: str, people: Sequence[Any]) -> list[Any]:
+    def _commit_people(self, kind: str, people: Sequence[object]) -> list[object]:
         assert self._agent is not None
         if kind == _ARRIVE:
+            arrivals = cast(Sequence[_Arrival], people)
             before = self._agent.num_arrived
-            tickets = self._issue_tickets(self._agent, people)
-            self._count_arrivals(before, people, tickets)
+            tickets = self._issue_tickets(self._agent, arrivals)
+            self._count_arrivals(before, arrivals, tickets)
             if any(isinstance(one, Ticket) and one.plan >= len(self._tables) for one in tickets):
                 self._plan()  # publish the plan of a ticket before the ticket
             return [self._seal(self._agent, one) if isinstance(one, Ticket) else one for one in tickets]
         # A record that the agent cannot use counts as an empty one: an error would reveal something about it.
-        tickets_of, columns = zip(*people, strict=True)
+        tickets_of, columns = zip(*cast(Sequence[tuple[Ticket, Columns]], people), strict=True)
         self._agent.count_records(tickets_of, Trajectory.stack(columns))
         return [None] * len(people)
 
     def _count_arrivals(
-        self, before: int, people: Sequence[tuple[str, str, str]], tickets: Sequence[Ticket | PairingError]
+        self, before: int, people: Sequence[_Arrival], tickets: Sequence[Ticket | PairingError]
     ) -> None:
         """Count people who came for the first time, once each: that a person returned is as secret as a record."""
         found = zip(people, tickets, strict=True)
         new = {one.number: key for (_, _, key), one in found if isinstance(one, Ticket) and one.number >= before}
         self.counters.arrivals.update(new.values())
 
-    def _issue_tickets(self, agent: Agent, people: Sequence[tuple[str, str, str]]) -> Sequence[Ticket | PairingError]:
+    def _issue_tickets(self, agent: Agent, people: Sequence[_Arrival]) -> Sequence[Ticket | PairingError]:
         try:
             users, visits, _ = zip(*people, strict=True)
             return agent.begin_episodes(users, visits)
@@ -232,6 +236,6 @@ class CentralStudy(AbstractServedStudy):
             self.policy = msgspec.json.encode(PolicyAnswer(plans.closed, newest.tolist()))
             assert self._store is not None
             certificate = agent.certificate.to_json()
-            self._publish(plan=plans.closed, certificate=certificate, shown=self._store.shown())
+            self.view = replace(self.view, plan=plans.closed, certificate=certificate, shown=self._store.shown())
         closing = agent.next_closing
         return None if closing is None else math.ceil(closing) - self._clock()

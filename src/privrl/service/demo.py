@@ -89,10 +89,12 @@ def _file_endpoint(path: str, name: str) -> Endpoint:
     file = _FILES / name
     content = file.read_bytes()
 
+    @endpoint(f"demo-{file.suffix[1:]}", "GET", f"/demo/{path}")
     async def show(call: Call) -> Response:
+        """Return a file of the page."""
         return Response(content, headers=_HEADERS, media_type=_MEDIA_TYPES[file.suffix])
 
-    return Endpoint(f"demo-{file.suffix[1:]}", "GET", f"/demo/{path}", show, f"Return `{name}`")
+    return show
 
 
 def _make_world(file: StudyFile) -> DemoWorld:

@@ -12,7 +12,8 @@ import collections
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import cast
 
 import msgspec
 
@@ -25,7 +26,7 @@ from privrl.service.served_studies import AbstractServedStudy
 from privrl.service.study_file import StudyFile
 from privrl.studies.local.local_plans import plan_arrays
 from privrl.studies.local.server import Server
-from privrl.studies.local.wire import MessageError
+from privrl.studies.local.wire import Message, MessageError
 
 _RESERVE, _REPORT = "reserve", "report"
 _MIN_NUMBERS = 500  # unused ticket numbers below which another range is reserved
@@ -42,7 +43,7 @@ class LocalStudy(AbstractServedStudy):
         super().__init__(file, clock)
         self._server: Server | None = None
         self._numbers: collections.deque[int] = collections.deque()
-        self._reserving: asyncio.Future[list[Any]] | None = None
+        self._reserving: asyncio.Future[list[object]] | None = None
         self._finished = False
         self.plans: tuple[bytes, ...] = ()
 
@@ -81,7 +82,7 @@ class LocalStudy(AbstractServedStudy):
         (answer,) = await self.writer.submit(_REPORT, [(message, content)])
         if isinstance(answer, MessageError):
             raise RefusedError(answer.reason, str(answer))
-        return answer
+        return bool(answer)
 
     def find_plan(self, number: int) -> bytes | None:
         """Find a plan; `None` if this process does not have it."""
@@ -92,7 +93,7 @@ class LocalStudy(AbstractServedStudy):
         self.check_open()
         await self.run_in_writer(lambda store: self._plan())
 
-    def _reserve_numbers(self) -> "asyncio.Future[list[Any]]":
+    def _reserve_numbers(self) -> "asyncio.Future[list[object]]":
         """Reserve a range of ticket numbers, unless a reservation is under way."""
         if self._reserving is None or self._reserving.done():
             self._reserving = self.writer.submit(_RESERVE, [None])
@@ -108,7 +109,7 @@ class LocalStudy(AbstractServedStudy):
     # ------------------------------------------------------------------------------------------- in the writer's thread
 
     def _begin(self, store: ReleaseStore) -> None:
-        self._publish(shown=store.shown())
+        self.view = replace(self.view, shown=store.shown())
         try:
             server = start_learning(self.file, store, self._clock)
         except StoreError:
@@ -122,11 +123,11 @@ class LocalStudy(AbstractServedStudy):
         self._server, self.plans = server, ()
         self._plan()
 
-    def _commit_people(self, kind: str, people: Sequence[Any]) -> list[Any]:
+    def _commit_people(self, kind: str, people: Sequence[object]) -> list[object]:
         assert self._server is not None
         if kind == _REPORT:
             self.counters.reports.add(len(people))
-            return list(self._server.absorb_screened(people))
+            return list(self._server.absorb_screened(cast(Sequence[tuple[Message, bytes]], people)))
         self._numbers.extend(self._server.reserve())
         return [None] * len(people)
 
@@ -140,5 +141,6 @@ class LocalStudy(AbstractServedStudy):
             self._finished = server.plans.finished
             assert self._store is not None
             certificate = server.result().certificate.to_json()
-            self._publish(plan=len(self.plans) - 1, certificate=certificate, shown=self._store.shown())
+            shown, newest = self._store.shown(), len(self.plans) - 1
+            self.view = replace(self.view, plan=newest, certificate=certificate, shown=shown)
         return None

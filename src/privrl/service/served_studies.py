@@ -7,8 +7,8 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeVar, cast
 
 from privrl.privacy.store.release_store import ReleaseStore
 from privrl.service.access import AccessKey, KeyFile, Role, hash_key
@@ -119,7 +119,7 @@ class AbstractServedStudy(abc.ABC):
         (answer,) = await self.writer.submit(_WORK, [work])
         if isinstance(answer, Exception):
             raise answer
-        return answer
+        return cast(T, answer)
 
     async def purge(self) -> None:
         """Delete the raw sums for good."""
@@ -130,7 +130,7 @@ class AbstractServedStudy(abc.ABC):
         """Read the store into the view, which is otherwise as old as the newest plan."""
 
         def show(store: ReleaseStore) -> None:
-            self._publish(shown=store.shown())
+            self.view = replace(self.view, shown=store.shown())
 
         await self.run_in_writer(show)
         return self.view
@@ -159,7 +159,7 @@ class AbstractServedStudy(abc.ABC):
         """Make the agent or server, compile what it needs, and publish the first view."""
 
     @abc.abstractmethod
-    def _commit_people(self, kind: str, people: Sequence[Any]) -> list[Any]:
+    def _commit_people(self, kind: str, people: Sequence[object]) -> list[object]:
         """Commit requests of one kind, and return the answer to each."""
 
     @abc.abstractmethod
@@ -175,13 +175,13 @@ class AbstractServedStudy(abc.ABC):
             self._store.close()
             self._store = None
 
-    def commit(self, jobs: Sequence[Job]) -> list[list[Any]]:
+    def commit(self, jobs: Sequence[Job]) -> list[list[object]]:
         # One call for each kind and public second, not one for each job: a call costs about as much for 256 people as
         # for one. The agent's clock stands at the second in which the jobs were queued.
         groups: dict[tuple[float, str], list[Job]] = {}
         for job in jobs:
             groups.setdefault((job.time, job.kind), []).append(job)
-        answers: dict[int, list[Any]] = {}
+        answers: dict[int, list[object]] = {}
         for (now, kind), some in groups.items():
             self._time = now
             people = [person for job in some for person in job.people]
@@ -193,18 +193,16 @@ class AbstractServedStudy(abc.ABC):
         self._time = now
         return None if self.view.shown.get("purged") else self._plan()
 
-    def _work(self, calls: Sequence[Callable[[ReleaseStore], Any]]) -> list[Any]:
+    def _work(self, calls: Sequence[object]) -> list[object]:
         assert self._store is not None
-        answers: list[Any] = []
+        answers: list[object] = []
         for call in calls:
+            assert callable(call)
             try:
                 answers.append(call(self._store))
             except Exception as error:
                 answers.append(error)
         return answers
-
-    def _publish(self, **changed: Any) -> None:
-        self.view = PublicView(**{**vars(self.view), **changed})
 
 
 class ServedStudies:

@@ -16,7 +16,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from privrl.privacy.store.errors import StoreError
 from privrl.service.refusals import RefusedError, refuse_not_open
@@ -43,8 +43,8 @@ class Job(NamedTuple):
     """
 
     kind: str
-    people: Sequence[Any]
-    answers: "asyncio.Future[list[Any]]"
+    people: Sequence[object]
+    answers: "asyncio.Future[list[object]]"
     time: float
 
 
@@ -55,7 +55,7 @@ class StudyBackend(Protocol):
     def open(self) -> None:
         """Open the store, compile, and publish the first view."""
 
-    def commit(self, jobs: Sequence[Job]) -> list[list[Any]]:
+    def commit(self, jobs: Sequence[Job]) -> list[list[object]]:
         """Commit jobs, and return the answers to the people of each. An exception among them is for one person."""
 
     def catch_up(self, now: float) -> float | None:
@@ -107,7 +107,7 @@ class Writer:
         if self._thread.is_alive():
             self._thread.join()
 
-    def submit(self, kind: str, people: Sequence[Any]) -> "asyncio.Future[list[Any]]":
+    def submit(self, kind: str, people: Sequence[object]) -> "asyncio.Future[list[object]]":
         """Queue people, all or none. Call it in the event loop.
 
         Returns:
@@ -227,9 +227,9 @@ class Writer:
             self._changed.wait_for(lambda: self._ending, seconds)
 
     @staticmethod
-    def _answer(jobs: Sequence[Job], answers: Sequence[list[Any] | Exception]) -> None:
+    def _answer(jobs: Sequence[Job], answers: Sequence[list[object] | Exception]) -> None:
         """Hand the answers of a batch to the event loop in one call, because each call wakes it up."""
-        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Job, list[Any] | Exception]]] = {}
+        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Job, list[object] | Exception]]] = {}
         for job, answer in zip(jobs, answers, strict=True):
             by_loop.setdefault(job.answers.get_loop(), []).append((job, answer))
         for loop, some in by_loop.items():
@@ -245,7 +245,7 @@ def _describe(error: Exception) -> str:
     return f"{kind}: {error.strerror}" if isinstance(error, OSError) and error.strerror else kind
 
 
-def _resolve(answered: Sequence[tuple[Job, list[Any] | Exception]]) -> None:
+def _resolve(answered: Sequence[tuple[Job, list[object] | Exception]]) -> None:
     for job, answer in answered:
         if job.answers.done():  # the client has disconnected
             continue
@@ -255,6 +255,6 @@ def _resolve(answered: Sequence[tuple[Job, list[Any] | Exception]]) -> None:
             job.answers.set_result(answer)
 
 
-async def _gather(jobs: Sequence[Job]) -> list[Any]:
+async def _gather(jobs: Sequence[Job]) -> list[object]:
     parts = await asyncio.gather(*(job.answers for job in jobs))
     return [answer for part in parts for answer in part]
