@@ -39,7 +39,9 @@ SOURCE = Path(__file__).parents[2] / "src" / "privrl"
 for package, place in (("privrl", SOURCE), ("privrl.privacy", SOURCE / "privacy")):
     sys.modules[package] = types.ModuleType(package)
     sys.modules[package].__path__ = [str(place)]
-stores, errors, sums = (importlib.import_module(f"privrl.privacy.store.{name}") for name in ("store", "errors", "sums"))
+stores, errors, sums = (
+    importlib.import_module(f"privrl.privacy.store.{name}") for name in ("release_store", "errors", "sums")
+)
 assert "jax" not in sys.modules  # its threads would not survive a fork
 
 LIMITS = {"wide": 1e3, "tight": 1.2}
