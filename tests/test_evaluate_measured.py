@@ -44,7 +44,7 @@ ROW = np.array([2.0, 4.0, 75.0, 1.0])
 
 @pytest.fixture(scope="module")
 def assessed() -> Result:
-    learner, compared = get("dp-lap").build(WORLD), {"evaluate": 0.4, "hold_back": False}
+    learner, compared = get("dp-lap").build(WORLD), {"evaluate": 0.4, "release_anyway": True}
     return privrl.fit(sampled(WORLD, 1_000, jax.random.key(0)), learner, BUDGET, **compared, key=jax.random.key(1))
 
 
@@ -81,13 +81,13 @@ def test_advice_is_given_where_practice_supports_it(policy: AssistedMeasuredPoli
 
 
 def test_weights_have_mean_one_where_cells_say_what_practice_does(policy: AssistedMeasuredPolicy) -> None:
-    """E[rho | x] = 1 under b*, for each row and dial."""
+    """E[rho | x] = 1 under b*, for each row and `max_ratio`."""
     at = compiled(policy.decisions, jnp.asarray(rows()))
-    for dial in (1.0, 1.5, 7.0):
-        hit, miss = at.rho(at.advice, dial), at.rho(jnp.full_like(at.advice, LEAVE), dial)
+    for max_ratio in (1.0, 1.5, 7.0):
+        hit, miss = at.rho(at.advice, max_ratio), at.rho(jnp.full_like(at.advice, LEAVE), max_ratio)
         mean = at.support * hit + (1.0 - at.support) * miss
         np.testing.assert_allclose(np.asarray(mean)[np.asarray(at.supported)], 1.0, atol=1e-12)
-        assert float(hit.max()) <= dial + 1e-12 and float(miss.min()) >= 0.0
+        assert float(hit.max()) <= max_ratio + 1e-12 and float(miss.min()) >= 0.0
 
 
 def test_a_stay_is_advised_decision_by_decision(policy: AssistedMeasuredPolicy) -> None:
@@ -95,7 +95,7 @@ def test_a_stay_is_advised_decision_by_decision(policy: AssistedMeasuredPolicy) 
     stay = sure.start_episode(key=jax.random.key(0))
     assert stay.advise(ROW) == policy.advice(ROW)
     stay.record(0)
-    rare = dataclasses.replace(policy, support=jnp.full(NUM_CELLS, 0.1), dial=np.inf, deviation=4.0)
+    rare = dataclasses.replace(policy, support=jnp.full(NUM_CELLS, 0.1), max_ratio=np.inf, max_weight=4.0)
     stay = rare.start_episode()
     advised = stay.advise({"inr": 2.0, "last_dose": 4.0, "weight": 75})
     stay.record(advised)
@@ -175,8 +175,8 @@ def test_a_saved_policy_is_evaluated_on_other_people(assessed: Result) -> None:
         privrl.evaluate(held, assessed, BUDGET, practice=np.ones((4, 5)) / 5)
     with pytest.raises(ValueError, match="numbered states"):
         Evaluated(get("dp-lap").build(WORLD), practice=jnp.ones((4, 5)) / 5)
-    with pytest.raises(ValueError, match="dial"):
-        Evaluated(get("dp-lap").build(WORLD), dial=0.5)
+    with pytest.raises(ValueError, match="max_ratio"):
+        Evaluated(get("dp-lap").build(WORLD), max_ratio=0.5)
 
 
 def test_too_few_people_are_refused_before_the_gain_is_asked_for(assessed: Result) -> None:

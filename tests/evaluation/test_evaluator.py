@@ -163,7 +163,7 @@ def test_shares_add_up():
     assert estimated["practice-table"] == 44.0 and "gain" not in estimated
     assert sum(public[name] for name in ("nuisance", "model-gain", "model-square")) == 27.0
     assert public["nuisance"] == 8.0 and public["residuals"] == 20.0
-    whole = shares(dial=math.inf)
+    whole = shares(max_ratio=math.inf)
     assert "gain" not in whole and "balance" not in whole and "nuisance" in whole
 
 
@@ -264,7 +264,7 @@ def test_policies_are_held_back_unless_a_gain_is_seen(noiseless):
 
 
 def test_an_infinite_dial_has_no_certified_line(data):
-    found = evaluated(data, evaluator(dial=math.inf), privrl.NonPrivate(), key=jax.random.key(0)).found
+    found = evaluated(data, evaluator(max_ratio=math.inf), privrl.NonPrivate(), key=jax.random.key(0)).found
     assert found.gain is None and found.balance is None and found.model_gain is not None
     assert Evaluation.from_json(json.loads(json.dumps(found.to_json(), allow_nan=False))).to_json() == found.to_json()
 
@@ -347,7 +347,7 @@ def test_planned_widths_are_those_that_come(data):
     few = plan_widths(500, budget)
     assert few.model_gain is None and few.gain > w.gain
     assert plan_widths(PEOPLE, budget, public=False).gain is None
-    assert plan_widths(PEOPLE, budget, dial=math.inf).gain is None
+    assert plan_widths(PEOPLE, budget, max_ratio=math.inf).gain is None
     with pytest.raises(PairingError, match="Gaussian"):
         plan_widths(100, privrl.Central(epsilon=1.0, mechanism="laplace"))
 
@@ -378,7 +378,7 @@ def test_with_fewer_people_than_planned_nothing_is_ever_handed_out(public, allow
 
 def test_settings_that_are_none_are_refused():
     for settings, words in (
-        ({"dial": 0.5}, "dial"),
+        ({"max_ratio": 0.5}, "max_ratio"),
         ({"practice": ENV.behaviour * 0.9}, "add up"),
         ({"feature": FEATURE[:3]}, "feature"),
         ({"advice": np.array([0, 1, 2, 0])}, "advice"),

@@ -19,9 +19,9 @@ def env():
     return tiny_world(5)
 
 
-def advised(env, dial=1.5, deviation=4.0):
+def advised(env, max_ratio=1.5, max_weight=4.0):
     advice = jnp.arange(env.num_states) % env.num_actions
-    return AssistedPolicy.from_practice(advice, env.behaviour, dial, deviation)
+    return AssistedPolicy.from_practice(advice, env.behaviour, max_ratio, max_weight)
 
 
 def test_without_limits_it_is_the_supported_advice_with_its_exact_value(env):

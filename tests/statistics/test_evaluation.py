@@ -25,8 +25,8 @@ SUPPORT = jnp.array([0.3, 0.05, 0.8, 0.01])
 FEATURE = jnp.array([-1.0, 1.0, 0.4, 0.0])
 
 
-def assisted(dial=1.5, deviation=4.0, support=SUPPORT):
-    return AssistedPolicy(ADVICE, support, dial, deviation)
+def assisted(max_ratio=1.5, max_weight=4.0, support=SUPPORT):
+    return AssistedPolicy(ADVICE, support, max_ratio, max_weight)
 
 
 def sums(feature=FEATURE, support=SUPPORT, unit=1.0):
@@ -138,14 +138,14 @@ def test_no_two_hostile_nuisance_vectors_have_a_negative_inner_product():
 @given(
     b=st.lists(st.floats(0.0, 1.0), min_size=A, max_size=A).filter(lambda b: sum(b) > 1e-3),
     advice=st.integers(0, A - 1),
-    dial=st.one_of(st.floats(1.0, 50.0), st.just(math.inf)),
+    max_ratio=st.one_of(st.floats(1.0, 50.0), st.just(math.inf)),
 )
-def test_one_step_weights_have_mean_one_under_practice(b, advice, dial):
+def test_one_step_weights_have_mean_one_under_practice(b, advice, max_ratio):
     b = np.asarray(b) / np.sum(b)
-    policy = AssistedPolicy.from_practice(jnp.array([advice]), jnp.asarray(b)[None], dial, 4.0)
+    policy = AssistedPolicy.from_practice(jnp.array([advice]), jnp.asarray(b)[None], max_ratio, 4.0)
     rho = np.asarray(policy.rho(jnp.zeros(A, int), jnp.arange(A)))
     assert abs(b @ rho - 1.0) <= 1e-9
-    assert rho.min() >= 0.0 and rho.max() <= dial * (1 + 1e-12)
+    assert rho.min() >= 0.0 and rho.max() <= max_ratio * (1 + 1e-12)
     alpha = float(policy.alpha[0])
     assert 0.0 <= alpha <= 1.0 and (alpha == 0.0 or b[advice] >= 0.05)
 
@@ -155,19 +155,21 @@ def test_one_step_weights_have_mean_one_under_practice(b, advice, dial):
     support=st.lists(st.floats(0.0, 1.0), min_size=S, max_size=S),
     states=st.lists(st.integers(-2, S + 1), min_size=8, max_size=8),
     actions=st.lists(st.integers(-1, A), min_size=8, max_size=8),
-    dial=st.sampled_from([1.0, 1.7, 30.0]),  # both are public, so each pair is compiled anew
-    deviation=st.sampled_from([1.001, 4.0]),
+    max_ratio=st.sampled_from([1.0, 1.7, 30.0]),  # both are public, so each pair is compiled anew
+    max_weight=st.sampled_from([1.001, 4.0]),
 )
-def test_no_stay_weighs_more_than_dial_times_deviation(support, states, actions, dial, deviation):
-    policy = assisted(dial, deviation, jnp.asarray(support))
+def test_no_stay_weighs_more_than_the_largest_ratio_times_the_largest_weight(
+    support, states, actions, max_ratio, max_weight
+):
+    policy = assisted(max_ratio, max_weight, jnp.asarray(support))
     rho, alpha = table(policy), np.asarray(compiled(lambda policy: policy.alpha, policy))
     w, untouched = compiled(policy.weigh, np.asarray(states), np.asarray(actions), np.ones(8, bool))
     expected = 1.0
     for s, a in zip(states, actions, strict=True):
-        if expected < deviation and 0 <= s < S:
+        if expected < max_weight and 0 <= s < S:
             expected *= rho[s, a] if 0 <= a < A else 1 - alpha[s]
     assert float(w) == pytest.approx(expected, rel=1e-12, abs=1e-300)
-    assert 0.0 <= float(untouched) <= float(w) <= dial * deviation
+    assert 0.0 <= float(untouched) <= float(w) <= max_ratio * max_weight
 
 
 def table(policy):
@@ -198,11 +200,11 @@ def test_the_expected_gain_is_the_difference_of_values_exactly():
             w = 1.0
             for h in range(3):
                 s, a = states[h], actions[h]
-                share = alpha[s] if w < policy.deviation else 0.0
+                share = alpha[s] if w < policy.max_weight else 0.0
                 move = P[s, a, states[h + 1]]
                 under_practice *= b[s, a] * move
                 under_advice *= ((1 - share) * b[s, a] + share * (a == int(policy.advice[s]))) * move
-                if w < policy.deviation:
+                if w < policy.max_weight:
                     w *= rho[s, a]
             rewards = reward[list(states[:3]), list(actions)]
             people.append((np.array(states[:3]), np.array(actions), rewards, np.array(states[1:]), np.array(3)))
@@ -283,9 +285,9 @@ def test_settings_without_a_bound_are_refused():
         Gains(assisted(), centred(1.5))
     with pytest.raises(ValueError, match="return_range"):
         StayReturns((1.0, 1.0))
-    with pytest.raises(ValueError, match="dial"):
+    with pytest.raises(ValueError, match="max_ratio"):
         assisted(0.9)
-    with pytest.raises(ValueError, match="deviation"):
+    with pytest.raises(ValueError, match="max_weight"):
         assisted(1.5, 1.0)
     with pytest.raises(ValueError, match="feature"):
         sums(FEATURE * 2)

@@ -110,8 +110,8 @@ def evaluate(
             chosen,
             budget,
             practice=probabilities,
-            dial=comparison.dial,
-            deviation=comparison.deviation,
+            max_ratio=comparison.max_ratio,
+            max_weight=comparison.max_weight,
             return_range=(0.0, bound),
             terminal=ends["terminal"],
             key=None if seed is None else jax.random.key(fresh_seed(seed)),
@@ -170,7 +170,7 @@ def _plan(
     delta = _PLANNED_DELTA if delta is None and rho is None else delta
     budget = _budget(epsilon, delta, rho)
     bound = comparison.return_bound or 1.0
-    settings = {"dial": comparison.dial, "deviation": comparison.deviation, "return_range": (0.0, bound)}
+    settings = {"max_ratio": comparison.max_ratio, "max_weight": comparison.max_weight, "return_range": (0.0, bound)}
     widths = {
         name: plan_widths(people, budget, public=public, **settings)  # type: ignore[arg-type]
         for name, public in (("public", True), ("estimated", False))

@@ -49,13 +49,13 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
     """Compares an assisted policy, and the advice behind it, with practice.
 
     `people` is how many there are in the data, public; `return_range` the public smallest and largest return of a stay,
-    and what is outside is cut; `dial` and `deviation` are those of the assisted policy.
+    and what is outside is cut; `max_ratio` and `max_weight` are those of the assisted policy.
     """
 
     people: eqx.AbstractVar[int]
     return_range: eqx.AbstractVar[tuple[float, float]]
-    dial: eqx.AbstractVar[float]
-    deviation: eqx.AbstractVar[float]
+    max_ratio: eqx.AbstractVar[float]
+    max_weight: eqx.AbstractVar[float]
 
     @property
     @abc.abstractmethod
@@ -74,7 +74,7 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
     @property
     def bounded(self) -> bool:
         """Whether weights have a bound, so that anything can be certified."""
-        return math.isfinite(self.dial * self.deviation)
+        return math.isfinite(self.max_ratio * self.max_weight)
 
     def bounds(self) -> dict[str, Any]:
         return {
@@ -82,7 +82,7 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
             "people": self.people,
             "reward range": [0.0, 1.0],
             "return range": list(self.return_range),
-            "largest weight": self.dial * self.deviation if self.bounded else None,
+            "largest weight": self.max_ratio * self.max_weight if self.bounded else None,
             "rewards": "estimated",
         }
 
@@ -101,7 +101,7 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
         if self.bounded:
             balance = _mean(ask("balance", Weights(policy)), n, policy.bound)
         else:
-            refused.append("Without a finite dial and deviation budget, nothing is certified.")
+            refused.append("Without a finite `max_ratio` and `max_weight`, nothing is certified.")
         if self.public and balance is not None and not balance.low <= 1.0 <= balance.high:
             refused.append(
                 f"The mean weight is {balance.words('')} and should be 1: `practice` is not how these people were "

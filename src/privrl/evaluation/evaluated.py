@@ -37,8 +37,8 @@ class Evaluated(AbstractOfflineAnalysis):
         share: of the people, held out to evaluate with.
         terminal: public states whose entry ends a stay.
         return_range: the public smallest and largest return of a stay.
-        dial, deviation: of the assisted policy, see `AbstractAssisted`.
-        hold_back: leave every decision to practice unless `Evaluation.held_back` is None.
+        max_ratio, max_weight: of the assisted policy, see `AbstractAssisted`.
+        release_anyway: keep the assisted policy even if `Evaluation.held_back` gives a reason not to.
     """
 
     learner: AbstractOfflineLearner
@@ -46,15 +46,17 @@ class Evaluated(AbstractOfflineAnalysis):
     share: float = eqx.field(static=True, default=0.3)
     terminal: tuple[int, ...] = eqx.field(static=True, default=())
     return_range: tuple[float, float] = eqx.field(static=True, default=(0.0, 1.0))
-    dial: float = eqx.field(static=True, default=1.5)
-    deviation: float = eqx.field(static=True, default=4.0)
-    hold_back: bool = eqx.field(static=True, default=True)
+    max_ratio: float = eqx.field(static=True, default=1.5)
+    max_weight: float = eqx.field(static=True, default=4.0)
+    release_anyway: bool = eqx.field(static=True, default=False)
 
     def __check_init__(self) -> None:
         if not 0.0 < self.share < 1.0:
             raise ValueError(f"`share` is {self.share}; it must lie in (0, 1).")
         check_range(*self.return_range)
-        AssistedPolicy(jnp.zeros(1, int), jnp.zeros(1), self.dial, self.deviation)  # refuses settings that are none
+        AssistedPolicy(
+            jnp.zeros(1, int), jnp.zeros(1), self.max_ratio, self.max_weight
+        )  # refuses settings that are none
         if not self.measurements:
             self._on_states(1, jnp.zeros(self.space[0], int), None)
         elif self.practice is not None or self.terminal:
@@ -83,13 +85,13 @@ class Evaluated(AbstractOfflineAnalysis):
         return {
             **self.learner.bounds(),
             "return range": list(self.return_range),
-            "largest weight": self.dial * self.deviation if self._bounded else None,
+            "largest weight": self.max_ratio * self.max_weight if self._bounded else None,
             "share held out to evaluate": self.share,
         }
 
     @property
     def _bounded(self) -> bool:
-        return math.isfinite(self.dial * self.deviation)
+        return math.isfinite(self.max_ratio * self.max_weight)
 
     def declare(self) -> tuple[Declared, ...]:
         learnt = self.learner.declare()
@@ -130,7 +132,7 @@ class Evaluated(AbstractOfflineAnalysis):
         self, people: int, advice: MeasuredPolicy, values: Float[Array, " d"] | None
     ) -> MeasuredEvaluator:
         weights = jnp.zeros(advice.features.dim) if values is None else values
-        settings = (self.return_range, self.dial, self.deviation)
+        settings = (self.return_range, self.max_ratio, self.max_weight)
         return MeasuredEvaluator(advice, weights, self.horizon, people, *settings)
 
     def _on_states(self, people: int, advice: Array, values: Float[Array, " S"] | None) -> Evaluator:
@@ -139,4 +141,4 @@ class Evaluated(AbstractOfflineAnalysis):
             middle, half = (values.max() + values.min()) / 2, (values.max() - values.min()) / 2
             feature = jnp.clip((values - middle) / jnp.where(half > 0, half, 1.0), -1.0, 1.0)
         world = (*self.space, self.horizon, people, advice, self.practice, feature)
-        return Evaluator(*world, self.terminal, self.return_range, self.dial, self.deviation)
+        return Evaluator(*world, self.terminal, self.return_range, self.max_ratio, self.max_weight)

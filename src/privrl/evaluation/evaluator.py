@@ -37,7 +37,7 @@ class Evaluator(AbstractEvaluator):
             unit; `None` for no model.
         terminal: public states whose entry ends a stay.
         return_range: the public smallest and largest return of a stay; what is outside is cut.
-        dial, deviation: of the assisted policy.
+        max_ratio, max_weight: of the assisted policy.
     """
 
     num_states: int = eqx.field(static=True)
@@ -49,8 +49,8 @@ class Evaluator(AbstractEvaluator):
     feature: Float[Array, " S"] | None = None
     terminal: tuple[int, ...] = eqx.field(static=True, default=())
     return_range: tuple[float, float] = eqx.field(static=True, default=(0.0, 1.0))
-    dial: float = eqx.field(static=True, default=1.5)
-    deviation: float = eqx.field(static=True, default=4.0)
+    max_ratio: float = eqx.field(static=True, default=1.5)
+    max_weight: float = eqx.field(static=True, default=4.0)
 
     def __check_init__(self) -> None:
         sizes = {"num_states": self.num_states, "num_actions": self.num_actions, "horizon": self.horizon}
@@ -64,7 +64,7 @@ class Evaluator(AbstractEvaluator):
                 raise ValueError("`practice` has rows that do not add up to 1; give a probability for every action.")
         if self.feature is not None:
             check_array("feature", self.feature, (self.num_states,))
-        self._policy(jnp.zeros(self.num_states))  # refuses a dial or a deviation that is none
+        self._policy(jnp.zeros(self.num_states))  # refuses limits out of range
 
     @property
     def space(self) -> tuple[int, int]:
@@ -94,4 +94,4 @@ class Evaluator(AbstractEvaluator):
         return self._policy(jnp.asarray(estimated_support(table)))
 
     def _policy(self, support: Float[Array, " S"]) -> AssistedPolicy:
-        return AssistedPolicy(self.advice, support, self.dial, self.deviation)
+        return AssistedPolicy(self.advice, support, self.max_ratio, self.max_weight)

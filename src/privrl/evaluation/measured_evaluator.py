@@ -35,7 +35,7 @@ class MeasuredEvaluator(AbstractEvaluator):
         horizon: public.
         people: how many there are in the data, public.
         return_range: the public smallest and largest return of a stay; what is outside is cut.
-        dial, deviation: of the assisted policy.
+        max_ratio, max_weight: of the assisted policy.
     """
 
     advice: MeasuredPolicy
@@ -43,14 +43,14 @@ class MeasuredEvaluator(AbstractEvaluator):
     horizon: int = eqx.field(static=True)
     people: int = eqx.field(static=True)
     return_range: tuple[float, float] = eqx.field(static=True, default=(0.0, 1.0))
-    dial: float = eqx.field(static=True, default=1.5)
-    deviation: float = eqx.field(static=True, default=4.0)
+    max_ratio: float = eqx.field(static=True, default=1.5)
+    max_weight: float = eqx.field(static=True, default=4.0)
 
     def __check_init__(self) -> None:
         check_sizes(horizon=self.horizon, people=self.people)
         check_range(*self.return_range)
         check_array("values", self.values, (self.advice.features.dim,))
-        self._policy(jnp.zeros(NUM_CELLS))  # refuses a dial or a deviation that is none
+        self._policy(jnp.zeros(NUM_CELLS))  # refuses limits out of range
 
     @property
     def space(self) -> tuple[int, int]:
@@ -79,4 +79,4 @@ class MeasuredEvaluator(AbstractEvaluator):
         return self._policy(jnp.asarray(estimated_support(table)))
 
     def _policy(self, support: Float[Array, " K"]) -> AssistedMeasuredPolicy:
-        return AssistedMeasuredPolicy(self.advice, self.values, support, self.dial, self.deviation)
+        return AssistedMeasuredPolicy(self.advice, self.values, support, self.max_ratio, self.max_weight)

@@ -20,8 +20,8 @@ MODEL = {"nuisance": 8.0, "model-gain": 13.5, "model-square": 5.5}
 def releases(*, public: bool, bounded: bool, modelled: bool, in_cells: bool = False) -> tuple[Declared, ...]:
     """What is released, with its share of mu^2 in percent.
 
-    `public`: the probabilities of practice are; `bounded`: weights are, so the dial is finite; `modelled`: there is a
-    value feature; `in_cells`: practice is estimated in a few cells, well enough to give a gain. What is not released
+    `public`: the probabilities of practice are; `bounded`: weights are, so `max_ratio` is finite; `modelled`: there is
+    a value feature; `in_cells`: practice is estimated in a few cells, well enough to give a gain. What is not released
     leaves its share to the others.
     """
     shares = _ALWAYS | (_BOUNDED if bounded else {})

@@ -25,7 +25,7 @@ _MODEL_VARIANCE = 0.25  # of psi over stays, measured where advice follows pract
 class Widths:
     """Expected widths of the 95% intervals, in the world's own units; `None` for a line that will be missing.
 
-    `gain_at_most` is the width if weights vary as much as the dial and the deviation budget let them. `model_gain` is
+    `gain_at_most` is the width if weights vary as much as `max_ratio` and `max_weight` let them. `model_gain` is
     that of a model that finds no gain; it grows with what is found.
 
     With fewer than `least_people` the assisted policy is held back whatever they show, since the intervals around what
@@ -49,8 +49,8 @@ def plan_widths(
     *,
     public: bool = True,
     modelled: bool = True,
-    dial: float = 1.5,
-    deviation: float = 4.0,
+    max_ratio: float = 1.5,
+    max_weight: float = 4.0,
     return_range: tuple[float, float] = (0.0, 1.0),
     practice_mean: float = 0.5,
     weight_variance: float = 1.0,
@@ -60,13 +60,13 @@ def plan_widths(
     Arguments:
         people, budget: public; the budget has Gaussian noise.
         public, modelled: whether the probabilities of practice are public, and whether there is a value feature.
-        dial, deviation, return_range: settings of the evaluation.
+        max_ratio, max_weight, return_range: settings of the evaluation.
         practice_mean: a guess of the mean return, as a share of its range.
-        weight_variance: a guess of the variance of weights; measured about 1 at a dial of 1.5, and at most cC - 1.
+        weight_variance: a guess of the variance of weights; about 1 at a `max_ratio` of 1.5, and at most cC - 1.
     """
     if budget.mechanism_of_rounds != "gaussian":
         raise PairingError("Widths are planned for Gaussian noise. Use `Central(epsilon=..., delta=...)`.")
-    policy = AssistedPolicy(jnp.zeros(1, int), jnp.zeros(1), dial, deviation)
+    policy = AssistedPolicy(jnp.zeros(1, int), jnp.zeros(1), max_ratio, max_weight)
     declared = releases(public=public, bounded=math.isfinite(policy.bound), modelled=modelled)
     ledger = budget.calibrate(declared)
     mu = math.sqrt(sum(ledger.parameter(d.name) ** 2 for d in declared if d.name in MODEL))

@@ -1,6 +1,7 @@
 """Assistance: practice with a bounded share of advice, so that practice's stays can say what it is worth.
 
-Given advice a*(s), how often practice takes it, b*(s) = b(a*(s)|s), a public dial c >= 1 and a deviation budget C > 1:
+Given advice a*(s), how often practice takes it, b*(s) = b(a*(s)|s), a largest ratio c >= 1 and a largest weight C > 1,
+both public:
 
     alpha(s)   = min(1, (c-1) b*/(1-b*)) where b*(s) >= .05, else 0
     pi(.|s)    = (1-alpha) b(.|s) + alpha 1{a*}     the advice with probability alpha, else the clinician
@@ -51,35 +52,38 @@ class Decisions(NamedTuple):
         """Where advice can be given at all."""
         return self.support >= LEAST_SUPPORT
 
-    def alpha(self, dial: float) -> Float[Array, "*n"]:
+    def alpha(self, max_ratio: float) -> Float[Array, "*n"]:
         """The probability with which advice is given while the stay's weight is below C."""
         b = jnp.clip(jnp.where(self.supported, self.support, 1.0), LEAST_SUPPORT, 1.0)
-        share = jnp.where(b < 1.0, (dial - 1.0) * b / jnp.where(b < 1.0, 1.0 - b, 1.0), 1.0)
-        return jnp.where(self.supported & (dial > 1.0), jnp.minimum(share, 1.0), 0.0)
+        share = jnp.where(b < 1.0, (max_ratio - 1.0) * b / jnp.where(b < 1.0, 1.0 - b, 1.0), 1.0)
+        return jnp.where(self.supported & (max_ratio > 1.0), jnp.minimum(share, 1.0), 0.0)
 
-    def rho(self, actions: Int[Array, "*n"], dial: float) -> Float[Array, "*n"]:
+    def rho(self, actions: Int[Array, "*n"], max_ratio: float) -> Float[Array, "*n"]:
         """The one-step weights."""
-        alpha, b = self.alpha(dial), jnp.clip(self.support, LEAST_SUPPORT, 1.0)
+        alpha, b = self.alpha(max_ratio), jnp.clip(self.support, LEAST_SUPPORT, 1.0)
         rho = 1.0 - alpha + jnp.where(actions == self.advice, alpha / b, 0.0)
-        return jnp.clip(rho, 0.0, dial)
+        return jnp.clip(rho, 0.0, max_ratio)
 
 
 class AbstractAssisted(AbstractPolicy):
-    """Advice, given as often as the dial and the deviation budget allow.
+    """Advice, given as often as `max_ratio` and `max_weight` allow.
 
-    `support` is b*, cell by cell; 0 where it is not known well enough. `dial` is c >= 1: the advised action is taken at
-    most c times as often as in practice. `deviation` is C > 1: a stay whose weight has reached C is left to practice.
+    `support` is b*, cell by cell; 0 where it is not known well enough. `max_ratio` is c >= 1: the advised action is
+    taken at most c times as often as in practice. `max_weight` is C > 1: a stay whose weight has reached C is left to
+    practice.
     """
 
     support: eqx.AbstractVar[Float[Array, " K"]]
-    dial: eqx.AbstractVar[float]
-    deviation: eqx.AbstractVar[float]
+    max_ratio: eqx.AbstractVar[float]
+    max_weight: eqx.AbstractVar[float]
 
     def __check_init__(self) -> None:
-        if not self.dial >= 1.0:
-            raise ValueError(f"`dial` is {self.dial}; it must be at least 1, which is practice itself.")
-        if not self.deviation > 1.0:
-            raise ValueError(f"`deviation` is {self.deviation}; it must be above 1, the weight at the start of a stay.")
+        if not self.max_ratio >= 1.0:
+            raise ValueError(f"`max_ratio` is {self.max_ratio}; it must be at least 1, which is practice itself.")
+        if not self.max_weight > 1.0:
+            raise ValueError(
+                f"`max_weight` is {self.max_weight}; it must be above 1, the weight at the start of a stay."
+            )
 
     @abc.abstractmethod
     def advise(self, observations: Array) -> Int[Array, "*n"]:
@@ -102,9 +106,9 @@ class AbstractAssisted(AbstractPolicy):
         cell = self.cells(observations)
         return Decisions(self.advise(observations), jnp.where(cell >= 0, self.support[jnp.maximum(cell, 0)], 0.0))
 
-    def with_limits(self, dial: float, deviation: float) -> "AbstractAssisted":
-        """The same advice with another dial and deviation budget."""
-        settings: dict[str, Any] = {"dial": dial, "deviation": deviation}
+    def with_limits(self, max_ratio: float, max_weight: float) -> "AbstractAssisted":
+        """The same advice with another `max_ratio` and `max_weight`."""
+        settings: dict[str, Any] = {"max_ratio": max_ratio, "max_weight": max_weight}
         return replace(self, **settings)
 
     def without_advice(self) -> "AbstractAssisted":
@@ -124,22 +128,22 @@ class AbstractAssisted(AbstractPolicy):
     @property
     def bound(self) -> float:
         """cC, the largest weight of a stay."""
-        return self.dial * self.deviation
+        return self.max_ratio * self.max_weight
 
     def rho(self, observations: Array, actions: Int[Array, "*n"]) -> Float[Array, "*n"]:
         """The one-step weights; 1 outside the world."""
-        return self.decisions(observations).rho(actions, self.dial)
+        return self.decisions(observations).rho(actions, self.max_ratio)
 
     def weigh(
         self, observations: Array, actions: Int[Array, " H"], counted: Bool[Array, " H"]
     ) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """The weight w of one recorded stay, and `untouched`; steps that are not `counted` change neither."""
         at = self.decisions(observations)
-        rho, left = at.rho(actions, self.dial), 1.0 - at.alpha(self.dial)
+        rho, left = at.rho(actions, self.max_ratio), 1.0 - at.alpha(self.max_ratio)
 
         def step(carry: tuple[Array, Array], x: tuple[Array, Array, Array]) -> tuple[tuple[Array, Array], None]:
             w, untouched = carry
-            on = x[2] & (w < self.deviation)
+            on = x[2] & (w < self.max_weight)
             return (jnp.where(on, w * x[0], w), jnp.where(on, untouched * x[1], untouched)), None
 
         (w, untouched), _ = jax.lax.scan(step, (jnp.ones(()), jnp.ones(())), (rho, left, counted))
@@ -169,14 +173,14 @@ class AssistedEpisode:
         """The action to take, or -1: leave it to the clinician."""
         self._at = tuple(float(x) for x in _decided(self._policy, self._policy.check(observation)))
         drawn = self._generator.random() < self._at[1]
-        return int(self._at[0]) if drawn and self.weight < self._policy.deviation else LEAVE
+        return int(self._at[0]) if drawn and self.weight < self._policy.max_weight else LEAVE
 
     def record(self, action: int) -> None:
         """What was done in the end, whoever decided it."""
         if self._at is None:
             raise ValueError("`record` was called without `advise`. Call `advise(observation)` before every decision.")
         advice, _, taken, left = self._at
-        if self.weight < self._policy.deviation:
+        if self.weight < self._policy.max_weight:
             self.weight *= taken if int(action) == advice else left
         self._at = None
 
@@ -190,5 +194,5 @@ def to_json_number(number: float) -> float | str:
 def _decided(policy: AbstractAssisted, observations: Array) -> tuple[Array, Array, Array, Array]:
     """Advice, alpha, and rho of who takes the advice and of who does not."""
     at = policy.decisions(observations)
-    taken, left = (at.rho(actions, policy.dial) for actions in (at.advice, jnp.full_like(at.advice, LEAVE)))
-    return at.advice, at.alpha(policy.dial), taken, left
+    taken, left = (at.rho(actions, policy.max_ratio) for actions in (at.advice, jnp.full_like(at.advice, LEAVE)))
+    return at.advice, at.alpha(policy.max_ratio), taken, left

@@ -19,31 +19,31 @@ _CHUNK = 4096  # simulated stays at once
 
 
 class AssistedPolicy(AbstractAssisted):
-    """Advice for every state, given as often as the dial and the deviation budget allow.
+    """Advice for every state, given as often as `max_ratio` and `max_weight` allow.
 
     Arguments:
         advice: one action per state.
         support: b*(s), the probability with which practice takes it; 0 where that is not known well enough.
-        dial: c >= 1; the advised action is taken at most c times as often as in practice.
-        deviation: C > 1; a stay whose weight has reached C is left to practice.
+        max_ratio: c >= 1; the advised action is taken at most c times as often as in practice.
+        max_weight: C > 1; a stay whose weight has reached C is left to practice.
     """
 
     advice: Int[Array, " S"] = eqx.field(converter=jnp.asarray)
     support: Float[Array, " S"] = eqx.field(converter=jnp.asarray)
-    dial: float = eqx.field(static=True, converter=float, default=1.5)
-    deviation: float = eqx.field(static=True, converter=float, default=4.0)
+    max_ratio: float = eqx.field(static=True, converter=float, default=1.5)
+    max_weight: float = eqx.field(static=True, converter=float, default=4.0)
 
     @classmethod
     def from_practice(
         cls,
         advice: Int[ArrayLike, " S"],
         practice: Float[ArrayLike, "S A"],
-        dial: float = 1.5,
-        deviation: float = 4.0,
+        max_ratio: float = 1.5,
+        max_weight: float = 4.0,
     ) -> "AssistedPolicy":
         """With practice's own probabilities."""
         advice, practice = jnp.asarray(advice), jnp.asarray(practice)
-        return cls(advice, practice[jnp.arange(len(advice)), advice], dial, deviation)
+        return cls(advice, practice[jnp.arange(len(advice)), advice], max_ratio, max_weight)
 
     def advise(self, observations: Int[Array, "*n"]) -> Int[Array, "*n"]:
         return self.advice[jnp.maximum(self.cells(observations), 0)]
@@ -60,13 +60,13 @@ class AssistedPolicy(AbstractAssisted):
 
     def to_json(self) -> dict[str, Any]:
         tables = {"advice": np.asarray(self.advice).tolist(), "support": np.asarray(self.support).tolist()}
-        return {**tables, "dial": to_json_number(self.dial), "deviation": to_json_number(self.deviation)}
+        return {**tables, "max_ratio": to_json_number(self.max_ratio), "max_weight": to_json_number(self.max_weight)}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "AssistedPolicy":
         """What `to_json` wrote."""
         tables = (jnp.asarray(content["advice"], int), jnp.asarray(content["support"], float))
-        return cls(*tables, content["dial"], content["deviation"])
+        return cls(*tables, content["max_ratio"], content["max_weight"])
 
     @property
     def supported(self) -> Bool[Array, " S"]:
@@ -76,7 +76,7 @@ class AssistedPolicy(AbstractAssisted):
     @property
     def alpha(self) -> Float[Array, " S"]:
         """The probability with which advice is given in each state while the stay's weight is below C."""
-        return Decisions(self.advice, self.support).alpha(self.dial)
+        return Decisions(self.advice, self.support).alpha(self.max_ratio)
 
 
 class SimulatedGain(NamedTuple):
@@ -155,7 +155,7 @@ def _added(world: _World, policy: AssistedPolicy, key: PRNGKeyArray) -> Float[Ar
     def step(carry: tuple[Array, Array, Array], x: tuple[Array, Array, Array]) -> tuple[tuple, None]:
         s, w, total = carry
         stage, advantage, u = x
-        on = w < policy.deviation
+        on = w < policy.max_weight
         total = total + jnp.where(on, alpha[s] * advantage[s], 0.0)
         a = jnp.where(on & (u[0] < alpha[s]), policy.advice[s], _pick(world.acting, s, u[1]))
         w = jnp.where(on, w * policy.rho(s, a), w)

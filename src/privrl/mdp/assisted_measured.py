@@ -22,26 +22,26 @@ _KIND = "privrl assisted policy on measurements, 1"
 PROBABILITY_EDGES = (0.1, 0.16, 0.24, 0.34, 0.48, 0.65)
 VALUE_EDGES = (-0.4, 0.4)
 NUM_CELLS = (len(PROBABILITY_EDGES) + 1) * (len(VALUE_EDGES) + 1)
-_OWN = ("values", "measured_support", "dial", "deviation")
+_OWN = ("values", "measured_support", "max_ratio", "max_weight")
 ASSISTED_ARRAY_NAMES = ARRAY_NAMES | set(_OWN)
 """The names of the arrays of a saved assisted policy on measurements."""
 
 
 class AssistedMeasuredPolicy(AbstractAssisted):
-    """Advice on rows of measurements, given as often as the dial and the deviation budget allow.
+    """Advice on rows of measurements, given as often as `max_ratio` and `max_weight` allow.
 
     Arguments:
         advice: gives the advice, and P(a|x).
         values: weights of f on the features of `advice`.
         support: b* of each cell; 0 where it is not known well enough.
-        dial, deviation: see `AbstractAssisted`.
+        max_ratio, max_weight: see `AbstractAssisted`.
     """
 
     advice: MeasuredPolicy
     values: Float[Array, " d"]
     support: Float[Array, " K"]
-    dial: float = eqx.field(static=True, converter=float, default=1.5)
-    deviation: float = eqx.field(static=True, converter=float, default=4.0)
+    max_ratio: float = eqx.field(static=True, converter=float, default=1.5)
+    max_weight: float = eqx.field(static=True, converter=float, default=4.0)
 
     def __check_init__(self) -> None:
         if self.support.shape != (NUM_CELLS,):
@@ -74,8 +74,8 @@ class AssistedMeasuredPolicy(AbstractAssisted):
         assistance = {
             "values": np.asarray(self.values).tolist(),
             "support": np.asarray(self.support).tolist(),
-            "dial": to_json_number(self.dial),
-            "deviation": to_json_number(self.deviation),
+            "max_ratio": to_json_number(self.max_ratio),
+            "max_weight": to_json_number(self.max_weight),
             "probability_edges": list(PROBABILITY_EDGES),
             "value_edges": list(VALUE_EDGES),
             "least_support": LEAST_SUPPORT,
@@ -89,16 +89,16 @@ class AssistedMeasuredPolicy(AbstractAssisted):
             raise ValueError(f"This is not the JSON of an assisted policy on measurements: `kind` is not {_KIND!r}.")
         kept = content["assistance"]
         values, support = (jnp.asarray(kept[name], float) for name in ("values", "support"))
-        return cls(MeasuredPolicy.from_content(content), values, support, kept["dial"], kept["deviation"])
+        return cls(MeasuredPolicy.from_content(content), values, support, kept["max_ratio"], kept["max_weight"])
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The same as named arrays, for a saved result."""
-        own = (self.values, self.support, self.dial, self.deviation)
+        own = (self.values, self.support, self.max_ratio, self.max_weight)
         return self.advice.arrays() | dict(zip(_OWN, map(np.asarray, own), strict=True))
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "AssistedMeasuredPolicy":
         """What `arrays` gave."""
         advice = MeasuredPolicy.from_arrays({name: arrays[name] for name in ARRAY_NAMES})
-        values, support, dial, deviation = (arrays[name] for name in _OWN)
-        return cls(advice, jnp.asarray(values), jnp.asarray(support), dial.item(), deviation.item())
+        values, support, max_ratio, max_weight = (arrays[name] for name in _OWN)
+        return cls(advice, jnp.asarray(values), jnp.asarray(support), max_ratio.item(), max_weight.item())

@@ -112,4 +112,4 @@ def _is_advised(kept: Mapping[str, Any], phi: Float[np.ndarray, " d"], likely: f
     value = min(max(float(phi @ np.array(kept["values"])), -1.0), 1.0)
     column = int(np.searchsorted(kept["value_edges"], value, side="right"))
     support = kept["support"][row * (len(kept["value_edges"]) + 1) + column]
-    return float(kept["dial"]) > 1.0 and support >= kept["least_support"]
+    return float(kept["max_ratio"]) > 1.0 and support >= kept["least_support"]

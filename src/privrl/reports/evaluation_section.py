@@ -77,7 +77,7 @@ def render_evaluation(evaluation: Evaluation, unit: str, situations: Situations 
 
 def _collect_gains(evaluation: Evaluation) -> list[tuple[str, Interval, bool]]:
     """Each estimate with its name, and whether it is certified."""
-    ratio = evaluation.policy.dial
+    ratio = evaluation.policy.max_ratio
     named = (
         (f"limited advice (ratio {ratio:g})", evaluation.gain, True),
         (f"limited advice (ratio {ratio:g}, practice estimated)", evaluation.assisted_gain, False),
@@ -97,14 +97,14 @@ def compute_shares(policy: AssistedPolicy, ratio: float, seen: Float[np.ndarray,
     """Return how often a policy with this largest ratio to current practice gives advice and changes a decision.
 
     Advice is given with probability alpha. It changes the decision if practice would have done something else, which
-    has probability 1 - b*. Episodes that have used up their deviation limit are not taken into account.
+    has probability 1 - b*. Episodes that have reached the limit of their weight are not taken into account.
 
     Arguments:
         policy: the advice and its support b*.
         ratio: the largest factor by which the policy may raise an action's probability.
         seen: the share of visits to each state under current practice.
     """
-    changed = AssistedPolicy(policy.advice, policy.support, ratio, policy.deviation)
+    changed = AssistedPolicy(policy.advice, policy.support, ratio, policy.max_weight)
     alpha, support = np.asarray(changed.alpha), np.asarray(changed.support)
     return Shares(float(seen @ alpha), float(seen @ (alpha * (1.0 - support))))
 
@@ -121,12 +121,12 @@ def render_ratios(evaluation: Evaluation, seen: Float[np.ndarray, " S"] | None) 
     # Evenly spaced in 1 - 1/ratio, which is how the chart shows them, up to infinity.
     ratios = [1.0 / (1.0 - i / _POINTS) if i < _POINTS else math.inf for i in range(_POINTS + 1)]
     found = [compute_shares(policy, ratio, weights) for ratio in ratios]
-    at = compute_shares(policy, policy.dial, weights)
+    at = compute_shares(policy, policy.max_ratio, weights)
     figure = draw_ratios(
         {_GIVEN: [one.given for one in found], _CHANGED: [one.changed for one in found]},
         ratios,
         {_GIVEN: at.given, _CHANGED: at.changed},
-        policy.dial,
+        policy.max_ratio,
         evaluation.gain is not None,
     )
     described = "Share of decisions with advice, and share of decisions that change, against the largest ratio"

@@ -52,7 +52,7 @@ class StaySums(eqx.Module):
     """The sums of one stay, for advice and for practice.
 
     Arguments:
-        policy: the advice; its dial and its deviation budget play no part.
+        policy: the advice; its `max_ratio` and `max_weight` play no part.
         feature: f.
         reward_unit: what a reward is divided by, the length of the public range of returns.
     """

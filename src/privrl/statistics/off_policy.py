@@ -118,7 +118,7 @@ class StayReturns(AbstractStayMean):
 
 
 class Weights(AbstractStayMean):
-    """The weight w under an assisted policy with a finite dial."""
+    """The weight w under an assisted policy with a finite `max_ratio`."""
 
     policy: AbstractAssisted
 
@@ -157,7 +157,7 @@ class Gains(AbstractStayMean):
     """D = (w-1)(G-m), or its square.
 
     Arguments:
-        policy: an assisted policy with a finite dial.
+        policy: an assisted policy with a finite `max_ratio`.
         centre: m, from an earlier release.
         return_range: public.
         squared: the square of the person's mean D instead.
@@ -235,5 +235,6 @@ def _followed(policy: AbstractAssisted, stay: Trajectory) -> tuple[Float[Array, 
 def _check_bounded(policy: AbstractAssisted) -> None:
     if not math.isfinite(policy.bound):
         raise ValueError(
-            f"`dial` is {policy.dial} and `deviation` is {policy.deviation}, so weights have no bound. Lower both."
+            f"`max_ratio` is {policy.max_ratio} and `max_weight` is {policy.max_weight}, so weights "
+            "have no bound. Lower both."
         )

@@ -41,12 +41,21 @@ class ComparisonOptions:
             rich_help_panel=_PANEL,
         ),
     ] = None
-    dial: Annotated[
+    max_ratio: Annotated[
         float,
-        typer.Option("--dial", help="Advice is taken at most so many times as often; `inf`.", rich_help_panel=_PANEL),
+        typer.Option(
+            "--max-ratio",
+            help="Largest factor by which the policy may raise an action's probability over current practice; or inf.",
+            rich_help_panel=_PANEL,
+        ),
     ] = 1.5
-    deviation: Annotated[
-        float, typer.Option("--deviation", help="How far a stay may deviate from practice.", rich_help_panel=_PANEL)
+    max_weight: Annotated[
+        float,
+        typer.Option(
+            "--max-weight",
+            help="Stop advising in an episode once its weight reaches this limit.",
+            rich_help_panel=_PANEL,
+        ),
     ] = 4.0
     return_bound: Annotated[
         float | None,
@@ -72,11 +81,11 @@ class EvaluateOptions:
             "--require-better", help="Save no policy and exit with 3 unless it is better.", rich_help_panel=_PANEL
         ),
     ] = False
-    no_hold_back: Annotated[
+    release_anyway: Annotated[
         bool,
         typer.Option(
-            "--no-hold-back",
-            help="Save the assisted policy even where practice could not be checked or no gain is seen.",
+            "--release-anyway",
+            help="Save the assisted policy even if practice could not be checked or no gain is seen.",
             rich_help_panel=_PANEL,
         ),
     ] = False
@@ -102,9 +111,9 @@ class EvaluateOptions:
             "practice": practice,
             "terminal": ends["terminal"],
             "return_range": (0.0, bound),
-            "dial": comparison.dial,
-            "deviation": comparison.deviation,
-            "hold_back": not self.no_hold_back,
+            "max_ratio": comparison.max_ratio,
+            "max_weight": comparison.max_weight,
+            "release_anyway": self.release_anyway,
         }
 
 

@@ -58,6 +58,8 @@ def _naming_options(names: Sequence[str]) -> Iterator[None]:
     columns stay."""
 
     def with_flags(text: str) -> str:
+        if ".json`" in text:  # about the entries of a file
+            return text
         return re.sub(r"(?<!olumn )`([a-z_]+)`", lambda found: flag(found[1]) if found[1] in names else found[0], text)
 
     def show(message: Warning | str, category: type[Warning], *where: Any) -> None:

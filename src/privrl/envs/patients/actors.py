@@ -70,11 +70,11 @@ class AssistedActor(AbstractActor):
         observation: Float[Array, " D"],
         coins: Float[Array, " coins"],
     ) -> tuple[Int[Array, ""], Float[Array, ""]]:
-        at, on = self.policy.decisions(self.read(observation)), memory < self.policy.deviation
+        at, on = self.policy.decisions(self.read(observation)), memory < self.policy.max_weight
         # Low bits of a coin, of which practice uses the high ones, make another coin.
-        advised = on & (jnp.mod(coins[0] * 2.0**26, 1.0) < at.alpha(self.policy.dial))
+        advised = on & (jnp.mod(coins[0] * 2.0**26, 1.0) < at.alpha(self.policy.max_ratio))
         action = jnp.where(advised, at.advice, self.practice(step, state, observation, coins))
-        return action, jnp.where(on, memory * at.rho(action, self.policy.dial), memory)
+        return action, jnp.where(on, memory * at.rho(action, self.policy.max_ratio), memory)
 
 
 class _Measured(eqx.Module):

@@ -100,7 +100,7 @@ class HiddenEnv(AbstractRecorded):
     def gain(self, policy: AssistedPolicy, stays: int, *, key: PRNGKeyArray) -> SimulatedGain:
         """What an assisted policy on recorded states adds to practice, which goes on seeing the full state."""
         seen = self.observation
-        full = AssistedPolicy(policy.advice[seen], policy.support[seen], policy.dial, policy.deviation)
+        full = AssistedPolicy(policy.advice[seen], policy.support[seen], policy.max_ratio, policy.max_weight)
         return simulate_gain(self.full.mdp, self.full.behaviour, full, stays, key=key)
 
     def sample(self, policy: TabularPolicy | FullPolicy, episodes: int, key: AnyKey) -> Trajectory:

@@ -44,8 +44,8 @@ def evaluate(
     privatizer: AbstractPrivatizer,
     *,
     practice: Float[ArrayLike, "S A"] | None = None,
-    dial: float = 1.5,
-    deviation: float = 4.0,
+    max_ratio: float = 1.5,
+    max_weight: float = 4.0,
     return_range: tuple[float, float] = (0.0, 1.0),
     terminal: tuple[int, ...] = (),
     key: PRNGKeyArray | None = None,
@@ -62,7 +62,7 @@ def evaluate(
             is the advice.
         privatizer: `Central(...)` with neighbours who replace one person, or `NonPrivate()`.
         practice: public probabilities `[S, A]` of practice. Without them they are estimated, and nothing is certified.
-        dial, deviation: of the assisted policy, see `AssistedPolicy`. An infinite dial certifies nothing.
+        max_ratio, max_weight: of the assisted policy, see `AssistedPolicy`. An infinite `max_ratio` certifies nothing.
         return_range: the public smallest and largest return of a stay; what is outside is cut.
         terminal: public states whose entry ends a stay, for the model of the whole advice.
         key, unit, store, executor: as in `fit`.
@@ -79,7 +79,7 @@ def evaluate(
             "public. Use `adjacency='replace-one'`."
         )
     named = policy_arrays(policy)
-    settings = {"return_range": return_range, "dial": dial, "deviation": deviation}
+    settings = {"return_range": return_range, "max_ratio": max_ratio, "max_weight": max_weight}
     evaluator: AbstractEvaluator | None = _on_measurements(policy, held, settings)
     if evaluator is None:
         evaluator = _on_states(policy, named, held, practice, settings | {"terminal": terminal})
@@ -155,7 +155,7 @@ def policy_arrays(policy: AnyPolicy) -> dict[str, np.ndarray]:
     found: Mapping[str, Any] = {"": policy}
     if isinstance(policy, (str, Path)):
         found = read_npz(read_bytes(Path(policy)), f"`{policy}`")
-        if set(found) == {"advice", "support", "dial", "deviation"}:
+        if set(found) == {"advice", "support", "max_ratio", "max_weight"}:
             return dict(found)
     if len(found) != 1:
         raise ValueError(f"The policy has the arrays {sorted(found)}; give one, of probabilities or of actions.")

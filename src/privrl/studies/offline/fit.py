@@ -19,7 +19,7 @@ from privrl.studies.offline.procedure import ask_curator
 from privrl.studies.offline.situations import situations_of
 from privrl.studies.results.result import Result
 
-_DEFAULTS = ((), (0.0, 1.0), 1.5, 4.0, True)  # terminal, return_range, dial, deviation, hold_back
+_DEFAULTS = ((), (0.0, 1.0), 1.5, 4.0, False)  # terminal, return_range, max_ratio, max_weight, release_anyway
 
 
 def fit(
@@ -29,11 +29,11 @@ def fit(
     *,
     evaluate: float | None = None,
     practice: Float[ArrayLike, "S A"] | None = None,
-    dial: float = 1.5,
-    deviation: float = 4.0,
+    max_ratio: float = 1.5,
+    max_weight: float = 4.0,
     return_range: tuple[float, float] = (0.0, 1.0),
     terminal: tuple[int, ...] = (),
-    hold_back: bool = True,
+    release_anyway: bool = False,
     key: PRNGKeyArray | None = None,
     unit: str | None = None,
     store: ReleaseStore | None = None,
@@ -49,8 +49,9 @@ def fit(
         privatizer: `Central(...)`, or `NonPrivate()`.
         evaluate: the share of people to hold out, for example 0.3. A secret coin decides for each person. The policy
             is compared with current practice on them, and the result is the assisted policy, see `AbstractAssisted`.
-        practice, dial, deviation, return_range, terminal: settings of the comparison, as in `privrl.evaluate`.
-        hold_back: replace the policy by current practice unless `Evaluation.held_back` is None.
+        practice, max_ratio, max_weight, return_range, terminal: settings of the comparison, as in `privrl.evaluate`.
+        release_anyway: keep the assisted policy even if `Evaluation.held_back` gives a reason not to. Otherwise current
+            practice takes its place.
         key: seeded, replayable noise for simulations; leave it out on real people, and exact noise on a lattice comes
             from the operating system's cryptographic randomness.
         unit: what one privacy unit is called in the certificate, for example "patient"; a reward function has its own.
@@ -74,14 +75,14 @@ def fit(
             "`privrl.run` with an environment, or an offline learner such as `APVI`."
         )
     known = None if practice is None else jnp.asarray(practice, float)
-    settings = (terminal, return_range, dial, deviation, hold_back)
+    settings = (terminal, return_range, max_ratio, max_weight, release_anyway)
     evaluated: Evaluated | None = None
     if evaluate is not None:
         evaluated = Evaluated(learner, known, evaluate, *settings)
     elif known is not None or settings != _DEFAULTS:
         raise ValueError(
-            "`practice`, `dial`, `deviation`, `return_range`, `terminal` and `hold_back` are settings of a comparison "
-            "with current practice, and `evaluate` is missing. Give `evaluate=0.3` to hold out 30% of the people."
+            "`practice`, `max_ratio`, `max_weight`, `return_range`, `terminal` and `release_anyway` are settings of a "
+            "comparison with current practice, and `evaluate` is missing. Give `evaluate=0.3` to hold out 30%."
         )
 
     def learn(ask: Ask) -> tuple[Solution, Evaluation | None]:
@@ -101,7 +102,7 @@ def fit(
         found["situations"] = situations.to_json()
     if evaluation is None:
         return Result(solution.policy, answer.certificate, found)
-    policy = evaluation.handed_out if hold_back else evaluation.policy
+    policy = evaluation.policy if release_anyway else evaluation.handed_out
     return Result(policy, answer.certificate, found, solution.policy, evaluation)
 
 

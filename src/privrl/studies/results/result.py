@@ -101,7 +101,7 @@ class Result:
         if self.certificate.signature or (own is not None and own.signature):
             raise ValueError("The certificate is signed already, and names the policy. Withhold first, then sign.")
         if evaluation is not None:
-            settings = (evaluation.policy.dial, evaluation.policy.deviation)
+            settings = (evaluation.policy.max_ratio, evaluation.policy.max_weight)
             evaluation = replace(evaluation, policy=AssistedPolicy(jnp.zeros(0, int), jnp.zeros(0), *settings))
         none = policy_sha256(None)
         if own is not None and evaluation is not None:

@@ -15,7 +15,7 @@ from privrl.mdp.types import TabularPolicy
 _AXES: dict[Any, dict[str, int]] = {  # of each array
     TabularPolicy: {"probabilities": 3},
     LinearPolicy: {"gains": 3, "radius": 0},
-    AssistedPolicy: {"advice": 1, "support": 1, "dial": 0, "deviation": 0},
+    AssistedPolicy: {"advice": 1, "support": 1, "max_ratio": 0, "max_weight": 0},
 }
 
 
