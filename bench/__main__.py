@@ -94,7 +94,9 @@ def flow() -> Row:
 
 
 def scheduled(episodes: int = 100_000) -> Row:
-    """A whole scheduled run: people one by one, against flows. The same law; before the first release the same loss."""
+    """A whole scheduled run: people one by one, against flows. The same distribution; before the first release the same
+    loss.
+    """
     env = privrl.envs.SyntheticLinear()
     recipe = get("dp-lsvi-ucb")
     learner, private = recipe.learner(Problem.of(env)), recipe.privatizer(epsilon=10.0, delta=1e-5)

@@ -4,8 +4,8 @@
     python -m bench.measured_evaluation --summary found.jsonl
 
 In each world `dp-lap` learns from 70% of the people, the others evaluate, and what the assisted policy is worth is
-simulated. Noise is seeded and has the law of the certified releases. The allowance of the interval was set after
-studies in the worlds of `SEEN`; nothing was set after any in those of `FURTHER`.
+simulated. Noise is seeded and has the distribution of the certified releases. The allowance of the interval was set
+after studies in the worlds of `SEEN`; nothing was set after any in those of `FURTHER`.
 """
 
 import argparse

@@ -33,7 +33,7 @@ def against_laplace() -> Row:
 
 
 def against_opendp() -> Row:
-    """Two samplers of the same law on the integers."""
+    """Two samplers of the same distribution on the integers."""
     import opendp.prelude as dp
 
     dp.enable_features("contrib")

@@ -1,7 +1,7 @@
 """An attack on what is published over time: subtract consecutive releases.
 
 What is left of two consecutive releases is the person who came in between. The attacker sees
-everything that is published, user by user: policies, questions, releases and the laws of their noise. For every user
+everything that is published, user by user: policies, questions, releases and the noise distributions. For every user
 they guess the first (state, action) as the one whose contribution, together with some next state, is nearest to the
 differences. Where noise is fresh this is no better than a guess; where it is drawn once and used again it finds
 everybody.

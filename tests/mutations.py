@@ -32,14 +32,14 @@ class Mutation:
 NOISE = (
     Mutation(
         "Gaussian noise halved",
-        "privacy/noise/laws.py",
+        "privacy/noise/distributions.py",
         ENTRY_BY_ENTRY,
         f"{ENTRY_BY_ENTRY} / 2",
         "privacy/test_noise.py::test_exact_quantiles_are_exact",
     ),
     Mutation(
         "Laplace noise halved",
-        "privacy/noise/laws.py",
+        "privacy/noise/distributions.py",
         ENTRY_BY_ENTRY,
         f"{ENTRY_BY_ENTRY} / 2",
         "privacy/test_noise.py::test_exact_quantiles_are_exact",
@@ -47,7 +47,7 @@ NOISE = (
     ),
     Mutation(
         "symmetric noise too small",
-        "privacy/noise/laws.py",
+        "privacy/noise/distributions.py",
         "return self.scale * (z + z.T) / 2.0",
         "return self.scale * (z + z.T) / 4.0",
         "privacy/test_noise.py::test_exact_quantiles_are_exact",
@@ -57,7 +57,7 @@ NOISE = (
         "privacy/trust/curator.py",
         "Floating(contents.sensitivity, parameter)",
         "Floating(contents.sensitivity, 2 * parameter)",
-        "privacy/test_curator.py::test_the_noise_has_the_declared_law",
+        "privacy/test_curator.py::test_the_noise_has_the_declared_distribution",
     ),
     Mutation(
         "noise on the lattice halved",
@@ -71,7 +71,7 @@ NOISE = (
         "privacy/noise/lattice.py",
         "_over_root_two(self.noise), (int((~diagonal).sum()),)",
         "_over_root_two(self.noise) // 2, (int((~diagonal).sum()),)",
-        "privacy/test_lattice.py::test_noise_of_each_law_has_its_scale",
+        "privacy/test_lattice.py::test_noise_of_each_distribution_has_its_scale",
     ),
     Mutation(
         "discrete Gaussian noise halved",
@@ -90,8 +90,8 @@ NOISE = (
     Mutation(
         "noise of running sums halved",
         "privacy/trust/channels.py",
-        "Release(running + noise.scaled(white), law)",
-        "Release(running + noise.scaled(white) / 2, law)",
+        "Release(running + noise.scaled(white), distribution)",
+        "Release(running + noise.scaled(white) / 2, distribution)",
         "privacy/test_channels.py::test_running_sums_have_the_error_they_say",
     ),
     Mutation(
@@ -113,7 +113,7 @@ NOISE = (
         "privacy/noise/subset.py",
         "chance < self.lie_probability",
         "chance < self.lie_probability / 2",
-        "privacy/test_subset.py::test_both_renderings_have_the_law",
+        "privacy/test_subset.py::test_both_renderings_have_the_distribution",
     ),
     Mutation(
         "exact lies half as frequent",
@@ -542,7 +542,7 @@ CERTIFICATES = (
     Mutation(
         "less noise than certified",
         "privacy/accounting/certificate_check.py",
-        "if same(_ratio(law), entry[0], _DRAWN):",
+        "if same(_ratio(noise), entry[0], _DRAWN):",
         "if True:",
         "privacy/test_certificate.py::test_an_altered_ledger_is_noticed",
     ),

@@ -157,7 +157,7 @@ def test_real_noise_budget_and_refusals(tmp_path):
             live(store, patience=60.0)
 
 
-def test_exact_releases_are_the_sums_plus_noise_of_the_declared_law(tmp_path):
+def test_exact_releases_are_the_sums_plus_noise_of_the_declared_distribution(tmp_path):
     """One release of a stream without noise worth speaking of: the running counts themselves."""
     with privrl.ReleaseStore(tmp_path / "s.db") as store:
         agent = live(store, privrl.Central(rho=1e7))
@@ -171,7 +171,7 @@ def test_exact_releases_are_the_sums_plus_noise_of_the_declared_law(tmp_path):
 
 
 @pytest.mark.parametrize("continual", ["square-root", "honaker", "tree", "fresh"])
-def test_the_certificate_has_the_law_of_the_noise_that_is_drawn(tmp_path, continual):
+def test_the_certificate_has_the_distribution_of_the_noise_that_is_drawn(tmp_path, continual):
     """Honaker's tree was certified with the scale 50.70 of its simulation and drawn with 48.09."""
     with privrl.ReleaseStore(tmp_path / "s.db") as store:
         agent = live(store, privrl.Central(epsilon=3.0, delta=1e-5, continual=continual))
@@ -180,8 +180,8 @@ def test_the_certificate_has_the_law_of_the_noise_that_is_drawn(tmp_path, contin
         for release in agent.certificate.releases:
             lattice = streams[release["name"]].lattice
             made = {"sensitivity": lattice.sensitivity, "scale": lattice.scale, "times": 1}
-            assert release["laws"] == [made]
-            assert Lattice.from_bytes(store.law(f"{release['name']}/0")) == lattice
+            assert release["noise"] == [made]
+            assert Lattice.from_bytes(store.distribution(f"{release['name']}/0")) == lattice
             assert lattice.sensitivity / lattice.scale <= agent._study.ledger.parameter(release["name"])
 
 

@@ -16,7 +16,7 @@ import privrl
 from privrl.contracts.release import Release
 from privrl.learners.linear.lsvi_ucb_weighted import WeightedLSVIUCB
 from privrl.mdp.types import TabularPolicy
-from privrl.privacy.noise.laws import GaussianNoise
+from privrl.privacy.noise.distributions import GaussianNoise
 from privrl.studies.loop import next_plan, no_queries
 
 RIVER = privrl.envs.RiverSwim(states=4, horizon=4, kind="osband")

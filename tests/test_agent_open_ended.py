@@ -40,7 +40,7 @@ def test_it_decides_as_the_simulation(store, name, m):
         agent.end_episode(ticket, walk(agent, ticket, ENV, person_key(seed, ends, slot)))
     np.testing.assert_allclose(regret, run.block_regret[0], atol=1e-9)
     np.testing.assert_allclose(agent.policy.probabilities, run.policy.probabilities[0], atol=1e-9)
-    ours, theirs = (one["laws"][0]["scale"] for one in (*agent.certificate.releases, *run.certificate.releases))
+    ours, theirs = (one["noise"][0]["scale"] for one in (*agent.certificate.releases, *run.certificate.releases))
     assert ours == pytest.approx(theirs, rel=1e-6)
     checks = {check.name: check for check in certify(agent.result().certificate, agent.policy).checks}
     assert all(checks[what].ok for what in ("policy", "cost", "releases", "settings")), checks

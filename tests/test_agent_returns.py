@@ -60,7 +60,7 @@ def test_a_list_of_visits_decides_as_the_simulation(store):
         agent.end_episode(ticket, walk(agent, ticket, ENV, person_key(seed, ends, slot)))
     np.testing.assert_allclose(regret, simulated.block_regret[0], atol=1e-9)
     np.testing.assert_allclose(agent.policy.probabilities, simulated.policy.probabilities[0], atol=1e-9)
-    ours, theirs = (one["laws"][0]["scale"] for one in (*agent.certificate.releases, *simulated.certificate.releases))
+    ours, theirs = (one["noise"][0]["scale"] for one in (*agent.certificate.releases, *simulated.certificate.releases))
     assert ours == pytest.approx(theirs, rel=1e-6)
     for result in (agent.result(), simulated):
         verdict = certify(result.certificate, result.policy, allow_non_private=True)
@@ -331,11 +331,11 @@ def test_certificates_of_every_kind_of_channel_follow_from_their_settings(learne
     scales = []
     for often in (Participation(), Participation(3, 2), Participation(3)):
         study = Study.online(learner, private, 60, often)
-        made = {name: (1, channel.law) for name, channel in study.channels().items()}
+        made = {name: (1, channel.calibration) for name, channel in study.channels().items()}
         certificate = study.certificate("a test", study.counted, made=made)
         read = privrl.Certificate.from_json(json.loads(json.dumps(certificate.to_json())))
         verdict = certify(read, None, allow_non_private=True)
         assert [problem for problem in verdict.problems if "names no policy" not in problem] == []
         assert certificate.epsilon <= private.epsilon * (1 + 1e-6)
-        scales.append([law[1] for _, law in made.values()])
+        scales.append([scale for _, (_, scale) in made.values()])
     assert (np.diff(scales, axis=0) >= 0).all() and (np.array(scales[2]) >= 3 * np.array(scales[0]) * (1 - 1e-9)).all()

@@ -50,8 +50,8 @@ def online(name: str, people: int = 40, **budget: Any) -> Result:
     env = LQScalar(horizon=2) if recipe.family == "control" else tiny_world()
     study = Study.online(recipe.build(env), recipe.privatizer(**(budget or BUDGET)), people)
     for declared in study.declared:
-        law = study.channels()[declared.name].law
-        study.ledger.reconcile(declared.name, 1 if declared.access == "rounds" else declared.times, law)
+        calibration = study.channels()[declared.name].calibration
+        study.ledger.reconcile(declared.name, 1 if declared.access == "rounds" else declared.times, calibration)
     return Result(POLICY, study.certificate("simulation", {"episodes per unit": 1}))
 
 
@@ -174,14 +174,14 @@ def no_claim_rests_on(content: Any, path: Path) -> bool:
       is accepted is one on which no event, bound, release, cost, delta or relation depends: a constant of utility,
       such as a bonus, or the number of people where as many blocks come out.
     - How often a stream, or a release that has no noise scale, was made: the certificate covers every declared release,
-      made or not. (Of others there is one law for each, and the number must fit.)
+      made or not. (Of others there is one noise for each, and the number must fit.)
     - The sensitivity of what was released without noise: it is certified as infinite anyway.
     """
     if path[0] == "study":
         return path[1] != "bounds"
     if path[0] == "releases" and path[2] == "counted":
         release = content["releases"][path[1]]
-        return release["access"] != "rounds" or not release["laws"]
+        return release["access"] != "rounds" or not release["noise"]
     return path[-1] == "sensitivity" and at(content, path[:-1])["scale"] == 0
 
 
@@ -261,11 +261,11 @@ def altered(name: str, change: Callable[[dict[str, Any]], Any]) -> list[str]:
 
 
 def cheaper(content: dict[str, Any], factor: float = 100) -> None:
-    """Events, laws and cost that agree with each other, and with nothing else."""
+    """Events, noise and cost that agree with each other, and with nothing else."""
     for event in content["events"]:
         event["parameter"] /= factor
     for release in content["releases"]:
-        release["laws"], release["counted"] = [], 0
+        release["noise"], release["counted"] = [], 0
     told = privrl.Certificate.from_json(content)
     content |= cost_of(told.events, told.delta, told.adjacency)
 
@@ -292,8 +292,8 @@ def one_group_each(content: dict[str, Any]) -> None:
         lambda c: c.update(learner="PEVI"),
         lambda c: c.update(claimed={"epsilon": 0.1, "delta": 1e-5, "source": "nobody"}),
         lambda c: c["releases"][0].update(counted=99),
-        lambda c: c["releases"][0]["laws"][0].update(scale=-c["releases"][0]["laws"][0]["scale"]),
-        lambda c: c["releases"][0]["laws"][0].update(times=0),
+        lambda c: c["releases"][0]["noise"][0].update(scale=-c["releases"][0]["noise"][0]["scale"]),
+        lambda c: c["releases"][0]["noise"][0].update(times=0),
         lambda c: c["bounds"].update({"episodes per unit": 5}),
         lambda c: c["study"]["privatizer"].update(adjacency="add-remove"),
         lambda c: c["study"]["privatizer"].update(epsilon=0.02),
@@ -321,11 +321,11 @@ def test_a_pool_may_trade_and_not_grow() -> None:
             assert not accepted_after(name, ("events", i, "parameter"), functools.partial(operator.mul, factor))
 
     def cheaper_alike(content: dict[str, Any], factor: float) -> None:
-        """Events, noise laws and cost that agree with each other."""
+        """Events, noise distributions and cost that agree with each other."""
         for event in content["events"]:
             event["parameter"] *= factor
-        for law in (law for release in content["releases"] for law in release["laws"]):
-            law["scale"] /= factor
+        for noise in (noise for release in content["releases"] for noise in release["noise"]):
+            noise["scale"] /= factor
         told = privrl.Certificate.from_json(content)
         content |= cost_of(told.events, told.delta, told.adjacency)
 

@@ -1,4 +1,4 @@
-"""Choosing: the noisy maximum has exactly the law that it claims, and its cost is that of its group."""
+"""Choosing: the noisy maximum has exactly the distribution that it claims, and its cost is that of its group."""
 
 import dataclasses
 import itertools
@@ -53,17 +53,17 @@ from privrl.studies.simulation.sampled_tables import sampled
 
 
 def probabilities(scores, scale):
-    """The law of the noisy maximum, by all sets of candidates that may stay."""
+    """The distribution of the noisy maximum, by all sets of candidates that may stay."""
     stay = np.exp((np.asarray(scores, float) - max(scores)) / scale)
-    law = np.zeros(len(scores))
+    distribution = np.zeros(len(scores))
     for kept in itertools.product((0, 1), repeat=len(scores)):
         if any(kept):
             chance = math.prod(p if k else 1.0 - p for p, k in zip(stay, kept, strict=True))
-            law += chance * np.asarray(kept) / sum(kept)
-    return law
+            distribution += chance * np.asarray(kept) / sum(kept)
+    return distribution
 
 
-def test_the_law_is_that_of_the_largest_of_exponentials():
+def test_the_distribution_is_that_of_the_largest_of_exponentials():
     """Candidate j wins with density e^-x at noise x if all others are below u_j + x: integrated numerically."""
     scores, scale = np.array([3.0, 5.0, 4.5, 0.0]), 2.0
     x = (np.arange(400_000) + 0.5) * 1e-4
@@ -74,7 +74,7 @@ def test_the_law_is_that_of_the_largest_of_exponentials():
         assert density.sum() * 1e-4 == pytest.approx(expected, abs=2e-5)
 
 
-def test_draws_have_this_law():
+def test_draws_have_this_distribution():
     words, scores, draws = Words(bytes(32)), np.array([7, 12, 10, 12, -40], np.int64), 4000
     found = np.bincount([int(noisy_maximum(words, scores, 5)[0]) for _ in range(draws)], minlength=5) / draws
     assert np.abs(found - probabilities(scores, 5)).max() < 4 * math.sqrt(0.25 / draws)
@@ -93,11 +93,14 @@ def test_no_pair_of_neighbours_is_told_apart_by_more_than_epsilon():
     assert 0.8 * R / scale < worst <= R / scale * (1 + 1e-12)
 
 
-def test_seeded_noise_has_the_same_law():
-    law, draws = MaximumNoise(jnp.asarray(2.0), (3,)), 20_000
+def test_seeded_noise_has_the_same_distribution():
+    distribution, draws = MaximumNoise(jnp.asarray(2.0), (3,)), 20_000
     scores = jnp.asarray([1.0, 0.0, 2.5])
     white = jax.random.laplace(jax.random.key(3), (draws, 3))
-    found = np.bincount(np.asarray(jax.vmap(lambda w: jnp.argmax(scores + law.scaled(w)))(white)), minlength=3) / draws
+    found = (
+        np.bincount(np.asarray(jax.vmap(lambda w: jnp.argmax(scores + distribution.scaled(w)))(white)), minlength=3)
+        / draws
+    )
     assert np.abs(found - probabilities(np.asarray(scores), 2.0)).max() < 4 * math.sqrt(0.25 / draws)
 
 
@@ -141,7 +144,7 @@ class TestAccounting:
             Declared("choice", access="choice", times=2)
 
 
-def test_probabilities_of_the_law():
+def test_probabilities_of_the_distribution():
     scores = jnp.asarray([0.3, -1.0, 0.0, 0.9])
     found = compiled(MaximumNoise(jnp.asarray(0.7), (4,)).probabilities, scores)
     assert np.allclose(found, probabilities(np.asarray(scores), 0.7), atol=1e-12)
@@ -185,10 +188,11 @@ class TestGuesses:
         found = dataclasses.replace(self.certificate(Chosen((TAP(3, 2, 3),))), bounds={WHO_CHOOSE: share})
         x = np.linspace(-9.0, 9.0, 20_001)
         density = [np.exp(-0.5 * (x - m) ** 2) / math.sqrt(2 * math.pi) for m in (0.0, mu)]
-        law = [probabilities(scores, 1.0 / epsilon) for scores in ((0.5, 0.0), (0.0, 0.5))]
-        # The output is (x, j): those who do not choose move x, and j has its law without them.
+        distribution = [probabilities(scores, 1.0 / epsilon) for scores in ((0.5, 0.0), (0.0, 0.5))]
+        # The output is (x, j): those who do not choose move x, and j has its distribution without them.
         joint = [
-            (1 - share) * np.outer(density[i], [0.5, 0.5]) + share * np.outer(density[0], law[i]) for i in range(2)
+            (1 - share) * np.outer(density[i], [0.5, 0.5]) + share * np.outer(density[0], distribution[i])
+            for i in range(2)
         ]
         right = np.maximum(*joint).sum() / 2 * (x[1] - x[0])
         assert 0.5 < right <= compute_guess_rate(found) and compute_guess_rate(found) - right < 0.12
@@ -290,7 +294,7 @@ class TestCurator:
         exact = found[0].certificate
         assert exact.epsilon == pytest.approx(2.0) and exact.epsilon <= 2.0 and exact.mu is None
         (release,) = exact.releases
-        assert release["access"] == "choice" and release["laws"][0]["sensitivity"] == pytest.approx(12.0)
+        assert release["access"] == "choice" and release["noise"][0]["sensitivity"] == pytest.approx(12.0)
         assert privrl.certify(found[0].certificate, None).checks[1].ok
 
     def test_what_is_stored_is_the_number_alone(self, people, tmp_path):

@@ -122,7 +122,7 @@ def test_run_covers_people_who_come_back(ran: tuple[dict[str, Any], Path]) -> No
     arguments = ("run", "dp-ucbvi", "--env", "riverswim", *RIVER, "--episodes", "600", *BUDGET, "--seeds", "3")
     content = call(*arguments, "--seed", "7", "--max-episodes-per-unit", "4", "--json").json()
     assert (content["max_episodes_per_unit"], content["min_block_distance"], content["delay"]) == (4, 0, 0)
-    once, often = (c["certificate"]["releases"][0]["laws"][0]["scale"] for c in (ran[0], content))
+    once, often = (c["certificate"]["releases"][0]["noise"][0]["scale"] for c in (ran[0], content))
     assert often == pytest.approx(4 * once)
     assert content["certificate"]["bounds"]["episodes per unit"] == 4
     assert content["regret"] != ran[0]["regret"]

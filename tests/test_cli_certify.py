@@ -95,7 +95,7 @@ def test_a_signature_is_missing_or_of_somebody_else(
         (lambda c: c.update(rho=c["rho"] * 0.9), "`rho`"),
         (lambda c: c["events"].pop(), "as often"),
         (lambda c: c["events"][0].update(parameter=c["events"][0]["parameter"] / 2), "calibrated"),
-        (lambda c: c["releases"][0]["laws"][0].update(scale=c["releases"][0]["laws"][0]["scale"] / 2), "noise"),
+        (lambda c: c["releases"][0]["noise"][0].update(scale=c["releases"][0]["noise"][0]["scale"] / 2), "noise"),
         (lambda c: c.update(notion="local"), "`notion`"),
     ],
     ids=["epsilon", "delta", "mu", "rho", "event removed", "event cheaper", "less noise", "notion"],

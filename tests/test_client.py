@@ -183,8 +183,8 @@ def test_the_certificate_says_what_was_drawn(path, privatizer):
     (release,) = client.certificate.releases
     assert (release["declared"], release["counted"]) == (1, 1)
     if privatizer is GAUSSIAN:
-        (law,) = release["laws"]
-        assert (law["sensitivity"], law["scale"]) == client._reports["transitions"].law
+        (noise,) = release["noise"]
+        assert (noise["sensitivity"], noise["scale"]) == client._reports["transitions"].calibration
 
 
 def test_the_trajectory_is_not_in_the_message():

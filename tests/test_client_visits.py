@@ -98,12 +98,12 @@ class Stopping(privrl.ReleaseStore):
 
     stopped = False
 
-    def release(self, name, pool, charge, draw, **law):
+    def release(self, name, pool, charge, draw, **distribution):
         def stop():
             self.stopped = True
             raise Fatal
 
-        return super().release(name, pool, charge, draw if self.stopped else stop, **law)
+        return super().release(name, pool, charge, draw if self.stopped else stop, **distribution)
 
 
 def test_a_charge_that_was_interrupted_stays(tmp_path):

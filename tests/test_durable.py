@@ -95,7 +95,7 @@ def test_a_crash_burns_or_keeps_the_release_and_the_certificate_counts_it(tmp_pa
     assert sum(shown["spent"].values()) == pytest.approx(sum(shown["limits"].values()))
     assert len(result.certificate.notes) == bool(burnt)
     if burnt:  # what came after pays for it
-        scales = [law["scale"] for law in made[burnt[0].split("/")[0]]["laws"]]
+        scales = [noise["scale"] for noise in made[burnt[0].split("/")[0]]["noise"]]
         assert len(set(scales)) > 1
 
 
@@ -116,7 +116,7 @@ def test_a_release_is_read_on_the_lattice_it_was_written_on(tmp_path):
     """A computer that rounds otherwise may choose another power of 2; reading with that one would be off by 2."""
     with ReleaseStore(tmp_path / "s.db") as store:
         first = fitted("dp-apvi", store)
-        kept = privrl.privacy.noise.lattice.Lattice.from_bytes(store.law("visits/0"))
+        kept = privrl.privacy.noise.lattice.Lattice.from_bytes(store.distribution("visits/0"))
     half = privrl.privacy.noise.lattice.Lattice(
         kept.granularity / 2, kept.norm, kept.sensitivity, 2 * kept.noise, kept.kind
     )

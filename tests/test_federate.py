@@ -89,8 +89,8 @@ def test_the_certificate_says_what_was_drawn(privatizer):
         server.absorb(answer(server.broadcast(), i, privatizer))
     (release,) = server.result().certificate.releases
     assert (release["declared"], release["counted"]) == (1, 1)
-    laws = [(law["sensitivity"], law["scale"]) for law in release["laws"]]
-    assert laws == [] if privatizer is LOCAL else [server._reports["transitions"].law]
+    noise = [(noise["sensitivity"], noise["scale"]) for noise in release["noise"]]
+    assert noise == [] if privatizer is LOCAL else [server._reports["transitions"].calibration]
 
 
 def test_without_noise_the_server_counts_exactly_what_it_asked():

@@ -9,7 +9,7 @@ import privrl
 from privrl.mdp.features import OneHotFeatures
 from privrl.privacy.noise.arithmetic import Floating
 from privrl.privacy.noise.lattice import lattice_for
-from privrl.privacy.trust.channels import law_of
+from privrl.privacy.trust.channels import noise_of
 from privrl.statistics.counts import VisitCounts
 from privrl.statistics.moments import Gram
 from privrl.studies import memory
@@ -54,6 +54,6 @@ def test_sums_a_few_rows_at_a_time_are_the_same_to_the_last_unit(monkeypatch: py
     for entries in (1, 36, 72, 150):
         monkeypatch.setattr(row_sums, "WORKING", entries)
         np.testing.assert_array_equal(records.total(statistic, None, lattice), whole)
-    law, stage = law_of(statistic, "gaussian", 1.0), jnp.asarray(1)
+    noise, stage = noise_of(statistic, "gaussian", 1.0), jnp.asarray(1)
     counted = records.total(VisitCounts(3, 2, 3, "per-stage", stage=stage), None, Floating(1.0, np.inf))
-    np.testing.assert_allclose(np.diag(lattice.value(law, whole)).reshape(3, 2), np.asarray(counted), atol=1e-6)
+    np.testing.assert_allclose(np.diag(lattice.value(noise, whole)).reshape(3, 2), np.asarray(counted), atol=1e-6)

@@ -444,7 +444,7 @@ def test_sampled_releases_cover_the_norm_and_not_only_the_distance():
             return Solution(policy_of(ask("gradient").value))
 
     result = privrl.fit(tiny_data(tiny_world()), Sampled(), privrl.Central(**BUDGET), key=jax.random.key(0))
-    assert result.certificate.releases[0]["laws"][0]["sensitivity"] == 2.0
+    assert result.certificate.releases[0]["noise"][0]["sensitivity"] == 2.0
 
 
 def test_hostile_records_are_really_hostile():

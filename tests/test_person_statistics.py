@@ -137,9 +137,9 @@ def test_the_noise_is_that_of_one_person(tmp_path):
     data = read(table(tmp_path / "t.parquet"))
     for key in (jax.random.key(0), None):
         result = privrl.fit(data, Once(), privrl.Central(rho=0.5), key=key)
-        (law,) = result.certificate.releases[0]["laws"]
-        assert law["sensitivity"] == pytest.approx(13.0, rel=1e-6)
-        assert law["scale"] == pytest.approx(13.0, rel=1e-6)
+        (noise,) = result.certificate.releases[0]["noise"]
+        assert noise["sensitivity"] == pytest.approx(13.0, rel=1e-6)
+        assert noise["scale"] == pytest.approx(13.0, rel=1e-6)
 
 
 def test_rows_of_a_person_are_not_summed_one_by_one(tmp_path):

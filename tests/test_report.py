@@ -276,7 +276,7 @@ def saved(tmp_path: Path, made: Certificate, policy: object = None, **report: ob
 
 
 def release(name: str, mu: float, **changes: object) -> dict[str, object]:
-    law = {"sensitivity": 2.0, "scale": 2.0 / mu, "times": 1}
+    noise = {"sensitivity": 2.0, "scale": 2.0 / mu, "times": 1}
     return {
         "name": name,
         "access": "rounds",
@@ -284,7 +284,7 @@ def release(name: str, mu: float, **changes: object) -> dict[str, object]:
         "counted": 1,
         "skipped": 0,
         "burnt": 0,
-        "laws": [law],
+        "noise": [noise],
         **changes,
     }
 

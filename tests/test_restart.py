@@ -73,7 +73,7 @@ POINTS = ["fact:written", "reserve:begun", "reserve:written", "reserve:committed
     "passage", [pytest.param(1, marks=pytest.mark.slow), 2, pytest.param(3, marks=pytest.mark.slow)]
 )
 @pytest.mark.parametrize("point", POINTS)
-def test_the_laws_that_were_used_never_exceed_the_budget(tmp_path, point, passage, after_crash):
+def test_the_distributions_that_were_used_never_exceed_the_budget(tmp_path, point, passage, after_crash):
     """Killed in an attempt that skips and finished by one that does not, past the study's own check: whatever was
     drawn is within the total of mu^2, and every value has the noise that was reserved with it."""
 
@@ -94,7 +94,7 @@ def test_the_laws_that_were_used_never_exceed_the_budget(tmp_path, point, passag
             attempt(False, store)
         used = 0.0
         for row in store.shown()["releases"]:
-            lattice = privrl.privacy.noise.lattice.Lattice.from_bytes(store.law(row["name"]))
+            lattice = privrl.privacy.noise.lattice.Lattice.from_bytes(store.distribution(row["name"]))
             mu = lattice.sensitivity / lattice.granularity / np.sqrt(lattice.noise**2 - 4.0)
             assert mu**2 <= row["charge"] * (1 + 1e-9), row["name"]
             used += mu**2
@@ -196,6 +196,6 @@ def test_a_simulation_certifies_the_noise_that_its_channels_draw(recipe, continu
     run = privrl.run(env, chosen.build(env), private, episodes=40, key=jax.random.key(0), flow=False)
     study = privrl.studies.study.Study.online(chosen.build(env), private, 40)
     for release in run.certificate.releases:
-        sensitivity, scale = study.channels()[release["name"]].law
-        assert release["laws"] == [{"sensitivity": sensitivity, "scale": scale, "times": 1}]
-    assert not any(release["laws"] for release in study.ledger.releases())  # opening channels writes nothing
+        sensitivity, scale = study.channels()[release["name"]].calibration
+        assert release["noise"] == [{"sensitivity": sensitivity, "scale": scale, "times": 1}]
+    assert not any(release["noise"] for release in study.ledger.releases())  # opening channels writes nothing

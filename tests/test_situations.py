@@ -13,7 +13,7 @@ from test_evaluate import PRACTICE, H, held  # noqa: F401
 
 import privrl
 from privrl.contracts.release import Release
-from privrl.privacy.noise.laws import GaussianNoise
+from privrl.privacy.noise.distributions import GaussianNoise
 from privrl.statistics.counts import VisitCounts
 from privrl.studies.offline.situations import ReleasedVisits, Situations, situations_of
 from privrl.studies.results.result import Result

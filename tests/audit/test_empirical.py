@@ -30,7 +30,7 @@ from privrl.mdp.features import OneHotFeatures
 from privrl.privacy.accounting.composition import mu_of
 from privrl.privacy.accounting.gdp import gdp_mu
 from privrl.privacy.continual.participation import Participation
-from privrl.privacy.noise.laws import GaussianNoise, LaplaceNoise, SymmetricNoise
+from privrl.privacy.noise.distributions import GaussianNoise, LaplaceNoise, SymmetricNoise
 from privrl.privacy.noise.sources import Seeded
 from privrl.privacy.noise.subset import SubsetSelection
 from privrl.privacy.trust.curator import Curator
@@ -154,7 +154,7 @@ def test_nothing_is_claimed_without_privacy():
     assert report.to_json()["epsilon_claimed"] == "inf"
 
 
-def test_pure_budgets_are_attacked_with_the_law_of_laplace():
+def test_pure_budgets_are_attacked_with_the_distribution_of_laplace():
     report = audited(recipes["dp-apvi"], epsilon=1.0, trials=20_000, confidence=0.95)
     assert report.delta == 0.0 and report.bound == "Clopper-Pearson"
     assert 0.3 < report.epsilon_lower <= 1.0
@@ -301,22 +301,24 @@ def test_probabilities_of_sets_are_exact(k, size):
 
 
 def test_shuffled_answers_are_scored_by_their_exact_likelihood():
-    """Three people, two symbols: frequencies of the score against the exact laws of all answers in both worlds."""
+    """Three people, two symbols: frequencies of the score against the exact distributions of all answers in both
+    worlds.
+    """
     channel = _response(2, 1.0, 1)
     symbols = np.array([[0, 0, 1], [1, 0, 0], [0, 1, 1]])
     p = float(channel.response.keep_probability)
     chance = lambda symbol, answer: p if symbol == answer else 1 - p  # noqa: E731
-    law = {0: {}, 1: {}}
+    distribution = {0: {}, 1: {}}
     for answers in itertools.product((0, 1), repeat=3):
         for world in (0, 1):
             truths = [np.where(np.arange(3) == mine, symbols[world], symbols[2]) for mine in range(3)]
-            law[world][answers] = np.mean([math.prod(map(chance, truth, answers)) for truth in truths])
+            distribution[world][answers] = np.mean([math.prod(map(chance, truth, answers)) for truth in truths])
     n = 20_000
     scores = ShuffleAttack(channel, symbols).scores(jax.random.key(0), n)
-    ratios = {answers: math.log(law[1][answers] / law[0][answers]) for answers in law[0]}
+    ratios = {answers: math.log(distribution[1][answers] / distribution[0][answers]) for answers in distribution[0]}
     for value in set(np.round(list(ratios.values()), 9)):
         for world in (0, 1):
-            exact = sum(law[world][a] for a, ratio in ratios.items() if abs(ratio - value) < 1e-6)
+            exact = sum(distribution[world][a] for a, ratio in ratios.items() if abs(ratio - value) < 1e-6)
             seen = (np.abs(scores[world] - value) < 1e-6).mean()
             assert abs(seen - exact) < 4.5 * math.sqrt(exact * (1 - exact) / n)
 

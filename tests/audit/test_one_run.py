@@ -13,7 +13,7 @@ from privrl.learners.linear.vapvi import VAPVI
 from privrl.learners.tabular.apvi import APVI
 from privrl.mdp.features import OneHotFeatures
 from privrl.privacy.noise.arithmetic import Floating
-from privrl.privacy.noise.laws import GaussianNoise
+from privrl.privacy.noise.distributions import GaussianNoise
 from privrl.privacy.trust.privatizers import PairingError
 from privrl.statistics.counts import TransitionCounts
 from privrl.studies.offline.curated_records import Records as _Records

@@ -20,7 +20,7 @@ from privrl.audit.protocol.protocol_attacks import protocol_attacks
 from privrl.audit.surface.recorded_fit import record_fit
 from privrl.audit.surface.recorded_people import Listening
 from privrl.contracts.release import Release
-from privrl.privacy.noise.laws import SymmetricNoise
+from privrl.privacy.noise.distributions import SymmetricNoise
 from privrl.privacy.store.release_store import ReleaseStore
 from privrl.privacy.trust.privatizers import Central
 from privrl.recipes.all_recipes import get, recipes
@@ -58,9 +58,9 @@ def test_planted_relations_are_found(plant, words):
 
 
 def test_a_matrix_that_is_not_symmetric_is_found():
-    law = SymmetricNoise(1.0, 2)
-    assert _relations.asymmetry(Release(jnp.eye(2), law), "x") == []
-    (line,) = _relations.asymmetry(Release(jnp.asarray([[1.0, 3.0], [2.0, 1.0]]), law), "x")
+    noise = SymmetricNoise(1.0, 2)
+    assert _relations.asymmetry(Release(jnp.eye(2), noise), "x") == []
+    (line,) = _relations.asymmetry(Release(jnp.asarray([[1.0, 3.0], [2.0, 1.0]]), noise), "x")
     assert "[0, 1] - [1, 0] is 1" in line
 
 
@@ -116,11 +116,11 @@ def test_sequences_are_compared_to_the_last_bit():
     assert _sequences.compared(log, list(log), "replaced") == []
     assert "1 releases" in _sequences.compared(log, log[:1], "removed")[0]
     other = [("release", "a", (1.0 + 2**-52,), b"x"), log[1]]
-    assert "another law" in _sequences.compared(log, other, "replaced")[0]
+    assert "another distribution" in _sequences.compared(log, other, "replaced")[0]
 
 
 def test_what_a_learner_is_given_has_no_people_in_it():
-    """Through the interface a learner sees releases and their laws: it cannot decide by anything else."""
+    """Through the interface a learner sees releases and their distributions: it cannot decide by anything else."""
 
     class Looks(type(get("dp-apvi").build(tiny_world(3)))):
         def fit(self, ask):
@@ -153,7 +153,7 @@ def test_a_mortal_store_dies_where_it_should(tmp_path):
         assert store.fact("x", lambda: b"y") == b"y"
 
 
-def test_costs_are_recomputed_from_laws():
+def test_costs_are_recomputed_from_distributions():
     """Undisturbed, what is in the store is the certificate, up to the rounding of the lattice."""
     env = tiny_world(3)
     data = tiny_data(env, 40)

@@ -26,7 +26,7 @@ from privrl.mdp.assisted import AssistedPolicy, simulate_gain, stationary_advice
 from privrl.mdp.planning import policy_value
 from privrl.mdp.types import TabularMDP, TabularPolicy
 from privrl.mdp.value_features import TableValueFeature
-from privrl.privacy.noise.laws import GaussianNoise
+from privrl.privacy.noise.distributions import GaussianNoise
 from privrl.privacy.trust.privatizers import PairingError
 from privrl.statistics.practice_residuals import PracticeResiduals
 from privrl.studies.offline.procedure import ask_curator
@@ -354,7 +354,7 @@ def test_planned_widths_are_those_that_come(data):
 
 @pytest.mark.parametrize(("public", "allowance"), [(True, 0.0), (False, 0.01)])
 def test_with_fewer_people_than_planned_nothing_is_ever_handed_out(public, allowance):
-    """The plan against the rule that holds a policy back, and against the normal law by hand."""
+    """The plan against the rule that holds a policy back, and against the normal distribution by hand."""
     budget = privrl.Central(epsilon=0.3, delta=1e-6)
     planned = plan_widths(1000, budget, public=public)
     declared = releases(public=public, bounded=True, modelled=True)

@@ -17,7 +17,7 @@ from privrl.mdp.assisted import AssistedPolicy, simulate_gain, stationary_advice
 from privrl.mdp.planning import policy_values
 from privrl.mdp.value_features import TableValueFeature
 from privrl.privacy.accounting.gdp import gdp_mu
-from privrl.privacy.noise.laws import GaussianNoise
+from privrl.privacy.noise.distributions import GaussianNoise
 from privrl.statistics.model_gains import LARGEST, ModelGains, NuisanceSums, StaySums
 from privrl.statistics.off_policy import Gains, Influences, StayReturns, Unsupported, Weights
 from privrl.statistics.practice_residuals import PracticeResiduals

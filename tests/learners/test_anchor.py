@@ -8,7 +8,7 @@ from privrl.evaluation.support import estimated_support
 from privrl.learners.tabular.anchor import anchored, practice, typical_deviation
 from privrl.mdp.assistance import LEAVE
 from privrl.mdp.assisted import AssistedPolicy
-from privrl.privacy.noise.laws import GaussianNoise
+from privrl.privacy.noise.distributions import GaussianNoise
 
 SUPPORT = 0.1
 

@@ -17,7 +17,7 @@ from privrl.learners.published_noise import apvi_noise
 from privrl.learners.tabular.apvi import APVI
 from privrl.mdp.types import TabularMDP, TabularPolicy
 from privrl.privacy.accounting.gdp import gdp_epsilon
-from privrl.privacy.noise.laws import GaussianNoise, LaplaceNoise
+from privrl.privacy.noise.distributions import GaussianNoise, LaplaceNoise
 from privrl.privacy.trust.published import Published
 
 S, A, H = 3, 2, 4
@@ -26,9 +26,9 @@ S, A, H = 3, 2, 4
 class Tables:
     """A curator that has already drawn its noise: full noisy tables, of which it hands out what is asked for."""
 
-    def __init__(self, seed, law=GaussianNoise, stages=1):
+    def __init__(self, seed, distribution=GaussianNoise, stages=1):
         rng = np.random.default_rng(seed)
-        self.law, self.scale = law, 3.0
+        self.distribution, self.scale = distribution, 3.0
         n = rng.multinomial(600, rng.dirichlet(np.ones(S * A)), stages).reshape(stages, S, A)
         x = np.array([[rng.multinomial(m, rng.dirichlet(np.ones(S + 1))) for m in stage.ravel()] for stage in n])
         self.visits = n + rng.normal(0, self.scale, n.shape)
@@ -47,7 +47,7 @@ class Tables:
             pairs = np.asarray(statistic.pairs)
             value = np.where((pairs < S * A)[:, None], value[np.minimum(pairs, S * A - 1)], 0.0)
         assert value.shape == statistic.shape
-        return Release(jnp.asarray(value), self.law(jnp.asarray(self.scale), statistic.shape))
+        return Release(jnp.asarray(value), self.distribution(jnp.asarray(self.scale), statistic.shape))
 
 
 def consistent(row, visits, half):
@@ -60,7 +60,7 @@ def consistent(row, visits, half):
 
 def box(tables, learner):
     """The algorithm box with our documented departures, pair by pair; also the smallest gap that decides an action."""
-    laws = [s for name, s in tables.asked if name == "transitions"]
+    statistics = [s for name, s in tables.asked if name == "transitions"]
     V, policy = np.zeros(S), np.zeros((H, S, A))
     iota = math.log(H * S * A / learner.failure)
     each = learner.failure / 2 / (H if learner.counting == "per-stage" else 1)
@@ -69,8 +69,10 @@ def box(tables, learner):
     C2 = learner.noise_bonus if learner.noise_bonus is not None else (16.0 if paper else 0.01)
     for h in reversed(range(H)):
         g = h if learner.counting == "per-stage" else 0
-        statistic = next(s for s in laws if s.stage is None or int(s.stage) == h)
-        half = max(float(tables.law(tables.scale, shape).max_bound(each)) for shape in ((S, A), statistic.shape))
+        statistic = next(s for s in statistics if s.stage is None or int(s.stage) == h)
+        half = max(
+            float(tables.distribution(tables.scale, shape).max_bound(each)) for shape in ((S, A), statistic.shape)
+        )
         E = 2 * half
         arrival = np.zeros(S) if learner.arrival_rewards is None else np.asarray(learner.arrival_rewards)
         G = np.append(V + arrival, 0.0)
@@ -88,7 +90,7 @@ def box(tables, learner):
             if learner.rewards is not None:
                 r = float(learner.rewards[min(h, len(learner.rewards) - 1), s, a])
             elif learner.arrival_rewards is None:
-                std = float(tables.law(tables.scale, ()).std)
+                std = float(tables.distribution(tables.scale, ()).std)
                 r = np.clip((tables.rewards[g, s, a] - 2 * std) / seen, 0.0, 1.0)
             spread = P @ G**2 - (P @ G) ** 2
             if paper:
@@ -134,7 +136,7 @@ def test_equals_the_box_on_noisy_tables(arguments, seed):
 
 def test_laplace_widths_are_laplace_widths():
     learner = APVI(S, A, H, counting="pooled", **ARRIVAL)
-    tables = Tables(3, law=LaplaceNoise)
+    tables = Tables(3, distribution=LaplaceNoise)
     np.testing.assert_allclose(learner.fit(tables).policy.probabilities, box(tables, learner)[0], atol=1e-12)
 
 
@@ -204,9 +206,9 @@ def test_the_contract_with_laplace_noise():
     check_offline(learner, tiny_data(env), budget={"epsilon": 2.0}, mechanism="laplace")
     pure = privrl.Central(epsilon=2.0, mechanism="laplace")
     result = privrl.fit(tiny_data(env), learner, pure, key=jax.random.key(0))
-    laws = {release["name"]: release["laws"][0] for release in result.certificate.releases}
-    assert laws["visits"]["sensitivity"] == laws["transitions"]["sensitivity"] == 2 * H
-    assert laws["visits"]["scale"] == pytest.approx(2 * H / (2.0 * 0.25))
+    noise = {release["name"]: release["noise"][0] for release in result.certificate.releases}
+    assert noise["visits"]["sensitivity"] == noise["transitions"]["sensitivity"] == 2 * H
+    assert noise["visits"]["scale"] == pytest.approx(2 * H / (2.0 * 0.25))
 
 
 @pytest.mark.parametrize("rho", [0.1, 1.0])
@@ -218,17 +220,17 @@ def test_published_noise_is_exactly_what_the_paper_claims(rho):
     assert certificate.epsilon == pytest.approx(gdp_epsilon(math.sqrt(2 * rho), 1e-5))
     assert certificate.epsilon < certificate.claimed["epsilon"]
     for release in certificate.releases:
-        assert [law["scale"] ** 2 for law in release["laws"]] == [pytest.approx(2 * H / rho)]
+        assert [noise["scale"] ** 2 for noise in release["noise"]] == [pytest.approx(2 * H / rho)]
         assert release["counted"] == H
 
 
 def test_contribution_norm_is_in_the_noise():
     learner = APVI(S, A, H, rewards=jnp.zeros((1, S, A)), counting="first-visit", contribution_norm=1.5)
     result = privrl.fit(tiny_data(tiny_world()), learner, privrl.Central(rho=0.5, delta=1e-5), key=jax.random.key(0))
-    laws = {release["name"]: release["laws"][0] for release in result.certificate.releases}
-    assert laws["visits"]["sensitivity"] == pytest.approx(1.5 * math.sqrt(2))
-    assert laws["visits"]["scale"] == pytest.approx(1.5 * math.sqrt(2) / math.sqrt(2 * 0.5 * 0.25), rel=1e-6)
-    assert laws["transitions"]["scale"] == pytest.approx(1.5 * math.sqrt(2) / math.sqrt(2 * 0.5 * 0.75), rel=1e-6)
+    noise = {release["name"]: release["noise"][0] for release in result.certificate.releases}
+    assert noise["visits"]["sensitivity"] == pytest.approx(1.5 * math.sqrt(2))
+    assert noise["visits"]["scale"] == pytest.approx(1.5 * math.sqrt(2) / math.sqrt(2 * 0.5 * 0.25), rel=1e-6)
+    assert noise["transitions"]["scale"] == pytest.approx(1.5 * math.sqrt(2) / math.sqrt(2 * 0.5 * 0.75), rel=1e-6)
 
 
 def test_pooled_counts_need_a_stationary_world_and_then_use_every_stage():

@@ -16,7 +16,7 @@ from privrl.envs.lq_worlds import LQ2D, LQ4D, Glucose, LQScalar
 from privrl.learners.control.cautious_lq import Belief, CautiousLQ, _nodes
 from privrl.mdp.lq import LinearPolicy
 from privrl.mdp.riccati import clip_norm, riccati
-from privrl.privacy.noise.laws import GaussianNoise
+from privrl.privacy.noise.distributions import GaussianNoise
 from privrl.studies.loop import no_queries
 
 
@@ -146,7 +146,7 @@ def test_nodes_are_standard_and_fixed():
         np.testing.assert_allclose(flat.mean(axis=0), 0, atol=1e-12)
         np.testing.assert_allclose(flat.T @ flat / len(flat), np.eye(p * n), atol=1e-10)
         assert len(np.unique(flat.round(6), axis=0)) == len(flat)
-        kurtosis = (flat**4).mean()  # 3 for a normal law, 1 for signs
+        kurtosis = (flat**4).mean()  # 3 for a normal distribution, 1 for signs
         assert 2.0 < kurtosis < 4.0
 
 

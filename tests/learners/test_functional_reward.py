@@ -86,9 +86,9 @@ def test_noise_and_certificate():
     check_certificate(first.certificate, 2.0, 1e-5, "central")
     assert "simulation" in first.certificate.noise_source
     [release] = first.certificate.releases
-    [law] = release["laws"]
-    assert law["sensitivity"] == pytest.approx(1.0746 * 0.1, rel=1e-4)
-    assert law["scale"] == pytest.approx(law["sensitivity"] / first.certificate.mu)
+    [noise] = release["noise"]
+    assert noise["sensitivity"] == pytest.approx(1.0746 * 0.1, rel=1e-4)
+    assert noise["scale"] == pytest.approx(noise["sensitivity"] / first.certificate.mu)
     assert "operating system" in privrl.fit(SECRET, one, privrl.Central(**BUDGET)).certificate.noise_source
 
 

@@ -15,7 +15,7 @@ from privrl.learners.linear.transition_moments import constant_weights, gram_of_
 from privrl.learners.tabular.consistency import lowered_to
 from privrl.mdp.features import OneHotFeatures, TableFeatures
 from privrl.mdp.types import TabularPolicy
-from privrl.privacy.noise.laws import GaussianNoise
+from privrl.privacy.noise.distributions import GaussianNoise
 from privrl.studies.loop import next_plan, no_queries
 
 H, S, A = 4, 3, 2

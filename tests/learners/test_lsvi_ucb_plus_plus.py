@@ -22,7 +22,7 @@ from privrl.learners.linear.regression_rounds import inverse_and_log_determinant
 from privrl.learners.published_noise import lsvi_noise
 from privrl.mdp.features import TableFeatures
 from privrl.mdp.types import TabularPolicy, Trajectory
-from privrl.privacy.noise.laws import GaussianNoise, SymmetricNoise
+from privrl.privacy.noise.distributions import GaussianNoise, SymmetricNoise
 from privrl.privacy.trust.published import Published
 from privrl.studies.loop import next_plan, no_queries
 
@@ -182,7 +182,9 @@ def test_the_noise_of_the_paper_by_hand():
     rho_0 = rho / (4 * 4 * users)
     scales = {d.name: d.statistic.l2("replace-one") / ledger.parameter(d.name) for d in declared}
     assert scales["regressions"] == pytest.approx(math.sqrt(2 / rho_0))
-    assert scales["gram"] == pytest.approx(math.sqrt(2 * (1 / (2 * rho_0))))  # a symmetric law has scale^2 = 2 s2
+    assert scales["gram"] == pytest.approx(
+        math.sqrt(2 * (1 / (2 * rho_0)))
+    )  # a symmetric distribution has scale^2 = 2 s2
 
 
 @pytest.mark.slow

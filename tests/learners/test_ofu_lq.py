@@ -18,7 +18,7 @@ from privrl.learners.control.optimism import ConfidenceSet, most_optimistic
 from privrl.learners.published_noise import ofu_lq_noise
 from privrl.mdp.lq import LQTrajectory
 from privrl.privacy.continual.toeplitz import SquareRoot
-from privrl.privacy.noise.laws import SymmetricNoise
+from privrl.privacy.noise.distributions import SymmetricNoise
 from privrl.statistics.lq_moments import joint_weight
 from privrl.studies.simulation.run import sweep
 from privrl.studies.study import Study
@@ -75,8 +75,8 @@ def test_plans_equal_plain_numpy_on_given_people_and_noise(strategy):
             for _ in range(5 * 2**t):
                 total += person(rng, K, r, statistic, c)
             seen += 5 * 2**t
-            law = SymmetricNoise(scale * jnp.sqrt(continual.variance(t)), q)
-            release = Release(jnp.asarray(total + scale * noise[t]), law)
+            distribution = SymmetricNoise(scale * jnp.sqrt(continual.variance(t)), q)
+            release = Release(jnp.asarray(total + scale * noise[t]), distribution)
 
 
 def person(rng, K, r, statistic, c):
@@ -110,10 +110,10 @@ def test_the_set_covers_the_truth_at_radius_one_and_not_always_at_a_tenth():
     for radius in (1.0, 0.1):
         learner = OFULQ(TASK, radius=radius)
         empty = jnp.zeros((2 * n + 1, 2 * n + 1))
-        law = learner._sums({"moments": Release(empty, SymmetricNoise(scale, 2 * n + 1))}, jnp.asarray(500))
+        distribution = learner._sums({"moments": Release(empty, SymmetricNoise(scale, 2 * n + 1))}, jnp.asarray(500))
 
-        def holds(T1, T2, learner=learner, law=law):
-            within = learner.confidence_set(ReleasedSums(T1, T2, law.gram_noise, law.cross_noise))
+        def holds(T1, T2, learner=learner, distribution=distribution):
+            within = learner.confidence_set(ReleasedSums(T1, T2, distribution.gram_noise, distribution.cross_noise))
             return within.contains(within.turned(jnp.asarray(truth)))
 
         covered[radius] = float(jax.jit(jax.vmap(holds))(jnp.asarray(gram), jnp.asarray(cross)).mean())
@@ -199,11 +199,11 @@ def test_zero_stays_in_the_printed_set_for_tens_of_thousands_of_people():
         released = {
             "gram": Release(
                 jnp.asarray([people * squares, 0.0, 0.0]),
-                privrl.privacy.noise.laws.GaussianNoise(8.45 * sigma * nodes, (3,)),
+                privrl.privacy.noise.distributions.GaussianNoise(8.45 * sigma * nodes, (3,)),
             ),
             "cross": Release(
                 jnp.asarray([[0.8 * people * squares], [0.0]]),
-                privrl.privacy.noise.laws.GaussianNoise(6.5 * sigma * nodes, (2, 1)),
+                privrl.privacy.noise.distributions.GaussianNoise(6.5 * sigma * nodes, (2, 1)),
             ),
         }
         sums = learner._sums(released, jnp.asarray(people))

@@ -57,7 +57,7 @@ def test_without_noise_it_is_the_algorithm(data):
 def test_the_span_is_never_dearer_than_the_range_and_cheaper_somewhere(data):
     result = privrl.fit(data, PEVI(random_features(), H), privrl.Central(rho=50.0), key=jax.random.key(0))
     targets = next(r for r in result.certificate.releases if r["name"] == "targets")
-    charged = sorted(law["sensitivity"] for law in targets["laws"] for _ in range(law["times"]))
+    charged = sorted(noise["sensitivity"] for noise in targets["noise"] for _ in range(noise["times"]))
     assert all(s <= r + 1e-9 for s, r in zip(charged, [1.0, 2.0, 3.0, 4.0], strict=True))
     assert sum(charged) < 0.9 * 10.0
 

@@ -17,7 +17,7 @@ from privrl.learners.gradient.q_learning import QLearning
 from privrl.mdp.features import OneHotFeatures, TableFeatures
 from privrl.privacy.noise.arithmetic import Floating
 from privrl.privacy.noise.coins import Coins
-from privrl.privacy.noise.laws import GaussianNoise
+from privrl.privacy.noise.distributions import GaussianNoise
 from privrl.recipes.all_recipes import get
 from privrl.statistics.gradients import BellmanGradient, EpisodeCount, ParameterGradient
 from privrl.studies.offline.curated_records import Records
@@ -209,8 +209,8 @@ def test_the_certificate_speaks_of_one_trajectory_and_of_sampling():
     [event] = result.certificate.events
     assert (event.name, event.times, event.sampling) == ("gradient", 4, 0.25)
     assert result.certificate.unit == "walker" and "privacy loss distribution" in result.certificate.accountant
-    [law] = result.certificate.releases[0]["laws"]
-    assert law["sensitivity"] == 2 * learner.clip  # twice the norm: who is not drawn contributes nothing
+    [noise] = result.certificate.releases[0]["noise"]
+    assert noise["sensitivity"] == 2 * learner.clip  # twice the norm: who is not drawn contributes nothing
 
 
 def test_everybody_takes_part_where_their_number_is_not_public():

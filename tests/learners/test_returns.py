@@ -11,7 +11,7 @@ import privrl
 from privrl.contracts.release import Release
 from privrl.learners.linear.lsvi_ucb_weighted import WeightedLSVIUCB
 from privrl.learners.returns import number_of_records
-from privrl.privacy.noise.laws import GaussianNoise
+from privrl.privacy.noise.distributions import GaussianNoise
 from privrl.studies.loop import next_plan, no_queries
 
 RIVER = privrl.envs.RiverSwim(states=4, horizon=4, kind="osband")

@@ -20,7 +20,7 @@ from privrl.learners.tabular.tap import TAP
 from privrl.learners.tabular.tap_kernel import Kernel, denoised, kernel
 from privrl.learners.tabular.tap_planning import Evidence, Judgement, advantages, improved, planned_by_step, with_round
 from privrl.learners.tabular.tap_shrinkage import posterior
-from privrl.privacy.noise.laws import GaussianNoise
+from privrl.privacy.noise.distributions import GaussianNoise
 
 WORLDS = {
     "endings": (lambda: Endings(10, 3, 8, seed=31), True),
@@ -58,10 +58,10 @@ def test_every_path_spends_the_declared_total_and_not_more(people, rho):
     certificate = privrl.fit(
         tiny_data(env, people), learner_for(env, True), privrl.Central(rho=rho), key=jax.random.key(1)
     ).certificate
-    laws = [law | {"name": r["name"]} for r in certificate.releases for law in r["laws"]]
-    assert math.isclose(sum((law["sensitivity"] / law["scale"]) ** 2 for law in laws), 2 * rho, rel_tol=1e-9)
+    draws = [noise | {"name": r["name"]} for r in certificate.releases for noise in r["noise"]]
+    assert math.isclose(sum((noise["sensitivity"] / noise["scale"]) ** 2 for noise in draws), 2 * rho, rel_tol=1e-9)
     assert all(r["counted"] + r["skipped"] == r["declared"] == 1 for r in certificate.releases)
-    made = {law["name"] for law in laws}
+    made = {noise["name"] for noise in draws}
     assert {"visits", "returns", "round-4"} <= made
     assert ("round-norms-1" in made) == (rho > 0.01)  # otherwise the rounds of `TDFP`, whose clip level is a setting
     assert rho < 3.0 or {"next-states", "next-states-again"} <= made
@@ -209,7 +209,7 @@ def test_several_stays_of_a_person_multiply_the_noise():
             stays, num_states=10, num_actions=3, units=np.arange(60) // 3, max_episodes_per_unit=most, seed=0
         )
         releases = privrl.fit(data, learner_for(env, True), privrl.Central(rho=1.0), key=jax.random.key(3)).certificate
-        scales.append(next(r["laws"][0]["scale"] for r in releases.releases if r["name"] == "visits-norms"))
+        scales.append(next(r["noise"][0]["scale"] for r in releases.releases if r["name"] == "visits-norms"))
     assert math.isclose(scales[1], 3 * scales[0], rel_tol=1e-9)
 
 

@@ -65,16 +65,16 @@ def test_noise_has_the_declared_variances_and_composes_exactly(adjacency):
     rho, learner = 0.7, TDFP(5, 2, 6, (DEATH, SURVIVAL))
     privatizer = privrl.Central(rho=rho, adjacency=adjacency)
     certificate = privrl.fit(tiny_data(ward()), learner, privatizer, key=jax.random.key(0)).certificate
-    laws = {release["name"]: release["laws"][0] for release in certificate.releases}
-    assert list(laws) == ["returns", *(f"round-{k}" for k in range(1, 7))]
+    noise = {release["name"]: release["noise"][0] for release in certificate.releases}
+    assert list(noise) == ["returns", *(f"round-{k}" for k in range(1, 7))]
     C, L0, first = 0.8, 8.0, 0.05
     half = 1.0 if adjacency == "replace-one" else 0.5  # the squared distance is C^2 in place of 2 C^2
     expected = {"returns": half * C**2 * L0 / (first * rho)}
     for k, u in enumerate((0.1, 0.1, 0.15, 0.15, 0.2, 0.3), 1):
         expected[f"round-{k}"] = half * C**2 / ((1 - first) * u * rho)
     for name, variance in expected.items():
-        assert math.isclose(laws[name]["scale"] ** 2, variance, rel_tol=1e-9)
-    mu2 = sum((law["sensitivity"] / law["scale"]) ** 2 for law in laws.values())
+        assert math.isclose(noise[name]["scale"] ** 2, variance, rel_tol=1e-9)
+    mu2 = sum((drawn["sensitivity"] / drawn["scale"]) ** 2 for drawn in noise.values())
     assert math.isclose(mu2, 2 * rho, rel_tol=1e-9)
 
 

@@ -14,7 +14,7 @@ import privrl
 from privrl.contracts.learner import Plan
 from privrl.contracts.release import Release
 from privrl.mdp.types import TabularPolicy
-from privrl.privacy.noise.laws import GaussianNoise
+from privrl.privacy.noise.distributions import GaussianNoise
 from privrl.privacy.noise.subset import SubsetSelection, variance_of_sums
 from privrl.statistics.counts import TransitionCounts
 from privrl.studies.loop import next_plan, no_queries
@@ -156,7 +156,9 @@ def test_answers_are_tallied_where_they_were_asked(counting):
 
 
 def test_a_first_visit_is_a_fair_draw_of_the_kernel():
-    """Summed over all trajectories of a small world: given that it is not "never", the answer has the law P(.|s,a)."""
+    """Summed over all trajectories of a small world: given that it is not "never", the answer has the distribution
+    P(.|s,a).
+    """
     env = tiny_world(horizon=H, num_states=S)
     P, start = np.asarray(env.mdp.transition[0]), np.asarray(env.mdp.initial)
     statistic = counts()
@@ -164,17 +166,17 @@ def test_a_first_visit_is_a_fair_draw_of_the_kernel():
     for seed, index in ((0, 0), (3, 1), (4, 2)):
         policy = deterministic(seed)
         greedy = np.asarray(policy.probabilities).argmax(axis=-1)
-        law = np.zeros(S + 1)
+        distribution = np.zeros(S + 1)
         for t in trajectories:
             states, actions, after = (np.asarray(x) for x in (t.states, t.actions, t.next_states))
             if any(actions[h] != greedy[h, states[h]] for h in range(H)):
                 continue
             chance = start[states[0]] * np.prod([P[states[h], actions[h], after[h]] for h in range(H)])
-            law[answer_by_hand(t, policy, "pooled", "first-visit", index)[1]] += chance
+            distribution[answer_by_hand(t, policy, "pooled", "first-visit", index)[1]] += chance
         (s, a), _ = answer_by_hand(trajectories[0], policy, "pooled", "first-visit", index)
-        assert law.sum() == pytest.approx(1.0)
-        np.testing.assert_allclose(law[:S] / law[:S].sum(), P[s, a], rtol=1e-12)
-        assert statistic.num_symbols == len(law)
+        assert distribution.sum() == pytest.approx(1.0)
+        np.testing.assert_allclose(distribution[:S] / distribution[:S].sum(), P[s, a], rtol=1e-12)
+        assert statistic.num_symbols == len(distribution)
 
 
 @pytest.mark.parametrize("asking", ["first-visit", "stage-pair"])

@@ -20,7 +20,7 @@ from privrl.learners.published_noise import ucrl_vtr_noise
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.accounting.budget import Budget
 from privrl.privacy.accounting.gdp import gdp_epsilon, gdp_mu
-from privrl.privacy.noise.laws import GaussianNoise
+from privrl.privacy.noise.distributions import GaussianNoise
 from privrl.privacy.trust.local_channels import AbstractLocalChannel
 from privrl.privacy.trust.privatizers import PairingError
 from privrl.privacy.trust.published import Published
@@ -189,8 +189,8 @@ def test_the_certificate_of_the_published_noise_shows_both_epsilons():
     certificate = result.certificate
     assert certificate.notion == "local" and certificate.delta == 1e-5
     assert certificate.claimed == {"epsilon": 2.0, "delta": 1e-5, "source": "liao-he-gu"}
-    (law,) = certificate.releases[0]["laws"]
-    np.testing.assert_allclose(gdp_epsilon(law["sensitivity"] / law["scale"], 1e-5), certificate.epsilon, rtol=1e-6)
+    (noise,) = certificate.releases[0]["noise"]
+    np.testing.assert_allclose(gdp_epsilon(noise["sensitivity"] / noise["scale"], 1e-5), certificate.epsilon, rtol=1e-6)
     assert 0 < certificate.epsilon < 0.5 and certificate.mu < gdp_mu(2.0, 1e-5) / 4
     assert math.isclose(certificate.recomputed(), certificate.epsilon, rel_tol=1e-12)
     wrong = Published(lambda declared, budget: {"other": 1.0}, "nobody", 1.0, 1e-5, trust="local")

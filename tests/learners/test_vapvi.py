@@ -196,7 +196,7 @@ def test_skipped_shares_are_spent_and_the_total_stays(monkeypatch, split):
     else:
         assert {name for name, _ in asked} == {"gram", "targets"}
         np.testing.assert_allclose([cost["gram"] + cost["targets"], cost["spread"]], [4.0, 0.0], atol=1e-12)
-        first, *_, last = (law for r in result.certificate.releases if r["name"] == "gram" for law in r["laws"])
+        first, *_, last = (noise for r in result.certificate.releases if r["name"] == "gram" for noise in r["noise"])
         assert last["scale"] < first["scale"]
 
 
@@ -276,7 +276,7 @@ def test_the_published_noise_is_the_papers_and_costs_more_than_claimed(data):
     rho, rho0 = 1.0, 1.0 / (5 * H)
     privatizer = Published(vapvi_noise, "qiao-wang", rho=rho, delta=1e-5)
     certificate = privrl.fit(data, VAPVI(rotated(), H, calibration="paper"), privatizer, key=KEY).certificate
-    scales = {r["name"]: {law["scale"] for law in r["laws"]} for r in certificate.releases}
+    scales = {r["name"]: {noise["scale"] for noise in r["noise"]} for r in certificate.releases}
     papers = {
         "spread": 1
         / math.sqrt(2 * rho0),  # (Z + Z^T)/sqrt 2, Z_ij ~ N(0, 1/(4 rho0)): variance 2/(4 rho0) on the diagonal

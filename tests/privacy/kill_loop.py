@@ -78,10 +78,10 @@ class DrawsFirst(stores.ReleaseStore):
 
     _late: tuple[Any, ...] | None = None
 
-    def release(self, name, pool, charge, draw, *, law=b""):
+    def release(self, name, pool, charge, draw, *, distribution=b""):
         if self._late is not None:
             super().release(*self._late)
-        if self._stored(name, pool, charge, law) is not None:
+        if self._stored(name, pool, charge, distribution) is not None:
             return super().release(name, pool, charge, draw)
         value = draw()
         self._late = (name, pool, charge, lambda: value)
@@ -93,7 +93,7 @@ class ReturnsFirst(stores.ReleaseStore):
 
     _late: tuple[str, Any] | None = None
 
-    def release(self, name, pool, charge, draw, *, law=b""):
+    def release(self, name, pool, charge, draw, *, distribution=b""):
         if self._late is not None:
             late, value = self._late
             with self._engine.transaction("late", f"release {late}"):
@@ -101,11 +101,11 @@ class ReturnsFirst(stores.ReleaseStore):
                 self._engine.execute(update, *sums.columns(value), "now", late)
                 self._engine.chain("value", late)
             self._late = None
-        stored = self._stored(name, pool, charge, law)
+        stored = self._stored(name, pool, charge, distribution)
         if stored is not None and stored[1] is not None:
             return sums.integers(*stored)
         if stored is None:
-            self._reserve(name, pool, charge, law)
+            self._reserve(name, pool, charge, distribution)
         self._late = (name, draw())
         return self._late[1]
 

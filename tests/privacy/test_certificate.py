@@ -81,29 +81,29 @@ def test_words_that_a_reader_needs():
 
 def altered(change):
     content = certificate().to_json()
-    change(content, content["releases"][0], content["releases"][0]["laws"][0])
+    change(content, content["releases"][0], content["releases"][0]["noise"][0])
     return read_certificate(json.dumps(content))
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda c, release, law: law.update(scale=law["scale"] * 0.9),
-        lambda c, release, law: law.update(scale=law["scale"] * 1.1),
-        lambda c, release, law: law.update(scale=-law["scale"]),
-        lambda c, release, law: law.update(scale=0.0),
-        lambda c, release, law: law.update(sensitivity=0.0),
-        lambda c, release, law: law.update(times=5),
-        lambda c, release, law: law.update(times=2),
-        lambda c, release, law: law.update(times=0),
-        lambda c, release, law: release.update(laws=[]),
-        lambda c, release, law: release.update(counted=99),
-        lambda c, release, law: release.update(counted=2),
-        lambda c, release, law: release.update(counted=-1),
-        lambda c, release, law: release.update(skipped=2),
-        lambda c, release, law: c["events"][0].update(parameter=c["events"][0]["parameter"] / 100),
-        lambda c, release, law: c.update(releases=[]),
-        lambda c, release, law: c.update(releases=[release, release]),
+        lambda c, release, noise: noise.update(scale=noise["scale"] * 0.9),
+        lambda c, release, noise: noise.update(scale=noise["scale"] * 1.1),
+        lambda c, release, noise: noise.update(scale=-noise["scale"]),
+        lambda c, release, noise: noise.update(scale=0.0),
+        lambda c, release, noise: noise.update(sensitivity=0.0),
+        lambda c, release, noise: noise.update(times=5),
+        lambda c, release, noise: noise.update(times=2),
+        lambda c, release, noise: noise.update(times=0),
+        lambda c, release, noise: release.update(noise=[]),
+        lambda c, release, noise: release.update(counted=99),
+        lambda c, release, noise: release.update(counted=2),
+        lambda c, release, noise: release.update(counted=-1),
+        lambda c, release, noise: release.update(skipped=2),
+        lambda c, release, noise: c["events"][0].update(parameter=c["events"][0]["parameter"] / 100),
+        lambda c, release, noise: c.update(releases=[]),
+        lambda c, release, noise: c.update(releases=[release, release]),
     ],
 )
 def test_an_altered_ledger_is_noticed(change):
@@ -114,16 +114,16 @@ def test_an_altered_ledger_is_noticed(change):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda c, release, law: law.update(times=3.0), "`releases[0].laws[0].times` must be a whole number"),
-        (lambda c, release, law: law.update(extra=1), "`releases` is not expected in this form"),
-        (lambda c, release, law: release.pop("burnt"), "`burnt` is missing in `releases[0]`."),
-        (lambda c, release, law: c.update(epsilon=[1]), "`epsilon` must be a number, not a list."),
-        (lambda c, release, law: c.update(bounds=None), "`bounds` must be an object, not null."),
-        (lambda c, release, law: c.update(stated={"purpose": 1}), "must be text, not a whole number."),
-        (lambda c, release, law: c.update(files={"report.json": 1}), "must be text, not a whole number."),
-        (lambda c, release, law: c.update(extra=1), "`extra` is not expected"),
-        (lambda c, release, law: c.pop("files"), "`files` is missing"),
-        (lambda c, release, law: c.update(epsilon=10**400), "out of range"),
+        (lambda c, release, noise: noise.update(times=3.0), "`releases[0].noise[0].times` must be a whole number"),
+        (lambda c, release, noise: noise.update(extra=1), "`releases` is not expected in this form"),
+        (lambda c, release, noise: release.pop("burnt"), "`burnt` is missing in `releases[0]`."),
+        (lambda c, release, noise: c.update(epsilon=[1]), "`epsilon` must be a number, not a list."),
+        (lambda c, release, noise: c.update(bounds=None), "`bounds` must be an object, not null."),
+        (lambda c, release, noise: c.update(stated={"purpose": 1}), "must be text, not a whole number."),
+        (lambda c, release, noise: c.update(files={"report.json": 1}), "must be text, not a whole number."),
+        (lambda c, release, noise: c.update(extra=1), "`extra` is not expected"),
+        (lambda c, release, noise: c.pop("files"), "`files` is missing"),
+        (lambda c, release, noise: c.update(epsilon=10**400), "out of range"),
     ],
 )
 def test_types_are_checked_before_values(change, words):
@@ -135,12 +135,12 @@ def test_types_are_checked_before_values(change, words):
 def test_an_altered_cost_is_noticed(name):
     assert cost_problems(certificate()) == []
     for factor in (0.5, 1.5, 1 + 1e-5):
-        changed = altered(lambda c, release, law, factor=factor: c.update({name: c[name] * factor}))
+        changed = altered(lambda c, release, noise, factor=factor: c.update({name: c[name] * factor}))
         assert any(f"`{name}`" in problem for problem in cost_problems(changed))
 
 
 def test_no_events_prove_nothing():
-    assert cost_problems(altered(lambda c, release, law: c.update(events=[])))
+    assert cost_problems(altered(lambda c, release, noise: c.update(events=[])))
 
 
 def test_an_altered_epsilon_differs_from_the_recomputed_one():

@@ -132,8 +132,8 @@ def test_one_report_is_as_private_as_claimed():
     each = jax.vmap(jax.vmap(made.response.respond, (None, 0)), (0, None))
     answers = np.asarray(each(jnp.arange(3), u))
     assert (answers.sum(axis=-1) == 1).all()
-    law = answers.mean(axis=1)
-    ratio = max(law[:, y].max() / law[:, y].min() for y in range(3))
+    distribution = answers.mean(axis=1)
+    ratio = max(distribution[:, y].max() / distribution[:, y].min() for y in range(3))
     assert ratio == pytest.approx(np.e, rel=0.02)  # the grid has 600 steps
 
 

@@ -1,4 +1,4 @@
-"""The curator: the noise it adds has the law it declares, once per release, and it refuses before it looks."""
+"""The curator: the noise it adds has the distribution it declares, once per release, and it refuses before it looks."""
 
 import math
 
@@ -66,7 +66,7 @@ def ask(crowd, declared, source=None, mechanism="gaussian", **budget):
 
 @pytest.mark.parametrize("source", ["seeded", "system"])
 @pytest.mark.parametrize("records", [1, 3])
-def test_the_noise_has_the_declared_law(source, records):
+def test_the_noise_has_the_declared_distribution(source, records):
     curator = ask(Crowd(records), [Declared("x", Vector(), times=4)], System() if source == "system" else None)
     release = curator("x")
     scale = records * 3.0 / 0.5  # mu^2 = 2 rho / 4
@@ -133,5 +133,5 @@ def test_a_record_that_somebody_does_not_have_is_covered():
     for records, expected in ((1, 1.0), (3, 15.0)):
         curator = ask(Crowd(records), [Declared("far", Far())])
         curator("far")
-        (law,) = curator._ledger.releases()[0]["laws"]
-        assert law["sensitivity"] == expected
+        (noise,) = curator._ledger.releases()[0]["noise"]
+        assert noise["sensitivity"] == expected

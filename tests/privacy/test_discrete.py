@@ -21,7 +21,7 @@ from privrl.privacy.noise.random_words import Words, quotient
 
 KEY = bytes(range(32))
 SAMPLERS = [discrete_gaussian, discrete_laplace]
-LAWS = {discrete_gaussian: _discrete._GAUSSIAN, discrete_laplace: _discrete._LAPLACE}
+DISTRIBUTIONS = {discrete_gaussian: _discrete._GAUSSIAN, discrete_laplace: _discrete._LAPLACE}
 PHI = {discrete_gaussian: lambda x: x * x / 2, discrete_laplace: abs}
 
 
@@ -100,10 +100,10 @@ def test_variance_to_two_in_a_thousand(scale: int) -> None:
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_shape_at_large_scales(sampler: Callable) -> None:
-    law = stats.norm if sampler is discrete_gaussian else stats.laplace
+    distribution = stats.norm if sampler is discrete_gaussian else stats.laplace
     for scale in (2**33, 2**56, 3**30):
         drawn = sampler(Words(KEY), scale, (200_000,))
-        assert stats.kstest(drawn / scale, law.cdf).pvalue > 1e-6
+        assert stats.kstest(drawn / scale, distribution.cdf).pvalue > 1e-6
         low = np.bincount((drawn & 255).astype(np.int64), minlength=256)  # and no integer is left out
         assert stats.chisquare(low).pvalue > 1e-6
 
@@ -179,7 +179,7 @@ def test_what_floats_cannot_tell_is_decided_exactly(u: int, block: tuple[int, in
             assert values.tolist() == [k * 2**33 + u] and accepted.tolist() == [side < 0]
 
 
-def test_the_law_of_exact_comparisons(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_distribution_of_exact_comparisons(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_discrete, "_BITS", 1)
     monkeypatch.setattr(_discrete, "_BAND", 2.0)
     assert pvalue(discrete_gaussian, 2, discrete_gaussian(Words(), 2, (30_000,)), 6) > 1e-6
@@ -187,13 +187,13 @@ def test_the_law_of_exact_comparisons(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_float_filter_is_far_more_exact_than_its_band() -> None:
     rng = np.random.default_rng(0)
-    for law in LAWS.values():
+    for distribution in DISTRIBUTIONS.values():
         for s in (3, 2**33 + 1, 2**56 - 1):
             k, u = rng.integers(0, 9, 300), rng.integers(0, s, 300)
-            chance = np.exp(-law.rise(k.astype(float), u * (1.0 / s)))
+            chance = np.exp(-distribution.rise(k.astype(float), u * (1.0 / s)))
             for block, inside, float_chance in zip(k.tolist(), u.tolist(), chance.tolist(), strict=True):
                 x = Fraction(inside, s)
-                low, high = exp_bounds(law.phi(block + x) - law.phi(Fraction(block)), 25)
+                low, high = exp_bounds(distribution.phi(block + x) - distribution.phi(Fraction(block)), 25)
                 assert low - Fraction(1, 2**47) < Fraction(float_chance) < high + Fraction(1, 2**47)
 
 
@@ -207,11 +207,11 @@ def test_enclosures_of_the_exponential(e: Fraction, digits: int) -> None:
         assert low < inner_low and inner_high < high  # wide enough to contain one that is far narrower
 
 
-@pytest.mark.parametrize("law", LAWS.values())
-def test_enclosures_of_cumulative_weights(law: _discrete._Law) -> None:
-    weights = [math.exp(-law.phi(Fraction(j))) for j in range(60)]
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS.values())
+def test_enclosures_of_cumulative_weights(distribution: _discrete._Distribution) -> None:
+    weights = [math.exp(-distribution.phi(Fraction(j))) for j in range(60)]
     for k in range(12):
-        low, high = _discrete._cumulative(law, k, 40)
+        low, high = _discrete._cumulative(distribution, k, 40)
         assert low < high < low + Fraction(1, 10**39)
         assert float(low) == pytest.approx(math.fsum(weights[: k + 1]) / math.fsum(weights), rel=1e-14)
     closed = 1 - exp_bounds(Fraction(4), 60)[0]  # 1 - e^-(k+1) for the Laplace blocks
@@ -277,7 +277,7 @@ def test_draws_are_independent_of_their_neighbours_and_places(sampler: Callable)
         centred = (y - y.mean()) / y.std()
         for lag in (1, 2, 1000):
             assert abs((centred[lag:] * centred[:-lag]).sum()) < 4.5 * math.sqrt(len(x) - lag)
-    stream = Words(KEY)  # the last of a few draws has the law of all
+    stream = Words(KEY)  # the last of a few draws has the distribution of all
     last = np.array([sampler(stream, 2, (3,))[2] for _ in range(5_000)])
     assert pvalue(sampler, 2, last, 5) > 1e-6
 
@@ -285,7 +285,7 @@ def test_draws_are_independent_of_their_neighbours_and_places(sampler: Callable)
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_waiting_tells_nothing_about_values(sampler: Callable) -> None:
     """The number of candidates up to an accepted one, against its size; and one draw always takes the same words."""
-    values, accepted = _discrete._candidates(Words(KEY), LAWS[sampler], 2**33, 10**6)
+    values, accepted = _discrete._candidates(Words(KEY), DISTRIBUTIONS[sampler], 2**33, 10**6)
     at = np.flatnonzero(accepted)
     wait, size = np.diff(at), np.abs(values[at[1:]])
     assert abs(stats.spearmanr(wait, size).statistic) * math.sqrt(len(wait)) < 4.5
@@ -304,7 +304,7 @@ def test_the_first_accepted_candidates_in_their_order(sampler: Callable) -> None
     count = 2 * _discrete._CHUNK
     stream, replay = Counting(KEY), Words(KEY)
     drawn = sampler(stream, 5, (count,))
-    batches = [_discrete._candidates(replay, LAWS[sampler], 5, words // 3) for words in stream.asked]
+    batches = [_discrete._candidates(replay, DISTRIBUTIONS[sampler], 5, words // 3) for words in stream.asked]
     assert len(batches) > 2
     np.testing.assert_array_equal(drawn, np.concatenate([values[kept] for values, kept in batches])[:count])
 

@@ -139,8 +139,8 @@ def test_same_question_same_answer_also_after_saving(source: AbstractSource, tmp
     for point in (-0.01, 1.01, math.nan):
         with pytest.raises(RuntimeError, match=r"\[0, 1\]"):
             released(jnp.asarray(point)).block_until_ready()
-    (law,) = ledger.releases()[0]["laws"]
-    assert law["scale"] == float(released.scale) and law["sensitivity"] <= law["scale"]
+    (noise,) = ledger.releases()[0]["noise"]
+    assert noise["scale"] == float(released.scale) and noise["sensitivity"] <= noise["scale"]
     with pytest.raises(OverspentError):
         ask.function("f", f, distance=1e-6, beta=2.0, bound=1.0)
 
@@ -294,9 +294,9 @@ def test_a_vector_is_released_as_its_distance_says() -> None:
     ask, ledger = curator(System(), mu=0.5)
     value = np.linspace(-1, 1, 10_000)
     released = ask.vector("f", jnp.asarray(value), distance=1.0, bound=1.0)
-    (law,) = ledger.releases()[0]["laws"]
-    assert law["sensitivity"] - 1.0 == pytest.approx(100 * 2.0**-32 + 2.0**-40, rel=1e-6)
-    assert law["scale"] == float(released.noise.scale) == pytest.approx(2.0, rel=1e-7)
+    (noise,) = ledger.releases()[0]["noise"]
+    assert noise["sensitivity"] - 1.0 == pytest.approx(100 * 2.0**-32 + 2.0**-40, rel=1e-6)
+    assert noise["scale"] == float(released.noise.scale) == pytest.approx(2.0, rel=1e-7)
     noise = (np.asarray(released.value) - value) / 2.0
     assert abs(noise.mean()) < 4.7 / 100 and abs(noise.var() - 1) < 4.7 * math.sqrt(2) / 100
     assert np.array_equal(np.asarray(released.value) * 2**32, np.rint(np.asarray(released.value) * 2**32))

@@ -15,6 +15,7 @@ from hypothesis.extra import numpy as hnp
 
 import privrl
 from privrl.contracts.statistic import AbstractStatistic
+from privrl.privacy.noise.distributions import GaussianNoise, LaplaceNoise, SymmetricNoise
 from privrl.privacy.noise.lattice import (
     Lattice,
     LatticeError,
@@ -22,7 +23,6 @@ from privrl.privacy.noise.lattice import (
     filled_by,
     lattice_for,
 )
-from privrl.privacy.noise.laws import GaussianNoise, LaplaceNoise, SymmetricNoise
 from privrl.privacy.noise.random_words import Words
 from privrl.privacy.noise.symmetric import mirrored
 from privrl.statistics.counts import TransitionCounts, VisitCounts
@@ -213,7 +213,7 @@ def test_off_diagonal_noise_is_rounded_up(s):
     assert 2 * root**2 >= s**2 > 2 * (root - 1) ** 2
 
 
-def test_noise_of_each_law_has_its_scale():
+def test_noise_of_each_distribution_has_its_scale():
     """4.5 standard errors of a standard deviation (Gaussian: 1/sqrt(2n); Laplace: sqrt(5/(4n)))."""
     grid, n = lattice(), 20_000
     zeros = np.zeros(n, np.int64)
@@ -221,12 +221,12 @@ def test_noise_of_each_law_has_its_scale():
     assert abs(np.std(normal.value) / grid.scale - 1) < 4.5 / math.sqrt(2 * n)
     assert float(normal.noise.std) == pytest.approx(grid.scale)
     grid1 = lattice(kind="l1")
-    law = LaplaceNoise(1.0, (n,))
-    laplace = grid1.release(law, grid1.noisy(law, zeros, Words()))
+    noise = LaplaceNoise(1.0, (n,))
+    laplace = grid1.release(noise, grid1.noisy(noise, zeros, Words()))
     assert abs(np.std(laplace.value) / (math.sqrt(2) * grid1.scale) - 1) < 4.5 * math.sqrt(5 / (4 * n))
     d = 160
-    law = SymmetricNoise(1.0, d)
-    matrix = np.asarray(grid.release(law, grid.noisy(law, np.zeros(d * (d + 1) // 2, np.int64), Words())).value)
+    noise = SymmetricNoise(1.0, d)
+    matrix = np.asarray(grid.release(noise, grid.noisy(noise, np.zeros(d * (d + 1) // 2, np.int64), Words())).value)
     np.testing.assert_array_equal(matrix, matrix.T)
     free = d * (d - 1) // 2
     assert abs(np.std(matrix[np.triu_indices(d, 1)]) / (grid.scale / math.sqrt(2)) - 1) < 4.5 / math.sqrt(2 * free)
@@ -235,18 +235,18 @@ def test_noise_of_each_law_has_its_scale():
 
 def test_a_single_number_can_be_released():
     grid = lattice()
-    for law in (GaussianNoise(1.0, ()), LaplaceNoise(1.0, ())):
-        noisy = grid.noisy(law, np.asarray(5), Words())
+    for noise in (GaussianNoise(1.0, ()), LaplaceNoise(1.0, ())):
+        noisy = grid.noisy(noise, np.asarray(5), Words())
         assert noisy.shape == () and noisy.dtype == np.int64
-        assert grid.release(law, noisy).value.shape == ()
+        assert grid.release(noise, noisy).value.shape == ()
 
 
 def test_every_release_is_a_point_of_the_grid():
     """What an attacker could look for: an output off the grid. There is none, whatever the sum."""
     grid = Lattice(2.0**-32, 1.0, 1.0, 2**32, "l2")
-    law = GaussianNoise(1.0, (1000,))
+    noise = GaussianNoise(1.0, (1000,))
     for shift in (0, 1, 2**31 + 1):
-        value = np.asarray(grid.release(law, grid.noisy(law, np.full(1000, shift), Words())).value)
+        value = np.asarray(grid.release(noise, grid.noisy(noise, np.full(1000, shift), Words())).value)
         scaled = value * 2.0**32
         np.testing.assert_array_equal(scaled, np.rint(scaled))
 

@@ -94,7 +94,7 @@ def test_reconciles_what_a_loop_made():
         for name, count in zip(("r0", "r1"), counts, strict=True):
             book.reconcile(name, count, (2.0, 5.0))
     assert [r["counted"] for r in book.releases()] == [2, 1]
-    assert book.releases()[0]["laws"] == [{"sensitivity": 2.0, "scale": 5.0, "times": 2}]
+    assert book.releases()[0]["noise"] == [{"sensitivity": 2.0, "scale": 5.0, "times": 2}]
     with pytest.raises(OverspentError, match="4 releases were made"):
         book.reconcile("r1", 4, None)
 

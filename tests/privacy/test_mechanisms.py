@@ -12,7 +12,7 @@ from hypothesis.extra.numpy import arrays
 
 import privrl  # noqa: F401  (turns on float64)
 from privrl.privacy.noise.bounding import clip_by_norm
-from privrl.privacy.noise.laws import GaussianNoise, SymmetricNoise
+from privrl.privacy.noise.distributions import GaussianNoise, SymmetricNoise
 from privrl.privacy.noise.sensitivities import (
     add_noise,
     l2_of_outer_products,
@@ -100,7 +100,7 @@ def test_bad_sensitivity_arguments_are_refused() -> None:
         l2_of_sum(1.0, "swap")  # type: ignore[arg-type]
 
 
-def test_add_noise_adds_the_noise_and_names_its_law() -> None:
+def test_add_noise_adds_the_noise_and_names_its_distribution() -> None:
     noise = GaussianNoise(2.0, (3,))
     release = add_noise(np.array([1.0, 2.0, 3.0]), noise, np.array([1.0, 0.0, -1.0]))
     assert np.array_equal(release.value, [3.0, 2.0, 1.0])

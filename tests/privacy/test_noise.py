@@ -1,4 +1,6 @@
-"""Bounds of noise laws against simulation. Counts of failures are tested at |z| < 4.5 (error level 7e-6 each)."""
+"""Bounds of noise distributions against simulation. Counts of failures are tested at |z| < 4.5 (error level 7e-6
+each).
+"""
 
 import math
 
@@ -11,12 +13,12 @@ from hypothesis import strategies as st
 
 import privrl  # noqa: F401  (turns on float64)
 from privrl.contracts.noise_distribution import AbstractNoise
-from privrl.privacy.noise.laws import GaussianNoise, LaplaceNoise, SymmetricNoise
+from privrl.privacy.noise.distributions import GaussianNoise, LaplaceNoise, SymmetricNoise
 from privrl.privacy.noise.subset import ResponseNoise
 
 Z_LIMIT = 4.5
 SCALES = np.array([[0.1, 1.0, 3.0], [0.5, 0.5, 2.0], [0.0, 1.0, 1.0]])
-LAWS = [
+DISTRIBUTIONS = [
     GaussianNoise(1.7, (3, 3)),
     GaussianNoise(SCALES, (3, 3)),
     SymmetricNoise(1.7, 3),
@@ -40,7 +42,7 @@ def excess(values: np.ndarray, bound: float, failure: float) -> float:
 
 
 @pytest.mark.parametrize("failure", [0.3, 0.02])
-@pytest.mark.parametrize("noise", LAWS[:5])
+@pytest.mark.parametrize("noise", DISTRIBUTIONS[:5])
 def test_bounds_hold_with_their_probability(noise: AbstractNoise, failure: float) -> None:
     w = draws(noise, 20_000)
     assert excess(np.linalg.norm(w, axis=(1, 2)), float(noise.norm_bound(failure)), failure) < Z_LIMIT
@@ -98,7 +100,7 @@ def test_debiased_bound_covers_randomised_answers() -> None:
     assert float(unsure.max_bound(failure)) == float(noise.max_bound(failure))
 
 
-@pytest.mark.parametrize("noise", LAWS[:5])
+@pytest.mark.parametrize("noise", DISTRIBUTIONS[:5])
 def test_std_is_the_standard_deviation(noise: AbstractNoise) -> None:
     trials = 20_000
     w = draws(noise, trials)
@@ -139,11 +141,13 @@ def test_no_noise_has_bounds_of_exactly_zero(noise: AbstractNoise) -> None:
 @settings(deadline=None, max_examples=10)
 @given(factor=st.floats(1e-6, 1e6), failure=st.floats(1e-12, 0.999))
 def test_bounds_are_proportional_to_the_scale(factor: float, failure: float) -> None:
-    for law in (GaussianNoise, LaplaceNoise):
+    for distribution in (GaussianNoise, LaplaceNoise):
         for name in ("norm_bound", "spectral_bound", "max_bound"):
-            one = getattr(law(SCALES, (3, 3)), name)(failure)
+            one = getattr(distribution(SCALES, (3, 3)), name)(failure)
             assert one > 0
-            np.testing.assert_allclose(getattr(law(factor * SCALES, (3, 3)), name)(failure), factor * one, rtol=1e-12)
+            np.testing.assert_allclose(
+                getattr(distribution(factor * SCALES, (3, 3)), name)(failure), factor * one, rtol=1e-12
+            )
     np.testing.assert_allclose(
         SymmetricNoise(factor, 3).spectral_bound(failure),
         factor * SymmetricNoise(1.0, 3).spectral_bound(failure),
@@ -159,11 +163,11 @@ def test_several_scales_are_never_worse_than_the_largest() -> None:
     assert several >= 2.57  # the one large entry alone
 
 
-@pytest.mark.parametrize("noise", LAWS)
+@pytest.mark.parametrize("noise", DISTRIBUTIONS)
 def test_bounds_compile(noise: AbstractNoise) -> None:
     @jax.jit
-    def compiled(law: AbstractNoise) -> jax.Array:
-        return jnp.stack([law.norm_bound(0.1), law.spectral_bound(0.1), law.max_bound(0.1)])
+    def compiled(distribution: AbstractNoise) -> jax.Array:
+        return jnp.stack([distribution.norm_bound(0.1), distribution.spectral_bound(0.1), distribution.max_bound(0.1)])
 
     np.testing.assert_allclose(
         compiled(noise), [noise.norm_bound(0.1), noise.spectral_bound(0.1), noise.max_bound(0.1)], rtol=1e-14
@@ -179,10 +183,10 @@ def test_bad_questions_are_refused() -> None:
     with pytest.raises(ValueError, match="square matrices"):
         GaussianNoise(1.0, (2, 3)).spectral_bound(0.1)
     for failure in (0.0, 1.0, -0.1, math.nan):
-        for law in LAWS:
+        for distribution in DISTRIBUTIONS:
             with pytest.raises(ValueError, match="`failure`"):
-                law.max_bound(failure)
+                distribution.max_bound(failure)
     with pytest.raises(ValueError, match="shape"):
         GaussianNoise(1.0, (2,)).scaled(np.zeros(3))
     with pytest.raises(TypeError, match="reports"):
-        LAWS[5].scaled(np.zeros((3, 3)))
+        DISTRIBUTIONS[5].scaled(np.zeros((3, 3)))

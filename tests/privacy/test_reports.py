@@ -81,7 +81,7 @@ def test_a_set_is_the_same_on_both_ways():
         expected = SETS.decode(jnp.asarray(held), None, jnp.asarray(index))
         np.testing.assert_array_equal(value, expected[0])
         np.testing.assert_array_equal(asked, expected[1])
-    assert reports.law is None
+    assert reports.calibration is None
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_set_passes_if_and_only_if_a_device_could_have_sent_it(report):
 def test_a_vector_costs_what_it_says_and_stays_in_its_range(made):
     """The lattice is at least as noisy as the budget asks, and a report is the term up to its noise."""
     reports = made.reports()
-    sensitivity, scale = reports.law
+    sensitivity, scale = reports.calibration
     assert sensitivity / scale <= float(made.sensitivity / made.scale)
     assert scale == pytest.approx(float(made.scale), rel=1e-8)
     lattice = reports.lattice
@@ -150,7 +150,7 @@ def test_the_edge_of_the_range_is_public(made, place, sign):
     with pytest.raises(ValueError, match="integers from"):
         reports.check(report)
     granularity, norm = reports.lattice.granularity, made.statistic.l2("add-remove")
-    assert reports.largest * granularity == pytest.approx(norm + 40 * reports.law[1])
+    assert reports.largest * granularity == pytest.approx(norm + 40 * reports.calibration[1])
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def randomiser(k: int, epsilon: float, d: int) -> np.ndarray:
 
 
 def shuffled(rows: np.ndarray, people: tuple[int, ...]) -> dict[tuple[int, ...], float]:
-    """The law of the multiset of answers of people with these symbols, by enumeration."""
+    """The distribution of the multiset of answers of people with these symbols, by enumeration."""
     found: dict[tuple[int, ...], float] = {(0,) * rows.shape[1]: 1.0}
     for x in people:
         after: dict[tuple[int, ...], float] = defaultdict(float)
@@ -45,10 +45,10 @@ def test_no_shuffled_batch_breaks_the_bound(k: int, d: int, n: int, local: float
     rows = randomiser(k, local, d)
     worst = 0.0
     for others in itertools.combinations_with_replacement(range(k), n - 1):
-        laws = [shuffled(rows, (x, *others)) for x in range(k)]
+        distributions = [shuffled(rows, (x, *others)) for x in range(k)]
         for epsilon in (0.0, 0.3 * local, 0.6 * local, 0.95 * local):
             bound = shuffled_delta(local, n, epsilon)
-            for one, two in itertools.permutations(laws, 2):
+            for one, two in itertools.permutations(distributions, 2):
                 exact = divergence(one, two, epsilon)
                 assert exact <= bound * (1 + 1e-12)
                 worst = max(worst, exact / bound)
@@ -60,7 +60,7 @@ def test_questions_that_differ_and_follow_each_other_are_covered() -> None:
     local, k = 1.2, 3
     rows = randomiser(k, local, 1)
 
-    def law(records: tuple[tuple[int, ...], ...]) -> dict[tuple[int, int], float]:
+    def distribution(records: tuple[tuple[int, ...], ...]) -> dict[tuple[int, int], float]:
         found: dict[tuple[int, int], float] = defaultdict(float)
         for first, second in ((0, 1), (1, 0)):
             for y, z in itertools.product(range(k), repeat=2):
@@ -70,10 +70,10 @@ def test_questions_that_differ_and_follow_each_other_are_covered() -> None:
 
     records = list(itertools.product(range(k), repeat=3))
     for other in records[::4]:
-        laws = [law((mine, other)) for mine in records]
+        distributions = [distribution((mine, other)) for mine in records]
         for epsilon in (0.0, 0.5, 1.0):
             bound = shuffled_delta(local, 2, epsilon)
-            assert max(divergence(a, b, epsilon) for a, b in itertools.permutations(laws, 2)) <= bound
+            assert max(divergence(a, b, epsilon) for a, b in itertools.permutations(distributions, 2)) <= bound
 
 
 def test_the_sum_of_tails_is_the_divergence_of_the_two_numbers() -> None:

@@ -19,14 +19,14 @@ def sources() -> list[AbstractSource]:
     return [Seeded(jax.random.key(0)), System()]
 
 
-def test_seeded_draws_follow_their_laws() -> None:
+def test_seeded_draws_follow_their_distributions() -> None:
     source = Seeded(jax.random.key(0))
-    for name, law in (("normal", "norm"), ("laplace", "laplace"), ("uniform", "uniform")):
+    for name, distribution in (("normal", "norm"), ("laplace", "laplace"), ("uniform", "uniform")):
         draw = _sources.uniform if name == "uniform" else functools.partial(_sources.white_noise, name)
         drawn = np.asarray(draw(source.randomness((name,)), (70, 1000)))
         assert drawn.dtype == np.float64
         assert drawn.shape == (70, 1000)
-        assert stats.kstest(drawn.ravel(), law).pvalue > 1e-6
+        assert stats.kstest(drawn.ravel(), distribution).pvalue > 1e-6
 
 
 def test_coins_of_the_system_are_uniform_and_never_0_or_1() -> None:

@@ -44,10 +44,10 @@ def fill(store: ReleaseStore) -> None:
     store.contribute("block 0", ["anna"], np.array([5]))
     store.seal("block 0")
     store.fact("key of a split", lambda: b"secret")
-    store.release("first", "rho", 0.25, seven, law=b"scale 3")
+    store.release("first", "rho", 0.25, seven, distribution=b"scale 3")
     for name in ("burnt", "redrawn"):
         with contextlib.suppress(InterruptedError):
-            store.release(name, "rho", 0.25, fail, law=b"scale 3")
+            store.release(name, "rho", 0.25, fail, distribution=b"scale 3")
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with ReleaseStore(path, head=head) as store:
         fill(store)
     with ReleaseStore(path, head=head, after_crash="redraw") as store:
-        store.release("redrawn", "rho", 0.25, seven, law=b"scale 3")
+        store.release("redrawn", "rho", 0.25, seven, distribution=b"scale 3")
     return folder
 
 
@@ -88,7 +88,7 @@ def unguarded(path: Path) -> Iterator[sqlite3.Connection]:
         "UPDATE releases SET charge = 0.0 WHERE name = 'first'",
         "UPDATE releases SET charge = 0.25000000000000006 WHERE name = 'first'",
         "UPDATE releases SET pool = 'other' WHERE name = 'first'",
-        "UPDATE releases SET law = x'00' WHERE name = 'first'",
+        "UPDATE releases SET distribution = x'00' WHERE name = 'first'",
         "UPDATE releases SET name = 'second' WHERE name = 'first'",
         "UPDATE releases SET reserved = '2020-01-01' WHERE name = 'first'",
         "UPDATE releases SET released = '2020-01-01' WHERE name = 'first'",
@@ -268,6 +268,6 @@ def test_a_store_in_memory_does_the_same(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     with ReleaseStore.in_memory() as store:
         fill(store)
-        assert store.release("first", "rho", 0.25, fail, law=b"scale 3").tolist() == [7, -7]
+        assert store.release("first", "rho", 0.25, fail, distribution=b"scale 3").tolist() == [7, -7]
         assert store.burnt("burnt") and store.total("block 0") == 5
     assert list(tmp_path.iterdir()) == []

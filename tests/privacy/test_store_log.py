@@ -44,7 +44,7 @@ def fill(path: Path, log: Path) -> None:
         store.open_study({"title": "stays"}, {"rho": 1.0})
         store.contribute("block 0", ["anna"], np.array([5]))
         store.seal("block 0")
-        store.release("first", "rho", 0.25, seven, law=b"scale 3")
+        store.release("first", "rho", 0.25, seven, distribution=b"scale 3")
 
 
 def restored(path: Path, copy: Path) -> None:

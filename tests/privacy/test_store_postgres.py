@@ -63,7 +63,10 @@ def translated(statement: str) -> str:
     [
         *((statement, words) for statement, words in GUARDED if "REPLACE" not in statement and " OR " not in statement),
         *((f"TRUNCATE {table}", "not emptied") for table in tables),
-        ("INSERT INTO releases (name, pool, charge, law, reserved) VALUES ('n', 'rho', 'NaN', '', '')", "over the"),
+        (
+            "INSERT INTO releases (name, pool, charge, distribution, reserved) VALUES ('n', 'rho', 'NaN', '', '')",
+            "over the",
+        ),
         ("SET session_replication_role = replica; DELETE FROM releases", "not deleted"),
     ],
 )
@@ -314,7 +317,7 @@ def test_two_releases_are_drawn_side_by_side_and_one_pool_is_not_overspent(addre
 
 def test_what_is_decided_under_a_lock_is_refused_to_a_transaction_that_sees_an_older_state(address: str) -> None:
     """After its lock it would still not see what the one before it wrote: charges would pass the limit together."""
-    reserve = "INSERT INTO releases (name, pool, charge, law, reserved) VALUES ('{}', 'rho', 0.9, '', '')"
+    reserve = "INSERT INTO releases (name, pool, charge, distribution, reserved) VALUES ('{}', 'rho', 0.9, '', '')"
     with ReleaseStore(address) as store, sql(address) as database, sql(address) as older:
         store.open_study(STUDY, {"rho": 1.0})
         for name in "ab":

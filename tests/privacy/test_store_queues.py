@@ -1,4 +1,4 @@
-"""Places, ranges, seals, marks and laws: written once, the same for every process."""
+"""Places, ranges, seals, marks and distributions: written once, the same for every process."""
 
 import contextlib
 import threading
@@ -177,31 +177,31 @@ def test_what_was_contributed_is_known_without_contributing(path: Path | str) ->
         assert store.count("a") == 1
 
 
-def test_a_law_is_kept_with_its_reservation_and_asked_for_again(path: Path | str) -> None:
+def test_a_distribution_is_kept_with_its_reservation_and_asked_for_again(path: Path | str) -> None:
     def fail() -> np.ndarray:
         raise InterruptedError
 
     with ReleaseStore(path, after_crash="redraw") as store:
-        assert store.law("x") is None
+        assert store.distribution("x") is None
         with pytest.raises(InterruptedError):
-            store.release("x", "rho", 0.5, fail, law=b"scale 2")
-        assert store.law("x") == b"scale 2"
-        with pytest.raises(ValueError, match="another law"):
-            store.release("x", "rho", 0.5, lambda: np.array([1]), law=b"scale 1")
+            store.release("x", "rho", 0.5, fail, distribution=b"scale 2")
+        assert store.distribution("x") == b"scale 2"
+        with pytest.raises(ValueError, match="another distribution"):
+            store.release("x", "rho", 0.5, lambda: np.array([1]), distribution=b"scale 1")
         assert store.value("x") is None
-        assert store.release("x", "rho", 0.5, lambda: np.array([1]), law=b"scale 2") == 1
-        with pytest.raises(ValueError, match="another law"):
+        assert store.release("x", "rho", 0.5, lambda: np.array([1]), distribution=b"scale 2") == 1
+        with pytest.raises(ValueError, match="another distribution"):
             store.release("x", "rho", 0.5, fail)
 
 
-def test_a_law_is_written_before_anything_is_drawn(path: Path | str) -> None:
+def test_a_distribution_is_written_before_anything_is_drawn(path: Path | str) -> None:
     def draw() -> np.ndarray:
         with ReleaseStore(path) as other:
-            assert other.law("x") == b"scale 2" and other.value("x") is None
+            assert other.distribution("x") == b"scale 2" and other.value("x") is None
         return np.array([1])
 
     with ReleaseStore(path) as store:
-        store.release("x", "rho", 0.5, draw, law=b"scale 2")
+        store.release("x", "rho", 0.5, draw, distribution=b"scale 2")
 
 
 def test_how_many_were_counted_is_not_shown() -> None:

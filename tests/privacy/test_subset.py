@@ -1,4 +1,4 @@
-"""Subset selection: every output by brute force, in both renderings, and the law of what is counted."""
+"""Subset selection: every output by brute force, in both renderings, and the distribution of what is counted."""
 
 import itertools
 import math
@@ -11,7 +11,7 @@ from scipy import stats
 
 import privrl  # noqa: F401  (turns on float64)
 from privrl.privacy.noise.discrete import select
-from privrl.privacy.noise.laws import GaussianNoise
+from privrl.privacy.noise.distributions import GaussianNoise
 from privrl.privacy.noise.random_words import Words
 from privrl.privacy.noise.sources import uniform
 from privrl.privacy.noise.subset import SubsetSelection, best_size, variance_of_sums
@@ -23,7 +23,7 @@ def sets(k: int, d: int) -> list[tuple[int, ...]]:
     return list(itertools.combinations(range(k), d))
 
 
-def law(response: SubsetSelection) -> np.ndarray:
+def distribution(response: SubsetSelection) -> np.ndarray:
     """Probability of every set (columns) under every true symbol (rows), from the definition."""
     k, d, p = response.num_symbols, int(response.size), float(response.keep_probability)
     inside, outside = p / math.comb(k - 1, d - 1), (1 - p) / math.comb(k - 1, d)
@@ -32,7 +32,7 @@ def law(response: SubsetSelection) -> np.ndarray:
 
 @pytest.mark.parametrize(("k", "d", "epsilon"), CASES)
 def test_every_output_has_the_ratio_and_reaches_it(k: int, d: int, epsilon: float) -> None:
-    rows = law(SubsetSelection(k, epsilon, d))
+    rows = distribution(SubsetSelection(k, epsilon, d))
     np.testing.assert_allclose(rows.sum(axis=1), 1.0, rtol=1e-12)
     ratio = rows[:, None, :] / rows[None, :, :]
     assert ratio.max() == pytest.approx(math.exp(epsilon), rel=1e-12)
@@ -42,7 +42,7 @@ def test_every_output_has_the_ratio_and_reaches_it(k: int, d: int, epsilon: floa
 @pytest.mark.parametrize(("k", "d", "epsilon"), CASES)
 def test_counts_are_unbiased_with_the_stated_variances(k: int, d: int, epsilon: float) -> None:
     response = SubsetSelection(k, epsilon, d)
-    rows, held = law(response), np.array([[j in z for j in range(k)] for z in sets(k, d)], float)
+    rows, held = distribution(response), np.array([[j in z for j in range(k)] for z in sets(k, d)], float)
     p, q = float(response.keep_probability), float(response.wrong_probability)
     assert p - q == pytest.approx(1 / float(response.width), rel=1e-12)
     assert 1 - p == pytest.approx(float(response.lie_probability), rel=1e-9)
@@ -71,7 +71,7 @@ def test_the_size_is_the_best_of_all(k: int, epsilon: float) -> None:
 
 
 @pytest.mark.parametrize(("k", "d"), [(4, 1), (4, 2), (5, 3)])
-def test_both_renderings_have_the_law(k: int, d: int) -> None:
+def test_both_renderings_have_the_distribution(k: int, d: int) -> None:
     """A chi-squared test of all sets, at level 1e-6 each."""
     response, trials = SubsetSelection(k, 1.0, d), 30_000
     keys = jax.random.split(jax.random.key(k), trials)
@@ -84,7 +84,7 @@ def test_both_renderings_have_the_law(k: int, d: int) -> None:
         assert (answers.sum(axis=1) == d).all()
         codes = np.array([sum(1 << j for j in z) for z in sets(k, d)])
         counts = np.array([(answers @ (1 << np.arange(k)) == code).sum() for code in codes])
-        assert stats.chisquare(counts, law(response)[2] * len(answers)).pvalue > 1e-6
+        assert stats.chisquare(counts, distribution(response)[2] * len(answers)).pvalue > 1e-6
 
 
 def test_tied_scores_still_give_a_set_of_the_right_size() -> None:

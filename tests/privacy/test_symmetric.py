@@ -18,8 +18,8 @@ from privrl.contracts.statistic import AbstractStatistic
 from privrl.mdp.features import TableFeatures
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.continual.participation import ONCE
+from privrl.privacy.noise.distributions import SymmetricNoise
 from privrl.privacy.noise.lattice import lattice_for
-from privrl.privacy.noise.laws import SymmetricNoise
 from privrl.privacy.noise.random_words import Words
 from privrl.privacy.noise.symmetric import mirrored
 from privrl.privacy.trust.exact_channels import ExactChannel
@@ -85,11 +85,11 @@ def test_two_records_come_no_further_apart_even_if_they_are_not_symmetric(one, o
 
 
 def test_a_release_is_mirrored_and_its_noise_is_one_draw_per_number():
-    grid, law = grid_of(Lopsided()), SymmetricNoise(1.0, D)
+    grid, noise = grid_of(Lopsided()), SymmetricNoise(1.0, D)
     total = units_of(np.triu(np.ones((D, D))) / 4, grid)
-    draws = np.stack([grid.noisy(law, total, Words()) - total for _ in range(400)]).astype(float)
+    draws = np.stack([grid.noisy(noise, total, Words()) - total for _ in range(400)]).astype(float)
     assert np.linalg.matrix_rank(draws - draws.mean(axis=0)) == D * (D + 1) // 2
-    value = np.asarray(grid.release(law, grid.noisy(law, total, Words())).value)
+    value = np.asarray(grid.release(noise, grid.noisy(noise, total, Words())).value)
     np.testing.assert_array_equal(value, value.T)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from privrl.mdp.lq import LQTrajectory
-from privrl.privacy.noise.laws import SymmetricNoise
+from privrl.privacy.noise.distributions import SymmetricNoise
 from privrl.statistics.lq_moments import LQCross, LQGram, LQMoments, from_upper, joint_weight
 
 H, N, D = 3, 2, 2

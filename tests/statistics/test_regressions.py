@@ -56,7 +56,7 @@ def test_packing_keeps_inner_products(d, seed):
     np.testing.assert_allclose(left @ outer, x @ M @ x, atol=1e-12)
 
 
-def test_independent_noise_on_packed_numbers_is_the_symmetric_law():
+def test_independent_noise_on_packed_numbers_is_the_symmetric_distribution():
     """Diagonal N(0, 1), the rest N(0, 1/2): |z| < 4.5 for both variances over 40,000 matrices."""
     white = np.random.default_rng(1).normal(size=(40_000, packed_size(3)))
     W = np.asarray(unpack(jnp.asarray(white), 3))

@@ -1,4 +1,4 @@
-"""The law of the noise in a release, as a learner may use it: how large it is and how large it can get."""
+"""The distribution of the noise in a release, as a learner may use it: how large it is and how large it can get."""
 
 import abc
 from typing import Literal
@@ -40,4 +40,4 @@ class AbstractNoise(eqx.Module):
 
     @abc.abstractmethod
     def scaled(self, white: ArrayLike) -> Float[Array, "..."]:
-        """Turns standard white noise of `shape` (of the kind `white`) into noise of this law."""
+        """Turns standard white noise of `shape` (of the kind `white`) into noise of this distribution."""

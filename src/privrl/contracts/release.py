@@ -73,7 +73,7 @@ class Declared:
 
 
 class Release(eqx.Module):
-    """A noisy value and the law of the noise in it: all that a learner ever sees of people."""
+    """A noisy value with the distribution of its noise: all that a learner ever sees of people."""
 
     value: Array
     noise: AbstractNoise

@@ -12,7 +12,7 @@ from privrl.evaluation.model_gain import ABSOLUTE, LEAST_STRENGTH
 from privrl.evaluation.shares import MODEL, releases, skip_model
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.value_features import TableValueFeature
-from privrl.privacy.noise.laws import GaussianNoise
+from privrl.privacy.noise.distributions import GaussianNoise
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
 from privrl.statistics.model_gains import LARGEST
 from privrl.statistics.off_policy import Gains
@@ -95,9 +95,9 @@ def plan_widths(
     needed: list[int | None] = [None, None]
     if gain is not None or modelled:  # without either, nothing is ever handed out
         sums = PracticeResiduals(policy, TableValueFeature(1, 1, (), jnp.zeros(1)), arrival=public)
-        law = GaussianNoise(sums.l2("replace-one") / residuals, sums.shape)
+        noise = GaussianNoise(sums.l2("replace-one") / residuals, sums.shape)
         for_model = 1 if gain is not None else math.ceil(LEAST_STRENGTH / mu)
-        needed = [max(for_model, _people_needed(law, public, chance)) for chance in (0.0, 1.0)]
+        needed = [max(for_model, _people_needed(noise, public, chance)) for chance in (0.0, 1.0)]
     return Widths(people, width(variance_bound(m, 1.0), 1.0 / practice), gain, at_most, model, *needed)
 
 

@@ -28,9 +28,9 @@ def vapvi_noise(declared: Sequence[Declared], budget: Budget) -> dict[str, float
     """The mu of each release of `VAPVI(calibration="paper")` under the noise of the paper.
 
     With rho0 = rho/(5H) the paper has phi_1 ~ N(0, 2H^4/rho0), phi_2, phi_3 ~ N(0, 2H^2/rho0) and Z_ij ~
-    N(0, 1/(4 rho0)), the latter a symmetric law of scale 1/sqrt(2 rho0). Divide the sensitivities 2H^2, 2H, 2H and
-    sqrt 2 by these scales: the vectors are rho0-zCDP as claimed, the matrices 2 rho0, together 7/5 rho. (Counting also
-    that V_{h+1} <= H-h, as the paper does not, the vectors cost less and the same noise is .97 rho at H = 20.)
+    N(0, 1/(4 rho0)), the latter a symmetric distribution of scale 1/sqrt(2 rho0). Divide the sensitivities 2H^2, 2H, 2H
+    and sqrt 2 by these scales: the vectors are rho0-zCDP as claimed, the matrices 2 rho0, together 7/5 rho. (Counting
+    also that V_{h+1} <= H-h, as the paper does not, the vectors cost less and the same noise is .97 rho at H = 20.)
     """
     vector = math.sqrt(2 * _rho(budget) / (5 * declared[0].times))
     matrix = math.sqrt(2) * vector

@@ -50,7 +50,7 @@ class CertificateParts:
             releases=_table_of_releases(certificate),
             bounds=_table_of_bounds(certificate),
             has_disjoint=sum(share_budget(certificate).values()) > 1 + 1e-9,
-            has_several=any(len(release["laws"]) > 1 for release in certificate.releases),
+            has_several=any(len(release["noise"]) > 1 for release in certificate.releases),
         )
 
 
@@ -90,14 +90,14 @@ def _table_of_releases(certificate: Certificate) -> Table | None:
     parts = share_budget(certificate)
     rows = []
     for release in certificate.releases:
-        law = release["laws"][-1] if release["laws"] else None
+        noise = release["noise"][-1] if release["noise"] else None
         burnt = release.get("burnt", 0)
         rows.append(
             (
                 str(release["name"]),
                 f"{release['counted']:,} of {release['declared']:,}" + (f", {burnt:,} burnt" if burnt else ""),
-                f"{law['sensitivity']:.4g}" if law else "-",
-                f"{law['scale']:.4g}" if law else "-",
+                f"{noise['sensitivity']:.4g}" if noise else "-",
+                f"{noise['scale']:.4g}" if noise else "-",
                 f"{100 * parts[release['name']]:.1f} %" if release["name"] in parts else "-",
             )
         )

@@ -14,10 +14,10 @@ and anything too large is scaled down. Where |x|, |x'| <= 1 and |u| <= gamma hol
 + c^2), so tau of that size clips nobody.
 
 **What is reached.** Two people whose states and inputs are constant, orthogonal to the other's and as large as allowed
-meet the bound. Symmetric noise of scale s leaves S2 with independent noise of scale s/(sqrt(2) c): this is the law of
-releasing the pair (S1, sqrt(2) c S2) with isotropic noise, so that S3 comes for free; the same two people move that
-pair by .956 of the bound. With c^2 = (sqrt 2 - 1)(1 + gamma^2) the noise in S1 is that of two separate releases of half
-the budget each, and the noise in S2 is 1/(2 sqrt(sqrt 2 - 1)) = .777 of it.
+meet the bound. Symmetric noise of scale s leaves S2 with independent noise of scale s/(sqrt(2) c): this is the
+distribution of releasing the pair (S1, sqrt(2) c S2) with isotropic noise, so that S3 comes for free; the same two
+people move that pair by .956 of the bound. With c^2 = (sqrt 2 - 1)(1 + gamma^2) the noise in S1 is that of two separate
+releases of half the budget each, and the noise in S2 is 1/(2 sqrt(sqrt 2 - 1)) = .777 of it.
 """
 
 import math

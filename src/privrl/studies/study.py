@@ -200,11 +200,12 @@ class Study:
         take part one after another are joint differential privacy.
 
         Arguments:
-            made: for every streamed statistic, how many releases were made so far, and the law of their noise. (A
+            made: for every streamed statistic, how many releases were made so far, and how their noise is calibrated.
+            (A
                 curator of a data set at rest writes its releases into the ledger one by one.)
         """
-        for name, (count, law) in (made or {}).items():
-            self.ledger.reconcile(name, count, law)
+        for name, (count, calibration) in (made or {}).items():
+            self.ledger.reconcile(name, count, calibration)
         joint = self.ends is not None and self.privatizer.notion == "central"
         study = {
             "learner": known_settings(self.learner),

@@ -16,7 +16,7 @@ from privrl.audit.surface.neighbouring_records import wide
 from privrl.audit.surface.recorded_run import RunTranscript
 from privrl.contracts.release import Release
 from privrl.privacy.noise.sources import uniform
-from privrl.privacy.trust.channels import law_of
+from privrl.privacy.trust.channels import noise_of
 from privrl.privacy.trust.symbol_channels import SymbolChannel
 
 _QUESTIONS = 64  # so many numbers of people are tried: who has which number is public and decides what they are asked
@@ -84,7 +84,7 @@ def _report_scores(
                 score = score + log_probability(channel, report, truth) - log_probability(channel, report, zero)
             else:
                 answers = jax.vmap(lambda x, c=channel: c.statistic.contribution(x, plan))(records)
-                release = Release(report, law_of(channel.statistic, "gaussian", channel.scale))
+                release = Release(report, noise_of(channel.statistic, "gaussian", channel.scale))
                 score = score + likelihood_ratio(release, *answers)
         return score
 

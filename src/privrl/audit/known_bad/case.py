@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from privrl.audit.bounds import bound_of
 from privrl.privacy.accounting.gdp import gdp_epsilon
-from privrl.privacy.noise.laws import GaussianNoise, SymmetricNoise
+from privrl.privacy.noise.distributions import GaussianNoise, SymmetricNoise
 from privrl.privacy.noise.sources import standard_normal
 
 EPSILON, DELTA = 1.0, 1e-5
@@ -84,7 +84,7 @@ def in_both_worlds(score: Score, key: PRNGKeyArray, trials: int) -> Scores:
 
 
 def in_gaussian_noise(
-    terms: Float[Array, "2 ..."], law: GaussianNoise | SymmetricNoise, key: PRNGKeyArray, trials: int
+    terms: Float[Array, "2 ..."], noise: GaussianNoise | SymmetricNoise, key: PRNGKeyArray, trials: int
 ) -> Scores:
     """Exact log ratios, up to a constant, of `terms[world]` with noise of density exp(-|z|^2/(2 scale^2)).
 
@@ -92,8 +92,8 @@ def in_gaussian_noise(
     """
 
     def log_ratio(key: PRNGKeyArray, world: Int[Array, ""]) -> Float[Array, ""]:
-        released = terms[world] + law.scaled(standard_normal(key, law.shape))
-        return jnp.vdot(released, terms[1] - terms[0]) / law.scale**2
+        released = terms[world] + noise.scaled(standard_normal(key, noise.shape))
+        return jnp.vdot(released, terms[1] - terms[0]) / noise.scale**2
 
     return in_both_worlds(log_ratio, key, trials)
 

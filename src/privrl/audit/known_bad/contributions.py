@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from privrl.audit.known_bad.case import DELTA, EPSILON, Audited, by_counting, case, in_both_worlds, in_gaussian_noise
 from privrl.mdp.types import Trajectory
 from privrl.privacy.accounting.gdp import gdp_mu
-from privrl.privacy.noise.laws import GaussianNoise
+from privrl.privacy.noise.distributions import GaussianNoise
 from privrl.privacy.noise.sources import standard_normal
 from privrl.statistics.counts import VisitCounts
 
@@ -73,8 +73,8 @@ def every_visit_for_first_visits(key: PRNGKeyArray, trials: int, *, flawed: bool
     nothing = jnp.zeros_like(stays)
     people = Trajectory(stays, nothing, nothing.astype(float), stays, jnp.full(2, _HORIZON))
     tables = jax.jit(jax.vmap(lambda person: counts.contribution(person, None)))(people)
-    law = GaussianNoise(paid_for / gdp_mu(EPSILON, DELTA), counts.shape)
-    return by_counting(in_gaussian_noise(tables, law, key, trials))
+    noise = GaussianNoise(paid_for / gdp_mu(EPSILON, DELTA), counts.shape)
+    return by_counting(in_gaussian_noise(tables, noise, key, trials))
 
 
 @case(
@@ -89,7 +89,7 @@ def one_transition_as_the_unit(key: PRNGKeyArray, trials: int, *, flawed: bool) 
     Q of that cell is public and starts at one half, so the two stays pull it in opposite directions. The attacker adds
     up the exact log ratios of the steps.
     """
-    law = GaussianNoise(2 * _CLIP * _STEPS**0.5 / gdp_mu(EPSILON, DELTA), ())
+    noise = GaussianNoise(2 * _CLIP * _STEPS**0.5 / gdp_mu(EPSILON, DELTA), ())
 
     def gradient(Q: Float[Array, ""], reward: float) -> Float[Array, ""]:
         if flawed:  # each transition is clipped, not the stay
@@ -99,8 +99,8 @@ def one_transition_as_the_unit(key: PRNGKeyArray, trials: int, *, flawed: bool) 
     def log_ratio(key: PRNGKeyArray, world: Int[Array, ""]) -> Float[Array, ""]:
         def step(Q: Float[Array, ""], key: PRNGKeyArray) -> tuple[Float[Array, ""], Float[Array, ""]]:
             zero, one = gradient(Q, 0.0), gradient(Q, 1.0)
-            released = jnp.where(world == 0, zero, one) + law.scaled(standard_normal(key, ()))
-            likelier = ((released - zero) ** 2 - (released - one) ** 2) / (2 * law.scale**2)
+            released = jnp.where(world == 0, zero, one) + noise.scaled(standard_normal(key, ()))
+            likelier = ((released - zero) ** 2 - (released - one) ** 2) / (2 * noise.scale**2)
             return Q - _RATE / _PEOPLE * released, likelier
 
         return jax.lax.scan(step, jnp.array(0.5), jax.random.split(key, _STEPS))[1].sum()

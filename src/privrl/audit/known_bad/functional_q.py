@@ -11,7 +11,7 @@ everything is done with F = Q + g in the place of Q:
         θ ← θ - α (1/B) sum_t δ_t ∇Q_{a_t}(s_t)                                          [A1:21]
     release F                                                                            [A1:25]
 
-Corrected: the law of the path (lines 14-15 have the two weights the wrong way round and a negative variance), its
+Corrected: the noise of the path (lines 14-15 have the two weights the wrong way round and a negative variance), its
 variance sigma^2 d and not sigma d (16), t = jB + b and not jT/B + b (9), both noises inside the maximum (18), the noise
 of the action that was taken (19), descent and not ascent (21). What remains wrong is the idea.
 

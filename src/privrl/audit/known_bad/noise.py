@@ -21,7 +21,7 @@ from privrl.audit.known_bad.case import (
 )
 from privrl.envs.tabular.synthetic import SyntheticLinear
 from privrl.privacy.accounting.gdp import gdp_mu, zcdp_rho
-from privrl.privacy.noise.laws import GaussianNoise, SymmetricNoise
+from privrl.privacy.noise.distributions import GaussianNoise, SymmetricNoise
 from privrl.privacy.noise.sources import standard_normal
 
 _HORIZON, _READS = 20, 100
@@ -66,15 +66,15 @@ def _named_rightly(features: Float[Array, "F d"], key: PRNGKeyArray, trials: int
 
 
 def _printed(terms: Float[Array, "K d d"], rho_0: float, key: PRNGKeyArray) -> Float[Array, "K d d"]:
-    law = SymmetricNoise(math.sqrt(1 / (2 * rho_0)), terms.shape[1])
-    K_1 = law.scaled(standard_normal(key, law.shape))  # [sahu A1:1] drawn once
+    noise = SymmetricNoise(math.sqrt(1 / (2 * rho_0)), terms.shape[1])
+    K_1 = noise.scaled(standard_normal(key, noise.shape))  # [sahu A1:1] drawn once
     return jnp.cumsum(terms + K_1[None], axis=0)  # [sahu A1:26] as printed: the same K_1 for everybody; known bad
 
 
 def _fresh(terms: Float[Array, "K d d"], rho_0: float, key: PRNGKeyArray) -> Float[Array, "K d d"]:
     """A draw for each release, of the variance that replacing a person needs, and not accumulated."""
-    law = SymmetricNoise(math.sqrt(1 / rho_0), terms.shape[1])
-    return jnp.cumsum(terms, axis=0) + jax.vmap(law.scaled)(standard_normal(key, terms.shape))
+    noise = SymmetricNoise(math.sqrt(1 / rho_0), terms.shape[1])
+    return jnp.cumsum(terms, axis=0) + jax.vmap(noise.scaled)(standard_normal(key, terms.shape))
 
 
 @case(
@@ -87,13 +87,13 @@ def reused_key(key: PRNGKeyArray, trials: int, *, flawed: bool) -> Audited:
     """The Gram matrices of two steps; the person's feature is e_1 or e_2 at the first, and e_3 at the second."""
     e = jnp.eye(3)
     # Sensitivity sqrt 2, and two releases share the budget.
-    law = SymmetricNoise(math.sqrt(2) * math.sqrt(2) / gdp_mu(EPSILON, DELTA), 3)
+    noise = SymmetricNoise(math.sqrt(2) * math.sqrt(2) / gdp_mu(EPSILON, DELTA), 3)
 
     def difference(key: PRNGKeyArray, world: Int[Array, ""]) -> Float[Array, ""]:
         first, second = (key, key) if flawed else jax.random.split(key)
-        at_first = jnp.outer(e[world], e[world]) + law.scaled(standard_normal(first, law.shape))
+        at_first = jnp.outer(e[world], e[world]) + noise.scaled(standard_normal(first, noise.shape))
         # The one draw of the box serves every step of its loop, though the text says independent noise.
-        again = law.scaled(standard_normal(second, law.shape))  # [qiao-wang A2:2,4] as printed: known bad
+        again = noise.scaled(standard_normal(second, noise.shape))  # [qiao-wang A2:2,4] as printed: known bad
         at_second = jnp.outer(e[2], e[2]) + again
         return jnp.diagonal(at_first - at_second) @ (e[1] - e[0])
 
@@ -109,11 +109,11 @@ def reused_key(key: PRNGKeyArray, trials: int, *, flawed: bool) -> Audited:
 def redrawn_on_every_read(key: PRNGKeyArray, trials: int, *, flawed: bool) -> Audited:
     """A histogram that is read 100 times; the person is in its first or in its second cell."""
     cells = jnp.eye(4)
-    law = GaussianNoise(math.sqrt(2) / gdp_mu(EPSILON, DELTA), (4,))
+    noise = GaussianNoise(math.sqrt(2) / gdp_mu(EPSILON, DELTA), (4,))
 
     def average(key: PRNGKeyArray, world: Int[Array, ""]) -> Float[Array, ""]:
         keys = jax.random.split(key, _READS) if flawed else jnp.broadcast_to(key, (_READS,))
-        reads = jax.vmap(lambda key: cells[world] + law.scaled(standard_normal(key, (4,))))(keys)
+        reads = jax.vmap(lambda key: cells[world] + noise.scaled(standard_normal(key, (4,))))(keys)
         return reads.mean(axis=0) @ (cells[1] - cells[0])
 
     return by_counting(in_both_worlds(average, key, trials), detail=f"{_READS} reads")
@@ -132,8 +132,8 @@ def _grams(features: Float[Array, "2 d"]) -> Float[Array, "2 d d"]:
 )
 def gram_noise_for_adding(key: PRNGKeyArray, trials: int, *, flawed: bool) -> Audited:
     """Two orthogonal unit features, which both papers allow, under (Z + Zᵀ)/√2 with Z of the printed variance."""
-    law = SymmetricNoise(math.sqrt(2 * (_PRINTED if flawed else 1 / (2 * _RHO_0))), 2)
-    return rho_by_distance(in_gaussian_noise(_grams(jnp.eye(2)), law, key, trials), _RHO_0, "one Gram matrix")
+    noise = SymmetricNoise(math.sqrt(2 * (_PRINTED if flawed else 1 / (2 * _RHO_0))), 2)
+    return rho_by_distance(in_gaussian_noise(_grams(jnp.eye(2)), noise, key, trials), _RHO_0, "one Gram matrix")
 
 
 @case(
@@ -148,8 +148,8 @@ def features_of_norm_sqrt_7(key: PRNGKeyArray, trials: int, *, flawed: bool) -> 
     squares = (raw**2).sum(axis=1)
     apart = squares[:, None] ** 2 + squares[None, :] ** 2 - 2 * (raw @ raw.T) ** 2
     pair = raw[list(np.unravel_index(apart.argmax(), apart.shape))] / (1.0 if flawed else math.sqrt(7))
-    law = SymmetricNoise(math.sqrt(2) / gdp_mu(EPSILON, DELTA), raw.shape[1])
-    return by_counting(in_gaussian_noise(_grams(jnp.asarray(pair)), law, key, trials))
+    noise = SymmetricNoise(math.sqrt(2) / gdp_mu(EPSILON, DELTA), raw.shape[1])
+    return by_counting(in_gaussian_noise(_grams(jnp.asarray(pair)), noise, key, trials))
 
 
 CASES = (noise_drawn_once, reused_key, redrawn_on_every_read, gram_noise_for_adding, features_of_norm_sqrt_7)

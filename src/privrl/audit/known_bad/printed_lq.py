@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from privrl.audit.known_bad.case import DELTA, EPSILON, Audited, by_counting, case, epsilon_by_distance, in_both_worlds
 from privrl.mdp.lq import LQTrajectory
 from privrl.privacy.accounting.gdp import gdp_mu
-from privrl.privacy.noise.laws import GaussianNoise
+from privrl.privacy.noise.distributions import GaussianNoise
 from privrl.privacy.noise.sources import standard_normal
 from privrl.statistics.lq_moments import LQCross, LQGram, from_upper
 
@@ -62,8 +62,8 @@ def printed_noise_at_epsilon_100(key: PRNGKeyArray, trials: int, *, flawed: bool
     def log_ratio(key: PRNGKeyArray, world: Int[Array, ""]) -> Float[Array, ""]:
         total = jnp.array(0.0)
         for term, scale, noise_key in zip(terms, scales, jax.random.split(key), strict=True):
-            law = GaussianNoise(scale, (_LEVELS, term.shape[1]))
-            sums = term[world][None] + law.scaled(standard_normal(noise_key, law.shape))
+            noise = GaussianNoise(scale, (_LEVELS, term.shape[1]))
+            sums = term[world][None] + noise.scaled(standard_normal(noise_key, noise.shape))
             total += (sums @ (term[1] - term[0])).sum() / scale**2
         return total
 
@@ -82,11 +82,11 @@ def radius_from_the_raw_gram(key: PRNGKeyArray, trials: int, *, flawed: bool) ->
     others = jnp.diag(jnp.array([20.0, 40.0, 0.0]))
     upper = np.triu_indices(p)
     grams = others[upper][None] + _terms(LQGram(*_SIZES))
-    law = GaussianNoise(scale, (len(upper[0]),))
+    noise = GaussianNoise(scale, (len(upper[0]),))
     floor = 20 * scale  # so large that the noisy matrix stays positive definite
 
     def radius(key: PRNGKeyArray, world: Int[Array, ""]) -> Float[Array, ""]:
-        gram = grams[world] if flawed else grams[world] + law.scaled(standard_normal(key, law.shape))
+        gram = grams[world] if flawed else grams[world] + noise.scaled(standard_normal(key, noise.shape))
         G = from_upper(gram, p)  # [chowdhury-zhou-shroff L1] the raw sum, as printed: known bad
         _, logdet = jnp.linalg.slogdet(jnp.eye(p) + G / floor)
         return -_NOISE * jnp.sqrt(2 * math.log(2 / 0.05) + 2 * logdet)

@@ -13,8 +13,8 @@ from privrl.audit.known_bad.case import DELTA, EPSILON, Audited, by_counting, ca
 from privrl.audit.protocol.relations import relations
 from privrl.privacy.accounting.gdp import gdp_mu
 from privrl.privacy.noise.discrete import discrete_gaussian
+from privrl.privacy.noise.distributions import SymmetricNoise
 from privrl.privacy.noise.lattice import Lattice, lattice_for
-from privrl.privacy.noise.laws import SymmetricNoise
 from privrl.privacy.noise.random_words import Words
 from privrl.privacy.noise.symmetric import mirrored, packed
 

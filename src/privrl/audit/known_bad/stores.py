@@ -78,7 +78,7 @@ def noise_of_another_share(key: PRNGKeyArray, trials: int, *, flawed: bool) -> A
     worst = max(used, key=lambda point: used[point])
     audited = gdp_epsilon(certified * math.sqrt(used[worst]), DELTA)
     caught = used[worst] > 1 + 1e-9
-    detail = f"killed at {worst[0]} ({worst[1]}): the laws in the store, of {len(points)} crashes the worst"
+    detail = f"killed at {worst[0]} ({worst[1]}): the distributions in the store, of {len(points)} crashes the worst"
     return Audited(EPSILON, audited if caught else min(audited, EPSILON), "epsilon", caught, detail)
 
 

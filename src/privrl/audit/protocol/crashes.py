@@ -2,9 +2,9 @@
 
 What was released before a crash stays released. So whatever happens afterwards (the same program again, another row,
 another person on top of the table, another setting of the learner) the cost of everything that was drawn, recomputed
-from the laws in the store, must stay within the certificate for every person; nobody may be summed up in two groups
-that are accounted for as disjoint; and a table or learner that is not the one that began is refused. Agents on a store,
-killed anywhere and started again, must release what they would have released undisturbed.
+from the distributions in the store, must stay within the certificate for every person; nobody may be summed up in two
+groups that are accounted for as disjoint; and a table or learner that is not the one that began is refused. Agents on a
+store, killed anywhere and started again, must release what they would have released undisturbed.
 """
 
 import collections
@@ -104,7 +104,7 @@ class Attempt:
 
 
 def spent(store: ReleaseStore, events: Sequence[Event]) -> dict[str, float]:
-    """What everything in a store costs, from the laws that were used, as shares of what `events` certify.
+    """What everything in a store costs, from the distributions that were used, as shares of what `events` certify.
 
     Per pool of noise that adds up (mu^2 of Gaussian noise, epsilon of Laplace noise), the worst group; sampled releases
     one by one, and their number.
@@ -112,7 +112,7 @@ def spent(store: ReleaseStore, events: Sequence[Event]) -> dict[str, float]:
     by_name = {event.name: event for event in events}
     used: dict[str, list[float]] = {name: [] for name in by_name}
     for row in store.shown()["releases"]:
-        lattice = Lattice.from_bytes(store.law(row["name"]) or b"")
+        lattice = Lattice.from_bytes(store.distribution(row["name"]) or b"")
         units = lattice.sensitivity / lattice.granularity
         spread = math.sqrt(lattice.noise**2 - 4.0) if lattice.kind == "l2" else float(lattice.noise)
         used[row["name"].rsplit("/", 1)[0]].append(units / spread)
@@ -231,7 +231,7 @@ def of_agent(make: Callable[[ReleaseStore], Any], records: Any, people: int, rng
 
     def released(store: ReleaseStore) -> list[tuple[Any, ...]]:
         rows = store.shown()["releases"]
-        return [(row["name"], store.law(row["name"]), bytes_of(store.value(row["name"]))) for row in rows]
+        return [(row["name"], store.distribution(row["name"]), bytes_of(store.value(row["name"]))) for row in rows]
 
     with scratch() as path, MortalStore(path, after_crash="redraw") as store:
         policy, whole = drive(store), released(store)

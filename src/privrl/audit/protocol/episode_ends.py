@@ -3,7 +3,7 @@
 A shipped agent is driven twice through the same arrivals. One person ends at once, just before their block closes, too
 late, or never; everybody else is the same. In the second world the releases of the first are put into the place of its
 own, so that both worlds have seen the same. Then nothing may differ (the numbers and plans of tickets, the plans shown,
-the names, order and laws of releases, the exact sums) but the sum of that person's block, by their own term.
+the names, order and distributions of releases, the exact sums) but the sum of that person's block, by their own term.
 """
 
 from collections.abc import Callable
@@ -30,8 +30,8 @@ MakeAgent = Callable[[ReleaseStore, Callable[[], float]], Agent | Controller]
 class WatchedStore(ReleaseStore):
     """A store that writes down what is seen in one world, and can put the releases of another into its place.
 
-    `arrivals` are the numbers and plans of tickets and the plans shown, `order` the names, pools, charges and laws of
-    releases, `drawn` the exact sums with noise (seeded, the same in both worlds).
+    `arrivals` are the numbers and plans of tickets and the plans shown, `order` the names, pools, charges and
+    distributions of releases, `drawn` the exact sums with noise (seeded, the same in both worlds).
     """
 
     def __init__(self, script: dict[str, Int64[np.ndarray, "..."]] | None = None) -> None:
@@ -42,14 +42,20 @@ class WatchedStore(ReleaseStore):
         self.drawn: dict[str, Int64[np.ndarray, "..."]] = {}
 
     def release(
-        self, name: str, pool: str, charge: float, draw: Callable[[], Int64[np.ndarray, "..."]], *, law: bytes = b""
+        self,
+        name: str,
+        pool: str,
+        charge: float,
+        draw: Callable[[], Int64[np.ndarray, "..."]],
+        *,
+        distribution: bytes = b"",
     ) -> Int64[np.ndarray, "..."]:
         def watched() -> Int64[np.ndarray, "..."]:
-            self.order.append((name, pool, charge, law))
+            self.order.append((name, pool, charge, distribution))
             self.drawn[name] = draw()
             return self.drawn[name] if self._script is None else self._script.get(name, self.drawn[name])
 
-        return super().release(name, pool, charge, watched, law=law)
+        return super().release(name, pool, charge, watched, distribution=distribution)
 
 
 def watch(
@@ -104,7 +110,7 @@ def length_of_stay(make: MakeAgent, records: Any, ends: tuple[int, ...]) -> tupl
         if world.arrivals != first.arrivals:
             found.append(f"a person who {what} moves other people's tickets or the plans that they are shown")
         if world.order != first.order:
-            found.append(f"a person who {what} changes the number, order or laws of releases")
+            found.append(f"a person who {what} changes the number, order or distributions of releases")
         found += [
             f"a person who {what} moves the sum of {name} beyond their own term"
             for name in first.drawn

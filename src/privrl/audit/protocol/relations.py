@@ -148,7 +148,7 @@ def of_run(run: RunTranscript, records: Any, rng: np.random.Generator) -> Findin
             continue  # an answer at random has no noise to cancel
         if isinstance(channel, AbstractLocalChannel):
             reports = channel.reports()
-            if reports.law is None or not reports.law[1] > 0.0:
+            if reports.calibration is None or not reports.calibration[1] > 0.0:
                 continue
             truth = reports.truth(record, run.plans[0], 0)
             values = np.stack([reports.randomised(truth, Words()) for _ in range(_DRAWS)])

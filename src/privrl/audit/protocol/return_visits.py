@@ -2,8 +2,9 @@
 
 A shipped agent is driven twice through the same first arrivals, in the second world with further visits of one person.
 The releases of the first world are put into the place of the second's own, so that both have seen the same. Then
-nothing that others see may differ (numbers and plans of their tickets, the plans shown, the names, order and laws of
-releases), and the exact sums differ by no more than the sensitivity that the noise was drawn for, all blocks together.
+nothing that others see may differ (numbers and plans of their tickets, the plans shown, the names, order and
+distributions of releases), and the exact sums differ by no more than the sensitivity that the noise was drawn for, all
+blocks together.
 """
 
 from typing import Any
@@ -64,7 +65,7 @@ def coming_back(make: MakeAgent, records: Any, ends: tuple[int, ...], times: int
         if world.arrivals != first.arrivals:
             found.append(f"a person who {what} moves other people's tickets or the plans that they are shown")
         if world.order != first.order:
-            found.append(f"a person who {what} changes the number, order or laws of releases")
+            found.append(f"a person who {what} changes the number, order or distributions of releases")
             continue
         found += [f"a person who {what} moves {name} beyond what its noise covers" for name in _beyond(first, world)]
     return Finding(COMING_BACK, len(worlds) * (len(first.arrivals) + len(first.order)), tuple(dict.fromkeys(found)))
@@ -74,8 +75,8 @@ def _beyond(first: WatchedStore, world: WatchedStore) -> list[str]:
     """The statistics whose encoded sums differ by more than their sensitivity; a missing person is one of two."""
     squares: dict[str, float] = {}
     limits: dict[str, float] = {}
-    for name, _, _, law in first.order:
-        statistic, lattice = name.rpartition("/")[0], Lattice.from_bytes(law)
+    for name, _, _, distribution in first.order:
+        statistic, lattice = name.rpartition("/")[0], Lattice.from_bytes(distribution)
         moved = np.abs(first.drawn[name] - world.drawn[name]).astype(float)
         size = float((moved**2).sum()) if lattice.kind == "l2" else float(moved.sum())
         squares[statistic] = squares.get(statistic, 0.0) + size

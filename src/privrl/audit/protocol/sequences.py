@@ -29,7 +29,7 @@ from privrl.studies.study import Study
 
 ORDER_OF_RELEASES = "order-of-releases"
 _MOST = 40  # releases of one fit
-Entry = tuple[str, str, bytes, bytes, Release | None]  # kind, name, law and statistic, and what was released
+Entry = tuple[str, str, bytes, bytes, Release | None]  # kind, name, distribution and statistic, and what was released
 
 
 def sequence(
@@ -74,12 +74,14 @@ def of_fit(
 
 
 def compared(first: Sequence[Entry], second: Sequence[Entry], what: str) -> list[str]:
-    """Where two sequences of releases differ in kind, name, law or statistic, the first place only."""
+    """Where two sequences of releases differ in kind, name, distribution or statistic, the first place only."""
     if len(first) != len(second):
         return [f"with one person {what} there are {len(second)} releases and skips instead of {len(first)}"]
     for number, (one, other) in enumerate(zip(first, second, strict=True)):
         if one[:4] != other[:4]:
-            part = next(n for n, a, b in zip(("kind", "name", "law", "statistic"), one, other, strict=False) if a != b)
+            part = next(
+                n for n, a, b in zip(("kind", "name", "distribution", "statistic"), one, other, strict=False) if a != b
+            )
             return [f"with one person {what}, release {number} (`{one[1]}`) has another {part}"]
     return []
 

@@ -74,7 +74,7 @@ class Asked(eqx.Module):
 
 
 def scale_of(noise: AbstractNoise) -> float:
-    """The scale of a law of noise that has one."""
+    """The scale of a noise distribution that has one."""
     return float(noise.scale)  # type: ignore[attr-defined]
 
 

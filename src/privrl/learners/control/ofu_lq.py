@@ -50,7 +50,7 @@ from privrl.mdp.lq import LinearPolicy, LQTask
 from privrl.mdp.riccati import clip_norm, optimal_cost, riccati
 from privrl.mdp.types import number
 from privrl.privacy.continual.mechanisms import every, geometric_schedule
-from privrl.privacy.noise.laws import GaussianNoise, SymmetricNoise
+from privrl.privacy.noise.distributions import GaussianNoise, SymmetricNoise
 from privrl.statistics.lq_moments import LQCross, LQGram, LQMoments, from_upper, joint_weight
 from privrl.statistics.setting_checks import check_choice
 

@@ -45,7 +45,7 @@ from privrl.contracts.learner import Plan, Query, Releases
 from privrl.learners.linear.regression_rounds import AbstractRegressionRounds, InForce, doubled, written
 from privrl.mdp.features import AbstractFeatures
 from privrl.mdp.types import TabularPolicy, number
-from privrl.privacy.noise.laws import SymmetricNoise
+from privrl.privacy.noise.distributions import SymmetricNoise
 
 
 class LSVIUCBPlusPlus(AbstractRegressionRounds):

@@ -19,7 +19,7 @@ from privrl.contracts.release import Declared, Release
 from privrl.mdp.features import AbstractFeatures
 from privrl.mdp.types import number
 from privrl.privacy.continual.mechanisms import every
-from privrl.privacy.noise.laws import SymmetricNoise
+from privrl.privacy.noise.distributions import SymmetricNoise
 from privrl.statistics.regressions import Grams, Regressions, pack, pack_outer, unpack
 
 _UNROLLED = 32  # beyond this size a matrix is factorised by the library
@@ -119,7 +119,7 @@ class AbstractRegressionRounds(AbstractOnlineLearner):
         """Lambda_h = gram/unit + lambda I, with `noise_ridge` times the bound on the noise added to the ridge."""
         H, d, phi = self.horizon, self.features.dim, self.features.table
         shift = SymmetricNoise(gram.noise.std.max(), d).spectral_bound(self.failure / H) / unit
-        lam = self.ridge + self.noise_ridge * shift  # [sahu A1:1] the noise's law, 0 without noise
+        lam = self.ridge + self.noise_ridge * shift  # [sahu A1:1] the noise distribution, 0 without noise
         Lambda = unpack(gram.value, d) / unit + lam * jnp.eye(d)[None]  # [sahu A1:26] noise is fresh, not accumulated
         inverse, log_determinants = inverse_and_log_determinant(Lambda)
         packed = pack_outer(phi.reshape(-1, d))

@@ -127,7 +127,7 @@ def consistent_moments(
 
 
 class Spectrum(eqx.Module):
-    """Gram matrices in their eigenbases, ready for regressions with a known law of noise.
+    """Gram matrices in their eigenbases, ready for regressions with a known noise distribution.
 
     `g` are the eigenvalues, the columns of `basis` the eigenvectors, `x` the features in that basis; `m2` is the mean
     of |phi|^2, `variance` the variance of an entry of the moments and `counting` the factor c = 1/(1/|v|^2 + 1/S) with

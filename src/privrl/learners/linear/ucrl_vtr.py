@@ -15,10 +15,10 @@ largest sum of rewards from step h on (steps count from 1 as in the box, 0 in th
 The noise is the privatizer's: none (UCRL-VTR), continual (joint privacy) or on every message (LDP-UCRL-VTR).
 
 Departures. (1) The printed Q has no lower clip; the sensitivity needs V in [0, v_h], so V is clipped. (2) beta is
-printed up to a constant; here it is `bonus` times the three terms of the proof (Lemma B.1), read off the law of the
-noise: sqrt(lambda + 3 Gamma) ||theta||, v sqrt(2 ln k + ln det Sigma/lambda) and ||xi||/sqrt(lambda + Gamma). Without
-noise this is the radius of Section 6.2 with ln K for the misprinted ln(1/K), which is negative; k is the number of
-users so far. (3) Gamma and the bound on ||xi_h|| are proved (`calibration="paper"`: the printed ones). With one-hot
+printed up to a constant; here it is `bonus` times the three terms of the proof (Lemma B.1), read off the distribution
+of the noise: sqrt(lambda + 3 Gamma) ||theta||, v sqrt(2 ln k + ln det Sigma/lambda) and ||xi||/sqrt(lambda + Gamma).
+Without noise this is the radius of Section 6.2 with ln K for the misprinted ln(1/K), which is negative; k is the number
+of users so far. (3) Gamma and the bound on ||xi_h|| are proved (`calibration="paper"`: the printed ones). With one-hot
 features Lambda has only the blocks (s,a), and only those are sent; with `calibration="paper"` all of it. (4) Users are
 grouped into public blocks whose lengths grow; the paper plans after every user (`every_user=True`). (5) The server
 computes Q and V (lines 4 to 8) and sends the policy and V; in the paper it sends Sigma and theta^, and every client
@@ -41,7 +41,7 @@ from privrl.contracts.learner import AbstractOnlineLearner, Plan, Query, Release
 from privrl.contracts.release import Declared
 from privrl.mdp.types import TabularPolicy, number
 from privrl.privacy.continual.mechanisms import every, geometric_schedule
-from privrl.privacy.noise.laws import GaussianNoise, SymmetricNoise
+from privrl.privacy.noise.distributions import GaussianNoise, SymmetricNoise
 from privrl.statistics.mixtures import MixtureMoments, feature_norm
 from privrl.statistics.setting_checks import check_choice
 

@@ -8,8 +8,9 @@
      7:     Q_h     = clip(Q_h, 0, H-h+1)
      8:     pi_h    = argmax_a Q_h,  V_h = max_a Q_h
 
-iota = ln(HSA/failure). Pairs with n > E are trusted. E is twice a bound on the largest noise, read off its law; the
-paper prints 4 sqrt(H ln(4 H S^2 A/failure)/rho), a union bound on the same maximum, which no setting here uses.
+iota = ln(HSA/failure). Pairs with n > E are trusted. E is twice a bound on the largest noise, read off its
+distribution; the paper prints 4 sqrt(H ln(4 H S^2 A/failure)/rho), a union bound on the same maximum, which no setting
+here uses.
 
 Where `calibration="practical"` departs from the box (docs/papers.md#apvi):
 
@@ -135,7 +136,7 @@ class APVI(AbstractOfflineLearner):
             sums = ask("rewards", RewardSums(*shape))
             least = jnp.asarray(sums.value - 2 * sums.noise.std).ravel()
             r = least.at[pairs].get(mode="fill", fill_value=0.0) / jnp.where(n > 2 * half, noisy, 1.0)
-        E = 2 * half  # [qiao-wang A1:2] from the noise's law; printed: 4 sqrt(H ln(4 H S^2 A/failure)/rho)
+        E = 2 * half  # [qiao-wang A1:2] from the noise distribution; printed: 4 sqrt(H ln(4 H S^2 A/failure)/rho)
         return _Model(pairs, P, n, jnp.clip(r, 0.0, 1.0), E, taken)
 
 

@@ -168,8 +168,8 @@ class Certificate:
         lines.append(f"  noise       {self.noise_source}")
         lines.extend(f"  bound       {name}: {value}" for name, value in self.bounds.items())
         for release in self.releases:
-            law = release["laws"][-1] if release["laws"] else None
-            scale = f", sensitivity {law['sensitivity']:.4g}, noise scale {law['scale']:.4g}" if law else ""
+            noise = release["noise"][-1] if release["noise"] else None
+            scale = f", sensitivity {noise['sensitivity']:.4g}, noise scale {noise['scale']:.4g}" if noise else ""
             lines.append(
                 f"  release     {release['name']} ({release['access']}): {release['counted']} of "
                 f"{release['declared']} declared{scale}"

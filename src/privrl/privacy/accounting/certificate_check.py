@@ -5,8 +5,8 @@ parameter, times, group, sampling, symbols, batch), the names and numbers of rel
 paper claims. From the events follow epsilon, rho, mu and the accountant. What is left to the run:
 
 - **counted**: how many of the declared releases were made. At most as many as declared.
-- **laws**: sensitivity and scale of the noise that was drawn, one for each release that was made (one for a stream).
-  Each has sensitivity/scale equal to the parameter of an event of its name, no two laws the same event; and where the
+- **noise**: sensitivity and scale of the noise that was drawn, one for each release that was made (one for a stream).
+  Each has sensitivity/scale equal to the parameter of an event of its name, no two entries the same event; where the
   declaration has a statistic, the sensitivity is the statistic's, times the continual mechanism's factor (that for
   people who come several times, where they may).
 - **trades**: `Ledger.skip` and `Ledger.burn` move shares between unsampled Gaussian releases of one group (a *pool*)
@@ -42,8 +42,8 @@ _EXACT = 1e-9  # closed formulas
 _DRAWN = 1e-8  # whole numbers: the noise on a lattice of 2^32 units is rounded up
 _SEARCHED = 1e-5  # parameters that `calibrate` finds by a search; the cost of what it found is checked to 1e-6
 _ROUNDED = 1e-3  # what rounding to the lattice may add to a sensitivity
-_RELEASE = {"name", "access", "declared", "counted", "skipped", "burnt", "laws"}
-_LAW = {"sensitivity", "scale", "times"}
+_RELEASE = {"name", "access", "declared", "counted", "skipped", "burnt", "noise"}
+_NOISE_ENTRIES = {"sensitivity", "scale", "times"}
 _NOISE = ("gaussian", "laplace", "exponential", "none")  # mechanisms with a scale
 
 
@@ -81,12 +81,14 @@ def cost_problems(certificate: Certificate) -> list[str]:
 
 
 def release_problems(certificate: Certificate) -> list[str]:
-    """Where counts and noise laws contradict the events, or make no sense by themselves."""
+    """Where counts and noise distributions contradict the events, or make no sense by themselves."""
     names = [str(release["name"]) for release in certificate.releases]
     problems = [] if len(set(names)) == len(names) else ["A release is listed twice."]
     problems += [f"There is no release of event `{e.name}`." for e in certificate.events if e.name not in names]
     for release in certificate.releases:
-        problems += _form(release) or _laws(release, [e for e in certificate.events if e.name == release["name"]])
+        problems += _form(release) or _noise_problems(
+            release, [e for e in certificate.events if e.name == release["name"]]
+        )
     return problems
 
 
@@ -107,42 +109,42 @@ def derived_problems(certificate: Certificate, derived: Derived) -> list[str]:
         return [*problems, f"The releases are written as {written}, and the settings declare {declared}."]
     problems += _event_problems(certificate, derived)
     for release, d in zip(certificate.releases, derived.declared, strict=True):
-        if not all(_fits(law["sensitivity"], _sensitivities(derived, d)) for law in release["laws"]):
+        if not all(_fits(noise["sensitivity"], _sensitivities(derived, d)) for noise in release["noise"]):
             problems.append(f"The sensitivity of `{d.name}` is not that of the statistic that was declared.")
     return problems
 
 
 def _form(release: Mapping[str, Any]) -> list[str]:
-    """Where one release is not made of counts and positive laws."""
+    """Where one release is not made of counts and positive noise scales."""
     name = str(release["name"])
-    if set(release) != _RELEASE or any(set(law) != _LAW for law in release["laws"]):
+    if set(release) != _RELEASE or any(set(noise) != _NOISE_ENTRIES for noise in release["noise"]):
         return [f"Release `{name}` has entries that no ledger writes."]
     counts = {key: release[key] for key in ("declared", "counted", "skipped", "burnt")}
     if not all(type(count) is int and count >= 0 for count in counts.values()):
         return [f"The counts of release `{name}` are {counts}; they must be whole numbers of at least 0."]
     if counts["counted"] > counts["declared"] - counts["skipped"] + counts["burnt"]:
         return [f"Release `{name}` was made {counts['counted']} times, and {counts['declared']} were declared."]
-    if any(type(law["times"]) is not int or law["times"] < 1 for law in release["laws"]):
-        return [f"A noise law of release `{name}` was used less than once."]
-    if not all(0 < law["sensitivity"] < math.inf and 0 <= law["scale"] < math.inf for law in release["laws"]):
-        return [f"A noise law of release `{name}` has a sensitivity or a scale that is not positive."]
+    if any(type(noise["times"]) is not int or noise["times"] < 1 for noise in release["noise"]):
+        return [f"A noise distribution of release `{name}` was used less than once."]
+    if not all(0 < noise["sensitivity"] < math.inf and 0 <= noise["scale"] < math.inf for noise in release["noise"]):
+        return [f"A noise distribution of release `{name}` has a sensitivity or a scale that is not positive."]
     return []
 
 
-def _laws(release: Mapping[str, Any], events: Sequence[Event]) -> list[str]:
-    """Where the laws of one release are not those that its events certify."""
+def _noise_problems(release: Mapping[str, Any], events: Sequence[Event]) -> list[str]:
+    """Where the noise of one release is not the noise that its events certify."""
     name = str(release["name"])
     if len({e.mechanism for e in events}) > 1:
         return [f"Release `{name}` has events of different kinds."]
     left = [[e.parameter, e.times] for e in events]
-    made = sum(law["times"] for law in release["laws"])
+    made = sum(noise["times"] for noise in release["noise"])
     needed = min(release["counted"], sum(e.times for e in events if e.mechanism in _NOISE))
     if made != needed:
-        return [f"Release `{name}` has {made} noise laws, and {needed} releases that need one."]
-    for law in release["laws"]:
-        times = law["times"]
+        return [f"Release `{name}` has {made} noise distributions, and {needed} releases that need one."]
+    for noise in release["noise"]:
+        times = noise["times"]
         for entry in left:
-            if same(_ratio(law), entry[0], _DRAWN):
+            if same(_ratio(noise), entry[0], _DRAWN):
                 taken = min(times, entry[1])
                 entry[1] -= taken
                 times -= taken
@@ -151,8 +153,8 @@ def _laws(release: Mapping[str, Any], events: Sequence[Event]) -> list[str]:
     return []
 
 
-def _ratio(law: Mapping[str, Any]) -> float:
-    return law["sensitivity"] / law["scale"] if law["scale"] else math.inf
+def _ratio(noise: Mapping[str, Any]) -> float:
+    return noise["sensitivity"] / noise["scale"] if noise["scale"] else math.inf
 
 
 def _event_problems(certificate: Certificate, derived: Derived) -> list[str]:
@@ -203,11 +205,11 @@ def _sensitivities(derived: Derived, declared: Declared) -> Iterator[float]:
         return
     try:
         channel = derived.privatizer.channel(replace(declared, group=None), derived.ledger)
-        law = channel.law
+        calibration = channel.calibration
     except (TypeError, ValueError, AttributeError):
         return
-    if law is not None:
-        yield law[0] * (1 if declared.statistic.per_person else derived.records)
+    if calibration is not None:
+        yield calibration[0] * (1 if declared.statistic.per_person else derived.records)
         if isinstance(channel, RunningChannel):  # in whole numbers the factor is that of the encoder
             encoder, often = encoder_of(channel.continual) / 2.0**ENCODER_BITS, derived.participation
             adjacency = derived.privatizer.adjacency

@@ -15,7 +15,7 @@ class Event:
 
     Arguments:
         name: what the release is called in the ledger.
-        mechanism: the law of the noise. `"exponential"` is a noisy maximum (`noise/maximum.py`), `"pure"` any release
+        mechanism: the noise distribution. `"exponential"` is a noisy maximum (`noise/maximum.py`), `"pure"` any release
             known only to be epsilon-differentially private, and `"none"` one without noise.
         parameter: L2 sensitivity over standard deviation (mu) for `"gaussian"`; epsilon for the others (for
             `"laplace"`: L1 sensitivity over scale, for `"exponential"`: spread over scale); infinite for `"none"`.

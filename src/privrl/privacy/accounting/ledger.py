@@ -20,7 +20,7 @@ from privrl.privacy.continual.participation import ONCE, Participation
 _GAUSSIAN = "Gaussian noise, mu^2"
 
 
-class LawRecord(TypedDict):
+class NoiseRecord(TypedDict):
     """Sensitivity and scale of noise that was drawn, and how often."""
 
     sensitivity: float
@@ -29,7 +29,7 @@ class LawRecord(TypedDict):
 
 
 class ReleaseRecord(TypedDict):
-    """How often a release was declared and made, and the noise laws it used."""
+    """How often a release was declared and made, and the noise distributions it used."""
 
     name: str
     access: str
@@ -37,7 +37,7 @@ class ReleaseRecord(TypedDict):
     counted: int
     skipped: int
     burnt: int
-    laws: list[LawRecord]
+    noise: list[NoiseRecord]
 
 
 class OverspentError(RuntimeError):
@@ -55,7 +55,7 @@ class _Line:
     counted: int = 0
     skipped: int = 0
     burnt: int = 0
-    laws: Counter[tuple[float, float]] = field(default_factory=Counter)
+    noise: Counter[tuple[float, float]] = field(default_factory=Counter)
 
 
 class Ledger:
@@ -197,13 +197,16 @@ class Ledger:
         return limits
 
     def record(self, name: str, sensitivity: float, scale: float) -> None:
-        """Writes down the public law of a release: the sensitivity it was calibrated for and its noise scale."""
-        self._line(name).laws[(float(sensitivity), float(scale))] += 1
+        """Writes down the public distribution of a release: the sensitivity it was calibrated for and its noise
+        scale.
+        """
+        self._line(name).noise[(float(sensitivity), float(scale))] += 1
 
-    def reconcile(self, name: str, count: int, law: tuple[float, float] | None) -> None:
-        """Writes down what a stream or a compiled loop has made so far: how many releases, and the law of their noise.
+    def reconcile(self, name: str, count: int, calibration: tuple[float, float] | None) -> None:
+        """Writes down what a stream or a compiled loop has made so far: how many releases, and their noise
+        distribution.
 
-        `law` is the sensitivity and the scale of the noise that was drawn, `None` for answers by randomised response.
+        `calibration` is the sensitivity and the scale of the noise that was drawn, `None` for randomised response.
         Called again it replaces what it wrote before. More releases than declared are an error.
         """
         line = self._line(name)
@@ -213,9 +216,9 @@ class Ledger:
                 "Streamed releases are made at the end of every block: declare `times=num_blocks`."
             )
         line.counted = count
-        line.laws.clear()
-        if law is not None and count:
-            line.laws[(float(law[0]), float(law[1]))] = min(count, line.event.times)
+        line.noise.clear()
+        if calibration is not None and count:
+            line.noise[(float(calibration[0]), float(calibration[1]))] = min(count, line.event.times)
 
     def events(self) -> tuple[Event, ...]:
         """What is certified: every declared release, spent or not, with the parameter it has after trades."""
@@ -235,9 +238,9 @@ class Ledger:
                 "counted": line.counted,
                 "skipped": line.skipped,
                 "burnt": line.burnt,
-                "laws": [
+                "noise": [
                     {"sensitivity": sensitivity, "scale": scale, "times": times}
-                    for (sensitivity, scale), times in line.laws.items()
+                    for (sensitivity, scale), times in line.noise.items()
                 ],
             }
             for name, line in self._lines.items()

@@ -148,7 +148,8 @@ class Honaker(AbstractTree):
     Own noise of variance 1 and halves of variance v_{l-1} each combine to v_l = 1/(1 + 1/(2 v_{l-1})), v_0 = 1, with
     weight v_l on the own noise. When leaf n = t+1 closes intervals of levels 0..i at once, only the estimate of level i
     is ever released: it holds the halves kept from earlier steps, weighted by the products of (1 - v_m), and fresh
-    noise whose variance s_i^2 = v_i^2 + (1 - v_i)^2 s_{i-1}^2 is known. One normal draw of that scale has the same law.
+    noise whose variance s_i^2 = v_i^2 + (1 - v_i)^2 s_{i-1}^2 is known. One normal draw of that scale has the same
+    distribution.
 
     `factor` is that of all noisy intervals; what is released tells less, so the guarantee has slack.
     """

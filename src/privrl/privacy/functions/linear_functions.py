@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from privrl.privacy.functions.released import read_arrays, write_arrays
-from privrl.privacy.noise.laws import GaussianNoise
+from privrl.privacy.noise.distributions import GaussianNoise
 
 Features = Callable[[Float[Array, " p"]], Float[Array, " d"]]
 
@@ -43,7 +43,7 @@ class ReleasedLinearFunction(eqx.Module):
 
     @property
     def noise(self) -> GaussianNoise:
-        """The law of the noise in the weights: white."""
+        """The distribution of the noise in the weights: white."""
         return GaussianNoise(self.scale, self.weights.shape)
 
     def __call__(self, points: Float[Array, "*batch p"]) -> Float[Array, "..."]:

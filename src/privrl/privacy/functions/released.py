@@ -20,7 +20,7 @@ from jaxtyping import Array, ArrayLike, Float
 from privrl.contracts.release import Release
 from privrl.contracts.untrusted import read_bytes, read_npz
 from privrl.privacy.functions.paths import mesh_path, nearest, whiten, whitening_factor
-from privrl.privacy.noise.laws import GaussianNoise
+from privrl.privacy.noise.distributions import GaussianNoise
 
 _FORMAT = 1
 _ROUNDING = 2.0**-49  # two worlds, eight roundings each, of 2^-53
@@ -137,7 +137,7 @@ class ReleasedFunction(eqx.Module):
 
     @property
     def noise(self) -> GaussianNoise:
-        """The law of the noise in `whiten(values, beta)`: white."""
+        """The distribution of the noise in `whiten(values, beta)`: white."""
         return GaussianNoise(self.scale, self.values.shape)
 
     def __call__(self, points: Float[Array, "*batch"]) -> Float[Array, "..."]:

@@ -1,1 +1,1 @@
-"""Laws of noise, where randomness comes from, and whole numbers."""
+"""Distributions of noise, where randomness comes from, and whole numbers."""

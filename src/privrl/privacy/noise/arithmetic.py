@@ -137,11 +137,11 @@ class AbstractArithmetic(abc.ABC):
         """Refuses sums over so many records that could not be represented."""
 
     @abc.abstractmethod
-    def noisy(self, law: AbstractNoise, total: Any, randomness: Any) -> Any:
-        """The sum with new noise of the law, whose scale is `scale`."""
+    def noisy(self, distribution: AbstractNoise, total: Any, randomness: Any) -> Any:
+        """The sum with new noise of the distribution, whose scale is `scale`."""
 
     @abc.abstractmethod
-    def release(self, law: AbstractNoise, noisy: Any) -> Release:
+    def release(self, distribution: AbstractNoise, noisy: Any) -> Release:
         """A noisy sum, or one that needs no noise, as a learner sees it."""
 
 
@@ -192,11 +192,15 @@ class Floating(AbstractArithmetic):
     def check_room(self, records: int) -> None:
         del records  # floats round, and never leave their range in sums of bounded terms
 
-    def noisy(self, law: AbstractNoise, total: Float[Array, "..."], randomness: PRNGKeyArray) -> Float[Array, "..."]:
-        return total + law.scaled(white_noise(law.white, randomness, law.shape))
+    def noisy(
+        self, distribution: AbstractNoise, total: Float[Array, "..."], randomness: PRNGKeyArray
+    ) -> Float[Array, "..."]:
+        return total + distribution.scaled(white_noise(distribution.white, randomness, distribution.shape))
 
-    def release(self, law: AbstractNoise, noisy: Float[Array, "..."]) -> Release:
-        return Release(jnp.argmax(noisy)[None] if isinstance(law, MaximumNoise) else jnp.asarray(noisy), law)
+    def release(self, distribution: AbstractNoise, noisy: Float[Array, "..."]) -> Release:
+        return Release(
+            jnp.argmax(noisy)[None] if isinstance(distribution, MaximumNoise) else jnp.asarray(noisy), distribution
+        )
 
 
 @eqx.filter_jit

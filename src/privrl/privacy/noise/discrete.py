@@ -1,10 +1,10 @@
 """Noise on the integers, drawn exactly: discrete Gaussian, discrete Laplace, randomised response, random sets.
 
 Floating-point noise betrays its input: some sums plus noise are numbers that other sums plus noise cannot be. The
-draws here are integers with exactly the law that they claim, so every integer can come from every sum, with the
-probability that the accountant thinks it has. Floats occur, but only as a filter that a rigorous bound backs.
+draws here are integers with exactly the distribution that they claim, so every integer can come from every sum, with
+the probability that the accountant thinks it has. Floats occur, but only as a filter that a rigorous bound backs.
 
-One sampler serves both laws. Let P(y) be proportional to exp(-phi(|y|/s)), where phi(x) = x^2/2 (Gaussian) or
+One sampler serves both distributions. Let P(y) be proportional to exp(-phi(|y|/s)), where phi(x) = x^2/2 (Gaussian) or
 phi(x) = x (Laplace), and write |y| = k s + u with 0 <= u < s. A candidate is
 
     k  with probability proportional to exp(-phi(k)),
@@ -12,22 +12,23 @@ phi(x) = x (Laplace), and write |y| = k s + u with 0 <= u < s. A candidate is
     a  random sign,
 
 and it is accepted with probability exp(phi(k) - phi(k + u/s)), unless it is the negative zero. An accepted candidate is
-y with probability proportional to exp(-phi(k)) exp(phi(k) - phi(k + u/s)) = exp(-phi(|y|/s)): the law, exactly.
+y with probability proportional to exp(-phi(k)) exp(phi(k) - phi(k + u/s)) = exp(-phi(|y|/s)): the distribution,
+exactly.
 
 **Two comparisons decide a candidate**: of one uniform real R with the cumulative weights of k, and of another with the
 acceptance probability. R is known by its first 64 bits. A filter decides almost always: the upper 40 bits of R lie in
 another cell than any cumulative weight; R is further than 2^-40 from the acceptance probability in float64, whose
 error is below 2^-47. What the filter leaves open is decided by `_Uniform.below`: intervals that contain the number,
-in as many digits as it takes, against R extended by as many random bits as it takes. So the law has no error and no
-cut tail, and the width of the filter changes no decision.
+in as many digits as it takes, against R extended by as many random bits as it takes. So the distribution has no error
+and no cut tail, and the width of the filter changes no decision.
 
-**Draws are independent.** The pairs (C_i, A_i), a candidate and whether it is accepted, are independent with one law.
-They are decided where they stand, and the first n accepted ones are returned, in their order. For T_1 < T_2 < ...
-the accepted positions, the probability that T_j = t_j and C_{T_j} = c_j for all j is the product of P(A = 0) over the
-rejected positions and of P(A = 1) P(C = c_j | A = 1) over j: values are independent of each other and of the positions,
-with the law of C given A = 1. How many candidates are made at a time depends on how many values are missing, that is
-on positions only. (To put candidates that need the exact comparison behind the others would break this: they would
-more often be the last ones, which are cut off.)
+**Draws are independent.** The pairs (C_i, A_i), a candidate and whether it is accepted, are independent with one
+distribution. They are decided where they stand, and the first n accepted ones are returned, in their order. For T_1 <
+T_2 < ... the accepted positions, the probability that T_j = t_j and C_{T_j} = c_j for all j is the product of P(A = 0)
+over the rejected positions and of P(A = 1) P(C = c_j | A = 1) over j: values are independent of each other and of the
+positions, with the distribution of C given A = 1. How many candidates are made at a time depends on how many values are
+missing, that is on positions only. (To put candidates that need the exact comparison behind the others would break
+this: they would more often be the last ones, which are cut off.)
 
 **Time tells nothing about values.** It depends on the number of candidates, which is independent of the values
 (above), and every candidate goes through the same array operations whether it is accepted or not. Only the exact
@@ -56,7 +57,7 @@ _MOST = Fraction(64)  # the largest exponent of one coin
 
 
 @dataclass(frozen=True)
-class _Law:
+class _Distribution:
     """The exponent phi, exactly; its rise phi(k + x) - phi(k), in floats; and how many candidates are accepted."""
 
     phi: Callable[[Fraction], Fraction]
@@ -64,8 +65,8 @@ class _Law:
     rate: float  # a little below the truth, which is sqrt(pi/2) / sum exp(-k^2/2) = 0.7148 and 1 - 1/e or more
 
 
-_GAUSSIAN = _Law(lambda x: x * x / 2, lambda k, x: x * (k + 0.5 * x), 0.71)
-_LAPLACE = _Law(lambda x: x, lambda k, x: x, 0.63)
+_GAUSSIAN = _Distribution(lambda x: x * x / 2, lambda k, x: x * (k + 0.5 * x), 0.71)
+_LAPLACE = _Distribution(lambda x: x, lambda k, x: x, 0.63)
 
 
 def discrete_gaussian(words: Words, s: int, shape: tuple[int, ...]) -> Int64[np.ndarray, "..."]:
@@ -158,15 +159,15 @@ def _checked(name: str, scale: int) -> int:
     return scale
 
 
-def _draw(words: Words, law: _Law, scale: int, shape: tuple[int, ...]) -> Int64[np.ndarray, "..."]:
+def _draw(words: Words, distribution: _Distribution, scale: int, shape: tuple[int, ...]) -> Int64[np.ndarray, "..."]:
     """The first accepted candidates, in their order."""
     count = prod(shape)
     out, have = np.empty(count, np.int64), 0
     while have < count:
         missing = count - have
         # Enough for all that is missing, almost always, so that small requests of one size take one and the same time.
-        batch = min(_CHUNK, int(missing / law.rate) + 4 * isqrt(missing) + 32)
-        values, accepted = _candidates(words, law, scale, batch)
+        batch = min(_CHUNK, int(missing / distribution.rate) + 4 * isqrt(missing) + 32)
+        values, accepted = _candidates(words, distribution, scale, batch)
         kept = np.compress(accepted, values)[:missing]
         out[have : have + len(kept)] = kept
         have += len(kept)
@@ -174,50 +175,50 @@ def _draw(words: Words, law: _Law, scale: int, shape: tuple[int, ...]) -> Int64[
 
 
 def _candidates(
-    words: Words, law: _Law, scale: int, count: int
+    words: Words, distribution: _Distribution, scale: int, count: int
 ) -> tuple[Int64[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
     """Independent candidates, and which of them are accepted; three words each."""
     which, where, whether = words.take(3 * count).reshape(3, count)
-    k = _blocks(words, law, which)
+    k = _blocks(words, distribution, which)
     if int(k.max(initial=0)) > (2**63 - 1) // scale - 1:
         raise OverflowError(f"Noise of scale {scale} went beyond 64 bits. Use a coarser granularity.")
     u = quotient(where, scale)
     negative = (where & np.uint64(1)).view(np.int64)
     # `quotient` may exceed the scale: x > 1 is harmless here, and refused below.
-    chance = np.exp(-law.rise(k.astype(np.float64), u * (1.0 / scale)))
+    chance = np.exp(-distribution.rise(k.astype(np.float64), u * (1.0 / scale)))
     margin = chance - (whether >> np.uint64(11)).view(np.int64) * 2.0**-53
     accepted = margin > 0.0
     for i in np.flatnonzero(np.abs(margin) <= _BAND):
         block, x = Fraction(int(k[i])), Fraction(int(u[i]), scale)
-        exponent = law.phi(block + x) - law.phi(block)
+        exponent = distribution.phi(block + x) - distribution.phi(block)
         accepted[i] = _Uniform(words, int(whether[i])).below(functools.partial(_exp, exponent))
     size = k * scale + u
     accepted &= (u < scale) & (size >= negative)
     return (size ^ -negative) + negative, accepted
 
 
-def _blocks(words: Words, law: _Law, first: UInt64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
+def _blocks(words: Words, distribution: _Distribution, first: UInt64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
     """k with probability proportional to exp(-phi(k)): the number of cumulative weights at or below a uniform real."""
     cells = (first >> np.uint64(64 - _BITS)).view(np.int64)
     k, unsure = np.zeros(len(first), np.int8), np.zeros(len(first), bool)
-    for edge in _edges(law, _BITS):
+    for edge in _edges(distribution, _BITS):
         k += cells > edge
         unsure |= cells == edge
     blocks = k.astype(np.int64)
     for i in np.flatnonzero(unsure):
         exact, block = _Uniform(words, int(first[i])), 0
-        while not exact.below(functools.partial(_cumulative, law, block)):
+        while not exact.below(functools.partial(_cumulative, distribution, block)):
             block += 1
         blocks[i] = block
     return blocks
 
 
 @functools.cache
-def _edges(law: _Law, bits: int) -> tuple[int, ...]:
+def _edges(distribution: _Distribution, bits: int) -> tuple[int, ...]:
     """The cells of width 2^-bits that hold a cumulative weight; the last of them, 2^bits - 1, holds the whole tail."""
     edges: list[int] = []
     while not edges or edges[-1] < 2**bits - 1:
-        low, high = (int(bound * 2**bits) for bound in _cumulative(law, len(edges), 60))
+        low, high = (int(bound * 2**bits) for bound in _cumulative(distribution, len(edges), 60))
         if low != high:
             raise ArithmeticError("60 digits do not tell a cell from its neighbour.")
         edges.append(low)
@@ -225,18 +226,18 @@ def _edges(law: _Law, bits: int) -> tuple[int, ...]:
 
 
 @functools.lru_cache(maxsize=1024)
-def _cumulative(law: _Law, k: int, digits: int) -> tuple[Fraction, Fraction]:
+def _cumulative(distribution: _Distribution, k: int, digits: int) -> tuple[Fraction, Fraction]:
     """Bounds on the sum of exp(-phi(j)) over j <= k, divided by the sum over all j."""
     low = high = head_low = head_high = Fraction(0)
     j, step = 0, (Fraction(1), Fraction(1))
     while j <= k or step[1] > Fraction(1, 10**digits):
-        step = _exp(law.phi(Fraction(j)), digits)
+        step = _exp(distribution.phi(Fraction(j)), digits)
         low, high = low + step[0], high + step[1]
         if j == k:
             head_low, head_high = low, high
         j += 1
     # Weights fall by a factor of e^(-1/2) or more at each step, so those from j on sum to less than 3 exp(-phi(j)).
-    tail = 3 * _exp(law.phi(Fraction(j)), digits)[1]
+    tail = 3 * _exp(distribution.phi(Fraction(j)), digits)[1]
     return head_low / (head_low + high - head_high + tail), head_high / (head_high + low - head_low)
 
 

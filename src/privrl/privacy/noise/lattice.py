@@ -33,7 +33,7 @@ from privrl.contracts.statistic import AbstractStatistic
 from privrl.privacy.noise.arithmetic import AbstractArithmetic, AbstractSummands, empty_contributes
 from privrl.privacy.noise.bounding import SHRINK, LatticeBounds, cells_of, summed, summed_blocks
 from privrl.privacy.noise.discrete import discrete_gaussian, discrete_laplace
-from privrl.privacy.noise.laws import GaussianNoise, LaplaceNoise, SymmetricNoise
+from privrl.privacy.noise.distributions import GaussianNoise, LaplaceNoise, SymmetricNoise
 from privrl.privacy.noise.maximum import MaximumNoise, noisy_maximum
 from privrl.privacy.noise.random_words import Words
 from privrl.privacy.noise.sources import Randomness, white_noise
@@ -172,42 +172,44 @@ class Lattice(AbstractArithmetic):
         return _checked(*summed_blocks(statistic, slots, blocks, counts, self.bounds, entries))
 
     def noisy(
-        self, law: AbstractNoise, total: Int64[np.ndarray, "..."], randomness: Randomness
+        self, distribution: AbstractNoise, total: Int64[np.ndarray, "..."], randomness: Randomness
     ) -> Int64[np.ndarray, "..."]:
-        """The sum with discrete noise of the law's kind, one draw for each number; whole numbers in and out. Of a
-        choice, the number of the largest.
+        """The sum with discrete noise of the distribution's kind, one draw for each number; whole numbers in and out.
+        Of a choice, the number of the largest.
 
         From the key of a simulation: floating-point noise, rounded to the lattice. It protects nobody.
         """
-        if isinstance(law, MaximumNoise):
+        if isinstance(distribution, MaximumNoise):
             if not isinstance(randomness, Words):
                 raise LatticeError("A choice in whole numbers is drawn from cryptographic words. Nothing was released.")
             return noisy_maximum(randomness, total, self.noise)
         if not isinstance(randomness, Words):
-            noise = law.scaled(white_noise(law.white, randomness, law.shape))
-            entries = packed(noise) if isinstance(law, SymmetricNoise) else noise
+            noise = distribution.scaled(white_noise(distribution.white, randomness, distribution.shape))
+            entries = packed(noise) if isinstance(distribution, SymmetricNoise) else noise
             return np.asarray(total + np.rint(np.asarray(entries) / self.granularity).astype(np.int64))
-        if isinstance(law, LaplaceNoise):
+        if isinstance(distribution, LaplaceNoise):
             return np.asarray(total + discrete_laplace(randomness, self.noise, total.shape))
-        if not isinstance(law, SymmetricNoise):
+        if not isinstance(distribution, SymmetricNoise):
             return np.asarray(total + discrete_gaussian(randomness, self.noise, total.shape))
         diagonal, drawn = on_diagonal(total), np.empty_like(total)
         drawn[~diagonal] = discrete_gaussian(randomness, _over_root_two(self.noise), (int((~diagonal).sum()),))
-        drawn[diagonal] = discrete_gaussian(randomness, self.noise, (law.dim,))
+        drawn[diagonal] = discrete_gaussian(randomness, self.noise, (distribution.dim,))
         return total + drawn
 
-    def release(self, law: AbstractNoise, noisy: Int64[np.ndarray, "..."]) -> Release:
+    def release(self, distribution: AbstractNoise, noisy: Int64[np.ndarray, "..."]) -> Release:
         """Noisy units as a release; reading them as floating-point numbers, and mirroring them, is post-processing."""
-        if isinstance(law, SymmetricNoise):
-            return Release(self.value(law, noisy), SymmetricNoise(self.scale, law.dim))
-        if isinstance(law, MaximumNoise):
-            return Release(jnp.asarray(noisy), MaximumNoise(jnp.asarray(self.scale, float), law.shape))
-        kind = LaplaceNoise if isinstance(law, LaplaceNoise) else GaussianNoise
-        return Release(self.value(law, noisy), kind(self.scale, law.shape))
+        if isinstance(distribution, SymmetricNoise):
+            return Release(self.value(distribution, noisy), SymmetricNoise(self.scale, distribution.dim))
+        if isinstance(distribution, MaximumNoise):
+            return Release(jnp.asarray(noisy), MaximumNoise(jnp.asarray(self.scale, float), distribution.shape))
+        kind = LaplaceNoise if isinstance(distribution, LaplaceNoise) else GaussianNoise
+        return Release(self.value(distribution, noisy), kind(self.scale, distribution.shape))
 
-    def value(self, law: AbstractNoise, units: Shaped[np.ndarray, "..."]) -> Float[Array, "..."]:
-        """Units as floating-point numbers in the shape of the law: an upper triangle becomes the whole matrix."""
-        entries = mirrored(units) if units.shape != law.shape else units
+    def value(self, distribution: AbstractNoise, units: Shaped[np.ndarray, "..."]) -> Float[Array, "..."]:
+        """Units as floating-point numbers in the shape of the distribution: an upper triangle becomes the whole
+        matrix.
+        """
+        entries = mirrored(units) if units.shape != distribution.shape else units
         return jax.device_put(entries.astype(np.float64) * self.granularity)
 
     def covers(self, other: "Lattice", parameter: float) -> bool:

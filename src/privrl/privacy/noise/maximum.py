@@ -14,8 +14,8 @@ independently of the others, and certainly where u_j = u*. Hence the largest noi
 Exponential noise has no memory: given who stays, the excesses u_j + E_j - u* of these are independent exponentials of
 scale s, so each of them is the largest with the same probability. It is thus enough to toss a coin of probability
 exp(-(u* - u_j)/s) for each candidate and to draw one uniformly among those that stay. Scores and s are whole numbers,
-so exponents are fractions, and coins and draw have exactly these laws (`discrete.py`, `words.py`): nothing is rounded,
-and there are no ties. How long it takes depends on the scores, and is not part of what is hidden.
+so exponents are fractions, and coins and draw have exactly these distributions (`discrete.py`, `words.py`): nothing is
+rounded, and there are no ties. How long it takes depends on the scores, and is not part of what is hidden.
 """
 
 import math
@@ -80,7 +80,7 @@ class MaximumNoise(AbstractNoise):
 
 
 def noisy_maximum(words: Words, scores: Int64[np.ndarray, " k"], scale: int) -> Int64[np.ndarray, " 1"]:
-    """The number of the largest score after exponential noise of an integer `scale`, with exactly this law."""
+    """The number of the largest score after exponential noise of an integer `scale`, with exactly this distribution."""
     exact = [int(score) for score in scores]  # differences of 64-bit numbers may need more bits
     best = max(exact)
     stays = np.flatnonzero([falls(words, Fraction(best - score, scale)) for score in exact])

@@ -11,7 +11,7 @@ from privrl.contracts.statistic import Adjacency
 
 
 def add_noise(value: ArrayLike, noise: AbstractNoise, white: ArrayLike) -> Release:
-    """Releases `value` with noise of the given law, made from white noise that is used for nothing else.
+    """Releases `value` with noise of the given distribution, made from white noise that is used for nothing else.
 
     **Formal guarantee** (in exact arithmetic). For a value of L2 (Frobenius, for `SymmetricNoise`) sensitivity D,
     Gaussian noise of scale s is exactly mu-GDP with mu = D/s; for L1 sensitivity D, Laplace noise of scale s is

@@ -48,7 +48,7 @@ def uniform(key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "..."]:
 
 
 def white_noise(kind: White, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "..."]:
-    """Standard white noise of a law's kind."""
+    """Standard white noise of a distribution's kind."""
     return standard_laplace(key, shape) if kind == "laplace" else standard_normal(key, shape)
 
 

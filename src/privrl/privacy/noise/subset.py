@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from privrl.contracts.noise_distribution import AbstractNoise, White
-from privrl.privacy.noise.laws import checked_probability, size_of_square
+from privrl.privacy.noise.distributions import checked_probability, size_of_square
 
 
 class SubsetSelection(eqx.Module):
@@ -109,7 +109,7 @@ class SubsetSelection(eqx.Module):
         return (hits - self.wrong_probability * reports) * self.width
 
     def noise(self, value: Float[Array, "*shape"], reports: Float[Array, "*shape"]) -> "ResponseNoise":
-        """The law of the error of debiased counts.
+        """The distribution of the error of debiased counts.
 
         Entries: how many of the `reports` were true answers is known as far as `value` tells. Sums over the last axis:
         d symbols are in each set, so the hits of m symbols and of the k - m others add up to d and have the same

@@ -1,7 +1,7 @@
 """Every event of a store carries the hash of the one before, and a witness outside the store says how far it got.
 
-Events are: the file, the study with its limits, each reservation with its charge and law, each redraw, each value, each
-fact, each seal, and the purge. Link n is
+Events are: the file, the study with its limits, each reservation with its charge and distribution, each redraw, each
+value, each fact, each seal, and the purge. Link n is
 
     hash(n) = SHA-256(hash(n - 1), number, kind, subject, the rows of the tables that the event wrote)
 
@@ -34,7 +34,7 @@ Select = Callable[..., Any]  # a query and its values, to rows
 _WRITTEN = {
     "file": "SELECT fingerprint FROM digest_key WHERE '' = ?",
     "study": "SELECT content, NULL FROM study WHERE '' = ? UNION ALL SELECT pool, allowed FROM pools ORDER BY 2, 1",
-    "reserve": "SELECT pool, charge, law, reserved FROM releases WHERE name = ?",
+    "reserve": "SELECT pool, charge, distribution, reserved FROM releases WHERE name = ?",
     "redraw": "SELECT name FROM releases WHERE name = ?",
     "value": "SELECT shape, value, released FROM releases WHERE name = ? AND value IS NOT NULL",
     "fact": "SELECT content FROM facts WHERE name = ?",

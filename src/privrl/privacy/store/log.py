@@ -1,7 +1,7 @@
 """The audit log of a store: one line for every event, in a file outside the store that is only ever added to.
 
 Line n is a JSON object with the number, kind, subject and hash of event n of the store's chain (for a release, its name
-and a hash of its value and law) and
+and a hash of its value and distribution) and
 
     line(n) = SHA-256(line(n - 1), number, kind, subject, hash)
 

@@ -4,17 +4,17 @@ A `ReleaseStore` is one SQLite file, or the tables of one schema of a PostgreSQL
 integers; they are added to a running sum together with a digest of their idempotency key, in one transaction, and
 acknowledged after it. A release has a name and goes through
 
-    reserve the budget and write the law of the noise -> draw the noisy integers -> persist them -> return them
+    reserve the budget and write the noise distribution -> draw the noisy integers -> persist them -> return them
 
 so nobody ever sees a value that is not on disk, and whoever reads again gets the same one. A process that dies between
 the first step and the third leaves a reservation that stays charged: *burnt*, or drawn again on request.
 
 **Formal guarantee.** At every moment, whatever process was killed wherever: each name has at most one value, drawn by
-the law that is kept with it; the charges of a pool, burnt ones included, add up to at most its limit (up to 1e-12 of
-it, for rounding); every acknowledged contribution is in its sum exactly once; nothing is added to a sealed sum; a
-place in a queue belongs to one key for ever. Triggers inside the file hold this against any program that writes to it,
-short of one that removes the triggers; such a file is refused, also when they were put back, if a row of what was
-declared, spent, released or sealed is not what the chain says (`chain.py`, which states what chain and head
+the distribution that is kept with it; the charges of a pool, burnt ones included, add up to at most its limit (up to
+1e-12 of it, for rounding); every acknowledged contribution is in its sum exactly once; nothing is added to a sealed
+sum; a place in a queue belongs to one key for ever. Triggers inside the file hold this against any program that writes
+to it, short of one that removes the triggers; such a file is refused, also when they were put back, if a row of what
+was declared, spent, released or sealed is not what the chain says (`chain.py`, which states what chain and head
 detect and what they do not). That a commit also survives power loss is SQLite's promise (write-ahead log,
 `synchronous=FULL`) or PostgreSQL's (`fsync`, `synchronous_commit`), and the disk's; we rely on it and do not test it.
 An old copy that is put back has forgotten what was spent since: it is refused only by a `head` or a `log` outside.
@@ -68,7 +68,8 @@ class ReleaseStore(AbstractSums, AbstractQueues, AbstractReleases):
     with ReleaseStore("study.db", head="study.head") as store:
         store.open_study({"title": "stays"}, limits={"rho": 0.5})
         store.contribute("visits", ["anna", "ben"], np.array([[1, 0], [1, 1]]))
-        noisy = store.release("visits, January", "rho", 0.1, lambda: store.total("visits") + noise(), law=b"...")
+        noisy = store.release("visits, January", "rho", 0.1, lambda: store.total("visits") + noise(),
+        distribution=b"...")
     ```
     """
 

@@ -1,4 +1,6 @@
-"""What is written once: releases, reserved with their law, drawn, kept, and only then returned; and small facts."""
+"""What is written once: releases, reserved with their distribution, drawn, kept, and only then returned; and small
+facts.
+"""
 
 import abc
 from collections.abc import Callable
@@ -25,23 +27,30 @@ class AbstractReleases(abc.ABC):
         """Called at every point of the protocol where a crash makes a difference."""
 
     def release(
-        self, name: str, pool: str, charge: float, draw: Callable[[], Int64[np.ndarray, "..."]], *, law: bytes = b""
+        self,
+        name: str,
+        pool: str,
+        charge: float,
+        draw: Callable[[], Int64[np.ndarray, "..."]],
+        *,
+        distribution: bytes = b"",
     ) -> Int64[np.ndarray, "..."]:
         """The value of the release `name`: drawn once, charged once, the same for ever.
 
-        `law` describes the noise that `draw` adds. It is written with the reservation, before anything is drawn, and
-        never changes; a later call that offers another pool, charge or law under this name is refused. While another
-        process draws it, this one waits. If `draw` raises, the charge stays and the release is burnt.
+        `distribution` describes the noise that `draw` adds. It is written with the reservation, before anything is
+        drawn, and never changes; a later call that offers another pool, charge or distribution under this name is
+        refused. While another process draws it, this one waits. If `draw` raises, the charge stays and the release is
+        burnt.
         """
         check_amount("charge", charge)
-        stored = self._stored(name, pool, charge, law)
+        stored = self._stored(name, pool, charge, distribution)
         if stored is not None and stored[1] is not None:
             self._engine.tell_witness()
             return integers(*stored)
         with self._engine.owner(name):
-            stored = self._stored(name, pool, charge, law)
+            stored = self._stored(name, pool, charge, distribution)
             if stored is None:
-                self._reserve(name, pool, charge, law)
+                self._reserve(name, pool, charge, distribution)
             elif stored[1] is not None:
                 self._engine.tell_witness()
                 return integers(*stored)
@@ -78,9 +87,11 @@ class AbstractReleases(abc.ABC):
         self._engine.tell_witness()
         return integers(*found)
 
-    def law(self, name: str) -> bytes | None:
-        """The law that a release was reserved with, whether or not it has a value; None if it is not reserved."""
-        found = self._engine.execute("SELECT law FROM releases WHERE name = ?", name).fetchone()
+    def distribution(self, name: str) -> bytes | None:
+        """The distribution that a release was reserved with, whether or not it has a value; None if it is not
+        reserved.
+        """
+        found = self._engine.execute("SELECT distribution FROM releases WHERE name = ?", name).fetchone()
         return None if found is None else found[0]
 
     def burnt(self, name: str) -> bool:
@@ -91,24 +102,26 @@ class AbstractReleases(abc.ABC):
         with self._engine.owner(name, drawing=False):
             return self._engine.execute(query, name).fetchone() == (1,)
 
-    def _stored(self, name: str, pool: str, charge: float, law: bytes) -> tuple[str, bytes] | tuple[None, None] | None:
+    def _stored(
+        self, name: str, pool: str, charge: float, distribution: bytes
+    ) -> tuple[str, bytes] | tuple[None, None] | None:
         """Shape and value of a release, both None if it is only reserved."""
         found = self._engine.execute(
-            "SELECT pool, charge, law, shape, value FROM releases WHERE name = ?", name
+            "SELECT pool, charge, distribution, shape, value FROM releases WHERE name = ?", name
         ).fetchone()
         if found is not None and found[:2] != (pool, charge):
             raise ValueError(
                 f"The release `{name}` was charged {found[1]:g} to `{found[0]}`, and now {charge:g} from `{pool}` is "
                 "offered. Ask as it was charged, or use a new name for a new release."
             )
-        if found is not None and found[2] != law:
+        if found is not None and found[2] != distribution:
             raise ValueError(
-                f"The release `{name}` was reserved with another law of noise. Draw by the law that is kept, "
-                "`store.law(name)`, or use a new name for a new release."
+                f"The release `{name}` was reserved with another noise distribution. Draw from the one that is stored, "
+                "`store.distribution(name)`, or use a new name for a new release."
             )
         return None if found is None else found[3:]
 
-    def _reserve(self, name: str, pool: str, charge: float, law: bytes) -> None:
+    def _reserve(self, name: str, pool: str, charge: float, distribution: bytes) -> None:
         with self._engine.transaction("reserve", f"release {name}"):
             self._engine.digest_key()
             limits = self._engine.limits()
@@ -119,8 +132,8 @@ class AbstractReleases(abc.ABC):
             query = "SELECT COALESCE(SUM(charge), 0.0) FROM releases WHERE pool = ?"
             (spent,) = self._engine.execute(query, pool).fetchone()
             try:
-                insert = "INSERT INTO releases (name, pool, charge, law, reserved) VALUES (?, ?, ?, ?, ?)"
-                self._engine.execute(insert, name, pool, float(charge), law, now())
+                insert = "INSERT INTO releases (name, pool, charge, distribution, reserved) VALUES (?, ?, ?, ?, ?)"
+                self._engine.execute(insert, name, pool, float(charge), distribution, now())
             except self._engine.refusals as error:
                 why = str(error).splitlines()[0]
                 raise StoreBudgetError(

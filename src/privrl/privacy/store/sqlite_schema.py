@@ -24,7 +24,7 @@ CREATE TABLE releases (
     name TEXT PRIMARY KEY,
     pool TEXT NOT NULL,
     charge REAL NOT NULL CHECK (typeof(charge) = 'real' AND charge BETWEEN 0 AND {_LARGEST!r}),
-    law BLOB NOT NULL,
+    distribution BLOB NOT NULL,
     reserved TEXT NOT NULL,
     released TEXT,
     shape TEXT,
@@ -70,8 +70,8 @@ GUARDS = (
     (
         "UPDATE",
         "releases",
-        "(NEW.name, NEW.pool, NEW.charge, NEW.law, NEW.reserved)"
-        " IS NOT (OLD.name, OLD.pool, OLD.charge, OLD.law, OLD.reserved)",
+        "(NEW.name, NEW.pool, NEW.charge, NEW.distribution, NEW.reserved)"
+        " IS NOT (OLD.name, OLD.pool, OLD.charge, OLD.distribution, OLD.reserved)",
         "a reservation is not changed",
     ),
     ("INSERT", "releases", "NEW.value IS NOT NULL", "a release is reserved before it is drawn"),

@@ -20,7 +20,7 @@ from privrl.contracts.noise_distribution import AbstractNoise, White
 from privrl.contracts.release import Release
 from privrl.contracts.statistic import AbstractScores, AbstractStatistic
 from privrl.privacy.continual.mechanisms import AbstractContinual
-from privrl.privacy.noise.laws import GaussianNoise, LaplaceNoise, SymmetricNoise
+from privrl.privacy.noise.distributions import GaussianNoise, LaplaceNoise, SymmetricNoise
 from privrl.privacy.noise.maximum import MaximumNoise
 from privrl.privacy.noise.sensitivities import add_noise
 
@@ -30,8 +30,8 @@ SumNoise = NoiseKind | Literal["exponential"]
 Number = int | Int[Array, ""]
 
 
-def law_of(statistic: AbstractStatistic, mechanism: SumNoise, scale: Float[Array, ""] | float) -> AbstractNoise:
-    """The noise law that fits a statistic: symmetric for symmetric matrices, otherwise entry by entry."""
+def noise_of(statistic: AbstractStatistic, mechanism: SumNoise, scale: Float[Array, ""] | float) -> AbstractNoise:
+    """The noise distribution that fits a statistic: symmetric for symmetric matrices, otherwise entry by entry."""
     if mechanism == "exponential":
         return MaximumNoise(jnp.asarray(scale), statistic.shape)
     if mechanism == "laplace":
@@ -67,7 +67,7 @@ class AbstractChannel(eqx.Module):
 
     @property
     @abc.abstractmethod
-    def law(self) -> tuple[float, float] | None:
+    def calibration(self) -> tuple[float, float] | None:
         """The sensitivity and the scale of the noise that it draws, for the ledger; `None` where answers are random."""
 
     @abc.abstractmethod
@@ -104,7 +104,7 @@ class AbstractCuratorChannel(AbstractChannel):
         return "laplace" if self.mechanism == "laplace" else "normal"
 
     @property
-    def law(self) -> tuple[float, float]:
+    def calibration(self) -> tuple[float, float]:
         return float(self.sensitivity), float(self.scale)
 
     def term(self, record: Any, question: Any, index: Number, key: Any) -> Array:
@@ -133,12 +133,12 @@ class RunningChannel(AbstractCuratorChannel):
         running, inner = memory
         running = self.continual.carried(running, t) + total
         inner, white = self.continual.step(inner, fresh, t)
-        noise = law_of(self.statistic, "gaussian", self.scale)
-        law = law_of(self.statistic, "gaussian", self.scale * jnp.sqrt(self.continual.variance(t)))
-        return (running, inner), Release(running + noise.scaled(white), law)
+        noise = noise_of(self.statistic, "gaussian", self.scale)
+        distribution = noise_of(self.statistic, "gaussian", self.scale * jnp.sqrt(self.continual.variance(t)))
+        return (running, inner), Release(running + noise.scaled(white), distribution)
 
     def empty(self) -> Release:
-        return Release(jnp.zeros(self.statistic.shape), law_of(self.statistic, "gaussian", 0.0 * self.scale))
+        return Release(jnp.zeros(self.statistic.shape), noise_of(self.statistic, "gaussian", 0.0 * self.scale))
 
 
 class BlockChannel(AbstractCuratorChannel):
@@ -154,11 +154,11 @@ class BlockChannel(AbstractCuratorChannel):
 
     def publish(self, memory: Any, total: Array, t: Number, fresh: WhiteNoise) -> tuple[Any, Release]:
         del t
-        law = law_of(self.statistic, self.mechanism, self.scale)
-        return memory, add_noise(total, law, fresh(0))
+        distribution = noise_of(self.statistic, self.mechanism, self.scale)
+        return memory, add_noise(total, distribution, fresh(0))
 
     def empty(self) -> Release:
-        return Release(jnp.zeros(self.statistic.shape), law_of(self.statistic, self.mechanism, 0.0 * self.scale))
+        return Release(jnp.zeros(self.statistic.shape), noise_of(self.statistic, self.mechanism, 0.0 * self.scale))
 
 
 class RoundsChannel(AbstractCuratorChannel):
@@ -181,5 +181,5 @@ class RoundsChannel(AbstractCuratorChannel):
 
     def ask(self, memory: Any, question: Any, fresh: WhiteNoise) -> Release:
         """One release: the answer to `question` over everybody so far."""
-        law = law_of(self.statistic, self.mechanism, self.scale)
-        return add_noise(self.statistic.answer(memory, question), law, fresh(0))
+        distribution = noise_of(self.statistic, self.mechanism, self.scale)
+        return add_noise(self.statistic.answer(memory, question), distribution, fresh(0))

@@ -1,4 +1,6 @@
-"""What one release of a curator is made of, before anything is looked at: its sensitivity, law, lattice and value."""
+"""What one release of a curator is made of, before anything is looked at: its sensitivity, distribution, lattice and
+value.
+"""
 
 import functools
 from collections.abc import Callable
@@ -10,8 +12,8 @@ from jaxtyping import Array, Float
 
 from privrl.contracts.noise_distribution import AbstractNoise
 from privrl.privacy.noise.arithmetic import AbstractArithmetic
+from privrl.privacy.noise.distributions import GaussianNoise
 from privrl.privacy.noise.lattice import Lattice, lattice_for
-from privrl.privacy.noise.laws import GaussianNoise
 
 
 @dataclass(frozen=True)
@@ -20,13 +22,13 @@ class Contents:
 
     Attributes:
         sensitivity: how far one person can move it.
-        law: its noise, for a scale.
+        distribution: its noise, for a scale.
         lattice: the grid of an exact release, for a parameter.
         content: the exact value of release number so and so, in the given arithmetic.
     """
 
     sensitivity: float
-    law: Callable[[float], AbstractNoise]
+    distribution: Callable[[float], AbstractNoise]
     lattice: Callable[[float], Lattice]
     content: Callable[[int, AbstractArithmetic], Array | np.ndarray]
 
@@ -49,5 +51,5 @@ def contents_of_vector(name: str, value: Float[Array, "..."], distance: float, b
         del number
         return arithmetic.represent(name, value, bound)
 
-    law = functools.partial(GaussianNoise, shape=value.shape)
-    return Contents(distance, law, lattice, content)
+    distribution = functools.partial(GaussianNoise, shape=value.shape)
+    return Contents(distance, distribution, lattice, content)

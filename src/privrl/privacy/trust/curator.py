@@ -15,12 +15,12 @@ from privrl.privacy.functions.linear_functions import Features, ReleasedLinearFu
 from privrl.privacy.functions.released import ReleasedFunction, whitened
 from privrl.privacy.noise.arithmetic import AbstractArithmetic, Floating
 from privrl.privacy.noise.coins import Coins
+from privrl.privacy.noise.distributions import GaussianNoise
 from privrl.privacy.noise.lattice import Lattice, lattice_for
-from privrl.privacy.noise.laws import GaussianNoise
 from privrl.privacy.noise.sources import AbstractSource, Seeded, System
 from privrl.privacy.store.errors import BurntError
 from privrl.privacy.store.release_store import ReleaseStore
-from privrl.privacy.trust.channels import NoiseKind, SumNoise, law_of, sensitivity_of
+from privrl.privacy.trust.channels import NoiseKind, SumNoise, noise_of, sensitivity_of
 from privrl.privacy.trust.contents import Contents, contents_of_vector
 from privrl.privacy.trust.people import AbstractPeople
 
@@ -96,8 +96,8 @@ class Curator:
             included = self._sampled(name, number, declared.sampling, records)
             return people.total(chosen, included, arithmetic)
 
-        law = functools.partial(law_of, chosen, mechanism)
-        release = self._release(name, Contents(records * sensitivity, law, lattice, summed))
+        distribution = functools.partial(noise_of, chosen, mechanism)
+        release = self._release(name, Contents(records * sensitivity, distribution, lattice, summed))
         if self._watch is not None:
             self._watch(name, chosen, release)
         return release
@@ -169,8 +169,8 @@ class Curator:
             total = contents.content(number, arithmetic)
             if parameter == np.inf:
                 return lambda: total
-            law, randomness = contents.law(arithmetic.scale), self._source.randomness((name, number))
-            return lambda: arithmetic.noisy(law, total, randomness)
+            distribution, randomness = contents.distribution(arithmetic.scale), self._source.randomness((name, number))
+            return lambda: arithmetic.noisy(distribution, total, randomness)
 
         noisy: Array | np.ndarray | None = None
         if self._store is None:
@@ -180,12 +180,12 @@ class Curator:
             # The pass over the people comes before the reservation: a faulty table must not cost anything.
             draw: Callable[[], Any] = _kept if self._store.value(label) is not None else prepared()
             charge = self._ledger.pool(name), self._ledger.charge(name, parameter)
-            noisy = self._store.release(label, *charge, draw, law=lattice.to_bytes())
+            noisy = self._store.release(label, *charge, draw, distribution=lattice.to_bytes())
             arithmetic = self._reserved(label, lattice, parameter)  # another process may have been quicker
         self._ledger.record(name, arithmetic.sensitivity, arithmetic.scale)
         if noisy is None:
             return self._again(name, contents)
-        return arithmetic.release(contents.law(arithmetic.scale), noisy)
+        return arithmetic.release(contents.distribution(arithmetic.scale), noisy)
 
     def _given_up(self, label: str) -> bool:
         """Whether a release was lost in a crash and is paid for once more; once so, always so, whoever asks."""
@@ -198,7 +198,7 @@ class Curator:
         Another computer may round public numbers otherwise, so a reservation's own lattice is used, but only if its
         noise is enough for the present parameter.
         """
-        reserved = None if self._store is None else self._store.law(label)
+        reserved = None if self._store is None else self._store.distribution(label)
         if reserved is None:
             return lattice
         kept = Lattice.from_bytes(reserved)

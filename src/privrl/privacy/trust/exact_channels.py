@@ -23,7 +23,7 @@ from privrl.privacy.trust.channels import (
     AbstractCuratorChannel,
     NoiseKind,
     RunningChannel,
-    law_of,
+    noise_of,
     sensitivity_of,
 )
 from privrl.privacy.trust.repeated import distance_of_people, encoded_reach, reach
@@ -95,7 +95,7 @@ class ExactChannel(AbstractChannel):
         return cls(statistic, lattice, mechanism, encoder, decoder)
 
     @property
-    def law(self) -> tuple[float, float]:
+    def calibration(self) -> tuple[float, float]:
         return self.lattice.sensitivity, self.lattice.scale
 
     @property
@@ -116,7 +116,7 @@ class ExactChannel(AbstractChannel):
 
     def noisy(self, encoded: Int64[np.ndarray, "..."], randomness: Any) -> Int64[np.ndarray, "..."]:
         """An encoded sum with new noise."""
-        return self.lattice.noisy(law_of(self.statistic, self.mechanism, self.lattice.scale), encoded, randomness)
+        return self.lattice.noisy(noise_of(self.statistic, self.mechanism, self.lattice.scale), encoded, randomness)
 
     def publish(
         self, memory: Any, total: Callable[[], Int64[np.ndarray, "..."]], t: int | Int[Array, ""], fresh: Noisy
@@ -140,11 +140,13 @@ class ExactChannel(AbstractChannel):
         """What the learner sees after the last of these noisy encoded sums."""
         weights = self.decoder[len(noisy) - 1]
         value = np.tensordot(weights[: len(noisy)], np.stack(noisy), axes=1)
-        law = law_of(self.statistic, self.mechanism, self.lattice.scale * math.sqrt(float((weights**2).sum())))
-        return Release(self.lattice.value(law, value), law)
+        distribution = noise_of(
+            self.statistic, self.mechanism, self.lattice.scale * math.sqrt(float((weights**2).sum()))
+        )
+        return Release(self.lattice.value(distribution, value), distribution)
 
     def empty(self) -> Release:
-        nothing = law_of(self.statistic, self.mechanism, 0.0)
+        nothing = noise_of(self.statistic, self.mechanism, 0.0)
         return Release(self.lattice.value(nothing, self.lattice.zeros(self.statistic)), nothing)
 
     def check_room(self, records: int) -> None:

@@ -92,7 +92,7 @@ class AbstractPrivatizer(abc.ABC):
 
     @abc.abstractmethod
     def channel(self, declared: Declared, ledger: Ledger) -> AbstractChannel:
-        """The way of one declared statistic from people to the learner. It has no side effects: the law of the noise
+        """The way of one declared statistic from people to the learner. It has no side effects: the noise distribution
         goes into the ledger when noise is drawn."""
 
 
@@ -168,9 +168,9 @@ class Central(AbstractBudgeted):
         continual: how running sums are released: `"square-root"` (best), `"honaker"`, `"tree"` or `"fresh"`.
         adjacency: `"replace-one"` (the number of people is public) or `"add-remove"`.
 
-    **Formal guarantee.** The joint law of all releases under one ledger is (epsilon, delta)-differentially private for
-    the stated adjacency, whatever the data, provided each statistic keeps its own guarantee and the noise is
-    continuous and fresh. Read through the billboard lemma it is joint differential privacy for people who act on
+    **Formal guarantee.** The joint distribution of all releases under one ledger is (epsilon, delta)-differentially
+    private for the stated adjacency, whatever the data, provided each statistic keeps its own guarantee and the noise
+    is continuous and fresh. Read through the billboard lemma it is joint differential privacy for people who act on
     what is published.
     """
 

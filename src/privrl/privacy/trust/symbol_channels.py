@@ -37,7 +37,7 @@ class SymbolChannel(AbstractLocalChannel):
     running: bool = eqx.field(static=True)
 
     @property
-    def law(self) -> None:
+    def calibration(self) -> None:
         return None
 
     def report(self, record: Any, question: Any, index: Number, key: PRNGKeyArray) -> Bool[Array, " k"]:
@@ -75,7 +75,7 @@ class SymbolReports(AbstractReports):
     epsilon: float = eqx.field(static=True)
 
     @property
-    def law(self) -> None:
+    def calibration(self) -> None:
         return None
 
     @property

@@ -14,7 +14,7 @@ from privrl.contracts.release import Release
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.privacy.noise.lattice import Lattice, lattice_for
 from privrl.privacy.noise.sources import Randomness, standard_normal
-from privrl.privacy.trust.channels import Number, law_of, sensitivity_of
+from privrl.privacy.trust.channels import Number, noise_of, sensitivity_of
 from privrl.privacy.trust.local_channels import AbstractLocalChannel, AbstractReports
 
 _SCALES = 40  # Gaussian noise stays within so many scales but for a probability of exp(-800)
@@ -33,12 +33,12 @@ class VectorChannel(AbstractLocalChannel):
     running: bool = eqx.field(static=True)
 
     @property
-    def law(self) -> tuple[float, float]:
+    def calibration(self) -> tuple[float, float]:
         return float(self.sensitivity), float(self.scale)
 
     def report(self, record: Any, question: Any, index: Number, key: PRNGKeyArray) -> Array:
         del index
-        noise = law_of(self.statistic, "gaussian", self.scale).scaled(standard_normal(key, self.statistic.shape))
+        noise = noise_of(self.statistic, "gaussian", self.scale).scaled(standard_normal(key, self.statistic.shape))
         return self.statistic.contribution(record, question) + noise
 
     def decode(self, report: Array, question: Any, index: Number) -> tuple[Array, Array]:
@@ -46,10 +46,10 @@ class VectorChannel(AbstractLocalChannel):
         return report, jnp.ones(self.statistic.shape)
 
     def released(self, value: Array, reports: Array) -> Release:
-        return Release(value, law_of(self.statistic, "gaussian", self.scale * jnp.sqrt(reports.max())))
+        return Release(value, noise_of(self.statistic, "gaussian", self.scale * jnp.sqrt(reports.max())))
 
     def reports(self) -> "VectorReports":
-        sensitivity, scale = self.law
+        sensitivity, scale = self.calibration
         norm, filled = sensitivity_of(self.statistic, "gaussian", "add-remove"), math.prod(self.statistic.raw_shape)
         # Without noise (infinite epsilon) any fine lattice will do; that of parameter 1 is used, and no noise drawn.
         parameter = sensitivity / scale if scale else 1.0
@@ -71,7 +71,7 @@ class VectorReports(AbstractReports):
     lattice: Lattice
 
     @property
-    def law(self) -> tuple[float, float]:
+    def calibration(self) -> tuple[float, float]:
         return self.lattice.sensitivity, self.lattice.scale
 
     @property
@@ -88,7 +88,7 @@ class VectorReports(AbstractReports):
 
     @property
     def _noise(self) -> AbstractNoise:
-        return law_of(self.statistic, "gaussian", self.lattice.scale)
+        return noise_of(self.statistic, "gaussian", self.lattice.scale)
 
     def truth(self, record: Any, question: Any, index: int) -> Int64[np.ndarray, "..."]:
         del index

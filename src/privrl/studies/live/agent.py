@@ -276,7 +276,7 @@ class AbstractAgent(abc.ABC):
     def certificate(self) -> Certificate:
         """What everything released so far, and until the end, can reveal."""
         self._plans.catch_up()
-        made = {name: (self._plans.closed, channel.law) for name, channel in self._plans.channels.items()}
+        made = {name: (self._plans.closed, channel.calibration) for name, channel in self._plans.channels.items()}
         source = System.description if self._key is None else Seeded.description
         notes = (self._arrivals.assumption, *self._store.notes())
         return self._study.certificate(source, self._study.counted, made=made, notes=notes)

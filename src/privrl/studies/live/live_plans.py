@@ -148,7 +148,9 @@ class LivePlans:
                 return channel.noisy(encoded(), source)
 
             try:
-                return self._store.release(f"{name}/{block}", _pool(name), 1.0, draw, law=channel.lattice.to_bytes())
+                return self._store.release(
+                    f"{name}/{block}", _pool(name), 1.0, draw, distribution=channel.lattice.to_bytes()
+                )
             except BurntError as error:
                 raise BurntError(
                     f"Release {block} of `{name}` was burnt by a crash, and later ones build on it. Open the store "

@@ -107,10 +107,12 @@ class Client:
         kept = self._store.value(name)
         if kept is None:
             draw = self._prepared(self._readable(trajectory), broadcast)
-            law = json.dumps([event.to_json() for event in self._study.ledger.events()]).encode()
+            distribution = json.dumps([event.to_json() for event in self._study.ledger.events()]).encode()
             try:
-                charge = self._charge(study, law)
-                kept = self._store.release(name, _POOL, charge, lambda: _integers(draw().to_bytes()), law=law)
+                charge = self._charge(study, distribution)
+                kept = self._store.release(
+                    name, _POOL, charge, lambda: _integers(draw().to_bytes()), distribution=distribution
+                )
             except BurntError as error:
                 raise MessageError(
                     "This device has begun to report to this study and stopped before the report was kept. A second "
@@ -120,13 +122,13 @@ class Client:
         self._visits.add(visit)
         return Message.from_bytes(_bytes(kept))
 
-    def _charge(self, study: bytes, law: bytes) -> float:
+    def _charge(self, study: bytes, distribution: bytes) -> float:
         """What a report is charged: the study's epsilon, or nothing, once the study is charged with several reports.
 
         A device that has reported to the study under another number of visits reports nothing more to it.
         """
         times, budget = self._study.participation.times, f"budget of study {study.hex()}"
-        several, one = self._store.law(budget), self._store.law(f"report to study {study.hex()}")
+        several, one = self._store.distribution(budget), self._store.distribution(f"report to study {study.hex()}")
         if several is not None if times == 1 else several is None and one is not None:
             raise MessageError(
                 "This device has reported to this study with another number of visits, and its budget is spent on "
@@ -136,7 +138,7 @@ class Client:
         if times == 1:
             return self._epsilon
         with contextlib.suppress(BurntError):  # interrupted, and charged all the same
-            self._store.release(budget, _POOL, self._epsilon, lambda: np.zeros(1, np.int64), law=law)
+            self._store.release(budget, _POOL, self._epsilon, lambda: np.zeros(1, np.int64), distribution=distribution)
         return 0.0
 
     def _readable(self, trajectory: Trajectory) -> Trajectory:
@@ -171,7 +173,7 @@ class Client:
     @property
     def certificate(self) -> Certificate:
         """What all reports of this person to one study can reveal."""
-        made = {name: (len(self._visits), reports.law) for name, reports in self._reports.items()}
+        made = {name: (len(self._visits), reports.calibration) for name, reports in self._reports.items()}
         messages = {"messages per user": self._study.participation.times}
         return self._study.certificate(self._source.description, messages, made=made)
 

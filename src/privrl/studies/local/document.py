@@ -53,9 +53,9 @@ def _part(reports: AbstractReports) -> dict[str, Any]:
     if isinstance(reports, SymbolReports):
         answer = {"symbols": reports.largest, "size": reports.size, "epsilon": reports.epsilon.hex()}
         return {"kind": "symbols", **answer, "question": _question(reports.statistic)}
-    sensitivity, scale = reports.law or (0.0, 0.0)
-    law = {"sensitivity": float(sensitivity).hex(), "scale": float(scale).hex()}
-    return {"kind": "vector", "shape": list(reports.shape), "largest": str(reports.largest), **law}
+    sensitivity, scale = reports.calibration or (0.0, 0.0)
+    distribution = {"sensitivity": float(sensitivity).hex(), "scale": float(scale).hex()}
+    return {"kind": "vector", "shape": list(reports.shape), "largest": str(reports.largest), **distribution}
 
 
 def _question(statistic: AbstractStatistic) -> dict[str, Any]:

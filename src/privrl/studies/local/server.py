@@ -220,7 +220,7 @@ class Server:
     def result(self) -> Result:
         """The current policy and the certificate of all reports of one user."""
         counted, times = self.num_reports, self._study.participation.times
-        made = {name: (min(times, counted), reports.law) for name, reports in self._reports.items()}
+        made = {name: (min(times, counted), reports.calibration) for name, reports in self._reports.items()}
         certificate = self._study.certificate(DEVICES, {"messages per user": times}, made=made)
         sizes = ({"users": counted} if times == 1 else {}) | {"episodes": counted}
         return Result(self._plans[len(self._plans) - 1].policy, certificate, sizes)

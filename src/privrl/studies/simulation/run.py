@@ -243,7 +243,7 @@ def sweep(
             study.certificate(
                 Seeded.description,
                 study.counted,
-                made={name: (int(np.max(count)), own[name].law) for name, count in counts.items()},
+                made={name: (int(np.max(count)), own[name].calibration) for name, count in counts.items()},
             ),
             np.asarray(ends),
             np.asarray(regret),

@@ -1,4 +1,4 @@
-"""The law of the noise in a release: how large it is and how large it can get, never the draw itself.
+"""The distribution of the noise in a release: how large it is and how large it can get, never the draw itself.
 
 A learner writes its regularisers and bonuses with these bounds. They are proportional to the scale of the noise and
 exactly 0 where there is none, so the same line is the private and the non-private algorithm. Scales are arrays that
