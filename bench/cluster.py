@@ -45,7 +45,7 @@ def cpu(shard: Shard) -> tuple[int, float]:
 
 def spent(data: ShardedEpisodes) -> dict[int, float]:
     """CPU seconds of every worker so far."""
-    return dict(dict(data.start_executor().each(cpu)).values())
+    return dict(dict(data.start_executor().map_shards(cpu)).values())
 
 
 @contextlib.contextmanager

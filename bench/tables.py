@@ -58,7 +58,7 @@ def write_tables(folder: Path, files: dict[str, int], workers: int) -> None:
         (folder / world).mkdir(parents=True)
     with Processes(workers) as processes:
         processes.start([_File(folder, world, i) for world, number in files.items() for i in range(number)])
-        for _ in processes.each(_write):
+        for _ in processes.map_shards(_write):
             pass
 
 

@@ -19,6 +19,7 @@ PACKAGES = [
 ]
 HEAVY = {"jax", "jaxlib", "equinox", "scipy", "matplotlib", "jaxtyping", "uvicorn", "prometheus_client", "dask"}
 ARROW, NUMPY = {"pyarrow"}, {"numpy"}
+OPTIONAL = {"dp_accounting", "gymnasium", "minari", "pandas"}
 RAW = "id,t,x,a,r\n1,2026-01-01 00:00:00,1,0,1\n1,2026-01-01 02:00:00,1,0,1\n"
 SCHEMA = 'unit = "id"\nstep = "step"\nfeature = ["x:0..2"]\naction = "a"\nnum_actions = 2\nreward = "r"\nhorizon = 9\n'
 PREPARE = ("prepare", "raw.csv", "new.parquet", "--unit", "id", "--time", "t", "--every", "1h", "--last", "x")
@@ -50,6 +51,12 @@ def imported(program: str, *arguments: str, cwd: Path | None = None, **variables
     )
     assert done.returncode == 0, done.stderr
     return set(done.stderr.splitlines()[-1].split())
+
+
+def test_importing_privrl_imports_no_heavy_module() -> None:
+    """What makes an import slow. Its seconds are not measured, because they depend on the machine."""
+    assert not (HEAVY | ARROW | NUMPY | OPTIONAL | {"typer", "msgspec"}) & imported("import privrl")
+    assert not (HEAVY | OPTIONAL | ARROW) & imported("import privrl.cli.main")
 
 
 @pytest.fixture(scope="module")

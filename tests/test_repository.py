@@ -1,9 +1,6 @@
 """What a visitor relies on before any code runs: pins, versions, the change log, a quick import."""
 
-import json
 import re
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -12,16 +9,6 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PINS = ["requirements.txt", "requirements-dev.txt", "requirements-docs.txt"]
 PIN = re.compile(r"[a-z0-9][a-z0-9.-]*==\S+(?: ; [^\\]+)?(?: --hash=sha256:[0-9a-f]{64})+")
-HEAVY = {"dp_accounting", "pyarrow", "gymnasium", "matplotlib", "scipy", "minari", "pandas"}
-
-PROBE = """
-import json, sys, time
-start = time.process_time()
-import privrl
-seconds, library = time.process_time() - start, list(sys.modules)
-import privrl.cli.main
-print(json.dumps({"seconds": seconds, "library": library, "command line": list(sys.modules)}))
-"""
 
 
 def pins(name: str) -> list[str]:
@@ -83,18 +70,6 @@ def test_changelog_has_this_version_and_a_privacy_section() -> None:
 
 def test_contributing_fits_on_a_screen() -> None:
     assert len((ROOT / "CONTRIBUTING.md").read_text().splitlines()) <= 60
-
-
-def test_import_is_quick_and_leaves_heavy_modules_alone() -> None:
-    def probe() -> dict:
-        done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, check=True)
-        return json.loads(done.stdout)
-
-    found = probe()
-    assert not {*HEAVY, "typer"} & set(found["library"])
-    assert not HEAVY & set(found["command line"])
-    # The first may have to compile bytecode.
-    assert found["seconds"] < 1.5 or min(probe()["seconds"] for _ in range(2)) < 1.5
 
 
 def test_no_hint_breaks_the_checks_of_types_at_run_time() -> None:

@@ -63,9 +63,9 @@ class Cluster:
         return self._started("dask_worker", *where, nanny, *options)
 
     def client(self) -> Any:
-        from privrl.executors.connection import connected
+        from privrl.executors.connection import connect
 
-        client = connected(self.address)
+        client = connect(self.address)
         client.wait_for_workers(len(self.workers), timeout=180)
         return client
 

@@ -16,7 +16,7 @@ from sharded_tables import A, H, S, opened
 
 import privrl
 from privrl.data.tables.shards import ShardedEpisodes
-from privrl.executors.connection import connected
+from privrl.executors.connection import connect
 from privrl.executors.dask import Dask
 from privrl.executors.executor import AbstractExecutor
 from privrl.privacy.noise.lattice import Lattice
@@ -81,6 +81,6 @@ if __name__ == "__main__":
         if number == int(last):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    with connected(address) as client, Dask(client) as dask:
+    with connect(address) as client, Dask(client) as dask:
         result = fitted(Path(where), Path(kept_in), Path(lines), dask, in_pass)
         np.save(Path(lines).with_suffix(".npy"), np.asarray(result.policy.probabilities))

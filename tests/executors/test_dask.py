@@ -20,7 +20,7 @@ from privrl.cli.main import main
 from privrl.data.schema.table_schema import TableError
 from privrl.data.tables.shards import ShardedEpisodes
 from privrl.executors import dask as dask_module
-from privrl.executors.connection import connected
+from privrl.executors.connection import connect
 from privrl.executors.dask import Dask
 from privrl.executors.failures import ShardError
 
@@ -42,24 +42,24 @@ def executor(cluster: Cluster) -> Iterator[Dask]:
 
 def test_a_cluster_keeps_the_contract(executor: Dask, cluster: Cluster) -> None:
     executor.start([Shard(i) for i in range(5)])
-    assert dict(executor.each(square, 10)) == {i: i * i + 10 for i in range(5)}
-    assert dict(executor.each(square, 10, own=[100, 200, 300, 400, 500]))[3] == 419
-    total, number = executor.summed(pair)
+    assert dict(executor.map_shards(square, 10)) == {i: i * i + 10 for i in range(5)}
+    assert dict(executor.map_shards(square, 10, own=[100, 200, 300, 400, 500]))[3] == 419
+    total, number = executor.sum_shards(pair)
     np.testing.assert_array_equal(total, [10, 15, 20])
     assert number == 5
-    first, second = dict(executor.each(used)), dict(executor.each(used))
+    first, second = dict(executor.map_shards(used)), dict(executor.map_shards(used))
     assert all(first[i][1] < second[i][1] for i in range(5) if first[i][0] == second[i][0])
     seen: list[tuple[int, int]] = []
     executor.watch = lambda done, of: seen.append((done, of))
-    executor.summed(pair)
+    executor.sum_shards(pair)
     executor.watch = None
     assert seen == [(i, 5) for i in range(1, 6)]
     with pytest.raises(TableError, match="Column `x` is out of range at row 3."):
-        executor.summed(fail, 3, True)
+        executor.sum_shards(fail, 3, True)
     with pytest.raises(ShardError, match="Shard 3 failed with ValueError"):
-        dict(executor.each(fail, 3, False))
+        dict(executor.map_shards(fail, 3, False))
     with pytest.raises(ValueError, match="cannot be sent"):
-        executor.summed(lambda shard: 0)
+        executor.sum_shards(lambda shard: 0)
     assert CANARY not in cluster.log.read_text()
 
 
@@ -106,12 +106,12 @@ def test_no_value_of_anybody_is_sent_or_logged(executor: Dask, cluster: Cluster,
 )
 def test_nothing_travels_in_the_clear(address: str) -> None:
     with pytest.raises(ValueError, match="would travel in the clear"):
-        connected(address)
+        connect(address)
 
 
 def test_certificates_are_needed() -> None:
     with pytest.raises(ValueError, match="--dask-ca"):
-        connected("tls://scheduler:8786")
+        connect("tls://scheduler:8786")
 
 
 @pytest.mark.slow
@@ -122,7 +122,7 @@ def test_a_worker_that_dies_is_replaced_by_the_others(tmp_path: Path) -> None:
             executor.start([Shard(i) for i in range(6)])
             for who in (0, 3, 5):
                 (tmp_path / "killed").unlink(missing_ok=True)
-                total, number = executor.summed(kill_once, tmp_path, who)
+                total, number = executor.sum_shards(kill_once, tmp_path, who)
                 np.testing.assert_array_equal(total, [15, 21, 27])
                 assert number == 6
     finally:
@@ -135,7 +135,7 @@ def test_all_workers_die_and_others_come(tmp_path: Path, monkeypatch: pytest.Mon
     try:
         with cluster.client() as client, Dask(client) as executor:
             executor.start([Shard(i) for i in range(4)])
-            assert executor.summed(pair)[1] == 4
+            assert executor.sum_shards(pair)[1] == 4
             for worker in cluster.workers:
                 os.killpg(worker.pid, signal.SIGKILL)
             deadline = time.monotonic() + 60
@@ -143,23 +143,23 @@ def test_all_workers_die_and_others_come(tmp_path: Path, monkeypatch: pytest.Mon
                 assert time.monotonic() < deadline
                 time.sleep(0.1)
             with pytest.raises(ShardError, match="has no workers"):
-                executor.summed(pair)
+                executor.sum_shards(pair)
             cluster.workers += [cluster.add(), cluster.add()]
             client.wait_for_workers(2, timeout=120)
-            assert executor.summed(pair)[1] == 4
+            assert executor.sum_shards(pair)[1] == 4
     finally:
         cluster.close()
 
 
 @pytest.mark.slow
 def test_a_shard_that_always_kills_ends_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dask_module, "_FAILURES", 1)
+    monkeypatch.setattr(dask_module, "_MAX_DEATHS", 1)
     cluster = Cluster(tmp_path, 2, nanny=True)
     try:
         with cluster.client() as client, Dask(client) as executor:
             executor.start([Shard(i) for i in range(3)])
             with pytest.raises(ShardError, match="has ended its worker again and again"):
-                executor.summed(kill_always, 1)
+                executor.sum_shards(kill_always, 1)
     finally:
         cluster.close()
 
@@ -170,10 +170,10 @@ def test_a_scheduler_that_dies_ends_in_words(tmp_path: Path) -> None:
     try:
         with cluster.client() as client, Dask(client) as executor:
             executor.start([Shard(i) for i in range(3)])
-            assert executor.summed(pair)[1] == 3
+            assert executor.sum_shards(pair)[1] == 3
             os.killpg(cluster.scheduler.pid, signal.SIGKILL)
             with pytest.raises(ShardError, match="scheduler was lost"):
-                executor.summed(pair)
+                executor.sum_shards(pair)
     finally:
         cluster.close()
 
@@ -182,7 +182,7 @@ def test_a_scheduler_that_dies_ends_in_words(tmp_path: Path) -> None:
 def test_workers_that_spill_or_have_threads_are_refused(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, 1, settings={})
     try:
-        with cluster.client() as client, Dask(client) as executor, pytest.raises(ValueError, match="to their disks"):
+        with cluster.client() as client, Dask(client) as executor, pytest.raises(ValueError, match="to its disk"):
             executor.start([Shard(0)])
         cluster.workers.append(cluster.add("--nthreads", "2"))
         with cluster.client() as client, Dask(client) as executor, pytest.raises(ValueError, match="has 2 threads"):

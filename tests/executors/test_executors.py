@@ -25,11 +25,11 @@ from executors.shard_tasks import (
 )
 
 from privrl.data.schema.table_schema import TableError
-from privrl.executors.executor import AbstractExecutor, InProcess, added, shares
+from privrl.executors.executor import AbstractExecutor, InProcess, add_term, assign_shards
 from privrl.executors.failures import ShardError
 from privrl.executors.hidden_values import ShardSum
 from privrl.executors.processes import Processes
-from privrl.executors.sparse import packed, unpacked
+from privrl.executors.sparse import compress, decompress
 
 ROOT = Path(__file__).parents[2]
 
@@ -48,29 +48,29 @@ def executor(request: pytest.FixtureRequest, processes: Processes) -> AbstractEx
 
 
 def test_every_shard_is_used_once_with_its_own_argument(executor: AbstractExecutor) -> None:
-    assert dict(executor.each(square, 10)) == {i: i * i + 10 for i in range(5)}
-    assert dict(executor.each(square, 10, own=[100, 200, 300, 400, 500]))[3] == 419
-    assert executor.summed(square, 1) == 30 + 5
-    total, number = executor.summed(pair)
+    assert dict(executor.map_shards(square, 10)) == {i: i * i + 10 for i in range(5)}
+    assert dict(executor.map_shards(square, 10, own=[100, 200, 300, 400, 500]))[3] == 419
+    assert executor.sum_shards(square, 1) == 30 + 5
+    total, number = executor.sum_shards(pair)
     np.testing.assert_array_equal(total, [10, 15, 20])
     assert number == 5 and total.dtype == np.int64
 
 
 def test_a_shard_stays_where_it_is(executor: AbstractExecutor) -> None:
-    first, second = dict(executor.each(used)), dict(executor.each(used))
+    first, second = dict(executor.map_shards(used)), dict(executor.map_shards(used))
     for i in range(5):
         assert (first[i][0], first[i][1] + 1) == second[i]
 
 
 def test_all_workers_get_shards(processes: Processes) -> None:
     processes.start([Shard(i) for i in range(6)])
-    homes = [pid for pid, _ in dict(processes.each(used)).values()]
+    homes = [pid for pid, _ in dict(processes.map_shards(used)).values()]
     assert len(set(homes)) == 2 and 1 < homes.count(homes[0]) < 5
 
 
 def test_workers_get_equal_shares_of_what_is_kept(processes: Processes) -> None:
     sizes = [5, 1, 1, 1, 5, 1, 1, 1]
-    assert shares([Sized(i, size) for i, size in enumerate(sizes)], 3) == {
+    assert assign_shards([Sized(i, size) for i, size in enumerate(sizes)], 3) == {
         0: 0,
         4: 1,
         1: 2,
@@ -80,10 +80,10 @@ def test_workers_get_equal_shares_of_what_is_kept(processes: Processes) -> None:
         6: 2,
         7: 0,
     }
-    assert not shares([Shard(0)], 2)
+    assert not assign_shards([Shard(0)], 2)
     processes.start([Sized(i, size) for i, size in enumerate(sizes)])
     load: dict[int, int] = {}
-    for i, (pid, _) in processes.each(used):
+    for i, (pid, _) in processes.map_shards(used):
         load[pid] = load.get(pid, 0) + sizes[i]
     assert sorted(load.values()) == [8, 8]
 
@@ -92,7 +92,7 @@ def test_progress_is_a_number_of_shards(executor: AbstractExecutor) -> None:
     seen: list[tuple[int, int]] = []
     executor.watch = lambda done, total: seen.append((done, total))
     try:
-        executor.summed(pair)
+        executor.sum_shards(pair)
     finally:
         executor.watch = None
     assert seen == [(i, 5) for i in range(1, 6)]
@@ -100,22 +100,22 @@ def test_progress_is_a_number_of_shards(executor: AbstractExecutor) -> None:
 
 def test_our_words_travel_and_no_others(executor: AbstractExecutor) -> None:
     with pytest.raises(TableError, match="Column `x` is out of range at row 3."):
-        executor.summed(fail, 3, True)
+        executor.sum_shards(fail, 3, True)
     with pytest.raises(
         ShardError, match="Shard 3 failed with ValueError on its worker. Nothing was released."
     ) as found:
-        executor.summed(fail, 3, False)
+        executor.sum_shards(fail, 3, False)
     shown, error = [], found.value
     while error is not None:
         shown += [str(error), repr(error)]
         error = error.__cause__ or error.__context__  # type: ignore[assignment]
     assert CANARY not in "".join(shown)
-    assert executor.summed(pair)[1] == 5  # and it goes on
+    assert executor.sum_shards(pair)[1] == 5  # and it goes on
 
 
 def test_a_worker_that_dies_is_replaced_and_counts_once(processes: Processes, tmp_path: Path) -> None:
     processes.start([Shard(i) for i in range(6)])
-    total, number = processes.summed(kill_once, tmp_path, 3)
+    total, number = processes.sum_shards(kill_once, tmp_path, 3)
     np.testing.assert_array_equal(total, [15, 21, 27])
     assert number == 6
 
@@ -124,38 +124,38 @@ def test_a_worker_that_dies_is_replaced_and_counts_once(processes: Processes, tm
 @pytest.mark.parametrize("who", range(6))
 def test_whichever_shard_it_dies_over(processes: Processes, tmp_path: Path, who: int) -> None:
     processes.start([Shard(i) for i in range(6)])
-    assert processes.summed(kill_once, tmp_path, who)[1] == 6
+    assert processes.sum_shards(kill_once, tmp_path, who)[1] == 6
     (tmp_path / "killed").unlink()
-    assert sorted(i for i, _ in processes.each(kill_once, tmp_path, who)) == list(range(6))
+    assert sorted(i for i, _ in processes.map_shards(kill_once, tmp_path, who)) == list(range(6))
 
 
 @pytest.mark.slow
 def test_a_shard_that_always_kills_ends_in_words(processes: Processes) -> None:
     processes.start([Shard(i) for i in range(3)])
     with pytest.raises(ShardError, match="Shard 1 has ended its worker 3 times"):
-        processes.summed(kill_always, 1)
-    assert processes.summed(pair)[1] == 3
+        processes.sum_shards(kill_always, 1)
+    assert processes.sum_shards(pair)[1] == 3
 
 
 @pytest.mark.slow
 def test_a_call_that_is_given_up_leaves_nothing_behind(processes: Processes) -> None:
     processes.start([Shard(i) for i in range(4)])
-    results = processes.each(slow, 0.05)
+    results = processes.map_shards(slow, 0.05)
     next(results)
     results.close()  # type: ignore[attr-defined]
-    assert processes.summed(pair)[1] == 4
+    assert processes.sum_shards(pair)[1] == 4
 
 
 def test_workers_have_one_thread(processes: Processes) -> None:
     processes.start([Shard(0), Shard(1)])
-    assert set(dict(processes.each(environment)).values()) == {("1", True)}
+    assert set(dict(processes.map_shards(environment)).values()) == {("1", True)}
 
 
 def test_what_cannot_be_sent_is_refused(processes: Processes) -> None:
     processes.start([Shard(0)])
     with pytest.raises(ValueError, match="cannot be sent to another process"):
-        processes.summed(lambda shard: 0)
-    with pytest.raises(ValueError, match="at least one process"):
+        processes.sum_shards(lambda shard: 0)
+    with pytest.raises(ValueError, match="at least 1"):
         Processes(0)
 
 
@@ -168,18 +168,18 @@ def test_nearly_empty_sums_travel_as_their_entries() -> None:
     np.testing.assert_array_equal(back[0], total)
     assert back[0].dtype == np.int64 and back[0].flags.writeable and back[1] == 5
     full = np.arange(90_000)
-    assert packed(full) is full and packed(full[:3]) is not None and packed(3) == 3
-    assert not unpacked(packed(np.zeros(2**17, np.int64))).any()
+    assert compress(full) is full and compress(full[:3]) is not None and compress(3) == 3
+    assert not decompress(compress(np.zeros(2**17, np.int64))).any()
 
 
 def test_sums_are_added_in_place_where_they_can_be() -> None:
     start = np.zeros(3, np.int64)
-    assert added(None, start) is start
-    assert added(start, np.ones(3, np.int64)) is start
+    assert add_term(None, start) is start
+    assert add_term(start, np.ones(3, np.int64)) is start
     frozen = np.ones(3, np.int64)
     frozen.flags.writeable = False
-    np.testing.assert_array_equal(added(frozen, start), [2, 2, 2])
-    assert added((1, 2), (3, 4)) == (4, 6)
+    np.testing.assert_array_equal(add_term(frozen, start), [2, 2, 2])
+    assert add_term((1, 2), (3, 4)) == (4, 6)
 
 
 DRIVER = """
@@ -189,8 +189,8 @@ from privrl.executors.processes import Processes
 if __name__ == "__main__":
     executor = Processes(2)
     executor.start([Shard(0), Shard(1)])
-    print(*(pid for pid, _ in dict(executor.each(used)).values()), flush=True)
-    executor.summed(slow, 0.3 if sys.argv[1] == "wait" else 0.0)
+    print(*(pid for pid, _ in dict(executor.map_shards(used)).values()), flush=True)
+    executor.sum_shards(slow, 0.3 if sys.argv[1] == "wait" else 0.0)
     if sys.argv[1] == "wait":
         import time
         time.sleep(60)

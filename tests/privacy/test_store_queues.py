@@ -186,11 +186,11 @@ def test_a_distribution_is_kept_with_its_reservation_and_asked_for_again(path: P
         with pytest.raises(InterruptedError):
             store.release("x", "rho", 0.5, fail, distribution=b"scale 2")
         assert store.distribution("x") == b"scale 2"
-        with pytest.raises(ValueError, match="another distribution"):
+        with pytest.raises(ValueError, match="another noise distribution"):
             store.release("x", "rho", 0.5, lambda: np.array([1]), distribution=b"scale 1")
         assert store.value("x") is None
         assert store.release("x", "rho", 0.5, lambda: np.array([1]), distribution=b"scale 2") == 1
-        with pytest.raises(ValueError, match="another distribution"):
+        with pytest.raises(ValueError, match="another noise distribution"):
             store.release("x", "rho", 0.5, fail)
 
 

@@ -128,7 +128,7 @@ def _all(names: list[str], seed: int, settings: dict[str, Any], crew: WorkerOpti
     with crew.opened() as executor, progress("attacking", len(names)) as done:
         assert executor is not None
         executor.start(names)
-        for i, report in executor.each(_attack, seed, settings):
+        for i, report in executor.map_shards(_attack, seed, settings):
             found[i] = report
             done(names[i])
     return [found[i] for i in range(len(names))]

@@ -1,4 +1,4 @@
-"""The way to a Dask cluster: encrypted, or inside this machine; and what is said where it is lost."""
+"""Connections to a Dask cluster, which must be encrypted or stay inside this machine."""
 
 import contextlib
 import ipaddress
@@ -19,20 +19,29 @@ LOST = (
 
 
 @contextlib.contextmanager
-def reached() -> Iterator[None]:
-    """Whatever goes wrong between driver and scheduler is told in our words: messages of others may hold anything."""
+def replace_connection_errors() -> Iterator[None]:
+    """Raises a `ShardError` of fixed wording if the scheduler is lost: other messages might quote anything."""
     try:
         yield
-    except (OSError, CancelledError):  # a timeout is an error of the operating system, and so is a closed connection
+    except (OSError, CancelledError):  # `TimeoutError` and the errors of a closed connection are `OSError`s
         raise ShardError(LOST) from None
 
 
-def connected(address: str, ca: str | None = None, certificate: str | None = None, key: str | None = None) -> "Client":
-    """A client of the scheduler at an address, which must be `tls://`, or on this machine."""
+def connect(address: str, ca: str | None = None, certificate: str | None = None, key: str | None = None) -> "Client":
+    """Connects to the scheduler at an address, which must be `tls://` or on this machine.
+
+    Arguments:
+        address: the scheduler's address.
+        ca: the file of the certificate of the authority that signed the cluster's certificates.
+        certificate: the file of this client's certificate.
+        key: the file of its private key, if that is another one.
+    """
     refuse_plain(address, "The scheduler")
     encrypted = address.startswith("tls://")
     if encrypted and (ca is None or certificate is None):
-        raise ValueError("A `tls://` scheduler needs the authority's certificate (`--dask-ca`) and one of yours.")
+        raise ValueError(
+            "A `tls://` scheduler needs the authority's certificate (`--dask-ca`) and your own (`--dask-cert`)."
+        )
     try:
         from distributed import Client
         from distributed.security import Security
@@ -47,12 +56,13 @@ def connected(address: str, ca: str | None = None, certificate: str | None = Non
         return Client(address, security=security, timeout=30, set_as_default=False)
     except (OSError, TimeoutError) as error:
         raise ValueError(
-            f"There is no scheduler at {address}, or it does not know the certificate ({type(error).__name__})."
+            f"No scheduler answers at {address}, or it rejects the certificate ({type(error).__name__}). Check the "
+            "address and the certificates."
         ) from None
 
 
 def refuse_plain(address: str, who: str) -> None:
-    """Rows and exact sums must not travel in the clear: encrypted, or inside this machine."""
+    """Refuses addresses to which rows and exact sums would travel unencrypted over a network."""
     parts = urlsplit(address)
     if parts.scheme in ("tls", "inproc") or (parts.scheme == "tcp" and _is_loopback(parts.hostname)):
         return

@@ -1,8 +1,8 @@
 """Shards in processes of this machine.
 
-Processes are spawned, so nothing that this one holds is copied into them; they use one thread each. A shard stays with
-one process: where shards say how large they are, all processes have equal shares. A process that dies is replaced, and
-what it had done in this call is done again.
+Processes are spawned, not forked, so they hold no copy of this process's memory. Each uses one thread. A shard stays
+with one process; if shards have known sizes, all processes have about as many rows. If a process dies, another one
+takes its place and repeats what the dead one had done in the current call.
 """
 
 import multiprocessing
@@ -12,49 +12,60 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
-from typing import Any, final
+from multiprocessing.context import SpawnProcess
+from typing import cast, final
 
-from privrl.executors.executor import AbstractExecutor, added, own_of, shares
+from privrl.executors.executor import AbstractExecutor, Result, add_term, assign_shards, own_argument
 from privrl.executors.failures import Failure, ShardError
-from privrl.executors.sparse import unpacked
+from privrl.executors.sparse import decompress
 from privrl.executors.threads import single_threads
-from privrl.executors.worker import END, READY, RUN, TASK, TOTAL, work
+from privrl.executors.worker import END, READY, RUN, TASK, TOTAL, pickle_task, work
 
-_DEATHS = 3  # of workers over one shard, or over none
+_MAX_DEATHS = 3  # workers that may die in one call over one shard, or before they are ready
+_TOTAL = -1  # takes the place of a shard's number for the sum that a worker keeps
 _NO_START = (
-    "Processes end as soon as they are started. In a script, put what starts them under "
-    '`if __name__ == "__main__":`; and see that there is memory for them. Nothing was released.'
+    "Processes end as soon as they are started. In a script, start them under "
+    '`if __name__ == "__main__":`; and check that there is enough memory. Nothing was released.'
 )
 _KILLED = (
     "Shard {} has ended its worker {} times, perhaps because memory ran out. Nothing was released. Use fewer workers, "
-    "or more files of fewer rows (`privrl shard`)."
+    "or split the table into more files of fewer rows (`privrl shard`)."
 )
 
 
 @dataclass(eq=False)
 class _Worker:
-    """A process, and what it has: `held` shards, the one that is `running`, and those in the sum that it keeps."""
+    """A process, and what the driver knows about it.
 
-    process: Any
+    Attributes:
+        ready: whether it has started, and receives tasks.
+        held: the shards in its memory.
+        running: the shard that it works on.
+        added: the shards in the sum that it keeps.
+        asked: whether it was asked for that sum.
+    """
+
+    process: SpawnProcess
     connection: Connection
     ready: bool = False
     held: set[int] = field(default_factory=set)
     running: int | None = None
     added: list[int] = field(default_factory=list)
-    asked: bool = False  # for that sum
+    asked: bool = False
 
     @classmethod
-    def started(cls) -> "_Worker":
+    def start(cls) -> "_Worker":
         context = multiprocessing.get_context("spawn")
         here, there = context.Pipe()
         with single_threads():
             process = context.Process(target=work, args=(there,), daemon=True)
             process.start()
-        there.close()  # so that the end of the process is noticed
+        # The process now has the only open copy of its end. If it dies, the driver's `recv` raises `EOFError`.
+        there.close()
         return cls(process, here)
 
     def end(self) -> None:
-        """At once; whatever it has is lost."""
+        """Kills the process at once; what it holds is lost."""
         self.connection.close()
         self.process.kill()
         self.process.join()
@@ -62,49 +73,54 @@ class _Worker:
 
 @final
 class Processes(AbstractExecutor):
-    """`number` processes on this machine.
+    """Works on shards with `number` processes on this machine.
 
-    Use it in a `with` block, or pass it to `fit` and forget it: its processes end with the object, and with this
-    process. In a script, start under `if __name__ == "__main__":`, for a process that is spawned imports the script.
+    Use it in a `with` block, or pass it to `fit`: its processes end when the object is deleted and when this process
+    ends. In a script, create it under `if __name__ == "__main__":`, because a spawned process imports the script.
     """
 
     def __init__(self, number: int) -> None:
         if number < 1:
-            raise ValueError(f"`number` is {number}; give at least one process.")
+            raise ValueError(f"`number` is {number}; it must be at least 1.")
         self._workers: list[_Worker | None] = [None] * number
-        self._shards: Sequence[Any] = ()
-        self._home: dict[int, int] = {}  # which worker has a shard
+        self._shards: Sequence[object] = ()
+        self._home: dict[int, int] = {}  # the worker that keeps each shard
+        # The callback must not refer to `self`, or the object would never be deleted.
         weakref.finalize(self, _end_all, self._workers)
 
-    def start(self, shards: Sequence[Any]) -> None:
+    def start(self, shards: Sequence[object]) -> None:
         if shards is self._shards:
             return
-        self._shards, self._home = shards, shares(shards, len(self._workers))
+        self._shards, self._home = shards, assign_shards(shards, len(self._workers))
         for worker in self._workers:
             if worker is not None:
                 worker.held = set()
 
-    def each(self, f: Callable[..., Any], *args: Any, own: Sequence[Any] | None = None) -> Iterator[tuple[int, Any]]:
-        yield from self._call(f, args, own, fold=False)
+    def map_shards(
+        self, f: Callable[..., Result], *args: object, own: Sequence[object] | None = None
+    ) -> Iterator[tuple[int, Result]]:
+        for i, result in self._call(f, args, own, fold=False):
+            yield i, cast(Result, result)
 
-    def summed(self, f: Callable[..., Any], *args: Any, own: Sequence[Any] | None = None) -> Any:
-        total = None
+    def sum_shards(self, f: Callable[..., Result], *args: object, own: Sequence[object] | None = None) -> Result:
+        total: object = None
         for _, part in self._call(f, args, own, fold=True):
-            total = added(total, part)
-        return total
+            total = add_term(total, part)
+        return cast(Result, total)
 
     def close(self) -> None:
         self._shards, self._home = (), {}
         _end_all(self._workers)
 
     def _call(
-        self, f: Callable[..., Any], args: tuple[Any, ...], own: Sequence[Any] | None, *, fold: bool
-    ) -> Iterator[tuple[int, Any]]:
+        self, f: Callable[..., object], args: tuple[object, ...], own: Sequence[object] | None, *, fold: bool
+    ) -> Iterator[tuple[int, object]]:
         for i, worker in enumerate(self._workers):
             if worker is not None and (worker.running is not None or worker.added):
-                worker.end()  # an earlier call was given up in the middle
+                # The caller stopped an earlier call in the middle, so this worker may still send results of that call.
+                worker.end()
                 self._workers[i] = None
-        call = _Call(self._workers, self._shards, self._home, _packed(f, args), own, fold, self._done)
+        call = _Call(self._workers, self._shards, self._home, pickle_task(f, args), own, fold, self._report)
         return call.results()
 
 
@@ -112,16 +128,17 @@ class Processes(AbstractExecutor):
 class _Call:
     """One task on all shards.
 
-    Every shard is in exactly one place: waiting (for its worker, or for any), running, done, or failed. A worker that
-    keeps a sum gives it away once, when nothing is waiting or running any more; one that dies before takes its shards
-    back to waiting.
+    Every shard is in exactly one state: waiting (in `mine` for its worker, or in `free` for any), running, done, or
+    failed. If results are summed, each worker keeps the sum over the shards that it has finished, and sends it once,
+    after the last shard of all workers. If it dies before, its sum is lost with it, so all shards in that sum wait
+    again: each shard is in exactly one of the sums that arrive.
     """
 
     workers: list[_Worker | None]
-    shards: Sequence[Any]
+    shards: Sequence[object]
     home: dict[int, int]
     task: bytes
-    own: Sequence[Any] | None
+    own: Sequence[object] | None
     fold: bool
     watch: Callable[[int, int], None]
     done: set[int] = field(default_factory=set)
@@ -133,8 +150,8 @@ class _Call:
         self.starting: set[int] = set()
         self.mine = [deque(i for i, home in self.home.items() if home == w) for w in range(len(self.workers))]
 
-    def results(self) -> Iterator[tuple[int, Any]]:
-        """The results with their shards' numbers; where they are folded, the sums that workers keep, under -1."""
+    def results(self) -> Iterator[tuple[int, object]]:
+        """Yields results with the numbers of their shards; if they are summed, the workers' sums under `_TOTAL`."""
         for w in range(len(self.workers)):
             self._begin(w, spare=w < len(self.free))
         for w in range(len(self.workers)):
@@ -155,17 +172,17 @@ class _Call:
                     self._send(w, TASK, self.task, self.fold)
                 elif kind == TOTAL:
                     worker.added, worker.asked = [], False
-                    yield -1, unpacked(content[0])
+                    yield _TOTAL, decompress(content[0])
                 else:
-                    yield from self._finished(worker, *content)
+                    yield from self._finish(worker, *content)
                 for other in range(len(self.workers)):
                     self._feed(other)
         if self.failures:
             first = min(self.failures)
-            raise self.failures[first].error(first)
+            raise self.failures[first].to_error(first)
 
     def _active(self) -> dict[Connection, int]:
-        """The workers of which something is still to come."""
+        """The workers that will still send something."""
         return {
             worker.connection: w
             for w, worker in enumerate(self.workers)
@@ -173,18 +190,19 @@ class _Call:
         }
 
     def _begin(self, w: int, *, spare: bool) -> None:
+        """Sends the task to a worker, or starts the worker if it has shards of its own or `spare` shards to take."""
         worker = self.workers[w]
         if worker is None:
             if self.mine[w] or spare:
-                self.workers[w] = _Worker.started()
+                self.workers[w] = _Worker.start()
                 self.starting.add(w)
         elif worker.ready:
             self._send(w, TASK, self.task, self.fold)
 
     def _feed(self, w: int) -> None:
-        """Gives an idle worker its next shard; when there is nothing left for anybody, takes its sum.
+        """Sends an idle worker its next shard, or asks for its sum if no shard is left for any worker.
 
-        Nobody takes what belongs to none before all are there: the first worker would take too many.
+        Shards that belong to no worker wait until all workers have started: the first one would take too many.
         """
         worker = self.workers[w]
         if worker is None or not worker.ready or worker.running is not None or (self.starting and not self.mine[w]):
@@ -192,14 +210,14 @@ class _Call:
         if self.mine[w] or self.free:
             i = worker.running = (self.mine[w] or self.free).popleft()
             self.home[i] = w
-            shard = None if i in worker.held else pickle.dumps(self.shards[i])
+            shard = None if i in worker.held else pickle.dumps(self.shards[i])  # a shard travels once
             worker.held.add(i)
-            self._send(w, RUN, i, shard, own_of(self.own, i))
+            self._send(w, RUN, i, shard, own_argument(self.own, i))
         elif worker.added and not worker.asked and len(self.done) + len(self.failures) == len(self.shards):
             worker.asked = True
             self._send(w, TOTAL)
 
-    def _send(self, w: int, *message: Any) -> None:
+    def _send(self, w: int, *message: object) -> None:
         worker = self.workers[w]
         assert worker is not None
         try:
@@ -207,7 +225,7 @@ class _Call:
         except OSError:
             self._replace(w)
 
-    def _finished(self, worker: _Worker, i: int, result: Any) -> Iterator[tuple[int, Any]]:
+    def _finish(self, worker: _Worker, i: int, result: object) -> Iterator[tuple[int, object]]:
         worker.running = None
         if isinstance(result, Failure):
             self.failures[i] = result
@@ -220,31 +238,22 @@ class _Call:
             yield i, result
 
     def _replace(self, w: int) -> None:
-        """A new worker for one that died; what it has done in this call is done again."""
+        """Starts a new worker for one that died. What that one had done in this call is done again."""
         worker = self.workers[w]
         assert worker is not None
         worker.end()
         self.workers[w] = None
         self.deaths[worker.running] += 1
-        if self.deaths[worker.running] >= _DEATHS:
-            raise ShardError(_NO_START if worker.running is None else _KILLED.format(worker.running, _DEATHS))
+        if self.deaths[worker.running] >= _MAX_DEATHS:
+            raise ShardError(_NO_START if worker.running is None else _KILLED.format(worker.running, _MAX_DEATHS))
         again = [*worker.added, *([] if worker.running is None else [worker.running])]
         self.done.difference_update(again)
         self.mine[w].extend(again)
-        self.workers[w] = _Worker.started()
-
-
-def _packed(f: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
-    try:
-        return pickle.dumps((f, args))
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise ValueError(
-            f"What is summed cannot be sent to another process ({type(error).__name__}). Define its classes and "
-            "functions in a module, not inside a function."
-        ) from None
+        self.workers[w] = _Worker.start()
 
 
 def _end_all(workers: list[_Worker | None]) -> None:
+    """Ends all processes: idle ones are asked to end, and busy ones are killed."""
     for i, worker in enumerate(workers):
         if worker is not None:
             workers[i] = None

@@ -1,14 +1,13 @@
-"""Large sums of whole numbers on their way from one process to another: only the entries that are not zero, if few."""
+"""Compression of large sums on their way between processes: if few entries are not zero, only these are sent."""
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jaxtyping import Int
 
-_LARGE = 2**16  # entries
-_FEW = 4  # one in so many at most
+_MIN_ENTRIES = 2**16  # smaller arrays are sent as they are
+_MIN_RATIO = 4  # entries for each entry that is not zero: its place and its value take twice the space of an entry
 
 
 @dataclass(frozen=True, repr=False)
@@ -19,29 +18,25 @@ class Sparse:
     cells: Int[np.ndarray, " n"]
     entries: Int[np.ndarray, " n"]
 
-    def array(self) -> Int[np.ndarray, "..."]:
+    def to_array(self) -> Int[np.ndarray, "..."]:
         whole = np.zeros(math.prod(self.shape), self.entries.dtype)
         whole[self.cells] = self.entries
         return whole.reshape(self.shape)
 
 
-def packed(total: Any) -> Any:
-    """The same sum for the way: a large array that is nearly empty as `Sparse`, anything else as it is."""
+def compress(total: object) -> object:
+    """Replaces large arrays of whole numbers that are nearly empty by `Sparse`, also inside a tuple."""
     if isinstance(total, tuple):
-        return tuple(map(packed, total))
-    if not _is_whole(total) or total.size < _LARGE:
+        return tuple(map(compress, total))
+    if not isinstance(total, np.ndarray) or total.dtype.kind not in "iu" or total.size < _MIN_ENTRIES:
         return total
     flat = total.reshape(-1)
     cells = np.flatnonzero(flat)
-    return total if _FEW * len(cells) > total.size else Sparse(total.shape, cells, flat[cells])
+    return total if _MIN_RATIO * len(cells) > total.size else Sparse(total.shape, cells, flat[cells])
 
 
-def unpacked(total: Any) -> Any:
-    """What `packed` was given."""
+def decompress(total: object) -> object:
+    """The sum that `compress` received."""
     if isinstance(total, tuple):
-        return tuple(map(unpacked, total))
-    return total.array() if isinstance(total, Sparse) else total
-
-
-def _is_whole(total: Any) -> bool:
-    return isinstance(total, np.ndarray) and total.dtype.kind in "iu"
+        return tuple(map(decompress, total))
+    return total.to_array() if isinstance(total, Sparse) else total

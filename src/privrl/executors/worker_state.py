@@ -1,12 +1,13 @@
-"""What a driver must know of a worker before it is given a row, and what a worker is set up with."""
+"""What the driver checks about a Dask worker before it sends a row, and how a worker is set up."""
 
 import functools
 import hashlib
 import platform
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 from privrl.executors.threads import keep_memory
 
@@ -16,7 +17,7 @@ _PACKAGES = ("privrl", "jax", "jaxlib", "numpy", "pyarrow")
 
 @dataclass(frozen=True)
 class Versions:
-    """The versions on which sums depend; of privrl itself also a digest of its source."""
+    """The versions on which sums depend, with a digest of the source of privrl."""
 
     python: str
     packages: tuple[tuple[str, str], ...]
@@ -25,7 +26,7 @@ class Versions:
     @classmethod
     @functools.cache
     def here(cls) -> "Versions":
-        """Those of this process."""
+        """The versions in this process."""
         digest = hashlib.sha256()
         for path in sorted(_SOURCE.rglob("*.py")):
             digest.update(path.relative_to(_SOURCE).as_posix().encode() + b"\0" + path.read_bytes())
@@ -39,14 +40,28 @@ class Versions:
 
 @dataclass(frozen=True)
 class WorkerState:
-    """What a worker says of itself."""
+    """What a worker reports about itself: its versions, and whether it may write rows to its disk."""
 
     versions: Versions
     spills: bool
 
 
-def worker_state(dask_worker: Any = None) -> WorkerState:
-    """Runs on a worker: its memory is kept for the next pass, and nobody samples what it does."""
+class _Callback(Protocol):
+    def stop(self) -> None: ...
+
+
+class _DaskWorker(Protocol):
+    """The attributes of `distributed.Worker` that are used here."""
+
+    periodic_callbacks: Mapping[str, _Callback]
+    data: object
+
+
+def set_up_worker(dask_worker: _DaskWorker) -> WorkerState:
+    """Runs on a worker, which Dask passes as `dask_worker`: sets it up and returns its state.
+
+    The worker keeps its memory for the next pass. Its profiler is stopped, because a profile shows what it works on.
+    """
     keep_memory()
     for name in ("profile", "profile-cycle"):
         callback = dask_worker.periodic_callbacks.get(name)

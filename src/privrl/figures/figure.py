@@ -225,7 +225,7 @@ def _run_all(
         return
     largest_first = sorted(range(len(cells)), key=lambda i: -cells[i].people * cells[i].seeds)
     executor.start([cells[i] for i in largest_first])
-    for place, measured in executor.each(_run_cell, seed, smoke):
+    for place, measured in executor.map_shards(_run_cell, seed, smoke):
         yield largest_first[place], measured
 
 

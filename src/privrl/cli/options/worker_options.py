@@ -10,7 +10,7 @@ import typer
 
 from privrl.cli.options.grouped import given, refuse
 from privrl.cli.output import waiting
-from privrl.executors.connection import connected
+from privrl.executors.connection import connect
 from privrl.executors.dask import Dask
 from privrl.executors.executor import AbstractExecutor
 from privrl.executors.processes import Processes
@@ -79,5 +79,5 @@ class WorkerOptions:
             return
         refuse(given(self, ("workers",)), "means processes on this machine, and `--dask` a cluster")
         files = [None if path is None else str(path) for path in (self.dask_ca, self.dask_cert)]
-        with connected(self.dask, *files) as client, Dask(client) as executor:
+        with connect(self.dask, *files) as client, Dask(client) as executor:
             yield executor

@@ -112,7 +112,7 @@ class ShardedEpisodes(AbstractDataset):
         """What every shard has counted; nobody is in two of them, or else it raises."""
         if not self._found:
             executor = self.start_executor()
-            found = dict(executor.each(_checked))
+            found = dict(executor.map_shards(_checked))
             self._refuse_people_in_two()
             self._found.append(tuple(found[i] for i in range(len(self.shards))))
         return self._found[0]
@@ -131,7 +131,7 @@ class ShardedEpisodes(AbstractDataset):
 
     def digest(self, key: bytes) -> bytes:
         self.summaries()
-        return (self.start_executor().summed(_digest, key) % 2**256).to_bytes(32, "big")
+        return (self.start_executor().sum_shards(_digest, key) % 2**256).to_bytes(32, "big")
 
     def blocks(self) -> Iterator[Block]:
         return self.whole.blocks()
@@ -148,15 +148,15 @@ class ShardedEpisodes(AbstractDataset):
         a footer is a claim of the program that wrote the file."""
         executor = self.start_executor()
         if _are_disjoint([shard.data.table for shard in self.shards]) and all(
-            dict(executor.each(_within_footers)).values()
+            dict(executor.map_shards(_within_footers)).values()
         ):
             return
         first, second = (int(word) for word in np.random.SeedSequence().generate_state(2, np.uint64))
-        seen = np.sort(np.concatenate([words for _, words in executor.each(_unit_hashes, first)]))
+        seen = np.sort(np.concatenate([words for _, words in executor.map_shards(_unit_hashes, first)]))
         suspects = np.unique(seen[1:][seen[1:] == seen[:-1]])
         if not len(suspects):
             return
-        again = np.concatenate([words for _, words in executor.each(_again, suspects, first, second)])
+        again = np.concatenate([words for _, words in executor.map_shards(_again, suspects, first, second)])
         if len(np.unique(again, axis=0)) < len(again):
             raise TableError(
                 f"Column `{self.whole.table.schema.unit}`: a unit is in two shards; its rows must be together. {_SHARD}"

@@ -85,13 +85,13 @@ class ShardedRecords(AbstractSecret):
         numbers = self._counts[:, 0 if statistic.per_person else 1]
         firsts = (np.cumsum(numbers) - numbers).tolist()
         executor = self._data.start_executor()
-        total = executor.summed(_total, statistic, included, arithmetic, self._group, own=firsts)
+        total = executor.sum_shards(_total, statistic, included, arithmetic, self._group, own=firsts)
         arithmetic.check_room(int(self._counts[:, 1].sum()))
         return total
 
     def groups(self, key: bytes, purpose: str, edges: Float64[np.ndarray, " G"]) -> "list[Any]":
         parts = [Group(key, purpose, tuple(edges.tolist()), i) for i in range(len(edges) + 1)]
-        found = dict(self._data.start_executor().each(_counted, parts))
+        found = dict(self._data.start_executor().map_shards(_counted, parts))
         counts = np.array([found[i] for i in range(len(found))], np.int64)
         return [ShardedRecords(self._records, self._data, part, counts[:, i]) for i, part in enumerate(parts)]
 

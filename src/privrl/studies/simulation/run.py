@@ -233,7 +233,7 @@ def sweep(
         parts = [_simulated(chunk, *task) for chunk in chunks]
     else:
         executor.start(chunks)
-        found = dict(executor.each(_simulated, *task))
+        found = dict(executor.map_shards(_simulated, *task))
         parts = [found[i] for i in range(len(chunks))]
     simulated = parts[0] if len(parts) == 1 else jax.tree.map(lambda *x: jnp.concatenate(x), *parts)
     seconds = time.perf_counter() - started
