@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from privrl.reports.rendering import Table, embed_picture, find_pictures, render_page
+from privrl.reports.rendering import HtmlTable, embed_picture, find_pictures, render_page
 
 AUDIT = "audit.json"
 _NOT_WRITTEN = "the file is damaged or was not written by `privrl audit`"
 _TOLERANCE = 1 + 1e-9
 
-Verdict = Literal["BROKEN", "claim false", "not broken"]
+AuditOutcome = Literal["BROKEN", "claim false", "not broken"]
 
 
 class _Entry:
@@ -95,7 +95,7 @@ class _AuditedRecipe:
         )
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> AuditOutcome:
         """The verdict of the file, but never a better one than its own numbers allow."""
         if self.broken or self.lower > (self.claimed if self.exact is None else self.exact) * _TOLERANCE:
             return "BROKEN"
@@ -169,7 +169,7 @@ def _render_recipes(audited: Sequence[_AuditedRecipe], folder: Path) -> str:
         broken=[one.recipe for one in audited if one.verdict == "BROKEN"],
         overclaimed=[one.recipe for one in audited if one.verdict == "claim false"],
         pictures=_embed_pictures(folder, "claimed epsilon and what the audit proved"),
-        table=Table(
+        table=HtmlTable(
             ("recipe", "claimed", "exact", "proved", "verdict"),
             rows,
             "Epsilon of each recipe",
@@ -181,7 +181,7 @@ def _render_recipes(audited: Sequence[_AuditedRecipe], folder: Path) -> str:
     )
 
 
-def _table_of_sensitivities(audited: Sequence[_AuditedRecipe]) -> Table | None:
+def _table_of_sensitivities(audited: Sequence[_AuditedRecipe]) -> HtmlTable | None:
     found = [(report.recipe, one) for report in audited for one in report.sensitivities]
     rows = [
         (f"`{recipe}`, {one.release}", one.adjacency, _format_epsilon(one.found), _format_epsilon(one.declared))
@@ -189,7 +189,7 @@ def _table_of_sensitivities(audited: Sequence[_AuditedRecipe]) -> Table | None:
     ]
     columns, caption = ("release", "neighbours", "found", "declared"), "The largest change that the search found"
     beyond = [i for i, (_, one) in enumerate(found) if one.found > one.declared * _TOLERANCE]
-    return Table(columns, rows, caption, numbers=(2, 3), marked=dict.fromkeys(beyond, "bad")) if rows else None
+    return HtmlTable(columns, rows, caption, numbers=(2, 3), marked=dict.fromkeys(beyond, "bad")) if rows else None
 
 
 def _render_cases(cases: Sequence[_KnownBadCase], folder: Path) -> str:
@@ -203,7 +203,7 @@ def _render_cases(cases: Sequence[_KnownBadCase], folder: Path) -> str:
         count=len(cases),
         missed=[one.name for one in cases if not one.caught],
         pictures=_embed_pictures(folder, "what was claimed and what the audit found, for each case"),
-        table=Table(
+        table=HtmlTable(
             ("case", "claimed", "audited", "unit", "caught"),
             rows,
             numbers=(1, 2),

@@ -8,7 +8,7 @@ from privrl.plots.charts import draw_shares
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.reports.certificate_facts import is_private, is_simulated, share_budget
 from privrl.reports.certificate_text import describe_guesses, describe_releases, explain_certificate
-from privrl.reports.rendering import Table, embed_plot, render
+from privrl.reports.rendering import HtmlTable, embed_plot, render
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,12 @@ class CertificateParts:
 
     private: bool
     guesses: str
-    statements: Table | None
+    statements: HtmlTable | None
     warnings: list[str]
     explanation: list[tuple[str, str]]
     budget: Markup
-    releases: Table | None
-    bounds: Table | None
+    releases: HtmlTable | None
+    bounds: HtmlTable | None
     has_disjoint: bool
     has_several: bool
 
@@ -64,10 +64,10 @@ def render_budget(certificate: Certificate) -> Markup:
     return render("budget.html", plot=plot, unit=certificate.unit, described=described)
 
 
-def _table_of_statements(certificate: Certificate) -> Table | None:
+def _table_of_statements(certificate: Certificate) -> HtmlTable | None:
     rows = [(name.capitalize(), text) for name, text in certificate.stated.items()]
     caption = "Supplied by the study team; not verified by privrl"
-    return Table(("subject", "statement"), rows, caption) if rows else None
+    return HtmlTable(("subject", "statement"), rows, caption) if rows else None
 
 
 def _collect_warnings(certificate: Certificate) -> list[str]:
@@ -85,7 +85,7 @@ def _collect_warnings(certificate: Certificate) -> list[str]:
     return [*found, *(f"{note[:1].upper()}{note[1:]}." for note in notes)]
 
 
-def _table_of_releases(certificate: Certificate) -> Table | None:
+def _table_of_releases(certificate: Certificate) -> HtmlTable | None:
     """Every release with its noise and its share of the budget."""
     parts = share_budget(certificate)
     rows = []
@@ -103,12 +103,12 @@ def _table_of_releases(certificate: Certificate) -> Table | None:
         )
     columns = ("release", "made", "sensitivity", "noise scale", "share")
     caption = "Every release, declared before the first record was read"
-    return Table(columns, rows, caption, numbers=(1, 2, 3, 4)) if rows else None
+    return HtmlTable(columns, rows, caption, numbers=(1, 2, 3, 4)) if rows else None
 
 
-def _table_of_bounds(certificate: Certificate) -> Table | None:
+def _table_of_bounds(certificate: Certificate) -> HtmlTable | None:
     rows = [(str(name), _format_bound(value)) for name, value in certificate.bounds.items()]
-    return Table(("bound", "value"), rows, "Public limits, chosen without looking at the data") if rows else None
+    return HtmlTable(("bound", "value"), rows, "Public limits, chosen without looking at the data") if rows else None
 
 
 def _format_bound(value: object) -> str:

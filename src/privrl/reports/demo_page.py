@@ -5,7 +5,7 @@ from privrl.plots.means import format_mean
 from privrl.reports.certificate_section import render_budget
 from privrl.reports.certificate_text import describe_guesses, explain_certificate
 from privrl.reports.demo_study import DemoStudy
-from privrl.reports.rendering import Table, embed_plot, render_page
+from privrl.reports.rendering import HtmlTable, embed_plot, render_page
 
 
 def render_demo(study: DemoStudy) -> str:
@@ -27,7 +27,7 @@ def render_demo(study: DemoStudy) -> str:
             draw_values(study.private, study.epsilon, lines, "share of patients who survive"),
             "Share of patients who survive against epsilon, between the levels of other policies",
         ),
-        table=Table(
+        table=HtmlTable(
             ("policy", "survive", "gap closed"),
             [(name, format_mean(values), f"{100 * gap:.0f} %") for name, values, gap in rows],
             numbers=(1, 2),

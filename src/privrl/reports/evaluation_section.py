@@ -11,7 +11,7 @@ from privrl.evaluation.estimates import Evaluation, Interval
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.plots.charts import draw_intervals, draw_ratios
 from privrl.reports.display_names import to_noun
-from privrl.reports.rendering import Table, embed_plot, render
+from privrl.reports.rendering import HtmlTable, embed_plot, render
 from privrl.studies.offline.situations import Situations
 from privrl.studies.results.certified_evaluation import CertifiedEvaluation
 
@@ -50,7 +50,7 @@ def render_evaluation(evaluation: Evaluation, unit: str, situations: Situations 
     if gains:
         ends = {name: (i.low, i.value, i.high, certified) for name, i, certified in gains}
         plot = embed_plot(draw_intervals(ends), "Gain over current practice with 95% intervals, current practice at 0")
-        table = Table(
+        table = HtmlTable(
             ("policy", "gain", "95% interval", "kind"),
             [
                 (name, f"{i.value:+.3f}", f"{i.low:+.3f} to {i.high:+.3f}", "certified" if sure else "no guarantee")

@@ -14,7 +14,7 @@ from privrl.mdp.measurements import Category, Feature
 from privrl.mdp.policy_slices import Slice, Stretch, importance, map_policy, slice_policy
 from privrl.plots.policy_maps import draw_map, draw_strips
 from privrl.reports.display_names import Names
-from privrl.reports.rendering import Table, embed_plot, format_percent, render
+from privrl.reports.rendering import HtmlTable, embed_plot, format_percent, render
 
 _MAX_COLUMNS = 12  # most columns that are drawn; the others matter less
 
@@ -61,12 +61,12 @@ def _may_be_missing(slices: Sequence[Slice]) -> bool:
     return any(one.missing is not None for one in slices)
 
 
-def _table_of_importance(policy: MeasuredPolicy, order: Sequence[int], matters: Float[np.ndarray, " D"]) -> Table:
+def _table_of_importance(policy: MeasuredPolicy, order: Sequence[int], matters: Float[np.ndarray, " D"]) -> HtmlTable:
     rows = [(policy.columns[place].name, format_percent(float(matters[place]))) for place in order]
-    return Table(("column", "changes the advice"), rows, "How much each column matters", numbers=(1,))
+    return HtmlTable(("column", "changes the advice"), rows, "How much each column matters", numbers=(1,))
 
 
-def _table_of_stretches(slices: Sequence[Slice], names: Names) -> Table:
+def _table_of_stretches(slices: Sequence[Slice], names: Names) -> HtmlTable:
     rows = []
     for one in slices:
         for part in one.advised:
@@ -78,7 +78,7 @@ def _table_of_stretches(slices: Sequence[Slice], names: Names) -> Table:
         (column, values, names.number_action(advised), _describe_practice(advised, today))
         for column, values, advised, today in rows
     ]
-    return Table(("column", "value", "advice", "today"), texts, "The strips as a table", stacked=True)
+    return HtmlTable(("column", "value", "advice", "today"), texts, "The strips as a table", stacked=True)
 
 
 def _describe_practice(advised: int, practised: Sequence[int]) -> str:

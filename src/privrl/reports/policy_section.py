@@ -11,7 +11,7 @@ from privrl.mdp.measured_policy import MeasuredPolicy
 from privrl.mdp.types import TabularPolicy
 from privrl.reports.display_names import Names
 from privrl.reports.measured_policy_section import render_measured_policy
-from privrl.reports.rendering import Table, format_percent, render
+from privrl.reports.rendering import HtmlTable, format_percent, render
 
 _MAX_STATES = 12  # most states for which the table has a row for every state
 _MAX_ACTIONS = 8
@@ -56,13 +56,13 @@ def _render_tabular(p: Float[np.ndarray, "H S A"], names: Names) -> Markup:
     )
 
 
-def _table_by_state(best: Bool[np.ndarray, "H S A"], names: Names) -> Table:
+def _table_by_state(best: Bool[np.ndarray, "H S A"], names: Names) -> HtmlTable:
     """The choice in every state at the first, the middle and the last step."""
     horizon, num_states, _ = best.shape
     steps = _three_steps(horizon)
     rows = [(names.name_state(s), *(_name_choice(best[h, s], names) for h in steps)) for s in range(num_states)]
     columns = ("state", *(f"step {h}" for h in steps))
-    return Table(columns, rows, "The action that the policy chooses", numbers=range(1, len(columns)))
+    return HtmlTable(columns, rows, "The action that the policy chooses", numbers=range(1, len(columns)))
 
 
 def _name_choice(best: Bool[np.ndarray, " A"], names: Names) -> str:
@@ -72,7 +72,7 @@ def _name_choice(best: Bool[np.ndarray, " A"], names: Names) -> str:
     return "any" if len(actions) == len(best) else f"one of {len(actions)}"
 
 
-def _table_by_action(p: Float[np.ndarray, "H S A"], names: Names) -> Table:
+def _table_by_action(p: Float[np.ndarray, "H S A"], names: Names) -> HtmlTable:
     """The share of states in which each of the most frequent actions is chosen."""
     share, first = p.mean(axis=(0, 1)), p[0].mean(axis=0)
     order = np.argsort(-share, kind="stable")[:_MAX_ACTIONS]
@@ -82,7 +82,7 @@ def _table_by_action(p: Float[np.ndarray, "H S A"], names: Names) -> Table:
         rest = (format_percent(1 - share[order].sum()), format_percent(1 - first[order].sum()))
         rows.append((f"{left:,} others", *rest))
     caption = "Share of states in which an action is chosen (all states count equally, ties are split)"
-    return Table(("action", "all steps", "first step"), rows, caption, numbers=(1, 2))
+    return HtmlTable(("action", "all steps", "first step"), rows, caption, numbers=(1, 2))
 
 
 def _render_linear(gains: Float[np.ndarray, "*batch H d n"], radius: float) -> Markup:
@@ -93,7 +93,7 @@ def _render_linear(gains: Float[np.ndarray, "*batch H d n"], radius: float) -> M
     return render("policy.html", kind="linear", radius=radius, table=table, sizes=sizes)
 
 
-def _table_of_gains(gains: Float[np.ndarray, "H d n"]) -> Table:
+def _table_of_gains(gains: Float[np.ndarray, "H d n"]) -> HtmlTable:
     horizon, d, n = gains.shape
     steps = _three_steps(horizon)
     names = [f"input {i + 1}, state {j + 1}" for i in range(d) for j in range(n)]
@@ -101,7 +101,7 @@ def _table_of_gains(gains: Float[np.ndarray, "H d n"]) -> Table:
         (name, *(f"{round(float(gains[h].ravel()[k]), 4) + 0.0:.4f}" for h in steps)) for k, name in enumerate(names)
     ]
     columns = ("gain", *(f"step {h}" for h in steps))
-    return Table(columns, rows, "The gains", numbers=range(1, len(columns)))
+    return HtmlTable(columns, rows, "The gains", numbers=range(1, len(columns)))
 
 
 def _three_steps(horizon: int) -> list[int]:

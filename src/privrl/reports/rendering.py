@@ -24,7 +24,7 @@ _PICTURES = {".svg": "image/svg+xml", ".png": "image/png"}
 
 
 @dataclass(frozen=True)
-class Table:
+class HtmlTable:
     """A table of text, in which `backticks` mark code. The first column contains the headings of the rows.
 
     Arguments:

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from privrl.mdp.assisted import AssistedPolicy, stationary_advice
 from privrl.mdp.types import TabularPolicy
 from privrl.reports.display_names import Names
-from privrl.reports.rendering import Table, format_percent, render
+from privrl.reports.rendering import HtmlTable, format_percent, render
 from privrl.studies.offline.situations import Situations
 from privrl.studies.results.result import Result
 
@@ -84,7 +84,7 @@ def render_situations(
     numbers = [i for i, name in enumerate(columns) if name in ("advice taken", "seen")]
     return render(
         "situations.html",
-        table=Table(columns, rows, some, numbers, stacked=True),
+        table=HtmlTable(columns, rows, some, numbers, stacked=True),
         practice="unknown" if situations is None else "public" if situations.practice is not None else "released",
         assisted=assisted is not None,
         counted=situations is not None and situations.visits is not None,

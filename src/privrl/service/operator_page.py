@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.reports.certificate_text import explain_certificate
-from privrl.reports.rendering import Table, render_page
+from privrl.reports.rendering import HtmlTable, render_page
 from privrl.service.probes import LOOP, WRITER
 from privrl.service.refusals import REASONS
 from privrl.service.status import Quantiles, ServiceStatus, StudyStatus
@@ -108,14 +108,14 @@ class _ShownStudy:
         return f"epsilon = {one.epsilon:g}" + ("" if one.delta is None else f", delta = {one.delta:g}")
 
     @property
-    def pools(self) -> Table:
+    def pools(self) -> HtmlTable:
         one = self.status
         spent = {pool: one.spent.get(pool, 0.0) for pool in one.declared}
         rows = [
             [pool, f"{limit:g}", f"{spent[pool]:g}", f"{max(0.0, limit - spent[pool]):g}"]
             for pool, limit in one.declared.items()
         ]
-        return Table(["pool", "declared", "spent", "left"], rows, numbers=(1, 2, 3))
+        return HtmlTable(["pool", "declared", "spent", "left"], rows, numbers=(1, 2, 3))
 
     @property
     def interrupted(self) -> str:
@@ -123,25 +123,25 @@ class _ShownStudy:
         return ", ".join(f"{count} {state}" for state, count in self.status.releases.items() if state in states)
 
     @property
-    def refusals(self) -> Table | None:
+    def refusals(self) -> HtmlTable | None:
         return _refusals(self.status.refusals)
 
     @property
-    def times(self) -> Table:
+    def times(self) -> HtmlTable:
         seconds = self.status.seconds
         waits = ((LOOP, self.shared), (WRITER, seconds))
         measured = [(_WAITS[name], found[name]) for name, found in waits if name in found]
         measured += [(f"`{name}`", one) for name, one in seconds.items() if name not in _WAITS]
         rows = [[name, _milliseconds(one.p50), _milliseconds(one.p99)] for name, one in measured]
-        return Table(["request", "p50", "p99"], rows, numbers=(1, 2))
+        return HtmlTable(["request", "p50", "p99"], rows, numbers=(1, 2))
 
     @property
-    def keys(self) -> Table:
+    def keys(self) -> HtmlTable:
         rows = [
             [key.name, f"`{key.role}`", key.added, f"{key.people:,}" if key.role == "app" else "-"]
             for key in self.status.keys
         ]
-        return Table(["name", "role", "made", "people since the start"], rows, numbers=(3,))
+        return HtmlTable(["name", "role", "made", "people since the start"], rows, numbers=(3,))
 
     @property
     def certificate(self) -> dict[str, object] | None:
@@ -156,16 +156,16 @@ class _ShownStudy:
         return {"summary": summary, "explanation": explain_certificate(found)}
 
 
-def _overview(studies: list[_ShownStudy]) -> Table:
+def _overview(studies: list[_ShownStudy]) -> HtmlTable:
     rows = [[one.status.name, one.status.kind, one.status.state, one.tickets, one.closed] for one in studies]
     columns = ["study", "kind", "state", "tickets", "blocks closed"]
     failed = [i for i, one in enumerate(studies) if one.status.state == "failed"]
-    return Table(columns, rows, numbers=(3, 4), marked=dict.fromkeys(failed, "bad"))
+    return HtmlTable(columns, rows, numbers=(3, 4), marked=dict.fromkeys(failed, "bad"))
 
 
-def _refusals(refusals: Mapping[str, int]) -> Table | None:
+def _refusals(refusals: Mapping[str, int]) -> HtmlTable | None:
     rows = [[f"`{reason}`", REASONS[reason][1], f"{count:,}"] for reason, count in sorted(refusals.items())]
-    return Table(["reason", "meaning", "since the start"], rows, numbers=(2,)) if rows else None
+    return HtmlTable(["reason", "meaning", "since the start"], rows, numbers=(2,)) if rows else None
 
 
 def _part_of(some: int, total: int | None) -> str:
