@@ -1,4 +1,4 @@
-"""Episodes of real or sampled people, checked against public bounds before anything is summed."""
+"""Episodes of real or simulated people, checked against public bounds before anything is summed."""
 
 from typing import TYPE_CHECKING
 

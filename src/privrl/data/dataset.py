@@ -1,4 +1,4 @@
-"""What every dataset offers to `fit`: counts, batches of padded episodes, and transitions."""
+"""The interface that every dataset offers to `fit`: counts, batches of padded episodes, and transitions."""
 
 import abc
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a full pass of checks has counted: people, episodes that are used, episodes left out, rows of the table."""
+    """Counts from a full pass of checks: people, episodes used, episodes left out, and rows of the table."""
 
     num_units: int
     num_episodes: int
@@ -34,35 +34,45 @@ class AbstractDataset(AbstractBlocks):
     """People and their episodes, checked against public bounds.
 
     **Formal guarantee.** `batches` and `transitions` contain at most `max_episodes_per_unit` episodes of each unit,
-    each of at most `horizon` steps, with states, actions and rewards inside their bounds (a measurement outside its own
-    is moved to the bound), or else they raise. Which
-    episodes of a unit are used depends on ids and on randomness, not on what happened in them. So replacing one unit
-    replaces at most `max_episodes_per_unit` episodes of what is summed.
+    each of at most `horizon` steps, with states, actions and rewards inside their bounds, or else they raise. A
+    measurement outside its bounds is moved to the nearer bound. Which episodes of a unit are used depends on ids and on
+    randomness, not on the contents of the episodes. So replacing one unit replaces at most `max_episodes_per_unit` of
+    the episodes that are summed.
     """
 
     bounds: Bounds
 
     @abc.abstractmethod
     def check(self) -> Summary:
-        """Checks every row, once; raises `TableError` at the first thing wrong."""
+        """Check every row, once.
+
+        Raises:
+            TableError: at the first problem. The message names the place, never the value.
+        """
 
     @abc.abstractmethod
     def with_sizes(self, num_states: int | None, num_actions: int) -> "AbstractDataset":
-        """The same episodes with these numbers of states (`None`: vectors) and actions; an error if they were declared
-        otherwise."""
+        """Return the same episodes with these numbers of states (`None`: states are vectors) and actions.
+
+        Raises:
+            ValueError: if the data were declared with other numbers.
+        """
 
     @abc.abstractmethod
     def unit_ids(self) -> Iterator[list[bytes]]:
-        """The canonical ids of all units in the order of their numbers, in pieces of bounded size. Secret."""
+        """Yield the canonical ids of all units in the order of their numbers, in pieces of bounded size. Secret."""
 
     @abc.abstractmethod
     def encode_episodes(self) -> Iterator[tuple[Int[np.ndarray, " E"], list[bytes]]]:
-        """Every episode, used or left out, as the number of its unit and one message that holds its ids and all its
-        rows unambiguously (see `data/rows/encoding.py`); in any order, in pieces of bounded size. Secret."""
+        """Yield every episode, used or left out, as the number of its unit and one message.
+
+        A message holds the ids and all rows of an episode unambiguously (see `data/rows/encoding.py`). Messages come in
+        any order, in pieces of bounded size. Secret.
+        """
 
     def chunks(self) -> Iterator[Chunk]:
-        """The episodes that are used, in narrow rectangles that are made once; everything has been checked before the
-        first one comes. Secret."""
+        """Yield the used episodes in narrow rectangles, which are built once. Every row is checked before the first
+        chunk. Secret."""
         yield from self._held
 
     @cached_property
@@ -73,12 +83,13 @@ class AbstractDataset(AbstractBlocks):
         return held
 
     def unit_draws(self, key: bytes, purpose: str) -> Float64[np.ndarray, " U"]:
-        """A number in [0, 1) for every unit, by its number in `blocks`: the first 53 bits of HMAC(key, purpose || id).
+        """Return a number in [0, 1) for every unit, indexed by its number in `blocks`: the first 53 bits of HMAC(key,
+        purpose || id).
 
-        **Formal guarantee.** A unit's coin depends on the key, the purpose and its canonical id, and on nothing else:
-        neither on what happened to anybody, nor on who else is in the table, nor on where its rows are. Units have
-        distinct ids. Without the key, coins cannot be told from independent uniform ones (assuming that HMAC-SHA256 is
-        a pseudorandom function); see `docs/proofs/tables.md#splitting-people-into-groups`.
+        **Formal guarantee.** A unit's number depends on the key, the purpose and its canonical id, and on nothing else:
+        neither on any record, nor on the other units in the table, nor on the position of its rows. Units have distinct
+        ids. Without the key, the numbers cannot be told from independent uniform ones (assuming that HMAC-SHA256 is a
+        pseudorandom function); see `docs/proofs/tables.md#splitting-people-into-groups`.
         """
         hash_of = keyed_hash(key, f"coin/{purpose}")
         coins, first = np.empty(self.num_units), 0
@@ -89,28 +100,31 @@ class AbstractDataset(AbstractBlocks):
         return coins
 
     def digest(self, key: bytes) -> bytes:
-        """32 bytes that tell whether two tables are the same: the sum of HMAC(key, episode) modulo 2^256, in one pass
-        that also checks every row. Secret, like the table: whoever has the key can try out guesses against it.
+        """Return 32 bytes that identify the table: the sum of HMAC(key, episode) modulo 2^256.
 
-        **Formal guarantee.** It depends on the multiset of all episodes (used or left out) with their ids and rows,
-        not on files, batches, the order of episodes, the width of numbers or dictionary encoding. Two tables, chosen
-        without the key, that differ in any cell, row or person have one digest with a probability below 2^-190.
+        One pass computes it and checks every row. It is as secret as the table, because a holder of the key can test
+        guesses against it.
+
+        **Formal guarantee.** The digest depends on the multiset of all episodes (used or left out) with their ids and
+        rows, not on files, batches, the order of episodes, the width of numbers or dictionary encoding. Two tables,
+        chosen without the key, that differ in any cell, row or person have the same digest with a probability below
+        2^-190.
         """
         return sum_hashes(keyed_hash(key, "table"), (messages for _, messages in self.encode_episodes()))
 
     @property
     def num_units(self) -> int:
-        """How many people there are."""
+        """The number of people."""
         return self.check().num_units
 
     @property
     def num_episodes(self) -> int:
-        """How many episodes are used (those left out by `max_episodes_per_unit` do not count)."""
+        """The number of episodes used. Episodes left out by `max_episodes_per_unit` do not count."""
         return self.check().num_episodes
 
     @property
     def features(self) -> tuple[Measurement, ...]:
-        """The columns of a state, where states are vectors of measurements; none where they are numbers."""
+        """The columns of a state if states are vectors of measurements; empty if states are numbers."""
         return self.bounds.features
 
     @property
@@ -134,11 +148,17 @@ class AbstractDataset(AbstractBlocks):
         return self.bounds.max_episodes_per_unit
 
     def batches(self, size: int = 4096, *, check_first: bool = True) -> Iterator["Trajectory"]:
-        """The episodes that are used, `size` at a time and padded to the horizon; the last batch is filled up with
-        episodes of length 0, so that all batches have one shape. The whole table is checked before the first one; who
-        uses nothing until the last one has come may leave that pass out, for rows are checked as they go too."""
+        """Yield the used episodes, `size` at a time and padded to the horizon.
+
+        The last batch is filled up with episodes of length 0, so that all batches have one shape.
+
+        Arguments:
+            size: episodes per batch.
+            check_first: check the whole table before the first batch. Pass `False` only if no batch is used before the
+                last one has arrived: rows are also checked as they are read.
+        """
         if size < 1:
-            raise ValueError(f"`size` is {size}; a batch holds at least one episode.")
+            raise ValueError(f"`size` is {size}; it must be at least 1.")
         if check_first:
             self.check()
         return _padded(self.blocks(), size, self.horizon, len(self.features))

@@ -1,4 +1,4 @@
-"""A dataset held in memory: episodes from arrays or from a sampler."""
+"""A dataset in memory: episodes from arrays or from a simulator."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,11 +19,11 @@ from privrl.mdp.measurements import ENDED, NOT_RECORDED, Measurement, check_meas
 from privrl.mdp.types import Trajectory
 from privrl.privacy.canonical_ids import canonical_id
 
-_PIECE = 4096  # units or episodes that are encoded at once
+_PIECE = 4096  # units or episodes encoded at once
 
 
 class Public(TypedDict, total=False):
-    """What is public about episodes beside their horizon, and whose they are: see `Episodes.from_arrays`."""
+    """The public facts about episodes, other than their horizon, and the owners: see `Episodes.from_arrays`."""
 
     num_states: int | None
     num_actions: Required[int]
@@ -37,7 +37,7 @@ class Public(TypedDict, total=False):
 @final
 @dataclass(frozen=True, eq=False)
 class Episodes(AbstractDataset):
-    """Episodes held in memory; build it with `Episodes.from_arrays` or `Episodes.from_trajectories`."""
+    """Episodes in memory; build them with `Episodes.from_arrays` or `Episodes.from_trajectories`."""
 
     bounds: Bounds
     summary: Summary
@@ -47,7 +47,7 @@ class Episodes(AbstractDataset):
     _next_states_given: bool = field(repr=False)
 
     def check(self) -> Summary:
-        return self.summary  # everything was checked when the arrays came in
+        return self.summary  # `from_arrays` has checked everything
 
     def blocks(self) -> Iterator[Block]:
         yield self._block
@@ -70,7 +70,7 @@ class Episodes(AbstractDataset):
 
     @classmethod
     def from_trajectories(cls, trajectories: Trajectory, **public: Unpack[Public]) -> "Episodes":
-        """Sampled episodes: a batch of trajectories `[N, H]`, and `public` as in `from_arrays`."""
+        """Build a dataset from a batch of trajectories `[N, H]`; `public` is as in `from_arrays`."""
         t, horizon = trajectories, int(trajectories.rewards.shape[-1])
         return cls.from_arrays(t.states, t.actions, t.rewards, t.next_states, t.length, horizon=horizon, **public)
 
@@ -92,19 +92,35 @@ class Episodes(AbstractDataset):
         reward_range: tuple[float, float] = (0.0, 1.0),
         seed: int | None = None,
     ) -> "Episodes":
-        """Episodes from arrays `[N, T]`, one line per episode.
+        """Build a dataset from arrays `[N, T]`, one line per episode.
+
+        >>> import privrl
+        >>> data = privrl.data.Episodes.from_arrays(
+        ...     states=[[0, 1], [1, 1]], actions=[[1, 0], [0, 0]], rewards=[[0.0, 1.0], [0.5, 0.0]],
+        ...     horizon=2, num_states=2, num_actions=2,
+        ... )
+        >>> data.num_units
+        2
 
         Arguments:
-            states, actions, rewards: `[N, T]`; entries from an episode's length on are ignored. With `features`,
-                states are `[N, T, D]`: a measurement in its own units, the position of a category, NaN where missing.
-            next_states: `[N, T]`, -1 where not recorded; without it, the state one step later (-1 at the end). With
-                `features` `[N, T, D]`, all infinite where not recorded, all -infinite where the episode has ended.
-            lengths: `[N]`, at least 1; without it every episode has `T` steps.
-            units: `[N]`, whose episode it is: whole numbers or texts, where 12, "12" and 12.0 are one person (see
-                `privrl.privacy.canonical_id`). Without it every episode is somebody else's, known by its position.
+            states, actions, rewards: `[N, T]`; entries from an episode's length on are ignored. With `features`, states
+                are `[N, T, D]`: a measurement in its own unit of measurement, the position of a category in its list,
+                NaN if the value is missing.
+            next_states: `[N, T]`, -1 if not recorded. By default, the state one step later (-1 at the end). With
+                `features` `[N, T, D]`: all entries infinite if not recorded, all entries -infinite if the episode has
+                ended.
+            lengths: `[N]`, at least 1. By default, every episode has `T` steps.
+            units: `[N]`, the owner of each episode: whole numbers or texts, where 12, "12" and 12.0 are the same person
+                (see `privrl.privacy.canonical_id`). By default, every episode belongs to a different person, identified
+                by its position.
             horizon, num_states, num_actions, max_episodes_per_unit, reward_range: the public bounds, see `Bounds`.
             features: instead of `num_states`, the columns of a state, `Feature(...)` and `Category(...)`.
-            seed: replays the choice of episodes where a unit has too many; by default the operating system decides.
+            seed: makes the random choice of episodes reproducible if a unit has too many. By default, the operating
+                system draws it.
+
+        Raises:
+            TableError: if an array has the wrong shape or an entry is outside its bounds.
+            ValueError: if the bounds are invalid.
         """
         columns = check_measurements(features) if features else ()
         if not columns and num_states is None:
@@ -115,7 +131,7 @@ class Episodes(AbstractDataset):
             grid["next_states"] = next_states
         arrays = {}
         for name, values in grid.items():
-            with redact_errors(f"`{name}` is no array", "Give numbers [N, T]."):
+            with redact_errors(f"`{name}` cannot be converted to an array", "Give numbers [N, T]."):
                 arrays[name] = np.asarray(values)
         _check_shapes(arrays, len(columns), horizon)
         shape = arrays["states"].shape[:2]
@@ -141,14 +157,18 @@ def _check_shapes(arrays: dict[str, np.ndarray], dim: int, horizon: int) -> None
     for name, values in arrays.items():
         entry = per_row if name in ("states", "next_states") else ()
         if values.shape != (*shape[:2], *entry) or len(shape) < 2:
-            wanted = f"[episodes, steps, {dim}], a number for each of the `features`" if entry else "[episodes, steps]"
+            wanted = (
+                f"[episodes, steps, {dim}], one number for each of the `features`" if entry else "[episodes, steps]"
+            )
             other = "" if name == "states" else f" and `states` has {list(shape)}"
             raise TableError(f"`{name}` has shape {list(values.shape)}{other}; `{name}` must be {wanted}.")
     if 0 in shape:
-        raise TableError(f"`states` has shape {list(shape)}: there are no episodes. Give at least one of one step.")
+        raise TableError(
+            f"`states` has shape {list(shape)}, so it holds no step. Give at least one episode of one step."
+        )
     if shape[1] > horizon:
         raise TableError(
-            f"`states` has {shape[1]} steps and `horizon` is {horizon}. Give the right `horizon` or cut the episodes."
+            f"`states` has {shape[1]} steps and `horizon` is {horizon}. Give a larger `horizon` or cut the episodes."
         )
 
 
@@ -158,8 +178,8 @@ def _checked_lengths(lengths: Any, shape: tuple[int, ...]) -> Int[np.ndarray, " 
     length = np.asarray(lengths)
     if length.shape != shape[:1]:
         raise TableError(
-            f"`lengths` has shape {list(length.shape)} and `states` has {list(shape)}, {shape[0]} episodes. Give one "
-            "for each."
+            f"`lengths` has shape {list(length.shape)}; `states` has {list(shape)}. Give {shape[0]} lengths, one per "
+            "episode."
         )
     length = to_whole_numbers(length, "lengths", lambda i: f"episode {i}")
     remedy = f"It must be from 1 to {shape[1]}, the number of steps in the arrays."
@@ -170,11 +190,12 @@ def _checked_lengths(lengths: Any, shape: tuple[int, ...]) -> Int[np.ndarray, " 
 def _numbered(
     units: Sequence[Any] | Shaped[np.ndarray, " N"] | None, num_episodes: int
 ) -> tuple[Int[np.ndarray, " N"], tuple[bytes, ...] | None]:
-    """Units as numbers 0, 1, ... in the order in which they first appear, and their canonical ids."""
+    """Number the units 0, 1, ... in the order of their first appearance; return the owner of each episode and all
+    ids."""
     if units is None:
         return np.arange(num_episodes), None
     if len(units) != num_episodes:
-        raise TableError(f"`units` names {len(units)} owners; there are {num_episodes} episodes. Give one for each.")
+        raise TableError(f"`units` names {len(units)} owners for {num_episodes} episodes. Give one owner per episode.")
     number: dict[bytes, int] = {}
     owner = np.empty(num_episodes, np.int64)
     for i, unit in enumerate(units):
@@ -190,9 +211,9 @@ def _numbered(
 
 
 def _ranks(owner: Int[np.ndarray, " N"], ids: tuple[bytes, ...] | None, salt: int) -> UInt64[np.ndarray, " N"]:
-    """A pseudo-random number for each episode, from its unit's id and its place among the unit's own episodes: what
-    other people have does not matter."""
-    if ids is None:  # one episode each, and nothing to choose
+    """A pseudo-random number for each episode, from its unit's id and its place among the unit's own episodes, so that
+    other people's episodes do not matter."""
+    if ids is None:  # every unit has one episode, so there is nothing to choose
         return np.zeros(len(owner), np.uint64)
     ends = np.cumsum([0, *(len(name) for name in ids)])
     unit = hash_strings(ends, np.frombuffer(b"".join(ids), np.uint8), salt)
@@ -234,7 +255,7 @@ def _checked_states(
 
 
 def _grouped(block: Block, keep: Bool[np.ndarray, " N"]) -> Block:
-    """The kept episodes, the episodes of a unit next to each other."""
+    """The kept episodes, with the episodes of a unit next to each other."""
     order = np.argsort(block.unit, kind="stable")
     order = order[keep[order]]
     starts = np.cumsum(block.lengths) - block.lengths

@@ -1,4 +1,4 @@
-"""Parquet files as a stream of record batches: which rows there are, of which types, and where each one stands."""
+"""Parquet files as a stream of record batches, with the place of every row."""
 
 import copy
 from collections.abc import Iterator, Sequence
@@ -26,13 +26,13 @@ Piece = tuple[int, int, int]
 class Table:
     """One table in one or more Parquet files, read in order, `batch_rows` rows at a time.
 
-    With `sort` the whole table is read into memory and sorted by unit, episode and step; without it, nothing is kept.
-    Columns that are in no file may be in the names of folders (`site=3/part-0.parquet`). They are read as what the
-    schema says they are: the unit, the episode and categories as text, all others as numbers, or true or false.
+    With `sort`, the whole table is read into memory and sorted by unit, episode and step. Without it, nothing is kept.
+    A column that is in no file may be in folder names (`site=3/part-0.parquet`). Its type follows from its part in the
+    schema: the unit, the episode and categories are text; all others are numbers, or true or false.
 
     Attributes:
-        row_groups: how many rows each row group of each file has.
-        pieces: what is read of it: row groups of files, in this order.
+        row_groups: the number of rows of each row group of each file.
+        pieces: the row groups to read, in this order.
     """
 
     files: tuple[Path, ...]
@@ -68,13 +68,16 @@ class Table:
         object.__setattr__(self, "row_groups", tuple(groups))
         object.__setattr__(self, "pieces", tuple((number, 0, len(rows)) for number, rows in enumerate(groups)))
         if self.num_rows == 0:
-            # without the name of a folder, which may be that of a person
+            # The message leaves out the folder's name, which may be that of a person.
             name = f"`{self.files[0].name}` has" if len(self.files) == 1 else f"All {len(self.files)} files have"
-            raise TableError(f"{name} no rows. Give a table with at least one step of one episode.")
+            raise TableError(f"{name} no rows. Give a table with at least one step.")
 
     def select(self, pieces: tuple[Piece, ...]) -> "Table":
-        """Only these row groups, of files that are compared with what they were when this table was opened; by their
-        whole paths, for whoever reads them elsewhere."""
+        """Restrict the table to these row groups.
+
+        Files are compared with their stamps from when this table was opened. Paths become absolute, so that another
+        process can read them.
+        """
         table = copy.copy(self)
         object.__setattr__(table, "files", tuple(path.absolute() for path in self.files))
         object.__setattr__(table, "pieces", pieces)
@@ -89,17 +92,18 @@ class Table:
         return sum(self.row_groups[number][first:end])
 
     def refuse_changed(self) -> None:
-        """Raises if a file was written to since the table was opened: what was checked then holds no more."""
+        """Raise if a file has changed since the table was opened, because the results of earlier checks no longer
+        hold."""
         for number in sorted({number for number, _, _ in self.pieces}):
             if not Stamp.from_path(self.files[number]).matches(self._stamps[number]):
                 name = describe_file(self.files, number)
                 raise TableError(
-                    f"{name} has changed since the table was opened. Nothing more is read from it. Open the table "
-                    "again when nobody writes to it."
+                    f"{name} has changed since the table was opened, so it is not read further. Open the table again "
+                    "when no program writes to it."
                 )
 
     def batches(self, parts: Sequence[str]) -> Iterator[tuple["pa.RecordBatch", Place]]:
-        """Record batches with the columns of these parts, and where each row stands."""
+        """Yield record batches with the columns of these parts, and the place of each row."""
         import pyarrow as pa
 
         self.refuse_changed()
@@ -111,11 +115,11 @@ class Table:
             for number, (batch, row) in enumerate(self._read(piece, columns)):
                 yield batch, self._place(piece[0], row)
                 if number % 4 == 3:
-                    # the allocator would keep freed pages for later, tens of megabytes on a long table
+                    # Without this, the allocator keeps tens of megabytes of freed pages on a long table.
                     pa.default_memory_pool().release_unused()
 
     def _read(self, piece: Piece, columns: list[str]) -> Iterator[tuple["pa.RecordBatch", int]]:
-        """The batches of a piece, and the row of its file with which each begins."""
+        """The batches of a piece, and the row of the file at which each begins."""
         number, first, end = piece
         path, row = self.files[number], sum(self.row_groups[number][:first])
         with open_parquet(path) as file:
@@ -159,25 +163,28 @@ class Table:
 
 
 def folder_columns(files: tuple[Path, ...], schema: Schema) -> FolderColumns:
-    """The columns in the names of folders, with the types that follow from their parts; of two parts, the first."""
+    """The columns in folder names, with the types of their parts. If a column plays two parts, the first decides."""
     return FolderColumns(files, {column: folder_type(part) for part, column in reversed(schema.columns.items())})
 
 
 def open_parquet(path: Path) -> Any:
-    """A Parquet file, of which little is held at a time."""
+    """Open a Parquet file so that only a small part of it is in memory at a time."""
     import pyarrow.parquet as pq
 
     problem = f"`{path.name}` is not a Parquet file, or cannot be read"
-    with redact_errors(problem, "Give a Parquet file or a folder of them."):
-        # with a small buffer and nothing fetched ahead, a large row group is never held whole
+    with redact_errors(problem, "Give a Parquet file or a folder of Parquet files."):
+        # With a small buffer and no prefetching, a large row group is never in memory as a whole.
         return pq.ParquetFile(path, buffer_size=2**16, pre_buffer=False)
 
 
 def read_batches(
     file: Any, batch_rows: int, columns: list[str], name: str, groups: Sequence[int] | None = None
 ) -> Iterator["pa.RecordBatch"]:
-    """The record batches of an open file, or of some of its row groups, that have rows; an error unless they are as
-    many rows as the file says."""
+    """Yield the record batches with rows of an open file, or of some of its row groups.
+
+    Raises:
+        TableError: if the number of rows differs from the footer's.
+    """
     with redact_errors(f"`{name}` cannot be read"):
         groups = range(file.metadata.num_row_groups) if groups is None else groups
         rows = sum(file.metadata.row_group(i).num_rows for i in groups)
@@ -192,7 +199,7 @@ def read_batches(
         if batch.num_rows:
             yield batch
     if first != rows:
-        raise TableError(f"`{name}` has other rows than its footer says. Write the file again.")
+        raise TableError(f"`{name}` has more or fewer rows than its footer states. Write the file again.")
 
 
 def _plain(batch: "pa.RecordBatch", columns: list[str], name: str) -> "pa.Table":
@@ -204,5 +211,5 @@ def _plain(batch: "pa.RecordBatch", columns: list[str], name: str) -> "pa.Table"
 
 
 def locate_rows(name: str, first: int) -> Place:
-    """Where entry i stands, if entry 0 is row `first` of the file."""
+    """The place of entry i, if entry 0 is row `first` of the file."""
     return lambda i: f"row {first + i} of `{name}` (rows count from 0)"

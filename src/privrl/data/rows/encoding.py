@@ -1,13 +1,14 @@
-"""Episodes as bytes, one message each, and the keyed digest of a whole table that is made of them.
+"""Encode each episode as a message of bytes, and combine messages into the keyed digest of a table.
 
-A message is: which optional columns there are (one byte), the length of the unit's canonical id and the id, the same of
-the episode's id, and the rows one after another in 29 bytes each. Lengths stand in front and rows have one size, so two
-different episodes never have one message, and every row is inside exactly one. Numbers are encoded by value (int64,
-int32, IEEE doubles, little endian), so neither the width of a column nor its encoding matters. A next state that is
-null and one that is -1 both mean "not recorded", and are one.
+A message consists of one byte that marks the optional columns, the length of the unit's canonical id and the id, the
+same for the episode's id, and the rows in 29 bytes each. Lengths come first and all rows have one size, so two
+different episodes never have the same message, and every row is in exactly one message. Numbers are encoded by value
+(int64, int32, IEEE doubles, little endian), so neither the width of a column nor its encoding matters. A next state
+that is null and one that is -1 both mean "not recorded" and have the same encoding.
 
-Where states are vectors, the first byte says so, their dimension follows it, and a row holds them as doubles. They are
-what is learnt from: a value outside its bounds and the bound are one, and so are all doses of one action.
+If states are vectors, the first byte marks this, their dimension follows it, and a row holds them as doubles. They are
+encoded as they are learned from: a value outside its bounds and the bound are equal, and so are all doses of one
+action.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -21,12 +22,12 @@ from privrl.data.rows.transitions import Block
 from privrl.data.schema.columns import canonical_ids
 from privrl.shapes import Int, Shaped
 
-_WORDS = 8  # 32-bit words in one hash
+_WORDS = 8  # words of 32 bits in one hash
 
 
 @dataclass(frozen=True)
 class RowFormat:
-    """Which optional columns the rows of a table have, and of which dimension their vectors are (0: numbers)."""
+    """The optional columns of a table's rows, and the dimension of their vectors (0: states are numbers)."""
 
     next_states: bool
     ended: bool
@@ -34,7 +35,7 @@ class RowFormat:
 
     @property
     def row(self) -> np.dtype[Any]:
-        """One row in bytes."""
+        """The NumPy type of one row in bytes."""
         state: tuple[Any, ...] = ("<i4",) if self.dim == 0 else ("<f8", (self.dim,))
         after = [("next", *state)] if self.dim == 0 or self.next_states else []
         return np.dtype(
@@ -42,14 +43,14 @@ class RowFormat:
         )
 
     def head(self, unit: bytes, episode: bytes | None) -> bytes:
-        """What stands before the rows of an episode."""
+        """The bytes before the rows of an episode."""
         given = (episode is not None) + 2 * self.next_states + 4 * self.ended + 8 * (self.dim > 0)
         dim = self.dim.to_bytes(8, "big") if self.dim else b""
         name = episode or b""
         return b"%c%b%b%b%b%b" % (given, dim, len(unit).to_bytes(8, "big"), unit, len(name).to_bytes(8, "big"), name)
 
     def pack(self, **columns: Shaped[np.ndarray, "R ..."] | None) -> bytes:
-        """The rows one after another (`None`: a column that is not given)."""
+        """The bytes of the rows, one after another (`None`: the column is not given)."""
         given = {name: column for name, column in columns.items() if column is not None}
         rows = np.zeros(len(given["step"]), self.row)
         for name, column in given.items():
@@ -57,7 +58,7 @@ class RowFormat:
         return rows.tobytes()
 
     def messages(self, heads: Sequence[bytes], data: bytes, starts: Int[np.ndarray, " E"]) -> list[bytes]:
-        """A head and the rows that follow it, for each episode; rows before the first start are left out."""
+        """The message of each episode: its head and its rows. Rows before the first start are left out."""
         cuts = [*(starts * self.row.itemsize).tolist(), len(data)]
         return [head + data[a:b] for head, a, b in zip(heads, cuts, cuts[1:], strict=False)]
 
@@ -67,8 +68,13 @@ def _dim(states: Shaped[np.ndarray, "R *D"]) -> int:
 
 
 def encode_block(block: Block, ids: Iterable[bytes], next_states: bool) -> list[bytes]:
-    """The messages of episodes in memory, which have no ids of their own; `ids` are those of the units, one per
-    episode, and `next_states` says whether next states were recorded or follow from the states."""
+    """The messages of episodes in memory, which have no ids of their own.
+
+    Arguments:
+        block: the episodes.
+        ids: the id of the unit of each episode.
+        next_states: whether next states were recorded; otherwise they follow from the states.
+    """
     form = RowFormat(next_states, False, _dim(block.states))
     following = block.next_states if next_states else None
     data = form.pack(step=block.steps, state=block.states, action=block.actions, reward=block.rewards, next=following)
@@ -77,13 +83,13 @@ def encode_block(block: Block, ids: Iterable[bytes], next_states: bool) -> list[
 
 
 class EpisodeEncoder:
-    """Messages of the episodes of a stream of rows, each when it is complete; only the open one is kept."""
+    """Encode the episodes of a stream of rows as each is completed; only the open episode is kept."""
 
     def __init__(self) -> None:
         self._open: tuple[int, bytes] | None = None
 
     def add(self, rows: Rows) -> tuple[Int[np.ndarray, " E"], list[bytes]]:
-        """The numbers of the owners and the messages of the episodes that these rows complete."""
+        """The owners and the messages of the episodes that these rows complete."""
         form = RowFormat(rows.next_states is not None, rows.ended is not None, _dim(rows.states))
         known = {"state": rows.states, "action": rows.actions, "reward": rows.rewards}
         data = form.pack(step=rows.steps, **known, next=rows.next_states, ended=rows.ended)
@@ -110,7 +116,7 @@ def sum_hashes(hash_of: Callable[[bytes], bytes], several: Iterable[list[bytes]]
     """The sum of the hashes of all messages modulo 2^256.
 
     **Formal guarantee.** It does not depend on the order of the messages. For a random function in place of the hash,
-    two multisets of messages, chosen without its values, in which a multiplicity differs by m have one sum with
+    two multisets of messages, chosen without its values, in which a multiplicity differs by m have the same sum with
     probability at most m 2^-256 (`docs/proofs/tables.md#a-changed-table-is-refused`).
     """
     total = np.zeros(_WORDS, object)

@@ -1,8 +1,9 @@
-"""Checked episodes kept between passes: rectangles of narrow numbers, in memory or in a scratch file.
+"""Cache checked episodes between passes as rectangles of narrow numbers, in memory or in a scratch file.
 
-A table is read and checked once. What is summed afterwards are its episodes, kept in the narrowest types that hold
-every number exactly, and padded to one of a few widths. The width of an episode depends on its own length and the
-public horizon alone, so the floating-point numbers that are made of it depend on nobody else, nor on files and batches.
+A table is read and checked once. Later passes sum its episodes from this cache, which keeps them in the narrowest types
+that hold every number exactly, padded to one of a few widths. The width of an episode depends only on its own length
+and the public horizon, so the floating-point numbers computed from it depend neither on other people's records nor on
+files and batches.
 """
 
 import contextlib
@@ -23,27 +24,33 @@ from privrl.mdp.measurements import NOT_RECORDED
 from privrl.shapes import Bool, Int, Shaped
 
 MAX_MEMORY_BYTES = 2**26
-"""So many bytes of episodes are kept in memory; where they are more, all of them are in a scratch file."""
+"""The largest cache in memory, in bytes; a larger one is kept in a scratch file as a whole."""
 
-_SMALLEST, _GROWTH = 8, 2.5  # widths
-_CHUNK_ROWS = 2**16
+_SMALLEST_WIDTH, _WIDTH_GROWTH = 8, 2.5  # few widths, so few compiled programs, and little padding
+_CHUNK_ROWS = 2**16  # rows of a chunk, at least
 _NO_ROOM = (
-    "Let `TMPDIR` name a folder with room for 16 bytes a row (more for measurements), or give a larger `in_memory`."
+    "Set `TMPDIR` to a folder with room for 16 bytes per row (more for measurements), or give a larger `in_memory`."
 )
-_Place = tuple[int, Any, tuple[int, ...]]  # of an array in a scratch file: where it begins, its type and its shape
+_Place = tuple[int, np.dtype, tuple[int, ...]]  # an array in the scratch file: first byte, type and shape
 _WHOLE_TYPES = (np.int8, np.int16, np.int32)
 
 
 def release_memory() -> None:
-    """Gives the pages of freed arrays back to the operating system: glibc would keep them for later, more than 100 MB
-    after a pass over a long table. Elsewhere it does nothing."""
+    """Return the pages of freed arrays to the operating system.
+
+    After a pass over a long table glibc would keep more than 100 MB of them. With other C libraries this does nothing.
+    """
     with contextlib.suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def padded_widths(horizon: int) -> tuple[int, ...]:
-    """The widths to which episodes are padded: 8, 20, 50, ... well below the horizon, and the horizon."""
-    ladder = (int(_SMALLEST * _GROWTH**k) for k in itertools.count())
+    """The widths to which episodes are padded: 8, 20, 50, ... well below the horizon, and the horizon.
+
+    >>> padded_widths(100)
+    (8, 20, 50, 100)
+    """
+    ladder = (int(_SMALLEST_WIDTH * _WIDTH_GROWTH**k) for k in itertools.count())
     return (*itertools.takewhile(lambda width: 1.5 * width <= horizon, ladder), horizon)
 
 
@@ -55,8 +62,8 @@ def padded_width(lengths: Int[np.ndarray, "*n"], horizon: int) -> Int[np.ndarray
 
 @dataclass(frozen=True, repr=False)
 class Rectangle:
-    """Episodes of one padded width W, as `Trajectory` has them, in narrow types; `place` is where each stands in its
-    chunk, and `unit` whose it is."""
+    """Episodes of one padded width W, with the arrays of a `Trajectory` in narrow types; `place` is the position of
+    each episode in its chunk, and `unit` its owner."""
 
     place: Int[np.ndarray, " n"]
     unit: Int[np.ndarray, " n"]
@@ -79,11 +86,11 @@ class Rectangle:
         return sum(array.nbytes for array in self.arrays)
 
     def take(self, rows: Any) -> "Rectangle":
-        """Some of its episodes: any index of an array."""
+        """Some of the episodes, by any index of an array."""
         return Rectangle(*(array[rows] for array in self.arrays))
 
     def pad(self, size: int) -> "Rectangle":
-        """With empty episodes up to so many."""
+        """Add empty episodes up to this size."""
         missing, vectors = size - len(self.place), self.states.ndim > self.actions.ndim
         empty = Rectangle(*(np.zeros((missing, *array.shape[1:]), np.int8) for array in self.arrays))
         none = np.full(empty.states.shape, NOT_RECORDED, np.float32) if vectors else empty.states - np.int8(1)
@@ -91,13 +98,14 @@ class Rectangle:
 
 
 def concatenate(several: list[Rectangle]) -> Rectangle:
-    """Rectangles of one width, one after another; where types differ, the wider one, which holds both exactly."""
+    """Rectangles of one width, one after another. If types differ, the result has the wider one, which holds both
+    exactly."""
     return Rectangle(*(np.concatenate(arrays) for arrays in zip(*(one.arrays for one in several), strict=True)))
 
 
 @dataclass(frozen=True, repr=False)
 class Chunk:
-    """`count` episodes that follow each other, after the `first` ones; a unit is in one chunk with all of its own."""
+    """`count` consecutive episodes, after the `first` ones. All episodes of a unit are in one chunk."""
 
     first: int
     count: int
@@ -109,7 +117,7 @@ class Chunk:
 
     @classmethod
     def from_block(cls, block: Block, first: int, bounds: Bounds) -> "Chunk":
-        """Cuts a block into rectangles."""
+        """Cut a block into rectangles."""
         starts, each = np.cumsum(block.lengths) - block.lengths, padded_width(block.lengths, bounds.horizon)
         made = []
         for width in np.unique(each).tolist():
@@ -128,7 +136,7 @@ class Chunk:
         return cls(first, len(block.lengths), tuple(made))
 
     def to_block(self) -> Block:
-        """The episodes laid end to end again, as they were."""
+        """The episodes laid end to end again."""
         lengths, unit = np.zeros(self.count, np.int64), np.zeros(self.count, np.int64)
         for one in self.rectangles:
             lengths[one.place], unit[one.place] = one.length, one.unit
@@ -144,7 +152,7 @@ class Chunk:
         return Block(unit, lengths, **columns)
 
     def select_units(self, chosen: Bool[np.ndarray, " U"], number: Int[np.ndarray, " U"], first: int) -> "Chunk":
-        """The episodes of the chosen units, which get these numbers."""
+        """The episodes of the chosen units, renumbered by `number`."""
         keep = np.zeros(self.count, bool)
         for one in self.rectangles:
             keep[one.place] = chosen[one.unit]
@@ -156,10 +164,10 @@ class Chunk:
 
 
 class EpisodeCache:
-    """The episodes of a data set, in memory up to `limit` bytes, and otherwise in a scratch file.
+    """The episodes of a dataset, in memory up to `limit` bytes and otherwise in a scratch file.
 
-    The file has no name and belongs to its owner alone (mode 0600), in the folder for temporary files (`TMPDIR`); it
-    is gone when the process is. It holds episodes without ids.
+    The file has no name and is readable only by its owner (mode 0600), in the folder for temporary files (`TMPDIR`). It
+    disappears with the process. It holds episodes without ids.
     """
 
     def __init__(self, bounds: Bounds, limit: int = MAX_MEMORY_BYTES) -> None:
@@ -170,7 +178,7 @@ class EpisodeCache:
         self._first = self._bytes = 0
 
     def add(self, block: Block) -> None:
-        """Keeps one more block; its episodes are whole, and all of a unit are in it."""
+        """Add a block of whole episodes; all episodes of a unit must be in one block."""
         if len(block.lengths):
             self._waiting.append(block)
         if sum(len(one.states) for one in self._waiting) >= _CHUNK_ROWS:
@@ -187,15 +195,15 @@ class EpisodeCache:
             yield one if self._file is None else self._read(*one)
 
     def _cut(self) -> None:
-        """Makes a chunk of what is waiting."""
+        """Turn the waiting blocks into a chunk."""
         if not self._waiting:
             return
         chunk = Chunk.from_block(Block.concatenate(self._waiting), self._first, self._bounds)
         self._first, self._waiting = self._first + chunk.count, []
         self._bytes += chunk.nbytes
         if self._file is None and self._bytes > self._limit:
-            with redact_errors("There is no scratch file", _NO_ROOM):
-                self._file = tempfile.TemporaryFile(prefix="privrl-")  # noqa: SIM115 as long as this object
+            with redact_errors("The scratch file cannot be created", _NO_ROOM):
+                self._file = tempfile.TemporaryFile(prefix="privrl-")  # noqa: SIM115 it lives as long as this object
             weakref.finalize(self, self._file.close)
             self._chunks = [self._written(one) for one in self._chunks]
         self._chunks.append(chunk if self._file is None else self._written(chunk))
@@ -233,14 +241,15 @@ def _padded(
 
 
 def _narrow(values: Int[np.ndarray, "*n"], bound: int | None) -> Int[np.ndarray, "*n"]:
-    """Whole numbers from -1 to a public bound; where that is not known, from -1 to their largest."""
+    """Whole numbers from -1 to a public bound, or to the largest of them if the bound is not known, in a narrow
+    type."""
     most = int(values.max(initial=0)) if bound is None else bound
     kind = next((kind for kind in _WHOLE_TYPES if most <= np.iinfo(kind).max), np.int64)
     return values.astype(kind)
 
 
 def _narrow_floats(values: Shaped[np.ndarray, "*n"]) -> Shaped[np.ndarray, "*n"]:
-    """Numbers in the narrowest type from which every one of them comes back as it was, signs of zeros too."""
+    """Numbers in the narrowest type from which every value, including the sign of a zero, can be restored."""
     with np.errstate(invalid="ignore", over="ignore"):
         whole = values.astype(np.int8)
         if np.array_equal(whole, values) and not np.signbit(values[values == 0]).any():

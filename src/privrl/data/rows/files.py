@@ -1,4 +1,4 @@
-"""Which Parquet files make up a table, what the names of their folders say, and whether one has changed since."""
+"""The Parquet files of a table, the columns in their folder names, and stamps that reveal later changes."""
 
 import glob
 import hashlib
@@ -19,19 +19,23 @@ Paths = str | Path | Sequence[str | Path]
 """A file, a folder, a pattern, or several of them."""
 
 _MAGIC = b"PAR1"
-_EMPTY = "__HIVE_DEFAULT_PARTITION__"
+_EMPTY = "__HIVE_DEFAULT_PARTITION__"  # a folder name that stands for null
 
 
 def parquet_files(paths: Paths) -> tuple[Path, ...]:
-    """The Parquet files of a table in the order in which they are read.
+    """List the Parquet files of a table in the order in which they are read.
 
-    A file is itself; a folder is all `*.parquet` files in it and below it, by name; a text with `*`, `?` or `[` that
-    names no file is a pattern (`**` for folders of any depth), in the order of names. Several of them follow each
-    other. Names that begin with `.` or `_` are left out of folders: other programs keep their own notes there.
+    A file stands for itself. A folder stands for all `*.parquet` files in it and below it, sorted by name. A text with
+    `*`, `?` or `[` that names no file is a pattern (`**` for folders of any depth), sorted by name. Several paths are
+    read one after another. Names in folders that begin with `.` or `_` are skipped, because other programs store
+    metadata there.
+
+    Raises:
+        TableError: if a path matches nothing, or a file is given twice.
     """
     given = [paths] if isinstance(paths, str | Path) else list(paths)
     if not given:
-        raise TableError("No path was given. Give a Parquet file, a folder of them, or a pattern.")
+        raise TableError("No path was given. Give a Parquet file, a folder of Parquet files, or a pattern.")
     files = [file for path in given for file in _files_of(path)]
     places: set[Path] = set()
     for file in files:
@@ -48,12 +52,12 @@ def _files_of(path: str | Path) -> list[Path]:
     if exact.is_file():
         return [exact]
     if not glob.has_magic(str(path)):
-        raise TableError(f"There is no file or folder `{path}`. Give a Parquet file or a folder of them.")
+        raise TableError(f"There is no file or folder `{path}`. Give a Parquet file or a folder of Parquet files.")
     found = [Path(name) for name in sorted(glob.glob(str(path), recursive=True))]
     folders = [folder for folder in found if folder.is_dir() and not any(folder in file.parents for file in found)]
     files = [file for file in found if file.is_file()] + [file for folder in folders for file in _files_below(folder)]
     if not files:
-        raise TableError(f"The pattern `{path}` matches no file. Give another one, or a folder.")
+        raise TableError(f"The pattern `{path}` matches no file. Give another pattern, or a folder.")
     return sorted(files)
 
 
@@ -65,14 +69,14 @@ def _files_below(folder: Path) -> list[Path]:
         if file.is_file() and not any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
     ]
     if not files:
-        # without the name of the folder, which may be that of a person
-        raise TableError("A folder that was given holds no `*.parquet` file. Give another one, or a file.")
+        # The message leaves out the folder's name, which may be that of a person.
+        raise TableError("One of the folders holds no `*.parquet` file. Give another folder, or a file.")
     return files
 
 
 def describe_file(files: Sequence[Path], number: int) -> str:
-    """What one of the files is called in an error: its name, and its number where others have the same name. Never its
-    folder, which may be named after somebody."""
+    """The name of a file in errors, with its number if several files have this name. The folder is left out, because
+    its name may be that of a person."""
     name = files[number].name
     alone = sum(file.name == name for file in files) == 1
     return f"`{name}`" if alone else f"`{name}` (file {number + 1} of {len(files)})"
@@ -80,12 +84,13 @@ def describe_file(files: Sequence[Path], number: int) -> str:
 
 @dataclass(frozen=True)
 class FolderColumns:
-    """Columns that are written into the names of folders, `NAME=VALUE`, and nowhere else.
+    """Columns whose values are in folder names, `NAME=VALUE`, and not in the files.
 
     **Formal guarantee.** Types are arguments and never follow from the names, so a value is a function of the folders
     of its own file.
 
     Attributes:
+        files: the files of the table.
         declared: the type of each column; a column that is not declared is text.
     """
 
@@ -93,13 +98,13 @@ class FolderColumns:
     declared: Mapping[str, "pa.DataType"]
 
     def types(self, number: int) -> dict[str, "pa.DataType"]:
-        """The columns that the folders of a file give it."""
+        """The columns that the folders of a file provide."""
         import pyarrow as pa
 
         return {name: self.declared.get(name, pa.string()) for name in self._texts(number)}
 
     def add_to(self, batch: "pa.RecordBatch", number: int, columns: Sequence[str]) -> "pa.RecordBatch":
-        """The batch with those of the columns that it lacks."""
+        """Add those of the columns that the batch lacks."""
         import pyarrow as pa
 
         texts, types = self._texts(number), self.types(number)
@@ -126,9 +131,12 @@ class FolderColumns:
 
 @dataclass(frozen=True)
 class Stamp:
-    """What is noted of a file to notice that it was written to: its size, its time and a hash of its footer, which has
-    the sizes and the smallest and largest values of all row groups; and its inode. In another process the inode is not
-    compared: mounts number files as they like."""
+    """A fingerprint of a file, by which a later change is noticed: its size, its time of modification, its inode, and a
+    hash of its footer.
+
+    The footer holds the sizes and the smallest and largest values of all row groups. In another process the inode is
+    not compared, because mounts number files differently.
+    """
 
     content: str
     inode: str | None

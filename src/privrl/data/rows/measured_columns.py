@@ -1,6 +1,6 @@
-"""Columns of measurements as vectors, and doses as actions: what is moved to a bound, and what is refused.
+"""Read columns of measurements as vectors and doses as actions; move values to their bounds or refuse them.
 
-As everywhere in this package, an error names the column and the row, and never the value that was found there.
+An error names the column and the row, never the value in the cell.
 """
 
 from collections.abc import Sequence
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _MISSING = (
-    "Declare the column with `missing=True` (`NAME:LO..HI:missing`), or fill the value in before reading the table."
+    "Declare the column with `missing=True` (`NAME:LO..HI:missing`), or fill in the value before reading the table."
 )
 
 
 def read_measurements(
     batch: "pa.RecordBatch", features: Sequence[Measurement], place: Place
 ) -> Float[np.ndarray, "R D"]:
-    """The states of a batch: a measurement inside its bounds, the position of a category, NaN where one is missing."""
+    """The states of a batch: measurements inside their bounds, positions of categories, NaN for missing values."""
     states = np.empty((batch.num_rows, len(features)))
     for j, feature in enumerate(features):
         states[:, j] = (
@@ -41,12 +41,14 @@ def read_measurements(
 
 
 def read_doses(batch: "pa.RecordBatch", doses: Sequence[BinnedAction], place: Place) -> Int[np.ndarray, " R"]:
-    """The actions of a batch: the number of the interval in which a dose lies, of several drugs their product."""
+    """The actions of a batch: the number of the interval that holds the dose; for several drugs, the product action."""
     parts = []
     for dose in doses:
         values = read_required_numbers(batch, dose.name, place).astype(np.float64)
         refuse_not_finite(values, dose.name, place)
-        remedy = f"The first edge is {dose.edges[0]:g}. Give edges that begin at the smallest dose, or correct the row."
+        remedy = (
+            f"The first edge is {dose.edges[0]:g}. Start the edges at the smallest possible dose, or correct the row."
+        )
         actions = dose.bin(values)
         refuse(actions < 0, dose.name, place, "is below the first edge", remedy)
         parts.append(actions)
@@ -56,7 +58,7 @@ def read_doses(batch: "pa.RecordBatch", doses: Sequence[BinnedAction], place: Pl
 def check_vectors(
     states: Shaped[np.ndarray, "R D"], features: Sequence[Measurement], name: str, place: Place
 ) -> Float[np.ndarray, "R D"]:
-    """Vectors from memory, with categories as positions in their lists and NaN where a value is missing."""
+    """Check vectors in memory, with categories as positions in their lists and NaN for missing values."""
     if states.dtype.kind not in "iuf":
         raise TableError(f"`{name}` holds {describe_values(states)}; measurements must be numbers. Convert them first.")
     checked = states.astype(np.float64)
@@ -66,8 +68,8 @@ def check_vectors(
         if isinstance(feature, Category):
             _refuse_missing(np.isnan(values), feature, place, column)
             wrong = ~np.isnan(values) & ~np.isin(values, np.arange(len(feature.values)))
-            remedy = f"It must be from 0 to {len(feature.values) - 1}: the position in the list of its values."
-            refuse(wrong, column, place, "is no position of a category", remedy)
+            remedy = f"Give the position of the value in its list, from 0 to {len(feature.values) - 1}."
+            refuse(wrong, column, place, "is not the position of a category", remedy)
         else:
             checked[:, j] = _within(values, np.isnan(values), feature, place, column)
     return checked
@@ -83,7 +85,7 @@ def _within(
     values: Float[np.ndarray, " R"], missing: Bool[np.ndarray, " R"], feature: Feature, place: Place, column: str
 ) -> Float[np.ndarray, " R"]:
     _refuse_missing(missing, feature, place, column)
-    remedy = "Write null where nothing was measured, and declare the column with `missing=True`."
+    remedy = "Write null for a missing value, and declare the column with `missing=True`."
     refuse(np.isinf(values), column, place, "is infinite", remedy)
     return np.where(missing, np.nan, feature.clip(values))
 
@@ -99,7 +101,7 @@ def _codes(batch: "pa.RecordBatch", category: Category, place: Place) -> Float[n
 
     codes, null = read_column(batch, category.name, place, positions)
     _refuse_missing(null, category, place, category.name)
-    remedy = f"Its public values are {', '.join(category.values)}. Add what is missing there, or correct the row."
+    remedy = f"Its public values are {', '.join(category.values)}. Add the missing value there, or correct the row."
     refuse((codes < 0) & ~null, category.name, place, "holds none of the declared values", remedy)
     return np.where(null, np.nan, codes.astype(np.float64))
 

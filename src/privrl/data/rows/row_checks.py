@@ -1,4 +1,4 @@
-"""The checks of a table's rows as they stream by, each batch in the light of the row before it."""
+"""Check the rows of a table as they stream by, each batch given the last row of the batch before."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,14 +27,14 @@ from privrl.shapes import Bool, Float, Int, Shaped, UInt64
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_FAR = 2**62  # differences of two steps fit into 64 bits
+_FAR = 2**62  # the largest step: the difference of two steps fits into 64 bits
 _SORT = "Sort the table by unit, episode and step, or read it with `sort=True`."
 
 
 @dataclass(frozen=True, repr=False)
 class Rows:
-    """Checked rows: where episodes begin, whose they are (a number and the ids), a random number for each, and the
-    values as the table has them (`None` where it has no such column)."""
+    """Checked rows: the first row, owner (number and ids) and random rank of each episode, and the values of the
+    table's columns (`None` if the table has no such column)."""
 
     starts: Int[np.ndarray, " E"]
     unit: Int[np.ndarray, " E"]
@@ -50,14 +50,14 @@ class Rows:
 
 
 def read_steps(batch: "pa.RecordBatch", column: str, place: Place) -> Int[np.ndarray, " R"]:
-    """The numbers of steps, whose differences are exact."""
+    """The numbers of steps, small enough that their differences are exact."""
     steps = read_whole_numbers(batch, column, place)
     refuse((steps < -_FAR) | (steps > _FAR), column, place, "is too large", "Count steps from 0.")
     return steps
 
 
 def read_ends(batch: "pa.RecordBatch", column: str, place: Place) -> Bool[np.ndarray, " R"]:
-    """Where an episode is said to have ended: true or false, or 1 or 0."""
+    """Where a row marks the end of an episode: true or false, or 1 or 0."""
     ended = read_required_numbers(batch, column, place)
     if ended.dtype == bool:
         return ended
@@ -67,11 +67,15 @@ def read_ends(batch: "pa.RecordBatch", column: str, place: Place) -> Bool[np.nda
 
 
 class RowChecker:
-    """Checks the rows of one table in order; between batches it remembers one row and a fingerprint per id.
+    """Check the rows of one table in order; between batches it keeps one row, and a fingerprint per id.
 
-    Units are numbered 0, 1, ... in the order in which they begin, whatever the batches. `grouped` says that an earlier
-    pass has found every unit and episode in one piece; then no fingerprints are kept. `refuse` is called with the rows
-    that stand in a wrong order, and raises unless it is another one.
+    Units are numbered 0, 1, ... in the order in which they begin, whatever the batches.
+
+    Arguments:
+        table, bounds: the table and its public bounds.
+        salt: the key of the hashes of ids.
+        grouped: an earlier pass has found every unit and episode in one piece, so no fingerprints are kept.
+        refuse: called with the rows that are out of order; by default it raises.
     """
 
     def __init__(
@@ -86,7 +90,7 @@ class RowChecker:
         self._step, self._position, self._ended = 0, -1, False
 
     def check(self, batch: "pa.RecordBatch", place: Place) -> Rows:
-        """One batch, checked."""
+        """Check one batch."""
         new_unit, new_episode, units, episodes = self._boundaries(batch, place)
         starts = np.flatnonzero(new_episode)
         number = self._num_units - 1 + np.cumsum(new_unit)[starts]
@@ -102,7 +106,7 @@ class RowChecker:
         return Rows(starts, number, rank, units, episodes, steps, states, actions, rewards, following, ended)
 
     def check_order(self, batch: "pa.RecordBatch", place: Place) -> None:
-        """Checks how the rows of one batch follow each other, and nothing else."""
+        """Check only the order of the rows of one batch."""
         new_unit, new_episode, units, episodes = self._boundaries(batch, place)
         self._ranks(units, episodes, new_unit[np.flatnonzero(new_episode)])
         self._check_steps(batch, place, new_episode)
@@ -127,7 +131,7 @@ class RowChecker:
     def _boundaries(
         self, batch: "pa.RecordBatch", place: Place
     ) -> tuple[Bool[np.ndarray, " R"], Bool[np.ndarray, " R"], "pa.Array", "pa.Array | None"]:
-        """Where units and episodes begin, and the ids of the units and episodes of beginning episodes."""
+        """Where units and episodes begin, and the unit id and episode id of each beginning episode."""
         units = read_ids(batch, self._schema.unit, place)
         new_unit = new_episode = find_changes(units, self._unit)
         self._unit = units[-1].as_py()
@@ -149,7 +153,7 @@ class RowChecker:
         if not self._grouped:
             self._units.add(unit[new_unit])
             if episodes is not None:
-                self._episodes.add(rank)  # an episode is known by its unit and its id: units may number theirs alike
+                self._episodes.add(rank)  # hash of unit and episode: two units may use the same episode numbers
         return rank
 
     def _check_steps(
@@ -160,9 +164,10 @@ class RowChecker:
         gap = np.diff(steps, prepend=self._step)
         inside = ~new_episode
         self._refuse(inside & (gap == 0), column, place, "has a step twice in one episode", "Keep one row per step.")
-        remedy = f"Steps of an episode follow each other; fill in the missing one. If it is further down: {_SORT}"
+        remedy = f"Steps of an episode must be consecutive: fill in the missing one. If it is further down: {_SORT}"
         self._refuse(inside & (gap > 1), column, place, "skips a step", remedy)
         self._refuse(inside & (gap < 0), column, place, "goes back within an episode", _SORT)
+        # The first row of the running episode is at index -(position + 1), counted from the start of this batch.
         index = np.arange(len(steps))
         position = index - np.maximum.accumulate(np.where(new_episode, index, -(self._position + 1)))
         remedy = f"`horizon` is {self._bounds.horizon}. Cut the episode or give a larger `horizon`."
@@ -178,17 +183,19 @@ class RowChecker:
             return None
         ended = read_ends(batch, column, place)
         before = np.concatenate([[self._ended], ended[:-1]])
-        remedy = "Mark the last row of an episode only, or give what follows an `episode` of its own."
-        self._refuse(before & ~new_episode, column, place, "was true one row earlier, and the episode goes on", remedy)
+        remedy = "Mark only the last row of an episode, or give the rows that follow another `episode`."
+        self._refuse(
+            before & ~new_episode, column, place, "was true one row earlier, but the episode continues", remedy
+        )
         self._ended = bool(ended[-1])
         return ended
 
     def finish(self) -> None:
-        """After the last row: raises if a unit or an episode came back after another one."""
+        """After the last row, raise if a unit or an episode appeared again after another one."""
         units, episodes = self._units.repeated(), self._episodes.repeated()
         if not len(units) and not len(episodes):
             return
-        # A fingerprint came twice: by chance, or because an id did. Look at those few ids again.
+        # A fingerprint occurred twice, by chance or because an id did. Compare the ids themselves for those few.
         known: set[Any] = set()
         self._unit = self._episode = None
         parts = [part for part in ("unit", "episode") if part in self._schema.columns]
@@ -209,6 +216,6 @@ class RowChecker:
 def _refuse_known(what: str, ids: tuple[Any, ...], known: set[Any], column: str, place: str) -> None:
     if ids in known:
         raise TableError(
-            f"Column `{column}`: at {place} {what} comes back after another one; its rows must be together. {_SORT}"
+            f"Column `{column}`: at {place}, {what} appears again after another one. Its rows must be together. {_SORT}"
         )
     known.add(ids)

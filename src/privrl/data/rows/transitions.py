@@ -1,4 +1,4 @@
-"""Episodes laid end to end, and the counting of their transitions in memory that does not grow with the table."""
+"""Blocks of episodes laid end to end, and a count of their transitions in bounded memory."""
 
 import abc
 from collections.abc import Iterator, Sequence
@@ -14,13 +14,13 @@ from privrl.shapes import Bool, Float, Int, Shaped
 if TYPE_CHECKING:
     from privrl.mdp.types import Transitions
 
-_PENDING = 2**15
+_PENDING = 2**15  # new transitions that wait, at least, before they are merged
 
 
 @dataclass(frozen=True, repr=False)
 class Block:
-    """Whole episodes laid end to end: `E` episodes, `R` rows. `unit` numbers the owners, in groups. States are
-    numbers `[R]`, or vectors `[R, D]`."""
+    """`E` whole episodes laid end to end in `R` rows. `unit` numbers the owners; episodes of a unit are adjacent.
+    States are numbers `[R]` or vectors `[R, D]`."""
 
     unit: Int[np.ndarray, " E"]
     lengths: Int[np.ndarray, " E"]
@@ -37,16 +37,16 @@ class Block:
 
     @property
     def columns(self) -> tuple[Shaped[np.ndarray, "R ..."], ...]:
-        """What every row has."""
+        """The columns that have one entry per row."""
         return self.states, self.actions, self.rewards, self.next_states
 
     def take(self, episodes: Any, rows: Any) -> "Block":
-        """These episodes, which have these rows (any index of an array)."""
+        """Select these episodes and their rows, by any index of an array."""
         return Block(self.unit[episodes], self.lengths[episodes], *(column[rows] for column in self.columns))
 
     @staticmethod
     def concatenate(several: "Sequence[Block]") -> "Block":
-        """Blocks one after another."""
+        """Put blocks one after another."""
         if len(several) == 1:
             return several[0]
         names = ("unit", "lengths", "states", "actions", "rewards", "next_states")
@@ -61,8 +61,11 @@ class Block:
 def following_states(
     states: Shaped[np.ndarray, "R *D"], lengths: Int[np.ndarray, " E"], ended: Bool[np.ndarray, " R"] | None = None
 ) -> Shaped[np.ndarray, "R *D"]:
-    """The state of the next row of the same episode. After the last: -1; for vectors `NOT_RECORDED`, and `ENDED` where
-    the row is said to have ended its episode."""
+    """The state of the next row of the same episode.
+
+    After the last row it is -1 for numbered states. For vectors it is `ENDED` if the row is marked as the end of its
+    episode, and `NOT_RECORDED` otherwise.
+    """
     last = np.cumsum(lengths) - 1
     following = np.empty_like(states)
     following[:-1] = states[1:]
@@ -73,16 +76,16 @@ def following_states(
 
 
 def not_recorded(states: Shaped[np.ndarray, "..."]) -> float:
-    """What stands for a next state that was not recorded: -1 among numbers, `NOT_RECORDED` among vectors."""
+    """The value of a next state that was not recorded: -1 for numbers, `NOT_RECORDED` for vectors."""
     return NOT_RECORDED if states.dtype.kind == "f" else -1
 
 
 class TransitionCounter:
     """Counts of distinct (step, state, action, next state), merged into a sorted table as blocks arrive.
 
-    A transition has the number ((h S + s) A + a)(S + 1) + s' + 1, with s' = -1 where the next state was not recorded.
-    A known transition is added in place. New ones wait until they are half as many as the known ones, so that each is
-    merged O(log) times; memory is that of the distinct rows plus a constant.
+    A transition has the number ((h S + s) A + a)(S + 1) + s' + 1, with s' = -1 if the next state was not recorded. A
+    known transition is added in place. New transitions wait until they are half as many as the known ones, so that each
+    is merged O(log) times. Memory is that of the distinct rows plus a constant.
     """
 
     def __init__(self, num_states: int, num_actions: int) -> None:
@@ -139,7 +142,7 @@ class AbstractBlocks(abc.ABC):
 
     @abc.abstractmethod
     def blocks(self) -> Iterator[Block]:
-        """The episodes that are used, in pieces of bounded size, the episodes of a unit next to each other."""
+        """Yield the used episodes in pieces of bounded size; episodes of a unit are adjacent."""
 
     @property
     @abc.abstractmethod
@@ -152,8 +155,10 @@ class AbstractBlocks(abc.ABC):
         """Actions are 0, ..., num_actions - 1."""
 
     def transitions(self) -> "Transitions":
-        """The distinct transitions of the episodes that are used, with counts and sums of rewards; computed once, in
-        one pass, and sorted by step, state, action and next state."""
+        """The distinct transitions of the used episodes, with counts and sums of rewards.
+
+        They are computed once, in one pass, and sorted by step, state, action and next state.
+        """
         return self._transitions
 
     @cached_property

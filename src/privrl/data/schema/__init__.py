@@ -1,1 +1,1 @@
-"""What a table must look like: columns, public bounds, and errors that quote no cell."""
+"""Declarations of a table: columns, public bounds, and errors that quote no cell."""

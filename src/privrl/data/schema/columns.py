@@ -1,6 +1,6 @@
-"""Columns: of a record batch their types in words, their numbers and their ids; the checks of numbers, wherever from.
+"""Read the columns of a record batch and check them: types, numbers and ids.
 
-An error names the column and the row, and never the value that was found there.
+An error names the column and the row, never the value in the cell.
 """
 
 from collections.abc import Callable
@@ -20,9 +20,12 @@ _IDS = {"unit", "episode", "name"}
 
 
 def check_type(dtype: "pa.DataType", part: str, column: str, file: str) -> str:
-    """What a column holds, in words that differ for different types; an error if it cannot play its part.
+    """Describe the values of a column, with different words for different types.
 
-    How values are encoded (dictionary or not, short or long offsets of texts) is no difference of type.
+    Encoding (dictionary or not, short or long offsets of texts) does not make two types different.
+
+    Raises:
+        TableError: if values of this type cannot play the part.
     """
     from pyarrow import types
 
@@ -30,7 +33,7 @@ def check_type(dtype: "pa.DataType", part: str, column: str, file: str) -> str:
     whole, text = types.is_integer(value), types.is_string(value) or types.is_large_string(value)
     number = whole or types.is_floating(value)
     fits, wanted = number, "numbers"
-    part = part.split(" ")[0]  # of several features each is one
+    part = part.split(" ")[0]  # "feature NAME" is a feature
     if part == "category":
         fits, wanted = whole or text or types.is_boolean(value), "text, whole numbers, or true or false"
     elif part == "copied":
@@ -48,20 +51,20 @@ def check_type(dtype: "pa.DataType", part: str, column: str, file: str) -> str:
 
 
 def folder_type(part: str) -> "pa.DataType":
-    """The type as which a column is read that is in the names of folders, where everything is text."""
+    """The type of a column that is read from folder names, which are text."""
     import pyarrow as pa
 
     part = part.split(" ")[0]
     if part in _IDS or part == "category":
-        return pa.string()  # so that `007` and `7` stay two people
+        return pa.string()  # `007` and `7` are different people
     if part == "terminated":
         return pa.bool_()
     return pa.float64() if part in ("feature", "dose", "reward") else pa.int64()
 
 
 def describe_type(dtype: "pa.DataType") -> str:
-    """A type in words that differ for different types."""
-    # never the name that pyarrow gives, which can hold what a user wrote into an extension type
+    """Describe a type, with different words for different types."""
+    # Not pyarrow's name of the type, because a user can write anything into the name of an extension type.
     from pyarrow import types
 
     if types.is_integer(dtype):
@@ -83,7 +86,7 @@ def describe_type(dtype: "pa.DataType") -> str:
 
 
 def decoded_type(dtype: "pa.DataType") -> "pa.DataType":
-    """The type of `decoded` values: two types that differ in their encoding alone become one."""
+    """The type of `decode`d values: types that differ only in their encoding become the same."""
     import pyarrow as pa
 
     value = dtype.value_type if pa.types.is_dictionary(dtype) else dtype
@@ -91,7 +94,7 @@ def decoded_type(dtype: "pa.DataType") -> "pa.DataType":
 
 
 def decode(values: "pa.Array") -> "pa.Array":
-    """The values without dictionary encoding, texts with long offsets; may raise what pyarrow raises."""
+    """Remove dictionary encoding and give texts long offsets. Errors of pyarrow pass through."""
     import pyarrow as pa
 
     if isinstance(values, pa.DictionaryArray):
@@ -100,7 +103,7 @@ def decode(values: "pa.Array") -> "pa.Array":
 
 
 def decode_sortable(values: "pa.Array") -> "pa.Array":
-    """The decoded values, half floats (which cannot be sorted) in 32 bits; may raise what pyarrow raises."""
+    """Decode values, with half floats, which pyarrow cannot sort, in 32 bits. Errors of pyarrow pass through."""
     import pyarrow as pa
 
     values = decode(values)
@@ -110,7 +113,7 @@ def decode_sortable(values: "pa.Array") -> "pa.Array":
 def read_column(
     batch: "pa.RecordBatch", column: str, place: Place, convert: Callable[["pa.Array"], Any]
 ) -> tuple[Any, Bool[np.ndarray, " N"]]:
-    """The converted values of a column, and where they are null."""
+    """The converted values of a column, and a mask of its nulls."""
     import pyarrow.compute as pc
 
     with redact_errors(f"Column `{column}` cannot be read from {place(0)} on"):
@@ -121,18 +124,18 @@ def read_column(
 def read_numbers(
     batch: "pa.RecordBatch", column: str, place: Place
 ) -> tuple[Shaped[np.ndarray, " N"], Bool[np.ndarray, " N"]]:
-    """The numbers of a column in their own type, zero where they are null, and where that is."""
+    """The numbers of a column in their own type, with 0 in place of nulls, and a mask of the nulls."""
     import pyarrow as pa
 
     def filled(values: pa.Array) -> np.ndarray:
-        zero = pa.scalar(0, pa.int8()).cast(values.type)  # zero is in every type
+        zero = pa.scalar(0, pa.int8()).cast(values.type)  # every type has a zero
         return (values.fill_null(zero) if values.null_count else values).to_numpy(zero_copy_only=False)
 
     return read_column(batch, column, place, filled)
 
 
 def read_required_numbers(batch: "pa.RecordBatch", column: str, place: Place) -> Shaped[np.ndarray, " N"]:
-    """The numbers of a column in which none may be null."""
+    """The numbers of a column that must not have nulls."""
     values, null = read_numbers(batch, column, place)
     _refuse_null(null, column, place)
     return values
@@ -141,7 +144,7 @@ def read_required_numbers(batch: "pa.RecordBatch", column: str, place: Place) ->
 def read_whole_numbers(
     batch: "pa.RecordBatch", column: str, place: Place, missing: int | None = None
 ) -> Int[np.ndarray, " N"]:
-    """A column as int64, whatever its width and sign; nulls become `missing`, or an error."""
+    """A column as int64, whatever its width and sign; nulls become `missing`, or raise an error."""
     if missing is None:
         return to_whole_numbers(read_required_numbers(batch, column, place), column, place)
     values, null = read_numbers(batch, column, place)
@@ -149,11 +152,11 @@ def read_whole_numbers(
 
 
 def _refuse_null(null: Bool[np.ndarray, " N"], column: str, place: Place) -> None:
-    refuse(null, column, place, "is null", "Remove the episode or fill the value in before reading the table.")
+    refuse(null, column, place, "is null", "Remove the episode or fill in the value before reading the table.")
 
 
 def read_ids(batch: "pa.RecordBatch", column: str, place: Place) -> "pa.Array":
-    """The ids of a column, none of them null: whole numbers, or texts as bytes."""
+    """The ids of a column, without nulls: whole numbers, or texts as bytes."""
     import pyarrow as pa
 
     def as_bytes(values: pa.Array) -> pa.Array:
@@ -165,18 +168,18 @@ def read_ids(batch: "pa.RecordBatch", column: str, place: Place) -> "pa.Array":
 
 
 def take_ids(ids: "pa.Array", starts: Int[np.ndarray, " E"], column: str, place: Place) -> "pa.Array":
-    """The ids at these rows; texts must be UTF-8."""
+    """The ids at these rows; texts must be valid UTF-8."""
     import pyarrow as pa
 
     with redact_errors(f"Column `{column}` holds text that is not UTF-8 from {place(0)} on"):
         chosen = ids.take(pa.array(starts))
         if pa.types.is_large_binary(chosen.type):
-            chosen.cast(pa.large_string())  # raises if a text is none
+            chosen.cast(pa.large_string())  # raises unless every text is valid UTF-8
         return chosen
 
 
 def canonical_ids(ids: "pa.Array") -> list[bytes]:
-    """What `privrl.privacy.canonical_id` says of each id of a checked column, all at once."""
+    """`privrl.privacy.canonical_id` of each id of a checked column, all at once."""
     import pyarrow as pa
 
     text = ids if pa.types.is_large_binary(ids.type) else ids.cast(pa.large_string()).cast(pa.large_binary())
@@ -184,7 +187,8 @@ def canonical_ids(ids: "pa.Array") -> list[bytes]:
 
 
 def find_changes(ids: "pa.Array", previous: Any) -> Bool[np.ndarray, " N"]:
-    """Where an id differs from the id one row above; `previous` is the last id of the rows before (`None` at first)."""
+    """Mark the ids that differ from the id one row above; `previous` is the last id of the rows before (`None` at
+    first)."""
     import pyarrow.compute as pc
 
     changed = np.empty(len(ids), bool)
@@ -205,45 +209,45 @@ def hashes(ids: "pa.Array", salt: int) -> UInt64[np.ndarray, " N"]:
 
 
 def refuse(bad: Bool[np.ndarray, " N"], column: str, place: Place, problem: str, remedy: str) -> None:
-    """Raises a `TableError` for the first bad entry, if there is one."""
+    """Raise a `TableError` that names the first bad entry, if there is one."""
     if bad.any():
         message = f"Column `{column}` {problem} at {place(int(bad.argmax()))}. {remedy}"
         raise TableError(message, (column, problem), bad)
 
 
 def to_whole_numbers(values: Shaped[np.ndarray, " N"], column: str, place: Place) -> Int[np.ndarray, " N"]:
-    """The column as int64. Floating-point columns pass if every entry is a whole number."""
+    """The column as int64. A floating-point column passes if every entry is a whole number."""
     if values.dtype.kind in "iu":
         if values.dtype == np.uint64:
             _refuse_too_large(values > np.uint64(2**63 - 1), column, place)
         return values.astype(np.int64, copy=False)
     if values.dtype.kind != "f":
         raise TableError(
-            f"Column `{column}` holds {describe_values(values)}; it must hold whole numbers. "
+            f"Column `{column}` holds {describe_values(values)}; whole numbers are required. "
             f"Number its categories 0, 1, ... before reading the table."
         )
-    values = values.astype(np.promote_types(values.dtype, np.float64), copy=False)  # 2^53 is no half float
+    values = values.astype(np.promote_types(values.dtype, np.float64), copy=False)  # half floats cannot represent 2^53
     refuse_not_finite(values, column, place)
     _refuse_too_large(np.abs(values) > 2.0**53, column, place)
     numbers = values.astype(np.int64)
     problem = "has a number with a fraction"
-    refuse(numbers != values, column, place, problem, "It must hold whole numbers; number its categories 0, 1, ...")
+    refuse(numbers != values, column, place, problem, "Whole numbers are required: number the categories 0, 1, ...")
     return numbers
 
 
 def describe_values(values: Shaped[np.ndarray, "*shape"]) -> str:
-    """What an array holds; not its NumPy type, which gives away the length of the longest text."""
+    """Describe the values of an array. The name of its NumPy type would reveal the length of the longest text."""
     words = {"U": "text", "S": "text", "b": "true or false", "O": "values of mixed types"}
     return words.get(values.dtype.kind, "dates or other objects")
 
 
 def _refuse_too_large(bad: Bool[np.ndarray, " N"], column: str, place: Place) -> None:
-    refuse(bad, column, place, "has a number too large to be exact", "Use 64-bit whole numbers.")
+    refuse(bad, column, place, "has a number too large to be exact", "Use whole numbers of 64 bits.")
 
 
 def refuse_not_finite(values: Shaped[np.ndarray, " N"], column: str, place: Place) -> None:
-    """Raises if an entry is NaN or infinite."""
-    remedy = "Remove the episode or fill the value in before reading the table."
+    """Raise if an entry is NaN or infinite."""
+    remedy = "Remove the episode or fill in the value before reading the table."
     refuse(np.isnan(values), column, place, "is NaN", remedy)
     refuse(np.isinf(values), column, place, "is infinite", remedy)
 
@@ -251,9 +255,9 @@ def refuse_not_finite(values: Shaped[np.ndarray, " N"], column: str, place: Plac
 def check_indices(
     values: Shaped[np.ndarray, " N"], column: str, place: Place, bounds: Bounds, bound: str, unknown: bool = False
 ) -> Int[np.ndarray, " N"]:
-    """The column as int32, every entry in 0, ..., `bound` - 1 (or -1 where `unknown` entries are allowed)."""
+    """The column as int32, with every entry in 0, ..., `bound` - 1, or -1 if `unknown` entries are allowed."""
     numbers, size = to_whole_numbers(values, column, place), bounds.known(bound)
-    allowed = f"from 0 to {size - 1}" + (", or -1 or null where it was not recorded" if unknown else "")
+    allowed = f"from 0 to {size - 1}" + (", or -1 or null if it was not recorded" if unknown else "")
     remedy = f"`{bound}` is {size}, so it must be {allowed}. Recode the column or give the right `{bound}`."
     refuse((numbers < (-1 if unknown else 0)) | (numbers >= size), column, place, "is out of range", remedy)
     return numbers.astype(np.int32)
@@ -262,14 +266,16 @@ def check_indices(
 def check_rewards(
     values: Shaped[np.ndarray, " N"], column: str, place: Place, reward_range: tuple[float, float]
 ) -> Float[np.ndarray, " N"]:
-    """The column as float64, every entry finite and inside the public range."""
+    """The column as float64, with every entry finite and inside the public range."""
     if values.dtype.kind not in "iuf":
         raise TableError(
-            f"Column `{column}` holds {describe_values(values)}; rewards must be numbers. Cast the column first."
+            f"Column `{column}` holds {describe_values(values)}; rewards must be numbers. Convert the column first."
         )
     rewards = values.astype(np.float64, copy=False)
     refuse_not_finite(rewards, column, place)
     low, high = reward_range
-    remedy = f"`reward_range` is [{low:g}, {high:g}]. Rescale the rewards or give their public range."
+    remedy = (
+        f"`reward_range` is [{low:g}, {high:g}]. Rescale the rewards, or give their public range as `reward_range`."
+    )
     refuse((rewards < low) | (rewards > high), column, place, "is out of range", remedy)
     return rewards

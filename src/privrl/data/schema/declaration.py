@@ -1,8 +1,8 @@
-"""What is said of a table in words: the options of commands and the lines of a schema file are one grammar.
+"""The text form of declarations, shared by the options of commands and the lines of a schema file.
 
     NAME:LO..HI[:missing][:log]     a measurement with public bounds
     NAME:a,b,c[:missing]            a category with its public values
-    A*B                             two measurements whose product counts too; `none` for no product at all
+    A*B                             a pair of measurements whose product is a feature; `none` for no product
     0,0.02,0.05                     the edges of a dose
 
 A schema file is TOML that holds the options of a command by name: `unit = "patient_id"`, `feature = ["map:30..130"]`.
@@ -16,7 +16,7 @@ from typing import Any
 from privrl.mdp.measurements import BinnedAction, Category, Feature
 
 FILL_IN = "FILL-IN"
-"""What stands in a draft where only people know what to write."""
+"""The placeholder that a draft holds for every fact that must be filled in by hand."""
 
 _NAMES = ("unit", "episode", "step", "state", "reward", "next_state", "terminated")
 _COUNTS = ("horizon", "num_states", "num_actions", "max_episodes_per_unit", "max_actions")
@@ -24,20 +24,28 @@ _LISTS = ("feature", "category", "product", "action", "action_edges")
 
 
 def parse_feature(words: str) -> Feature:
-    """`NAME:LO..HI[:missing][:log]`."""
+    """Parse `NAME:LO..HI[:missing][:log]`.
+
+    >>> parse_feature("lactate:0.1..20:missing:log")
+    Feature(name='lactate', low=0.1, high=20.0, missing=True, log=True)
+    """
     rest, flags = _flags(words, ("missing", "log"))
     name, colon, bounds = rest.rpartition(":")
     low, dots, high = bounds.partition("..")
     if not colon or not dots:
         raise ValueError(
-            f"`{words}` does not declare a measurement. Write NAME:LO..HI, for example `map:30..130:missing`; the "
-            "bounds are public and never read off the data."
+            f"`{words}` does not declare a measurement. Write NAME:LO..HI, for example `map:30..130:missing`. Take the "
+            "bounds from public knowledge, never from the data."
         )
     return Feature(name, _number(low, words), _number(high, words), "missing" in flags, "log" in flags)
 
 
 def parse_category(words: str) -> Category:
-    """`NAME:a,b,c[:missing]`."""
+    """Parse `NAME:a,b,c[:missing]`.
+
+    >>> parse_category("ward:icu,step-down")
+    Category(name='ward', values=('icu', 'step-down'), missing=False)
+    """
     rest, flags = _flags(words, ("missing",))
     name, colon, values = rest.rpartition(":")
     if not colon:
@@ -46,24 +54,24 @@ def parse_category(words: str) -> Category:
 
 
 def parse_products(several: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Pairs `A*B`; none of them for the word `none`."""
+    """Parse pairs `A*B`; the word `none` alone means no pair."""
     if list(several) == ["none"]:
         return ()
     pairs = []
     for words in several:
         first, star, second = words.partition("*")
         if not star or not first or not second:
-            raise ValueError(f"`{words}` is no product. Write A*B, for example `map*lactate`, or `none` alone.")
+            raise ValueError(f"`{words}` is not a product. Write A*B, for example `map*lactate`, or `none` alone.")
         pairs.append((first.strip(), second.strip()))
     return tuple(pairs)
 
 
 def parse_doses(names: Sequence[str], edges: Sequence[str]) -> tuple[BinnedAction, ...]:
-    """The doses of these columns, cut at edges `0,0.02,0.05`; one list of edges for each column."""
+    """The doses of these columns, cut at edges `0,0.02,0.05`, with one list of edges per column."""
     if len(names) != len(edges):
         raise ValueError(
-            f"There are {len(names)} columns of actions and {len(edges)} lists of edges. Give `--action-edges` once "
-            "for each `--action`, in the same order."
+            f"`--action` names {len(names)} columns, and `--action-edges` gives {len(edges)} lists. Give "
+            "`--action-edges` once for each `--action`, in the same order."
         )
     return tuple(
         BinnedAction(name, tuple(_number(edge, line) for edge in line.split(",")))
@@ -72,39 +80,43 @@ def parse_doses(names: Sequence[str], edges: Sequence[str]) -> tuple[BinnedActio
 
 
 def read_schema_file(path: str | Path) -> dict[str, Any]:
-    """The options that a schema file holds, by the names of the options with underscores."""
+    """Read the options in a schema file, keyed by their names with underscores.
+
+    Raises:
+        ValueError: if the file is not TOML, has an unknown line, or still holds `FILL-IN`.
+    """
     try:
         found = tomllib.loads(Path(path).read_text())
-    except UnicodeDecodeError:  # which would quote bytes of whatever was given
+    except UnicodeDecodeError:  # its message quotes bytes of the file, which may be a table of people
         raise ValueError(
-            f"`{path}` is no text, and a schema is a TOML file, as `privrl schema init` drafts it. Give the schema, "
-            "and a table after it."
+            f"`{path}` is not a text file. Give a schema in TOML, as `privrl schema init` drafts it, and the table "
+            "after it."
         ) from None
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"`{path}` is not a TOML file: {error}.") from None
     words: dict[str, Any] = {}
     for key, value in found.items():
         if FILL_IN in str(value):
-            raise ValueError(f"`{key}` in `{path}` still says {FILL_IN}. Only you know what to write: fill it in.")
+            raise ValueError(f"`{key}` in `{path}` is still {FILL_IN}. Fill it in from public knowledge.")
         name = key.replace("-", "_")
         kind = next((kind for kind, names in _KINDS.items() if name in names), None)
         if kind is None:
             known = ", ".join(sorted(name for names in _KINDS.values() for name in names))
-            raise ValueError(f"`{path}` has a line `{key}`, which is no option of a table. There are {known}.")
+            raise ValueError(f"`{path}` has an unknown line `{key}`. The options are {known}.")
         words[name] = kind(value, f"`{key}` in `{path}`")
     return words
 
 
 def _text(value: Any, what: str) -> str:
     if not isinstance(value, str) or not value:
-        raise ValueError(f"{what} must be a text in quotes, the name of a column.")
+        raise ValueError(f"{what} must be the name of a column, in quotes.")
     return value
 
 
 def _texts(value: Any, what: str) -> list[str]:
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
-        raise ValueError(f'{what} must be a text in quotes, or a list of them such as ["a", "b"].')
+        raise ValueError(f'{what} must be text in quotes, or a list of texts such as ["a", "b"].')
     return texts
 
 
@@ -136,7 +148,7 @@ _KINDS: dict[Callable[[Any, str], Any], tuple[str, ...]] = {
 
 
 def _flags(words: str, known: tuple[str, ...]) -> tuple[str, set[str]]:
-    """What stands before the flags at the end, and the flags."""
+    """Split off the known flags at the end."""
     flags: set[str] = set()
     while words.rpartition(":")[2] in known:
         words, _, flag = words.rpartition(":")
@@ -148,4 +160,4 @@ def _number(text: str, words: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise ValueError(f"`{words}` has {text.strip()!r} where a number must stand.") from None
+        raise ValueError(f"`{words}` has {text.strip()!r} in place of a number.") from None

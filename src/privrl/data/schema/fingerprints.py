@@ -1,9 +1,9 @@
-"""Keyed fingerprints of ids: who is who, without keeping anybody's id.
+"""Keyed fingerprints of ids, so that ids need not be kept.
 
-Two uses. *Choosing*: where a unit has too many episodes, those with the smallest keyed hash of (unit id, episode id)
-stay, so the choice looks at ids and at a secret salt and never at what happened in an episode. *Noticing*: an id that
-comes back after other ids shows that a table is not grouped; 4 bytes per id are kept to notice it, and a suspect is
-then looked up in a second pass over the ids.
+They have two uses. *Choosing*: if a unit has too many episodes, those with the smallest keyed hash of (unit id, episode
+id) are used. So the choice depends on ids and a secret salt, never on the contents of an episode. *Noticing*: an id
+that appears again after other ids shows that a table is not grouped. 4 bytes per id are kept to notice it, and suspects
+are looked up in a second pass over the ids.
 """
 
 from array import array
@@ -12,11 +12,11 @@ import numpy as np
 
 from privrl.shapes import Bool, Shaped, UInt8, UInt32, UInt64
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 divided by the golden ratio, the increment of splitmix64
 
 
 def salt_of(seed: int | None) -> int:
-    """64 secret bits: from the operating system, or from a seed where a run has to be replayed."""
+    """64 secret bits, from the operating system or, for a reproducible run, from a seed."""
     return int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0])
 
 
@@ -60,7 +60,7 @@ def ranks(unit: UInt64[np.ndarray, " N"], episode: UInt64[np.ndarray, " N"]) -> 
 def keep_smallest(
     owner: Shaped[np.ndarray, " N"], rank: UInt64[np.ndarray, " N"], count: int
 ) -> Bool[np.ndarray, " N"]:
-    """Which entries are among the `count` smallest ranks of their owner; `owner` is a number per entry."""
+    """Mark the entries with the `count` smallest ranks of their owner; `owner` is a number per entry."""
     order = np.lexsort((rank, owner))
     grouped = owner[order]
     keep = np.empty(len(grouped), bool)
@@ -69,10 +69,10 @@ def keep_smallest(
 
 
 class Fingerprints:
-    """The ids seen so far, 4 bytes each, to be asked at the end whether any of them may have come twice."""
+    """The ids seen so far, 4 bytes each; `repeated` finds those that may have occurred twice."""
 
     def __init__(self) -> None:
-        self._seen = array("I")  # grows in place, so there is never a second copy
+        self._seen = array("I")  # grows in place: no second copy in memory
 
     def __len__(self) -> int:
         return len(self._seen)
@@ -81,7 +81,7 @@ class Fingerprints:
         self._seen.frombytes(fingerprint(hashes).tobytes())
 
     def repeated(self) -> UInt32[np.ndarray, " M"]:
-        """Fingerprints that occur more than once; nearly always a chance collision of a few among millions."""
+        """Fingerprints that occur more than once; among millions of ids a few collide by chance."""
         seen = np.frombuffer(self._seen, np.uint32)
         seen.sort()
         return np.unique(seen[1:][seen[1:] == seen[:-1]])

@@ -1,4 +1,4 @@
-"""Errors of pyarrow, NumPy and the operating system without their words, which quote what they found in a cell."""
+"""Replace errors of pyarrow, NumPy and the operating system, whose messages quote cells."""
 
 from types import TracebackType
 
@@ -8,10 +8,10 @@ _WRITE_AGAIN = "Check how the file was written, and write it again."
 
 
 class redact_errors:  # noqa: N801 read as a function: `with redact_errors(...):`
-    """Whatever is raised inside becomes a `TableError` with this problem and the name of the fault.
+    """Turn any error raised inside into a `TableError` with this problem and the name of the error's class.
 
-    **Formal guarantee.** Nothing of the first error's text is in the new one, nor in its cause or context. Every call
-    of this package into pyarrow that looks at cells is inside one.
+    **Formal guarantee.** The new error contains nothing of the first error's text, and neither do its cause and
+    context. Every call of this package into pyarrow that reads cells is inside a `with redact_errors(...)` block.
     """
 
     def __init__(self, problem: str, remedy: str = _WRITE_AGAIN) -> None:
@@ -26,9 +26,9 @@ class redact_errors:  # noqa: N801 read as a function: `with redact_errors(...):
         if not isinstance(error, Exception):
             return
         safe = TableError(f"{self._problem} ({type(error).__name__}). {self._remedy}")
-        del error, trace  # whoever prints the variables of this frame does not find it either
+        del error, trace  # a debugger that prints the variables of this frame must not find it either
         try:
             raise safe
         except TableError:
-            safe.__context__ = None  # Python has put the first error there, which would travel along
+            safe.__context__ = None  # Python has stored the first error here
             raise

@@ -1,4 +1,4 @@
-"""A draft of a schema file from the names and types of a table's columns, never from a value in it."""
+"""Draft a schema file from the names and types of a table's columns, never from its values."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,19 +18,19 @@ _HINTS: dict[str, tuple[str, ...]] = {
     "terminated": ("terminated", "done", "end", "ended", "last"),
     "action": ("action", "dose", "treatment", "drug"),
 }
-"""Names under which a part is often found, the likeliest first."""
+"""Common names of the column of each part, the likeliest first."""
 
 _HEAD = """# A draft from the names and types of columns; no value of the table was read.
-# Write what is publicly known in place of FILL-IN. Bounds are domain knowledge: never read them off the data, for a
-# bound that moved with one person's record would reveal that record. Delete the columns that are no part of a state.
+# Replace FILL-IN by public knowledge. Never read bounds off the data, because a bound that moved with one person's
+# record would reveal that record. Delete the columns that do not belong to a state.
 """
 
 
 def draft_schema(path: str | Path) -> str:
-    """A schema file to be completed by hand, for a Parquet file or a folder of them.
+    """Draft a schema file to be completed by hand, for a Parquet file or a folder of Parquet files.
 
-    **Formal guarantee.** It depends on the names and the types of the columns alone. The footer of a Parquet file also
-    has a smallest and a largest value for each column; they are not looked at.
+    **Formal guarantee.** The draft depends only on the names and the types of the columns. The footer of a Parquet file
+    also holds the smallest and the largest value of each column; they are not read.
     """
     import pyarrow.parquet as pq
 
@@ -40,9 +40,11 @@ def draft_schema(path: str | Path) -> str:
     parts = {part: _first(names, types) for part, names in _HINTS.items()}
     lines = [f"{part} = {_quoted(parts[part] or FILL_IN)}" for part in ("unit", "step", "reward")]
     lines += [f"{part} = {_quoted(column)}" for part in ("episode", "terminated") if (column := parts[part])]
-    lines += [f"horizon = {_quoted(FILL_IN)}  # the largest number of steps of an episode"]
+    lines += [f"horizon = {_quoted(FILL_IN)}  # the largest number of steps in an episode"]
     lines += [f"action = {_quoted(parts['action'] or FILL_IN)}"]
-    lines += [f"action_edges = {_quoted(FILL_IN)}  # 0,0.02,0.05: an action begins at each; or num_actions = 5"]
+    lines += [
+        f"action_edges = {_quoted(FILL_IN)}  # for example 0,0.02,0.05: each edge starts an action. Or num_actions = 5"
+    ]
     features, categories = [], []
     for column, dtype in types.items():
         if column in parts.values():
@@ -52,9 +54,9 @@ def draft_schema(path: str | Path) -> str:
         elif _holds(dtype, "category", column):
             categories.append(f"{column}:{FILL_IN},{FILL_IN}")
         else:
-            lines.append(f"# {_quoted(column)}: neither numbers nor text, so no part of a state")
-    lines += _list("feature", features, "NAME:LO..HI, with :missing where a value may be absent, :log for a log scale")
-    lines += _list("category", categories, "NAME:a,b,c: all values that may occur")
+            lines.append(f"# {_quoted(column)}: neither numbers nor text, so it cannot be part of a state")
+    lines += _list("feature", features, "NAME:LO..HI; append :missing if values may be absent, :log for a log scale")
+    lines += _list("category", categories, "NAME:a,b,c, with all values that may occur")
     return _HEAD + "\n".join(lines) + "\n"
 
 

@@ -1,8 +1,8 @@
-"""Everything that a table would be refused for: every kind of fault in every column, each with its first row.
+"""List every kind of fault in every column of a table, each with its first row.
 
-A fault is said as an error says it: file, row and column, and never the value that was found there; how many rows have
-it is not said. Three looks, each of which needs what the one before has found in order: the names and types of columns,
-the cells of each column on its own, and how rows follow each other.
+A message reads like an error: it names the file, the row and the column, but neither the value nor the number of rows
+with this fault. Faults are looked for in three steps, each of which needs the result of the one before: the names and
+types of columns, the cells of each column on its own, and the order of rows.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,8 @@ _Read = Callable[["pa.RecordBatch", Place], Any]
 
 
 def find_faults(paths: Paths, columns: dict[str, Any]) -> list[str]:
-    """What is wrong with a table, one message for each kind of fault; `columns` is what `read_parquet` takes."""
+    """List the problems of a table, one message for each kind of fault; `columns` holds the arguments of
+    `read_parquet`."""
     declared = {name: value for name, value in columns.items() if name != "sort"}
     schema, bounds = declare_table(**declared)
     found = _Found()
@@ -45,7 +46,7 @@ def find_faults(paths: Paths, columns: dict[str, Any]) -> list[str]:
     for number in range(len(files)):
         _look_at_types(files, number, schema, found)
     if not found.messages:
-        with found:  # files of different types, or without rows
+        with found:  # `Table` raises if files have different types, or no rows
             table = Table(files, schema, columns.get("sort", False))
             for part, column in schema.columns.items():
                 _look_at_cells(table, part, _reader(part, column, schema, bounds), found)
@@ -58,7 +59,7 @@ def find_faults(paths: Paths, columns: dict[str, Any]) -> list[str]:
 
 
 class _Found:
-    """Messages by kind; used as a context it adds the error that is raised in it."""
+    """Messages by kind; as a context manager it collects the error that is raised inside."""
 
     def __init__(self) -> None:
         self.messages: dict[tuple[str, str], str] = {}
@@ -71,7 +72,7 @@ class _Found:
         self.messages.setdefault(error.kind or ("", str(error)), str(error))
 
     def refuse(self, bad: Bool[np.ndarray, " N"], column: str, place: Place, problem: str, remedy: str) -> None:
-        """Adds what `refuse` raises."""
+        """Collect the error that `refuse` raises."""
         with self:
             refuse(bad, column, place, problem, remedy)
 
@@ -99,7 +100,7 @@ def _look_at_types(files: tuple[Any, ...], number: int, schema: Schema, found: _
 
 
 def _look_at_cells(table: Table, part: str, read: _Read, found: _Found) -> None:
-    """All kinds of faults of one column: rows with the first kind are left out, and the others read again."""
+    """Find all kinds of faults in one column: rows with one kind are left out, and the rest is read again."""
     import pyarrow as pa
 
     for batch, place in table.batches([part]):
@@ -129,7 +130,7 @@ def _look_at_order(table: Table, bounds: Bounds, found: _Found) -> None:
 
 
 def _reader(part: str, column: str, schema: Schema, bounds: Bounds) -> _Read:
-    """What reads the cells of a column, as the checks of whole rows do."""
+    """The function that reads the cells of a column, as the checks of whole rows do."""
     kind = part.split(" ")[0]
     if kind in ("unit", "episode"):
         return lambda batch, place: take_ids(read_ids(batch, column, place), np.arange(batch.num_rows), column, place)

@@ -1,9 +1,8 @@
-"""Tables in Parquet files as a dataset that is read and checked once, and then summed from what was kept of it.
+"""Tables in Parquet files as a dataset that is read and checked once, and then summed from a cache.
 
 A table has one row per step and is grouped by unit, then episode, with steps in order (or is read with `sort=True`, in
-memory). A pass keeps one batch of rows, the episodes of the unit that is still open (never more than
-`max_episodes_per_unit` of them and the one being read), and 4 bytes per unit and per episode to notice an id that comes
-back.
+memory). A pass holds one batch of rows, the episodes of the current unit (at most `max_episodes_per_unit` of them and
+the one being read), and 4 bytes per unit and per episode to notice an id that appears again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -49,31 +48,38 @@ def read_parquet(
     batch_rows: int = 16_384,
     in_memory: int = MAX_MEMORY_BYTES,
 ) -> "ParquetEpisodes":
-    """Opens a table of episodes: a Parquet file, a folder of them, a pattern (`stays/*.parquet`), or several paths.
+    """Open a table of episodes: a Parquet file, a folder of Parquet files, a pattern (`stays/*.parquet`), or several
+    paths.
 
-    Files are read in the order of their names, those of folders below a folder too; a column that no file has may be in
-    the names of folders (`site=3/part-0.parquet`). There the unit, the episode and categories are text (`007` and `7`
-    are two people), `terminated` is true or false, and all other columns are numbers.
+    Files are read in the order of their names, including those of subfolders. A column that no file has may be in
+    folder names (`site=3/part-0.parquet`). There, the unit, the episode and categories are text (`007` and `7` are
+    different people), `terminated` is true or false, and all other columns are numbers.
 
-    Columns are checked now; rows are checked, all of them, before anything is summed.
+    Columns are checked when the table is opened. All rows are checked before anything is summed.
 
     Arguments:
-        unit, step, state, action, reward: names of columns. The unit is the person whom privacy protects. An action may
-            also be a dose, `BinnedAction(name, edges)`, or several, whose product is taken.
+        path: the file, folder, pattern or paths.
+        unit, step, state, action, reward: names of columns. The unit is the person protected by privacy. An action may
+            also be a dose, `BinnedAction(name, edges)`, or several doses, whose product is the action.
         features: instead of `state`, the columns of measurements that make up a state, `Feature(name, low, high)` and
-            `Category(name, values)`. Their bounds are public, and values outside are moved to the bound.
-        episode: which episode of the unit a row belongs to; without it each unit is one episode.
-        next_state: null or -1 where not recorded; without it, the state of the next row (unknown at the end).
-        terminated: true on the last row of an episode, if anywhere. With `features` it says where an episode ended; the
-            others stop without an end.
+            `Category(name, values)`. Their bounds are public, and values outside are moved to the nearer bound.
+        episode: the column that tells the episodes of a unit apart. Without it, each unit is one episode.
+        next_state: null or -1 if not recorded. Without it, the state of the next row (unknown at the end).
+        terminated: true on the last row of an episode that ended. With `features`, episodes without it count as cut
+            off.
         horizon, num_states, num_actions, reward_range, max_episodes_per_unit: the public bounds, see `Bounds`. The
-            numbers of states and actions may also come later, from the learner (`bounded`).
-        max_actions: the most actions that doses may make, so that a product of many is no mistake.
+            learner may supply the numbers of states and actions later (`with_sizes`).
+        max_actions: the largest number of actions that doses may make; it guards against an accidental product of many.
         sort: sort the table by unit, episode and step first. This reads it into memory.
-        seed: replays the choice of episodes where a unit has too many; by default the operating system decides.
+        seed: makes the random choice of episodes reproducible if a unit has too many. By default, the operating system
+            draws it.
         batch_rows: rows read at a time.
-        in_memory: so many bytes of checked episodes are kept in memory for the next pass; where they are more, all of
-            them are kept in a scratch file without a name, readable by its owner alone.
+        in_memory: the largest cache of checked episodes in memory, in bytes. A larger cache is kept in a scratch file
+            without a name, readable only by its owner.
+
+    Raises:
+        TableError: if a file or column is missing or has the wrong type.
+        ValueError: if the bounds are invalid or contradict each other.
     """
     schema, bounds = declare_table(
         unit=unit,
@@ -93,14 +99,14 @@ def read_parquet(
         max_actions=max_actions,
     )
     if batch_rows < 1:
-        raise ValueError(f"`batch_rows` is {batch_rows}; read at least one row at a time.")
+        raise ValueError(f"`batch_rows` is {batch_rows}; it must be at least 1.")
     return ParquetEpisodes(Table(parquet_files(path), schema, sort, batch_rows), bounds, salt_of(seed), in_memory)
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class ParquetEpisodes(AbstractDataset):
-    """Episodes in Parquet files, streamed on every pass; open it with `read_parquet`."""
+    """Episodes in Parquet files; open them with `read_parquet`."""
 
     table: Table
     bounds: Bounds
@@ -109,7 +115,7 @@ class ParquetEpisodes(AbstractDataset):
     _passed: list[tuple[Summary, EpisodeCache]] = field(default_factory=list, init=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what a pass has found: another process looks for itself, and no row travels."""
+        """Leave out the results of a pass, so that another process checks for itself and no row is sent."""
         return {field.name: getattr(self, field.name) for field in fields(self)} | {"_passed": []}
 
     def check(self) -> Summary:
@@ -139,7 +145,7 @@ class ParquetEpisodes(AbstractDataset):
             yield from (block for _, block in self._pass())
 
     def unit_ids(self) -> Iterator[list[bytes]]:
-        self.check()  # every unit in one piece
+        self.check()  # from here on, every unit is known to be in one piece
         column, previous = self.table.schema.unit, None
         for batch, place in self.table.batches(["unit"]):
             ids = read_ids(batch, column, place)
@@ -153,8 +159,8 @@ class ParquetEpisodes(AbstractDataset):
             yield encoder.finish() if rows is None else encoder.add(rows)
 
     def _pass(self) -> Iterator[tuple[Rows | None, Block]]:
-        """The rows of each batch and the chosen episodes that they complete, with all checks; at the end without
-        rows the episodes of the last unit. The first pass keeps the episodes for those that follow."""
+        """Check all rows; yield the rows of each batch and the chosen episodes that they complete, then `None` and the
+        episodes of the last unit. The first pass fills the cache for later passes."""
         checker = RowChecker(self.table, self.bounds, self._salt, grouped=bool(self._passed))
         assembler, held = _Assembler(self.max_episodes_per_unit), EpisodeCache(self.bounds, self.in_memory)
         for batch, place in self.table.batches(list(self.table.schema.columns)):
@@ -175,7 +181,7 @@ class ParquetEpisodes(AbstractDataset):
 
 @dataclass(frozen=True, repr=False)
 class _Open:
-    """Episodes laid end to end with a random number each; the last of them may still be going on."""
+    """Episodes laid end to end with a random rank each; the last of them may still be running."""
 
     unit: Int[np.ndarray, " E"]
     rank: UInt64[np.ndarray, " E"]
@@ -195,10 +201,10 @@ class _Open:
 
 
 class _Assembler:
-    """Puts rows together to episodes, and keeps at most `most` of each unit, by smallest rank.
+    """Assemble rows into episodes, and keep at most `most` of each unit, by smallest rank.
 
-    Of the unit that is still open only its `most` best complete episodes and the running one are carried over, so
-    memory is bounded even if all episodes are one person's.
+    Of the current unit only its `most` best complete episodes and the running one are carried over, so memory is
+    bounded even if all episodes belong to one person.
     """
 
     def __init__(self, most: int) -> None:
@@ -219,7 +225,7 @@ class _Assembler:
             everything = _joined(self._open, everything)
         chosen = keep_smallest(everything.unit, everything.rank, self._most)
         closed = everything.unit < everything.unit[-1]
-        # the running episode competes with the others of its unit once it is complete
+        # The running episode competes with the others of its unit only once it is complete.
         carried = ~closed
         carried[:-1] &= keep_smallest(everything.unit[:-1], everything.rank[:-1], self._most)
         self._open = everything.take(carried)

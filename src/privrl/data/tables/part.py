@@ -18,11 +18,11 @@ from privrl.data.schema.table_schema import Bounds
 @final
 @dataclass(frozen=True, eq=False)
 class Part(AbstractDataset):
-    """The episodes of the units that `chosen` marks, by their number in `whole`; here the marked ones are numbered
-    0, 1, ... in the same order.
+    """The episodes of the units marked by `chosen`, indexed by their numbers in `whole`; here they are renumbered 0, 1,
+    ... in the same order.
 
-    **Formal guarantee.** A unit is in a part with all its episodes or with none, so parts of complementary marks share
-    nobody.
+    **Formal guarantee.** A unit is in a part with all its episodes or with none, so parts with complementary marks have
+    no person in common.
     """
 
     whole: AbstractDataset
@@ -40,7 +40,7 @@ class Part(AbstractDataset):
         whole = self.whole.check()
         if len(self.chosen) != whole.num_units:
             raise ValueError(
-                f"`chosen` has {len(self.chosen)} marks and the dataset has {whole.num_units} units. Give one for each."
+                f"`chosen` has {len(self.chosen)} marks for {whole.num_units} units. Give one mark per unit."
             )
         episodes = sum(len(block.lengths) for block in self.blocks())
         left_out = whole.num_left_out + whole.num_episodes - episodes

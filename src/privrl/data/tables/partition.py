@@ -1,4 +1,4 @@
-"""Rows in pieces that hold whole people: an external partition by id, in memory that does not grow with the table."""
+"""Partition rows into pieces that hold whole people, in bounded memory."""
 
 import contextlib
 import tempfile
@@ -15,26 +15,28 @@ from privrl.writing import create_private
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_MOST = 512  # files that are open at once
+_MAX_PIECES = 512  # temporary files open at the same time
 
 
 def partition(
     batches: Iterable["pa.RecordBatch"], unit: str, place: Place, pieces: int, folder: Path | None = None
 ) -> Iterator["pa.Table"]:
-    """The rows of all batches in `pieces` tables, some of which may be empty; a person is in one of them with all rows,
-    which are in the order in which they came.
+    """Yield the rows of all batches in `pieces` tables, some of which may be empty.
 
-    A person's piece depends on a hash of their id alone. With several pieces the rows go to temporary files, in
-    `folder` or where the system has them, which are removed at the end; they are as secret as the table.
+    All rows of a person are in one table, in their original order. The table depends only on a hash of the person's id.
+    With several pieces, rows go through temporary files in `folder` (by default, the system's), which are removed at
+    the end; they are as secret as the table.
 
     Arguments:
         batches: record batches of one schema.
-        unit: the column of ids, none of them null.
-        place: says where row i of all batches together stands.
+        unit: the column of ids, without nulls.
+        place: locates row i of all batches together.
+        pieces: the number of tables, at most 512.
+        folder: where temporary files go.
     """
     import pyarrow as pa
 
-    pieces = max(1, min(pieces, _MOST))
+    pieces = max(1, min(pieces, _MAX_PIECES))
     if pieces == 1:
         yield pa.Table.from_batches([batch for batch, _ in _with_ids(batches, unit, place)])
         return
@@ -64,7 +66,7 @@ def _shifted(place: Place, before: int) -> Place:
 
 
 def _spread(batches: Iterator[tuple["pa.RecordBatch", "pa.Array"]], files: list[Path]) -> "pa.Schema":
-    """Writes every row to the file of its person; returns the schema."""
+    """Write every row to the file of its person; return the schema."""
     import pyarrow as pa
 
     writers: dict[int, pa.ipc.RecordBatchStreamWriter] = {}

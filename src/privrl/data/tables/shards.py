@@ -1,7 +1,7 @@
-"""A table in shards: runs of whole row groups, fixed by the data set, with nobody in two of them.
+"""Split a table into shards: runs of whole row groups, fixed by the data, such that no person is in two of them.
 
-Where a shard ends depends on the files alone, never on who adds it up: after about a million rows, between two row
-groups and between two people. So the same table has the same shards on every machine and after every restart.
+The boundaries of shards depend only on the files, not on the workers: a shard ends after about a million rows, between
+two row groups and between two people. So the same table has the same shards on every machine and after every restart.
 """
 
 import itertools
@@ -23,9 +23,9 @@ from privrl.data.tables.part import Part
 from privrl.executors.executor import AbstractExecutor
 
 SHARD_ROWS = 2**20
-"""About so many rows are a shard."""
+"""The approximate number of rows of a shard."""
 
-_SHARD = "Write the table anew with `privrl shard IN OUT --unit COL --files N`, which puts every person into one file."
+_SHARD = "Rewrite the table with `privrl shard IN OUT --unit COL --files N`, which puts every person into one file."
 
 
 @dataclass(frozen=True)
@@ -39,27 +39,29 @@ class Group:
 
 
 class Shard:
-    """A shard as a worker holds it: its episodes, and the groups of its people. All of it is made again from files
-    and keys where it is not there, so nothing of it is sent from one process to another."""
+    """A shard in the memory of a worker: its episodes, and the groups of its people.
+
+    A worker that lacks it rebuilds it from files and keys, so no episode is sent from one process to another.
+    """
 
     def __init__(self, data: ParquetEpisodes) -> None:
         self.data = data
         self._groups: dict[Group, AbstractDataset] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"data": replace(self.data), "_groups": {}}  # as it was before the first pass
+        return {"data": replace(self.data), "_groups": {}}  # the state before the first pass
 
     @property
     def kept_rows(self) -> int:
-        """Rows, for whoever shares out the work; shown to nobody."""
+        """The number of rows, for balancing the work of workers; it is not released."""
         return self.data.table.num_rows
 
     def __sizeof__(self) -> int:
-        return 64 * self.kept_rows  # for a scheduler that would move it: it is read and checked again where it comes to
+        return 64 * self.kept_rows  # tells a scheduler what moving it costs: the new worker reads and checks it again
 
     def part(self, group: Group | None) -> AbstractDataset:
-        """Everybody, or the people of a group; an error if a file has changed since the table was opened."""
-        self.data.table.refuse_changed()  # also where nothing is read any more
+        """All people, or the people of a group; an error if a file has changed since the table was opened."""
+        self.data.table.refuse_changed()  # also if all episodes are cached and no file is read
         if group is None:
             return self.data
         if group not in self._groups:
@@ -71,10 +73,10 @@ class Shard:
 @final
 @dataclass(frozen=True, eq=False)
 class ShardedEpisodes(AbstractDataset):
-    """A table whose shards are with an executor; people and episodes have the numbers that they have in the table.
+    """A table whose shards are held by an executor; people and episodes keep their numbers of the table.
 
-    Counting, checking and the digest happen in the shards, and so do the sums of a curator
-    (`studies/offline/sharded_records.py`). Whatever else is asked of it reads the table here.
+    Shards count, check, compute digests, and sum for a curator (`studies/offline/sharded_records.py`). Everything else
+    reads the table in this process.
     """
 
     whole: ParquetEpisodes
@@ -86,16 +88,20 @@ class ShardedEpisodes(AbstractDataset):
     def from_dataset(
         cls, data: AbstractDataset, executor: AbstractExecutor, rows: int = SHARD_ROWS
     ) -> "ShardedEpisodes":
-        """Refuses data that are no table in files, or a table that is sorted in memory."""
+        """Cut a table into shards.
+
+        Raises:
+            ValueError: if the data are not a table in files, or the table is sorted in memory.
+        """
         if isinstance(data, ShardedEpisodes):
             return data
         if not isinstance(data, ParquetEpisodes):
             raise ValueError(
-                f"An `executor` reads the shards of a table in Parquet files, and `{type(data).__name__}` is none. "
-                "Give what `read_parquet` opens, or leave out `executor`."
+                f"An `executor` reads shards of a table in Parquet files, not `{type(data).__name__}`. Open the table "
+                "with `read_parquet`, or leave out `executor`."
             )
         if data.table.sort:
-            raise ValueError(f"A table that is sorted in memory has no shards. Leave out `sort`. {_SHARD}")
+            raise ValueError(f"A table that is sorted in memory cannot be cut into shards. Leave out `sort`. {_SHARD}")
         pieces = _pieces(data.table, rows)
         return cls(data, executor, tuple(Shard(replace(data, table=data.table.select(piece))) for piece in pieces))
 
@@ -104,12 +110,12 @@ class ShardedEpisodes(AbstractDataset):
         return self.whole.bounds
 
     def start_executor(self) -> AbstractExecutor:
-        """The executor, with these shards."""
+        """Start the executor with these shards, and return it."""
         self.executor.start(self.shards)
         return self.executor
 
     def summaries(self) -> tuple[Summary, ...]:
-        """What every shard has counted; nobody is in two of them, or else it raises."""
+        """The counts of every shard; raises if a person is in two shards."""
         if not self._found:
             executor = self.start_executor()
             found = dict(executor.map_shards(_checked))
@@ -125,7 +131,7 @@ class ShardedEpisodes(AbstractDataset):
     def with_sizes(self, num_states: int | None, num_actions: int) -> "ShardedEpisodes":
         whole = self.whole.with_sizes(num_states, num_actions)
         if whole.bounds == self.bounds:
-            return self  # what workers hold stays there
+            return self  # workers keep their shards
         shards = (Shard(shard.data.with_sizes(num_states, num_actions)) for shard in self.shards)
         return ShardedEpisodes(whole, self.executor, tuple(shards))
 
@@ -143,9 +149,12 @@ class ShardedEpisodes(AbstractDataset):
         return self.whole.encode_episodes()
 
     def _refuse_people_in_two(self) -> None:
-        """Looks for ids of two shards by keyed hashes of 8 bytes; those that agree are hashed again by another key.
-        Hashes are not needed if footers give the shards disjoint bounds, and every shard finds its ids within its own:
-        a footer is a claim of the program that wrote the file."""
+        """Look for people in two shards by keyed hashes of their ids, 8 bytes each; equal hashes are checked with
+        another key.
+
+        No hashes are needed if the footers give the shards disjoint ranges of ids and every shard finds its ids within
+        its own range. That check is necessary, because a footer is only a claim of the program that wrote the file.
+        """
         executor = self.start_executor()
         if _are_disjoint([shard.data.table for shard in self.shards]) and all(
             dict(executor.map_shards(_within_footers)).values()
@@ -159,7 +168,8 @@ class ShardedEpisodes(AbstractDataset):
         again = np.concatenate([words for _, words in executor.map_shards(_again, suspects, first, second)])
         if len(np.unique(again, axis=0)) < len(again):
             raise TableError(
-                f"Column `{self.whole.table.schema.unit}`: a unit is in two shards; its rows must be together. {_SHARD}"
+                f"Column `{self.whole.table.schema.unit}`: a unit is in two shards, but its rows must be together. "
+                f"{_SHARD}"
             )
 
 
@@ -176,7 +186,7 @@ def _unit_hashes(shard: Shard, salt: int) -> UInt64[np.ndarray, " U"]:
 
 
 def _within_footers(shard: Shard) -> bool:
-    """Whether every id lies between the bounds that the footers of its shard give."""
+    """Whether every id lies within the range that the footers of its shard claim."""
     import pyarrow.compute as pc
 
     table = shard.data.table
@@ -199,7 +209,7 @@ def _again(shard: Shard, suspects: UInt64[np.ndarray, " N"], first: int, second:
 
 
 def _hashed_units(table: Table, salts: Sequence[int]) -> Iterator[UInt64[np.ndarray, "U K"]]:
-    """Keyed hashes of all units in order, one column for each key; every unit is in one piece by now."""
+    """Keyed hashes of all units in order, one column per key; every unit is known to be in one piece."""
     previous, column = None, table.schema.unit
     for batch, place in table.batches(["unit"]):
         ids = read_ids(batch, column, place)
@@ -210,7 +220,7 @@ def _hashed_units(table: Table, salts: Sequence[int]) -> Iterator[UInt64[np.ndar
 
 
 def _pieces(table: Table, rows: int) -> list[tuple[Piece, ...]]:
-    """Runs of consecutive row groups of about `rows` rows, cut where one person ends and another begins."""
+    """Runs of consecutive row groups of about `rows` rows, cut between two people."""
     groups = [(file, group, size) for file, sizes in enumerate(table.row_groups) for group, size in enumerate(sizes)]
     groups = [one for one in groups if one[2]]
     runs: list[tuple[Piece, ...]] = []
@@ -230,12 +240,12 @@ def _pieces(table: Table, rows: int) -> list[tuple[Piece, ...]]:
 
 
 def _parted(table: Table, one: tuple[int, int], other: tuple[int, int]) -> bool:
-    """Whether another person begins where row group `other` does, after the end of row group `one`."""
+    """Whether row group `other`, which follows row group `one`, begins with another person."""
     return _edge(table, one, last=True) != _edge(table, other, last=False)
 
 
 def _edge(table: Table, group: tuple[int, int], *, last: bool) -> Any:
-    """The last, or the first, id of a row group."""
+    """The last or the first id of a row group."""
     found = None
     for batch, place in table.select(((group[0], group[1], group[1] + 1),)).batches(["unit"]):
         ids = read_ids(batch, table.schema.unit, place)
@@ -246,7 +256,7 @@ def _edge(table: Table, group: tuple[int, int], *, last: bool) -> Any:
 
 
 def _are_disjoint(tables: Sequence[Table]) -> bool:
-    """Whether the footers say that no id of a shard lies between two of another: then nobody can be in two."""
+    """Whether the footers claim disjoint ranges of ids, so that no person can be in two shards."""
     ranges = []
     for table in tables:
         found = _range(table)
@@ -258,7 +268,7 @@ def _are_disjoint(tables: Sequence[Table]) -> bool:
 
 
 def _range(table: Table) -> tuple[Any, Any] | None:
-    """Bounds on the ids of whole numbers or texts, as the footers give them; nothing where one of them does not."""
+    """The range of ids (whole numbers or texts) that the footers claim; `None` if a footer claims none."""
     lows, highs = [], []
     for number, first, end in table.pieces:
         with open_parquet(table.files[number]) as file:

@@ -1,4 +1,4 @@
-"""The rows of a table into files that hold whole people, so that shards of it can be added up on several workers."""
+"""Rewrite a table as files that each hold whole people, so that several workers can sum its shards."""
 
 import contextlib
 import itertools
@@ -20,10 +20,10 @@ from privrl.writing import create_private, whole_folder
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_PIECE_BYTES = 2**28  # of a table that is sorted in memory
-_BATCH_ROWS = 2**16
-_GROUP_ROWS = 2**18  # of a row group
-_MOST = 512  # pieces
+_PIECE_BYTES = 2**28  # about the size of a piece, which is sorted in memory
+_BATCH_ROWS = 2**16  # rows read at a time
+_GROUP_ROWS = 2**18  # about the rows of a row group
+_MAX_FILES = 512
 FILES = ("part-*.parquet",)
 """The names of the files that are written."""
 
@@ -38,35 +38,50 @@ def spread(
     step: str | None = None,
     overwrite: bool = False,
 ) -> int:
-    """Writes the table anew: each person with all rows in one of at most `files` files, sorted by person (then episode
-    and step, where they are named). All columns are kept with their types; dictionaries are written out. Columns in the
-    names of folders become text (the step: whole numbers). Returns how many files.
+    """Rewrite the table so that each person, with all rows, is in one of at most `files` files.
 
-    All files must have the same columns of the same types. The folder `target` appears whole or not at all; it and its
-    files are readable by their owner alone. With `overwrite` it may replace one that this function wrote. Memory is
-    that of one piece of the table; larger tables go through temporary files beside `target`. A file that no person
-    falls into is not written.
+    Files are sorted by person, then episode and step if these columns are named. All columns are kept with their types;
+    dictionaries are decoded. Columns in folder names become text (the step: whole numbers). All source files must have
+    the same columns of the same types.
 
-    **Formal guarantee.** Which file a person goes to depends on their id alone, and rows are moved, not changed:
-    nothing is computed about anybody, and no budget is spent.
+    The folder `target` is created as a whole or not at all; only its owner can read it. Memory is that of one piece of
+    the table; larger tables go through temporary files next to `target`. A file to which no person is assigned is not
+    written.
+
+    Arguments:
+        source: the table, as for `read_parquet`.
+        target: the new folder.
+        unit, episode, step: names of columns.
+        files: the largest number of files.
+        overwrite: whether `target` may replace a folder that this function wrote.
+
+    Returns:
+        the number of files written.
+
+    Raises:
+        TableError: if a column is missing, or files have different columns or types.
+        ValueError: if `files` is out of range, or the folder of `target` does not exist.
+
+    **Formal guarantee.** The file of a person depends only on their id, and rows are moved, not changed: no statistic
+    of the data is computed, and no budget is spent.
     """
     target = Path(target)
-    if not 1 <= files <= _MOST:
-        raise ValueError(f"`files` is {files}; it must be from 1 to {_MOST}.")
+    if not 1 <= files <= _MAX_FILES:
+        raise ValueError(f"`files` is {files}; it must be from 1 to {_MAX_FILES}.")
     if not target.absolute().parent.is_dir():
-        raise ValueError(f"There is no folder `{target.parent}` to put `{target.name}` into. Make it first.")
+        raise ValueError(f"There is no folder `{target.parent}` for `{target.name}`. Create it first.")
     paths = parquet_files(source)
     keys = list(dict.fromkeys(name for name in (unit, episode, step) if name is not None))
     folders = FolderColumns(paths, {} if step is None else {step: folder_type("step")})
     schema = _schema(folders, keys)
     size = sum(path.stat().st_size for path in paths)
-    pieces = min(_MOST // files, math.ceil(size / _PIECE_BYTES / files)) * files
+    pieces = min(_MAX_FILES // files, math.ceil(size / _PIECE_BYTES / files)) * files
     with whole_folder(target, FILES, overwrite=overwrite, secret=True) as temporary:
         return _write(folders, schema, temporary, keys, pieces, files)
 
 
 def _schema(folders: FolderColumns, keys: list[str]) -> "pa.Schema":
-    """The columns of all files, which must be the same; `keys` are among them, and there are rows."""
+    """The columns of all files, which must agree and contain `keys`; an error if there are no rows."""
     import pyarrow as pa
 
     found, rows = pa.schema([]), 0
@@ -83,12 +98,14 @@ def _schema(folders: FolderColumns, keys: list[str]) -> "pa.Schema":
                 raise TableError(f"{name} has no column `{key}`, or several. Its columns are {schema.names}.")
         found = schema if number == 0 else found
         if schema.names != found.names:
-            raise TableError(f"{name} has other columns than {describe_file(folders.files, 0)}. Write all files alike.")
+            raise TableError(
+                f"{name} and {describe_file(folders.files, 0)} have different columns. Write the same columns."
+            )
         for first, other in zip(found, schema, strict=True):
             if first.type != other.type:
                 _refuse_types(first, other, describe_file(folders.files, 0), name)
     if rows == 0:
-        raise TableError(f"{describe_file(folders.files, 0)} has no rows. Give a table with at least one.")
+        raise TableError(f"{describe_file(folders.files, 0)} has no rows. Give a table with at least one row.")
     return found
 
 
@@ -113,7 +130,8 @@ def _write(folders: FolderColumns, schema: "pa.Schema", folder: Path, keys: list
             if piece.num_rows:
                 with redact_errors("The rows of a piece cannot be sorted"):
                     ordered = piece.sort_by([(key, "ascending") for key in keys])
-                file = number % files  # pieces are a multiple of files: so is the hash of an id modulo files
+                # The number of pieces is a multiple of `files`, so this is the hash of the id modulo `files`.
+                file = number % files
                 if file not in writers:
                     name = create_private(folder / f"part-{file:05d}.parquet")
                     writers[file] = stack.enter_context(pq.ParquetWriter(name, ordered.schema))
@@ -126,7 +144,8 @@ def _write(folders: FolderColumns, schema: "pa.Schema", folder: Path, keys: list
 
 
 def _groups(ordered: "pa.Table", unit: str) -> Iterator["pa.Table"]:
-    """Runs of about so many rows that end between two people, a row group each: shards can be cut at all of them."""
+    """Cut into row groups of about `_GROUP_ROWS` rows that end between two people, so that shards can be cut at all of
+    them."""
     ids = ordered.column(unit).combine_chunks()
     starts = np.append(np.flatnonzero(find_changes(ids, None)), len(ids))
     wanted = np.append(np.arange(0, len(ids), _GROUP_ROWS), len(ids))
@@ -136,7 +155,7 @@ def _groups(ordered: "pa.Table", unit: str) -> Iterator["pa.Table"]:
 
 
 def _batches(folders: FolderColumns, schema: "pa.Schema") -> Iterator["pa.RecordBatch"]:
-    """All rows; their types are those of the schema, so nothing is converted."""
+    """Yield all rows with the types of the schema; values are not converted."""
     import pyarrow as pa
 
     for number, path in enumerate(folders.files):

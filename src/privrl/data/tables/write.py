@@ -1,4 +1,4 @@
-"""Writing episodes as a table, for sampled data and for tests of a pipeline before real people are in it."""
+"""Write episodes as a table, for simulated data and to test a pipeline before it sees real people."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ from privrl.writing import whole_file
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_ONE_TYPE = "Give all ids as whole numbers, or all as text."
+_ONE_TYPE = "Give all ids as whole numbers, or all ids as text."
 
 
 def write_parquet(
@@ -29,18 +29,24 @@ def write_parquet(
     features: Sequence[Measurement] = (),
     rows_per_group: int = 65_536,
 ) -> int:
-    """Writes one row per step and returns the number of rows. The file appears whole or not at all.
+    """Write one row per step and return the number of rows. The file is written as a whole or not at all.
 
-    The columns are `unit_id`, `episode_id`, `step`, `state`, `action`, `reward`, `next_state` (null where unknown) and
-    `terminated` (true on the last row of an episode that ended before the horizon). Where states are vectors, each of
-    the `features` has a column in place of `state` and `next_state`, null where a value is missing, and `terminated` is
-    true where the episode is said to have ended. Episodes are numbered; so are units, unless `units` names them.
+    The columns are `unit_id`, `episode_id`, `step`, `state`, `action`, `reward`, `next_state` (null if unknown) and
+    `terminated` (true on the last row of an episode that ended before the horizon). If states are vectors, each of the
+    `features` has a column in place of `state` and `next_state`, null if a value is missing, and `terminated` is true
+    if the episode has ended. Episodes are numbered; so are units, unless `units` names them.
 
     Arguments:
-        data: a batch of trajectories `[N, H]`, several such batches one after another, or a dataset (then the
-            episodes that it uses, with its units numbered anew).
-        units: whose episode it is, one per episode; for a single batch of trajectories only.
-        features: what the entries of a vector are, for trajectories; a dataset knows it.
+        path: the new file.
+        data: a batch of trajectories `[N, H]`, an iterable of such batches, or a dataset (then the episodes that it
+            uses, with units numbered anew).
+        units: the owner of each episode; only for a single batch of trajectories.
+        features: the entries of a vector, for trajectories; a dataset declares them itself.
+        rows_per_group: rows of a row group.
+
+    Raises:
+        TableError: if there is nothing to write, or `units` mixes types.
+        ValueError: if `units` or `features` do not fit the data.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -67,15 +73,17 @@ def _blocks(
     data: Trajectory | Iterable[Trajectory] | AbstractDataset,
     units: Sequence[Any] | Shaped[np.ndarray, " N"] | None,
 ) -> Iterator[tuple[Block, int, "pa.Array | None"]]:
-    """Blocks with the horizon and, where units have names, the name of each unit number."""
+    """Blocks with the horizon and, if units have names, the name of each unit number."""
     if units is not None and not isinstance(data, Trajectory):
-        raise ValueError("`units` can name the owners of a single batch of trajectories only. Leave it out.")
+        raise ValueError("`units` names the owners of a single batch of trajectories. Leave it out for other data.")
     if isinstance(data, AbstractDataset):
         for block in data.blocks():
             yield block, data.horizon, None
     elif isinstance(data, Trajectory) and units is not None:
         if len(units) != len(data.length):
-            raise ValueError(f"`units` names {len(units)} owners; there are {len(data.length)} episodes.")
+            raise ValueError(
+                f"`units` names {len(units)} owners for {len(data.length)} episodes. Give one owner per episode."
+            )
         names, owner = _numbered(units)
         yield _laid_out(data, owner), data.rewards.shape[-1], names
     else:
@@ -89,8 +97,11 @@ def _blocks(
 def _numbered(
     units: Sequence[Any] | Shaped[np.ndarray, " N"],
 ) -> tuple["pa.Array", Int[np.ndarray, " N"]]:
-    """The different ids in order, and the number of each unit's id among them. NumPy is not asked: it would turn whole
-    numbers into text, or round them, if another unit is text or a fraction."""
+    """The distinct ids in order, and the number of each unit's id among them.
+
+    NumPy is not used, because it would turn whole numbers into text, or round them, if another unit is text or a
+    fraction.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -99,12 +110,12 @@ def _numbered(
         names = ids.unique().take(pc.sort_indices(ids.unique()))
         owner = pc.index_in(ids, value_set=names).to_numpy()
     if ids.null_count or not (pa.types.is_integer(ids.type) or pa.types.is_string(ids.type)):
-        raise TableError(f"`units` holds other values than whole numbers or text. {_ONE_TYPE}")
+        raise TableError(f"`units` holds values that are neither whole numbers nor text. {_ONE_TYPE}")
     return names, owner
 
 
 def _laid_out(batch: Trajectory, owner: Shaped[np.ndarray, " N"]) -> Block:
-    """The episodes end to end, those of a unit next to each other; padding episodes of length 0 are dropped."""
+    """The episodes end to end, with those of a unit adjacent; padding episodes of length 0 are dropped."""
     length = np.asarray(batch.length)
     order = np.argsort(owner, kind="stable")
     order = order[length[order] > 0]
@@ -138,12 +149,12 @@ def _measured(states: Shaped[np.ndarray, "R D"], features: Sequence[Measurement]
 
     if len(features) != states.shape[1]:
         raise ValueError(
-            f"States are vectors of {states.shape[1]} entries, and `features` has {len(features)}. Give one for each."
+            f"`features` declares {len(features)} columns for vectors of {states.shape[1]} entries. Give one per entry."
         )
     columns: dict[str, Any] = {}
     for feature, values in zip(features, states.T, strict=True):
         if feature.name in taken | {"terminated"}:
-            raise ValueError(f"A feature is called `{feature.name}`, as another column of the table is. Rename it.")
+            raise ValueError(f"The feature `{feature.name}` has the name of another column of the table. Rename it.")
         if isinstance(feature, Feature):
             columns[feature.name] = pa.array(values, mask=np.isnan(values))
         else:
