@@ -132,7 +132,7 @@ def test_a_draft_is_made_of_names_and_types_alone(here: Path, capfd: Any) -> Non
     assert 'unit = "patient_id"' in out and '"map:FILL-IN..FILL-IN"' in out and '"ward:FILL-IN,FILL-IN"' in out
     assert call(capfd, "schema", "init", "stays.parquet", "--out", "draft.toml")[0] == 0
     code, _, err = call(capfd, "schema", "check", "draft.toml", "stays.parquet")
-    assert code == 2 and "still says FILL-IN" in err
+    assert code == 2 and "is still FILL-IN" in err
     assert call(capfd, "schema", "init", "stays.parquet", "--out", "draft.toml")[0] == 2  # never over another file
 
 
@@ -225,16 +225,16 @@ def test_a_policy_of_measurements_is_evaluated_on_a_table(here: Path, capfd: Any
     ("line", "words"),
     [
         ('feature = ["map"]', "NAME:LO..HI"),
-        ('feature = ["map:low..130"]', "where a number must stand"),
+        ('feature = ["map:low..130"]', "in place of a number"),
         ('feature = ["map:130..30"]', "smaller one first"),
         ('category = ["ward"]', "NAME:a,b,c"),
-        ('action_edges = ["0,250"]', "2 columns of actions and 1 lists"),
-        ('action_edges = ["0,x", "0,1"]', "where a number must stand"),
-        ("feature = 3", "list of them"),
+        ('action_edges = ["0,250"]', "names 2 columns, and `--action-edges` gives 1 lists"),
+        ('action_edges = ["0,x", "0,1"]', "in place of a number"),
+        ("feature = 3", "list of texts"),
         ('horizon = "six"', "whole number"),
         ('rewards_at_end = "yes"', "without quotes"),
         ('unit = ""', "name of a column"),
-        ("horizont = 6", "no option of a table"),
+        ("horizont = 6", "unknown line"),
         ("horizon 6", "not a TOML file"),
     ],
 )
@@ -249,13 +249,13 @@ def test_a_schema_file_that_says_nothing_sensible(here: Path, capfd: Any, line: 
 def test_a_table_in_place_of_a_schema_is_not_quoted(here: Path, capfd: Any) -> None:
     (here / "stays.bin").write_bytes(b"PAR1\x98\xff\x00")
     code, _, err = call(capfd, "schema", "check", "stays.bin")
-    assert code == 2 and "Give the schema, and a table" in err and "0x98" not in err
+    assert code == 2 and "Give a schema in TOML" in err and "0x98" not in err
 
 
 def test_more_than_twelve_actions_are_asked_for(here: Path, capfd: Any) -> None:
     wide = SCHEMA.replace("0,0.05", "0,1,2,3,4")
     (here / "stays.toml").write_text(wide)
     code, _, err = call(capfd, "schema", "check", "stays.toml")
-    assert code == 2 and "15 actions, and `max_actions` is 12" in err
+    assert code == 2 and "15 actions, but `max_actions` is 12" in err
     (here / "stays.toml").write_text(wide + "max_actions = 15\n")
     assert call(capfd, "schema", "check", "stays.toml")[0] == 0

@@ -69,7 +69,7 @@ def test_a_person_in_two_shards_is_refused(tmp_path: Path) -> None:
     columns = rows()
     columns["unit"][-1], columns["episode"][-1], columns["step"][-1] = columns["unit"][0], 10_000, 0
     data = sharded(opened(written(tmp_path / "t", columns)))
-    with pytest.raises(TableError, match="a unit is in two shards; its rows must be together. Write") as found:
+    with pytest.raises(TableError, match="a unit is in two shards, but its rows must be together. Rewrite") as found:
         data.check()
     assert str(columns["unit"][0]) not in str(found.value)
 
@@ -84,9 +84,9 @@ def test_disjoint_ids_need_no_hashes(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_what_has_no_shards_is_refused(folder: Path) -> None:
-    with pytest.raises(ValueError, match="sorted in memory has no shards"):
+    with pytest.raises(ValueError, match="sorted in memory cannot be cut into shards"):
         sharded(opened(folder, sort=True))
-    with pytest.raises(ValueError, match="`int` is none"):
+    with pytest.raises(ValueError, match="not `int`"):
         ShardedEpisodes.from_dataset(3, InProcess())  # type: ignore[arg-type]
     learner = privrl.APVI(S, A, H)
     with pytest.raises(ValueError, match="floating-point sums"):

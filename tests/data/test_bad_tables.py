@@ -61,18 +61,18 @@ CASES = {
     "step twice": ({"hour": (1, HOUR)}, "hour", 1, "twice"),
     "step missing": ({"hour": (6, HOUR + 2)}, "hour", 6, "skips a step"),
     "step back": ({"hour": (1, HOUR - 1)}, "hour", 1, "goes back"),
-    "unit comes back": (
+    "unit appears again": (
         {"patient": (4, SECRET_TEXT + "cat"), "stay": (4, 99), "hour": (5, HOUR)}
         | {"patient": (5, SECRET_TEXT + "ann")},
         "patient",
         5,
-        "unit comes back",
+        "unit appears again",
     ),
-    "episode comes back": (
+    "episode appears again": (
         {"stay": (6, SECRET_NUMBER * 100 + 12)} | {"stay": (5, 99)},
         "stay",
         6,
-        "episode comes back",
+        "episode appears again",
     ),
 }
 
@@ -144,7 +144,7 @@ def test_files_with_mixed_types(tmp_path: Path) -> None:
 def test_an_episode_does_not_go_on_after_its_end(save: Any, flags: list[Any], row: int) -> None:
     for batch_rows in (1, 1000):
         message = message_of(save(spoiled() | {"end": flags}), terminated="end", batch_rows=batch_rows)
-        assert "`end`" in message and f"row {row} " in message and "goes on" in message
+        assert "`end`" in message and f"row {row} " in message and "continues" in message
     assert "neither 0 nor 1" in message_of(save(spoiled() | {"end": [SECRET_NUMBER] * 7}), terminated="end")
 
 

@@ -71,14 +71,14 @@ def test_bad_entries_are_placed_and_not_quoted(name: str, value: float, words: s
         ({"states": np.full((3, 3), 0.5)}, "fraction"),
         ({"lengths": [3, 4, 1]}, "`lengths` is out of range at episode 1"),
         ({"lengths": [3, 3, 0]}, "`lengths` is out of range at episode 2"),
-        ({"lengths": [3, 3]}, "Give one for each"),
+        ({"lengths": [3, 3]}, "one per episode"),
         ({"units": ["a", "b"]}, "names 2 owners"),
         ({"units": ["secret", None, "secret"]}, "`units` at episode 1: An id is missing"),
         ({"units": [1.0, 1.0, np.nan]}, "`units` at episode 2: An id is missing"),
         ({"units": ["secret", ("secret",), "secret"]}, "`units` at episode 1: An id is a `tuple`"),
         ({"units": [1, True, 2]}, "`units` at episode 1: An id is a `bool`"),
         ({"horizon": 2}, "`horizon` is 2"),
-        (grids(0), "no episodes"),
+        (grids(0), "holds no step"),
     ],
 )
 def test_bad_arguments(changed: dict[str, Any], words: str) -> None:

@@ -102,7 +102,7 @@ def test_rows_in_a_wrong_order_are_listed_beside_wrong_cells(tmp_path: Path) -> 
     found = find_faults(written(tmp_path / "t.parquet", order), MEASURED)
     kinds = ["map` has no value", "t` has a step twice", "t` skips a step", "t` goes back", "was true one row earlier"]
     assert len(found) == 6
-    for message, words in zip(found, [*kinds, "a unit comes back"], strict=True):
+    for message, words in zip(found, [*kinds, "a unit appears again"], strict=True):
         assert words in message, message
     longer = {name: values * 2 for name, values in GOOD.items()}
     longer |= {"who": ["a"] * 4 + ["b"] * 14, "t": [0, 1, 2, 3, *range(14)], "left": [0.0] * 18}

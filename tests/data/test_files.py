@@ -59,7 +59,7 @@ def test_a_column_may_be_in_the_names_of_folders(parts: list[Path]) -> None:
         pq.write_table(table.drop_columns(["unit_id"]), path)
     by_site, by_year = opened(parts, unit="site"), opened(parts[:1], unit="year")
     assert by_site.check().num_units == 3 and by_year.check().num_units == 1
-    with pytest.raises(TableError, match="comes back"):
+    with pytest.raises(TableError, match="appears again"):
         opened(parts, unit="year").check()
     with pytest.raises(TableError, match="unit_id"):
         opened(parts)

@@ -180,8 +180,8 @@ def test_columns_of_other_types_are_refused_when_the_table_is_opened(save: Any, 
         ({"features": ()}, "not both"),
         ({"next_state": "hour"}, "Leave out `next_state`"),
         ({"num_states": 5}, "`num_states`"),
-        ({"features": (*FEATURES, Feature("dose", 0, 1))}, "named twice"),
-        ({"action": (DOSE, DOSE)}, "named twice"),
+        ({"features": (*FEATURES, Feature("dose", 0, 1))}, "declared twice"),
+        ({"action": (DOSE, DOSE)}, "declared twice"),
         ({"features": (Feature("pulse", 30, 200),)}, r"no column `pulse` \(given as `features=`\)"),
         ({"action": BinnedAction("drug", (0, 1))}, r"no column `drug` \(given as `action=`\)"),
     ],
@@ -213,7 +213,7 @@ STATES_OF = np.zeros((2, 3, 3)) + 1.0
         ({"next_states": np.zeros((2, 3))}, r"`next_states` has shape \[2, 3\] and `states` has \[2, 3, 3\]"),
         ({"states": np.full((2, 3, 3), NAN)}, r"\(lactate\)` has no value .* at episode 0, step 0"),
         ({"states": STATES_OF * [1, np.inf, 1]}, r"\(lactate\)` is infinite"),
-        ({"states": STATES_OF * [1, 1, 0.5]}, r"\(ward\)` is no position"),
+        ({"states": STATES_OF * [1, 1, 0.5]}, r"\(ward\)` is not the position"),
         ({"next_states": STATES_OF * [np.inf, 1, 1]}, r"next_states\[\.\.\., 0\] \(map\)` is infinite"),
     ],
 )
@@ -225,7 +225,7 @@ def test_arrays_of_vectors_are_checked(change: dict[str, Any], words: str) -> No
 
 def test_vectors_are_written_with_their_names_only(tmp_path: Path) -> None:
     batch = Trajectory(STATES_OF, np.zeros((2, 3), int), np.zeros((2, 3)), STATES_OF, np.full(2, 3))
-    with pytest.raises(ValueError, match="vectors of 3 entries, and `features` has 0"):
+    with pytest.raises(ValueError, match="declares 0 columns for vectors of 3 entries"):
         write_parquet(tmp_path / "never.parquet", batch)
     with pytest.raises(ValueError, match="Rename it"):
         write_parquet(tmp_path / "never.parquet", batch, features=(*FEATURES[:2], Feature("step", 0, 1)))

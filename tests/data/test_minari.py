@@ -174,8 +174,8 @@ def test_observations_of_a_box_are_measurements() -> None:
     ("space", "episode", "features", "words"),
     [
         (Box(-np.inf, 1, (2,)), VECTORS, (), "Entries 0, 1 of the observation space have no finite bounds"),
-        (UNIT, VECTORS, (Feature("x", 0, 1),), r"declares 1 columns, and an observation has shape \[2\]"),
-        (UNIT, VECTORS[:, :1], (), r"`observations` of episode 0 do not fit .* are of shape \[2\]"),
+        (UNIT, VECTORS, (Feature("x", 0, 1),), r"declares 1 columns, but an observation has shape \[2\]"),
+        (UNIT, VECTORS[:, :1], (), r"`observations` of episode 0 do not fit .* must be of shape \[2\]"),
     ],
 )
 def test_vectors_that_are_refused(space: Any, episode: Any, features: Any, words: str) -> None:

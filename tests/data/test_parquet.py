@@ -179,11 +179,11 @@ def test_categories_and_whole_floats_are_read(save: Any) -> None:
 
 def test_bounds_may_come_from_the_learner(save: Any) -> None:
     data = read_parquet(save(good_rows()), **COLUMNS, horizon=4, seed=0)
-    with pytest.raises(ValueError, match="`num_states` is not known"):
+    with pytest.raises(ValueError, match="`num_states` is not set"):
         data.check()
     full = data.with_sizes(5, 3)
     assert (full.num_states, full.num_actions, full.num_units) == (5, 3, 2)
-    with pytest.raises(ValueError, match="`num_states`=5 and are used with `num_states`=6"):
+    with pytest.raises(ValueError, match="`num_states`=5 but are used with `num_states`=6"):
         full.with_sizes(6, 3)
     with pytest.raises(TableError, match="ward"):
         data.with_sizes(4, 3).check()

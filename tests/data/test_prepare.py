@@ -341,7 +341,7 @@ def parquet_fault(column: str, values: Any) -> dict[str, Any]:
         ("alive", [None, float("-inf"), None, 1.0], "infinite at row 1"),
         ("left", [0.0, 918273645.0, 0.0, 0.0], "neither 0 nor 1 at row 1"),
         ("left", [TEXT] * 4, "true or false"),
-        ("left", pa.array([DAY] * 4, pa.timestamp("us", "Asia/Tokyo")), "one has a time zone and the other has none"),
+        ("left", pa.array([DAY] * 4, pa.timestamp("us", "Asia/Tokyo")), "only one has a time zone"),
         ("left", pa.array([DAY - datetime.timedelta(days=1)] * 4), "a negative duration, at row 0"),
     ],
 )
@@ -377,15 +377,15 @@ def test_other_formats_of_times(tmp_path: Path) -> None:
     ("change", "words"),
     [
         ({"every": "4 hours"}, "such as 4h"),
-        ({"every": "0h"}, "must have a length"),
-        ({"every": 4.0, "carry": 0}, "give it with a unit"),
-        ({"carry": 3.0}, "as `every` is given"),
+        ({"every": "0h"}, "must be above 0"),
+        ({"every": 4.0, "carry": 0}, "give a unit"),
+        ({"carry": 3.0}, "in the same form"),
         ({"columns": {}}, "at least one column"),
         ({"action": {"map": "sum"}}, "named twice"),
-        ({"columns": {"map": "median"}}, "combined by last"),
-        ({"horizon": 0}, "at least 1"),
+        ({"columns": {"map": "median"}}, "unknown. Use one of last"),
+        ({"horizon": 0}, "from 1 to"),
         ({"state_at": "middle"}, "'start' or 'end'"),
-        ({"text": ("map",)}, "combined by last or first"),
+        ({"text": ("map",)}, "aggregated by last or first"),
     ],
 )
 def test_settings_are_checked(tmp_path: Path, change: dict[str, Any], words: str) -> None:

@@ -132,10 +132,10 @@ def test_one_persons_rows_depend_on_that_person_alone(tmp_path: Path) -> None:
 
 
 def test_settings_are_checked(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="a column of names and one of values"):
+    with pytest.raises(ValueError, match="a column of names and a column of values"):
         Preparation(**HOW, name="item")
     for items, more in (({"1": "pulse"}, {}), ({"1": "nobody"}, LONG), ({"pulse": "map"}, LONG)):
-        with pytest.raises(ValueError, match="names that are asked for"):
+        with pytest.raises(ValueError, match="maps codes of a long table"):
             Preparation(**HOW, items=items, **more)
     with pytest.raises(ValueError, match="`item` is named twice"):
         Preparation(**HOW, name="item", value="item")

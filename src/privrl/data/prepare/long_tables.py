@@ -1,8 +1,8 @@
-"""Long tables: one row per measurement, with its name and its value, brought into one row per time.
+"""Turn long tables, which have one row per measurement with its name and value, into one row per time.
 
-A record of the wide form is all rows of one person, episode and time. Rows with names that nobody asked for have no
-value there, but they are records: they count where an episode begins and ends, so nobody is lost whose every row has
-another name.
+A record of the wide form combines all rows of one person, episode and time. Rows with other names than those requested
+have no value there. They are still records, which count for the beginning and end of an episode, so a person is not
+lost if all their rows have other names.
 """
 
 from collections.abc import Iterator
@@ -28,9 +28,9 @@ _NAME, _NUMBER, _TEXT = "__name__", "__number__", "__text__"
 
 @dataclass(frozen=True)
 class LongTable:
-    """A raw table of which the columns `how.name` and `how.value` say what was measured.
+    """A raw table whose columns `how.name` and `how.value` hold the name and the value of a measurement.
 
-    **Formal guarantee.** As for `RawTable`: a row that is read is a function of that row of the file; and a person's
+    **Formal guarantee.** As for `RawTable`, a row that is read is a function of that row of the file; and a person's
     rows of the wide form are a function of that person's rows.
     """
 
@@ -39,22 +39,22 @@ class LongTable:
 
     @property
     def _named(self) -> tuple[str, ...]:
-        """The names that are asked for; the place of a name is its number."""
+        """The requested names; the position of a name is its number."""
         return tuple(self.how.named)
 
     @property
     def _items(self) -> dict[str, int]:
-        """Under which words the table has them, with their numbers."""
+        """The word in the table for each requested name, with the number of the name."""
         own = {name: i for i, name in enumerate(self._named) if name not in self.how.items.values()}
         return own | {item: self._named.index(name) for item, name in self.how.items.items()}
 
     def batches(self) -> Iterator["pa.RecordBatch"]:
-        """The rows with the number of the name (-1: another one), and the value as a number or as text."""
+        """Yield the rows with the number of their name (-1: not requested), and the value as a number or as text."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
         how, items = self.how, pa.array(self._items, pa.large_string())
-        number = np.array([*self._items.values(), -1], np.int16)  # the last one for words that nobody asks for
+        number = np.array([*self._items.values(), -1], np.int16)  # index -1 is for words that are not requested
         assert how.name is not None and how.value is not None
         is_text = np.isin(self._named, how.text)
         for batch in self.raw.batches():
@@ -77,7 +77,7 @@ class LongTable:
             yield pa.RecordBatch.from_pydict(made | {_NUMBER: values})
 
     def wide(self, columns: dict[str, "pa.Array"]) -> dict[str, "pa.Array"]:
-        """The records of whole people, one row for each time, with a column for each name."""
+        """Combine the records of whole people into one row for each time, with a column for each name."""
         import pyarrow as pa
 
         how, numbers = self.how, columns[ROW].to_numpy()
@@ -100,12 +100,12 @@ class LongTable:
         return made
 
     def _refuse_twice(self, again: np.ndarray, numbers: Int[np.ndarray, " N"]) -> None:
-        remedy = "Keep one row for each name and time."
+        remedy = "Keep one row per name and time."
         problem = "has a time twice in one episode under one name"
         refuse(again, self.how.time, lambda i: self.raw.place(int(numbers[i])), problem, remedy)
 
     def _parsed(self, values: "pa.Array", first: int) -> "pa.Array":
-        """Texts that must be numbers, or stand for no value."""
+        """Parse texts that must be numbers, or mean a missing value."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -119,7 +119,7 @@ class LongTable:
         if found is None:
             raise TableError(
                 f"Column `{self.how.value}` does not hold a number at {self.raw.place(first + _first_bad(values))}. "
-                "Values hold numbers unless their name is declared as text (`--text`). Correct the cell, or leave it "
+                "Values are numbers unless their name is declared as text (`--text`). Correct the cell, or leave it "
                 "empty."
             )
         refuse_infinite(found, self.how.value, self._from(first))
@@ -130,7 +130,8 @@ class LongTable:
 
 
 def _first_bad(values: "pa.Array") -> int:
-    """The first text that is no number, by bisection: errors of pyarrow quote it and do not say where it is."""
+    """Find the first text that is not a number by bisection, because errors of pyarrow quote the text but not its
+    row."""
     import pyarrow as pa
 
     low, high = 0, len(values)
@@ -145,7 +146,7 @@ def _first_bad(values: "pa.Array") -> int:
 
 
 def _by_number(numbers: Int[np.ndarray, " R"], count: int) -> list[Int[np.ndarray, " N"]]:
-    """The places of each of the numbers 0, ..., count - 1, in order."""
+    """The positions of each of the numbers 0, ..., count - 1, in order."""
     order = np.argsort(numbers, kind="stable")
     ends = np.searchsorted(numbers[order], np.arange(count + 1))
     return [order[a:b] for a, b in pairwise(ends.tolist())]

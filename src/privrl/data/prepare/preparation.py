@@ -1,4 +1,4 @@
-"""How raw records become steps, in public settings: windows, what is combined how, and when a state is looked at."""
+"""Public settings that turn raw records into steps: windows, aggregations, and the time of a state."""
 
 import math
 import re
@@ -10,45 +10,47 @@ from privrl.data.prepare.raw import ROW, Cells, Use
 from privrl.data.prepare.windows import AGGREGATIONS, Aggregation
 
 StateAt = Literal["start", "end"]
-"""Whether the state of a step is what was known when its window began, or what its window itself has shown."""
+"""Whether the state of a step is known at the start of its window, or includes the records of its window."""
 
 OWN_EFFECT = (
-    "The state of a step comes from the window in which its action was given, so a state can show the effect of its "
-    "own action, and what is learnt takes effects for reasons. Let states be those at the start of a window."
+    "The state of a step includes the window in which its action was given, so it can show the effect of its own "
+    "action, and a learner mistakes effects for causes. Use states at the start of a window (`state_at='start'`)."
 )
 _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """How raw records become steps; all of it is public.
+    """Public settings that turn raw records into steps.
 
     Arguments:
         unit, time: the columns of the person and of the time: timestamps, or numbers such as hours since admission.
-        every: the length of a window: "4h", "30min", "1d", or a number where times are numbers. It says how times in a
+        every: the length of a window: "4h", "30min", "1d", or a number if times are numbers. It decides how times in a
             CSV file are read.
-        columns: the measurements of a state, each with how several values in a window become one: "last", "first",
-            "mean", "max", "min" or "sum".
-        action: the columns of actions or doses, each with how a window's values become one (usually "sum" of doses).
-        reward: the column of the reward. It is paid at the end of an episode: the last value of the whole episode.
-        horizon: the largest number of steps of an episode; later records are left out (but for the reward at the end).
-        episode: which episode of the person a record belongs to; without it a person has one.
+        columns: the measurements of a state, each with its aggregation in a window: "last", "first", "mean", "max",
+            "min" or "sum".
+        action: the columns of actions or doses, each with its aggregation in a window (usually "sum" for doses).
+        reward: the column of the reward. By default, an episode pays its last value at the end.
+        horizon: the largest number of steps of an episode; later records are left out, except for the reward at the
+            end.
+        episode: the column that tells the episodes of a person apart. Without it, a person has one.
         end: true on the last record of an episode that has ended, or the time at which it ended.
-        end_time: `end` is a time, as `time` is; without it, true or false, or 1 or 0 (or timestamps, in Parquet).
-        reward_each: how a window's rewards become one, where every step pays.
-        carry: for how long a value is carried forward where nothing was measured, as `every`; by default not at all.
-        state_at: "start": a state is what windows before that of its action have shown. "end": what the same window
-            has shown, which may be an effect of the action.
-        idle: the action of a window without a record of it.
-        time_format: of times in a CSV file, where they are not ISO 8601, for example "%d.%m.%Y %H:%M".
+        end_time: `end` is a time, like `time`. Otherwise it is true or false, or 1 or 0 (or timestamps, in Parquet).
+        reward_each: the aggregation of the rewards in a window, if every step pays.
+        carry: how long a value is carried forward if nothing was measured, in the form of `every`; by default not at
+            all.
+        state_at: "start": a state summarises the windows before that of its action. "end": it includes the same window,
+            which may show an effect of the action.
+        idle: the action of a window that has no record of one.
+        time_format: the format of times in a CSV file, if not ISO 8601, for example "%d.%m.%Y %H:%M".
         zoned: times in a CSV file have a time zone: they end in Z or in an offset such as +02:00.
-        text: the `columns` that are text, combined by "last" or "first". In a CSV file all others are numbers.
-        name, value: of a long table, which has one row per measurement, the columns of its name and of its value. Then
-            `columns`, `action`, `reward` and `end` are names; rows with other names are records without a value.
-        items: of a long table, under which other words names are found there, {"220052": "map"}; a name that is not
-            among them is found under its own.
+        text: the `columns` that are text, aggregated by "last" or "first". In a CSV file all others are numbers.
+        name, value: the columns of names and values of a long table, which has one row per measurement. Then `columns`,
+            `action`, `reward` and `end` are names in it; rows with other names are records without a value.
+        items: codes of a long table and their names, {"220052": "map"}; a name without a code occurs in the table
+            itself.
 
-    **Formal guarantee.** `cells`, the types of the columns of a CSV file, is a function of these settings; nobody's
+    **Formal guarantee.** `cells`, the types of the columns of a CSV file, is a function of these settings; no person's
     values change how the values of another person are read.
     """
 
@@ -77,35 +79,35 @@ class Preparation:
 
     def __post_init__(self) -> None:
         if (self.name is None) != (self.value is None):
-            raise ValueError("A long table has a column of names and one of values. Give both, or neither.")
+            raise ValueError(
+                "A long table has a column of names and a column of values. Give both `name` and `value`, or neither."
+            )
         asked, renamed = set(self.named), set(self.items.values())
         if self.items and (self.name is None or not renamed <= asked or set(self.items) & (asked - renamed)):
             raise ValueError(
-                "`items` says under which words a long table has names that are asked for. Give it for such names, and "
-                "no word that is itself a name that is asked for."
+                "`items` maps codes of a long table to names in `columns`, `action`, `reward` or `end`. Give `name` "
+                "and `value`, map codes to these names only, and use none of the other names as a code."
             )
         named = [self.unit, self.time, self.episode, self.name, self.value, self.end, self.reward]
         names = [name for name in (*named, *self.columns, *self.action) if name is not None]
         twice = sorted({name for name in names if names.count(name) > 1 or name in ("step", "terminated", ROW)})
         if twice:
             raise ValueError(
-                f"The column `{twice[0]}` is named twice, or as a column that is added. Name each column once, and "
-                "call none `step` or `terminated`."
+                f"The column `{twice[0]}` is named twice, or has the name of a column that is added. Name each column "
+                "once, and rename columns called `step` or `terminated`."
             )
         if not self.columns or not self.action:
-            raise ValueError("Name at least one column of a state and one of an action.")
+            raise ValueError("Name at least one column for the state and one for the action.")
         hows = [*self.columns.values(), *self.action.values(), self.reward_each or "last"]
         if not set(hows) <= set(AGGREGATIONS):
-            raise ValueError(f"Values of a window are combined by {', '.join(AGGREGATIONS)}; nothing else is known.")
+            raise ValueError(f"An aggregation is unknown. Use one of {', '.join(AGGREGATIONS)}.")
         if isinstance(self.horizon, bool) or not 1 <= self.horizon < 2**31:
-            raise ValueError(f"`horizon` is {self.horizon}; it must be a whole number, at least 1 and below 2^31.")
+            raise ValueError(f"`horizon` is {self.horizon}; it must be a whole number from 1 to 2^31 - 1.")
         if self.state_at not in ("start", "end"):
             raise ValueError(f"`state_at` is {self.state_at!r}; it must be 'start' or 'end'.")
         for name in self.text:
             if self.columns.get(name) not in ("last", "first"):
-                raise ValueError(
-                    f"`{name}` is declared as text; it must be a column that is combined by last or first."
-                )
+                raise ValueError(f"`{name}` is declared as text, so it must be a column aggregated by last or first.")
         uses: dict[str, Use] = {self.unit: "id", self.time: "time"}
         uses |= {} if self.episode is None else {self.episode: "id"}
         if self.name is not None and self.value is not None:
@@ -114,11 +116,11 @@ class Preparation:
             uses |= self.named
         object.__setattr__(self, "uses", uses)
         object.__setattr__(self, "cells", {name: self._cells_of(use) for name, use in uses.items()})
-        self.carried_windows  # noqa: B018 raises where durations are none
+        self.carried_windows  # noqa: B018 raises if a duration is invalid
 
     @property
     def named(self) -> dict[str, Use]:
-        """What is combined, and the end: columns of a wide table, names in a long one."""
+        """The use of everything that is aggregated, and of the end: columns of a wide table, names in a long one."""
         found: dict[str, Use] = {} if self.end is None else {self.end: "end"}
         found |= {name: "value" if how in ("last", "first") else "number" for name, how in self.columns.items()}
         return found | dict.fromkeys(self.text, "text") | dict.fromkeys((*self.action, self.reward), "number")
@@ -134,17 +136,21 @@ class Preparation:
 
     @property
     def carried_windows(self) -> int:
-        """For how many windows a value is carried forward."""
+        """The number of windows for which a value is carried forward."""
         every, carry = parse_duration(self.every, "every"), parse_duration(self.carry, "carry")
         if every <= 0 or carry < 0:
-            raise ValueError(f"`every` is {self.every} and `carry` is {self.carry}; a window must have a length.")
+            raise ValueError(
+                f"`every` is {self.every} and `carry` is {self.carry}; `every` must be above 0 and `carry` at least 0."
+            )
         if isinstance(self.every, str) != isinstance(self.carry, str) and carry:
-            raise ValueError("Give `carry` as `every` is given: both with a unit such as 4h, or both as numbers.")
+            raise ValueError(
+                "Give `every` and `carry` in the same form: both with a unit such as 4h, or both as numbers."
+            )
         return math.floor(carry / every)
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What to think about before learning from the result."""
+        """Warnings about these settings, to read before learning from the result."""
         return (OWN_EFFECT,) if self.state_at == "end" else ()
 
 
@@ -154,7 +160,11 @@ def is_unitless(given: str | float) -> bool:
 
 
 def parse_duration(given: str | float, name: str) -> float:
-    """The seconds of "4h", "30min", "1d" or "90s"; a number stays as it is."""
+    """The seconds of "4h", "30min", "1d" or "90s"; a number is returned unchanged.
+
+    >>> parse_duration("30min", "every")
+    1800.0
+    """
     if not isinstance(given, str):
         return float(given)
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|m|min|h|d)?\s*", given)

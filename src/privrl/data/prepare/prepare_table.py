@@ -1,8 +1,8 @@
-"""Raw records to a table of steps: times become windows, windows become states, actions and rewards.
+"""Turn raw records into a table of steps: times become windows, windows become states, actions and rewards.
 
-Everything is computed from one person's records at a time, with public settings, so replacing a person replaces that
-person's rows of the result and nothing else: preparing a table costs no budget. Every person has at least one step, so
-the number of people stays what it was.
+Each row of the result is computed from one person's records, with public settings. So replacing a person replaces only
+that person's rows of the result, and preparing a table costs no budget. Every person has at least one step, so the
+number of people does not change.
 """
 
 import math
@@ -27,24 +27,33 @@ from privrl.writing import whole_file
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_PIECE_BYTES = 2**24
-_WINDOWS = 2**19  # that are laid out at once
+_PIECE_BYTES = 2**24  # about the size of a piece of the table in memory
+_WINDOWS = 2**19  # windows laid out at once
 
 
 def prepare(source: str | Path, target: str | Path, how: Preparation) -> None:
-    """Writes a table of steps that `read_parquet` reads.
+    """Write a table of steps, which `read_parquet` reads.
 
-    The columns are those of the person (and the episode), `step`, the measurements (null where none was made), the
-    actions, the reward, and `terminated` where `end` is given. Rows are grouped by person and sorted by episode and
-    step; inside each piece of a large table people stand in the order of their ids. The file appears whole or not at
+    The columns are those of the person (and the episode), `step`, the measurements (null if none was made), the
+    actions, the reward, and `terminated` if `end` is given. Rows are grouped by person and sorted by episode and step.
+    Within each piece of a large table, people are in the order of their ids. The file is written as a whole or not at
     all. Memory is that of a piece of the table and of the records of one person; larger tables go through temporary
-    files beside `target`.
+    files next to `target`.
 
     **Formal guarantee.** If nothing is refused, a person's rows of the result, with their types, are a function of that
     person's rows of `source`, of `how` and, for Parquet, of the types in the schema of the file, which are public; and
-    every person has at least one. So a guarantee for one person of the result is one for one person of `source`, and
-    nothing is spent. Cells are refused by rules about one person's rows. The number of rows, a sum over people, is not
-    reported.
+    every person has at least one row. So a guarantee for one person of the result is a guarantee for one person of
+    `source`, and no budget is spent. Cells are refused by rules about one person's rows. The number of rows, a sum over
+    people, is not reported.
+
+    Arguments:
+        source: a CSV or Parquet file of raw records.
+        target: the new Parquet file.
+        how: the public settings.
+
+    Raises:
+        TableError: if a column is missing or a cell does not fit its declared type.
+        ValueError: if `target` does not end in .parquet.
     """
     import pyarrow.parquet as pq
 
@@ -74,7 +83,7 @@ def _steps(raw: RawTable, how: Preparation, folder: Path) -> Iterator["pa.Table"
 
 
 def _tables(raw: RawTable, how: Preparation, columns: dict[str, "pa.Array"]) -> Iterator["pa.Table"]:
-    """The steps of some people, in halves where few records span many windows."""
+    """The steps of some people, in halves if few records span many windows."""
     piece = _Piece(raw, how, columns)
     if int(piece.count.sum()) > _WINDOWS and len(piece.count) > 1:
         for rows in piece.halves():
@@ -146,7 +155,7 @@ class _Piece:
     def _summary(
         self, name: str, way: Aggregation, windows: Windows, carried: int, at: Int[np.ndarray, " S"]
     ) -> "pa.Array":
-        """The value of a column in these windows, null where it has none."""
+        """The value of a column in these windows, null if it has none."""
         import pyarrow as pa
 
         with redact_errors(f"Column `{name}` cannot be combined"):
@@ -158,12 +167,14 @@ class _Piece:
         self, windows: Windows, at: Int[np.ndarray, " S"], is_last: Bool[np.ndarray, " S"], ends: Int[np.ndarray, " E"]
     ) -> Float[np.ndarray, " S"]:
         how, starts = self._how, self._sorted.starts
-        begin: Place = lambda i: self._place(int(starts[i]))  # noqa: E731 an episode is named by its first record
+        begin: Place = lambda i: self._place(int(starts[i]))  # noqa: E731 an episode is located by its first record
         if how.reward_each is not None:
             rewards = self._summary(how.reward, how.reward_each, windows, 0, at).to_numpy(zero_copy_only=False)
             episode = np.searchsorted(ends, np.arange(len(rewards)))
             problem = "has no value in a window of the episode that begins"
-            refuse(np.isnan(rewards), how.reward, lambda i: begin(int(episode[i])), problem, "Every step needs one.")
+            refuse(
+                np.isnan(rewards), how.reward, lambda i: begin(int(episode[i])), problem, "Every step needs a reward."
+            )
             return rewards
         values = self._column(how.reward).to_numpy(zero_copy_only=False)
         row = np.maximum.reduceat(np.where(np.isnan(values), -1, np.arange(len(values))), starts)

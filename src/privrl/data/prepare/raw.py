@@ -1,8 +1,8 @@
-"""Raw records, CSV or Parquet: batches of typed columns with the number of each row, and errors without cells.
+"""Read raw records from CSV or Parquet as batches of typed columns with row numbers; errors quote no cell.
 
-In a CSV file every column is read as what it is declared to hold, whatever its cells look like: ids as text (so that
-`007` and `7` stay two people), numbers as doubles, times as ISO 8601 or in a given format. A cell that is none is
-refused, by its row. In text only an empty cell is missing; "NA", "null" and "nan" are text.
+The columns of a CSV file are read by their declared types, whatever their cells look like: ids as text (`007` and `7`
+are different people), numbers as doubles, times as ISO 8601 or in a given format. A cell that does not fit is refused,
+by its row. In a column of text only an empty cell is missing; "NA", "null" and "nan" are text.
 """
 
 import re
@@ -22,37 +22,37 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Use = Literal["id", "time", "number", "value", "text", "end", "name"]
-"""What a raw column is used as: an id, a time, a number, anything that can be copied, text that is copied, whether or
-when an episode has ended, or the name of what was measured."""
+"""The use of a raw column: an id, a time, a number, a value of any type to copy, text to copy, whether or when an
+episode has ended, or the name of a measurement."""
 Cells = Literal["text", "number", "time", "zoned time", "truth"]
-"""What the cells of a column of a CSV file are read as."""
+"""The declared type of the cells of a column in a CSV file."""
 ROW = "__row__"
-"""The column that holds the number of each row."""
+"""The name of the added column that numbers the rows."""
 
 MISSING = (
     *("", "NA", "N/A", "n/a", "#NA", "#N/A", "#N/A N/A", "NULL", "null", "NaN", "nan", "-NaN", "-nan"),
     *("1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
 )
-"""The cells of a CSV file that stand for no value in a column of numbers, times or truths. In a column of text, only an
-empty cell does."""
+"""The cells of a CSV file that mean a missing value in a column of numbers, times or truths. In a column of text, only
+an empty cell does."""
 
-_BLOCK_BYTES = 2**20
-_BATCH_ROWS = 2**16
-_ZONES = "Times with and without a time zone must not be mixed. "
+_BLOCK_BYTES = 2**20  # of a CSV file, read at a time
+_BATCH_ROWS = 2**16  # of a Parquet file, read at a time
+_ZONES = "Do not mix times with and without a time zone. "
 _TIMES = "Write times as in 1999-12-31 13:00:00, or give their format. "
 _WANTED: dict[Cells, tuple[str, str]] = {
     "text": ("text in UTF-8", "Write the file in UTF-8."),
     "number": ("a number", "Columns hold numbers unless they are declared as text (`--text`)."),
-    "time": ("a time without a time zone", f"{_TIMES}Where all of them have a time zone, say so (`--zoned`)."),
+    "time": ("a time without a time zone", f"{_TIMES}If all times have a time zone, declare it (`--zoned`)."),
     "zoned time": ("a time with a time zone", "Times are declared to end in Z or an offset such as +02:00."),
-    "truth": ("true or false, or 1 or 0", "Where it is the time of the end, say so (`--end COL:time`)."),
+    "truth": ("true or false, or 1 or 0", "If it is the time of the end, declare it (`--end COL:time`)."),
 }
-"""What a cell must be, and what to do where it is none."""
+"""The required content of a cell, and the remedy."""
 
 
 @dataclass(frozen=True)
 class RawTable:
-    """A CSV or Parquet file of which these columns are used; `cells` says how a CSV file is read.
+    """A CSV or Parquet file, with the columns to read; `cells` declares the types of a CSV file.
 
     **Formal guarantee.** The types of all columns are functions of `cells`, or of the schema of a Parquet file, so a
     row that is read is a function of that row of the file. A row of a CSV file is one line: if a cell spans several
@@ -66,24 +66,24 @@ class RawTable:
 
     def __post_init__(self) -> None:
         if self.path.suffix.lower() not in (".csv", ".parquet"):
-            raise TableError(f"`{self.path}` must end in .csv or .parquet.")
+            raise TableError(f"`{self.path}` must end in .csv or .parquet. Give a CSV or Parquet file.")
         if not self.path.is_file():
             raise TableError(f"There is no file `{self.path}`. Give a CSV or Parquet file.")
 
     @property
     def size(self) -> int:
-        """About how many bytes the columns take in memory."""
+        """The approximate size of the columns in memory, in bytes."""
         if self.path.suffix.lower() == ".csv":
             return self.path.stat().st_size
         with open_parquet(self.path) as file:
             return int(file.metadata.num_rows) * 10 * (len(self.uses) + 1)
 
     def place(self, row: int) -> str:
-        """Where a row stands."""
+        """Locate a row, for an error."""
         return locate_rows(self.path.name, row)(0)
 
     def batches(self) -> Iterator["pa.RecordBatch"]:
-        """All rows in order, with columns of the types that their uses say, and their numbers."""
+        """Yield all rows in order, with columns typed by their use, and their numbers."""
         import pyarrow as pa
 
         first = 0
@@ -97,7 +97,7 @@ class RawTable:
             raise TableError(f"`{self.path.name}` has no rows. Give a table with at least one record.")
 
     def _typed(self, batch: "pa.RecordBatch", name: str, place: Place) -> "pa.Array":
-        """A column without dictionary encoding; numbers as doubles, which must be finite where they are given."""
+        """A column without dictionary encoding; numbers become doubles and must be finite or missing."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -143,9 +143,8 @@ class RawTable:
             yield batch
         if rows and rows != _lines(self.path) - 1:
             raise TableError(
-                f"A cell of `{self.path.name}` holds a line break, or a quotation mark that is not closed on its line, "
-                "which hides the lines after it. Write every record on one line, and a quotation mark inside a cell as "
-                "two; or write a Parquet file."
+                f"A cell of `{self.path.name}` holds a line break, or a quotation mark that is not closed on its line. "
+                "Write every record on one line and double a quotation mark inside a cell, or write a Parquet file."
             )
 
     @property
@@ -161,16 +160,17 @@ class RawTable:
         return {} if self.time_format is None else {"timestamp_parsers": [self.time_format, csv.ISO8601]}
 
     def _names(self) -> list[str]:
-        """The first line of the file."""
+        """The names in the first line of the file."""
         from pyarrow import csv
 
         problem = f"`{self.path.name}` is not a CSV file, or cannot be read"
-        remedy = "Give a file with a line of names and as many cells in every line."
+        remedy = "Give a file whose first line names the columns, with the same number of cells in every line."
         with redact_errors(problem, remedy), csv.open_csv(self.path, self._reading) as reader:
             return reader.schema.names
 
     def _next(self, read: Callable[[], Any], names: list[str]) -> Any:
-        """What `read` gives; an error says which column and row, as pyarrow says it before it quotes the cell."""
+        """The result of `read`. Of an error of pyarrow only the column and the row are kept, which come before the
+        quoted cell."""
         where = None
         try:
             return read()
@@ -179,22 +179,20 @@ class RawTable:
             kind = type(error).__name__
         if where is None:
             raise TableError(
-                f"`{self.path.name}` cannot be read ({kind}). Every line needs as many cells as the first one has."
+                f"`{self.path.name}` cannot be read ({kind}). Every line must have as many cells as the first line."
             )
         name = names[int(where[1])]
         row = f" at {self.place(int(where[2]) - 2)}" if where[2] else ""
         wanted, remedy = _WANTED[self.cells[name]]
         if self.uses[name] == "time" and self.cells[name] == "number":
-            remedy = (
-                "The length of a window is a number, so times are; for timestamps, give it with a unit, such as 4h."
-            )
+            remedy = "The window has no unit, so times are read as numbers. For timestamps, give a unit, such as 4h."
         raise TableError(f"Column `{name}` does not hold {wanted}{row}. {remedy} Correct the cell, or leave it empty.")
 
     def _require(self, present: list[str]) -> None:
         for name in self.uses:
             if present.count(name) != 1:
                 how_many = "no" if name not in present else "several"
-                # the first line of a CSV file may be somebody's record
+                # A CSV file without a header has a person's record in its first line, so it is not quoted.
                 named = "Its first line must name the columns."
                 if self.path.suffix.lower() != ".csv":
                     named = f"Its columns are {', '.join(f'`{column}`' for column in present)}."
@@ -202,7 +200,7 @@ class RawTable:
 
 
 def _lines(path: Path) -> int:
-    """How many lines of a file are not empty; a line ends as it does for a reader of CSV files, quoted or not."""
+    """The number of lines that are not empty; a line ends as it does for a CSV reader, quoted or not."""
     count, ended = 0, True
     with path.open("rb") as file:
         while piece := file.read(_BLOCK_BYTES):
@@ -214,12 +212,12 @@ def _lines(path: Path) -> int:
 
 
 def refuse_infinite(values: "pa.Array", name: str, place: Place) -> None:
-    """Raises if a number is infinite; `place` says where they stand."""
+    """Raise if a number is infinite; `place` locates entry i."""
     import pyarrow.compute as pc
 
     with redact_errors(f"Column `{name}` cannot be read from {place(0)} on"):
         bad = pc.fill_null(pc.is_inf(values), fill_value=False).to_numpy(zero_copy_only=False)
-    refuse(bad, name, place, "is infinite", "Leave the cell empty where nothing was measured.")
+    refuse(bad, name, place, "is infinite", "Leave the cell empty if nothing was measured.")
 
 
 def _next_batch(reader: Any) -> Any:
@@ -230,11 +228,11 @@ def _next_batch(reader: Any) -> Any:
 
 
 _PARTS: dict[Use, str] = {"id": "unit", "name": "name", "number": "feature", "value": "copied"}
-"""As what a table of steps would have the column."""
+"""The part that plays the same role in a table of steps, whose types are allowed."""
 
 
 def _check_type(dtype: "pa.DataType", use: Use, name: str, file: str) -> None:
-    """Refuses a column that cannot be used as it is to be."""
+    """Refuse a column whose type does not fit its use."""
     from pyarrow import types
 
     value = dtype.value_type if types.is_dictionary(dtype) else dtype
@@ -243,10 +241,13 @@ def _check_type(dtype: "pa.DataType", use: Use, name: str, file: str) -> None:
         check_type(value, _PARTS[use], name, file)
     elif use == "text":
         if not (types.is_string(value) or types.is_large_string(value)):
-            raise TableError(f"Column `{name}` of `{file}` holds {describe_type(value)}; it is declared as text.")
+            raise TableError(
+                f"Column `{name}` of `{file}` holds {describe_type(value)}, but it is declared as text. Correct the "
+                "declaration, or convert the column."
+            )
     elif not (number or types.is_timestamp(value) or (use == "end" and types.is_boolean(value))):
         wanted = "times or numbers" if use == "time" else "true or false, or times"
         raise TableError(
             f"Column `{name}` of `{file}` holds {describe_type(value)}; it must hold {wanted}. {_TIMES}{_ZONES}"
-            "Write all of them alike."
+            "Write all times in the same way."
         )

@@ -1,8 +1,8 @@
-"""Times to steps: the records of whole people, sorted, cut into windows, and summarised in each.
+"""Turn times into steps: sort the records of whole people, cut them into windows, and summarise each window.
 
 For an episode whose first record is at t_0, window w holds the records at times t_0 + w d <= t < t_0 + (w + 1) d. A
-column's value in a window is its last, first, mean, largest, smallest or summed one there; where there is none, that of
-an earlier window of the same episode is carried forward, by at most a public number of windows.
+column's value in a window is the last, first, mean, largest or smallest value there, or their sum. If a window has no
+value, that of an earlier window of the same episode is carried forward, by at most a public number of windows.
 """
 
 from collections.abc import Callable
@@ -19,14 +19,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Aggregation = Literal["last", "first", "mean", "max", "min", "sum"]
-"""How the values of a column in one window become one."""
+"""How to combine the values of a column in one window."""
 AGGREGATIONS: tuple[Aggregation, ...] = ("last", "first", "mean", "max", "min", "sum")
-_MOST_WINDOWS = 2**62  # of an episode: their numbers are int64
+_MAX_WINDOWS = 2**62  # of an episode: windows are numbered by int64
 
 
 @dataclass(frozen=True, repr=False)
 class SortedRecords:
-    """Records of whole people by unit, episode and time: where episodes begin, and the order of the rows of a table."""
+    """Records of whole people by unit, episode and time: the order of the rows of a table, and where episodes begin in
+    it."""
 
     order: Int[np.ndarray, " R"]
     starts: Int[np.ndarray, " E"]
@@ -36,7 +37,7 @@ class SortedRecords:
     def from_columns(
         cls, units: "pa.Array", episodes: "pa.Array | None", times: Shaped[np.ndarray, " R"]
     ) -> "SortedRecords":
-        """Sorts by id, episode and time; equal ones stay in the order in which they came."""
+        """Sort by id, episode and time; records that are equal in all three keep their order."""
         key = _ranked(units)
         if episodes is not None:
             inner = _ranked(episodes)
@@ -47,10 +48,10 @@ class SortedRecords:
         return cls(order, np.flatnonzero(np.append(True, key[1:] != key[:-1])), times[order])
 
     def check_times(self, column: str, place: Place) -> None:
-        """Raises where two records of an episode have one time; `place` says where a sorted row stands."""
+        """Raise if two records of an episode have the same time; `place` locates a sorted row."""
         again = np.append(False, self.times[1:] == self.times[:-1])
         again[self.starts] = False
-        refuse(again, column, place, "has a time twice in one episode", "Merge the rows of one time into one.")
+        refuse(again, column, place, "has a time twice in one episode", "Merge the rows that have the same time.")
 
     @property
     def lengths(self) -> Int[np.ndarray, " E"]:
@@ -58,12 +59,12 @@ class SortedRecords:
 
     @property
     def since_start(self) -> Shaped[np.ndarray, " R"]:
-        """The time since the first record of the episode, exact for whole numbers; infinite where a float overflows."""
+        """The time since the first record of the episode: exact for whole numbers, infinite if a float overflows."""
         return subtract_times(self.times, np.repeat(self.times[self.starts], self.lengths))
 
 
 def subtract_times(later: Shaped[np.ndarray, " N"], earlier: Shaped[np.ndarray, " N"]) -> Shaped[np.ndarray, " N"]:
-    """`later` - `earlier`, which is not negative: of int64 as uint64, in which every such difference is exact."""
+    """`later` - `earlier`, which is not negative; for int64 as uint64, in which every such difference is exact."""
     if later.dtype.kind == "i":
         return later.astype(np.int64).view(np.uint64) - earlier.astype(np.int64).view(np.uint64)
     with np.errstate(over="ignore"):
@@ -73,16 +74,16 @@ def subtract_times(later: Shaped[np.ndarray, " N"], earlier: Shaped[np.ndarray, 
 def count_windows(
     since: Shaped[np.ndarray, " N"], window: float | int, column: str, place: Place
 ) -> Int[np.ndarray, " N"]:
-    """How many whole windows lie in durations that are not negative, at most 2^62."""
+    """The number of whole windows in durations that are not negative, at most 2^62."""
     with np.errstate(over="ignore", invalid="ignore"):
         number = np.floor_divide(since, since.dtype.type(window))
-    far = ~(number <= number.dtype.type(_MOST_WINDOWS))  # also where it is NaN
+    far = ~(number <= number.dtype.type(_MAX_WINDOWS))  # NaN is refused too
     refuse(far, column, place, "is too far from the first record of its episode", "Correct the time.")
     return number.astype(np.int64)
 
 
 def _ranked(ids: "pa.Array") -> Int[np.ndarray, " R"]:
-    """The rank of each id among the different ones."""
+    """The rank of each id among the distinct ids."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -95,10 +96,10 @@ def _ranked(ids: "pa.Array") -> Int[np.ndarray, " R"]:
 
 @dataclass(frozen=True, repr=False)
 class Windows:
-    """Windows 0, ..., `count` - 1 of each episode laid end to end: for each, the group of records in it, or -1.
+    """Windows 0, ..., `count` - 1 of each episode laid end to end, each with its group of records, or -1.
 
-    Groups are the windows that have records, in order; `groups` says where each begins among the sorted rows. Records
-    after an episode's last window are in no window, and none is in a window of another episode.
+    Groups are the windows that have records, in order; `groups` is the first sorted row of each. Records after an
+    episode's last window are in no window, and no record is in a window of another episode.
     """
 
     groups: Int[np.ndarray, " G"]
@@ -110,7 +111,7 @@ class Windows:
     def from_records(
         cls, rows: SortedRecords, window: Int[np.ndarray, " R"], count: Int[np.ndarray, " E"]
     ) -> "Windows":
-        """From the window of every sorted row, and how many windows each episode has."""
+        """Build the windows from the window number of every sorted row, and the number of windows of each episode."""
         episode = np.repeat(np.arange(len(count)), rows.lengths)
         begins = np.append(True, (window[1:] != window[:-1]) | (episode[1:] != episode[:-1]))
         groups = np.flatnonzero(begins)
@@ -122,8 +123,8 @@ class Windows:
         return cls(groups, group_of, np.repeat(offset, count), count)
 
     def carry_forward(self, given: Bool[np.ndarray, " G"], most: int) -> Int[np.ndarray, " W"]:
-        """For each window the group whose value counts there: its own where it is `given`, else the last one given at
-        most `most` windows earlier in the episode; -1 where there is none."""
+        """For each window, the group whose value is used there: its own if it is `given`, else the last group that is
+        given at most `most` windows earlier in the episode; -1 if there is no such group."""
         here = np.arange(len(self.group_of))
         own = (self.group_of >= 0) & given[self.group_of]
         latest = np.maximum.accumulate(np.where(own, here, -1))
@@ -132,8 +133,10 @@ class Windows:
 
 
 def summarise(values: "pa.Array", how: Aggregation, windows: Windows) -> tuple["pa.Array", Bool[np.ndarray, " G"]]:
-    """One value per group of records, and whether it has any; `values` are sorted, numbers unless `how` is last or
-    first."""
+    """One value per group of records, and whether the group has a value.
+
+    `values` are sorted; they must be numbers unless `how` is last or first.
+    """
     import pyarrow as pa
 
     if how in ("last", "first"):

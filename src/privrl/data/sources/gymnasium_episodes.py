@@ -1,4 +1,4 @@
-"""Episodes that are played in a Gymnasium environment, as a data set in memory."""
+"""Episodes played in a Gymnasium environment, as a dataset in memory."""
 
 from collections.abc import Callable
 from typing import Any, Unpack
@@ -18,17 +18,17 @@ def from_gymnasium(
     env_seed: int,
     **public: Unpack[Public],
 ) -> Episodes:
-    """Plays a policy in a Gymnasium environment; every episode is somebody's own.
+    """Play a policy in a Gymnasium environment; every episode belongs to a different person.
 
     Arguments:
         env: an environment with discrete actions, and observations that are discrete or a `Box`.
-        policy: what is done at an observation; without it, any action with equal probability.
-        episodes: how many people to simulate.
-        horizon: where an episode is cut; one that the environment ends is shorter.
-        env_seed: of the environment and of the random actions.
+        policy: maps an observation to an action. By default, actions are uniformly random.
+        episodes: the number of people to simulate.
+        horizon: the largest number of steps; an episode that the environment ends is shorter.
+        env_seed: the seed of the environment and of the random actions.
         **public: the other arguments of `Episodes.from_arrays`. Observations of a `Box` are vectors of measurements:
-            declare `features`, or leave them out where all bounds of the space are finite, which then are the public
-            ones. Rewards must lie in `reward_range`, which is [0, 1] unless given.
+            declare `features`, or leave them out if all bounds of the space are finite, which then are the public
+            bounds. Rewards must lie in `reward_range`, by default [0, 1].
     """
     recorder = Recorder.from_spaces(env, "environment", episodes, horizon, public)
     rng = np.random.default_rng(env_seed)

@@ -1,8 +1,8 @@
-"""A table of invented people in the shape of one's own, from public bounds alone.
+"""Write a table of invented people with the columns and bounds of a schema.
 
-No record is read. The people live in a small world that has nothing to do with any real one: measurements wander inside
-their bounds, actions push the first of them and are more frequent where it is low, and staying near the middle pays. So
-commands, run time and the width of intervals can be tried before any budget is spent; values cannot.
+No record is read. The people live in a small artificial world: measurements fluctuate inside their bounds, actions push
+the first measurement and are more frequent if it is low, and staying near the middle pays. So commands, run times and
+the width of intervals can be tried before any budget is spent. The values mean nothing.
 """
 
 from collections.abc import Iterator
@@ -20,23 +20,30 @@ from privrl.writing import whole_file
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_PEOPLE = 4096  # that are invented at once
-_MISSING = 0.2  # of the values that may be
+_PEOPLE = 4096  # people invented at once
+_MISSING = 0.2  # the share of missing values in columns that may have them
 
 
 def write_lookalike(
     path: str | Path, schema: Schema, bounds: Bounds, *, people: int, rewards_at_end: bool = False, seed: int = 0
 ) -> int:
-    """Writes a table of so many invented people and returns the number of its rows; `read_parquet` reads it with the
-    same columns and bounds.
+    """Write a table of invented people and return the number of its rows; `read_parquet` reads it with the same columns
+    and bounds.
 
-    **Formal guarantee.** It depends on the arguments alone, and no table is opened.
+    **Formal guarantee.** The table depends only on the arguments; no other table is opened.
+
+    Arguments:
+        path: the new Parquet file.
+        schema, bounds: the columns and the public bounds.
+        people: the number of people.
+        rewards_at_end: only the last step of an episode pays.
+        seed: of the random numbers.
     """
     import pyarrow.parquet as pq
 
     path = Path(path)
     if people < 1:
-        raise ValueError(f"`people` is {people}; invent at least one person.")
+        raise ValueError(f"`people` is {people}; it must be at least 1.")
     if path.suffix != ".parquet":
         raise ValueError(f"`{path}` must end in .parquet.")
     num_rows = 0
@@ -143,7 +150,7 @@ def _share(h: Float[np.ndarray, " R"]) -> Float[np.ndarray, " R"]:
 
 
 def _measured(feature: Measurement, h: Float[np.ndarray, " R"], rng: np.random.Generator) -> "pa.Array":
-    """Values of a column, inside its bounds or of its list; some of them missing where that may be."""
+    """Values of a column, inside its bounds or from its list; some are missing if that is allowed."""
     import pyarrow as pa
 
     missing = rng.random(len(h)) < (_MISSING if feature.missing else 0.0)
@@ -154,6 +161,6 @@ def _measured(feature: Measurement, h: Float[np.ndarray, " R"], rng: np.random.G
 
 
 def _dosed(dose: BinnedAction, actions: Int[np.ndarray, " R"], rng: np.random.Generator) -> Float[np.ndarray, " R"]:
-    """A dose inside the interval of each action; the last one is as wide as the one before."""
+    """A dose inside the interval of each action; the last interval is as wide as the one before."""
     edges = np.append(dose.edges, 2 * dose.edges[-1] - dose.edges[-2])
     return edges[actions] + rng.random(len(actions)) * 0.99 * np.diff(edges)[actions]

@@ -1,4 +1,5 @@
-"""Minari datasets as episodes in memory: discrete actions, and observations that are numbered or vectors in bounds."""
+"""Minari datasets as episodes in memory, with discrete actions and observations that are discrete or bounded
+vectors."""
 
 from typing import Any, Unpack
 
@@ -9,12 +10,21 @@ from privrl.data.sources.observed_episodes import Recorder
 
 
 def from_minari(dataset: Any, *, horizon: int, **public: Unpack[Public]) -> Episodes:
-    """The episodes of a Minari dataset, given by its name or as an opened `MinariDataset`.
+    """Read the episodes of a Minari dataset, given by its name or as an opened `MinariDataset`.
 
-    An episode of T actions has T + 1 observations, so all next states are known. Without `units` every episode is
-    somebody else's; `public` are the other arguments of `Episodes.from_arrays`. Discrete spaces that start at another
+    An episode of T actions has T + 1 observations, so all next states are known. Discrete spaces that start at another
     number than 0 are shifted to it. Observations of a `Box` are vectors of measurements: declare `features`, or leave
-    them out where all bounds of the space are finite, which then are the public ones.
+    them out if all bounds of the space are finite, which then are the public bounds.
+
+    Arguments:
+        dataset: the dataset or its name.
+        horizon: the largest number of steps of an episode.
+        **public: the other arguments of `Episodes.from_arrays`. Without `units`, every episode belongs to a different
+            person.
+
+    Raises:
+        ImportError: if a name is given and the package `minari` is not installed.
+        TableError: if an episode is too long or a space is not supported.
     """
     if isinstance(dataset, str):
         dataset = _loaded(dataset)
@@ -30,7 +40,7 @@ def _loaded(name: str) -> Any:
         import minari
     except ImportError:
         raise ImportError(
-            f"Reading the Minari dataset `{name}` needs the package `minari`. Install `privrl[minari]`, or give the "
-            f"data with `privrl.data.Episodes.from_arrays`."
+            f"Reading the Minari dataset `{name}` requires the package `minari`. Install `privrl[minari]`, or use "
+            f"`privrl.data.Episodes.from_arrays`."
         ) from None
     return minari.load_dataset(name)

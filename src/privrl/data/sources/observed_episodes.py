@@ -1,4 +1,4 @@
-"""Episodes of T actions and T + 1 observations from spaces as Gymnasium has them, put into arrays one by one."""
+"""Collect episodes of T actions and T + 1 observations, with spaces as Gymnasium defines them, in arrays."""
 
 from dataclasses import dataclass
 from typing import Any, cast
@@ -15,8 +15,8 @@ from privrl.mdp.measurements import ENDED, Feature, Measurement, check_measureme
 
 @dataclass(frozen=True, repr=False)
 class Recorder:
-    """Arrays that are filled, and what is public about them; spaces are told by their attributes, so that `gymnasium`
-    is not needed."""
+    """Arrays to be filled, and the public facts about them. Spaces are recognised by their attributes, so `gymnasium`
+    need not be installed."""
 
     states: Shaped[np.ndarray, "N H1 *D"]
     actions: Int[np.ndarray, "N H"]
@@ -28,7 +28,8 @@ class Recorder:
 
     @classmethod
     def from_spaces(cls, source: Any, what: str, count: int, horizon: int, public: Public) -> "Recorder":
-        """For so many episodes of a dataset or an environment with an `observation_space` and an `action_space`."""
+        """Allocate arrays for `count` episodes of a dataset or an environment with an `observation_space` and an
+        `action_space`."""
         first_action = _first_action(source.action_space, what)
         first_state, states = 0, np.zeros((count, horizon + 1), np.int64)
         if _discrete(source.observation_space):
@@ -42,19 +43,18 @@ class Recorder:
         return cls(states, actions, rewards, lengths, ended, (first_state, first_action), public)
 
     def add(self, k: int, observations: Any, actions: Any, rewards: Any, ended: bool) -> None:
-        """Episode number k."""
-        with redact_errors(f"Episode {k} has no numbers as rewards"):
+        """Store episode k."""
+        with redact_errors(f"Episode {k} has rewards that are not numbers"):
             paid = np.asarray(rewards, float).reshape(-1)
         T, horizon = len(paid), self.actions.shape[1]
         if horizon < T:
             raise TableError(
-                f"Episode {k} is longer than the horizon, which is {horizon}. "
-                f"Give a larger `horizon` or filter the dataset."
+                f"Episode {k} is longer than the horizon, {horizon}. Give a larger `horizon` or filter the dataset."
             )
         entry = self.states.shape[2:]
         seen = _shaped(observations, (T + 1, *entry), "observations", k)
         if entry:
-            with redact_errors(f"Episode {k} has observations that are no numbers"):
+            with redact_errors(f"Episode {k} has observations that are not numbers"):
                 self.states[k, : T + 1] = seen.astype(float)
         else:
             self.states[k, : T + 1] = _whole(seen, "observations", k) - self.first[0]
@@ -62,7 +62,7 @@ class Recorder:
         self.rewards[k, :T], self.lengths[k], self.ended[k] = paid, T, ended
 
     def episodes(self) -> Episodes:
-        """All of them, checked."""
+        """All episodes, checked."""
         after = self.states[:, 1:].copy()
         if after.ndim > 2:
             over = np.flatnonzero(self.ended & (self.lengths > 0))
@@ -87,40 +87,40 @@ def _first_action(space: Any, what: str) -> int:
 
 
 def _columns_of(space: Any, features: Any, what: str) -> tuple[Measurement, ...]:
-    """The declared columns, one for each entry of an observation; where none is, the bounds of the space itself."""
+    """The declared columns, one per entry of an observation; by default, the bounds of the space."""
     if not all(hasattr(space, name) for name in ("low", "high", "shape")):
         raise TableError(
-            f"The observation space of the {what} is `{type(space).__name__}`; it must be `Discrete` or `Box`. Make "
-            "vectors of the observations and use `privrl.data.Episodes.from_arrays`."
+            f"The observation space of the {what} is `{type(space).__name__}`; it must be `Discrete` or `Box`. Turn "
+            "the observations into vectors and use `privrl.data.Episodes.from_arrays`."
         )
     low, high = (np.asarray(bound, float).reshape(-1) for bound in (space.low, space.high))
     if features:
         given = check_measurements(features)
         if len(given) != len(low):
             raise TableError(
-                f"`features` declares {len(given)} columns, and an observation has shape {list(space.shape)}, which is "
-                f"{len(low)} entries. Declare one for each."
+                f"`features` declares {len(given)} columns, but an observation has shape {list(space.shape)}, that is "
+                f"{len(low)} entries. Declare one column per entry."
             )
         return given
     endless = np.flatnonzero(~(np.isfinite(low) & np.isfinite(high) & np.isfinite(high - low) & (low < high)))
     if len(endless):
         raise TableError(
-            f"Entries {', '.join(map(str, endless))} of the observation space have no finite bounds, and bounds are "
-            'never read off the data. Declare all entries: `features=[Feature("position", -4.8, 4.8), ...]`.'
+            f"Entries {', '.join(map(str, endless))} of the observation space have no finite bounds, and privrl never "
+            'reads bounds off the data. Declare all entries: `features=[Feature("position", -4.8, 4.8), ...]`.'
         )
     return tuple(Feature(f"x{j}", float(a), float(b)) for j, (a, b) in enumerate(zip(low, high, strict=True)))
 
 
 def _shaped(values: Any, shape: tuple[int, ...], name: str, k: int) -> np.ndarray:
     """One entry per step; some writers store a number as an array of one."""
-    with redact_errors(f"Episode {k} has `{name}` that are no array", "Collect the episodes again."):
+    with redact_errors(f"The `{name}` of episode {k} cannot be converted to an array", "Collect the episodes again."):
         array = np.asarray(values)
     if array.size != np.prod(shape):
-        # without any shape of this episode's arrays, which are the length of somebody's stay
+        # The message leaves out the shapes of the arrays, which reveal the length of a person's episode.
         entry = f"of shape {list(shape[1:])}" if shape[1:] else "a number each"
         raise TableError(
-            f"The `{name}` of episode {k} do not fit its `rewards`: T rewards go with T actions and T + 1 "
-            f"observations, and `{name}` are {entry}. Collect the dataset again."
+            f"The `{name}` of episode {k} do not fit its `rewards`: T rewards require T actions and T + 1 "
+            f"observations, and `{name}` must be {entry}. Collect the dataset again."
         )
     return array.reshape(shape)
 
