@@ -235,14 +235,14 @@ def test_a_seed_on_a_table_is_a_simulation_with_a_warning(table: Path, tmp_path:
     assert second.json()["seed"] == 4
 
 
-def test_a_fit_with_a_head_refuses_an_older_copy_of_its_store(table: Path, tmp_path: Path) -> None:
-    store, head, copy = tmp_path / "s.db", tmp_path / "s.head", tmp_path / "copy.db"
-    privrl.ReleaseStore(store, head=head).close()
+def test_a_fit_with_a_log_refuses_an_older_copy_of_its_store(table: Path, tmp_path: Path) -> None:
+    store, log, copy = tmp_path / "s.db", tmp_path / "s.log", tmp_path / "copy.db"
+    privrl.ReleaseStore(store, log=log).close()
     shutil.copy(store, copy)
     arguments = ("fit", table, "--recipe", "dp-apvi", *BUDGET, *COLUMNS, *SIZES, "--out", tmp_path / "o")
-    assert call(*arguments, "--store", store, "--store-head", head).code == 0
-    refused = call(*arguments, "--overwrite", "--store", copy, "--store-head", head)
-    assert refused.code == 2 and "behind its head" in refused.err
+    assert call(*arguments, "--store", store, "--store-log", log).code == 0
+    refused = call(*arguments, "--overwrite", "--store", copy, "--store-log", log)
+    assert refused.code == 2 and "behind its audit log" in refused.err
 
 
 def test_a_large_delta_is_warned_about() -> None:
@@ -293,8 +293,8 @@ ONLINE = ("run", "dp-ucbvi", "--env", "riverswim", "--episodes", "20")
         (("fit", "{table}", *TABLE, *BUDGET, "--episodes", "5"), "`--episodes` only makes sense"),
         (("fit", "{table}", "--recipe", "dp-apvi", *BUDGET, *COLUMNS), "`--horizon`, `--num-states`"),
         (("fit", "{table}", "--recipe", "dp-apvi", *BUDGET, *RENAMED, *SIZES), "condition"),
-        (("fit", "{table}", *TABLE, *BUDGET, "--store-head", "h"), "`--store` is missing"),
-        ((*WORLD, *BUDGET, "--store-head", "h"), "`--store-head` keeps the releases of real people"),
+        (("fit", "{table}", *TABLE, *BUDGET, "--store-log", "h"), "`--store` is missing"),
+        ((*WORLD, *BUDGET, "--store-log", "h"), "`--store-log` keeps the releases of real people"),
         (("fit", "{table}", *SMALL, *BUDGET, "--horizon", "4", "--num-states", "2"), "Column `state` is"),
         (("fit", "{table}", *SMALL, *BUDGET, "--horizon", "2", "--num-states", "3"), "horizon"),
         (("fit", "{table}", *SMALL, *BUDGET, "--horizon", "0", "--num-states", "3"), "`--horizon` is 0"),

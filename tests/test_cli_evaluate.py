@@ -208,14 +208,14 @@ def test_evaluate_takes_a_protocol_from_elsewhere(table: Path, tmp_path: Path) -
 
 
 def test_evaluate_keeps_its_releases_in_a_store_like_fit(table: Path, fitted: Path, tmp_path: Path) -> None:  # noqa: F811
-    store, head = tmp_path / "kept.store", tmp_path / "head"
-    options = (*BUDGET, "--store", store, "--store-head", head, "--after-crash", "redraw")
+    store, log = tmp_path / "kept.store", tmp_path / "log"
+    options = (*BUDGET, "--store", store, "--store-log", log, "--after-crash", "redraw")
     assert call("evaluate", table, fitted, *UNIT, *options, "--out", tmp_path / "first").code == 0
-    assert head.is_file()
+    assert log.is_file()
     assert call("evaluate", table, fitted, *UNIT, *options, "--out", tmp_path / "again").code == 0  # read, not drawn
     first, again = (json.loads((tmp_path / name / "evaluation.json").read_text()) for name in ("first", "again"))
     assert first["practice"] == again["practice"]
-    alone = call("evaluate", table, fitted, *UNIT, *BUDGET, "--store-head", head, "--out", tmp_path / "third")
+    alone = call("evaluate", table, fitted, *UNIT, *BUDGET, "--store-log", log, "--out", tmp_path / "third")
     assert alone.code == 2 and "`--store` is missing" in alone.err
 
 

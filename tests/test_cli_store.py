@@ -134,21 +134,6 @@ def test_an_unfinished_purge_is_shown(path: Path) -> None:
     assert "raw bytes may be left" in call("show", path)[1]
 
 
-def test_a_head_is_written_once_and_refuses_an_older_copy(path: Path, tmp_path: Path) -> None:
-    head, copy = tmp_path / "study.head", tmp_path / "copy.db"
-    for command in (("show",), ("purge", "--yes")):
-        code, _, err = call(command[0], path, *command[1:], "--store-head", head)
-        assert code == 2 and "privrl store new-head STORE HEAD" in err
-    assert call("new-head", path, head)[0] == 0
-    code, _, err = call("new-head", path, head)
-    assert code == 2 and "There is a head" in err
-    assert call("show", path, "--store-head", head)[0] == 0
-    shutil.copy(path, copy)
-    assert call("purge", path, "--yes", "--store-head", head)[0] == 0
-    code, out, err = call("show", copy, "--store-head", head)
-    assert (code, out) == (2, "") and "behind its head" in err
-
-
 def test_a_store_that_was_changed_is_explained(path: Path) -> None:
     with contextlib.closing(sqlite3.connect(path)) as database:
         (guard,) = database.execute(
@@ -187,8 +172,9 @@ def test_bad_files_are_explained_and_left_alone(command: tuple[str, ...], tmp_pa
 
 def test_a_log_is_begun_once_and_refuses_an_older_copy(path: Path, tmp_path: Path) -> None:
     log, copy = tmp_path / "study.log", tmp_path / "copy.db"
-    code, _, err = call("show", path, "--store-log", log)
-    assert code == 2 and "privrl store new-log STORE LOG" in err
+    for command in (("show",), ("purge", "--yes")):
+        code, _, err = call(command[0], path, *command[1:], "--store-log", log)
+        assert code == 2 and "privrl store new-log STORE LOG" in err
     assert call("new-log", path, log)[0] == 0
     code, _, err = call("new-log", path, log)
     assert code == 2 and "already" in err

@@ -9,8 +9,8 @@ Each prints one JSON object. The parent loads the store without the rest of its 
 workers quickly. In each round of the loop, workers contribute, seal, release, arrive and reserve numbers until they are
 killed, and write what they were told into a witness file *before* they go on. Then all of them are dead, and a copy of
 the files (so that the next round still meets what the kill left; of a database, one state of it) is read with plain SQL
-and compared with the witnesses; opened as a store, its chain must fit its tables and hold its head. `server` kills the
-PostgreSQL server under its writers instead, and starts it again.
+and compared with the witnesses; opened as a store, its chain must fit its tables and hold all that its log says.
+`server` kills the PostgreSQL server under its writers instead, and starts it again.
 """
 
 import contextlib
@@ -123,30 +123,22 @@ class SeatsFirst(stores.ReleaseStore):
         return [(number, *contents([0], number))]
 
 
-class KeepsItsHead(stores.ReleaseStore):
-    """Broken: moves its head when it is opened only."""
+class KeepsItsLog(stores.ReleaseStore):
+    """Broken: completes its log when it is opened only."""
 
     def __init__(self, path, **arguments):
         super().__init__(path, **arguments)
-        self._engine._witness = None
-
-
-class Logged(stores.ReleaseStore):
-    """Sound: with an audit log in the place of a head."""
-
-    def __init__(self, path, *, head, **arguments):
-        super().__init__(path, log=head, **arguments)
+        self._engine._log = None
 
 
 KINDS = {
     "sound": stores.ReleaseStore,
-    "logged": Logged,
     "acknowledges-first": AcknowledgesFirst,
     "counts-twice": CountsTwice,
     "draws-first": DrawsFirst,
     "returns-first": ReturnsFirst,
     "seats-first": SeatsFirst,
-    "keeps-its-head": KeepsItsHead,
+    "keeps-its-log": KeepsItsLog,
 }
 Tell = Callable[..., None]
 
@@ -299,7 +291,7 @@ class Checker:
 
     def __init__(self, folder: Path, after_crash: str, cluster: Running | None = None, kind: str = "sound") -> None:
         self.folder, self.after_crash = folder, after_crash
-        self.sound = Logged if kind == "logged" else stores.ReleaseStore
+        self.sound = stores.ReleaseStore
         self.place = folder / "store.db" if cluster is None else cluster.new()
         self.values: dict[str, bytes] = {}
         self.sealed: dict[str, tuple[Any, ...]] = {}
@@ -313,7 +305,7 @@ class Checker:
         copy = self.folder / "copy"
         shutil.rmtree(copy, ignore_errors=True)
         copy.mkdir()
-        for path in [*self.folder.glob("store.db*"), *self.folder.glob("head")]:
+        for path in [*self.folder.glob("store.db*"), *self.folder.glob("log")]:
             shutil.copy(path, copy)
         with self.opened(copy) as database:
             if database is None:
@@ -324,10 +316,10 @@ class Checker:
             self.check_contributions(database, lines)
             self.check_sums(database, lines)
             self.check_numbers(database, lines)
-            self.check_head(database, lines, copy / "head")
+            self.check_log(database, lines, copy / "log")
         place = copy / "store.db" if isinstance(self.place, Path) else self.place
         try:
-            self.sound(place, head=copy / "head").close()
+            self.sound(place, log=copy / "log").close()
         except errors.StoreError as error:
             raise WrongError(f"the chain does not hold: {error}") from error
 
@@ -421,14 +413,14 @@ class Checker:
         facts = {name: content.hex() for name, content in database.execute("SELECT name, content FROM facts")}
         must({line["fact"] for line in lines if "fact" in line} <= set(facts.values()), "a fact is lost or changed")
 
-    def check_head(self, database: Any, lines: list[dict[str, Any]], path: Path) -> None:
-        """What a process was told, the head outside knew before."""
+    def check_log(self, database: Any, lines: list[dict[str, Any]], path: Path) -> None:
+        """What a process was told, the log outside knew before."""
         whole = path.read_text().split("\n")[:-1] if path.exists() else []  # a log may end with a part of a line
         known = json.loads(whole[-1])["number"] if whole else -1
         events = {row[:2]: row[2] for row in database.execute("SELECT kind, subject, number FROM chain")}
         returned = [("value", line["got"]) for line in lines if "got" in line]
         returned += [("seal", line["sealed"]) for line in lines if "sealed" in line]
-        must(all(events[event] <= known for event in returned), "an effect was returned before the head knew of it")
+        must(all(events[event] <= known for event in returned), "an effect was returned before the log knew of it")
 
 
 # ---------------------------------------------------------------------------------------------------- what is called
@@ -445,7 +437,7 @@ def all_points(folder: Path, place: Path | str, kind: type) -> list[str]:
     def fail() -> np.ndarray:
         raise InterruptedError
 
-    with Recording(place, after_crash="redraw", head=folder / "points.head") as store:
+    with Recording(place, after_crash="redraw", log=folder / "points.log") as store:
         store.open_study({}, LIMITS)
         store.fact("seed", lambda: b"1")
         store.contribute("visits", ["one"], units_of([1]))
@@ -476,7 +468,7 @@ def agenda(points: list[str]) -> list[tuple[str, str | None]]:
 def loop(folder: Path, cluster: Running | None, kind: str, writers: int, rounds: int, seed: int) -> dict[str, Any]:
     """Rounds of killing and checking, stopped when the store does something that it must never do."""
     rng = random.Random(seed)
-    sound = Logged if kind == "logged" else stores.ReleaseStore
+    sound = stores.ReleaseStore
     points = all_points(folder, folder / "points.db" if cluster is None else cluster.new(), sound)
     deaths: list[tuple[str, str | None]] = []
     files: list[Checker] = []
@@ -514,7 +506,7 @@ def one_round(file: Checker, kind: type, death: str, writers: int, here: int, rn
     def task(tell: Tell, writer: int, seed: float) -> None:
         mortal = dying(kind, death, tell)
         work(
-            lambda: mortal(file.place, after_crash=file.after_crash, head=file.folder / "head"),
+            lambda: mortal(file.place, after_crash=file.after_crash, log=file.folder / "log"),
             tell,
             random.Random(seed),
             here,
@@ -542,7 +534,7 @@ def server(folder: Path, cluster: Cluster, rounds: int, seed: int) -> dict[str, 
 
         def task(tell: Tell, writer: int, drawn: float, here: int) -> None:
             try:
-                opened = functools.partial(stores.ReleaseStore, file.place, after_crash="redraw", head=folder / "head")
+                opened = functools.partial(stores.ReleaseStore, file.place, after_crash="redraw", log=folder / "log")
                 work(opened, tell, random.Random(drawn), here, writer)
             except errors.StoreError as error:
                 must("was lost" in str(error) or "cannot be reached" in str(error), str(error))

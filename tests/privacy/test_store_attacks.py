@@ -61,19 +61,19 @@ def test_nothing_that_purge_leaves_can_test_a_guess(tmp_path):
     assert not any(secret in content for secret in secrets)
 
 
-def test_the_head_knows_what_another_process_is_told(tmp_path):
-    """Its owner dies between keeping a value and moving the head; whoever reads the value moves the head first."""
-    where = {"path": tmp_path / "s.db", "head": tmp_path / "s.head"}
+def test_the_log_knows_what_another_process_is_told(tmp_path):
+    """Its owner dies between keeping a value and logging it; a process that reads the value completes the log first."""
+    where = {"path": tmp_path / "s.db", "log": tmp_path / "s.log"}
     with privrl.ReleaseStore(**where) as store:
         store.open_study({}, {"rho": 1.0})
-    with pytest.raises(FatalError), Mortal(where["path"], "persist:committed", 1, head=where["head"]) as store:
+    with pytest.raises(FatalError), Mortal(where["path"], "persist:committed", 1, log=where["log"]) as store:
         store.release("r", "rho", 0.5, lambda: np.array([1]))
-    behind = (tmp_path / "s.head").read_bytes()
+    behind = (tmp_path / "s.log").read_bytes()
     with privrl.ReleaseStore(**where) as store:
-        assert (tmp_path / "s.head").read_bytes() != behind  # opening moves it too
-        (tmp_path / "s.head").write_bytes(behind)
+        assert (tmp_path / "s.log").read_bytes() != behind  # opening completes it too
+        (tmp_path / "s.log").write_bytes(behind)
         assert store.release("r", "rho", 0.5, lambda: np.array([2])).tolist() == [1]
-        assert (tmp_path / "s.head").read_bytes() != behind
+        assert (tmp_path / "s.log").read_bytes() != behind
 
 
 def test_durations_are_not_shown(tmp_path):

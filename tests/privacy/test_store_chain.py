@@ -1,4 +1,4 @@
-"""A store that was changed behind its back is refused, and so is an older copy of it where a head was kept outside."""
+"""A store that was changed behind its back is refused, and so is an older copy of it if a log was kept outside."""
 
 import contextlib
 import json
@@ -11,11 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from privrl.privacy.store.chain import ChainedEvent
-from privrl.privacy.store.errors import BehindHeadError, StoreError, TamperedError
+from privrl.privacy.store.errors import AuditLogError, BehindLogError, StoreError, TamperedError
 from privrl.privacy.store.release_store import ReleaseStore
 from privrl.privacy.store.sqlite_schema import SCHEMA
-from privrl.privacy.store.witness import Head
 
 PURGED = "UPDATE digest_key SET content = NULL; INSERT INTO purges VALUES (1, 'now', 'now')"
 
@@ -26,8 +24,8 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def head(tmp_path: Path) -> Path:
-    return tmp_path / "elsewhere.head"
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "elsewhere.log"
 
 
 def seven() -> np.ndarray:
@@ -53,17 +51,17 @@ def fill(store: ReleaseStore) -> None:
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("template")
-    path, head = folder / "study.db", folder / "elsewhere.head"
-    with ReleaseStore(path, head=head) as store:
+    path, log = folder / "study.db", folder / "elsewhere.log"
+    with ReleaseStore(path, log=log) as store:
         fill(store)
-    with ReleaseStore(path, head=head, after_crash="redraw") as store:
+    with ReleaseStore(path, log=log, after_crash="redraw") as store:
         store.release("redrawn", "rho", 0.25, seven, distribution=b"scale 3")
     return folder
 
 
 @pytest.fixture
-def filled(template: Path, path: Path, head: Path) -> Path:
-    for file in (path, head):
+def filled(template: Path, path: Path, log: Path) -> Path:
+    for file in (path, log):
         shutil.copy(template / file.name, file)
     return path
 
@@ -144,82 +142,91 @@ def test_a_purged_store_is_not_made_to_forget_its_purge(filled: Path) -> None:
         ReleaseStore(filled)
 
 
-def test_an_older_copy_is_refused_by_the_head_alone(path: Path, head: Path, tmp_path: Path) -> None:
+def test_an_older_copy_is_refused_by_the_log_alone(path: Path, log: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy.db"
-    with ReleaseStore(path, head=head) as store:
+    with ReleaseStore(path, log=log) as store:
         store.open_study({}, {"rho": 1.0})
         store.release("first", "rho", 0.25, seven)
     shutil.copy(path, copy)
-    with ReleaseStore(path, head=head) as store:
+    with ReleaseStore(path, log=log) as store:
         store.release("second", "rho", 0.75, seven)
     shutil.copy(copy, path)
-    with pytest.raises(BehindHeadError, match="older copy was put back"):
-        ReleaseStore(path, head=head)
-    with ReleaseStore(path) as store:  # without a head nobody can know
+    with pytest.raises(BehindLogError, match="older copy was put back"):
+        ReleaseStore(path, log=log)
+    with ReleaseStore(path) as store:  # without a log nobody can know
         assert store.shown()["spent"] == {"rho": 0.25}
 
 
-def test_a_chain_that_was_written_anew_is_refused_by_the_head_alone(path: Path, head: Path, tmp_path: Path) -> None:
+def test_a_chain_that_was_written_anew_is_refused_by_the_log_alone(path: Path, log: Path, tmp_path: Path) -> None:
     for name, charge in (("true", 0.75), ("forged", 0.25)):  # the same number of events, another charge
-        with ReleaseStore(tmp_path / f"{name}.db", head=tmp_path / f"{name}.head") as store:
+        with ReleaseStore(tmp_path / f"{name}.db", log=tmp_path / f"{name}.log") as store:
             store.open_study({}, {"rho": 1.0})
             store.release("first", "rho", charge, seven)
-    with pytest.raises(BehindHeadError, match="belongs to another store"):
-        ReleaseStore(tmp_path / "forged.db", head=tmp_path / "true.head")
+    with pytest.raises(BehindLogError, match="belongs to another store"):
+        ReleaseStore(tmp_path / "forged.db", log=tmp_path / "true.log")
     ReleaseStore(tmp_path / "forged.db").close()
 
 
-def test_a_store_that_is_swapped_under_a_running_process_is_noticed(path: Path, head: Path, tmp_path: Path) -> None:
-    """Another store's head in the place of ours stands for it: the next event finds a head that its chain lacks."""
-    with ReleaseStore(tmp_path / "other.db", head=tmp_path / "other.head") as other:
+def test_a_store_that_is_swapped_under_a_running_process_is_noticed(path: Path, log: Path, tmp_path: Path) -> None:
+    """Another store's log in the place of ours stands for it: the next event finds lines that its chain lacks."""
+    with ReleaseStore(tmp_path / "other.db", log=tmp_path / "other.log") as other:
         fill(other)
-    with ReleaseStore(path, head=head) as store:
+    with ReleaseStore(path, log=log) as store:
         store.open_study({}, {"rho": 1.0})
-        shutil.copy(tmp_path / "other.head", head)
-        with pytest.raises(BehindHeadError):
+        shutil.copy(tmp_path / "other.log", log)
+        with pytest.raises((BehindLogError, AuditLogError)):
             store.release("first", "rho", 0.25, fail)
-        head.unlink()
-        with pytest.raises(StoreError, match="missing"):
+        log.unlink()
+        with pytest.raises(AuditLogError, match="it is gone"):
             store.fact("seed", lambda: b"1")
 
 
-def test_a_missing_head_is_accepted_deliberately(filled: Path, head: Path) -> None:
-    before = head.read_text()
-    head.unlink()
-    with pytest.raises(StoreError, match=r"is missing.*accept it once.*`accept_missing_head=True`"):
-        ReleaseStore(filled, head=head)
-    ReleaseStore(filled, head=head, accept_missing_head=True).close()
-    assert head.read_text() == before
+def test_a_missing_log_is_accepted_deliberately(filled: Path, log: Path) -> None:
+    before = log.read_text()
+    for remove in (log.unlink, lambda: log.write_text("")):
+        remove()
+        with pytest.raises(StoreError, match=r"is missing.*accept it once.*`accept_missing_log=True`"):
+            ReleaseStore(filled, log=log)
+        log.unlink(missing_ok=True)
+        ReleaseStore(filled, log=log, accept_missing_log=True).close()
+        assert log.read_text() == before
     filled.unlink()
-    with pytest.raises(BehindHeadError, match="says that there was one"):
-        ReleaseStore(filled, head=head)
+    with pytest.raises(BehindLogError, match="says that there was one"):
+        ReleaseStore(filled, log=log)
     assert not filled.exists()
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[]", '{"number": 1}', '{"number": 1, "hash": "xy"}'])
-def test_a_head_that_cannot_be_read_is_refused(filled: Path, head: Path, content: str) -> None:
-    head.write_text(content)
-    with pytest.raises(StoreError, match="cannot be read as the head"):
-        ReleaseStore(filled, head=head, accept_missing_head=True)
-    assert head.read_text() == content
+@pytest.mark.parametrize("content", ["{}\n", "[]\n", "\n", '{"number": 0}\n', '{"number": 0, "hash": "xy"}\n', "hello"])
+def test_a_log_that_cannot_be_read_is_refused(filled: Path, log: Path, content: str) -> None:
+    log.write_text(content)
+    with pytest.raises(AuditLogError, match="is not what was written"):
+        ReleaseStore(filled, log=log, accept_missing_log=True)
+    assert log.read_text() == content
 
 
-def test_a_store_ahead_of_its_head_moves_it_forward(filled: Path, head: Path) -> None:
-    """A crash between the commit and the head leaves that."""
-    newest = json.loads(head.read_text())
-    with contextlib.closing(sqlite3.connect(filled)) as database:
-        for row in database.execute("SELECT number, kind, subject, hash FROM chain"):
-            Head(head).tell([ChainedEvent(*row)], lambda point: None)
-            ReleaseStore(filled, head=head).close()
-            assert json.loads(head.read_text()) == newest
+def test_a_store_that_is_one_event_ahead_of_its_log_completes_it(filled: Path, log: Path) -> None:
+    """A crash between the commit and the log leaves that, and no more than that."""
+    newest = log.read_text()
+    lines = newest.splitlines(keepends=True)
+    for known in range(1, len(lines) + 1):
+        log.write_text("".join(lines[:known]))
+        if known < len(lines) - 1:
+            with pytest.raises(AuditLogError, match="lacks"):
+                ReleaseStore(filled, log=log)
+        else:
+            ReleaseStore(filled, log=log).close()
+            assert log.read_text() == newest
 
 
-def test_the_head_moves_before_an_effect_is_returned(path: Path, head: Path) -> None:
-    """Every event of a release is in the head when the next step begins, and a head never goes back."""
+def test_the_log_grows_before_an_effect_is_returned(path: Path, log: Path) -> None:
+    """Every event of a release is in the log when the next step begins."""
     known: dict[str, int] = {}
 
+    def last() -> int:
+        return json.loads(log.read_text().splitlines()[-1])["number"]
+
     def look(point: str) -> None:
-        known[point] = json.loads(head.read_text())["number"] if head.exists() else -1
+        known[point] = last() if log.exists() else -1
 
     class Looking(ReleaseStore):
         def _reached(self, point: str) -> None:
@@ -229,27 +236,27 @@ def test_the_head_moves_before_an_effect_is_returned(path: Path, head: Path) -> 
         look("drawing")
         return seven()
 
-    with Looking(path, head=head) as store, ReleaseStore(path, head=head) as other:
+    with Looking(path, log=log) as store, ReleaseStore(path, log=log) as other:
         store.open_study({}, {"rho": 1.0})
         store.release("first", "rho", 0.25, draw)
         assert (known["reserve:committed"], known["drawing"], known["persist:committed"]) == (1, 2, 2)
-        assert json.loads(head.read_text())["number"] == 3
+        assert last() == 3
         other.seal("block")
-        assert json.loads(head.read_text())["number"] == 4
+        assert last() == 4
         store.fact("seed", lambda: b"1")
-        assert json.loads(head.read_text())["number"] == 5
+        assert last() == 5
         store.fact("seed", lambda: b"1")  # nothing new, no event
-    assert json.loads(head.read_text())["number"] == 5 and head.stat().st_mode & 0o777 == 0o600
+    assert last() == 5 and log.stat().st_mode & 0o777 == 0o600
 
 
 def test_the_chain_says_nothing_about_its_content_from_outside(tmp_path: Path) -> None:
-    """Two stores with equal content have different heads: the digest key's fingerprint is in every hash."""
-    heads = set()
+    """Two stores with equal content have different logs: the digest key's fingerprint is in every hash."""
+    logs = set()
     for i in range(2):
-        with ReleaseStore(tmp_path / f"{i}.db", head=tmp_path / f"{i}.head") as store:
+        with ReleaseStore(tmp_path / f"{i}.db", log=tmp_path / f"{i}.log") as store:
             store.fact("small", lambda: b"1")
-        heads.add((tmp_path / f"{i}.head").read_text())
-    assert len(heads) == 2
+        logs.add((tmp_path / f"{i}.log").read_text())
+    assert len(logs) == 2
 
 
 def test_opening_costs_the_same_whatever_the_number_of_contributions(path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from clocks import Clock
 from service.serving import CENTRAL, serving, study_file
 
-from privrl.privacy.store.errors import AuditLogError, BehindHeadError
+from privrl.privacy.store.errors import AuditLogError, BehindLogError
 from privrl.service.study_file import StudyFile
 
 
@@ -32,7 +32,7 @@ def test_an_older_copy_of_the_store_is_not_served(tmp_path: Path) -> None:
     whole = log.read_bytes()
 
     shutil.copy(tmp_path / "backup.db", store)
-    with pytest.raises(BehindHeadError, match="older copy was put back"), serving(file, clock):
+    with pytest.raises(BehindLogError, match="older copy was put back"), serving(file, clock):
         pass
     assert log.read_bytes() == whole
 

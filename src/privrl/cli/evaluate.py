@@ -19,7 +19,8 @@ from privrl.cli.options.evaluation_options import (
 )
 from privrl.cli.options.grouped import grouped
 from privrl.cli.options.parsing import DeltaOption, EpsilonOption, RhoOption, check_budget, fresh_seed
-from privrl.cli.options.study_options import StatedOptions, StoreOptions, StudyNameOptions
+from privrl.cli.options.store_options import StoreOptions
+from privrl.cli.options.study_options import StatedOptions, StudyNameOptions
 from privrl.cli.options.table_options import PATHS, TableOptions
 from privrl.cli.options.targets import OverwriteOption, check_file, save
 from privrl.cli.options.worker_options import WorkerOptions, waiting_for

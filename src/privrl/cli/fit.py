@@ -28,7 +28,8 @@ from privrl.cli.options.parsing import (
     privatizer_of,
     recipe_of,
 )
-from privrl.cli.options.study_options import StatedOptions, StoreOptions, StudyNameOptions
+from privrl.cli.options.store_options import StoreOptions
+from privrl.cli.options.study_options import StatedOptions, StudyNameOptions
 from privrl.cli.options.table_options import PATHS, TableOptions
 from privrl.cli.options.targets import OverwriteOption, check_folder, save
 from privrl.cli.options.worker_options import WorkerOptions, waiting_for
@@ -92,7 +93,7 @@ def fit(
         raise ValueError(f"`{chosen.name}` has no people to hold out. Leave out `--evaluate`.")
     world_name = _world_of(data)
     if world_name is not None:
-        refuse(given(kept, ("store", "store_head")), "keeps the releases of real people; these are simulated")
+        refuse(given(kept, ("store", "store_log")), "keeps the releases of real people; these are simulated")
         refuse(given(crew), "shares out the files of a table, and these people are simulated")
         noun = world_noun(chosen, table, named.unit_noun)
         compared = (wanted, comparison)

@@ -1,4 +1,4 @@
-"""`privrl store show`, `purge`, `grant`, `new-head`, `new-log`: what a durable store holds, and who may work on it."""
+"""`privrl store show`, `purge`, `grant`, `new-log`: what a durable store holds, and who may work on it."""
 
 import contextlib
 import sqlite3
@@ -9,38 +9,31 @@ from typing import Annotated, Any
 import typer
 
 from privrl.cli.commands import App
-from privrl.cli.options.parsing import StoreHeadOption
+from privrl.cli.options.store_options import StoreLogOption
 from privrl.cli.output import JsonOption, emit, say, show_table
 from privrl.privacy.store.release_store import ADDRESSES, ReleaseStore, place_of
 
 store = App(name="store", help="Look at a durable store of releases, or purge its raw parts.", no_args_is_help=True)
 
 FileArgument = Annotated[str, typer.Argument(help="A file that `ReleaseStore` made, or a postgresql:// address.")]
-StoreLogOption = Annotated[
-    Path | None, typer.Option("--store-log", help="The audit log of this store, outside it; an older copy is refused.")
-]
 
 
 @contextlib.contextmanager
-def _opened(
-    file: str, head: Path | None, log: Path | None = None, *, accept_missing_head: bool = False
-) -> Iterator[ReleaseStore]:
+def _opened(file: str, log: Path | None = None, *, accept_missing_log: bool = False) -> Iterator[ReleaseStore]:
     """An existing store; what SQLite cannot read is bad input."""
     if not file.startswith(ADDRESSES) and not Path(file).exists():
         raise ValueError(f"There is no file `{file}`.")
     try:
-        with ReleaseStore(file, head=head, log=log, accept_missing_head=accept_missing_head) as opened:
+        with ReleaseStore(file, log=log, accept_missing_log=accept_missing_log) as opened:
             yield opened
     except sqlite3.Error as error:
         raise ValueError(f"`{file}` cannot be read: {error}.") from error
 
 
 @store.command()
-def show(
-    file: FileArgument, store_head: StoreHeadOption = None, store_log: StoreLogOption = None, json: JsonOption = False
-) -> None:
+def show(file: FileArgument, store_log: StoreLogOption = None, json: JsonOption = False) -> None:
     """Show what was declared, spent, released and burnt; nothing raw, and not how many people were counted."""
-    with _opened(file, store_head, store_log) as opened:
+    with _opened(file, store_log) as opened:
         shown = opened.shown()
     if json:
         emit({"file": place_of(file), **shown})
@@ -91,12 +84,11 @@ def _shape(shape: list[int] | None) -> str:
 @store.command()
 def purge(
     file: FileArgument,
-    store_head: StoreHeadOption = None,
     store_log: StoreLogOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Remove raw sums and keys for good; what was declared, spent and released stays."""
-    with _opened(file, store_head, store_log) as opened:
+    with _opened(file, store_log) as opened:
         if not yes:
             question = f"Remove all raw sums from `{place_of(file)}`? It then accepts nothing new"
             typer.confirm(question, abort=True, err=True)
@@ -114,20 +106,9 @@ def grant(
         raise ValueError(f"`{file}` is a file; only stores on a PostgreSQL server have roles.")
     from privrl.privacy.store.postgres import grant_service  # an extra, which most people do not have
 
-    with _opened(file, None):
+    with _opened(file):
         grant_service(file, role)
     say(f"{role!r} may run services on `{place_of(file)}`; deleting and altering stay with the owner of the tables.")
-
-
-@store.command(name="new-head")
-def new_head(
-    file: FileArgument, head: Annotated[Path, typer.Argument(help="The head to write; there must be none yet.")]
-) -> None:
-    """Write the head of a store that was used before and has none; say so only if this file is the newest copy."""
-    if head.exists():
-        raise ValueError(f"There is a head `{head}` already; it moves by itself. To check it: `--store-head {head}`.")
-    with _opened(file, head, accept_missing_head=True):
-        say(f"Wrote `{head}`: from now on older copies of `{place_of(file)}` are refused where it is given.")
 
 
 @store.command(name="new-log")
@@ -137,5 +118,5 @@ def new_log(
     """Begin the audit log of a store that was used before and has none here; say so only if it is the newest copy."""
     if log.exists():
         raise ValueError(f"There is a log `{log}` already; it is added to by itself. To check it: `--store-log {log}`.")
-    with _opened(file, None, log, accept_missing_head=True):
+    with _opened(file, log, accept_missing_log=True):
         say(f"Wrote `{log}`: from now on older copies of `{place_of(file)}` are refused where it is given.")

@@ -3,7 +3,6 @@
 import math
 import secrets
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -47,10 +46,6 @@ EnvArgOption = Annotated[
 EnvSeedOption = Annotated[
     int | None,
     typer.Option("--env-seed", help="Which instance of the world, where there are several.", rich_help_panel=_WORLD),
-]
-StoreHeadOption = Annotated[
-    Path | None,
-    typer.Option("--store-head", help="File outside the store that names its last event; older copies are refused."),
 ]
 
 

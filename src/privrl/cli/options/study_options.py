@@ -1,46 +1,16 @@
 """What commands on a table share besides its columns: the store, names for a report, and what is stated of a study."""
 
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from privrl.cli.options.parsing import StoreHeadOption
 from privrl.privacy.accounting.certificate import Certificate, check_stated
-from privrl.privacy.store.release_store import ReleaseStore
-from privrl.privacy.store.releases import AfterCrash
 from privrl.reports.display_names import Names, read_names
 
 _STATED = "For whoever answers for the study"
 _NAMES = "Names in words"
-
-
-@dataclass(frozen=True)
-class StoreOptions:
-    """Where releases are kept, so that an interrupted command can go on."""
-
-    store: Annotated[
-        str | None,
-        typer.Option(
-            "--store",
-            help="File (or postgresql:// address) that keeps every release, so that a killed command can go on where "
-            "it was.",
-        ),
-    ] = None
-    store_head: StoreHeadOption = None
-    after_crash: Annotated[
-        AfterCrash, typer.Option("--after-crash", help="What becomes of a release that a crash interrupted.")
-    ] = "burn"
-
-    def opened(self) -> AbstractContextManager[ReleaseStore | None]:
-        """The store, open; nothing where there is none."""
-        if self.store is not None:
-            return ReleaseStore(self.store, after_crash=self.after_crash, head=self.store_head)
-        if self.store_head is not None:
-            raise ValueError("`--store-head` belongs to a store, and `--store` is missing. Leave it out.")
-        return nullcontext()
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Every event of a store carries the hash of the one before, and a witness outside the store says how far it got.
+"""Every event of a store carries the hash of the one before, and a log outside the store says how far it got.
 
 Events are: the file, the study with its limits, each reservation with its charge and distribution, each redraw, each
 value, each fact, each seal, and the purge. Link n is
@@ -9,15 +9,14 @@ and is written in the transaction of these rows. Opening a store recomputes the 
 the number of events and the bytes of their values, whatever the number of contributions.
 
 **What is detected.** The chain alone: a row of those tables that was changed, added, removed or dated otherwise without
-writing the chain anew, also when the guards were dropped for it and put back. With a witness (a head, `witness.py`, or
-an audit log, `log.py`): in addition a chain that was written anew and an older copy of the whole file, as long as the
-witness knows of one event that the file lacks or has otherwise.
+writing the chain anew, also when the guards were dropped for it and put back. With an audit log (`log.py`): in addition
+a chain that was written anew and an older copy of the whole file, as long as the log holds one event that the file
+lacks or has otherwise.
 
-**What is not.** The hash has no key: whoever writes to the file can recompute the whole chain, and only the witness
-notices. Whoever can replace the witness too is not noticed at all, nor is one who deletes both. Events of which the
-witness was not told yet are protected by the chain alone. The chain is checked when a store is opened, so a
-process that has it open does not notice a change before the next one opens it. Rows about people (sums, digests, places
-and ranges) are not in the chain.
+**What is not.** The hash has no key: a program that writes to the file can recompute the whole chain, and only the log
+notices. If the log is replaced too, or both are deleted, nothing is noticed. Events that are not in the log yet are
+protected by the chain alone. The chain is checked when a store is opened, so a process that has it open does not notice
+a change before the next one opens it. Rows about people (sums, digests, places and ranges) are not in the chain.
 """
 
 import hashlib

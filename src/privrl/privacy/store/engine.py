@@ -1,4 +1,4 @@
-"""What a store needs from a database: transactions with a chain and a witness, locks, and who draws at this moment.
+"""What a store needs from a database: transactions with a chain and a log, locks, and who draws at this moment.
 
 The protocol of a store (`sums.py`, `queues.py`, `releases.py`) is written once, in SQL that SQLite (`file.py`) and
 PostgreSQL (`postgres.py`) read alike; an engine runs it. Engines differ in how they lock: SQLite lets one transaction
@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from privrl.privacy.store import chain as _chain
-from privrl.privacy.store.errors import AuditLogError, BehindHeadError, StoreError
-from privrl.privacy.store.witness import AbstractWitness
+from privrl.privacy.store.errors import AuditLogError, BehindLogError, StoreError
+from privrl.privacy.store.log import NEW_LOG, AuditLog
 
 T = TypeVar("T")
 
@@ -24,17 +24,17 @@ class AbstractEngine(abc.ABC):
     """A database that holds one store, verified when it is opened.
 
     Arguments:
-        witness: the file outside the store that is told of its events.
+        log: the file outside the store that is told of its events.
         reached: is called at every point of the protocol where a crash makes a difference.
     """
 
     refusals: tuple[type[Exception], ...]
     """What the database raises when one of its guards refuses."""
     one_machine: bool
-    """Whether everybody who writes is on this machine, with this witness."""
+    """Whether everybody who writes is on this machine, with this log."""
 
-    def __init__(self, witness: AbstractWitness | None, reached: Callable[[str], None]) -> None:
-        self._witness, self._reached = witness, reached
+    def __init__(self, log: AuditLog | None, reached: Callable[[str], None]) -> None:
+        self._log, self._reached = log, reached
         self._owning: str | None = None
         self._depth = 0
         self._moved = False
@@ -100,7 +100,7 @@ class AbstractEngine(abc.ABC):
 
     @contextlib.contextmanager
     def transaction(self, what: str, about: str | None) -> Iterator[None]:
-        """Everything or nothing; left after the commit, and after the witness was told if an event was chained.
+        """Everything or nothing; left after the commit, and after the log was told if an event was chained.
 
         Inside another one it is a part of it, which can fail alone, and is committed with it. Several parts of one
         transaction must be about names in sorted order.
@@ -123,8 +123,8 @@ class AbstractEngine(abc.ABC):
         finally:
             self._depth = 0
         self._reached(f"{what}:committed")
-        if self._moved and self._witness is not None:
-            self.tell_witness()
+        if self._moved and self._log is not None:
+            self.tell_log()
             self._reached(f"{what}:told")
 
     @contextlib.contextmanager
@@ -160,27 +160,27 @@ class AbstractEngine(abc.ABC):
             self._depth -= 1
             self._rollback()
 
-    # --------------------------------------------------------------------------------------------- chain and witness
+    # --------------------------------------------------------------------------------------------- --- chain and log
 
     def chain(self, kind: str, subject: str = "") -> None:
         """Chains the event whose rows were just written, in the transaction that wrote them."""
         self._lock_chain()
-        if self._witness is not None and self._witness.complete and kind != "file":
-            self._lock("the witness")
+        if self._log is not None and kind != "file":
+            self._lock("the log")
             self._tell()
         link = _chain.following(self.execute, _chain.last_link(self.execute), kind, subject)
         self.execute("INSERT INTO chain VALUES (?, ?, ?, ?)", link.number, kind, subject, link.hash)
         self._moved = True
 
-    def tell_witness(self, accept_missing: bool = False) -> None:
-        """Tells the witness of all events that it does not know; all that it knows must be in the chain.
+    def tell_log(self, accept_missing: bool = False) -> None:
+        """Tells the log of all events that it does not know; all that it knows must be in the chain.
 
         Before somebody else's event is handed on too: its owner may have died before it. One process at a time, so
-        that a witness never goes back.
+        that a log never goes back.
         """
-        if self._witness is None:
+        if self._log is None:
             return
-        self._begin("the witness")
+        self._begin("the log")
         self._depth += 1
         try:
             self._tell(accept_missing)
@@ -189,33 +189,33 @@ class AbstractEngine(abc.ABC):
             self._rollback()
 
     def _tell(self, accept_missing: bool = False) -> None:
-        """The same under the lock of the witness."""
-        witness = self._witness
-        assert witness is not None
-        known = witness.known(lambda number: _chain.event(self.execute, number), self.title)
+        """The same under the lock of the log."""
+        log = self._log
+        assert log is not None
+        known = log.known(lambda number: _chain.event(self.execute, number), self.title)
         untold = _chain.events_after(self.execute, -1 if known is None else known)
         if not untold:
             return
         if known is None and untold[-1].number > 0 and not accept_missing:
             raise StoreError(
-                f"The {witness.title} is missing and `{self.title}` has {untold[-1].number + 1} events, so nobody can "
-                f"tell whether it is an older copy. Bring the {witness.kind} back. If you know that this store is the "
-                f"newest one, accept it once: `{witness.begun_by}`, or `accept_missing_head=True`."
+                f"The {log.title} is missing and `{self.title}` has {untold[-1].number + 1} events, so nobody can "
+                f"tell whether it is an older copy. Bring the log back. If you know that this store is the "
+                f"newest one, accept it once: `{NEW_LOG}`, or `accept_missing_log=True`."
             )
-        if known is not None and len(untold) > 1 and witness.complete and self.one_machine:
+        if known is not None and len(untold) > 1 and self.one_machine:
             raise AuditLogError(
-                f"The {witness.title} lacks {len(untold)} events of `{self.title}`, and a crash leaves out at most "
+                f"The {log.title} lacks {len(untold)} events of `{self.title}`, and a crash leaves out at most "
                 "one: its end was cut off, or a program worked on the store without it. Bring it back. If you know "
-                f"that the store is the newest one, put this log aside and begin another: `{witness.begun_by}`."
+                f"that the store is the newest one, put this log aside and begin another: `{NEW_LOG}`."
             )
-        witness.tell(untold, self._reached)
+        log.tell(untold, self._reached)
 
     def _refuse_lost_store(self) -> None:
-        """Where there is no store yet: refuses if its witness says that there was one."""
-        if self._witness is not None and os.path.exists(self._witness.path):
-            raise BehindHeadError(
-                f"There is no store at `{self.title}`, and its {self._witness.title} says that there was one. Bring "
-                f"it back, or name a new {self._witness.kind} for a new store."
+        """Where there is no store yet: refuses if its log says that there was one."""
+        if self._log is not None and os.path.exists(self._log.path):
+            raise BehindLogError(
+                f"There is no store at `{self.title}`, and its {self._log.title} says that there was one. Bring "
+                f"it back, or name a new log for a new store."
             )
 
     def _first_rows(self) -> None:
@@ -223,7 +223,7 @@ class AbstractEngine(abc.ABC):
         key = os.urandom(32)
         self.execute("INSERT INTO digest_key VALUES (1, ?, ?)", key, _chain.fingerprint_of(key))
         self.chain("file")
-        self._moved = False  # the witness is told when the store is open
+        self._moved = False  # the log is told when the store is open
 
     # ------------------------------------------------------------------------------------------------------ small reads
 

@@ -41,8 +41,8 @@ class TamperedError(StoreError):
     """Rows of the store are not those that its chain was written for. It cannot be trusted any more."""
 
 
-class BehindHeadError(StoreError):
-    """The store lacks what its head or audit log says was written: an older copy was put back, or rows were removed."""
+class BehindLogError(StoreError):
+    """The store lacks what its audit log says was written: an older copy was put back, or rows were removed."""
 
 
 class AuditLogError(StoreError):

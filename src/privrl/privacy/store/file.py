@@ -10,9 +10,9 @@ from typing import Any
 from privrl.privacy.store import chain as _chain
 from privrl.privacy.store.engine import AbstractEngine, T
 from privrl.privacy.store.errors import StoreError
+from privrl.privacy.store.log import AuditLog, sync_folder
 from privrl.privacy.store.sqlite_schema import APPLICATION, FORMAT, SCHEMA, expected_schema, schema_of
 from privrl.privacy.store.statements import insert_rows, select_in
-from privrl.privacy.store.witness import AbstractWitness, sync_folder
 
 _CHECKPOINTS = "wal_autocheckpoint=4000"  # in pages of 4 KB: those that many commits change are moved once
 _WAIT = 60.0  # seconds for another process to finish its transaction
@@ -31,19 +31,19 @@ class FileEngine(AbstractEngine):
     def __init__(
         self,
         path: str | None,
-        witness: AbstractWitness | None,
+        log: AuditLog | None,
         *,
-        accept_missing_head: bool,
+        accept_missing_log: bool,
         reached: Callable[[str], None],
     ) -> None:
-        super().__init__(witness, reached)
+        super().__init__(log, reached)
         self.path = path
         if path is not None:
             self._create(path)
         self._connection = sqlite3.connect(path or ":memory:", timeout=_WAIT, isolation_level=None)
         try:
             self._open()
-            self.tell_witness(accept_missing_head)
+            self.tell_log(accept_missing_log)
         except sqlite3.DatabaseError as error:
             self._connection.close()
             raise StoreError(f"`{path}` cannot be opened as a store of releases: {error}.") from error

@@ -25,25 +25,33 @@ import os
 from collections.abc import Callable, Sequence
 
 from privrl.privacy.store.chain import ChainedEvent
-from privrl.privacy.store.errors import AuditLogError
-from privrl.privacy.store.witness import AbstractWitness, sync_folder
+from privrl.privacy.store.errors import AuditLogError, BehindLogError
+
+NEW_LOG = "privrl store new-log STORE LOG"
+"""The command that begins the log of a store which was used before."""
 
 
-class AuditLog(AbstractWitness):
-    """A file that holds every event of a store; what was read once is remembered, so looking again costs little."""
+class AuditLog:
+    """A file that holds every event of a store; what was read once is remembered, so looking again costs little.
 
-    kind = "audit log"
-    begun_by = "privrl store new-log STORE LOG"
-    complete = True
+    Arguments:
+        path: the file, made with the store.
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        super().__init__(path)
+        self.path = os.path.realpath(path)
         self._last: ChainedEvent | None = None  # the event of the last whole line that was read
         self._line = ""  # and the hash of the line
         self._end = 0  # and where it ends
         self._torn = b""  # what a crash has left after it
 
+    @property
+    def title(self) -> str:
+        """For messages."""
+        return f"audit log `{self.path}`"
+
     def known(self, event: Callable[[int], ChainedEvent | None], store: str) -> int | None:
+        """The number of the last event that it knows, which must all be in the store; None if it was never told one."""
         try:
             added = self._added()
         except FileNotFoundError:
@@ -51,24 +59,24 @@ class AuditLog(AbstractWitness):
                 raise self._damaged("it is gone") from None
             return None
         if self._last is not None and event(self._last.number) != self._last:  # not the store that it was, by now
-            raise self.behind(store, self._last.number)
+            raise self._behind(store, self._last.number)
         *lines, self._torn = added.split(b"\n")
         for line in lines:
             found = self._read(line)
             if event(found.number) != found:
-                raise self.behind(store, found.number)
+                raise self._behind(store, found.number)
             self._last, self._line = found, json.loads(line)["line"]
             self._end += len(line) + 1
         if self._torn:  # an event is committed before anything of its line is written
             following = event(self._next)
             if following is None:
-                raise self.behind(store, self._next)
+                raise self._behind(store, self._next)
             if not _text(following, self._line).startswith(self._torn):
                 raise self._damaged(f"line {self._next + 1} is not what was written")
         return None if self._last is None else self._last.number
 
     def tell(self, events: Sequence[ChainedEvent], reached: Callable[[str], None]) -> None:
-        """Appends the lines of events, after what there is of the first of them."""
+        """Appends the lines of events, after what there is of the first of them; on disk when it returns."""
         text, line = b"", self._line
         for event in events:
             added = _text(event, line)
@@ -111,10 +119,17 @@ class AuditLog(AbstractWitness):
             raise self._damaged(f"line {self._next + 1} is not what was written")
         return event
 
+    def _behind(self, store: str, number: int) -> BehindLogError:
+        return BehindLogError(
+            f"`{store}` is behind its {self.title}: event {number} of the log is not in the store. An older copy was "
+            "put back, a replica lags, rows were removed or rewritten, or the log belongs to another store. Use the "
+            "newest copy; what this one has spent is unknown."
+        )
+
     def _damaged(self, what: str) -> AuditLogError:
         return AuditLogError(
             f"The {self.title} was changed: {what}. Bring it back as it was. If you know that the store is the newest "
-            f"one, put this log aside and begin another: `{self.begun_by}`."
+            f"one, put this log aside and begin another: `{NEW_LOG}`."
         )
 
 
@@ -123,3 +138,12 @@ def _text(event: ChainedEvent, before: str) -> bytes:
     content = {"number": event.number, "kind": event.kind, "subject": event.subject, "hash": event.hash.hex()}
     line = hashlib.sha256((before + json.dumps(content, separators=(",", ":"))).encode()).hexdigest()
     return json.dumps(content | {"line": line}, separators=(",", ":")).encode() + b"\n"
+
+
+def sync_folder(path: str) -> None:
+    """Makes the name of a file durable."""
+    folder = os.open(os.path.dirname(path), os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

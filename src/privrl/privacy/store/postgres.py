@@ -11,7 +11,7 @@ every other program.
 **Formal guarantee.** That of `ReleaseStore`, as long as the server runs with `fsync` and `synchronous_commit` on (the
 latter is set here). Whoever owns the tables can remove the guards, so a service should connect as a role that owns
 nothing (`grant_service`). A replica that lags, or a backup that is put back, has forgotten what was spent since; only a
-`head` or a `log` refuses it. `purge` needs the owner of the tables; it rewrites them, and old bytes stay in the
+`log` refuses it. `purge` needs the owner of the tables; it rewrites them, and old bytes stay in the
 server's write-ahead log and its archive until these are recycled.
 """
 
@@ -22,6 +22,7 @@ from typing import Any
 from privrl.privacy.store import chain as _chain
 from privrl.privacy.store.engine import AbstractEngine, T
 from privrl.privacy.store.errors import StoreError, UnreachableError
+from privrl.privacy.store.log import AuditLog
 from privrl.privacy.store.postgres_schema import (
     COLUMNS,
     COMMENT,
@@ -33,7 +34,6 @@ from privrl.privacy.store.postgres_schema import (
     grants,
     statements,
 )
-from privrl.privacy.store.witness import AbstractWitness
 
 try:
     import psycopg
@@ -61,16 +61,16 @@ class PostgresEngine(AbstractEngine):
     def __init__(
         self,
         address: str,
-        witness: AbstractWitness | None,
+        log: AuditLog | None,
         *,
-        accept_missing_head: bool,
+        accept_missing_log: bool,
         reached: Callable[[str], None],
     ) -> None:
-        super().__init__(witness, reached)
+        super().__init__(log, reached)
         self._address = address
         self._connection: psycopg.Connection[Any] | None = None
         self._connect()
-        self._check_witness(accept_missing_head)
+        self._check_log(accept_missing_log)
 
     @property
     def title(self) -> str:
@@ -84,7 +84,7 @@ class PostgresEngine(AbstractEngine):
         assert self._connection is not None
         if self._connection.closed and not self._depth and self._owning is None:
             self._connect()  # not where something was locked that is free by now
-            self._check_witness()  # what answers now may be a replica that lags
+            self._check_log()  # what answers now may be a replica that lags
         try:
             return statement(self._connection)
         except psycopg.OperationalError as error:
@@ -123,10 +123,10 @@ class PostgresEngine(AbstractEngine):
             self.check_process()  # a forked child must not end its parent's connection
             self.close()
 
-    def _check_witness(self, accept_missing: bool = False) -> None:
-        """Leaves no connection to a store that its witness refuses."""
+    def _check_log(self, accept_missing: bool = False) -> None:
+        """Leaves no connection to a store that its log refuses."""
         try:
-            self.tell_witness(accept_missing)
+            self.tell_log(accept_missing)
         except BaseException:
             self.close()
             raise

@@ -14,10 +14,10 @@ the distribution that is kept with it; the charges of a pool, burnt ones include
 1e-12 of it, for rounding); every acknowledged contribution is in its sum exactly once; nothing is added to a sealed
 sum; a place in a queue belongs to one key for ever. Triggers inside the file hold this against any program that writes
 to it, short of one that removes the triggers; such a file is refused, also when they were put back, if a row of what
-was declared, spent, released or sealed is not what the chain says (`chain.py`, which states what chain and head
+was declared, spent, released or sealed is not what the chain says (`chain.py`, which states what chain and log
 detect and what they do not). That a commit also survives power loss is SQLite's promise (write-ahead log,
 `synchronous=FULL`) or PostgreSQL's (`fsync`, `synchronous_commit`), and the disk's; we rely on it and do not test it.
-An old copy that is put back has forgotten what was spent since: it is refused only by a `head` or a `log` outside.
+An old copy that is put back has forgotten what was spent since: it is refused only with a `log` outside.
 
 Raw sums, and how many people are in them, are sensitive: all files are owner-only, and `purge` removes what is raw once
 a study has ended.
@@ -37,7 +37,6 @@ from privrl.privacy.store.log import AuditLog
 from privrl.privacy.store.queues import AbstractQueues
 from privrl.privacy.store.releases import AbstractReleases, AfterCrash
 from privrl.privacy.store.sums import AbstractSums
-from privrl.privacy.store.witness import AbstractWitness, Head
 
 ADDRESSES = ("postgresql://", "postgres://")  # how a store that is not a file is named
 
@@ -55,17 +54,15 @@ class ReleaseStore(AbstractSums, AbstractQueues, AbstractReleases):
         after_crash: what to do with a release that was reserved by a process that died: `"burn"` refuses it for good,
             `"redraw"` draws again under the same charge, which is sound because values are returned only after they
             are persisted, so nobody saw the first draw.
-        head: a file outside the store, best on another disk, that always names the last event; a store that lacks
-            this event (an older copy was put back, rows were removed) is refused. It is moved before the effect of
-            an event is returned, and moved on if a crash came in between.
-        log: instead of a head, a file to which a line is added for every event, with a hash chain of its own
-            (`log.py`): it names what an older copy lacks, and may be on a disk where files can only be added to.
-        accept_missing_head: writes the head or log of a store that was used before and has none now. Whoever says so
-            vouches that the file is the newest one.
+        log: the audit log (`log.py`), a file outside the store, best on another disk. It gets a line for every event
+            before the effect of the event is returned. A store that lacks one of these events (an older copy was put
+            back, rows were removed) is refused.
+        accept_missing_log: begins the log of a store that was used before and has none now. Use it only if you know
+            that the store is the newest copy.
 
     Example: a sum of two people, released with noise once.
     ```python
-    with ReleaseStore("study.db", head="study.head") as store:
+    with ReleaseStore("study.db", log="study.log") as store:
         store.open_study({"title": "stays"}, limits={"rho": 0.5})
         store.contribute("visits", ["anna", "ben"], np.array([[1, 0], [1, 1]]))
         noisy = store.release("visits, January", "rho", 0.1, lambda: store.total("visits") + noise(),
@@ -78,17 +75,14 @@ class ReleaseStore(AbstractSums, AbstractQueues, AbstractReleases):
         path: str | os.PathLike[str] | None,
         *,
         after_crash: AfterCrash = "burn",
-        head: str | os.PathLike[str] | None = None,
         log: str | os.PathLike[str] | None = None,
-        accept_missing_head: bool = False,
+        accept_missing_log: bool = False,
     ) -> None:
-        if head is not None and log is not None:
-            raise ValueError("Give a `head` or a `log`, not both: the last line of a log says what a head does.")
         if after_crash not in ("burn", "redraw"):
             raise ValueError(f"`after_crash` is {after_crash!r}; use 'burn' or 'redraw'.")
         self.after_crash = after_crash
-        witness = Head(head) if head is not None else None if log is None else AuditLog(log)
-        self._engine = _engine(path, witness, accept_missing_head, lambda point: self._reached(point))
+        audit = None if log is None else AuditLog(log)
+        self._engine = _engine(path, audit, accept_missing_log, lambda point: self._reached(point))
 
     @classmethod
     def in_memory(cls) -> "ReleaseStore":
@@ -216,17 +210,17 @@ def check_writable(path: str | os.PathLike[str]) -> None:
 
 def _engine(
     path: str | os.PathLike[str] | None,
-    witness: AbstractWitness | None,
-    accept_missing_head: bool,
+    log: AuditLog | None,
+    accept_missing_log: bool,
     reached: Callable[[str], None],
 ) -> AbstractEngine:
     """What runs the store: a file, or a database server for an address."""
     if isinstance(path, str) and path.startswith(ADDRESSES):
         from privrl.privacy.store.postgres import PostgresEngine  # an extra, which most people do not have
 
-        return PostgresEngine(path, witness, accept_missing_head=accept_missing_head, reached=reached)
+        return PostgresEngine(path, log, accept_missing_log=accept_missing_log, reached=reached)
     path = None if path is None else os.path.realpath(path)  # one file, one lock, whatever links lead to it
-    return FileEngine(path, witness, accept_missing_head=accept_missing_head, reached=reached)
+    return FileEngine(path, log, accept_missing_log=accept_missing_log, reached=reached)
 
 
 def _differing(one: dict[str, Any], other: dict[str, Any]) -> list[str]:

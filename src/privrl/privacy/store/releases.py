@@ -45,14 +45,14 @@ class AbstractReleases(abc.ABC):
         check_amount("charge", charge)
         stored = self._stored(name, pool, charge, distribution)
         if stored is not None and stored[1] is not None:
-            self._engine.tell_witness()
+            self._engine.tell_log()
             return integers(*stored)
         with self._engine.owner(name):
             stored = self._stored(name, pool, charge, distribution)
             if stored is None:
                 self._reserve(name, pool, charge, distribution)
             elif stored[1] is not None:
-                self._engine.tell_witness()
+                self._engine.tell_log()
                 return integers(*stored)
             elif self.after_crash == "burn":
                 raise BurntError(
@@ -84,7 +84,7 @@ class AbstractReleases(abc.ABC):
         ).fetchone()
         if found is None:
             return None
-        self._engine.tell_witness()
+        self._engine.tell_log()
         return integers(*found)
 
     def distribution(self, name: str) -> bytes | None:
@@ -147,7 +147,7 @@ class AbstractReleases(abc.ABC):
         query = "SELECT content FROM facts WHERE name = ?"
         found = self._engine.execute(query, name).fetchone()
         if found is not None:
-            self._engine.tell_witness()
+            self._engine.tell_log()
         else:
             content = make()
             with self._engine.transaction("fact", f"fact {name}"):
