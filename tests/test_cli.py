@@ -247,7 +247,7 @@ def test_a_fit_with_a_log_refuses_an_older_copy_of_its_store(table: Path, tmp_pa
 
 def test_a_large_delta_is_warned_about() -> None:
     arguments = ("fit", "env:riverswim", *RIVER, "--recipe", "dp-apvi", "--epsilon", "1", "--episodes", "50")
-    assert "Warning: `delta`" in call(*arguments, "--delta", "0.1", "--json").err
+    assert "Warning: `--delta`" in call(*arguments, "--delta", "0.1", "--json").err
     assert "Warning" not in call(*arguments, "--delta", "1e-3", "--json").err
 
 
@@ -264,7 +264,7 @@ ONLINE = ("run", "dp-ucbvi", "--env", "riverswim", "--episodes", "20")
     ("arguments", "complaint"),
     [
         ((*WORLD,), "needs a budget"),
-        ((*WORLD, "--delta", "1e-4"), "alone is no budget"),
+        ((*WORLD, "--delta", "1e-4"), "alone is not a budget"),
         ((*WORLD, "--epsilon", "0", "--delta", "1e-4"), "`--epsilon` is 0"),
         ((*WORLD, "--epsilon", "-1", "--delta", "1e-4"), "`--epsilon` is -1"),
         ((*WORLD, "--epsilon", "nan", "--delta", "1e-4"), "`--epsilon` is nan"),

@@ -10,7 +10,7 @@ import pytest
 
 import privrl
 from privrl.cli import main
-from privrl.cli.options.table_options import TableOptions
+from privrl.data.schema.table_description import TableDescription
 from privrl.data.tables.parquet import read_parquet
 
 SCHEMA = """
@@ -140,7 +140,7 @@ def test_a_look_alike_has_the_shape_that_was_declared(here: Path, capfd: Any) ->
     code, out, _ = call(capfd, "lookalike", "stays.toml", "--people", "5000", "--out", "fake.parquet", "--seed", "1")
     assert code == 0 and "no data were read" in out
     assert call(capfd, "schema", "check", "stays.toml", "fake.parquet")[0] == 0
-    options = TableOptions(schema=here / "stays.toml").resolved()
+    options = TableDescription.read(here / "stays.toml")
     data = read_parquet(here / "fake.parquet", **options.columns)
     assert data.num_units == 5000 and data.num_actions == 6
     batch = next(data.batches(5000))
@@ -180,11 +180,11 @@ STEPS = ("--unit", "patient", "--step", "step", "--reward", "alive", "--horizon"
     ("arguments", "words"),
     [
         ((*FIT, "--schema", "stays.toml"), "dp-lap"),
-        ((*FIT, "--schema", "stays.toml", "--state", "ward"), "`--state` speaks of numbered states"),
-        ((*FIT, "--schema", "stays.toml", "--num-states", "4"), "`--num-states` speaks of numbered states"),
-        ((*FIT, "--schema", "stays.toml", "--num-actions", "4"), "`--num-actions` is said by `--action-edges`"),
+        ((*FIT, "--schema", "stays.toml", "--state", "ward"), "`--state` describes numbered states"),
+        ((*FIT, "--schema", "stays.toml", "--num-states", "4"), "`--num-states` describes numbered states"),
+        ((*FIT, "--schema", "stays.toml", "--num-actions", "4"), "`--num-actions` follows from `--action-edges`"),
         ((*FIT, *STEPS, "--state", "s", "--num-states", "4"), "`--action`, `--num-actions`"),
-        ((*FIT, *STEPS, "--state", "s", "--product", "a*b"), "`--product` speaks of measurements"),
+        ((*FIT, *STEPS, "--state", "s", "--product", "a*b"), "`--product` describes measurements"),
         ((*FIT, *STEPS, "--feature", "map:30..130", "--action", "a", "--action", "b"), "once for each"),
         ((*FIT, *STEPS, "--feature", "map", "--action", "dose", "--action-edges", "0,1"), "dp-lap"),
     ],

@@ -8,8 +8,8 @@ import pytest
 from test_cli import call
 
 import privrl
-from privrl.cli.options.table_options import TableOptions
 from privrl.data.dataset import AbstractDataset
+from privrl.data.schema.table_description import TableDescription
 from privrl.data.tables.parquet import read_parquet
 from privrl.envs.patients.vitals import Vitals
 from privrl.mdp.measurements import Feature
@@ -25,7 +25,7 @@ def test_the_export_becomes_the_people_who_were_simulated(tmp_path: Path, monkey
         shown = call(*words)
         assert shown.code == 0, shown.err
     assert "as `stays.toml` says" in shown.out
-    read = read_parquet("stays.parquet", **TableOptions(schema=Path("stays.toml")).resolved().columns)
+    read = read_parquet("stays.parquet", **TableDescription.read("stays.toml").columns)
     assert read.num_units == 60
     found, people = (_whole(data) for data in (read, sampled(Vitals(), 60, jax.random.key(3))))
     assert read.num_actions == Vitals.num_actions

@@ -44,7 +44,10 @@ ROW = np.array([2.0, 4.0, 75.0, 1.0])
 
 @pytest.fixture(scope="module")
 def assessed() -> Result:
-    learner, compared = get("dp-lap").build(WORLD), {"evaluate": 0.4, "release_anyway": True}
+    learner, compared = (
+        get("dp-lap").build(WORLD),
+        {"evaluate": 0.4, "return_range": (0.0, 1.0), "release_anyway": True},
+    )
     return privrl.fit(sampled(WORLD, 1_000, jax.random.key(0)), learner, BUDGET, **compared, key=jax.random.key(1))
 
 

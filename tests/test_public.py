@@ -110,7 +110,7 @@ def test_a_warning_of_delta_asks_for_no_secret() -> None:
         (".1", True, True),
     ):
         called = call(*fit, "--delta", delta, "--adjacency", "replace-one" if users_public else "add-remove")
-        assert ("Warning: `delta`" in called.err) is warned
+        assert ("Warning: `--delta`" in called.err) is warned
         assert ("users" in called.json()) is ("episodes" in called.json()) is users_public
         assert "seconds" not in called.json()
 

@@ -1,13 +1,19 @@
 """Names of recipes and worlds, and integer keys: the same results as with objects, and clear errors for mixtures."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from test_cli import call
 
 import privrl
-from privrl.privacy.accounting.budget import BudgetError
+from privrl.data.schema.table_description import TableDescription
+from privrl.privacy.accounting.budget import BudgetError, PrivacyWarning
 from privrl.privacy.trust.privatizers import PairingError
 from privrl.recipes.pairing import BudgetArguments, resolve_pair
 
@@ -116,3 +122,174 @@ class TestPeopleWhoTakePart:
         assert by_name.to_bytes() == by_object.to_bytes()
         with pytest.raises(TypeError, match="need `Local"):
             privrl.Client("dp-ucbvi", key=0, world="riverswim", epsilon=1.0, delta=1e-6)
+
+
+SCHEMA = {
+    "unit": "unit_id",
+    "episode": "episode_id",
+    "step": "step",
+    "state": "state",
+    "action": "action",
+    "reward": "reward",
+    "horizon": 4,
+    "num_states": 3,
+    "num_actions": 2,
+}
+
+
+@pytest.fixture(scope="module")
+def people() -> privrl.data.Episodes:
+    world = privrl.envs.make("riverswim", states=3, horizon=4)
+    sampled = world.sample(world.behaviour_policy(), 400, jax.random.key(0))
+    return privrl.data.Episodes.from_trajectories(sampled, num_states=3, num_actions=2)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table, and its schema as a file."""
+    found = tmp_path_factory.mktemp("table")
+    world = privrl.envs.make("riverswim", states=3, horizon=4)
+    sampled = world.sample(world.behaviour_policy(), 400, jax.random.key(0))
+    privrl.data.write_parquet(found / "people.parquet", sampled, units=[f"p{i:03}" for i in range(400)])
+    lines = (f"{name} = {json.dumps(value)}" for name, value in SCHEMA.items())
+    (found / "people.toml").write_text("\n".join(lines))
+    return found
+
+
+def same(one: privrl.Result, other: privrl.Result) -> None:
+    """Everything but the date is the same, to the last byte."""
+    assert one.contents() == other.contents()
+    assert one.certificate == other.certificate
+
+
+class TestFit:
+    budget = (("epsilon", 1.0), ("delta", 1e-6))
+
+    @pytest.mark.filterwarnings("ignore::privrl.privacy.accounting.budget.PrivacyWarning")
+    def test_a_table_by_schema_by_mapping_and_on_the_command_line(self, folder: Path, tmp_path: Path) -> None:
+        table, schema = folder / "people.parquet", folder / "people.toml"
+        by_file = privrl.fit(table, "dp-apvi", schema=schema, **dict(self.budget), key=3)
+        same(by_file, privrl.fit([str(table)], "dp-apvi", schema=SCHEMA, **dict(self.budget), key=3))
+        options = ("--epsilon", "1", "--delta", "1e-6", "--seed", "3", "--out", tmp_path / "out")
+        assert call("fit", table, "--recipe", "dp-apvi", "--schema", schema, *options).code == 0
+        loaded = privrl.Result.load(tmp_path / "out")
+        by_file.save(tmp_path / "again")
+        for name in ("policy.npz", "report.json", "certificate.json"):
+            assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
+        assert loaded.report["recipe"] == "dp-apvi" and loaded.report["table"]["horizon"] == 4
+
+    def test_a_recipe_on_an_object_is_its_learner_and_privatizer(self, people: privrl.data.Episodes) -> None:
+        named = privrl.fit(people, "dp-apvi", **dict(self.budget), key=3)
+        learner = privrl.recipes.get("dp-apvi").learner(privrl.recipes.Problem.of_table(3, 2, 4, num_episodes=400))
+        built = privrl.fit(people, learner, CENTRAL, key=jax.random.key(3))
+        assert named.certificate.result_sha256 == built.certificate.result_sha256
+        assert named.report == {"recipe": "dp-apvi", **built.report}
+
+    def test_a_world_by_name_and_on_the_command_line(self, tmp_path: Path) -> None:
+        how = {"episodes": 200, "key": 3, "evaluate": 0.3, "practice": "env"}
+        named = privrl.fit("env:riverswim", "dp-apvi", **dict(self.budget), **how)
+        same(named, privrl.fit(river(), "dp-apvi", **dict(self.budget), **how))
+        options = ("--epsilon", "1", "--delta", "1e-6", "--seed", "3", "--episodes", "200", "--evaluate", ".3")
+        arguments = ("fit", "env:riverswim", "--recipe", "dp-apvi", *options, "--practice", "env")
+        content = call(*arguments, "--out", tmp_path / "out", "--json").json()
+        same(privrl.Result.load(tmp_path / "out"), privrl.Result.load(named.save(tmp_path / "again")))
+        assert content["value"] == [named.report["value"]] and content["evaluation"]["truth"] == named.report["truth"]
+
+    def test_several_repetitions_begin_with_the_same_one(self) -> None:
+        how = {**dict(self.budget), "episodes": 50, "key": 3}
+        several = privrl.fit("env:riverswim", "dp-apvi", seeds=2, **how)
+        once = privrl.fit("env:riverswim", "dp-apvi", **how)
+        assert len(several.report["value_by_seed"]) == 2
+        assert several.certificate.result_sha256 == once.certificate.result_sha256
+
+    def test_names_statements_and_a_signature(self, people: privrl.data.Episodes, tmp_path: Path) -> None:
+        private = Ed25519PrivateKey.generate()
+        pem = private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        (tmp_path / "key.pem").write_bytes(pem)
+        words = {"state_names": ["low", "middle", "high"], "purpose": "a test", "unit": "patient"}
+        result = privrl.fit(people, "dp-apvi", **dict(self.budget), **words, sign=tmp_path / "key.pem")
+        assert result.report["names"] == {"states": ["low", "middle", "high"]}
+        assert result.certificate.stated == {"purpose": "a test"} and result.certificate.unit == "patient"
+        result.certificate.verify(private.public_key())
+        loaded = privrl.Result.load(result.save(tmp_path / "out"))
+        assert privrl.certify(loaded.certificate, loaded.policy, public_key=private.public_key()).authenticated
+        with pytest.raises(ValueError, match="characters"):  # before anything is spent
+            privrl.fit(people, "dp-apvi", **dict(self.budget), purpose="")
+
+    def test_a_policy_that_is_not_better_is_withheld(self, people: privrl.data.Episodes) -> None:
+        result = privrl.fit(people, "dp-apvi", **dict(self.budget), evaluate=0.3, require_better=True, key=1)
+        assert result.policy is None and result.evaluation is not None
+        assert any("there is no policy" in note for note in result.certificate.notes)
+
+    def test_a_large_delta_and_seeded_noise_are_warned_of(self, people: privrl.data.Episodes, folder: Path) -> None:
+        with pytest.warns(PrivacyWarning, match="`delta` is above one over the number of people"):
+            privrl.fit(people, "dp-apvi", epsilon=1, delta=0.01, key=0)
+        with pytest.warns(PrivacyWarning, match="the number of people is not public"):
+            privrl.fit(people, "dp-apvi", epsilon=1, delta=1e-4, adjacency="add-remove", key=0)
+        with pytest.warns(PrivacyWarning, match="can be replayed"):
+            privrl.fit(folder / "people.parquet", "dp-apvi", schema=SCHEMA, **dict(self.budget), key=0)
+
+    def test_a_store_may_be_a_path(self, people: privrl.data.Episodes, tmp_path: Path) -> None:
+        first = privrl.fit(people, "dp-apvi", **dict(self.budget), store=tmp_path / "store.db")
+        same(first, privrl.fit(people, "dp-apvi", **dict(self.budget), store=tmp_path / "store.db"))
+
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [
+            ({"schema": SCHEMA}, "`schema` describes a table in files"),
+            ({"episodes": 3}, "are for simulated people"),
+            ({"practice": "env"}, "`evaluate` is missing"),
+            ({"require_better": True}, "`evaluate` is missing"),
+            ({"evaluate": 0.3, "practice": "env"}, "is for simulated people"),
+            ({"evaluate": 0.3, "return_range": (0.0, 9.0)}, "add up to at most 4"),
+            ({"data": "env:riverswim"}, "`episodes` is missing"),
+            ({"data": "env:riverswim", "episodes": 0}, "must be at least 1"),
+            ({"data": "env:riverswim", "episodes": 9, "terminal": (1,)}, "part of the schema or of the environment"),
+            ({"data": "env:riverswim", "episodes": 9, "store": "s.db"}, "these are simulated"),
+            ({"data": "env:lq-scalar", "episodes": 9}, "is a linear system"),
+            ({"data": "people.parquet"}, "`schema` is missing"),
+            ({"data": "people.parquet", "schema": {"unit": "u"}}, "A table needs `step`, `state`"),
+            ({"data": "people.parquet", "schema": {"units": "u"}}, "unknown line `units`"),
+            ({"data": "people.parquet", "schema": SCHEMA, "key": jax.random.key(0)}, "is a JAX key"),
+            ({"data": "people.parquet", "schema": SCHEMA, "learner": "dp-lap"}, "learns from measurements"),
+            ({"learner": "dp-ucbvi"}, "learns while people take part"),
+        ],
+    )
+    def test_arguments_that_contradict_each_other(
+        self, arguments: dict[str, Any], words: str, people: privrl.data.Episodes
+    ) -> None:
+        given = {"data": people, "learner": "dp-apvi", **dict(self.budget), **arguments}
+        with pytest.raises(ValueError, match=words):
+            privrl.fit(**given)
+
+
+class TestEvaluateAndChoose:
+    @pytest.mark.filterwarnings("ignore::privrl.privacy.accounting.budget.PrivacyWarning")
+    def test_a_table_and_a_folder_on_the_command_line(self, folder: Path, tmp_path: Path) -> None:
+        table, budget = folder / "people.parquet", {"epsilon": 1.0, "delta": 1e-6}
+        privrl.fit(table, "dp-apvi", schema=SCHEMA, **budget, key=3).save(tmp_path / "policy")
+        short = privrl.evaluate(table, tmp_path / "policy", schema={"unit": "unit_id"}, **budget, key=4)
+        held = privrl.data.read_parquet(table, seed=4, **TableDescription.read(SCHEMA).columns)
+        result = privrl.Result.load(tmp_path / "policy")
+        long = privrl.evaluate(held, result, CENTRAL, unit="unit_id", key=jax.random.key(4))
+        assert short == long
+        options = ("--epsilon", "1", "--delta", "1e-6", "--seed", "4", "--unit", "unit_id", "--out", tmp_path / "out")
+        assert call("evaluate", table, tmp_path / "policy", *options).code == 0
+        short.save(tmp_path / "again")
+        for path in (tmp_path / "out").iterdir():
+            assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes()
+        with pytest.raises(ValueError, match="`unit` is missing"):
+            privrl.evaluate(table, tmp_path / "policy", **budget)
+
+    def test_a_budget_stands_for_a_curator(self, people: privrl.data.Episodes) -> None:
+        actions = np.ones(3, int)
+        short = privrl.evaluate(people, actions, epsilon=1.0, delta=1e-6, key=4)
+        assert short == privrl.evaluate(people, actions, CENTRAL, key=jax.random.key(4))
+        with pytest.raises(TypeError, match="Give one of them"):
+            privrl.evaluate(people, actions, CENTRAL, epsilon=1.0)
+        with pytest.raises(BudgetError, match="An evaluation needs a budget"):
+            privrl.evaluate(people, actions)
+        with pytest.raises(BudgetError, match="A choice needs a budget"):
+            privrl.choose(people, [actions, None])
+        with pytest.raises(ValueError, match="people would choose"):
+            privrl.choose(people, [actions, None], epsilon=1.0, delta=1e-6)

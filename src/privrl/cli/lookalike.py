@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from privrl.cli.options.parsing import fresh_seed
-from privrl.cli.options.table_options import TableOptions
 from privrl.cli.options.targets import OverwriteOption, check_file
 from privrl.cli.output import JsonOption, emit, say
+from privrl.data.schema.table_description import TableDescription
 from privrl.data.schema.table_schema import declare_table
 from privrl.data.sources.lookalike_table import write_lookalike
 
@@ -24,9 +24,8 @@ def lookalike(
 ) -> None:
     """Invent a table in the shape of yours from public bounds alone, to try commands before any budget is spent."""
     check_file(context, out, overwrite=overwrite, endings=(".parquet",))
-    options = TableOptions(schema=schema).resolved()
-    if options.missing:
-        raise ValueError(f"A table needs {', '.join(options.missing)} too. Add them to `{schema}`.")
+    options = TableDescription.read(schema)
+    options.check_complete(f"Add them to `{schema}`.")
     columns = {name: value for name, value in options.columns.items() if name != "sort"}
     seed = fresh_seed(seed)
     ends = options.rewards_at_end

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-import jax
 import typer
 
 import privrl
@@ -18,8 +17,6 @@ from privrl.cli.options.parsing import (
     RhoOption,
     env_of,
     fresh_seed,
-    privatizer_of,
-    recipe_of,
 )
 from privrl.cli.options.targets import OverwriteOption, check_file
 from privrl.cli.options.worker_options import WorkerOptions, waiting_for
@@ -67,24 +64,21 @@ def run(
     json: JsonOption = False,
 ) -> None:
     """Simulate online learning and report the exact regret."""
-    chosen = recipe_of(recipe, "online", "control")
-    privatizer = privatizer_of(chosen, epsilon, delta, rho, adjacency)
     if plot is not None:
         check_file(context, plot, overwrite=overwrite, endings=(".png", ".svg", ".pdf"))
     world = env_of(env, env_arg, env_seed)
-    learner = chosen.build(world)
-    assert isinstance(world, Env | LQEnv)
     seed = fresh_seed(seed)
-    key = jax.random.key(seed)
-    what = f"{chosen.name} on {world.name}: {episodes:,} people, {seeds} seeds"
+    what = f"{recipe} on {world.name}: {episodes:,} people, {seeds} seeds"
     how = {"episodes": episodes, "seeds": seeds, "seeds_per_program": seeds_per_program, **coming.arguments}
+    budget: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "rho": rho, "adjacency": adjacency}
     with crew.opened() as executor, waiting_for(what, executor):
-        result = privrl.run(world, learner, privatizer, key=key, executor=executor, **how)
+        result = privrl.run(world, recipe, key=seed, executor=executor, **budget, **how)
+    assert isinstance(world, Env | LQEnv)
     certificate = result.certificate.to_json()
     policies: dict[str, Any] = world.fixed_policies()
     never_learn = {name: world.total_regret(policies[name], episodes) for name in _NEVER_LEARN if name in policies}
     content = {
-        "recipe": chosen.name,
+        "recipe": recipe,
         "env": world.name,
         "env_seed": world.seed,
         "episodes": episodes,
@@ -100,7 +94,7 @@ def run(
         "seconds": result.seconds,
     }
     if plot is not None:
-        figure = draw_regret(content["curve"], never_learn, f"{chosen.name} on {world.name}")
+        figure = draw_regret(content["curve"], never_learn, f"{recipe} on {world.name}")
         with whole_file(plot, overwrite=overwrite) as file:
             file.write_bytes(to_file(figure, plot.suffix[1:]))
     if json:

@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from privrl.cli.commands import App
-from privrl.cli.options.table_options import TableOptions
 from privrl.cli.options.targets import OverwriteOption, check_file
 from privrl.cli.output import JsonOption, complain, emit, say
+from privrl.data.schema.table_description import TableDescription
 from privrl.data.schema.table_schema import declare_table
 from privrl.data.tables.draft import draft_schema
 from privrl.data.tables.faults import find_faults
@@ -45,10 +45,9 @@ def check(
     json: JsonOption = False,
 ) -> None:
     """Say all that would be refused: each kind of fault by file, row and column, never a value. Nothing is released."""
-    options = TableOptions(schema=file).resolved()
+    options = TableDescription.read(file)
+    options.check_complete(f"Add them to `{file}`.")
     columns = options.columns
-    if options.missing:
-        raise ValueError(f"A table needs {', '.join(options.missing)} too. Add them to `{file}`.")
     declare_table(**{name: value for name, value in columns.items() if name != "sort"})
     found = [] if table is None else find_faults(table, columns)
     if json:

@@ -20,14 +20,14 @@ from privrl.recipes.recipe import Family, MeasuredProblem, Problem, Recipe
 AnyWorld = AnyEnv | Problem | MeasuredProblem | LQTask
 """What a recipe builds its learner for: an environment, or what is public about a task."""
 
-_ONLINE = "learns while people take part. Use `privrl.run` with an environment, or an `Agent`"
-_OFFLINE = "learns from a table. Use `privrl.fit`"
+_ONLINE = "learns while people take part. Use `privrl.run`, an `Agent`, or the command `privrl run {} --env ENV`"
+_OFFLINE = "learns from a table. Use `privrl.fit`, or the command `privrl fit DATA --recipe {}`"
 _USE: dict[Family, str] = {
     "online": _ONLINE,
     "control": _ONLINE,
     "offline": _OFFLINE,
     "measured": _OFFLINE,
-    "functional": "hides a reward function. Use `privrl.fit` with a `RewardFunction` or a simulated world",
+    "functional": "hides a reward function. Use `privrl.fit`, or the command `privrl fit env:ENV --recipe {}`",
 }
 
 
@@ -79,7 +79,7 @@ def recipe_named(learner: str | AbstractLearner, *families: Family) -> Recipe | 
         return None
     recipe = get(learner)
     if recipe.family not in families:
-        raise ValueError(f"`{learner}` {_USE[recipe.family]}.")
+        raise ValueError(f"`{learner}` {_USE[recipe.family].format(learner)}.")
     return recipe
 
 
@@ -112,6 +112,15 @@ def privatizer_of(
     if recipe.trust != "none":
         budget.check(f"`{recipe.name}` is private and")
     return recipe.privatizer(**{"adjacency": "replace-one", **budget.given})
+
+
+def central_of(privatizer: AbstractPrivatizer | None, budget: BudgetArguments, who: str) -> AbstractPrivatizer:
+    """The privatizer that was given, or a trusted curator with a budget; `who` needs one of the two."""
+    if privatizer is None:
+        return budget.central(who)
+    if budget.given:
+        raise TypeError(f"`privatizer` has a budget, and `{next(iter(budget.given))}` was given too. Give one of them.")
+    return privatizer
 
 
 def world_named(world: object) -> Any:

@@ -3,22 +3,10 @@
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-import jax
-import jax.numpy as jnp
 import typer
-from jaxtyping import Array, Float, PRNGKeyArray
 
-from privrl.cli.options.grouped import flag, given, refuse
 from privrl.cli.output import say
-from privrl.contracts.learner import AbstractOfflineLearner
-from privrl.data.practice import read_practice
-from privrl.envs.patients.actors import MemorylessActor, as_actor
-from privrl.envs.patients.patient_world import AbstractPatients
-from privrl.envs.recorded_world import OfflineEnv
 from privrl.evaluation.estimates import Evaluation
-from privrl.mdp.assistance import AbstractAssisted
-from privrl.studies.results.result import Result
-from privrl.studies.simulation.sampled_tables import assisted_gain
 
 NOT_COMPARED = "Not compared with practice: `--evaluate .3` holds out 30% of the people to do so."
 WORLD = "env"
@@ -66,6 +54,16 @@ class ComparisonOptions:
         ),
     ] = None
 
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of `fit` and `evaluate` for these options."""
+        return {
+            "practice": self.practice,
+            "return_range": None if self.return_bound is None else (0.0, self.return_bound),
+            "max_ratio": self.max_ratio,
+            "max_weight": self.max_weight,
+        }
+
 
 @dataclass(frozen=True)
 class EvaluateOptions:
@@ -90,74 +88,10 @@ class EvaluateOptions:
         ),
     ] = False
 
-    def arguments(
-        self,
-        learner: AbstractOfflineLearner,
-        comparison: ComparisonOptions,
-        ends: dict[str, Any],
-        env: OfflineEnv | AbstractPatients | None = None,
-    ) -> dict[str, Any]:
-        """The arguments of `fit` that evaluate the policy in the same study; none unless `--evaluate` is given."""
-        if self.evaluate is None:
-            return {}
-        if learner.measurements:
-            refuse_practice(comparison)
-        grid = None if isinstance(env, AbstractPatients) else env
-        practice = practice_of(comparison.practice, learner.space, ends["terminal"], grid)
-        largest = env.largest_reward if isinstance(env, AbstractPatients) else 1.0
-        bound = return_bound_of(comparison.return_bound, ends["rewards_at_end"], learner.horizon * largest)
-        return {
-            "evaluate": self.evaluate,
-            "practice": practice,
-            "terminal": ends["terminal"],
-            "return_range": (0.0, bound),
-            "max_ratio": comparison.max_ratio,
-            "max_weight": comparison.max_weight,
-            "release_anyway": self.release_anyway,
-        }
-
-
-def return_bound_of(given: float | None, rewards_at_end: bool, largest: float) -> float:
-    """The public bound on returns: as given, or from the `largest` sum of all rewards of an episode."""
-    if given is not None and not 0.0 < given <= largest:
-        raise ValueError(
-            f"`--return-bound` is {given:g}; rewards of an episode add up to at most {largest:g}, so it must lie in "
-            f"(0, {largest:g}]."
-        )
-    return given or (1.0 if rewards_at_end else float(largest))
-
-
-def refuse_practice(comparison: ComparisonOptions) -> None:
-    """On measurements, nobody can list the probabilities of practice."""
-    refuse(given(comparison, ("practice",)), "lists numbered states, and these are measurements: it is estimated")
-
-
-def practice_of(
-    name: str | None, space: tuple[int, int], terminal: tuple[int, ...], env: OfflineEnv | None = None
-) -> Float[Array, "S A"] | None:
-    """Public probabilities of practice: from a file, or those of a simulated world."""
-    if name is None:
-        return None
-    if name == WORLD:
-        if env is None:
-            raise ValueError("`--practice env` is for simulated people, `env:NAME`. Give a table of practice.")
-        return jnp.asarray(env.behaviour)
-    return jnp.asarray(read_practice(name, *space, terminal))
-
-
-def truth_of(env: OfflineEnv | AbstractPatients, result: Result, *, key: PRNGKeyArray) -> dict[str, float]:
-    """What the estimates are about, in a world whose values are known."""
-    assert result.evaluation is not None
-    if isinstance(env, AbstractPatients):
-        practice, full = float(env.value(env.practice)), env.gain(MemorylessActor(as_actor(result.advice)))
-        found = {"practice": practice, "model_gain": full.value, "model_gain_se": full.error}
-    else:
-        practice = float(env.value(env.behaviour_policy()))
-        found = {"practice": practice, "model_gain": float(env.value(result.advice)) - practice}
-    assisted = assisted_gain(env, result.evaluation.policy, _STAYS, key=key)
-    found |= {"gain": assisted.value, "gain_se": assisted.error}
-    kept = 0.0 if isinstance(result.policy, AbstractAssisted) and result.policy.is_silent else 1.0
-    return found | {"value": practice + kept * assisted.value, "value_se": kept * assisted.error}
+    def arguments(self, comparison: ComparisonOptions) -> dict[str, Any]:
+        """The arguments of `fit` for a comparison."""
+        own = {"release_anyway": self.release_anyway, "require_better": self.require_better}
+        return {"evaluate": self.evaluate, **comparison.arguments, **own}
 
 
 def evaluation_json(evaluation: Evaluation | None, truth: dict[str, float] | None = None) -> dict[str, Any] | None:
@@ -182,16 +116,3 @@ def show_evaluation(evaluation: Evaluation | None, truth: dict[str, float] | Non
         known.append(f"full advice {truth['model_gain']:+.4f}{error}")
         say(f"The truth in this world: {', '.join(known)}.")
     say(evaluation.line)
-
-
-def check_comparison(wanted: EvaluateOptions, comparison: ComparisonOptions) -> None:
-    """Refuses options of a comparison without one."""
-    if wanted.evaluate is None:
-        given_anyway = {**given(comparison, ("practice", "return_bound")), **given(wanted)}
-        for name in given_anyway:
-            raise ValueError(f"{flag(name)} belongs to a comparison with practice, and `--evaluate` is missing.")
-
-
-def simulation_key(seed: int) -> PRNGKeyArray:
-    """For the simulation that finds the truth, apart from those of people and noise."""
-    return jax.random.fold_in(jax.random.key(seed), 2**31 - 1)

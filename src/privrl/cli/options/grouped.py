@@ -12,7 +12,10 @@ from typing import Any, get_type_hints
 from typer.models import OptionInfo
 
 from privrl.cli.output import complain
+from privrl.data.schema.table_schema import TableError
 from privrl.privacy.accounting.budget import PrivacyWarning
+
+_ALIASES = {"key": "seed", "return_range": "return_bound"}  # arguments of the library, and the options for them
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
@@ -55,12 +58,14 @@ def _metadata(parameter: inspect.Parameter) -> tuple[Any, ...]:
 @contextmanager
 def _naming_options(names: Sequence[str]) -> Iterator[None]:
     """Names options in errors and warnings of the library, which name arguments: `delta` becomes `--delta`. Names of
-    columns stay."""
+    columns and of fields of files stay."""
+
+    def option(found: re.Match[str]) -> str:
+        name = _ALIASES.get(found[1], found[1])
+        return flag(name) if name in names else found[0]
 
     def with_flags(text: str) -> str:
-        if ".json`" in text:  # about the entries of a file
-            return text
-        return re.sub(r"(?<!olumn )`([a-z_]+)`", lambda found: flag(found[1]) if found[1] in names else found[0], text)
+        return re.sub(r"(?<!olumn )(?<!malformed: )`([a-z_]+)`", option, text)
 
     def show(message: Warning | str, category: type[Warning], *where: Any) -> None:
         if issubclass(category, PrivacyWarning):
@@ -74,6 +79,8 @@ def _naming_options(names: Sequence[str]) -> Iterator[None]:
         warnings.showwarning = show  # type: ignore[assignment]
         try:
             yield
+        except TableError:  # which quotes names of columns
+            raise
         except ValueError as error:
             if error.args and isinstance(error.args[0], str):
                 error.args = (with_flags(error.args[0]), *error.args[1:])

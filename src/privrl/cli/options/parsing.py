@@ -1,6 +1,5 @@
 """Options that several commands share, and how they are turned into what the library wants."""
 
-import math
 import secrets
 from collections.abc import Sequence
 from typing import Annotated
@@ -10,10 +9,6 @@ import typer
 from privrl.cli.compilation import keep_compiled_programs
 from privrl.contracts.statistic import Adjacency
 from privrl.envs.worlds_by_name import AnyEnv, make
-from privrl.privacy.accounting.budget import BudgetError
-from privrl.privacy.trust.privatizers import AbstractPrivatizer
-from privrl.recipes.all_recipes import get
-from privrl.recipes.recipe import Family, Recipe
 
 _BUDGET = "Privacy budget"
 _WORLD = "Simulated world"
@@ -47,50 +42,6 @@ EnvSeedOption = Annotated[
     int | None,
     typer.Option("--env-seed", help="Which instance of the world, where there are several.", rich_help_panel=_WORLD),
 ]
-
-
-def recipe_of(name: str, *families: Family) -> Recipe:
-    """The recipe, if this command can run it; otherwise an error that names the command that can."""
-    recipe = get(name)
-    if recipe.family not in families:
-        raise ValueError(f"`{name}` {_RIGHT[recipe.family].format(name)}.")
-    return recipe
-
-
-_ONLINE = "learns while people take part: use `privrl run {} --env ENV`"
-_RIGHT: dict[Family, str] = {
-    "online": _ONLINE,
-    "control": _ONLINE,
-    "functional": "is learnt from a simulated world: use `privrl fit env:ENV --recipe {}`",
-    "offline": "learns from a table: use `privrl fit DATA --recipe {}`",
-    "measured": "learns from a table: use `privrl fit DATA --recipe {}`",
-}
-
-
-def privatizer_of(
-    recipe: Recipe, epsilon: float | None, delta: float | None, rho: float | None, adjacency: Adjacency
-) -> AbstractPrivatizer:
-    """The privatizer for the budget options; there is no default budget."""
-    if recipe.trust != "none":
-        check_budget(f"`{recipe.name}` is private and", epsilon, delta, rho)
-    return recipe.privatizer(epsilon=epsilon, delta=delta, rho=rho, adjacency=adjacency)
-
-
-def check_budget(who: str, epsilon: float | None, delta: float | None, rho: float | None) -> None:
-    """Refuses budget options that are none; `who` needs one."""
-    if epsilon is None and rho is None:
-        given = f" `--delta` {delta:g} alone is no budget." if delta is not None else ""
-        raise BudgetError(
-            f"{who} needs a budget.{given} Give `--epsilon` with `--delta`, `--epsilon` "
-            "alone for pure differential privacy, or `--rho`."
-        )
-    if epsilon is not None and math.isinf(epsilon):
-        raise BudgetError("`--epsilon` must be a finite number above 0. To learn without privacy use another recipe.")
-    if delta is not None and not 0 < delta < 1:
-        raise BudgetError(
-            f"`--delta` is {delta:g}; it must lie strictly between 0 and 1, well below one over the number of "
-            "people. Leave it out (with `--epsilon`) for pure differential privacy."
-        )
 
 
 def env_of(name: str, arguments: Sequence[str] | None, seed: int | None) -> AnyEnv:

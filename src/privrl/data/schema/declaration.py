@@ -9,7 +9,7 @@ A schema file is TOML that holds the options of a command by name: `unit = "pati
 """
 
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +70,8 @@ def parse_doses(names: Sequence[str], edges: Sequence[str]) -> tuple[BinnedActio
     """The doses of these columns, cut at edges `0,0.02,0.05`, with one list of edges per column."""
     if len(names) != len(edges):
         raise ValueError(
-            f"`--action` names {len(names)} columns, and `--action-edges` gives {len(edges)} lists. Give "
-            "`--action-edges` once for each `--action`, in the same order."
+            f"`action` names {len(names)} columns, and `action_edges` gives {len(edges)} lists. Give `action_edges` "
+            "once for each `action`, in the same order."
         )
     return tuple(
         BinnedAction(name, tuple(_number(edge, line) for edge in line.split(",")))
@@ -94,16 +94,21 @@ def read_schema_file(path: str | Path) -> dict[str, Any]:
         ) from None
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"`{path}` is not a TOML file: {error}.") from None
+    return parse_schema(found, f"`{path}`")
+
+
+def parse_schema(schema: Mapping[str, Any], what: str) -> dict[str, Any]:
+    """The options of a table that a schema holds, by their names with underscores; `what` is the schema in errors."""
     words: dict[str, Any] = {}
-    for key, value in found.items():
+    for key, value in schema.items():
         if FILL_IN in str(value):
-            raise ValueError(f"`{key}` in `{path}` is still {FILL_IN}. Fill it in from public knowledge.")
+            raise ValueError(f"`{key}` in {what} is still {FILL_IN}. Fill it in from public knowledge.")
         name = key.replace("-", "_")
         kind = next((kind for kind, names in _KINDS.items() if name in names), None)
         if kind is None:
             known = ", ".join(sorted(name for names in _KINDS.values() for name in names))
-            raise ValueError(f"`{path}` has an unknown line `{key}`. The options are {known}.")
-        words[name] = kind(value, f"`{key}` in `{path}`")
+            raise ValueError(f"{what} has an unknown line `{key}`. The options are {known}.")
+        words[name] = kind(value, f"`{key}` in {what}")
     return words
 
 
@@ -115,9 +120,9 @@ def _text(value: Any, what: str) -> str:
 
 def _texts(value: Any, what: str) -> list[str]:
     texts = [value] if isinstance(value, str) else value
-    if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
+    if not isinstance(texts, list | tuple) or not texts or not all(isinstance(text, str) for text in texts):
         raise ValueError(f'{what} must be text in quotes, or a list of texts such as ["a", "b"].')
-    return texts
+    return list(texts)
 
 
 def _count(value: Any, what: str) -> int:
@@ -127,7 +132,7 @@ def _count(value: Any, what: str) -> int:
 
 
 def _counts(value: Any, what: str) -> list[int]:
-    if not isinstance(value, list):
+    if not isinstance(value, list | tuple):
         raise ValueError(f"{what} must be a list of whole numbers such as [7, 8].")
     return [_count(entry, what) for entry in value]
 

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, PRNGKeyArray
+from jaxtyping import Float
 
 from privrl.data.dataset import AbstractDataset
 from privrl.data.tables.shards import ShardedEpisodes
@@ -16,9 +17,14 @@ from privrl.mdp.types import TabularPolicy
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.privacy.store.release_store import ReleaseStore
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
-from privrl.studies.offline.evaluate import AnyPolicy, policy_arrays
+from privrl.recipes.pairing import BudgetArguments, central_of
+from privrl.studies.keys import KeyLike, optional_key
+from privrl.studies.offline.policies import AnyPolicy, load_policy, policy_arrays
 from privrl.studies.offline.procedure import ask_curator
+from privrl.studies.offline.table_fit import AnySchema, Paths, open_people, open_store
+from privrl.studies.offline.task import Ends
 from privrl.studies.results.binding import policy_sha256
+from privrl.studies.results.finishing import warn_of_delta
 from privrl.studies.results.result import Result
 
 _MOST_NOISE = 0.02  # in a mean score, as a share of the largest return
@@ -46,52 +52,85 @@ class Choice:
 
 
 def choose(
-    people: AbstractDataset,
+    people: Paths | AbstractDataset,
     candidates: Sequence[AnyPolicy | None],
-    privatizer: AbstractPrivatizer,
+    privatizer: AbstractPrivatizer | None = None,
     *,
-    terminal: tuple[int, ...] = (),
+    epsilon: float | None = None,
+    delta: float | None = None,
+    rho: float | None = None,
+    schema: AnySchema | None = None,
+    terminal: Sequence[int] = (),
     rewards_at_end: bool = False,
-    key: PRNGKeyArray | None = None,
     unit: str | None = None,
-    store: ReleaseStore | None = None,
+    key: KeyLike | None = None,
+    store: ReleaseStore | str | Path | None = None,
     executor: AbstractExecutor | None = None,
 ) -> Choice:
-    """Lets people who were not learnt from choose among policies.
+    """Selects a policy on people who were not used to learn any of them.
 
-    Half of the people, by a secret coin each, say what practice does and how people fare; the other half choose by the
-    scores of `statistics/choice.py`. Where practice follows something that was not recorded, scores are biased, and the
-    choice can be harmful. Use other people than the candidates were learnt from, and again others to evaluate the one
-    that is chosen.
+    >>> world = privrl.envs.make("riverswim", states=3, horizon=4)
+    >>> people = world.sample(world.behaviour_policy(), 12_000, jax.random.key(0))
+    >>> table = privrl.data.Episodes.from_trajectories(people, num_states=3, num_actions=2)
+    >>> always_left, always_right = np.zeros(3, int), np.ones(3, int)
+    >>> choice = privrl.choose(table, [always_left, always_right, None], epsilon=1, delta=1e-6, key=0)
+    >>> choice.index
+    1
+    >>> choice.certificate.epsilon <= 1
+    True
+
+    A secret coin puts each person into one of two halves. The first half measures current practice and how well people
+    fare; the second half scores the candidates (`statistics/choice.py`). If current practice depends on something that
+    was not recorded, the scores are biased and the choice can be harmful. Use other people than those whom the
+    candidates were learnt from, and again others to evaluate the chosen policy.
 
     Arguments:
-        people: at least 10,000.
+        people: at least 10,000; or the path (or paths) of their table, with a `schema`.
         candidates: at least two: a `Result`, a `TabularPolicy`, an `AssistedPolicy` (its whole advice), probabilities
-            `[S, A]` or `[H, S, A]`, actions `[S]`, the path of an .npz file with one such array, or `None` for practice
-            itself.
+            `[S, A]` or `[H, S, A]`, actions `[S]`, the path of an .npz file with one such array or of a saved result,
+            or `None` for current practice.
         privatizer: `Central(...)` with a delta and neighbours who replace one person, or `NonPrivate()`.
-        terminal: public states whose entry ends a stay.
-        rewards_at_end: only the step that ends a stay pays, so returns are at most 1.
-        key, unit, store, executor: as in `fit`.
+        epsilon, delta, rho: the budget, instead of a privatizer.
+        schema: of a table in files: a schema file, or a mapping with the same names.
+        terminal: public states whose entry ends an episode; a schema has its own.
+        rewards_at_end: whether only the last step of an episode pays, so that returns are at most 1.
+        unit, key, store, executor: as in `fit`.
 
-    **Formal guarantee.** One person is in one half. The certificate covers every release of both: it is the larger one
-    of what the two halves cost. Its choice is not an estimate: nothing is said about how much better it is.
+    Returns:
+        the chosen candidate, with a certificate of the choice.
+
+    Raises:
+        ValueError: there are too few people or candidates, or a candidate does not fit the people.
+        TableError: a row of the table is outside the declared bounds. The error does not quote it.
+        TypeError: a privatizer or a budget is missing, or both were given.
+        BudgetError: the budget is missing or meaningless.
+        PairingError: the privatizer has no delta, or hides the number of people.
+
+    Warns:
+        PrivacyWarning: `delta` is large for the number of people, or `key` seeds the noise of a table in files.
+
+    **Formal guarantee.** One person is in one half. The certificate covers every release of both: it is the larger of
+    the costs of the two halves. The choice is not an estimate: it does not say how much better the candidate is.
     """
-    if privatizer.adjacency != "replace-one" and privatizer.notion != "none":
+    trust = central_of(privatizer, BudgetArguments(epsilon, delta, rho), "A choice")
+    if trust.adjacency != "replace-one" and trust.notion != "none":
         raise PairingError(
-            f"`adjacency` is {privatizer.adjacency!r}, and whether there are enough people to choose must be public. "
+            f"`adjacency` is {trust.adjacency!r}, and whether there are enough people to choose must be public. "
             "Use `adjacency='replace-one'`."
         )
     if len(candidates) < 2:
-        raise ValueError(f"There are {len(candidates)} candidates; give at least two (`None` for practice itself).")
+        raise ValueError(f"There are {len(candidates)} candidates; give at least two (`None` for current practice).")
+    data, ends, noun = open_people(people, schema, Ends(tuple(terminal), rewards_at_end), key)
     if executor is not None:
-        people = ShardedEpisodes.from_dataset(people, executor)  # so that workers count them, too
-    space = people.num_states, people.num_actions
+        data = ShardedEpisodes.from_dataset(data, executor)  # so that workers count them, too
+    space = data.num_states, data.num_actions
     scored = [_scored(candidate) for candidate in candidates]
-    given = np.stack([_probabilities(arrays, people.horizon, *space) for arrays in scored])
-    chooser = Chooser(*space, people.horizon, jnp.asarray(given), terminal, rewards_at_end)
-    refuse_too_few(round(chooser.share * people.num_units), privatizer)
-    answer = ask_curator("choose", people, chooser, chooser.choose, privatizer, key=key, unit=unit, store=store)
+    given = np.stack([_probabilities(arrays, data.horizon, *space) for arrays in scored])
+    chooser = Chooser(*space, data.horizon, jnp.asarray(given), ends.terminal, ends.rewards_at_end)
+    refuse_too_few(round(chooser.share * data.num_units), trust)
+    how: dict[str, Any] = {"key": optional_key(key), "unit": unit or noun}
+    with open_store(store) as kept:
+        answer = ask_curator("choose", data, chooser, chooser.choose, trust, store=kept, **how)
     index = answer.found
     notes = (
         *answer.certificate.notes,
@@ -99,6 +138,7 @@ def choose(
         f"of {len(candidates)} candidates, number {index} was chosen, counting from 0",
     )
     certificate = replace(answer.certificate, result_sha256=policy_sha256(scored[index]), notes=notes)
+    warn_of_delta(certificate, data.num_units if trust.notion != "none" else None)
     return Choice(index, candidates[index], scored[index], certificate)
 
 
@@ -120,6 +160,7 @@ def _scored(candidate: AnyPolicy | None) -> dict[str, np.ndarray]:
     """The whole advice of a candidate, as `probabilities` or `actions`; nothing for practice."""
     if candidate is None:
         return {}
+    candidate = load_policy(candidate)
     if isinstance(candidate, Result) and isinstance(candidate.advice, TabularPolicy):
         candidate = candidate.advice
     named = policy_arrays(candidate)

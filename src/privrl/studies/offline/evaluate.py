@@ -1,32 +1,34 @@
 """`evaluate`: people who were held out, and a policy from anywhere, in; how it compares with practice, out."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from jaxtyping import Array, ArrayLike, Float
 
-from privrl.contracts.untrusted import read_bytes, read_npz
 from privrl.data.dataset import AbstractDataset
 from privrl.evaluation.comparing import AbstractEvaluator
 from privrl.evaluation.evaluator import Evaluator
 from privrl.evaluation.measured_evaluator import MeasuredEvaluator
 from privrl.executors.executor import AbstractExecutor
-from privrl.mdp.assisted import AssistedPolicy, stationary_advice
 from privrl.mdp.assisted_measured import AssistedMeasuredPolicy
 from privrl.mdp.measured_policy import MeasuredPolicy
-from privrl.mdp.types import TabularPolicy
 from privrl.privacy.store.release_store import ReleaseStore
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
+from privrl.recipes.pairing import BudgetArguments, central_of
+from privrl.studies.keys import KeyLike, optional_key
+from privrl.studies.offline.policies import AnyPolicy, advice_of, load_policy, policy_arrays, values_of
 from privrl.studies.offline.procedure import ask_curator
+from privrl.studies.offline.table_fit import AnySchema, Paths, open_people, open_store
+from privrl.studies.offline.task import Ends, read_probabilities
 from privrl.studies.results.binding import policy_sha256
 from privrl.studies.results.certified_evaluation import CertifiedEvaluation
+from privrl.studies.results.finishing import Finish, SigningKey, warn_of_delta
 from privrl.studies.results.result import Result
-
-AnyPolicy = Result | TabularPolicy | AssistedPolicy | MeasuredPolicy | AssistedMeasuredPolicy | str | Path | ArrayLike
 
 _ADDS_UP = (
     "this covers the evaluation alone: somebody who is also among the people that the policy was learnt from is "
@@ -39,80 +41,131 @@ _NO_MODEL = (
 
 
 def evaluate(
-    held: AbstractDataset,
+    held: Paths | AbstractDataset,
     policy: AnyPolicy,
-    privatizer: AbstractPrivatizer,
+    privatizer: AbstractPrivatizer | None = None,
     *,
-    practice: Float[ArrayLike, "S A"] | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    rho: float | None = None,
+    schema: AnySchema | None = None,
+    public_key: Ed25519PublicKey | None = None,
+    practice: Float[ArrayLike, "S A"] | str | Path | None = None,
+    return_range: tuple[float, float] | None = None,
     max_ratio: float = 1.5,
     max_weight: float = 4.0,
-    return_range: tuple[float, float] = (0.0, 1.0),
-    terminal: tuple[int, ...] = (),
-    key: PRNGKeyArray | None = None,
+    terminal: Sequence[int] = (),
+    rewards_at_end: bool = False,
     unit: str | None = None,
-    store: ReleaseStore | None = None,
+    purpose: str | None = None,
+    data_period: str | None = None,
+    controller: str | None = None,
+    sign: SigningKey | None = None,
+    key: KeyLike | None = None,
+    store: ReleaseStore | str | Path | None = None,
     executor: AbstractExecutor | None = None,
 ) -> CertifiedEvaluation:
-    """Compares a policy with practice on people who were not used to learn it.
+    """Compares a policy with current practice on people who were not used to learn it.
+
+    >>> world = privrl.envs.make("riverswim", states=3, horizon=4)
+    >>> people = world.sample(world.behaviour_policy(), 4_000, jax.random.key(0))
+    >>> held = privrl.data.Episodes.from_trajectories(people, num_states=3, num_actions=2)
+    >>> always_right = np.ones(3, int)
+    >>> evaluation = privrl.evaluate(held, always_right, epsilon=1, delta=1e-6, practice=world.behaviour, key=0)
+    >>> evaluation.people
+    4000
+    >>> evaluation.certificate.epsilon <= 1
+    True
 
     Arguments:
-        held: the people, for example the second part of `privrl.data.split`.
-        policy: a `Result`, its policy, or one from elsewhere: probabilities `[S, A]` or `[H, S, A]`, actions
-            `[S]`, or the path of an .npz file with one such array. Where it is not certain, its most probable action
-            is the advice.
+        held: the people, for example the second part of `privrl.data.split`; or the path (or paths) of their table,
+            with a `schema`.
+        policy: a `Result`, its policy, or one from elsewhere: probabilities `[S, A]` or `[H, S, A]`, actions `[S]`, the
+            path of an .npz file with one such array, or the folder of a saved result. If the policy is not certain, its
+            most probable action is the advice.
         privatizer: `Central(...)` with neighbours who replace one person, or `NonPrivate()`.
-        practice: public probabilities `[S, A]` of practice. Without them they are estimated, and nothing is certified.
-        max_ratio, max_weight: of the assisted policy, see `AssistedPolicy`. An infinite `max_ratio` certifies nothing.
-        return_range: the public smallest and largest return of a stay; what is outside is cut.
-        terminal: public states whose entry ends a stay, for the model of the whole advice.
-        key, unit, store, executor: as in `fit`.
+        epsilon, delta, rho: the budget, instead of a privatizer.
+        schema: of a table in files: a schema file, or a mapping with the same names. If the policy is a saved result,
+            its report completes the schema, apart from `unit`.
+        public_key: the key that must have signed a saved result. Then the report completes `unit` too.
+        practice: public probabilities `[S, A]` of current practice, or the path of a table of them. By default they are
+            estimated, and no gain is certified.
+        return_range: as in `fit`.
+        max_ratio, max_weight: as in `fit`. An infinite ratio certifies nothing.
+        terminal, rewards_at_end: as in `fit`; a schema has its own.
+        unit, purpose, data_period, controller, sign, key, store, executor: as in `fit`.
 
     Returns:
         the evaluation, with a certificate of its own that is bound to the policy's hash.
 
+    Raises:
+        ValueError: the policy does not fit the people, or an argument contradicts another one.
+        TableError: a row of the table is outside the declared bounds. The error does not quote it.
+        TypeError: a privatizer or a budget is missing, or both were given.
+        BudgetError: the budget is missing or meaningless.
+        PairingError: the privatizer hides the number of people, over which an evaluation takes means.
+        SignatureError: `public_key` did not sign the saved result.
+
+    Warns:
+        PrivacyWarning: `delta` is large for the number of people, or `key` seeds the noise of a table in files.
+
     **Formal guarantee.** The certificate covers every release of this evaluation, for one person of `held` replaced. It
-    says nothing about what the policy reveals: for somebody who was learnt from too, the two certificates compose.
+    says nothing about what the policy reveals: for a person who was learnt from too, the two certificates compose.
     """
-    if privatizer.adjacency != "replace-one" and privatizer.notion != "none":
+    trust = central_of(privatizer, BudgetArguments(epsilon, delta, rho), "An evaluation")
+    if trust.adjacency != "replace-one" and trust.notion != "none":
         raise PairingError(
-            f"`adjacency` is {privatizer.adjacency!r}, and an evaluation takes means over people, whose number must be "
+            f"`adjacency` is {trust.adjacency!r}, and an evaluation takes means over people, whose number must be "
             "public. Use `adjacency='replace-one'`."
         )
-    named = policy_arrays(policy)
-    settings = {"return_range": return_range, "max_ratio": max_ratio, "max_weight": max_weight}
-    evaluator: AbstractEvaluator | None = _on_measurements(policy, held, settings)
+    finish = Finish.of(False, {}, {"purpose": purpose, "data_period": data_period, "controller": controller}, sign)
+    chosen = load_policy(policy)
+    if isinstance(chosen, Result) and chosen.policy is None:
+        raise ValueError("The saved result holds no policy: it was withheld.")
+    people, ends, noun = open_people(held, schema, Ends(tuple(terminal), rewards_at_end), key, chosen, public_key)
+    named = policy_arrays(chosen)
+    settings: dict[str, Any] = {
+        "return_range": ends.return_range(return_range, people.horizon),
+        "max_ratio": max_ratio,
+        "max_weight": max_weight,
+    }
+    evaluator: AbstractEvaluator | None = _on_measurements(chosen, people, settings)
     if evaluator is None:
-        evaluator = _on_states(policy, named, held, practice, settings | {"terminal": terminal})
-    elif practice is not None or terminal:
+        evaluator = _on_states(chosen, named, people, practice, ends, settings)
+    elif practice is not None or ends.terminal:
         raise ValueError(
-            "`practice` and `terminal` speak of numbered states, and this policy is on measurements. Leave them out."
+            "`practice` and `terminal` are about numbered states, and this policy is on measurements. Leave them out."
         )
-    how: dict[str, Any] = {"key": key, "unit": unit, "store": store, "executor": executor}
-    answer = ask_curator("evaluate", held, evaluator, evaluator.evaluate, privatizer, **how)
+    how: dict[str, Any] = {"key": optional_key(key), "unit": unit or noun, "executor": executor}
+    with open_store(store) as kept:
+        answer = ask_curator("evaluate", people, evaluator, evaluator.evaluate, trust, store=kept, **how)
     found = answer.found
     if isinstance(evaluator, Evaluator) and evaluator.feature is None:
         found = replace(found, refused=(*found.refused, _NO_MODEL))
     notes = (*answer.certificate.notes, _ADDS_UP)
-    certificate = replace(answer.certificate, result_sha256=policy_sha256(named), notes=notes)
-    return CertifiedEvaluation.of(found, certificate)
+    certificate = replace(answer.certificate, result_sha256=policy_sha256(named), notes=notes).stating(finish.stated)
+    warn_of_delta(certificate, found.people)
+    evaluation = CertifiedEvaluation.of(found, certificate)
+    return evaluation if finish.key is None else evaluation.signed(finish.key)
 
 
 def _on_states(
     policy: AnyPolicy,
     named: Mapping[str, np.ndarray],
     held: AbstractDataset,
-    practice: Float[ArrayLike, "S A"] | None,
+    practice: Float[ArrayLike, "S A"] | str | Path | None,
+    ends: Ends,
     settings: Mapping[str, Any],
 ) -> Evaluator:
     """The evaluator of a finite world."""
-    advice = _advice(policy, named)
-    if practice is not None:
+    advice = advice_of(policy, named)
+    if practice is not None and not isinstance(practice, str | Path):
         num_actions = np.shape(practice)[-1]
     else:
         num_actions = named["probabilities"].shape[-1] if "probabilities" in named else held.num_actions
+    known = read_probabilities(practice, (len(advice), num_actions), False, ends)
     world = (len(advice), num_actions, held.horizon, held.num_units, jnp.asarray(advice))
-    known = None if practice is None else jnp.asarray(practice, float)
-    return Evaluator(*world, known, _values(policy, len(advice)), **settings)
+    return Evaluator(*world, known, values_of(policy, len(advice)), terminal=ends.terminal, **settings)
 
 
 def _on_measurements(policy: AnyPolicy, held: AbstractDataset, settings: Mapping[str, Any]) -> MeasuredEvaluator | None:
@@ -128,55 +181,6 @@ def _on_measurements(policy: AnyPolicy, held: AbstractDataset, settings: Mapping
     if not isinstance(whole, MeasuredPolicy):
         return None
     if values is None:
-        values = _values(policy, whole.features.dim)
+        values = values_of(policy, whole.features.dim)
     weights = jnp.zeros(whole.features.dim) if values is None else values
     return MeasuredEvaluator(whole, weights, held.horizon, held.num_units, **settings)
-
-
-def _values(policy: AnyPolicy, num_states: int) -> Float[Array, " S"] | None:
-    """The values of states that were saved with a result, and that its certificate names; other policies have none."""
-    saved = policy.report.get("values") if isinstance(policy, Result) else None
-    return None if saved is None or len(saved) != num_states or None in saved else jnp.asarray(saved, float)
-
-
-def policy_arrays(policy: AnyPolicy) -> dict[str, np.ndarray]:
-    """The arrays that a policy is made of, by name: what a certificate is bound to.
-
-    One array from elsewhere is called `actions` where it has one axis, `probabilities` otherwise.
-    """
-    if isinstance(policy, Result):
-        policy = policy.policy
-    if isinstance(policy, MeasuredPolicy | AssistedMeasuredPolicy):
-        return policy.arrays()
-    if isinstance(policy, TabularPolicy):
-        return {"probabilities": np.asarray(policy.probabilities)}
-    if isinstance(policy, AssistedPolicy):
-        return {name: np.asarray(value) for name, value in vars(policy).items()}
-    found: Mapping[str, Any] = {"": policy}
-    if isinstance(policy, (str, Path)):
-        found = read_npz(read_bytes(Path(policy)), f"`{policy}`")
-        if set(found) == {"advice", "support", "max_ratio", "max_weight"}:
-            return dict(found)
-    if len(found) != 1:
-        raise ValueError(f"The policy has the arrays {sorted(found)}; give one, of probabilities or of actions.")
-    array = np.asarray(next(iter(found.values())))
-    if array.ndim == 1 and array.dtype.kind in "iu":
-        return {"actions": array}
-    if array.ndim in (2, 3) and array.dtype.kind == "f":
-        if not ((array >= 0).all() and np.abs(array.sum(axis=-1) - 1.0).max(initial=0.0) <= 1e-6):  # also not a number
-            raise ValueError("The probabilities of the policy must be at least 0 and add up to 1 in every state.")
-        return {"probabilities": array}
-    raise ValueError(
-        f"The policy is an array of shape {array.shape} and type {array.dtype}; give probabilities [S, A] or "
-        "[H, S, A], or whole-numbered actions [S]."
-    )
-
-
-def _advice(policy: AnyPolicy, named: Mapping[str, np.ndarray]) -> np.ndarray:
-    """One action per state."""
-    if isinstance(policy, Result) and isinstance(policy.advice, TabularPolicy):
-        named = policy_arrays(policy.advice)
-    if "probabilities" in named:
-        p = named["probabilities"]
-        return stationary_advice(p if p.ndim == 3 else p[None])
-    return named["actions"] if "actions" in named else named["advice"]
