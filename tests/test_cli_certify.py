@@ -51,7 +51,7 @@ def tampered(source: Path, target: Path, change: Any) -> Path:
 
 
 def certified(*arguments: Any) -> Called:
-    """These results are simulations, whose noise protects nobody; everything else about them is checked."""
+    """These results are simulations, whose noise protects no one; everything else about them is checked."""
     return call("certify", *arguments, "--allow-non-private")
 
 

@@ -160,7 +160,7 @@ def test_real_people_need_a_store_and_simulations_a_key(tmp_path, monkeypatch, a
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match="Give a `store` on the device of a real person"):
         privrl.Client(LEARNER, LOCAL, **arguments)
-    with pytest.raises(ValueError, match="protects nobody"):
+    with pytest.raises(ValueError, match="protects no one"):
         privrl.Client(LEARNER, privrl.Local(epsilon=float("inf")), store="device.db")
     assert list(tmp_path.iterdir()) == []
 

@@ -90,7 +90,7 @@ def test_bad_labels_are_refused() -> None:
 def test_descriptions_tell_simulation_from_production() -> None:
     seeded, system = sources()
     assert "simulation" in seeded.description
-    assert "protects nobody" in seeded.description
+    assert "protects no one" in seeded.description
     assert "whole numbers on a lattice" in system.description
 
 

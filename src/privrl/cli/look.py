@@ -81,7 +81,7 @@ def certify(
         Adjacency | None, typer.Option("--adjacency", help="The only accepted neighbouring relation.")
     ] = None,
     allow_non_private: Annotated[
-        bool, typer.Option("--allow-non-private", help="Accept a result that protects nobody.")
+        bool, typer.Option("--allow-non-private", help="Accept a result that protects no one.")
     ] = False,
     json: JsonOption = False,
 ) -> None:

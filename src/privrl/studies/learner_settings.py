@@ -1,7 +1,7 @@
 """A learner's settings as plain JSON, so that a study can be recognised and its declarations be derived again.
 
 Numbers, text and tuples are written as they are; an `eqx.Module` or a dataclass by its class and fields; an array with
-dtype, shape and its numbers: in words up to 64 entries, in base64 up to 4,096, and above that as the SHA-256 of its
+dtype, shape and its numbers: as text up to 64 entries, in base64 up to 4,096, and above that as the SHA-256 of its
 bytes (little endian, C order), from which it cannot be rebuilt.
 """
 
@@ -40,7 +40,9 @@ def settings_of(learner: AbstractAnalysis) -> dict[str, Any]:
 
 
 def known_settings(learner: AbstractAnalysis) -> dict[str, Any]:
-    """The settings for a certificate: the class alone where some setting of somebody else's learner is an object."""
+    """The settings for a certificate. If a learner from outside privrl has a setting that is an object, only its
+    class.
+    """
     try:
         return settings_of(learner)
     except TypeError:

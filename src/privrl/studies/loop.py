@@ -38,7 +38,7 @@ class State(NamedTuple):
 
 
 class Queries:
-    """What a plan may query: new releases about everybody so far, each with noise of its own.
+    """What a plan may query: new releases about all people so far, each with its own noise.
 
     Arguments:
         channels, kept: of all statistics; only those of `access="rounds"` answer.
@@ -102,7 +102,7 @@ class Queries:
 
 
 def no_queries() -> Queries:
-    """Refuses every query: nobody keeps what could answer it."""
+    """Refuses every query, because no raw data are kept that could answer it."""
     return Queries({}, {}, _no_noise)
 
 
@@ -118,9 +118,9 @@ def planned(
     """The plan for the next block, from what was released about the `seen` people so far.
 
     Arguments:
-        queries: answers new queries; without it nobody keeps what could answer them.
+        queries: answers new queries; without it no raw data are kept that could answer them.
         key: public randomness for learners that plan at random.
-        ties: where people answer with symbols, they are shown one deterministic policy, so that a report of states
+        ties: if people answer with symbols, they are shown one deterministic policy, so that a report of states
             says which action was taken; this public key decides between equally good actions.
     """
     answers = no_queries() if queries is None else queries

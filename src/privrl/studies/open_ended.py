@@ -1,4 +1,4 @@
-"""Studies whose number of people nobody knows: the learner's own blocks, in epochs with a mechanism each.
+"""Studies with an unknown number of people: the learner's own blocks, in epochs with a mechanism each.
 
 Blocks of a learner that plans at growing distances do not depend on how many people there will be. So their number
 grows with the logarithm of the people, and the noise of one mechanism over all of them with the logarithm of that:
@@ -6,8 +6,8 @@ what has to be fixed in advance is the number of *releases* of an epoch. The fir
 further one twice as many, up to a public `ceiling` of people. Epochs that double in people instead would pay the noise
 of a finished epoch at every doubling: `python -m bench.open_ended` compares them.
 
-With `epoch`, an epoch is so many people, and `forget` is what older ones weigh when the next begins: for worlds that
-drift.
+With `epoch`, every epoch has this number of people, and `forget` is the weight of older ones when the next begins: for
+worlds that drift.
 """
 
 from collections.abc import Mapping
@@ -31,11 +31,11 @@ class OpenEnded:
     """A study without a known end.
 
     Arguments:
-        first: how many releases the first epoch has; every further one has twice as many.
-        epoch: instead, an epoch is so many people, and ends with a release.
-        forget: with `epoch`: the weight in [0, 1] that everybody before keeps when an epoch begins; 1 forgets nothing
-            and 0 starts again.
-        ceiling: no more people than this take part; so many records fit into 64 bits at any usual budget.
+        first: the number of releases in the first epoch; each further epoch has twice as many.
+        epoch: instead of `first`, the number of people in an epoch, which ends with a release.
+        forget: with `epoch`: the weight in [0, 1] that earlier people keep when an epoch begins; 1 forgets nothing,
+            0 starts again.
+        ceiling: the largest number of people; this number of records fits into 64 bits at any usual budget.
 
     **Formal guarantee.** Ends of blocks and epochs are functions of these numbers and of the learner's settings, so
     they are public. People of different epochs are different people, because one id has one place in the whole study;
@@ -81,7 +81,7 @@ class OpenEnded:
         declared = learner.declare(len(ends))
         if asked := [d.name for d in declared if d.access == "rounds"]:
             raise PairingError(
-                f"`{name}` makes new queries about everybody so far ({', '.join(asked)}), each of which costs all of "
+                f"`{name}` makes new queries about all people so far ({', '.join(asked)}), each of which costs all of "
                 "them something, so it needs a known number of people. Use a learner that publishes running sums, such "
                 "as `LSVIUCB`."
             )
@@ -114,13 +114,13 @@ class OpenEnded:
         return tuple(lengths)
 
     def note(self, places: int, times: int = 1) -> str:
-        """What the certificate says about the number of people, of whom each is counted so many times."""
+        """What the certificate states about the number of people, given how often each is counted."""
         each, older = f"of {self.first} releases, each further one of twice as many", ""
         if self.epoch is not None:
             each = f"of {self.epoch:,} people"
         if self.forget < 1.0:
             older = f"; when one begins, all sums so far and their noise are multiplied by {self.forget:g}"
-        paid = "one id is counted once in all epochs together, so later epochs cost nobody of earlier ones anything"
+        paid = "one id is counted once in all epochs together, so later epochs cost people of earlier ones nothing"
         if times > 1:
             paid = f"the noise covers every way to spread the {times} counted episodes of one id over all epochs"
         return (
@@ -135,7 +135,7 @@ def smallest_block(learner: AbstractOnlineLearner) -> int:
 
 
 def until(ends: Int[np.ndarray, " B"], people: int, smallest: int) -> Int[np.ndarray, " B"]:
-    """The blocks of a schedule as far as a simulation of so many people goes; the last one ends with it."""
+    """The blocks of a schedule that a simulation of this number of people reaches; the last block ends with it."""
     return np.append(ends[ends <= people - smallest], people)
 
 

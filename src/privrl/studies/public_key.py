@@ -11,7 +11,7 @@ from privrl.privacy.store.release_store import ReleaseStore
 
 
 def public_key(store: ReleaseStore, purpose: str, given: PRNGKeyArray | None) -> PRNGKeyArray:
-    """The key for a purpose, drawn from the operating system by whoever comes first, or the one that is `given`.
+    """The key for a purpose, drawn from the operating system by the first process, or the one that is `given`.
 
     Nothing secret depends on it: it breaks ties and samples plans, and noise never comes from it.
     """

@@ -81,9 +81,9 @@ class Study:
         """Of `num_users` people who take part one after another, in blocks whose ends are public; or of as many as
         come.
 
-        Where one person may take part several times (`participation`), `num_users` is how many places there are. With
-        `secret_returns` those who come back take no place, and nobody may know how many do: the learner reads how many
-        records there are off releases. A device's reports are public, so a local study has none.
+        If one person may take part several times (`participation`), `num_users` is the number of places. With
+        `secret_returns`, returning people take no place and their number is secret: the learner reads the number of
+        records off releases. A device's reports are public, so a local study has no secret returns.
 
         Neighbours replace one person: blocks are ranges of people, so without one of them another block would end
         elsewhere, and how many releases there are would tell. `adjacency="add-remove"` is refused.
@@ -129,7 +129,7 @@ class Study:
 
     @property
     def neighbours(self) -> str:
-        """What neighbours are, in words, where that is not one record in the place of another."""
+        """The neighbouring relation as text, if it is not the replacement of one record."""
         often = self.participation
         if self.privatizer.notion == "local" and often.times > 1:
             return (
@@ -246,7 +246,7 @@ def participation_of(max_episodes_per_unit: int, min_block_distance: int) -> Par
 
 
 def neighbours_of(participation: Participation, unit: str) -> str:
-    """The neighbouring relation of people who come several times, in words; nothing where they come once."""
+    """The neighbouring relation as text if people take part several times; empty if they take part once."""
     if participation.times == 1:
         return ""
     apart = f", at least {participation.distance} blocks apart" if participation.distance else ""

@@ -149,7 +149,7 @@ class AbstractArithmetic(abc.ABC):
 class Floating(AbstractArithmetic):
     """Floating-point sums with seeded noise: for simulations, and without noise where no privacy is claimed.
 
-    Which floats can come out depends on the sum, so this noise protects nobody, whatever its scale.
+    Which floats can come out depends on the sum, so this noise protects no one, whatever its scale.
     """
 
     exact: ClassVar[bool] = False

@@ -177,7 +177,7 @@ class Lattice(AbstractArithmetic):
         """The sum with discrete noise of the distribution's kind, one draw for each number; whole numbers in and out.
         Of a choice, the number of the largest.
 
-        From the key of a simulation: floating-point noise, rounded to the lattice. It protects nobody.
+        From the key of a simulation: floating-point noise, rounded to the lattice. It protects no one.
         """
         if isinstance(distribution, MaximumNoise):
             if not isinstance(randomness, Words):

@@ -87,7 +87,7 @@ class AbstractSource(abc.ABC):
 class Seeded(AbstractSource):
     """Replayable floating-point noise for simulations: the label alone decides the draw, in whatever order."""
 
-    description: ClassVar[str] = "simulation: seeded, protects nobody"
+    description: ClassVar[str] = "simulation: seeded, protects no one"
 
     def __init__(self, key: PRNGKeyArray) -> None:
         super().__init__()

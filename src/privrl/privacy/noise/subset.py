@@ -28,7 +28,7 @@ class SubsetSelection(eqx.Module):
 
     Arguments:
         num_symbols: k, at least 2.
-        epsilon: the local privacy of one answer; `inf` is the identity, and protects nobody.
+        epsilon: the local privacy of one answer; `inf` is the identity, and protects no one.
         size: d, from 1 to k - 1; left out, the one of floor and ceil of k / (e^eps + 1) with the smaller variance.
 
     **Formal guarantee.** A set Z that holds x has probability p / C(k-1, d-1) when the true symbol is x, and one that

@@ -37,7 +37,7 @@ class Curator:
     Of a choice only the number of the largest sum is released (`noise/maximum.py`); its sensitivity is the spread.
     Statistics may depend on earlier releases: the parameter is fixed beforehand, so this is ordinary adaptive
     composition. Randomness from the operating system makes exact noise on a lattice; a seed makes floating-point noise,
-    which protects nobody.
+    which protects no one.
 
     With a store, every release is reserved there before its noise is drawn and kept before it is returned. The lattice,
     hence the noise, is part of the reservation, so what was charged and what is drawn belong together. Asked again

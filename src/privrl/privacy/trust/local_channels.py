@@ -91,7 +91,7 @@ class AbstractReports(AbstractChannel):
 
     @abc.abstractmethod
     def randomised(self, truth: Int64[np.ndarray, "..."], randomness: Randomness) -> Int64[np.ndarray, "..."]:
-        """The report, with exact noise from cryptographic words; from the key of a simulation it protects nobody."""
+        """The report, with exact noise from cryptographic words; from the key of a simulation it protects no one."""
 
     @abc.abstractmethod
     def checker(self) -> Callable[[np.ndarray], None]:

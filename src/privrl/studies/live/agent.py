@@ -1,9 +1,9 @@
 """`Agent` and `Controller`: online learners at work with real people, safe across crashes.
 
-A person arrives and gets a ticket (`arrivals.py`), acts on the plan that was out then, and leaves a record behind. It
-is added, exactly, to the sums of their block in a `ReleaseStore`; when a block closes, the noisy sums are released,
-once, and the agent plans again (`live_plans.py`). Everything the agent knows is in the store: any number of processes
-may work on it, and each catches up with the others before it answers.
+A person arrives, gets a ticket (`arrivals.py`), acts on the plan that is current at that moment, and leaves a
+record. The agent adds the record exactly to the sums of the person's block in a `ReleaseStore`. When a block
+closes, the agent releases its noisy sums once and plans again (`live_plans.py`). The store holds everything the
+agent knows: any number of processes may work on it, and each catches up with the others before it answers.
 """
 
 import abc
@@ -46,34 +46,37 @@ class AbstractAgent(abc.ABC):
     """Learns from people as they come and go, and never overspends.
 
     Arguments:
-        learner: an online learner that publishes sums of what people leave behind, such as `LSVIUCB`; or the name of a
+        learner: an online learner that publishes sums over people's records, such as `LSVIUCB`; or the name of a
             recipe, such as "dp-ucbvi", with `world` and a budget.
-        privatizer: with a learner object: `Central(...)`. Read through the billboard lemma this is joint differential
-            privacy.
+        privatizer: with a learner object: `Central(...)`. Read through the billboard lemma this is joint
+            differential privacy.
         world: with the name of a recipe: the environment or its name, or a `privrl.recipes.Problem`.
         epsilon, delta, rho: with the name of a recipe: the budget.
-        num_users: the public number of people K, fixed in advance: it sets the schedule and the noise. Further people
-            are refused. `None` where nobody knows it, or an `OpenEnded`: then epochs follow each other (see there).
+        num_users: the public number of people K, fixed in advance. It sets the schedule and the noise. Further
+            people are refused. If K is unknown, pass `None` or an `OpenEnded`; the study then runs in epochs.
         store: where places, contributions and releases are kept.
-        patience: for people who come and go: seconds (or a `timedelta`), the longest stay that is waited for. A block
-            is released so long after its last person arrived, whoever has finished; later records count as empty.
-        fixed_order: instead, and only where the sequence of people is fixed in advance (a simulation, a public list):
-            a block is released as soon as all its people have ended, and nobody of the next one begins before.
+        patience: for people who come and go: the longest episode that the agent waits for, in seconds or as a
+            `timedelta`. A block is released this long after its last person arrived, whether or not all its people
+            have finished; later records count as empty.
+        fixed_order: use this instead of `patience` only if the sequence of people is fixed in advance (a
+            simulation, a public list). A block is released as soon as all its people have ended, and people of the
+            next block wait for that.
         clock: seconds, for `patience`; by default the computer's.
-        max_episodes_per_unit: how many episodes of one person count, where people come back; noise and certificate
-            cover all of them. Further ones are served and not counted. `num_users` is then the number of people with
-            `patience`, and the number of visits in the list in fixed order.
-        min_block_distance: an episode counts only if it is at least so many blocks after the last one of the same
-            person that does. Less noise is needed.
+        max_episodes_per_unit: the largest number of episodes that count for one person, if people return. Noise and
+            certificate cover all of them. Further episodes are served and not counted. `num_users` is then the
+            number of people (with `patience`) or the number of visits in the list (in fixed order).
+        min_block_distance: an episode counts only if it begins at least this number of blocks after the same
+            person's last episode that counts. A distance reduces the noise.
         key: seeded noise and actions for tests and simulations, the same as those of `run` for a seed of this key.
             Leave it out on real people.
 
-    **Formal guarantee.** A person (an id) has one place and is counted at most once, whatever is sent again (at most
-    `max_episodes_per_unit` times, at least `min_block_distance` blocks apart). Every release is drawn once and kept
-    before it is used, of a block whose people and closing time do not depend on records, nor on who comes back. The
-    sequence of all releases is (epsilon, delta)-differentially private; what other people are shown, and all that
-    is published, depends on a person's record only through it, provided that arrivals do not depend on records (the
-    certificate says it in full). A person's own actions are not covered. Proof: `docs/proofs/arrivals.md`.
+    **Formal guarantee.** A person (an id) has one place and is counted at most once, however often messages are
+    repeated (at most `max_episodes_per_unit` times, at least `min_block_distance` blocks apart). Every release is
+    drawn once and kept before it is used. The people of its block and its closing time depend neither on records
+    nor on who returns. The sequence of all releases is (epsilon, delta)-differentially private; what other people
+    are shown, and all that is published, depends on a person's record only through it, provided that arrivals do
+    not depend on records (the certificate states this in full). A person's own actions are not covered. Proof:
+    `docs/proofs/arrivals.md`.
     """
 
     def __init__(
@@ -131,7 +134,7 @@ class AbstractAgent(abc.ABC):
 
     @property
     def num_arrived(self) -> int:
-        """How many tickets were handed out; public. How many people were counted is secret."""
+        """The number of tickets issued; public. The number of people counted is secret."""
         return self._arrivals.num_arrived
 
     @property
@@ -142,16 +145,16 @@ class AbstractAgent(abc.ABC):
 
     @property
     def next_closing(self) -> float | None:
-        """When the block that is open now closes, on the clock of `patience`; unknown before it is full. Public."""
+        """When the open block closes, on the clock of `patience`; `None` until the block is full. Public."""
         return self._arrivals.closing(self._plans.closed)
 
     def deadline(self, ticket: Ticket) -> float | None:
-        """Until when a record is waited for, on the clock of `patience`; the record of a later one may be empty."""
+        """The time until which a record is accepted, on the clock of `patience`; a later record may count as empty."""
         return self._arrivals.deadline(ticket)
 
     @property
     def policy(self) -> Any:
-        """The policy that is out now, for whoever arrives next."""
+        """The current policy, on which the next person to arrive acts."""
         self._plans.catch_up()
         return self._plans[-1].policy
 
@@ -160,19 +163,21 @@ class AbstractAgent(abc.ABC):
         """What a record looks like."""
 
     def begin_episode(self, user: str | int, visit: str | int = "") -> Ticket:
-        """A person arrives: their ticket, kept in the store before it is returned. The same id gets the same ticket.
+        """Registers an arrival and returns the person's ticket, which is stored before it is returned. The same id
+        gets the same ticket.
 
         Arguments:
-            user: the person's id; it is kept as a keyed digest. 12 and "12" are one id.
-            visit: the name of this visit where people come back, such as a random session id (one that can be guessed
-                tells whoever may begin episodes whether it was made): a new one is a new episode, and the same one gets
-                the same ticket, however often it is sent. Without a name it is the first visit.
+            user: the person's id; the store keeps a keyed digest of it. 12 and "12" are one id.
+            visit: if people return, the name of this visit. Use a random session id, because a guessable name lets
+                anyone who may begin episodes find out whether that visit took place. A new name begins a new
+                episode; the same name gets the same ticket, however often it is sent. Without a name it is the
+                first visit.
         """
         (ticket,) = self.begin_episodes([user], [visit])
         return ticket
 
     def begin_episodes(self, users: Iterable[str | int], visits: Iterable[str | int] | None = None) -> list[Ticket]:
-        """Several people arrive, in this order: their tickets, kept in one commit; all of them, or none."""
+        """Registers several arrivals in this order and returns their tickets. One commit stores all of them or none."""
         users = list(users)
         came = list(zip(users, [""] * len(users) if visits is None else visits, strict=True))
         while True:
@@ -186,18 +191,19 @@ class AbstractAgent(abc.ABC):
                 raise
 
     def end_episode(self, ticket: Ticket, trajectory: Any) -> None:
-        """A person's record, counted at most once; safe to call again after a crash.
+        """Counts a person's record at most once; safe to call again after a crash.
 
-        Nothing is returned: whether it was counted, had been before, or came too late, is secret.
+        Returns nothing, because it is secret whether the record was counted now, had been counted before, or came
+        too late.
 
         Arguments:
-            ticket: what `begin_episode` gave them.
+            ticket: the ticket from `begin_episode`.
             trajectory: what happened, padded to the horizon.
         """
         self.end_episodes([(ticket, trajectory)])
 
     def end_episodes(self, ended: Iterable[tuple[Ticket, Any]]) -> None:
-        """Several records at once, each on its own: what cannot be read is named in an error, and the others count."""
+        """Counts several records independently: an error names those that cannot be read, and the others count."""
         ended = list(ended)
         refused = set(range(len(ended)))
         positions, tickets, records = [], [], []
@@ -220,9 +226,10 @@ class AbstractAgent(abc.ABC):
             )
 
     def count_records(self, tickets: Sequence[Any], records: Any) -> list[bool]:
-        """Counts the records of several people, given as one with a batch axis: which could be read, that is, came with
-        a ticket of this study and give finite numbers. Whether one was counted, had been before, or came too late, is
-        not said."""
+        """Counts the records of several people, given as one record with a batch axis. Returns which of them could be
+        read, that is, came with a ticket of this study and contain finite numbers. It does not reveal whether a
+        record was counted now, had been counted before, or came too late.
+        """
         self._plans.catch_up()
         issued = self._arrivals.all_issued(tickets)
         by_plan: dict[int, list[int]] = {}
@@ -246,7 +253,7 @@ class AbstractAgent(abc.ABC):
         return read
 
     def _count(self, rows: dict[tuple[int, int], dict[str, Int64[np.ndarray, " entries"]]]) -> None:
-        """Adds everybody's terms to the sum of their block and plan."""
+        """Adds each person's terms to the sum of their block and plan."""
         for (block, plan), units_of in sorted(rows.items(), key=lambda row: self._arrivals.sum_name(*row[0])):
             closed = functools.partial(self._arrivals.closes, block)
             keys, units = list(units_of), np.array(list(units_of.values()))
@@ -254,9 +261,9 @@ class AbstractAgent(abc.ABC):
                 self._store.contribute(self._arrivals.sum_name(block, plan), keys, units, scope="people", closed=closed)
 
     def _units(self, records: Any, number: int, plan: int) -> list[Int64[np.ndarray, " entries"] | None]:
-        """Everybody's terms in whole numbers; `None` where a record cannot be read, whatever is wrong with it.
+        """Each person's terms in steps of the lattice; `None` if a record cannot be read for any reason.
 
-        An error here must not reach anybody else's record, nor quote this one.
+        An error here must neither affect another person's record nor quote this one.
         """
         try:
             found, finite = self._plans.units(records, plan)
@@ -274,7 +281,7 @@ class AbstractAgent(abc.ABC):
 
     @property
     def certificate(self) -> Certificate:
-        """What everything released so far, and until the end, can reveal."""
+        """What all releases of the study, past and future, can reveal."""
         self._plans.catch_up()
         made = {name: (self._plans.closed, channel.calibration) for name, channel in self._plans.channels.items()}
         source = System.description if self._key is None else Seeded.description
@@ -282,7 +289,7 @@ class AbstractAgent(abc.ABC):
         return self._study.certificate(source, self._study.counted, made=made, notes=notes)
 
     def result(self) -> Result:
-        """The policy that is out now, the certificate, and how many tickets were handed out."""
+        """The current policy, the certificate, and the number of tickets issued."""
         certificate = self.certificate  # catches up, so that the policy is the one of the releases it counts
         return Result(self._plans[-1].policy, certificate, {"tickets": self.num_arrived})
 
@@ -294,7 +301,7 @@ class AbstractAgent(abc.ABC):
         return self._plans[ticket.plan]
 
     def _person(self, ticket: Ticket) -> PRNGKeyArray | None:
-        """The simulation's randomness for a person; none with real people."""
+        """The simulation's randomness for a person; `None` with real people."""
         if self._key is None:
             return None
         person = SimulationKeys.of(self._key).person(self._arrivals.block(ticket), ticket.number)
@@ -302,22 +309,20 @@ class AbstractAgent(abc.ABC):
 
 
 class Agent(AbstractAgent):
-    """A learner for finite worlds at work: `begin_episode` when a person arrives, `act` at every step, `end_episode`.
+    """Runs a learner for finite worlds: `begin_episode` when a person arrives, `act` at every step, `end_episode`.
 
     Arguments and guarantee are those of `AbstractAgent`.
     """
 
     def act(self, ticket: Ticket, state: int, step: int) -> int:
-        """An action for the person with this ticket, drawn from the policy that was out when they arrived."""
+        """Draws an action for the person with this ticket from the policy that was current when they arrived."""
         plan = self._plan_of(ticket)
         table = self._tables.get(ticket.plan)
         if table is None:
             table = self._tables[ticket.plan] = cumulative_table(plan.policy)
         horizon, num_states, _ = table.shape
         if not (0 <= step < horizon and 0 <= state < num_states):
-            raise ValueError(
-                f"`step` must lie in [0, {horizon}) and `state` in [0, {num_states}); one of them does not."
-            )
+            raise ValueError(f"Expected 0 <= `step` < {horizon} and 0 <= `state` < {num_states}.")
         person = self._person(ticket)
         coin = secrets.randbits(53) * 2.0**-53 if person is None else float(action_draw(person, horizon, step))
         return draw_action(table, state, step, coin)
@@ -333,24 +338,22 @@ class Agent(AbstractAgent):
 
 
 class Controller(AbstractAgent):
-    """A learner of linear control at work: `act` gives the input and the exploration that is part of it.
+    """Runs a learner of linear control: `act` returns the input and the exploration that is part of it.
 
-    Keep both for the trajectory: what was explored is what the learner learns from. Arguments and guarantee are those
+    Keep both for the trajectory, because the learner learns from the exploration. Arguments and guarantee are those
     of `AbstractAgent`.
     """
 
     def act(
         self, ticket: Ticket, state: Float[np.ndarray, " n"], step: int
     ) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
-        """The input for the person with this ticket, and the random part of it."""
+        """Returns the input for the person with this ticket, and its random part."""
         policy = self._plan_of(ticket).policy
         gains, radius = np.asarray(policy.gains), float(policy.radius)
         horizon, d, n = gains.shape
         x = np.asarray(state, float)
         if not (0 <= step < horizon and x.shape == (n,) and np.isfinite(x).all()):
-            raise ValueError(
-                f"`step` must lie in [0, {horizon}) and `state` be {n} finite numbers; one of them is not."
-            )
+            raise ValueError(f"Expected 0 <= `step` < {horizon} and a `state` of {n} finite numbers.")
         person = self._person(ticket)
         if person is None:
             white = np.random.default_rng(secrets.randbits(128)).normal(size=d)

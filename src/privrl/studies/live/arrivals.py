@@ -1,16 +1,16 @@
 """People in order of arrival: tickets, the blocks they belong to, and the moment at which a block closes.
 
-A person is numbered when they arrive. The number, the number of the plan that is out at that moment and, with
-`Patience`, the time are written to the store before the ticket is handed out; the same id always gets the same ticket,
-and it is that person's only place. A block is a range of numbers with public ends, so whose terms are added up in which
-release does not depend on how long anybody stays.
+People are numbered as they arrive. The store keeps the number, the number of the current plan and, with `Patience`,
+the time before the ticket is issued. The same id always gets the same ticket, which is that person's only place. A
+block is a range of numbers with public ends, so the length of an episode never decides whose terms enter which
+release.
 
-A person who comes back names the visit (any id of their own: a session, a date), and the same visit always gets the
-same ticket, whatever was lost and sent again. Only a new name is a new visit; when an episode *ended* decides nothing,
-since that is part of a record.
+A person who returns names the visit (any id of their own: a session, a date), and the same visit always gets the
+same ticket, however often messages are lost and repeated. Only a new name is a new visit. When an episode *ended*
+decides nothing, because that is part of a record.
 
-When blocks close is in `patience.py` and `fixed_order.py`; `docs/proofs/arrivals.md` derives the joint differential
-privacy of `Agent` from them.
+`patience.py` and `fixed_order.py` define when blocks close; `docs/proofs/arrivals.md` derives the joint
+differential privacy of `Agent` from them.
 """
 
 import abc
@@ -38,18 +38,18 @@ _REMEMBERED = 10_000  # places whose content is kept in memory
 
 
 class BehindError(Exception):
-    """A block has closed that the caller does not know of yet: catch up and ask again. Nothing was written."""
+    """A block has closed that the caller does not know of yet. Nothing was written: catch up and ask again."""
 
 
 @dataclass(frozen=True)
 class Ticket:
-    """A person's place in a study, handed out when they arrive; pass it back as it is.
+    """A person's place in a study, issued when they arrive; pass it back unchanged.
 
     Attributes:
-        number: how many people arrived before.
-        plan: the number of the plan that was out then, on which this person acts for their whole stay.
-        token: random, so that nobody can guess another person's ticket, or use one of a copy of the store.
-        visit: which later visit of the person with this number, as a hash of its name; empty at the first.
+        number: the number of people who arrived before.
+        plan: the number of the plan that was current at arrival; the person acts on it for the whole episode.
+        token: random, so that a ticket can neither be guessed nor taken from a copy of the store.
+        visit: which later visit of the person with this number, as a hash of its name; empty for the first visit.
     """
 
     number: int
@@ -59,17 +59,17 @@ class Ticket:
 
     @property
     def key(self) -> str:
-        """What the record of this ticket is counted under, once."""
+        """The key under which the record of this ticket is counted, once."""
         return f"{self.number}/{self.visit}" if self.visit else str(self.number)
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object."""
+        """Returns the ticket as a JSON object."""
         content = asdict(self)
         return content if self.visit else {name: content[name] for name in ("number", "plan", "token")}
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "Ticket":
-        """The ticket that `to_json` wrote."""
+        """Reads the ticket that `to_json` wrote."""
         return cls(int(content["number"]), int(content["plan"]), str(content["token"]), str(content.get("visit", "")))
 
 
@@ -91,7 +91,7 @@ class AbstractArrivals(abc.ABC):
     @property
     @abc.abstractmethod
     def settings(self) -> dict[str, Any]:
-        """What every process that works on the study must agree on."""
+        """The settings on which every process that works on the study must agree."""
 
     @property
     @abc.abstractmethod
@@ -104,44 +104,44 @@ class AbstractArrivals(abc.ABC):
 
     @abc.abstractmethod
     def closing(self, block: int) -> float | None:
-        """When a block closes, where that is known; a public time."""
+        """The public time at which a block closes, if it is known."""
 
     @abc.abstractmethod
     def deadline(self, ticket: Ticket) -> float | None:
-        """Until when the record of a ticket is waited for, where that is a public time; its block closes no sooner."""
+        """The public time until which a ticket's record is accepted, if there is one; its block closes no sooner."""
 
     @abc.abstractmethod
     def _key(self, user: str, visit: str) -> str:
-        """What has a place of its own: a person, or a visit of one."""
+        """The key of a place: a person, or a visit of a person."""
 
     @abc.abstractmethod
     def _moment(self, closed: int) -> dict[str, Any]:
-        """What is kept with the places of all who arrive in one transaction: its time, where time counts."""
+        """What is kept with the places of all people who arrive in one transaction: its time, if time matters."""
 
     @abc.abstractmethod
     def _content(self, number: int, closed: int, user: str, visit: str) -> dict[str, Any]:
-        """What is kept with one new place besides, when so many blocks are closed."""
+        """What else is kept with one new place, given the number of closed blocks."""
 
     @abc.abstractmethod
     def counts(self, ticket: Ticket) -> bool:
-        """Whether the record of a ticket is added up; otherwise its person is served all the same. Sensitive."""
+        """Whether the record of a ticket is added to the sums; if not, the person is served anyway. Sensitive."""
 
     @property
     def num_arrived(self) -> int:
-        """How many tickets were handed out."""
+        """The number of tickets issued."""
         return self._store.arrived(QUEUE)
 
     @property
     def num_places(self) -> int:
-        """How many people can take part."""
+        """The number of people who can take part."""
         return self._ends[-1]
 
     def end(self, block: int) -> int:
-        """How many people there are in all blocks up to this one."""
+        """The number of people in all blocks up to this one."""
         return self._ends[block]
 
     def size(self, block: int) -> int:
-        """How many people a block has."""
+        """The number of people in a block."""
         return self.end(block) - self._begin(block)
 
     def block(self, ticket: Ticket) -> int:
@@ -152,14 +152,14 @@ class AbstractArrivals(abc.ABC):
         return bisect.bisect_right(self._ends, number)
 
     def sum_name(self, block: int, plan: int) -> str:
-        """Where the terms of those people of a block are added up who acted on one plan."""
+        """The name of the sum over the people of a block who acted on one plan."""
         return f"block {block}, plan {plan}"
 
     def arrive_all(self, came: Sequence[tuple[Any, Any]], closed: int) -> list[Ticket]:
-        """The tickets of several ids with the names of their visits, in this order, all of them or none, written
-        before they are returned. `closed` blocks are known to be closed.
+        """Issues tickets for several ids with the names of their visits, in this order; all of them are stored before
+        they are returned, or none. The caller knows that `closed` blocks are closed.
 
-        Raises `BehindError` if there are more, and `PairingError` if there is no place.
+        Raises `BehindError` if more blocks are closed, and `PairingError` if no place is left.
         """
         names = [(canonical_id(user).decode(), canonical_id(visit).decode()) for user, visit in came]
         return self._arrive(names, closed)
@@ -193,8 +193,9 @@ class AbstractArrivals(abc.ABC):
         return [Ticket(number, places[number]["plan"], places[number]["token"]) for number, _ in found]
 
     def all_issued(self, tickets: Sequence[Any]) -> list[bool]:
-        """Which are tickets of this study. Their numbers are whole numbers and nothing that only equals them: a
-        person's key is made of them."""
+        """Which of these are tickets of this study. Their numbers must be whole numbers in type and value, because a
+        person's key is made of them.
+        """
         formed = [self._is_formed(ticket) for ticket in tickets]
         self._recall([ticket.number for ticket, fine in zip(tickets, formed, strict=True) if fine])
         return [fine and self._is_issued(ticket) for ticket, fine in zip(tickets, formed, strict=True)]
@@ -213,7 +214,7 @@ class AbstractArrivals(abc.ABC):
         return hmac.compare_digest(known[1].encode(), ticket.token.encode())
 
     def _issued(self, ticket: Ticket) -> tuple[int, str] | None:
-        """The plan and the token that were handed out under the number and the visit of a ticket."""
+        """The plan and the token that were issued under the number and the visit of a ticket."""
         place = None if ticket.visit else self._place(ticket.number)
         return None if place is None else (place["plan"], place["token"])
 
@@ -225,10 +226,12 @@ class AbstractArrivals(abc.ABC):
             )
 
     def summed(self, block: int) -> list[int]:
-        """The plans on which somebody of a full block may have acted: public, so also where nobody did.
+        """The plans on which people of a full block may have acted. Public, so it includes plans on which none of them
+        did.
 
-        Plans never go back: whoever comes back while a block fills has one between those of the first arrivals before
-        it and of its last."""
+        Plan numbers never decrease: a person who returns while a block fills acts on a plan between that of the
+        first arrival before the block and that of its last.
+        """
         plans = self.plans(block)
         if self._participation.times == 1:
             return list(plans)
@@ -236,7 +239,9 @@ class AbstractArrivals(abc.ABC):
         return list(range(self._kept(begin - 1)["plan"] if begin else 0, max(plans) + 1))
 
     def plans(self, block: int) -> dict[int, int]:
-        """How many first arrivals of a full block acted on which plan; as plans never go back, a few places tell."""
+        """The number of first arrivals of a full block on each plan. Plan numbers never decrease, so a few places are
+        enough to find it.
+        """
         begin, end = self._begin(block), self.end(block)
         counts: dict[int, int] = {}
         while begin < end:
@@ -252,7 +257,7 @@ class AbstractArrivals(abc.ABC):
         return self.end(block - 1) if block else 0
 
     def _place(self, number: int) -> dict[str, Any] | None:
-        """What is kept with a place. It never changes, so some are remembered."""
+        """What is kept with a place. It never changes, so some places are cached."""
         place = self._remembered.get(number)
         if place is None:
             self._recall([number])
@@ -266,7 +271,7 @@ class AbstractArrivals(abc.ABC):
             self._remember({number: json.loads(kept) for number, kept in self._store.places(QUEUE, missing).items()})
 
     def forget(self) -> None:
-        """Forgets what was read of places, some of which may have been given up with their transaction."""
+        """Clears the cache of places, some of which may have been rolled back with their transaction."""
         self._remembered.clear()
 
     def _remember(self, places: dict[int, dict[str, Any]]) -> None:
@@ -281,7 +286,9 @@ class AbstractArrivals(abc.ABC):
 
 
 def _encoded(shared: dict[str, Any], places: Sequence[dict[str, Any]]) -> list[bytes]:
-    """Places as JSON. Most have nothing of their own but a token: hexadecimal digits, put beside what is shared."""
+    """Encodes places as JSON. Most have nothing of their own but a token in hexadecimal digits, which is joined to
+    what they share.
+    """
     start = json.dumps(shared)[:-1]
     return [
         (f'{start}, "token": "{place["token"]}"}}' if len(place) == len(shared) + 1 else json.dumps(place)).encode()

@@ -1,8 +1,8 @@
 """People in an order that is fixed in advance: a block closes when all its people have ended.
 
-**Formal guarantee.** The moment of closing depends on records, and nothing else does, as long as the sequence of visits
-is fixed in advance: a simulation, or a public list. Every visit of the list has a place, counted or not, so that nobody
-moves.
+**Formal guarantee.** If the sequence of visits is fixed in advance (a simulation, or a public list), only the
+moment of closing depends on records. Every visit of the list has a place, whether or not it counts, so no person
+moves another.
 """
 
 import functools
@@ -15,9 +15,9 @@ from privrl.studies.live.arrivals import AbstractArrivals, Ticket
 
 
 class FixedOrder(AbstractArrivals):
-    """A block closes when all its people have ended, and nobody of the next block begins before.
+    """Closes a block when all its people have ended; people of the next block begin only then.
 
-    Only where the sequence of people is fixed in advance: a simulation, or a public list.
+    Use it only if the sequence of people is fixed in advance: a simulation, or a public list.
     """
 
     @property
@@ -29,16 +29,16 @@ class FixedOrder(AbstractArrivals):
         whose = "people" if self._participation.times == 1 else "visits, and whose each of them is,"
         return (
             f"arrivals: the sequence of {whose} is assumed to be fixed in advance (a simulation, a public list), and "
-            "every record to arrive and to be readable: a block is released when all its people have ended, so nobody "
-            "may be refused, moved or replaced because another stays, and the moment of a release is not covered. A "
-            "live queue needs `patience`"
+            "every record to arrive and to be readable: a block is released when all its people have ended, so the "
+            "length of one person's episode must not refuse, move or replace another person, and the moment of a "
+            "release is not covered. A live queue needs `patience`"
         )
 
     def closing(self, block: int) -> None:
-        del block  # when everybody has ended
+        del block  # it closes when all its people have ended
 
     def deadline(self, ticket: Ticket) -> None:
-        del ticket  # there is none
+        del ticket  # there is no deadline
 
     def closes(self, block: int) -> bool:
         return block < len(self._ends) and self._store.count(self.sum_name(block, block)) == self.size(block)
@@ -58,7 +58,7 @@ class FixedOrder(AbstractArrivals):
 
     @functools.cached_property
     def _secret(self) -> Callable[[bytes], bytes]:
-        """Makes keys of visits that no id of a person is."""
+        """Makes keys of visits that differ from the id of every person."""
         return keyed_hash(self._store.secret("visits"), "visit")
 
     def _moment(self, closed: int) -> dict[str, Any]:
@@ -67,9 +67,9 @@ class FixedOrder(AbstractArrivals):
     def _content(self, number: int, closed: int, user: str, visit: str) -> dict[str, Any]:
         if number >= self.end(closed):
             raise PairingError(
-                f"With `fixed_order=True` person {number} acts on plan {closed + 1}, which is not out before everybody "
-                f"of block {closed} has ended. End their episodes first (an episode of length 0 where nothing is "
-                "known). People who come and go need `patience`."
+                f"With `fixed_order=True` person {number} acts on plan {closed + 1}, which is published when all "
+                f"people of block {closed} have ended. End their episodes first (with length 0 if nothing is known). "
+                "Use `patience` for people who come and go."
             )
         if self._participation.times > 1 and not self._visits.count(user, self._block_of(number)):
             return {"counts": False}

@@ -1,10 +1,11 @@
-"""The plans of a live study: a block closes, its exact sums are released with noise, once, and the learner plans again.
+"""The plans of a live study: a block closes, its exact sums are released with noise, once, and the learner plans
+again.
 
-Plan 0 is there before anybody comes; plan b + 1 follows from the releases of blocks 0 to b. All plans are kept, because
-people act for their whole stay on the one that was out when they arrived. So the people of a block may have acted on
-several plans. Their terms are kept apart, plan by plan; whether a learner can read their sum is a public fact about the
-learner (`one_plan_per_block`), and if it cannot, only those count who acted on the plan of most of them, which is a
-public fact about arrivals.
+Plan 0 exists before the first person arrives; plan b + 1 follows from the releases of blocks 0 to b. All plans are
+kept, because people act for their whole episode on the plan that was current when they arrived. The people of a
+block may therefore have acted on several plans. Their terms are kept apart, plan by plan. Whether a learner can use
+the sum over all plans is a public fact about the learner (`one_plan_per_block`). If it cannot, only the people who
+acted on the plan of the majority count, and which plan that is follows from arrivals, which are public.
 """
 
 import functools
@@ -36,19 +37,20 @@ from privrl.studies.study import Study
 
 
 class LivePlans:
-    """What was released and planned so far, as far as this process knows; `catch_up` brings it up to date.
+    """All releases and plans that this process knows; `catch_up` brings them up to date.
 
     Arguments:
-        learner, study: who plans, and what was declared and calibrated for it.
-        arrivals: who is in which block, and when blocks close.
+        learner, study: the learner that plans, and what was declared and calibrated for it.
+        arrivals: which person is in which block, and when blocks close.
         store: where sums and releases are.
-        blank: what a record looks like, given a plan.
+        blank: the form of a record, given a plan.
         key: seeded noise for simulations.
 
-    **Formal guarantee.** One person's record is in the sums of one block, with the statistic's own bound for whatever
-    plan they acted on; a record that is missing adds nothing, which is at most as far from any record as another one is
-    (refused otherwise). So replacing a record moves the encoded sums of each channel by at most its sensitivity. Where
-    several of a person's records count, so many terms are in so many blocks, each within the bound of one.
+    **Formal guarantee.** One person's record is in the sums of one block, with the statistic's own bound for
+    whatever plan they acted on. A missing record adds nothing, and zero is at most as far from any record as
+    another record is (a statistic for which this fails is refused). So replacing a record moves the encoded sums of
+    each channel by at most its sensitivity. If a person may contribute m records, they contribute m terms, one in
+    each block in which they took part, each within the single-record bound.
     """
 
     def __init__(
@@ -84,11 +86,11 @@ class LivePlans:
 
     @property
     def closed(self) -> int:
-        """How many blocks are closed and released; the newest plan has this number."""
+        """The number of blocks that are closed and released; the newest plan has this number."""
         return len(self._made) - 1
 
     def check_lattices(self) -> None:
-        """Refuses a computer on which sums that were begun elsewhere would be rounded otherwise."""
+        """Refuses a computer that would round sums differently from the one that began them."""
         for name, channel in self.channels.items():
             if self._store.fact(f"lattice of {name}", channel.fingerprint) != channel.fingerprint():
                 raise ValueError(
@@ -97,15 +99,16 @@ class LivePlans:
                 )
 
     def limits(self, blocks: int) -> dict[str, float]:
-        """How often each statistic may be released."""
+        """The largest number of releases of each statistic."""
         return {_pool(name): float(blocks) for name in self.channels}
 
     def units(self, records: Any, plan: int) -> tuple[Int64[np.ndarray, "B entries"], Bool[np.ndarray, " B"]]:
-        """Every person's terms of all statistics, end to end, as the plan that they acted on asks for them, and whether
-        they are numbers.
+        """Every person's terms of all statistics, concatenated, for the plan that they acted on, in steps of the
+        lattice; and whether all terms are finite.
 
         Arguments:
-            records: with a batch axis. A person's whole numbers do not depend on who else is there (tests compare).
+            records: with a batch axis. A person's whole numbers do not depend on the other people in the batch
+                (tests compare).
         """
         grids = tuple((channel.statistic, channel.lattice.bounds) for channel in self.channels.values())
         parts = []
@@ -137,7 +140,9 @@ class LivePlans:
         return None if self._sampled is None else jax.random.fold_in(self._sampled, number)
 
     def _noise(self, block: int, name: str) -> Noisy:
-        """Adds noise to an encoded sum after a closed block: drawn by whoever comes first, the same for everybody."""
+        """Adds noise to an encoded sum after a closed block. The first process draws it; all others read the same
+        draw.
+        """
         channel = self.channels[name]
 
         def noisy(encoded: Callable[[], Int64[np.ndarray, "..."]]) -> Int64[np.ndarray, "..."]:
@@ -154,13 +159,13 @@ class LivePlans:
             except BurntError as error:
                 raise BurntError(
                     f"Release {block} of `{name}` was burnt by a crash, and later ones build on it. Open the store "
-                    "with `after_crash='redraw'`: nobody has seen the first draw, so drawing again is safe."
+                    "with `after_crash='redraw'`: the first draw was never published, so drawing again is safe."
                 ) from error
 
         return noisy
 
     def _totals(self, block: int) -> dict[str, Callable[[], Int64[np.ndarray, "..."]]]:
-        """What computes the exact sums of a closed block; whoever is missing has added nothing."""
+        """Returns a function that computes the exact sums of a closed block; missing people have added nothing."""
         arrivals = self._arrivals
         chosen = [_of_most(arrivals.plans(block))] if self._learner.one_plan_per_block else arrivals.summed(block)
         sizes = [math.prod(channel.shape) for channel in self.channels.values()]
@@ -185,7 +190,7 @@ def _pool(name: str) -> str:
 
 
 def _of_most(plans: dict[int, int]) -> int:
-    """The plan that most people of a block acted on, the newest of several; a choice from public facts."""
+    """The plan on which most people of a block acted, the newest of several; a choice from public facts."""
     return max(plans, key=lambda plan: (plans[plan], plan))
 
 
@@ -193,7 +198,7 @@ def _of_most(plans: dict[int, int]) -> int:
 def _terms(
     grids: tuple[tuple[AbstractStatistic, LatticeBounds], ...], records: Any, plan: Plan
 ) -> tuple[Int64[Array, "B entries"], Bool[Array, " B"]]:
-    """The terms of several people, each on their own."""
+    """The terms of several people, computed separately."""
     found = [of_each(statistic, records, plan, bounds) for statistic, bounds in grids]
     units = [units.reshape(len(units), -1) for units, _ in found]
     return jnp.concatenate(units, axis=1), jnp.stack([finite for _, finite in found]).all(axis=0)
@@ -218,5 +223,5 @@ def _next_plan(
     seen: Int[Array, ""],
     key: PRNGKeyArray | None,
 ) -> tuple[State, Plan]:
-    """The plan after a block that acted on the plan which came with `published`, but for `others` of its people."""
+    """The plan after a block whose people acted on the plan that came with `published`, except for `others` of them."""
     return planned(learner, state._replace(memory=learner.acted_on(state.memory, published, others)), seen, key=key)

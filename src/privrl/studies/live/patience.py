@@ -1,14 +1,14 @@
-"""People who come and go: a block closes a public time after its last person arrived first.
+"""People who come and go: a block closes a public time after the first arrival of its last person.
 
-**Formal guarantee.** Number, plan and closing times are functions of the first arrivals (who came, and when) and of the
-clock alone: no record has any influence on them, neither what it says nor when it comes, and no later visit has.
-Closing is checked at each call, inside the transaction that arrives or contributes, and gives what a timer would: a
-contribution is accepted before the closing time of its block and refused from then on, whether or not somebody has made
-the release yet.
+**Formal guarantee.** Number, plan and closing times are functions of the first arrivals (who came, and when) and of
+the clock alone. Neither the content nor the time of a record influences them, and neither does a later visit.
+Closing is checked at each call, inside the transaction that registers an arrival or a contribution, and has the
+effect of a timer: a contribution is accepted before the closing time of its block and refused from then on, whether
+or not the release has been made.
 
-A later visit gets the plan that is out and the block that is filling, that of the next first arrival. It begins before
-the last first arrival of that block, so it has the whole patience before the block closes. It takes no number, so it
-moves nobody. After the last first arrival of all it is served and not counted.
+A later visit gets the current plan and the block that is filling, which is that of the next first arrival. It
+begins before the last first arrival of that block, so it has the whole patience before the block closes. It takes
+no number, so it moves no other person. After the last first arrival of the study it is served and not counted.
 """
 
 import contextlib
@@ -29,18 +29,19 @@ from privrl.studies.live.arrivals import QUEUE, AbstractArrivals, BehindError, T
 from privrl.studies.live.visit_limits import Visit
 
 _RETURNS = (
-    ". When and how often somebody comes back is covered like a record: it moves nobody else. Who comes back after the "
-    "last first arrival, or beyond the number of episodes that count, is served and not counted"
+    ". When and how often a person returns is covered like a record, and moves no other person. Visits after the last "
+    "first arrival, or beyond the number of episodes that count, are served and not counted"
 )
 
 
 class Patience(AbstractArrivals):
-    """A block closes a public time after its last person arrived, whoever has finished; people come when they come.
+    """Closes a block a public time after its last person arrived, whether or not its people have finished.
 
     Arguments:
-        patience: seconds: the longest stay that is waited for. Whoever has not ended then counts as an empty record.
-        clock: seconds; it may be any clock that does not depend on records, by default the computer's. If it is set
-            back, nothing opens again.
+        patience: the longest episode that the study waits for, in seconds. A person who has not ended by then
+            counts as an empty record.
+        clock: seconds; any clock that does not depend on records, by default the computer's. If it is set back, no
+            block opens again.
     """
 
     def __init__(
@@ -69,11 +70,11 @@ class Patience(AbstractArrivals):
     def assumption(self) -> str:
         often = self._participation
         return (
-            f"arrivals: a block is released {self._patience:g} seconds after its last person arrived, whoever has "
-            "finished; a record that comes later counts as empty, and how many were counted is secret. Who arrives and "
-            "when may depend on published plans and on the world outside, not on records: where people can only begin "
-            "because somebody else has finished, what their arrival tells is not covered. That somebody took part and "
-            f"when they arrived{' first' if often.times > 1 else ''} is public"
+            f"arrivals: a block is released {self._patience:g} seconds after its last person arrived, whether "
+            "or not all its people have finished; a later record counts as empty, and the number counted is secret. "
+            "Who arrives and when may depend on published plans and on the outside world, not on records: if people "
+            "can only begin because another person has finished, what their arrival reveals is not covered. That a "
+            f"person took part and when they arrived{' first' if often.times > 1 else ''} is public"
         ) + (_RETURNS if often.times > 1 else "")
 
     def closing(self, block: int) -> float | None:
@@ -93,10 +94,11 @@ class Patience(AbstractArrivals):
         return self._now() >= closing or self._store.sealed(self.sum_name(block, last))
 
     def _arrive(self, names: Sequence[tuple[str, str]], closed: int) -> list[Ticket]:
-        """As in every arrivals, and as if they had come one by one: the block of a visit is that of the next first
-        arrival after its own position, however a sequence of people is cut into commits, because the cuts follow from
-        how busy the store is. The clock is read once for all of them: who comes back together with others must not
-        change their time, nor whether a block has closed for them."""
+        """Registers several arrivals as if they had come one by one: the block of a visit is that of the next first
+        arrival after its own position, however the sequence is cut into commits, because the cuts depend on how
+        busy the store is. The clock is read once for all of them, because a returning person must change neither
+        the time of the others nor whether a block has closed for them.
+        """
         visits = [_short(visit) for _, visit in names]
         arrive = super()._arrive
 
@@ -115,14 +117,14 @@ class Patience(AbstractArrivals):
             return arrive(names, closed)
 
     def _visited(self, first: Ticket, visit: str, closed: int, arrived: int) -> Ticket:
-        """The ticket of a visit of the person with this first ticket, when so many people have arrived."""
+        """The ticket of a visit of the person with this first ticket, given the number of people who have arrived."""
         if not visit:
             return first
         found = self._visit(first.number, visit, closed, arrived)
         return Ticket(first.number, found.plan, found.token, visit) if isinstance(found, Visit) else first
 
     def _visit(self, number: int, visit: str, closed: int, arrived: int) -> Visit | int:
-        """A visit of person `number`, kept if it is new."""
+        """The visit of person `number` with this name, stored if it is new."""
         found = self._visits.find(number, visit)
         if found is None:
             if self.closes(closed):
@@ -168,7 +170,7 @@ class Patience(AbstractArrivals):
         return {}
 
     def _now(self) -> float:
-        """The time, not before that of the last arrival."""
+        """The time, never before that of the last arrival."""
         latest, time = self._place(self.num_arrived - 1), self._read()
         return time if latest is None else max(time, latest["time"])
 
@@ -177,7 +179,7 @@ class Patience(AbstractArrivals):
 
     @contextlib.contextmanager
     def _one_reading(self) -> Iterator[None]:
-        """Reads the clock at most once: the first time that it is needed."""
+        """Reads the clock at most once, when it is first needed."""
         self._reading = functools.cache(self._clock)
         try:
             yield
@@ -186,5 +188,5 @@ class Patience(AbstractArrivals):
 
 
 def _short(visit: str) -> str:
-    """The name of a visit as tickets and the store have it: of one length, and nothing where there is no name."""
+    """The name of a visit as tickets and the store keep it: of fixed length, or empty if there is no name."""
     return hashlib.blake2b(visit.encode(), digest_size=16).hexdigest() if visit else ""

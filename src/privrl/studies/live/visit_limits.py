@@ -1,13 +1,13 @@
-"""People who come back: which of their visits count, and where each of them belongs.
+"""People who return: which of their visits count, and to which block each belongs.
 
-A person's first arrival is a place in the queue of the study (`arrivals.py`). What is kept here about later visits
-moves nobody else: no number, time, plan or block of another person depends on it. How often and when a person comes
-back is as secret as their record, so it is kept as whole numbers under keyed digests, which a purge of the store
-removes, and there is no number of all visits that a ticket, a message or a list could show.
+A person's first arrival is a place in the queue of the study (`arrivals.py`). Later visits, which are kept here,
+move no other person: no number, time, plan or block of another person depends on them. When and how often a person
+returns is as secret as their record. It is therefore kept as whole numbers under keyed digests, which a purge of
+the store removes, and the store keeps no total number of visits that a ticket, a message or a list could show.
 
-**Formal guarantee.** Of all visits of one person at most `times` count, each at least `distance` blocks after the last
-one that does; this is written before their ticket is handed out, so it holds whatever process dies when. Whether a
-visit counts is a function of first arrivals and of the same person's earlier visits.
+**Formal guarantee.** Of all visits of one person at most `times` count, each at least `distance` blocks after the
+last one that counts. This is written before the ticket is issued, so it holds at whatever point a process dies.
+Whether a visit counts is a function of first arrivals and of the same person's earlier visits.
 """
 
 import math
@@ -27,10 +27,10 @@ class Visit:
     """A later visit of a person.
 
     Attributes:
-        plan: the one that was out when they came.
-        block: the one that was filling then.
+        plan: the plan that was current when the person came.
+        block: the block that was filling then.
         counts: whether its record is added to the sums of that block.
-        time: when they came, in seconds, rounded down to a millionth.
+        time: when the person came, in seconds, rounded down to a millionth.
     """
 
     plan: int
@@ -41,18 +41,20 @@ class Visit:
 
 
 class Visits:
-    """The later visits of everybody in a store; its methods that write are called inside a transaction of the queue.
+    """The later visits of all people in a store. Methods that write are called inside a transaction of the queue.
 
     Arguments:
-        participation: how many visits of one person count, the first one included, and how far apart.
+        participation: the number of visits of one person that count, the first one included, and the distance
+            between them.
     """
 
     def __init__(self, store: ReleaseStore, participation: Participation) -> None:
         self._store, self._participation = store, participation
 
     def count(self, person: str, block: int) -> bool:
-        """Whether one more visit of a person counts in this block; kept if it does. Where one episode counts, no later
-        visit does, and nothing is kept."""
+        """Whether one more visit of a person counts in this block; stored if it does. If only one episode per person
+        counts, later visits never do, and nothing is stored.
+        """
         times, distance = self._participation.times, self._participation.distance
         if times == 1:
             return False
@@ -78,7 +80,7 @@ class Visits:
         self._store.remember(_TOKENS, f"{number}/{visit}", secrets.randbits(63))
 
     def find(self, number: int, visit: str) -> Visit | int | None:
-        """A visit of person `number`: `FIRST`, a later one, or none of that name."""
+        """The visit of person `number` with this name: `FIRST`, a later one, or `None`."""
         kept = self._store.remembered(_PLACES, f"{number}/{visit}")
         if kept is None or kept == FIRST:
             return kept

@@ -1,4 +1,4 @@
-"""`Client`: one person's device. Trajectories stay here; what leaves is drawn once and kept before it is sent."""
+"""`Client`: one person's device. Trajectories stay on it; each report is drawn once and kept before it is sent."""
 
 import contextlib
 import functools
@@ -28,26 +28,30 @@ _POOL = "epsilon"
 
 
 class Client:
-    """One person's device: reports once to a study (or a fixed number of visits), with noise inside, across restarts.
+    """One person's device: reports once to a study (or for a fixed number of visits), with noise added on the device,
+    across restarts.
 
     Arguments:
         learner, privatizer, world, epsilon, delta, rho: the same as the server's.
-        store: where this device keeps its report, a file or a `ReleaseStore` for one person. Real people need one.
-        cap: the largest sum of epsilon over all studies that this device ever reports to, by default that of one
-            study: whoever may invent studies could ask again and again. It is written when the store is made; give the
-            same one afterwards.
+        store: where this device keeps its report, a file or a `ReleaseStore` for one person. Required for real
+            people.
+        cap: the largest sum of epsilon over all studies to which this device ever reports, by default that of one
+            study. Without a cap, a server could invent one study after another. The cap is written when the store
+            is created; pass the same value afterwards.
         study: the SHA-256 of the study's document, which the app ships: broadcasts of any other study are refused.
-        max_episodes_per_unit: m, how many visits of this person are reported; their reports share epsilon. One report,
-            from a visit chosen at random, learns more unless epsilon is large (`docs/guides/local.md`).
+        max_episodes_per_unit: m, the number of visits of this person that are reported; their reports share
+            epsilon. Unless epsilon is large, one report from a visit chosen at random learns more
+            (`docs/guides/local.md`).
         key: seeded noise for simulations, which are remembered by this object alone; leave it out on real people.
 
-    **Formal guarantee.** Per study (the hash of its document, in the ticket) and visit one report is drawn, for at most
-    m visits: reserved in the store, drawn, kept, and only then returned. Whoever asks again gets the same bytes,
-    whatever broadcast or trajectory they pass, and sending them again reveals nothing more. If the device stops between
-    reserving and keeping, the report is lost and no second one is drawn. What one study learns from all reports of the
-    device is bounded by its epsilon, which is charged with the first of them: k of m reports with Gaussian noise reveal
-    more than k/m of epsilon. A new study is a new budget, and epsilons add up over studies (deltas too), to at most
-    `cap`. A store that is deleted, or an older copy of it, has forgotten what was reported.
+    **Formal guarantee.** Per study (the hash of its document, in the ticket) and visit one report is drawn, for at
+    most m visits: reserved in the store, drawn, kept, and only then returned. A repeated call returns the same
+    bytes, whatever broadcast or trajectory is passed, and sending them again reveals nothing more. If the device
+    stops between reserving and keeping, the report is lost and no second one is drawn. What one study learns from
+    all reports of the device is bounded by its epsilon, which is charged with the first of them, because k of m
+    reports with Gaussian noise reveal more than k/m of epsilon. A new study is a new budget, and epsilons add up
+    over studies (deltas too), to at most `cap`. A store that is deleted, or an older copy of it, has forgotten what
+    was reported.
     """
 
     def __init__(
@@ -74,10 +78,10 @@ class Client:
         if (store is None) == (key is None):
             raise ValueError(
                 "Give a `store` on the device of a real person, so that one person reports once even if the device "
-                "restarts; or a `key` in a simulation, which protects nobody."
+                "restarts; or a `key` in a simulation, which protects no one."
             )
         if key is None and privatizer.budget is None:
-            raise ValueError("`epsilon` is infinite, which protects nobody; give a `key` to simulate it.")
+            raise ValueError("`epsilon` is infinite, which protects no one; give a `key` to simulate it.")
         if store is None:
             store = ReleaseStore.in_memory()
         self._store = store if isinstance(store, ReleaseStore) else ReleaseStore(store)
@@ -85,19 +89,19 @@ class Client:
         self._store.open_study({"verb": "client"}, {_POOL: most})
 
     def report(self, trajectory: Trajectory, broadcast: Broadcast, visit: int = 0) -> Message:
-        """The message of this person about one visit to this study, the same every time.
+        """Returns this person's message about one visit to this study, the same every time.
 
         Arguments:
             visit: the number of the visit, as the app counts them, from 0 to `max_episodes_per_unit` - 1.
 
-        Refused with `MessageError` if an earlier attempt was interrupted after it was reserved, or the visit is one too
-        many, and with `StoreBudgetError` if the epsilon of this study would exceed the cap; nothing leaves the device
-        then.
+        Raises `MessageError` if an earlier attempt was interrupted after it was reserved, or if the visit is one
+        too many, and `StoreBudgetError` if the epsilon of this study would exceed the cap. Nothing leaves the
+        device then.
         """
         times, study = self._study.participation.times, broadcast.ticket.study
         if type(visit) is not int or not 0 <= visit < times:  # there are as many names as visits, and no other
             raise MessageError(
-                f"`visit` is not one of the whole numbers 0 to {times - 1}: so many visits of a person are reported to "
+                f"`visit` must be a whole number from 0 to {times - 1}, because a person reports {times} visits to "
                 "this study. Nothing was drawn.",
                 "spent",
             )
@@ -123,7 +127,7 @@ class Client:
         return Message.from_bytes(_bytes(kept))
 
     def _charge(self, study: bytes, distribution: bytes) -> float:
-        """What a report is charged: the study's epsilon, or nothing, once the study is charged with several reports.
+        """The epsilon that a report is charged: that of the study, or 0 after the first of several reports.
 
         A device that has reported to the study under another number of visits reports nothing more to it.
         """
@@ -137,12 +141,14 @@ class Client:
             )
         if times == 1:
             return self._epsilon
-        with contextlib.suppress(BurntError):  # interrupted, and charged all the same
+        with contextlib.suppress(BurntError):  # interrupted, but charged
             self._store.release(budget, _POOL, self._epsilon, lambda: np.zeros(1, np.int64), distribution=distribution)
         return 0.0
 
     def _readable(self, trajectory: Trajectory) -> Trajectory:
-        """The record, or the empty one: that somebody reports must not depend on what their record is like."""
+        """The record, or the empty one if it cannot be read, because whether a device reports must not depend on its
+        record.
+        """
         blank = Trajectory.empty(self._study.learner.horizon)
         record = RecordForm(blank).read(trajectory)
         if record is not None:
@@ -155,7 +161,7 @@ class Client:
         return blank
 
     def _prepared(self, trajectory: Trajectory, broadcast: Broadcast) -> Callable[[], Message]:
-        """What draws the message, from everything that has to be computed before it is reserved."""
+        """Returns a function that draws the message, after computing everything that must precede the reservation."""
         number, study = broadcast.ticket.number, broadcast.ticket.study.hex()
         truths = {name: reports.truth(trajectory, broadcast.plan, number) for name, reports in self._reports.items()}
         # A simulation's randomness is decided by its key and the ticket alone, whatever the study is called.
@@ -179,13 +185,13 @@ class Client:
 
     @functools.cached_property
     def _epsilon(self) -> float:
-        """What one study costs."""
+        """The epsilon of one study."""
         epsilon = self.certificate.epsilon
         return epsilon if math.isfinite(epsilon) else 0.0  # infinite in simulations only
 
 
 def _integers(content: bytes) -> Int64[np.ndarray, " n"]:
-    """Bytes as a store keeps them: their number, and themselves in words of eight."""
+    """Bytes in the form that a store keeps: their number, then 64-bit words."""
     padded = content + bytes(-len(content) % 8)
     return np.concatenate([[len(content)], np.frombuffer(padded, "<i8")]).astype(np.int64)
 

@@ -1,8 +1,8 @@
 """The public document of a local study: all that a device must know to take part, and the study's identity.
 
-It is JSON in one canonical form (sorted keys, no spaces, ASCII), so it has one SHA-256, which names the study: another
-epsilon, question or number of people is another study. An app ships the hash and refuses every other document. Numbers
-that decide about privacy are hexadecimal floats, which every language reads exactly.
+It is JSON in one canonical form (sorted keys, no spaces, ASCII), so it has one SHA-256, which names the study:
+another epsilon, query or number of people is another study. An app ships the hash and refuses every other document.
+Numbers that decide about privacy are hexadecimal floats, which every language reads exactly.
 """
 
 import hashlib
@@ -25,11 +25,11 @@ def document_of(
     nonce: str,
     max_episodes_per_unit: int = 1,
 ) -> bytes:
-    """The document of a study. Where people report several visits, it says how many (`reports`); the epsilon of a part
-    is that of one report.
+    """Builds the document of a study. If people report several visits, `reports` states how many; the epsilon of a
+    part is that of one report.
 
     Arguments:
-        nonce: random, so that two studies with equal settings are two.
+        nonce: random, so that two studies with equal settings differ.
     """
     content = {
         "format": FORMAT,
@@ -45,7 +45,7 @@ def document_of(
 
 
 def identity_of(document: bytes) -> bytes:
-    """The SHA-256 of a document: what the study is called in tickets and messages."""
+    """The SHA-256 of a document, which identifies the study in tickets and messages."""
     return hashlib.sha256(document).digest()
 
 
@@ -59,7 +59,7 @@ def _part(reports: AbstractReports) -> dict[str, Any]:
 
 
 def _question(statistic: AbstractStatistic) -> dict[str, Any]:
-    """What is asked, in words and sizes; `TransitionCounts` says what the words mean."""
+    """The kind and the sizes of the query; `TransitionCounts` defines the kinds."""
     if not isinstance(statistic, TransitionCounts):
         return {"statistic": type(statistic).__name__}
     return {

@@ -1,10 +1,10 @@
 """The plans of a local study, one after another, each made from the sums of the blocks of reports before it.
 
-Blocks fill by count, in the order in which reports come in: reports are private by themselves, so nothing more is told
-by which block one is in. (*When* a device sends its report is not covered: send at a time that does not depend on
-the record.) A full block's sums are kept for good, so every server on a store makes the same plans, whenever it is
-started, in time that does not depend on the number of reports; reports that answer an older plan are
-read with that plan's question.
+Blocks fill by count, in the order in which reports arrive. Reports are private by themselves, so the block that a
+report enters reveals nothing more. (*When* a device sends its report is not covered: send at a time that does not
+depend on the record.) A full block's sums are kept for good, so every server on a store makes the same plans,
+whenever it is started, in time that does not depend on the number of reports. Reports that answer an older plan are
+read with that plan's query.
 """
 
 import functools
@@ -71,11 +71,11 @@ def plan_form(learner: AbstractOnlineLearner, privatizer: Local) -> Plan:
 
 
 class OpenBlockError(Exception):
-    """A block that is not full yet has no sums."""
+    """The block is not full yet, so it has no sums."""
 
 
 class LocalPlans:
-    """Every plan so far, and the block that reports go to now."""
+    """All plans so far, and the block that takes reports now."""
 
     def __init__(
         self,
@@ -102,22 +102,22 @@ class LocalPlans:
 
     @property
     def finished(self) -> bool:
-        """Whether everybody has reported."""
+        """Whether all people have reported."""
         return len(self._plans) == len(self._ends)
 
     @property
     def sum_name(self) -> str:
-        """Where reports are added up now; the last block once everybody has reported."""
+        """The name of the sum that takes reports now; that of the last block once all people have reported."""
         return f"block {self._block}"
 
     @property
     def size(self) -> int:
-        """How many reports the block takes."""
+        """The number of reports that the block takes."""
         return self._ends[self._block + 1] - self._ends[self._block]
 
     @property
     def num_reports(self) -> int:
-        """How many reports were counted, by whatever server on this store."""
+        """The number of reports counted by all servers on this store."""
         return self._ends[-1] if self.finished else self._ends[self._block] + self._store.count(self.sum_name)
 
     @property
@@ -125,7 +125,7 @@ class LocalPlans:
         return min(len(self._plans), len(self._ends) - 1) - 1
 
     def refresh(self) -> bool:
-        """Takes in blocks that are full by now and makes the plans after them; whether there was one."""
+        """Takes in blocks that have become full and makes the plans after them. Returns whether there was one."""
         before = len(self._plans)
         while not self.finished:
             try:
@@ -148,7 +148,7 @@ class LocalPlans:
         self._add_plan(publish(self._reports, self._state, totals, self._block, _no_noise))
 
     def _add_plan(self, after: State) -> None:
-        """Plans from what was released; an interrupted attempt leaves nothing behind."""
+        """Plans from the releases so far; an interrupted attempt leaves nothing behind."""
         number = len(self._plans)
         by_symbol = any(isinstance(reports, SymbolReports) for reports in self._reports.values())
         public = self._ties if by_symbol else None, self._sampled
@@ -170,7 +170,7 @@ def leaves_of(plan: Plan) -> tuple[np.ndarray, ...]:
 
 
 def plan_arrays(plan: Plan) -> tuple[np.ndarray, ...]:
-    """The arrays of a plan as they are sent: a deterministic policy is its actions `[H, S]`."""
+    """The arrays of a plan as they are sent; a deterministic policy is sent as its actions `[H, S]`."""
     policy, *rest = leaves_of(plan)
     if isinstance(plan.policy, TabularPolicy) and np.isin(policy, (0.0, 1.0)).all():
         policy = policy.argmax(axis=-1).astype(np.int64)
@@ -178,12 +178,12 @@ def plan_arrays(plan: Plan) -> tuple[np.ndarray, ...]:
 
 
 def plan_of_arrays(arrays: tuple[np.ndarray, ...], form: Plan) -> Plan:
-    """The plan that `plan_arrays` gave, of a known form; `ValueError` if they do not fit."""
+    """The plan of a known form that `plan_arrays` encoded; raises `ValueError` if the arrays do not fit."""
     leaves, structure = jax.tree.flatten(form)
     if arrays and isinstance(form.policy, TabularPolicy) and arrays[0].dtype.kind == "i":
         *axes, num_actions = leaves[0].shape
         if list(arrays[0].shape) != axes or not ((arrays[0] >= 0) & (arrays[0] < num_actions)).all():
-            raise ValueError("an action is missing, or is none of this world.")
+            raise ValueError("an action is missing, or lies outside the range of this world.")
         arrays = (np.eye(num_actions)[arrays[0]], *arrays[1:])
     if [leaf.shape for leaf in leaves] != [array.shape for array in arrays]:
         raise ValueError("its arrays have other shapes; client and server must have the same one.")
@@ -193,7 +193,7 @@ def plan_of_arrays(arrays: tuple[np.ndarray, ...], form: Plan) -> Plan:
 
 @dataclass(frozen=True, eq=False)
 class _Same:
-    """A learner as the key of a cache: itself, and nothing that looks like it (its arrays have no hash)."""
+    """A learner as the key of a cache, compared by identity, because its arrays have no hash."""
 
     learner: AbstractOnlineLearner
 
@@ -223,7 +223,7 @@ def _next_plan(
     ties: PRNGKeyArray | None,
     sampled: PRNGKeyArray,
 ) -> tuple[State, Plan]:
-    """Plan `number`, after so many reports, with randomness of its own from the public keys."""
+    """Makes plan `number` after this number of reports, with its own randomness from the public keys."""
     broken = None if ties is None else jax.random.fold_in(ties, number)
     return planned(learner, state, seen, key=jax.random.fold_in(sampled, number), ties=broken)
 

@@ -1,7 +1,8 @@
-"""`Server`: hands out tickets and plans, adds up randomised reports once each, and never sees a trajectory.
+"""`Server`: issues tickets and plans, counts each randomised report once, and never sees a trajectory.
 
-Everything it knows is in its store, so several servers may work on one store side by side, in one process or many.
-Nothing is kept for a ticket, and reports are kept as sums: a server starts in time that does not depend on how many.
+The store holds everything it knows, so several servers may work on one store at the same time, in one process or
+many. Tickets are not stored, and reports are stored as sums, so a server starts in time that does not depend on
+their number.
 """
 
 import functools
@@ -36,7 +37,7 @@ _MAC = 16
 
 
 class _Checked(NamedTuple):
-    """A report that may be counted: where it was in its batch, the key under which it counts, and its bytes."""
+    """A report that may be counted: its position in the batch, the key under which it counts, and its bytes."""
 
     position: int
     message: Message
@@ -48,29 +49,29 @@ class _Checked(NamedTuple):
 
 
 class Server:
-    """Publishes plans, absorbs messages, and never sees a trajectory.
+    """Publishes plans, counts messages, and never sees a trajectory.
 
     Arguments:
         learner: an online learner, or the name of a local recipe such as "ldp-ucbvi", with `world` and a budget.
         privatizer: with a learner object: `Local(...)`.
         world: with the name of a recipe: the environment or its name, or a `privrl.recipes.Problem`.
         epsilon, delta, rho: with the name of a recipe: the budget.
-        num_users: the public number of people, which fixes the schedule of plans; of reports, where people report
-            several visits. Noise does not depend on it, so it may be generous.
-        max_episodes_per_unit: how many visits of one person are reported, with an equal share of epsilon each; devices
-            count them.
+        num_users: the public number of people (of reports, if people report several visits), which fixes the
+            schedule of plans. Noise does not depend on it, so it may be generous.
+        max_episodes_per_unit: the number of visits of one person that are reported, each with an equal share of
+            epsilon; devices count them.
         key: how ties between equally good actions are broken; leave it out for fresh randomness.
-        store: where reports are added up. A message is acknowledged after it is on disk. Any number of servers with
-            the same arguments may use one store, one after another or at once; without one, this server's sums end with
-            it.
-        valid: seconds for which a ticket may be answered.
+        store: where reports are summed. A message is acknowledged after it is on disk. Any number of servers with
+            the same arguments may use one store, one after another or at once. Without a store, this server's sums
+            end with it.
+        valid: the number of seconds for which a ticket may be answered.
         clock: seconds since 1970.
 
     **Formal guarantee.** An acknowledged report is in the sums exactly once, whichever server acknowledged it and
-    however often it was sent. No two servers give out the same ticket, and nobody can make one up (an HMAC-SHA256 over
-    study, number, plan and expiry, under a key in the store, of 128 bits, compared in constant time). Every report lies
-    in the public range of its channel before it is counted: one report moves no sum by more than an honest one can.
-    What a report reveals is bounded on the device, whatever a server does.
+    however often it was sent. No two servers issue the same ticket, and a ticket cannot be forged (an HMAC-SHA256
+    over study, number, plan and expiry, under a key in the store, of 128 bits, compared in constant time). Every
+    report lies in the public range of its channel before it is counted, so one report moves no sum by more than an
+    honest one can. What a report reveals is bounded on the device, whatever a server does.
     """
 
     def __init__(
@@ -120,7 +121,7 @@ class Server:
 
     @property
     def num_reports(self) -> int:
-        """How many messages were absorbed, by all servers on this store."""
+        """The number of messages counted by all servers on this store."""
         self._plans.refresh()
         return self._plans.num_reports
 
@@ -131,7 +132,7 @@ class Server:
         return self._plans
 
     def ticket(self) -> SignedTicket:
-        """Leave to report, for one person. Nothing is written for it but a range of numbers once in a while."""
+        """Issues a ticket, which permits one person to report. Only a range of numbers is written, once in a while."""
         self._plans.refresh()
         if self._plans.finished:
             raise MessageError(f"All {self._num_users} users have reported. Start a new server for more.", "full")
@@ -142,17 +143,18 @@ class Server:
         return self.signed(number, len(self._plans) - 1)
 
     def reserve(self) -> range:
-        """Numbers for tickets that nobody else gets, on disk before they are returned."""
+        """Reserves unique numbers for tickets; they are on disk before they are returned."""
         return self._store.reserve_range("tickets", _RANGE)
 
     def signed(self, number: int, plan: int) -> SignedTicket:
-        """The ticket of a number that was reserved, for a plan that is out. It reads no store, so that a service may
-        hand out tickets in another thread than the one that has the store."""
+        """Signs the ticket of a reserved number for a published plan. It does not read the store, so a service may
+        issue tickets in a thread that does not own the store.
+        """
         blank = SignedTicket(self.study, number, plan, int(self._clock() + self._valid), bytes(_MAC))
         return SignedTicket(blank.study, number, plan, blank.expires, self._mac(blank))
 
     def plan(self, number: int) -> bytes:
-        """Plan `number`, as it is sent; the same for ever."""
+        """Plan `number` as it is sent; it never changes."""
         if number >= len(self._plans):
             self._plans.refresh()
         if not 0 <= number < len(self._plans):
@@ -160,21 +162,22 @@ class Server:
         return plan_to_bytes(self.study, number, self._plans[number])
 
     def broadcast(self) -> Broadcast:
-        """A new ticket with the plan that it names, for a client in this process."""
+        """Returns a new ticket with the plan that it names, for a client in this process."""
         ticket = self.ticket()
         return Broadcast(ticket, self._plans[ticket.plan])
 
     @functools.cached_property
     def message_bytes(self) -> int:
-        """The length of every message of this study; whoever carries messages need not accept longer ones."""
+        """The length of every message of this study; longer ones need not be accepted."""
         parts = tuple(np.zeros(reports.shape, np.int64) for reports in self._reports.values())
         return len(Message(SignedTicket(self.study, 0, 0, 0, bytes(_MAC)), parts).to_bytes())
 
     def absorb(self, message: Message | bytes) -> bool:
-        """Counts a message once; True if it is new, False if the same one was counted before: both mean it is kept.
+        """Counts a message once. Returns True if it is new and False if the same message was counted before; in both
+        cases it is kept.
 
-        A malformed, unknown or expired one, or another one under a ticket that has reported, is refused with a
-        `MessageError` that says why, and changes nothing.
+        Raises `MessageError`, which states the reason, if the message is malformed, unknown or expired, or if
+        another message was counted under its ticket. Nothing changes then.
         """
         (answer,) = self.absorb_all([message])
         if isinstance(answer, MessageError):
@@ -182,8 +185,9 @@ class Server:
         return answer
 
     def absorb_all(self, messages: Sequence[Message | bytes]) -> list[bool | MessageError]:
-        """The answer of `absorb` to each of several messages, after as few commits as possible; one that is refused
-        leaves the others as they are."""
+        """Returns the answer of `absorb` to each of several messages after as few commits as possible; a refused
+        message does not affect the others.
+        """
         read: list[Message | MessageError] = []
         for message in messages:
             try:
@@ -194,7 +198,7 @@ class Server:
         return self.absorb_screened(list(zip(read, contents, strict=True)))
 
     def absorb_screened(self, messages: Sequence[tuple[Message | MessageError, bytes]]) -> list[bool | MessageError]:
-        """The answers to messages, with their bytes, that `screened` has returned, or refused."""
+        """Answers messages, given with their bytes, that `screened` has accepted or refused."""
         answers: list[bool | MessageError] = [False] * len(messages)
         checked: list[_Checked] = []
         for position, (message, content) in enumerate(messages):
@@ -210,8 +214,9 @@ class Server:
         return answers
 
     def prepare(self) -> None:
-        """Reads the key of tickets, so that `signed` and `screened` need no store, and compiles what reports
-        need, so that nobody's report waits for it."""
+        """Reads the key of tickets, so that `signed` and `screened` need no store, and compiles what reports need, so
+        that no report waits for it.
+        """
         assert self._secret
         for reports in self._reports.values():
             if isinstance(reports, SymbolReports):
@@ -226,9 +231,10 @@ class Server:
         return Result(self._plans[len(self._plans) - 1].policy, certificate, sizes)
 
     def screened(self, message: Message | bytes) -> Message:
-        """A message that a device with a ticket could have sent; refused with a `MessageError` otherwise.
+        """Returns a message that a device with a ticket could have sent; raises `MessageError` otherwise.
 
-        It reads no store, like `signed`; what is left to find out is whether the ticket has expired or reported.
+        Like `signed`, it does not read the store. What remains to check is whether the ticket has expired or was
+        used.
         """
         if isinstance(message, bytes):
             if len(message) > self.message_bytes:
@@ -249,7 +255,7 @@ class Server:
         return message
 
     def _check_plan(self, message: Message) -> None:
-        """Refuses a message whose plan nobody has made."""
+        """Refuses a message whose plan does not exist."""
         if message.ticket.plan >= len(self._plans):
             self._plans.refresh()  # the ticket may be of another server that is further
             if message.ticket.plan >= len(self._plans):
@@ -257,7 +263,7 @@ class Server:
                 raise MessageError(words, "unknown-plan")
 
     def _expired(self, message: Message, content: bytes) -> bool:
-        """Whether there is nothing to count because the ticket has ended and the report is kept already."""
+        """Whether there is nothing to count because the ticket has expired and its report is kept already."""
         ticket = message.ticket
         if self._clock() < ticket.expires:
             return False
@@ -269,7 +275,7 @@ class Server:
         raise MessageError("The ticket has expired before the report came; it was not counted.", "expired")
 
     def _count(self, checked: list[_Checked], answers: list[bool | MessageError]) -> None:
-        """Adds reports to the block that is open, and to the next when it is full, in order."""
+        """Adds reports to the open block, and to the next once it is full, in order."""
         self._plans.refresh()
         while checked:
             room = max(1, self._plans.size - self._store.count(self._plans.sum_name)) if len(checked) > 1 else 1
@@ -306,7 +312,9 @@ class Server:
             self._plans.refresh()
 
     def _without_conflicts(self, some: list[_Checked], answers: list[bool | MessageError]) -> list[_Checked]:
-        """Those whose ticket has not reported something else; what is wrong with one must not slow down the others."""
+        """The reports whose ticket has not been used for another report. A faulty report must not slow down the
+        others.
+        """
         kept = []
         for one in some:
             try:
@@ -343,7 +351,7 @@ class Server:
 
     @functools.cached_property
     def _secret(self) -> bytes:
-        """The key of tickets; a purged store has none, and hands out no more."""
+        """The key of tickets; a purged store has lost it and issues no more."""
         return self._store.secret("tickets")
 
 

@@ -1,9 +1,9 @@
 """What travels between a client and a server, in one binary form (format 3): tickets, plans and randomised reports.
 
-A ticket is signed and belongs to one person; a plan is the same for everybody, for ever, so that it can be cached. A
-report carries its ticket: what a device keeps is its whole request. The header is the study (the SHA-256 of its public
-document, `document.py`), then what the kind needs; arrays follow as kind, number of axes, axes and little-endian data,
-and a checksum ends it. A deterministic policy is sent as its actions.
+A ticket is signed and belongs to one person. A plan is the same for all people and never changes, so it can be
+cached. A report carries its ticket, so what a device keeps is its whole request. The header is the study (the
+SHA-256 of its public document, `document.py`), then what the kind needs; arrays follow as kind, number of axes,
+axes and little-endian data, and a checksum ends it. A deterministic policy is sent as its actions.
 """
 
 import math
@@ -28,9 +28,9 @@ _MOST_AXES = 8
 
 
 class MessageError(ValueError):
-    """A message was refused; nothing that was absorbed before is lost. `reason` names why in one word for programs.
+    """A message was refused; nothing that was counted before is lost. `reason` is one word for programs.
 
-    damaged, malformed, other-study, forged, expired, unknown-plan, out-of-range, conflict, full or lost.
+    It is damaged, malformed, other-study, forged, expired, unknown-plan, out-of-range, conflict, full or lost.
     """
 
     def __init__(self, words: str, reason: str = "malformed") -> None:
@@ -40,14 +40,14 @@ class MessageError(ValueError):
 
 @dataclass(frozen=True)
 class SignedTicket:
-    """Leave to report once, handed out to one person and kept by nobody: the server knows it again by its mac.
+    """Permission to report once, issued to one person. It is not stored: the server recognises it by its MAC.
 
     Attributes:
         study: the SHA-256 of the study's document.
-        number: no other ticket of the study has it.
-        plan: the number of the plan that was out then, whose question is answered.
+        number: unique among the tickets of the study.
+        plan: the number of the current plan, whose query the report answers.
         expires: when it ends, in seconds since 1970.
-        mac: the server's, over all of this; whoever has not got a ticket cannot make one up.
+        mac: the server's MAC over all of this, without which a ticket cannot be forged.
     """
 
     study: bytes
@@ -65,7 +65,7 @@ class SignedTicket:
 
     @property
     def signed(self) -> bytes:
-        """What the mac is over."""
+        """The bytes that the MAC covers."""
         return self.study + struct.pack("<QIQ", self.number, self.plan, self.expires)
 
     def to_bytes(self) -> bytes:
@@ -112,7 +112,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Broadcast:
-    """What the server publishes to one client: a ticket, and the plan that it names."""
+    """What the server sends to one client: a ticket, and the plan that it names."""
 
     ticket: SignedTicket
     plan: Plan

@@ -127,12 +127,14 @@ def _batches(
 
 
 def batch_size(statistic: AbstractStatistic, width: int, form: EpisodeForm) -> int:
-    """How many records of this width are summed at once, so that memory stays bounded: a multiple of `LANES`.
+    """The number of records of this width that are summed at once, so that memory stays bounded: a multiple of
+    `LANES`.
 
-    **Formal guarantee.** What is computed from a record must not depend on its place in a batch: one person's length
-    decides where everybody after them stands. Compiled loops and matrix products take rows in groups of a power of two
-    and treat those that are left over by other code, whose last bits differ; with a multiple of 64 rows none are left.
-    Tests move records to other places, at lengths that are no multiple of anything, and compare whole numbers.
+    **Formal guarantee.** What is computed from a record must not depend on its place in a batch, because the length
+    of one person's record decides the places of all records after it. Compiled loops and matrix products take rows
+    in groups of a power of two and treat the remaining rows by other code, whose last bits differ; with a multiple
+    of 64 rows none remain. Tests move records to other places, at lengths that are not multiples of a power of two,
+    and compare whole numbers.
     """
     steps = width * (form.episodes if statistic.per_person else 1)
     most = min(_STEPS // steps, WORKING // max(1, statistic.hints.working_entries(steps)))
@@ -211,6 +213,6 @@ def _wide(narrow: Rectangle, width: int, per_person: bool) -> tuple[Bool[np.ndar
         padded(narrow.next_states, kind, NOT_RECORDED if vectors else -1),
         length.astype(int),
     )
-    alone = per_person and length.ndim == 1  # everybody has one episode
+    alone = per_person and length.ndim == 1  # each person has one episode
     taking_part = np.any((length > 0).reshape(length.shape[0], -1), axis=1)
     return taking_part, jax.tree.map(lambda x: x[:, None], records) if alone else records

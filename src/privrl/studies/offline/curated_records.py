@@ -55,7 +55,7 @@ class AbstractSecret(AbstractPeople):
 
 
 class SecretFunction(AbstractSecret):
-    """One reward function, and nobody: sums over people are zero."""
+    """One reward function and no people: sums over people are zero."""
 
     num_units = 0
     records_per_unit = 1

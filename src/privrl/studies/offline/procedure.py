@@ -88,7 +88,9 @@ def _sharded(
     if executor is None:
         return data
     if isinstance(data, RewardFunction):
-        raise ValueError("A reward function is one secret, and nobody's sums. Leave out `executor`.")
+        raise ValueError(
+            "`executor` parallelises sums over people, so it does not apply to a `RewardFunction`. Remove it."
+        )
     return ShardedEpisodes.from_dataset(data, executor)
 
 
@@ -100,7 +102,7 @@ def _open(verb: str, study: Study, secret: AbstractSecret, key: PRNGKeyArray | N
     """
     if key is not None or study.privatizer.notion == "none":
         raise ValueError(
-            "A `store` keeps the releases of real people. Leave out `key` (simulated noise protects nobody), and give "
+            "A `store` keeps the releases of real people. Leave out `key` (simulated noise protects no one), and give "
             "a budget."
         )
     study.open(store, verb, study.ledger.limits())

@@ -20,10 +20,10 @@ _ROWS = 2**18  # that are summed at once, where a block is a number
 def blocks_of_rows(statistic: AbstractRowStatistic, rows: Transitions) -> Iterator[RepeatedBlocks]:
     """The blocks of a statistic that adds one for every row, from the distinct rows and their counts.
 
-    Only so many rows at once that their blocks fit in bounded memory: sums of whole numbers are the same in any order.
+    Rows are taken in pieces whose blocks fit in bounded memory: sums of whole numbers are the same in any order.
 
     **Formal guarantee.** What a row adds does not depend on other rows. Programs for arrays of different lengths give
-    different last bits, and how many distinct rows there are is up to everybody: one person more could move all others'
+    different last bits, and the number of distinct rows depends on all people: one more person could move all others'
     whole numbers. So where a term is a floating-point number (a statistic of one step), rows are summed in arrays of
     one length, which follows from the public shape of a block; a place in them does not matter (see `batch_size`).
     Without a step, terms are 0 or 1 (`SumHints.row_by_row`), which no program rounds, and few lengths make for few
@@ -43,8 +43,8 @@ def blocks_of_rows(statistic: AbstractRowStatistic, rows: Transitions) -> Iterat
 
 
 def _size_for(rows: int) -> int:
-    """A multiple of `LANES` with room for so many rows, at most an eighth larger where there are many; there are eight
-    between a power of 2 and the next."""
+    """A multiple of `LANES` with room for this number of rows, at most an eighth larger if there are many; there are
+    eight such multiples between a power of 2 and the next."""
     step = max(LANES, 2 ** ((rows - 1).bit_length() - 4))
     return math.ceil(rows / step) * step
 

@@ -33,8 +33,8 @@ class ShardedRecords(AbstractSecret):
 
     Arguments:
         records: the same data, for what does not depend on people.
-        group: whom this is about; everybody without one.
-        counts: how many people, and how many kept episodes, every shard has of them.
+        group: the people that are summed; all of them without a group.
+        counts: the number of these people and of their kept episodes in every shard.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class ShardedRecords(AbstractSecret):
 
     @classmethod
     def of(cls, records: Records, data: ShardedEpisodes) -> "ShardedRecords":
-        """Everybody; all shards are checked now."""
+        """Opens the records of all people; checks all shards now."""
         found = [(summary.num_units, summary.num_episodes) for summary in data.summaries()]
         return cls(records, data, None, np.array(found, np.int64))
 

@@ -58,10 +58,10 @@ class Situations:
     """What is known about every state.
 
     Attributes:
-        visits: shares of all visits by state and action, from releases: below 0 where noise is; nothing where no
-            release says so.
+        visits: shares of all visits by state and action, from releases, below 0 if noise makes them so; `None` if no
+            release contains them.
         noise: the standard deviation of the noise in one entry of `visits`.
-        practice: the action that practice takes most often, from its public probabilities; nothing without these.
+        practice: the action that practice takes most often, from its public probabilities; `None` without these.
     """
 
     visits: list[list[float]] | None

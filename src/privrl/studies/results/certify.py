@@ -109,7 +109,7 @@ def certify(
         public_key: whose signature is wanted. Without a key nobody is authenticated, signature or not.
         max_epsilon, max_delta: the largest that are accepted.
         unit, adjacency: the only ones that are accepted.
-        allow_non_private: accept a result that protects nobody.
+        allow_non_private: accept a result that protects no one.
     """
     signature = [] if public_key is None else [_signature(certificate, public_key)]
     authenticated = any(check.ok for check in signature)
@@ -208,15 +208,15 @@ def _above(name: str, found: float, most: float) -> list[str]:
 
 
 def _exposed(certificate: Certificate) -> list[str]:
-    """Why a result protects nobody, if it does not: no guarantee, or noise that can be replayed."""
+    """Why a result protects no one, if it does not: no guarantee, or noise that can be replayed."""
     try:
         finite = certificate.notion != "none" and math.isfinite(certificate.epsilon)
     except (TypeError, OverflowError):
         finite = False
     if not finite:
-        return ["This result is not private: it protects nobody."]
+        return ["This result is not private: it protects no one."]
     if certificate.noise_source not in NOISE_SOURCES:
-        return ["Its noise was seeded, or came from somewhere unknown, so it can be replayed: it protects nobody."]
+        return ["Its noise was seeded, or came from somewhere unknown, so it can be replayed: it protects no one."]
     return []
 
 

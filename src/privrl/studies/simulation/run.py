@@ -81,7 +81,7 @@ def run(
         env: a world from `privrl.envs`, or its name (`privrl list envs`).
         learner: the name of a recipe (`privrl list recipes`), or an online learner such as `UCBVI`.
         privatizer: with a learner object: `NonPrivate()`, `Central(...)` (joint differential privacy) or `Local(...)`.
-        episodes: the public number of episodes K; one person is one episode, unless people come back.
+        episodes: the public number of episodes K; one person is one episode, unless people return.
         key: the randomness of the whole simulation: an integer, or a JAX key. The certificate says "simulation".
         epsilon, delta, rho, adjacency: the budget, with the name of a private recipe.
         seeds: independent repetitions, run together.
@@ -91,10 +91,10 @@ def run(
         max_episodes_per_unit: how many of the K episodes may be those of one person. Noise and certificate cover all of
             them, whichever they are; what is simulated does not depend on who it is.
         min_block_distance: the least number of blocks from one episode of a person to their next, where that is known.
-        delay: how many blocks plans lag behind: block t acts on the plan that followed block t - 1 - `delay`, as where
-            people overlap. There who comes back is secret (see `Agent`), so with `max_episodes_per_unit` > 1 a
-            curator's learner reads how many records a block has off releases.
-        open_ended: nobody knows K in advance (True, or an `OpenEnded`): noise and schedule are those of a study without
+        delay: how many blocks plans lag behind: block t acts on the plan that followed block t - 1 - `delay`, as if
+            people overlapped. Who returns is then secret (see `Agent`), so with `max_episodes_per_unit` > 1 a
+            curator's learner reads the number of records in a block off releases.
+        open_ended: K is not known in advance (True, or an `OpenEnded`): noise and schedule are those of a study without
             a known end, of which the first `episodes` people are simulated.
         seeds_per_program: the largest number of seeds that are compiled and run together. The default is 32 on a CPU.
             On an accelerator the default is all of them, or fewer if they do not fit into its memory; then a line in
@@ -129,7 +129,7 @@ def run(
 
 
 def _refuse_unknown(env: object) -> None:
-    """Says what to do with a world whose probabilities nobody knows: one that is stepped through, or sampled from."""
+    """Explains what to do with a world of unknown probabilities, which can only be stepped through or sampled."""
     known = "`privrl.run` simulates worlds whose probabilities are known"
     if isinstance(env, AbstractPatients | AbstractRecorded):
         raise ValueError(
@@ -213,7 +213,7 @@ def sweep(
     flowing = flow and hasattr(world, "flow") and all(_flows(channel) for channel in channels[0].values())
     keys = jax.random.key_data(jax.random.split(seeded_key(key), (len(settings), seeds)))
     pairs = [(study.learner, own) for study, own in zip(studies, channels, strict=True)]
-    chunk = min(_CHUNK, int(np.diff(ends, prepend=0).max()))  # nobody is simulated beyond the largest block
+    chunk = min(_CHUNK, int(np.diff(ends, prepend=0).max()))  # no person is simulated beyond the largest block
     noisy = any(study.privatizer.notion != "none" for study in studies)
     how = (None if flowing else chunk, noisy, delay)
     if seeds_per_program is None:
@@ -370,11 +370,11 @@ def _simulate(
     form = jax.eval_shape(lambda: simulation.plan(first, jnp.zeros((), int), ends[0])[1])
     empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), form)
     start = (first, empty.policy, ((first.memory, empty),) * (delay + 1 if delay else 0))
-    # One more block, without people: its plan is the last one, and it is compiled only once. Nobody sees its releases.
+    # One more block without people: its plan is the last one, and it is compiled only once. Its releases are not shown.
     blocks, begins = len(ends), jnp.concatenate([jnp.zeros(1, ends.dtype), ends])
     steps = (jnp.arange(blocks + 1), begins, jnp.append(ends, ends[-1]))
     (_, last, _), regret = jax.lax.scan(block, start, steps)
-    # The first plan queries nobody.
+    # The first plan makes no query.
     counts = {name: jnp.asarray(blocks * queries_per_plan.get(name, 1)) for name in channels}
     return last, regret[:-1], counts
 

@@ -18,7 +18,7 @@ from privrl.mdp.types import Trajectory
 
 
 def sampled(env: OfflineEnv | AbstractPatients, episodes: int, key: PRNGKeyArray) -> Episodes:
-    """Episodes of so many people, under the environment's behaviour policy."""
+    """Samples the episodes of this number of people under the environment's behaviour policy."""
     practice: Any = env.behaviour_policy()
     return table_of(env, env.sample(practice, episodes, key))
 

@@ -111,7 +111,7 @@ Lagging = tuple[tuple[Any, Plan], ...]
 
 
 def lag(older: Lagging, memory: Any, made: Plan, t: Int[Array, ""]) -> Lagging:
-    """The same after the plan of block `t` was made; before there are so many plans, people act on the first."""
+    """The same after the plan of block `t` was made; until there are enough plans, people act on the first."""
     newest = (memory, made)
     kept = jax.tree.map(lambda new, old: jnp.where(t == 0, new, old), (newest,) * (len(older) - 1), older[1:])
     return (*kept, newest)
