@@ -367,7 +367,7 @@ def test_a_ticket_is_kept_before_it_is_handed_out(tmp_path, clock, point):
 def test_in_fixed_order_nobody_begins_before_their_plan_is_out(store):
     agent = privrl.Agent(LEARNER, PRIVATE, num_users=USERS, store=store, fixed_order=True)
     anna, ben = agent.begin_episode("anna"), agent.begin_episode("ben")
-    with pytest.raises(PairingError, match="person 2 acts on plan 1, which is not out"):
+    with pytest.raises(PairingError, match="person 2 acts on plan 1, which is published when"):
         agent.begin_episode("carl")
     agent.end_episode(ben, some(0))
     assert agent.num_arrived == 2
@@ -398,8 +398,8 @@ def test_the_certificate_says_what_is_assumed_of_arrivals(store, arrivals):
     words = str(agent.certificate)
     if "patience" in arrivals:
         assert "120 seconds after its last person arrived" in words
-        assert "how many were counted is secret" in words
-        assert "because somebody else has finished, what their arrival tells is not covered" in words
+        assert "the number counted is secret" in words
+        assert "because another person has finished, what their arrival reveals is not covered" in words
     else:
         assert "assumed to be fixed in advance" in words
         assert "the moment of a release is not covered" in words

@@ -303,7 +303,7 @@ def test_the_certificate_says_how_often_people_count(store, clock):
     certificate = result.certificate
     text = str(certificate)
     assert "episodes per unit: 3" in text and "to the next: 2" in text
-    assert "whenever and however often" in text and "comes back is covered" in text
+    assert "whenever and however often" in text and "a person returns is covered" in text
     for changed in ({"episodes per unit": 2}, {"episodes per unit": 3}):
         bounds = {**certificate.bounds, **changed}
         study = {**certificate.study, "bounds": changed}

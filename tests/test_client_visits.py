@@ -36,7 +36,7 @@ def test_a_visit_is_reported_once_and_no_more_than_m_are(tmp_path, privatizer):
     for visit in reversed(range(M)):
         assert again.report(walk(broadcast, 9), broadcast, visit).to_bytes() == sent[visit]
     for visit in (M, -1, 0.5, True, "1", float("nan")):  # on the code before, 0.5 was a visit of its own
-        with pytest.raises(MessageError, match="whole numbers 0 to 2") as refused:
+        with pytest.raises(MessageError, match="whole number from 0 to 2") as refused:
             again.report(walk(broadcast, 9), broadcast, visit)
         assert refused.value.reason == "spent"
     assert [ours.absorb(message) for message in sent] == [True] * M and ours.num_reports == M
