@@ -78,7 +78,7 @@ def read_table(paths: Paths, description: TableDescription, key: KeyLike | None)
         )
     if key is not None:
         warnings.warn(
-            "Noise from a `key` can be replayed and protects nobody. Leave it out on real people.",
+            "Noise from a `key` can be replayed and protects no one. Leave it out on real people.",
             PrivacyWarning,
             stacklevel=4,
         )
