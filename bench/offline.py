@@ -67,7 +67,7 @@ def histograms(episodes: int = 20_000) -> Iterator[Row]:
     """n(h, s, a, s') of a table: a Python loop and `np.add.at`, against the statistic of distinct transitions.
 
     The first row has everything in it: the table is checked and its distinct transitions are found. A dataset does that
-    once, whatever is asked of it afterwards; the second row is one such question.
+    once, whatever is asked of it afterwards; the second row is one such query.
     """
     env = privrl.envs.SyntheticLinear()
     people, (S, A, H) = sampled(env, episodes), (env.num_states, env.num_actions, env.horizon)
@@ -87,7 +87,7 @@ def histograms(episodes: int = 20_000) -> Iterator[Row]:
     whole = seconds(lambda: of_rows(dataset(env, people).transitions()), 3)
     asked, what = seconds(lambda: of_rows(data.transitions())), f"counts of {episodes:,} episodes"
     yield f"{what}: Python loop / table checked, compressed, counted", loop, whole
-    yield f"{what}: np.add.at / one question to a dataset", once(added, 3)[1], asked
+    yield f"{what}: np.add.at / one query to a dataset", once(added, 3)[1], asked
     yield f"{what}: np.add.at / table checked, compressed, counted", once(added, 3)[1], whole
 
 

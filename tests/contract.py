@@ -70,15 +70,15 @@ def compiled(function, *arguments):
 
 
 @eqx.filter_jit
-def contribution(statistic: AbstractStatistic, record, question=None):
+def contribution(statistic: AbstractStatistic, record, query=None):
     """One person's term, as one program; step by step, each operation would be compiled by itself."""
-    return statistic.contribution(record, question)
+    return statistic.contribution(record, query)
 
 
 @eqx.filter_jit
-def total(statistic: AbstractStatistic, records, question=None):
+def total(statistic: AbstractStatistic, records, query=None):
     """The sum over a batch of records, as one program."""
-    return statistic.total(records, question)
+    return statistic.total(records, query)
 
 
 @eqx.filter_jit
@@ -87,9 +87,9 @@ def of_rows(statistic: AbstractStatistic, rows):
     return statistic.of_rows(rows)
 
 
-def distances(statistic: AbstractStatistic, records, question=None):
+def distances(statistic: AbstractStatistic, records, query=None):
     """The largest L2 and L1 distance between two records' answers, and the largest norms, by brute force."""
-    x = np.unique(Asked("", statistic, question, question).answers(records), axis=0)
+    x = np.unique(Asked("", statistic, query, query).answers(records), axis=0)
     l2 = np.sqrt(np.maximum((x**2).sum(1)[:, None] + (x**2).sum(1) - 2 * x @ x.T, 0)).max()
     l1 = max(np.abs(x - row).sum(1).max() for row in x)
     return {
@@ -100,13 +100,13 @@ def distances(statistic: AbstractStatistic, records, question=None):
     }
 
 
-def check_sensitivity(statistic: AbstractStatistic, records, question=None):
+def check_sensitivity(statistic: AbstractStatistic, records, query=None):
     """No pair of records breaks the declared sensitivities, under either relation."""
-    check_asked([Asked(type(statistic).__name__, statistic, question, question)], records)
+    check_asked([Asked(type(statistic).__name__, statistic, query, query)], records)
 
 
 def check_asked(asked, records):
-    """The same for everything that a learner asks, with the plans and questions of a recorded run.
+    """The same for everything that a learner asks, with the plans and queries of a recorded run.
 
     In floating point: whole numbers are made of the same blocks by the same code for all statistics, and are searched
     once for each in `statistics/test_search.py`.

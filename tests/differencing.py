@@ -1,7 +1,7 @@
 """An attack on what is published over time: subtract consecutive releases.
 
 What is left of two consecutive releases is the person who came in between. The attacker sees
-everything that is published, user by user: policies, questions, releases and the noise distributions. For every user
+everything that is published, user by user: policies, queries, releases and the noise distributions. For every user
 they guess the first (state, action) as the one whose contribution, together with some next state, is nearest to the
 differences. Where noise is fresh this is no better than a guess; where it is drawn once and used again it finds
 everybody.
@@ -70,7 +70,7 @@ def published_differences(
 ) -> tuple[Float[np.ndarray, "K n"], Float[np.ndarray, "K c n"], Int[np.ndarray, " K"]]:
     """For each user the releases after them minus those before, what each candidate would add, and the true s A + a.
 
-    Both are in units of the noise of the difference. Answers to questions are subtracted where the question stayed
+    Both are in units of the noise of the difference. Answers to queries are subtracted where the query stayed
     the same.
     """
     channels = Study.online(learner, privatizer, users).channels()
@@ -97,8 +97,8 @@ def _user(simulation: Simulation, state: State, t: Int[Array, ""]) -> tuple[Stat
     """One user: what was published before them, the plan that they acted on, and what they did."""
     seen: dict[tuple[str, int], Any] = {(name, 0): (release, None) for name, release in state.released.items()}
 
-    def listen(name: str, index: int, question: Any, release: Release) -> None:
-        seen[name, index] = (release, question)
+    def listen(name: str, index: int, query: Any, release: Release) -> None:
+        seen[name, index] = (release, query)
 
     state, plan, _ = simulation.plan(state, t, t, listen)
     record, terms = simulation.person(plan, t, t)
@@ -110,16 +110,16 @@ def _compared(
     channels: dict[str, AbstractChannel], candidates: Trajectory, seen: Any, plan: Any, later: Any
 ) -> tuple[Float[Array, " n"], Float[Array, "c n"]]:
     left, right = [], []
-    for (name, index), (release, question) in seen.items():
+    for (name, index), (release, query) in seen.items():
         channel = channels[name]
-        after, question_after = later[name, index]
+        after, query_after = later[name, index]
 
-        def add(x: Trajectory, s: Any = channel.statistic, q: Any = question) -> Array:
+        def add(x: Trajectory, s: Any = channel.statistic, q: Any = query) -> Array:
             return s.answer(s.contribution(x, plan), q).ravel()
 
         usable = jnp.ones(())
         if isinstance(channel, RoundsChannel):
-            same = jax.tree.map(lambda x, y: jnp.all(jnp.asarray(x) == jnp.asarray(y)), question, question_after)
+            same = jax.tree.map(lambda x, y: jnp.all(jnp.asarray(x) == jnp.asarray(y)), query, query_after)
             usable = jnp.stack([usable, *(leaf.astype(float) for leaf in jax.tree.leaves(same))]).min()
         accumulates = isinstance(channel, RunningChannel | RoundsChannel)
         before = release.value if accumulates else jnp.zeros_like(release.value)

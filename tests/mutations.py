@@ -97,8 +97,8 @@ NOISE = (
     Mutation(
         "noise of a local message halved",
         "privacy/trust/vector_channels.py",
-        "contribution(record, question) + noise",
-        "contribution(record, question) + noise / 2",
+        "contribution(record, query) + noise",
+        "contribution(record, query) + noise / 2",
         "privacy/test_channels.py::test_a_vector_is_sent_with_the_noise_of_its_budget",
     ),
     Mutation(

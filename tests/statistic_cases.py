@@ -1,7 +1,7 @@
-"""Every statistic of privrl with the settings and questions under which its bounds are searched.
+"""Every statistic of privrl with the settings and queries under which its bounds are searched.
 
 `tests/statistics/test_search.py` finds all statistics by introspection and fails for one that is not in `CASES`, so a
-new statistic cannot be left out. Settings: one of each kind that a proof treats differently. Questions: none, ordinary,
+new statistic cannot be left out. Settings: one of each kind that a proof treats differently. Queries: none, ordinary,
 extreme, and such as no learner would publish (what is traced cannot be checked when a statistic is built).
 """
 
@@ -55,7 +55,7 @@ class Searched:
 
     statistic: AbstractStatistic
     published: tuple[Any, ...] = (None,)
-    questions: tuple[Any, ...] = (None,)
+    queries: tuple[Any, ...] = (None,)
     linear: bool = field(default=False, kw_only=True)
     columns: tuple[Measurement, ...] = field(default=(), kw_only=True)
 

@@ -197,7 +197,7 @@ def test_who_is_not_fit_for_live_use_is_refused(tmp_path):
         for patience in (0.0, -1.0, float("nan"), float("inf"), datetime.timedelta(0)):
             with pytest.raises(ValueError, match="`patience` is"):
                 live(store, patience=patience)
-        with pytest.raises(PairingError, match="asks new questions"):
+        with pytest.raises(PairingError, match="asks new queries"):
             live(store, learner=privrl.LSVIUCBPlusPlus(privrl.mdp.OneHotFeatures(3, 2), 3, rewards=ENV.rewards))
 
 

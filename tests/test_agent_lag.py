@@ -125,18 +125,18 @@ def test_gram_matrices_are_those_of_the_policy_that_was_played():
         assert (error < 1e-3) is right, error
 
 
-def test_a_belief_learns_from_answers_to_an_older_question():
+def test_a_belief_learns_from_answers_to_an_older_query():
     """CautiousLQ: surprises are relative to what was believed and clipped when these people came."""
     learner = LINEAR[0]
     first, plan = planned(
         learner, learner.init(), exactly(learner, {"surprises": jnp.zeros((2, 1))}), jnp.zeros((), int)
     )
 
-    def after(memory, policy, question, people, seed, acted=None):
+    def after(memory, policy, query, people, seed, acted=None):
         keys = jax.random.split(jax.random.key(seed), people)
         records = jax.jit(jax.vmap(lambda key: LQ.rollout(policy, key)))(keys)
         (declared,) = learner.declare(4)
-        totals = {"surprises": total(declared.statistic, records, question)}
+        totals = {"surprises": total(declared.statistic, records, query)}
         read = memory if acted is None else learner.acted_on(memory, acted, jnp.zeros((), int))
         return planned(learner, read, exactly(learner, totals), memory.seen + people)
 

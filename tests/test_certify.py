@@ -45,7 +45,7 @@ def fitted(learner: Any, privatizer: Any, **arguments: Any) -> Result:
 
 
 def online(name: str, people: int = 40, **budget: Any) -> Result:
-    """What `run` certifies, without its simulation: every stream released to the end, every question asked once."""
+    """What `run` certifies, without its simulation: every stream released to the end, every query asked once."""
     recipe = recipes[name]
     env = LQScalar(horizon=2) if recipe.family == "control" else tiny_world()
     study = Study.online(recipe.build(env), recipe.privatizer(**(budget or BUDGET)), people)

@@ -66,7 +66,7 @@ def test_offline(recipe):
     env = tiny_world()
     learner = recipe.learner(Problem.of(env))
     if isinstance(learner, privrl.QLearning):
-        learner = dataclasses.replace(learner, steps=3)  # each step is a question of its own, attacked on its own
+        learner = dataclasses.replace(learner, steps=3)  # each step is a query of its own, attacked on its own
     check_offline(learner, tiny_data(env))
 
 

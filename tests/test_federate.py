@@ -391,7 +391,7 @@ def test_servers_that_differ_are_refused(tmp_path):
 
 
 def test_a_server_that_plans_otherwise_is_refused(tmp_path, monkeypatch):
-    """Another version or machine may round otherwise; it would then read reports with the wrong question."""
+    """Another version or machine may round otherwise; it would then read reports with the wrong query."""
     with ReleaseStore(tmp_path / "s.db") as store:
         serve(50, store=store)
         exact = privrl.studies.local.local_plans._next_plan

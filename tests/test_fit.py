@@ -104,7 +104,7 @@ class Wrong(AbstractStatistic):
     symmetric: bool = eqx.field(static=True, default=False)
     shape: tuple = eqx.field(static=True, default=(2,))
 
-    def contribution(self, record, question):
+    def contribution(self, record, query):
         return jnp.full(self.made, jnp.where(record.length > 0, 0.5, self.at_rest))
 
     def l2(self, adjacency):

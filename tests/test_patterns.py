@@ -1,4 +1,4 @@
-"""A toy learner for each pattern of people, questions and noise, so that no later algorithm needs a special case.
+"""A toy learner for each pattern of people, queries and noise, so that no later algorithm needs a special case.
 
 | pattern                                                        | toy           | who will use it                |
 |----------------------------------------------------------------|---------------|--------------------------------|
@@ -7,7 +7,7 @@
 | running sums over blocks at public times                       | `Running`     | UCBVI, LSVI-UCB                |
 | a fresh release of everything after every user                 | `Everything`  | LSVI-UCB++ as published        |
 | disjoint blocks, each with its own clip level                  | `Blocks`      | CautiousLQ                     |
-| one message per user, answering a public question              | `Message`     | UCRL-VTR, UCBVI under `Local`  |
+| one message per user, answering a public query              | `Message`     | UCRL-VTR, UCBVI under `Local`  |
 | gradient steps on Poisson samples of users                     | `Gradient`    | FQI, DP-SGD                    |
 | a released function                                            | `Function`    | functional noise               |
 | plans sampled with public randomness                           | `Posterior`   | posterior sampling             |
@@ -60,9 +60,9 @@ class Vector(AbstractStatistic):
     shape: tuple = eqx.field(static=True, default=(S, A))
     symmetric: bool = eqx.field(static=True, default=False)
 
-    def contribution(self, record, question):
+    def contribution(self, record, query):
         rows = Transitions.from_trajectory(record)
-        scale = jnp.ones(()) if question is None else question.question  # a public clip level rescales the question
+        scale = jnp.ones(()) if query is None else query.query  # a public clip level rescales the query
         rewards = jnp.where(rows.count > 0, rows.reward, 0.0)
         table = jnp.zeros((S, A)).at[rows.state, rows.action].add(rewards, mode="drop")
         return clip_by_norm(table * self.weights / scale, self.bound)
@@ -183,11 +183,11 @@ class Revisited(AbstractStatistic):
     def raw_shape(self):
         return (S, A, S)
 
-    def contribution(self, record, question):
-        return TransitionCounts(S, A, H, "pooled").contribution(record, question)
+    def contribution(self, record, query):
+        return TransitionCounts(S, A, H, "pooled").contribution(record, query)
 
-    def answer(self, total, question):
-        return total @ jnp.clip(jnp.ones(S) if question is None else question, 0.0, 1.0)
+    def answer(self, total, query):
+        return total @ jnp.clip(jnp.ones(S) if query is None else query, 0.0, 1.0)
 
     def l2(self, adjacency):
         return H * (math.sqrt(2.0) if adjacency == "replace-one" else 1.0)
@@ -197,7 +197,7 @@ class Revisited(AbstractStatistic):
 
 
 class Everything(_Online):
-    """After every user asks two questions about everybody, the second made from the first answer."""
+    """After every user asks two queries about everybody, the second made from the first answer."""
 
     horizon: int = eqx.field(static=True, default=H)
 
@@ -237,16 +237,14 @@ class Answer(AbstractCategorical):
     symmetric: bool = eqx.field(static=True, default=False)
     num_symbols: int = eqx.field(static=True, default=3)
 
-    def contribution(self, record, question):
-        return self.tally(
-            jax.nn.one_hot(self.symbol(record, question, jnp.zeros((), int)), 3), question, jnp.zeros((), int)
-        )
+    def contribution(self, record, query):
+        return self.tally(jax.nn.one_hot(self.symbol(record, query, jnp.zeros((), int)), 3), query, jnp.zeros((), int))
 
-    def symbol(self, record, question, index):
-        good = 0 if question is None else question.question
+    def symbol(self, record, query, index):
+        good = 0 if query is None else query.query
         return jnp.where(record.length > 0, (record.actions[0] == good).astype(int), 2)
 
-    def tally(self, frequencies, question, index):
+    def tally(self, frequencies, query, index):
         return jnp.zeros((S, A)).at[index % S].set(frequencies[:2])
 
     def l2(self, adjacency):
@@ -257,7 +255,7 @@ class Answer(AbstractCategorical):
 
 
 class Message(_Online):
-    """One small answer per person to a question that changes from block to block."""
+    """One small answer per person to a query that changes from block to block."""
 
     horizon: int = eqx.field(static=True, default=H)
 

@@ -34,7 +34,7 @@ class Returns(AbstractStatistic):
     symmetric: bool = eqx.field(static=True, default=False)
     per_person = True
 
-    def contribution(self, record, question):
+    def contribution(self, record, query):
         steps = jnp.arange(H)[None] < record.length[:, None]
         returns = jnp.where(steps, record.rewards, 0.0).sum(axis=1)
         there = (record.length > 0).any()
@@ -148,15 +148,15 @@ def test_rows_of_a_person_are_not_summed_one_by_one(tmp_path):
     class Clipped(VisitCounts):
         per_person = True
 
-        def contribution(self, record, question):
-            visits = jax.vmap(lambda one: super(Clipped, self).contribution(one, question))(record).sum(axis=0)
+        def contribution(self, record, query):
+            visits = jax.vmap(lambda one: super(Clipped, self).contribution(one, query))(record).sum(axis=0)
             return clip_by_norm(visits, 1.0)
 
-        def parts(self, record, question):
-            return jnp.zeros(1, int), self.contribution(record, question)[None]
+        def parts(self, record, query):
+            return jnp.zeros(1, int), self.contribution(record, query)[None]
 
-        def total(self, records, question):
-            return jax.vmap(self.contribution, in_axes=(0, None))(records, question).sum(axis=0)
+        def total(self, records, query):
+            return jax.vmap(self.contribution, in_axes=(0, None))(records, query).sum(axis=0)
 
     data = read(table(tmp_path / "t.parquet"))
     statistic = Clipped(3, 2, H, "pooled")

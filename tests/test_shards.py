@@ -122,7 +122,7 @@ OFFLINE = [
     (kind.__name__, case)
     for kind, cases in CASES.items()
     for case in cases[:1]
-    if not case.linear and case.published == (None,) and case.questions == (None,)
+    if not case.linear and case.published == (None,) and case.queries == (None,)
 ]
 QUICK = {"FeatureReturns"}
 

@@ -28,7 +28,7 @@ class Planted(AbstractStatistic):
     shape: tuple[int, ...] = eqx.field(static=True, default=(3,))
     symmetric: bool = eqx.field(static=True, default=False, init=False)
 
-    def contribution(self, record, question):
+    def contribution(self, record, query):
         x = (jnp.arange(3) == record.states[0]).astype(float)
         if self.mistake == "rewards are not clipped":
             return x * record.rewards[0]

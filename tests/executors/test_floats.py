@@ -28,7 +28,7 @@ from privrl.executors.processes import Processes
 OFFLINE = {
     kind.__name__: cases[0]
     for kind, cases in CASES.items()
-    if not cases[0].linear and cases[0].published == (None,) and cases[0].questions == (None,)
+    if not cases[0].linear and cases[0].published == (None,) and cases[0].queries == (None,)
 }
 QUICK = ("Differences",)
 PEOPLE = 200

@@ -38,7 +38,7 @@ def linear_world(seed=0):
 
 
 def backwards(body, init, length):
-    """`Query.scan` in Python."""
+    """`OnlineAsk.scan` in Python."""
     for i in reversed(range(length)):
         init = body(init, i)
     return init
@@ -48,9 +48,9 @@ def backwards(body, init, length):
 def planned(learner, statistics, memory, totals, noise, scale, seen):
     """One program for all scales of the noise."""
 
-    def ask(name, index, question):
+    def ask(name, index, query):
         added = noise[name][index] if name == "regressions" else noise[name]
-        value = statistics[name].answer(totals[name], question) + added
+        value = statistics[name].answer(totals[name], query) + added
         return Release(value, GaussianNoise(scale, statistics[name].shape))
 
     ask.scan = backwards
@@ -118,10 +118,10 @@ def test_equals_the_box_in_plain_numpy(variant, scale):
         np.testing.assert_allclose(memory.optimistic, Q_hi, atol=1e-10, rtol=0)
         if variant in VARIANTS:
             np.testing.assert_allclose(memory.pessimistic, Q_lo, atol=1e-10, rtol=0)
-            np.testing.assert_allclose(published.question, weights, atol=1e-10, rtol=0)
-            assert published.question.min() > 0.0 and published.question.max() <= 1.0
+            np.testing.assert_allclose(published.query, weights, atol=1e-10, rtol=0)
+            assert published.query.min() > 0.0 and published.query.max() <= 1.0
         else:
-            assert published.question is None
+            assert published.query is None
         best = Q_hi >= Q_hi.max(axis=-1, keepdims=True) - 1e-9
         np.testing.assert_allclose(published.policy.probabilities, best / best.sum(axis=-1, keepdims=True))
         assert int(memory.switches) == switches
@@ -286,4 +286,4 @@ def test_weighted_moments_and_gram_matrices_are_of_the_same_weighted_people(term
     np.testing.assert_allclose(  # M 1 = G v: the moments are of the same people
         totals["moments"].sum(axis=1), np.asarray(seen.gram) @ np.ones(D), atol=1e-9
     )
-    assert published.question.min() >= 0.3 and published.question.max() <= 1.0
+    assert published.query.min() >= 0.3 and published.query.max() <= 1.0

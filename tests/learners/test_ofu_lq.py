@@ -32,7 +32,7 @@ def as_published(epsilon, delta):
     return privrl.privacy.Published(ofu_lq_noise, "chowdhury-zhou-shroff", epsilon, delta, continual="tree")
 
 
-def nothing_to_ask(name, index, question):
+def nothing_to_ask(name, index, query):
     raise AssertionError(f"{name} was asked for: every release of this learner is streamed")
 
 

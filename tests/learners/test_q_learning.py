@@ -99,7 +99,7 @@ def test_the_contract_on_samples_with_features():
 
 
 def answered(learner, gradients):
-    """The policy and the questions of a learner whose gradient releases are given."""
+    """The policy and the queries of a learner whose gradient releases are given."""
     asked = []
 
     def ask(name, statistic=None):
@@ -167,9 +167,9 @@ def test_no_step_compiles_again(monkeypatch):
     traced = []
     original = ParameterGradient.contribution
 
-    def contribution(self, record, question):
+    def contribution(self, record, query):
         traced.append(1)
-        return original(self, record, question)
+        return original(self, record, query)
 
     monkeypatch.setattr(ParameterGradient, "contribution", contribution)
     learner = QLearning(random_features(), H, num_episodes=100, batch=30, steps=7, clip=0.71)

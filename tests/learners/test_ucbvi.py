@@ -1,4 +1,4 @@
-"""UCBVI: its plan against plain NumPy, its schedule, and the questions it asks one person under local privacy."""
+"""UCBVI: its plan against plain NumPy, its schedule, and the queries it asks one person under local privacy."""
 
 import itertools
 
@@ -97,7 +97,7 @@ def test_ten_thousand_users_take_few_plans():
     assert len(privrl.UCBVI(jnp.zeros((1, 2, 2)), 3, growth=1.25).blocks(10_000)) < 30
 
 
-# -------------------------------------------------------------------------------------------------- the questions
+# -------------------------------------------------------------------------------------------------- the queries
 
 
 def answer_by_hand(trajectory, policy, counting, asking, index):
@@ -190,7 +190,7 @@ def test_hostile_records_answer_within_the_symbols(counting, asking):
         assert ((found >= 0) & (found < statistic.num_symbols)).all()
 
 
-def test_which_question_is_asked():
+def test_which_query_is_asked():
     rewards = jnp.zeros((1, 5, 2))
     assert privrl.UCBVI(rewards, 10)._counts().num_symbols == 6
     assert privrl.UCBVI(rewards, 10, stationary=False)._counts().num_symbols == 26

@@ -96,7 +96,7 @@ def test_it_is_the_algorithm_person_by_person(settings, privatizer):
         show = plan(released, jnp.asarray(k))
         W, xi = dense(np.asarray(released.value) - truth, B, m, moments.weight)
         expected = plain.plan(W, xi, float(released.noise.std), k)
-        np.testing.assert_allclose(show.question, plain.V, rtol=1e-10, atol=1e-10)
+        np.testing.assert_allclose(show.query, plain.V, rtol=1e-10, atol=1e-10)
         np.testing.assert_allclose(show.policy.probabilities, expected, atol=1e-10)
         decided += int((np.asarray(plain.v[:H])[:, None] - plain.V > 1e-6).sum())
         if k == users:
@@ -155,9 +155,9 @@ def test_without_noise_layouts_and_calibrations_are_one_algorithm():
     ):
         learners = [UCRLVTR(env.rewards, H, bonus=bonus, **settings) for settings in variants]
         first, *others = [planned(learner, learner.declare(1)[0].statistic) for learner in learners]
-        assert (np.asarray(first.question[0]) < 0.99 * float(learners[0]._ranges()[0])).any()
+        assert (np.asarray(first.query[0]) < 0.99 * float(learners[0]._ranges()[0])).any()
         for other in others:
-            np.testing.assert_allclose(other.question, first.question, atol=1e-10)
+            np.testing.assert_allclose(other.query, first.query, atol=1e-10)
             np.testing.assert_allclose(other.policy.probabilities, first.policy.probabilities, atol=1e-10)
 
 
@@ -326,7 +326,7 @@ def test_what_is_published_is_a_value_function_within_its_range_and_zero_where_e
     noisy = np.random.default_rng(0).normal(size=declared.statistic.shape) * 50
     release = channel.released(jnp.asarray(noisy), jnp.ones(declared.statistic.shape))
     _, plan = next_plan(learner, None, {"moments": release}, nobody, jnp.asarray(5))
-    V, top = np.asarray(plan.question), np.asarray(env.rewards).max() * np.arange(H, 0, -1)
+    V, top = np.asarray(plan.query), np.asarray(env.rewards).max() * np.arange(H, 0, -1)
     assert V.min() >= 0 and (V / top[:, None]).max() <= 1 + 1e-12 and not V[:, 2].any()
     np.testing.assert_allclose(declared.statistic.ranges, top, rtol=1e-12)
 

@@ -93,7 +93,7 @@ def steps(episodes, h):
 
 
 class Listening:
-    """Passes questions on and keeps what was asked."""
+    """Passes queries on and keeps what was asked."""
 
     def __init__(self, ask):
         self.ask, self.asked = ask, []
@@ -106,8 +106,8 @@ class Listening:
         self.ask.skip(name, to)
 
 
-def questions_of(monkeypatch, data, learner, privatizer):
-    """The result of `fit` and every question of the learner."""
+def queries_of(monkeypatch, data, learner, privatizer):
+    """The result of `fit` and every query of the learner."""
     heard = []
     original = VAPVI.fit
 
@@ -126,7 +126,7 @@ def test_without_noise_it_is_algorithm_2(monkeypatch, data, calibration):
     learner = VAPVI(rotated(), H, bonus=0.2, ridge=0.3, calibration=calibration, lower_order=0.01)
     (batch,) = data.batches(400)
     Q, sigma2 = plain_vapvi(batch, batch, phi, 0.2, 0.3, calibration, 0.01)
-    result, asked = questions_of(monkeypatch, data, learner, privrl.NonPrivate())
+    result, asked = queries_of(monkeypatch, data, learner, privrl.NonPrivate())
     stages = [s for name, s in asked if name == "targets"]  # its values are V_{h+1}, its weights 1/sigma_h^2
     for h, statistic in zip(reversed(range(H)), stages, strict=True):
         np.testing.assert_allclose(statistic.values, Q[h + 1].max(1) if h + 1 < H else 0.0, atol=1e-9)
@@ -146,7 +146,7 @@ def test_without_noise_it_is_algorithm_2(monkeypatch, data, calibration):
     ],
 )
 def test_sensitivities_are_those_of_the_spec(monkeypatch, data, calibration, expected):
-    _, asked = questions_of(monkeypatch, data, VAPVI(rotated(), H, calibration=calibration), privrl.NonPrivate())
+    _, asked = queries_of(monkeypatch, data, VAPVI(rotated(), H, calibration=calibration), privrl.NonPrivate())
     charged: list = []
     for name, statistic in asked:
         if name in ("squares", "values", "targets"):
@@ -164,7 +164,7 @@ def test_sensitivities_are_those_of_the_spec(monkeypatch, data, calibration, exp
 
 
 def test_the_span_calibration_charges_the_released_range(monkeypatch, data):
-    _, asked = questions_of(monkeypatch, data, VAPVI(rotated(), H), privrl.Central(rho=500.0))
+    _, asked = queries_of(monkeypatch, data, VAPVI(rotated(), H), privrl.Central(rho=500.0))
     by_stage = {(name, int(s.stage)): s for name, s in asked}
     variances = [stage for name, stage in by_stage if name == "squares"]
     assert variances  # the world is steep: somewhere the span exceeds 2
@@ -184,7 +184,7 @@ def test_skipped_shares_are_spent_and_the_total_stays(monkeypatch, split):
     env = tiny_world(horizon=H)
     flat = sampled(env, 300)
     learner = VAPVI(env.features, H, split=split)
-    result, asked = questions_of(monkeypatch, flat, learner, privrl.Central(rho=2.0))
+    result, asked = queries_of(monkeypatch, flat, learner, privrl.Central(rho=2.0))
     cost = dict.fromkeys(("spread", "squares", "values", "gram", "targets"), 0.0)
     for event in result.certificate.events:
         cost[event.name] += event.times * event.parameter**2

@@ -456,7 +456,7 @@ def test_events_that_mean_nothing_are_refused(fields: dict[str, Any], message: s
         Event.from_json({"name": "sum", "mechanism": "gaussian", "parameter": 1.0} | fields)
 
 
-def test_requests_and_questions_that_mean_nothing_are_refused() -> None:
+def test_requests_and_queries_that_mean_nothing_are_refused() -> None:
     with pytest.raises(ValueError, match="`weight` of request `sum` is 0"):
         Request("sum", "gaussian", 0.0)
     with pytest.raises(ValueError, match="without noise, which no budget pays for"):

@@ -19,19 +19,19 @@ N = 20_000
 
 
 class Indicator(AbstractCategorical):
-    """Which of three symbols the record is; N copies of the same question, to see a distribution at once."""
+    """Which of three symbols the record is; N copies of the same query, to see a distribution at once."""
 
     shape: tuple = eqx.field(static=True, default=(3,))
     symmetric: bool = eqx.field(static=True, default=False)
     num_symbols: int = eqx.field(static=True, default=3)
 
-    def contribution(self, record, question):
+    def contribution(self, record, query):
         return jax.nn.one_hot(record, self.num_symbols)
 
-    def symbol(self, record, question, index):
+    def symbol(self, record, query, index):
         return record
 
-    def tally(self, frequencies, question, index):
+    def tally(self, frequencies, query, index):
         return frequencies
 
     def l2(self, adjacency):

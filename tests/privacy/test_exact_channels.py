@@ -25,7 +25,7 @@ class Vector(AbstractStatistic):
     shape: tuple = eqx.field(static=True, default=(3,))
     symmetric: bool = eqx.field(static=True, default=False)
 
-    def contribution(self, record, question):
+    def contribution(self, record, query):
         return record
 
     def l2(self, adjacency):

@@ -1,4 +1,4 @@
-"""Released functions: the norm they are calibrated in, what is published, and that questions cost nothing."""
+"""Released functions: the norm they are calibrated in, what is published, and that queries cost nothing."""
 
 import dataclasses
 import math
@@ -118,7 +118,7 @@ def test_the_noise_of_a_release_is_a_path(source: AbstractSource) -> None:
 
 
 @pytest.mark.parametrize("source", sources(), ids=["seeded", "exact"])
-def test_same_question_same_answer_also_after_saving(source: AbstractSource, tmp_path) -> None:
+def test_same_query_same_answer_also_after_saving(source: AbstractSource, tmp_path) -> None:
     ask, ledger = curator(source)
     f = jnp.stack([jnp.sin(3 * mesh_points(5)), mesh_points(5) ** 2])
     released = ask.function("f", f, distance=1e-6, beta=2.0, bound=1.0)
@@ -211,7 +211,7 @@ def least_epsilon(losses: np.ndarray, delta: float) -> float:
 
 
 @pytest.mark.parametrize("source", sources(), ids=["seeded", "exact"])
-def test_ten_thousand_questions_are_no_more_than_one_release(source: AbstractSource) -> None:
+def test_ten_thousand_queries_are_no_more_than_one_release(source: AbstractSource) -> None:
     """The best attack on all answers: losses of mean +-mu^2/2 and variance mu^2 (4.7 se), epsilon within the claim."""
     depth, rows, mu, w = 14, 120, 1.0, 0.125
     f = jnp.cos(5 * mesh_points(depth))
@@ -232,7 +232,7 @@ def test_ten_thousand_questions_are_no_more_than_one_release(source: AbstractSou
 
 
 def test_the_attack_finds_noise_that_is_too_small_or_drawn_anew() -> None:
-    """The same attack with a quarter of the noise, and on answers with fresh noise for each question."""
+    """The same attack with a quarter of the noise, and on answers with fresh noise for each query."""
     rows, depth, beta = 150, 8, 8.0
     f, g = jnp.zeros(2**depth + 1), tent(depth, 0.5, 0.3, 0.2)
     sigma, points = float(rkhs_norm(g, beta)), np.asarray(mesh_points(depth))

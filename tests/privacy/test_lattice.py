@@ -36,7 +36,7 @@ class Free(AbstractStatistic):
     shape: tuple = eqx.field(static=True, default=(6,))
     symmetric: bool = eqx.field(static=True, default=False)
 
-    def contribution(self, record, question):
+    def contribution(self, record, query):
         return record
 
     def l2(self, adjacency):

@@ -179,7 +179,7 @@ def test_bounds_vectorise_over_scales() -> None:
     np.testing.assert_allclose(bounds, np.arange(3.0) * float(bounds[1]), rtol=1e-14)
 
 
-def test_bad_questions_are_refused() -> None:
+def test_bad_queries_are_refused() -> None:
     with pytest.raises(ValueError, match="square matrices"):
         GaussianNoise(1.0, (2, 3)).spectral_bound(0.1)
     for failure in (0.0, 1.0, -0.1, math.nan):

@@ -20,7 +20,7 @@ class Number(AbstractStatistic):
     shape: tuple = eqx.field(static=True, default=())
     symmetric: bool = eqx.field(static=True, default=False)
 
-    def contribution(self, record, question):
+    def contribution(self, record, query):
         return jnp.clip(record, -1.0, 1.0)
 
     def l2(self, adjacency):

@@ -35,7 +35,7 @@ class Ball(AbstractStatistic):
     def nonnegative(self):
         return self.positive
 
-    def contribution(self, record, question):
+    def contribution(self, record, query):
         return record
 
     def l2(self, adjacency):

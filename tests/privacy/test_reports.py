@@ -23,13 +23,13 @@ class Indicator(AbstractCategorical):
     symmetric: bool = eqx.field(static=True, default=False)
     num_symbols: int = eqx.field(static=True, default=6)
 
-    def contribution(self, record, question):
+    def contribution(self, record, query):
         return jax.nn.one_hot(record, 6)
 
-    def symbol(self, record, question, index):
+    def symbol(self, record, query, index):
         return record
 
-    def tally(self, frequencies, question, index):
+    def tally(self, frequencies, query, index):
         return jnp.roll(frequencies, index)
 
     def l2(self, adjacency):
@@ -45,7 +45,7 @@ class Matrix(AbstractStatistic):
     shape: tuple = eqx.field(static=True, default=(3, 3))
     symmetric: bool = eqx.field(static=True, default=True)
 
-    def contribution(self, record, question):
+    def contribution(self, record, query):
         return record / jnp.maximum(1.0, jnp.linalg.norm(record))
 
     def l2(self, adjacency):

@@ -55,8 +55,8 @@ def test_no_shuffled_batch_breaks_the_bound(k: int, d: int, n: int, local: float
     assert worst > 0.2  # the bound is of the right size
 
 
-def test_questions_that_differ_and_follow_each_other_are_covered() -> None:
-    """Two people, two questions dealt out at random; the second depends on the first answer. All answers in order."""
+def test_queries_that_differ_and_follow_each_other_are_covered() -> None:
+    """Two people, two queries dealt out at random; the second depends on the first answer. All answers in order."""
     local, k = 1.2, 3
     rows = randomiser(k, local, 1)
 
@@ -64,7 +64,7 @@ def test_questions_that_differ_and_follow_each_other_are_covered() -> None:
         found: dict[tuple[int, int], float] = defaultdict(float)
         for first, second in ((0, 1), (1, 0)):
             for y, z in itertools.product(range(k), repeat=2):
-                asked = 1 + (y == 0)  # the second question is one of two others
+                asked = 1 + (y == 0)  # the second query is one of two others
                 found[y, z] += 0.5 * rows[records[first][0], y] * rows[records[second][asked], z]
         return found
 

@@ -35,7 +35,7 @@ class Lopsided(AbstractStatistic):
     shape: tuple = eqx.field(static=True, default=(D, D))
     symmetric: bool = eqx.field(static=True, default=True)
 
-    def contribution(self, record, question):
+    def contribution(self, record, query):
         return record
 
     def l2(self, adjacency):
@@ -176,7 +176,7 @@ def test_local_reports_of_matrices_are_symmetric():
 
 def test_blocks_of_a_symmetric_statistic_are_whole_matrices():
     class Rows(Lopsided):
-        def parts(self, record, question):
+        def parts(self, record, query):
             return jnp.arange(D), record
 
     with pytest.raises(ValueError, match="whole matrices"):

@@ -35,7 +35,7 @@ class Visits(AbstractStatistic):
     shape: tuple[int, ...] = (S,)
     symmetric: bool = False
 
-    def contribution(self, record: Any, question: Any) -> jax.Array:
+    def contribution(self, record: Any, query: Any) -> jax.Array:
         return (jax.nn.one_hot(record.states, S) * record.valid[..., None]).sum(axis=-2)
 
     def l2(self, adjacency: str) -> float:
@@ -55,7 +55,7 @@ def test_nothing_is_claimed_unless_a_statistic_says_so() -> None:
 
 def smallest_product(one: Searched, statistic: AbstractStatistic) -> float:
     """The smallest inner product of two terms, as a share of the largest that the bounds allow."""
-    asked = [Asked("", statistic, published, q) for published in one.published for q in one.questions]
+    asked = [Asked("", statistic, published, q) for published in one.published for q in one.queries]
     terms = np.concatenate([np.asarray(step.answers(one.records(96))) for step in asked])
     return float((terms @ terms.T).min()) / statistic.l2("add-remove") ** 2
 
@@ -82,8 +82,8 @@ class OfStays(Visits):
 
     per_person: ClassVar[bool] = True
 
-    def contribution(self, record: Any, question: Any) -> jax.Array:
-        return jax.vmap(lambda stay: super(OfStays, self).contribution(stay, question))(record).sum(axis=0)
+    def contribution(self, record: Any, query: Any) -> jax.Array:
+        return jax.vmap(lambda stay: super(OfStays, self).contribution(stay, query))(record).sum(axis=0)
 
 
 def test_a_false_claim_about_people_is_found() -> None:
@@ -177,8 +177,8 @@ def test_other_false_hints_are_found() -> None:
 class OfWidth(Visits):
     """Depends on how far a record is padded, and says that it does not."""
 
-    def contribution(self, record: Any, question: Any) -> jax.Array:
-        return super().contribution(record, question) / record.states.shape[-1]
+    def contribution(self, record: Any, query: Any) -> jax.Array:
+        return super().contribution(record, query) / record.states.shape[-1]
 
 
 def test_a_width_that_matters_is_found() -> None:

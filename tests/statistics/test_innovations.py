@@ -51,10 +51,10 @@ def alike(clip):
 @pytest.mark.parametrize("statistic", [Innovations(N, D), FirstStates(N, jnp.array(0.8))])
 def test_no_record_exceeds_the_sensitivity(statistic):
     parameters = jnp.asarray(np.random.default_rng(1).normal(size=(N + D, N)))
-    for question in (asked(0.01), asked(3.0, parameters)):
+    for query in (asked(0.01), asked(3.0, parameters)):
         records = hostile()
-        check_sensitivity(statistic, records, question)
-        terms = jax.jit(jax.vmap(lambda record, q=question: statistic.contribution(record, q)))(records)
+        check_sensitivity(statistic, records, query)
+        terms = jax.jit(jax.vmap(lambda record, q=query: statistic.contribution(record, q)))(records)
         assert jnp.isfinite(terms).all()
 
 
@@ -91,8 +91,8 @@ def test_surprises_by_hand():
     record = LQTrajectory(
         jnp.array([[1.0], [2.0], [0.0]]), jnp.array([[0.1], [-0.3]]), jnp.array([[0.1], [-0.3]]), jnp.array(2)
     )
-    question = Plan(None, Surprise(jnp.array([[0.5], [1.0]]), jnp.array(10.0), jnp.array(2.0)))
-    term = contribution(Innovations(1, 1), record, question)
+    query = Plan(None, Surprise(jnp.array([[0.5], [1.0]]), jnp.array(10.0), jnp.array(2.0)))
+    term = contribution(Innovations(1, 1), record, query)
     np.testing.assert_allclose(term[:, 0], [1.4 / 10, (0.14 + 0.21) / 2], rtol=1e-12)
 
 
@@ -120,11 +120,11 @@ def test_surprises_have_the_means_that_the_learner_relies_on():
     gains = 0.2 * jax.random.normal(jax.random.key(0), (world.horizon, d, n))
     policy = LinearPolicy(gains, 0.2)
     belief = 0.1 * jax.random.normal(jax.random.key(1), (n + d, n))
-    question = Plan(policy, Surprise(belief, jnp.array(100.0), jnp.array(100.0)))
+    query = Plan(policy, Surprise(belief, jnp.array(100.0), jnp.array(100.0)))
     statistic, people = Innovations(n, d), 10_000
 
     def term(key):
-        return 100.0 * statistic.contribution(world.rollout(policy, key), question)
+        return 100.0 * statistic.contribution(world.rollout(policy, key), query)
 
     terms = np.asarray(jax.jit(jax.vmap(term))(jax.random.split(jax.random.key(2), people)))
     error = world.parameters - belief

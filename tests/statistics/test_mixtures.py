@@ -63,14 +63,14 @@ QUARTIC = sum(((H - h) / H) ** 4 for h in range(1, H))
 
 
 @eqx.filter_jit
-def messages(statistic, records, question):
+def messages(statistic, records, query):
     """Everybody's message as a row; compiled once per layout, whatever the features, the norm and V are."""
-    return jax.vmap(lambda x: statistic.contribution(x, question).ravel())(records)
+    return jax.vmap(lambda x: statistic.contribution(x, query).ravel())(records)
 
 
-def check_messages(statistic, records, question):
+def check_messages(statistic, records, query):
     """No pair of records breaks the claimed sensitivities."""
-    x = np.unique(np.asarray(messages(statistic, records, question)), axis=0)
+    x = np.unique(np.asarray(messages(statistic, records, query)), axis=0)
     assert np.isfinite(x).all()
     gap = np.sqrt(np.maximum((x**2).sum(1)[:, None] + (x**2).sum(1) - 2 * x @ x.T, 0)).max()
     assert gap <= statistic.l2("replace-one") * (1 + 1e-9)
@@ -85,7 +85,7 @@ def everybody():
 
 
 def highest():
-    """The question that makes one-hot messages differ most: V_h = v_h everywhere."""
+    """The query that makes one-hot messages differ most: V_h = v_h everywhere."""
     return Plan(None, jnp.broadcast_to(RANGES[:, None], (H, S)))
 
 
@@ -113,13 +113,13 @@ def test_no_pair_of_records_breaks_it_whatever_was_published(statistic, everybod
     rng = np.random.default_rng(1)
     some = rng.permutation(3888)[:240]
     records = jax.tree.map(lambda x, y: jnp.concatenate([x[some], y]), everybody, hostile_trajectories(H, S, A))
-    for question in (
+    for query in (
         highest(),
         Plan(None, jnp.asarray(rng.uniform(size=(H, S)) * np.asarray(RANGES)[:, None])),
         Plan(None, jnp.asarray(rng.choice([0.0, 1.0], size=(H, S)) * np.asarray(RANGES)[:, None])),
         Plan(None, jnp.asarray(rng.choice([-9.0, 0.5, 1e300, np.nan, np.inf], size=(H, S)))),
     ):
-        check_messages(statistic, records, question)
+        check_messages(statistic, records, query)
 
 
 @settings(max_examples=40)
@@ -151,8 +151,8 @@ def test_it_is_the_gram_matrix_and_the_targets(statistic):
     record = Trajectory(
         jnp.array([1, 0, 2, 1]), jnp.array([0, 1, 7, 1]), jnp.zeros(H), jnp.array([0, 2, 1, 0]), jnp.array(H)
     )
-    question = Plan(None, jnp.asarray(V))
-    Lambda, u = eqx.filter_jit(lambda x: statistic.matrices(statistic.contribution(x, question)))(record)
+    query = Plan(None, jnp.asarray(V))
+    Lambda, u = eqx.filter_jit(lambda x: statistic.matrices(statistic.contribution(x, query)))(record)
     B, m = statistic.blocks
     base = np.eye(S * A * S).reshape(S, A, S, -1) if statistic.base is None else np.asarray(statistic.base)
     for h in range(H - 1):

@@ -90,9 +90,9 @@ def test_regressions_by_hand(centred):
 
 
 class Asked(Regressions):
-    """Regressions with a fixed later question."""
+    """Regressions with a fixed later query."""
 
-    def answer(self, total, question):
+    def answer(self, total, query):
         v = jnp.asarray(np.random.default_rng(0).choice([-1.0, 1.0, 7.0, -np.inf], size=(self.rows, S)))
         return super().answer(total, (2, v))
 
@@ -103,14 +103,14 @@ class Asked(Regressions):
 )
 @pytest.mark.parametrize("weights", [*(pytest.param(w, marks=pytest.mark.slow) for w in (None, 0.37)), np.nan, 1e300])
 def test_hostile_records_and_weights_stay_within(features, weights):
-    question = None if weights is None else Plan(None, jnp.full((4, S, A), weights))
+    query = None if weights is None else Plan(None, jnp.full((4, S, A), weights))
     records = hostile_trajectories(4, S, A)
 
     for statistic in (Grams(features, 4), WeightedTransitions(features, 4), WeightedTransitions(features, 4, True)):
-        check_sensitivity(statistic, records, question)
-    check_sensitivity(StateVisits(S, 4), records, question)
+        check_sensitivity(statistic, records, query)
+    check_sensitivity(StateVisits(S, 4), records, query)
     for with_reward, centred in itertools.product([False, True], repeat=2):
-        check_sensitivity(Asked(features, 4, 3, with_reward, centred), records, question)
+        check_sensitivity(Asked(features, 4, 3, with_reward, centred), records, query)
 
 
 def test_declared_sensitivities_are_reached():

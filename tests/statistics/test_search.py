@@ -40,14 +40,14 @@ def test_every_statistic_is_searched():
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
     missing = statistics(AbstractStatistic) - set(CASES)
-    assert not missing, f"{missing}: put settings and questions into tests/statistic_cases.py"
+    assert not missing, f"{missing}: put settings and queries into tests/statistic_cases.py"
     assert all(type(one.statistic) is kind for kind, cases in CASES.items() for one in cases)
 
 
 def searched(one: Searched, records, *, lattice=("l2", "l1"), rounds=0):
     for published in one.published:
-        for question in one.questions:
-            asked = Asked(type(one.statistic).__name__, one.statistic, published, question)
+        for query in one.queries:
+            asked = Asked(type(one.statistic).__name__, one.statistic, published, query)
             rng = np.random.default_rng(0)
             found = search([asked], records, rng, rounds=rounds, norms=("l2", "l1"), lattice=lattice)
             assert {(s.adjacency, s.norm) for s in found} >= {("replace-one", "l2"), ("add-remove", "l2")}
@@ -58,7 +58,7 @@ def searched(one: Searched, records, *, lattice=("l2", "l1"), rounds=0):
 
 @pytest.mark.parametrize("kind", CASES, ids=lambda kind: kind.__name__)
 def test_no_record_breaks_a_bound(kind):
-    """One setting of each statistic, all questions; the other settings are searched by `make test-slow`.
+    """One setting of each statistic, all queries; the other settings are searched by `make test-slow`.
 
     Whole numbers in L2: those in L1 are made of the same blocks, by code that `privacy/test_lattice.py` attacks.
     """
@@ -74,7 +74,7 @@ def test_no_record_of_many_breaks_a_bound(kind):
 
 
 def test_what_is_said_to_be_nonnegative_is():
-    """Terms of any two records, under any two questions: no inner product is below 0, rounding aside."""
+    """Terms of any two records, under any two queries: no inner product is below 0, rounding aside."""
     claimed = [one for cases in CASES.values() for one in cases if one.statistic.nonnegative]
     claimed.append(Searched(FeatureTransitions(OneHotFeatures(S, A), H)))
     assert {"TransitionCounts", "FeatureTransitions", "LQMoments", "Grams"} <= {
@@ -82,7 +82,7 @@ def test_what_is_said_to_be_nonnegative_is():
     }
     for one in claimed:
         records = one.records(96)
-        asked = [Asked("", one.statistic, published, q) for published in one.published for q in one.questions]
+        asked = [Asked("", one.statistic, published, q) for published in one.published for q in one.queries]
         terms = np.concatenate([np.asarray(step.answers(records)) for step in asked])
         assert (terms @ terms.T).min() >= -1e-12 * one.statistic.l2("add-remove") ** 2, type(one.statistic).__name__
 

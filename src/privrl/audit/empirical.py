@@ -36,8 +36,8 @@ from privrl.privacy.trust.symbol_channels import SymbolChannel
 from privrl.recipes.recipe import Recipe
 from privrl.studies.study import participation_of
 
-_PEOPLE = 5_000  # in the table of the recorded fit: enough for the questions that come only with trust
-_FIXED = "the questions are those of one recorded {}; the noise was drawn anew in every run, by the shipped code"
+_PEOPLE = 5_000  # in the table of the recorded fit: enough for the queries that come only with trust
+_FIXED = "the queries are those of one recorded {}; the noise was drawn anew in every run, by the shipped code"
 _COIN = "the coin of Poisson sampling was drawn by the audit, with the declared probability"
 
 

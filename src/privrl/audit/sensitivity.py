@@ -59,7 +59,7 @@ def sensitivities(
     records: Any,
     *,
     published: Any = None,
-    question: Any = None,
+    query: Any = None,
     rounds: int = 0,
     seed: int = 0,
 ) -> tuple[Sensitivity, ...]:
@@ -68,8 +68,8 @@ def sensitivities(
     Arguments:
         statistic: your own, or one of `privrl.statistics`.
         records: stacked records, such as `adversarial_records(horizon, num_states, num_actions)`.
-        published: what was published when these people took part (`question` of `contribution`).
-        question: what is asked afterwards (`question` of `answer`).
+        published: what was published when these people took part (`query` of `contribution`).
+        query: what is asked afterwards (`query` of `answer`).
         rounds: how long to climb from the best pair of records.
         seed: of the climb.
 
@@ -77,7 +77,7 @@ def sensitivities(
         the largest distance of two records' terms, and the largest norm of one, each beside what is declared. Use
         `any(found.broken for found in ...)`.
     """
-    asked = Asked(type(statistic).__name__, statistic, published, question)
+    asked = Asked(type(statistic).__name__, statistic, published, query)
     both: tuple[Norm, ...] = ("l2", "l1")
     return search([asked], records, np.random.default_rng(seed), rounds=rounds, norms=both, lattice=both)
 

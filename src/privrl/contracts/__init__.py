@@ -1,4 +1,4 @@
-"""What everybody agrees on: statistics, releases, learners and plans."""
+"""The contracts between the packages: statistics, releases, noise distributions, learners and policies."""
 
 from typing import TYPE_CHECKING
 

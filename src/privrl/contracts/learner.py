@@ -1,25 +1,27 @@
-"""What every learner is: declarations, and a function of releases. Learners draw no noise and no random numbers.
+"""The interface of learners: a learner declares releases and computes a policy from them.
 
-Evaluators and choosers (`privrl.evaluation`) are such analyses of releases too, but they learn no policy.
+Learners draw no noise and no random numbers. Evaluators and choosers (`privrl.evaluation`) declare and read releases in
+the same way, but they learn no policy.
 
-An **offline** learner asks a curator questions about a data set at rest. An **online** learner publishes a plan, people
-take part under it block by block at public times, and it plans again from what was released. To add an algorithm,
-write one file with one class, and one entry among the recipes.
+An **offline** learner queries a curator about a data set at rest. An **online** learner publishes a plan, people take
+part under it block by block at public times, and it plans again from the releases. To add an algorithm, write one file
+with one class, and add one entry to the recipes.
 """
 
 import abc
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import equinox as eqx
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 from privrl.contracts.policy import AbstractPolicy
 from privrl.contracts.release import Declared, Release
 from privrl.contracts.statistic import AbstractStatistic
+from privrl.contracts.untrusted import Json
 
 
 @runtime_checkable
@@ -27,20 +29,20 @@ class Ask(Protocol):
     """The curator, as an offline learner sees it."""
 
     def __call__(self, name: str, statistic: AbstractStatistic | None = None) -> Release:
-        """One release of a declared name; pass the statistic where the declaration left it open."""
+        """Makes one release of a declared name. Pass the statistic if the declaration left it open."""
         ...
 
-    def secret(self, name: str, *, distance: float, beta: float) -> Any:
-        """Where the secret is a function: its one release, noisy enough for neighbours at `distance` in the space of
-        the kernel exp(-beta|x-y|)."""
+    def secret(self, name: str, *, distance: float, beta: float) -> PyTree:
+        """Makes the one release of a secret function, noisy enough for neighbours at `distance` in the space of the
+        kernel exp(-beta|x-y|)."""
         ...
 
     def people(self, group: str | None = None) -> int:
-        """How many people there are, or how many of a group: public where neighbours replace one person."""
+        """The number of people, or of those in a group. It is public if neighbours replace one person."""
         ...
 
     def skip(self, name: str, to: tuple[str, ...]) -> None:
-        """Gives up the next release of `name`; its share goes to the coming releases of `to`."""
+        """Gives up the next release of `name` and adds its share of the budget to the coming releases of `to`."""
         ...
 
 
@@ -49,45 +51,45 @@ Releases = Mapping[str, Release]
 
 
 @runtime_checkable
-class Query(Protocol):
-    """Whoever answers an online learner's queries about everybody so far."""
+class OnlineAsk(Protocol):
+    """The curator, as an online learner sees it: it answers queries about all people so far."""
 
-    def __call__(self, name: str, index: int | Int[Array, ""], question: Any) -> Release:
-        """One release of a name that was declared with `access="rounds"`; `index` is new for each in one plan."""
+    def __call__(self, name: str, index: int | Int[Array, ""], query: PyTree) -> Release:
+        """Makes one release of a name declared with `access="rounds"`. Each query of one plan has its own `index`."""
         ...
 
-    def scan(self, body: Callable[[Any, Any], Any], init: Any, length: int) -> Any:
-        """`init = body(init, i)` for i = length-1, ..., 0, compiled once; a query in `body` has the index i."""
+    def scan(self, body: Callable[[PyTree, int | Int[Array, ""]], PyTree], init: PyTree, length: int) -> PyTree:
+        """Computes `init = body(init, i)` for i = length-1, ..., 0, compiled once; a query in `body` has index i."""
         ...
 
 
 class Plan(eqx.Module):
-    """What is published to everybody in the coming block: a policy, and a question about how it went."""
+    """What is published to all people of the coming block: a policy, and a query that their records will answer."""
 
-    policy: Any
-    question: Any = None
+    policy: PyTree
+    query: PyTree = None
 
 
 class AbstractAnalysis(eqx.Module):
     """Declares releases and computes something from them. It draws no noise.
 
-    `horizon` is the public number of steps. `bounds()` says in words what is enforced on every record.
+    `horizon` is the public number of steps. `bounds()` describes what is enforced on every record.
     """
 
     horizon: eqx.AbstractVar[int]
 
     @property
     def neighbours(self) -> str:
-        """What two neighbouring secrets differ by, in words, where that is not a whole person."""
+        """A description of what two neighbouring secrets differ by; empty if they differ by one person."""
         return ""
 
     @property
     def largest_array(self) -> int:
-        """The public number of entries of the largest array that is surely made, besides the sums that are declared."""
+        """The public number of entries of the largest array that is certainly made, besides the declared sums."""
         return 0
 
     @abc.abstractmethod
-    def bounds(self) -> dict[str, Any]:
+    def bounds(self) -> dict[str, Json]:
         """What the statistics enforce, and whether rewards are known or estimated, for the certificate."""
 
 
@@ -102,16 +104,16 @@ class AbstractOfflineAnalysis(AbstractAnalysis):
     @property
     @abc.abstractmethod
     def space(self) -> tuple[int, int]:
-        """The public numbers of states (entries of a state, where it is a vector) and actions."""
+        """The public numbers of states (entries of a state, if it is a vector) and of actions."""
 
     @property
-    def measurements(self) -> tuple[Any, ...]:
-        """The declared columns of a state, where states are vectors of measurements; none where they are numbers."""
+    def measurements(self) -> tuple[object, ...]:
+        """The declared columns of a state if states are vectors of measurements; empty if states are numbers."""
         return ()
 
     @abc.abstractmethod
     def declare(self) -> tuple[Declared, ...]:
-        """Every release that the analysis asks for."""
+        """Declares every release that the analysis will ask for."""
 
 
 class AbstractLearner(AbstractAnalysis):
@@ -120,12 +122,12 @@ class AbstractLearner(AbstractAnalysis):
 
 @dataclass(frozen=True)
 class Solution:
-    """What an offline learner makes of its releases.
+    """What an offline learner computes from its releases.
 
     Attributes:
         policy: the policy.
-        values: how well people fare from each state, in any units; if states are measurements, the weights of such a
-            value on the features of the policy. `None` unless the learner `gives_values`.
+        values: the value of each state for people, on any scale; if states are measurements, the weights of that value
+            on the features of the policy. `None` unless the learner `gives_values`.
         choice: a sentence on how the policy was chosen among candidates; empty if there was nothing to choose.
     """
 
@@ -137,25 +139,26 @@ class Solution:
 class AbstractOfflineLearner(AbstractLearner, AbstractOfflineAnalysis):
     """Learns a policy from a data set at rest, in rounds of queries to a curator.
 
-    `gives_values` says whether the solution has values. It is public before anything is released.
+    `gives_values` tells whether the solution has values. It is public before anything is released.
     """
 
     gives_values: ClassVar[bool] = False
 
     @abc.abstractmethod
     def fit(self, ask: Ask) -> Solution:
-        """The policy, from releases alone; `ask` raises if more is asked for than was declared."""
+        """Computes the policy from releases alone. `ask` raises if the learner asks for more than it declared."""
 
 
 class AbstractOnlineLearner(AbstractLearner):
     """Plans, sees a block of people through releases, and plans again.
 
-    `one_plan_per_block` says whether `plan` reads the sums of a block in the light of the plan that its people acted
-    on (their policy, or their question). Where people overlap, some of a block act on an older plan than others: then
-    only those of one plan are in the sums, and `acted_on` says which. Otherwise everybody is.
-
-    `reads_newest_sums` says whether `plan` reads the newest releases alone, whatever they were before: then sums in
-    which older people weigh less are read as well as any.
+    Attributes:
+        one_plan_per_block: whether `plan` needs to know the plan that the people of a block acted on (their policy, or
+            their query) to read the sums of the block. If people overlap, some people of a block act on an older plan
+            than others. Then only the people of one plan are in the sums, and `acted_on` receives that plan. If false,
+            all people of the block are in the sums.
+        reads_newest_sums: whether `plan` reads only the newest releases, not what changed since earlier ones. Then it
+            can also read sums in which earlier people weigh less.
     """
 
     one_plan_per_block: ClassVar[bool] = False
@@ -169,54 +172,63 @@ class AbstractOnlineLearner(AbstractLearner):
     def declare(self, num_blocks: int) -> tuple[Declared, ...]:
         """Every release of a run of `num_blocks` blocks; streamed ones are made at the end of each block."""
 
-    def init(self) -> Any:
-        """The learner's own memory before anything was released: a pytree of public values, or nothing."""
+    def init(self) -> PyTree:
+        """The learner's memory before the first release: a pytree of public values, or `None`."""
         return None
 
     @abc.abstractmethod
     def plan(
         self,
-        memory: Any,
+        memory: PyTree,
         released: Releases,
-        ask: Query,
+        ask: OnlineAsk,
         num_seen: Int[Array, ""],
-    ) -> tuple[Any, Plan]:
-        """The plan for the next block.
+    ) -> tuple[PyTree, Plan]:
+        """Computes the memory and the plan for the next block.
 
-        `released` holds the newest release of every streamed name (zeros before the first block). `ask(name, index,
-        question)` makes a new release of a name declared with `access="rounds"`; `index` is a Python integer,
-        different for each release of one plan. `ask.scan` runs a step of planning backwards, compiled once. `num_seen`
-        is the public number of people so far; where they come back, there may be more records (`with_returns`).
+        A learner that plans at random, such as posterior sampling, adds `*, key: PRNGKeyArray | None = None`. It then
+        receives public randomness: a new key for every plan, which the operator of the study draws independently of
+        people and noise. Assume that everyone knows it. The plan is then a function of releases and of a public key,
+        so it costs nothing.
 
-        A learner that plans at random, such as posterior sampling, adds `*, key: PRNGKeyArray | None = None` and is
-        given public randomness: a new key for every plan, drawn by whoever runs the study, independently of people and
-        noise. Assume that everybody knows it. The plan is then a function of releases and of a public key, so it costs
-        nothing.
+        Arguments:
+            memory: the memory that came with the last plan.
+            released: the newest release of every streamed name (zeros before the first block).
+            ask: `ask(name, index, query)` makes a new release of a name declared with `access="rounds"`; `index` is a
+                Python integer, different for each release of one plan. `ask.scan` runs a step of planning backwards,
+                compiled once.
+            num_seen: the public number of people so far. If people return, there may be more records
+                (`with_returns`).
         """
 
-    def acted_on(self, memory: Any, published: Any, others: Int[Array, ""]) -> Any:
-        """The memory to plan from after a block that acted on the plan which was made together with `published`.
+    def acted_on(self, memory: PyTree, published: PyTree, others: Int[Array, ""]) -> PyTree:
+        """Returns the memory to plan from, after a block whose people acted on an earlier plan.
 
-        `memory` came with the newest plan, and is `published` itself unless plans lag behind. `others`, a public
-        number, people of the block acted on other plans and are not in its sums. Everything else of `memory` stays:
-        what was learnt since is not forgotten.
+        Arguments:
+            memory: the memory that came with the newest plan. What was learnt since the earlier plan stays in it.
+            published: the memory that came with the plan that the block acted on. It equals `memory` unless plans lag
+                behind.
+            others: the (public) number of people in the block who acted on a different plan. Their records are
+                excluded from the sums.
         """
         del published, others
         return memory
 
     def with_returns(self, returns: int) -> "AbstractOnlineLearner":
-        """This learner where up to `returns` further records of each person may be in the sums while nobody may know
-        how many are: one that reads how many records there are reads it off releases then. Others stay as they are.
+        """Returns this learner for studies in which up to `returns` further records of each person are in the sums.
+
+        The number of records is then not public. A learner that needs it must estimate it from releases; other
+        learners are returned unchanged.
         """
         del returns
         return self
 
     def blocks(self, num_users: int) -> Int[np.ndarray, " B"]:
-        """The schedule, checked."""
+        """The schedule, after checking it."""
         ends = np.asarray(self.schedule(num_users))
         if len(ends) == 0 or (np.diff(ends, prepend=0) < 1).any() or ends[-1] != num_users:
             raise ValueError(
-                f"`{type(self).__name__}.schedule({num_users})` must be positive and strictly increasing and end at "
+                f"`{type(self).__name__}.schedule({num_users})` must be positive, strictly increasing and end at "
                 f"{num_users}; it begins {ends[:5].tolist()} and ends {ends[-1:].tolist()}."
             )
         return ends

@@ -1,4 +1,4 @@
-"""The distribution of the noise in a release, as a learner may use it: how large it is and how large it can get."""
+"""The interface of noise distributions: what a learner may know about the noise in a release."""
 
 import abc
 from typing import Literal
@@ -11,7 +11,11 @@ White = Literal["normal", "laplace"] | None
 
 
 class AbstractNoise(eqx.Module):
-    """Zero-mean noise in an array of `shape`; every bound fails with probability at most `failure`."""
+    """The distribution of zero-mean noise in an array of `shape`.
+
+    Every bound fails with probability at most `failure`. `white` is the kind of white noise that `scaled` needs; it
+    is `None` if the noise is not made from white noise.
+    """
 
     shape: eqx.AbstractVar[tuple[int, ...]]
     white: eqx.AbstractClassVar[White]

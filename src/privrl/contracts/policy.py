@@ -1,4 +1,4 @@
-"""What every policy has in common: it consists of arrays, by which it is saved and certified."""
+"""The interface of policies: a policy consists of arrays, by which it is saved and certified."""
 
 from dataclasses import fields
 

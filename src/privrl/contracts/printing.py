@@ -1,6 +1,10 @@
-"""Text of files that anyone may have written, for a terminal."""
+"""Prints text from untrusted files safely."""
 
 
 def printable(text: str) -> str:
-    """The text on one line, with every control character escaped: a terminal prints it and does nothing else."""
+    """Returns the text on one line with every control character escaped, so that a terminal only prints it.
+
+    >>> printable("two\\nlines")
+    'two\\\\nlines'
+    """
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -1,6 +1,6 @@
-"""Files that anyone may have written: limits on their size, and types before values.
+"""Reads files that anyone may have written: checks sizes before content, and types before values.
 
-Everything that reads a saved file goes through this module, so a hostile file ends in a `ValueError` with one sentence.
+Every function that reads a saved file uses this module. A hostile file leads to a `ValueError` of one sentence.
 """
 
 import io
@@ -11,11 +11,13 @@ import re
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
 
+Json: TypeAlias = Any
+"""Parsed JSON. Nothing is known about its types until `convert` has checked them."""
 MAX_JSON_BYTES = 2**28
 """The largest JSON file that is read."""
 MAX_ARRAY_BYTES = 2**30
@@ -26,7 +28,7 @@ _KINDS = "biufU"  # of the dtypes that are read: numbers and text, never objects
 _UNREADABLE = (EOFError, KeyError, NotImplementedError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error)
 
 MALFORMED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""What goes wrong while an object is built from a file whose content makes no sense."""
+"""The errors that building an object from malformed content can raise."""
 
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 _Read = TypeVar("_Read")
@@ -42,7 +44,7 @@ _WORDS = {
 
 
 def read_bytes(path: Path, limit: int = MAX_ARRAY_BYTES) -> bytes:
-    """The content of a regular file of at most `limit` bytes."""
+    """Returns the content of a regular file; refuses a file of more than `limit` bytes."""
     if not path.is_file():
         raise ValueError(f"`{path}` is not a file.")
     with path.open("rb") as file:
@@ -52,11 +54,11 @@ def read_bytes(path: Path, limit: int = MAX_ARRAY_BYTES) -> bytes:
         return file.read(size)
 
 
-def read_json(content: str | bytes, what: str) -> Any:
-    """The content of JSON text. `what` begins the sentence of a refusal, for example "The certificate".
+def read_json(content: str | bytes, what: str) -> Json:
+    """Parses JSON text. `what` is the subject of the error message, for example "The certificate".
 
-    A name that occurs twice in one object is refused, because two readers might see two contents. So is a number that
-    is not finite.
+    Refuses an object with two entries of one name, because two readers might see two contents, and numbers that are
+    not finite.
     """
     try:
         text = content.decode() if isinstance(content, bytes) else content
@@ -67,16 +69,16 @@ def read_json(content: str | bytes, what: str) -> Any:
     return found
 
 
-def convert(content: Any, kind: type[_Read], what: str) -> _Read:
-    """The value of type `kind` that JSON `content` holds, with the type of every field checked before its value."""
+def convert(content: Json, kind: type[_Read], what: str) -> _Read:
+    """Converts parsed JSON to a value of type `kind`, and checks the type of every field before its value."""
     try:
         return msgspec.convert(content, kind)
     except (msgspec.ValidationError, RecursionError) as error:
         raise ValueError(f"{what} is malformed: {_explain(str(error))}") from error
 
 
-def check_names(written: Any, expected: Any, what: str) -> None:
-    """Refuses JSON that differs from `expected`, which privrl writes for the same value; it names the first field."""
+def check_names(written: Json, expected: Json, what: str) -> None:
+    """Refuses JSON that differs from `expected`, which privrl writes for the same value. Names the first field."""
     if written == expected:
         return
     differing = sorted(name for name in {*written, *expected} if written.get(name) != expected.get(name))
@@ -85,7 +87,7 @@ def check_names(written: Any, expected: Any, what: str) -> None:
 
 
 def read_npz(content: bytes, what: str) -> dict[str, np.ndarray]:
-    """The arrays of an .npz file by name. Sizes are compared with their limits before anything is read."""
+    """Returns the arrays of an .npz file by name. Checks their sizes before it reads any of them."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = archive.infolist()
@@ -107,17 +109,17 @@ def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, what: str) ->
             version = np.lib.format.read_magic(file)
             shape, fortran, dtype = _HEADERS[version](file)
         except MALFORMED as error:
-            raise ValueError(f"{what} holds an array without a header that privrl reads.") from error
+            raise ValueError(f"{what} holds an array whose header privrl cannot read.") from error
         declared = math.prod(shape) * dtype.itemsize
         if dtype.kind not in _KINDS or min(shape, default=0) < 0:
-            raise ValueError(f"{what} holds an array of objects, or a shape that makes no sense.")
+            raise ValueError(f"{what} holds an array of objects, or one with a negative size.")
         if declared != member.file_size - file.tell():
             raise ValueError(f"{what} holds an array whose size differs from the size in its header.")
         array = np.frombuffer(file.read(), dtype).reshape(shape, order="F" if fortran else "C")
     return np.array(array, dtype.newbyteorder("="))
 
 
-def _check_depth(content: Any, what: str) -> None:
+def _check_depth(content: Json, what: str) -> None:
     level = [content] if isinstance(content, (dict, list)) else []
     for _ in range(_MAX_DEPTH):
         inner = [one.values() if isinstance(one, dict) else one for one in level]
@@ -127,14 +129,14 @@ def _check_depth(content: Any, what: str) -> None:
     raise ValueError(f"{what} is malformed: it is nested more than {_MAX_DEPTH} levels deep.")
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("A name occurs twice.")
     return found
 
 
-def _refuse_constant(text: str) -> Any:
+def _refuse_constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is not a number.")
 
 
@@ -145,7 +147,7 @@ def _finite(text: str) -> float:
 
 
 def _explain(message: str) -> str:
-    """A sentence from what `msgspec` says, such as "Expected `float`, got `array` - at `$.epsilon`"."""
+    """Rewrites a message of `msgspec`, such as "Expected `float`, got `array` - at `$.epsilon`"."""
     told, _, place = message.partition(" - at `$")
     name = f"`{place.rstrip('`').lstrip('.')}`" if place.strip("`") else "it"
     if missing := re.fullmatch(r"Object missing required field (`.*`)", told):

@@ -76,8 +76,8 @@ class CandidateScores(AbstractScores):
     def shape(self) -> tuple[int, ...]:
         return (self.weights.shape[0],)
 
-    def contribution(self, record: Trajectory, question: None) -> Float[Array, " k"]:
-        del question
+    def contribution(self, record: Trajectory, query: None) -> Float[Array, " k"]:
+        del query
         return person_mean(jax.vmap(self._of_stay)(record), record)
 
     def _of_stay(self, stay: Trajectory) -> Float[Array, " k"]:

@@ -53,8 +53,8 @@ class ColumnShares(AbstractStatistic):
     def hints(self) -> SumHints:
         return SumHints(any_width=True, working_entries=lambda steps: max(steps * self.shape[0], math.prod(self.shape)))
 
-    def contribution(self, record: Trajectory, question: object) -> Float[Array, "F bins"]:
-        del question
+    def contribution(self, record: Trajectory, query: object) -> Float[Array, "F bins"]:
+        del query
         v = positions(self.columns, jnp.asarray(record.states))
         inside = jnp.clip(jnp.floor((v + 1.0) * (self.num_bins / 2.0)), 0, self.num_bins - 1)
         bins = jnp.where(jnp.isnan(v), self.num_bins, inside).astype(int)

@@ -176,7 +176,7 @@ class TransitionCounts(AbstractCounts, AbstractCategorical):
             `[K, S]`, and noise is drawn for what is of use. Numbers from SA on are rows that stay empty.
         with_end: one more next state for the end of an episode, where none was recorded (-1). Without it such rows do
             not count.
-        asking: the question under local privacy, where a person answers with one symbol. The policy published to them
+        asking: the query under local privacy, where a person answers with one symbol. The policy published to them
             is deterministic, and person number i is asked by their number alone.
             `"first-visit"`: i has a public target (s, a), in turn among the pairs that the published policy can play,
             and reports the next state at their first visit, or "never": S + 1 symbols. A first visit is a
@@ -235,32 +235,32 @@ class TransitionCounts(AbstractCounts, AbstractCategorical):
     def num_symbols(self) -> int:
         return 1 + (self.num_states if self.asking == "first-visit" else self.num_states**2)
 
-    def symbol(self, record: Any, question: Any, index: Int[Array, ""]) -> Int[Array, ""]:
+    def symbol(self, record: Any, query: Any, index: Int[Array, ""]) -> Int[Array, ""]:
         rows = Transitions.from_trajectory(record)
         if self.asking == "stage-pair":
             h = index % self.horizon
             pair = rows.state[h] * self.num_states + rows.next_state[h]
             return jnp.where((rows.count > 0)[h] & self._inside(rows)[h], pair, self.num_symbols - 1).astype(int)
-        h, s, a = self._target(question, index)
+        h, s, a = self._target(query, index)
         here = (rows.state == s) & (rows.action == a) & (rows.count > 0)
         if self.counting == "per-stage":
             here = here & (rows.step == h)
         first = jnp.argmax(here)  # decided without a look at what came next
         return jnp.where(here[first] & self._inside(rows)[first], rows.next_state[first], self.num_states).astype(int)
 
-    def tally(self, frequencies: Float[Array, " k"], question: Any, index: Int[Array, ""]) -> Array:
+    def tally(self, frequencies: Float[Array, " k"], query: Any, index: Int[Array, ""]) -> Array:
         cell: tuple[Array, ...]
         if self.asking == "stage-pair":
             h = index % self.horizon
-            cell = (h, jnp.arange(self.num_states), question.policy.probabilities[h].argmax(axis=-1))
+            cell = (h, jnp.arange(self.num_states), query.policy.probabilities[h].argmax(axis=-1))
             frequencies = frequencies[:-1].reshape(self.num_states, self.num_states)
         else:
-            cell, frequencies = self._target(question, index), frequencies[:-1]
+            cell, frequencies = self._target(query, index), frequencies[:-1]
         return jnp.zeros(self.shape).at[cell if self.counting == "per-stage" else cell[1:]].set(frequencies)
 
-    def _target(self, question: Any, index: Int[Array, ""]) -> tuple[Array, Array, Array]:
+    def _target(self, query: Any, index: Int[Array, ""]) -> tuple[Array, Array, Array]:
         """The public (h, s, a) of person number `index`; h counts only where counts are per stage."""
-        policy = question.policy.probabilities
+        policy = query.policy.probabilities
         if self.counting == "per-stage":
             h, s = jnp.divmod(index % (self.horizon * self.num_states), self.num_states)
             return h, s, policy[h, s].argmax()

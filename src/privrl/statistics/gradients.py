@@ -125,8 +125,8 @@ class ParameterGradient(AbstractEpisodeGradient):
     def shape(self) -> tuple[int, ...]:
         return self.slopes.shape[-1:]
 
-    def contribution(self, record: Trajectory, question: Any) -> Float[Array, " d"]:
-        del question
+    def contribution(self, record: Trajectory, query: Any) -> Float[Array, " d"]:
+        del query
         S, A, d = self.slopes.shape
         rows = Transitions.from_trajectory(record)
         counted, difference = self.differences(rows)
@@ -152,8 +152,8 @@ class EpisodeCount(AbstractStatistic):
     def nonnegative(self) -> bool:
         return True
 
-    def contribution(self, record: Any, question: Any) -> Float[Array, ""]:
-        del question
+    def contribution(self, record: Any, query: Any) -> Float[Array, ""]:
+        del query
         return (record.length > 0).astype(float)
 
     @property

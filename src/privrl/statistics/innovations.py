@@ -31,7 +31,7 @@ from privrl.statistics.setting_checks import SMALLEST, check_array, check_sizes
 
 
 class Surprise(eqx.Module):
-    """The public question: what is believed, and how much surprise one person may report.
+    """The public query: what is believed, and how much surprise one person may report.
 
     Attributes:
         parameters: Theta-hat = [A, B]^T.
@@ -47,7 +47,7 @@ class Surprise(eqx.Module):
 class Innovations(AbstractStatistic):
     """(x_1 e_1^T / tau_x; sum_h v_h e_h^T / tau_v), shape `[n + d, n]`, each part of norm at most 1.
 
-    The plan that people act on carries a `Surprise` as its question.
+    The plan that people act on carries a `Surprise` as its query.
 
     Arguments:
         state_dim, input_dim: n and d.
@@ -64,8 +64,8 @@ class Innovations(AbstractStatistic):
     def shape(self) -> tuple[int, ...]:
         return self.state_dim + self.input_dim, self.state_dim
 
-    def contribution(self, record: LQTrajectory, question: Any) -> Float[Array, "p n"]:
-        asked: Surprise = question.question
+    def contribution(self, record: LQTrajectory, query: Any) -> Float[Array, "p n"]:
+        asked: Surprise = query.query
         states, inputs, explored = (jnp.asarray(x, float) for x in (record.states, record.inputs, record.exploration))
         taken = (jnp.arange(inputs.shape[0]) < record.length)[:, None]
         x, v = jnp.where(taken, states[:-1], 0.0), jnp.where(taken, explored, 0.0)
@@ -110,8 +110,8 @@ class FirstStates(AbstractStatistic):
     def shape(self) -> tuple[int, ...]:
         return self.state_dim, self.state_dim
 
-    def contribution(self, record: LQTrajectory, question: Any) -> Float[Array, "n n"]:
-        del question
+    def contribution(self, record: LQTrajectory, query: Any) -> Float[Array, "n n"]:
+        del query
         first = jnp.where(record.length > 0, jnp.asarray(record.states, float)[0], 0.0)
         x = clip_by_norm(first / self.radius, 1.0)
         return jnp.outer(x, x)

@@ -87,9 +87,9 @@ class LQMoments(AbstractLQMoment):
     def shape(self) -> tuple[int, ...]:
         return (2 * self.state_dim + self.input_dim,) * 2
 
-    def contribution(self, record: LQTrajectory, question: object) -> Float[Array, "q q"]:
+    def contribution(self, record: LQTrajectory, query: object) -> Float[Array, "q q"]:
         """V^T V of the rows v_h: the trace is the squared norm of V, so clipping V clips it."""
-        del question
+        del query
         z, following = self.transitions(record)
         V = clip_by_norm(jnp.concatenate([z, self.target_weight * following], axis=1), math.sqrt(self.trace_bound))
         return V.T @ V
@@ -135,8 +135,8 @@ class LQGram(AbstractBoundedMoment):
         p = self.state_dim + self.input_dim
         return (p * (p + 1) // 2,)
 
-    def contribution(self, record: LQTrajectory, question: object) -> Float[Array, " m"]:
-        del question
+    def contribution(self, record: LQTrajectory, query: object) -> Float[Array, " m"]:
+        del query
         z, _ = self.bounded(record)
         return (z.T @ z)[np.triu_indices(z.shape[1])]
 
@@ -164,8 +164,8 @@ class LQCross(AbstractBoundedMoment):
     def shape(self) -> tuple[int, ...]:
         return (self.state_dim + self.input_dim, self.state_dim)
 
-    def contribution(self, record: LQTrajectory, question: object) -> Float[Array, "p n"]:
-        del question
+    def contribution(self, record: LQTrajectory, query: object) -> Float[Array, "p n"]:
+        del query
         z, following = self.bounded(record)
         return z.T @ following
 

@@ -40,9 +40,9 @@ class MixtureMoments(AbstractStatistic):
         norm: L, with ||phi_V|| <= L v for V in [0, v]^S (general features).
         as_printed: the layout of the paper, whose noise is independent in all entries of the upper triangle.
 
-    The question is the published plan: its `question` holds V_0, ..., V_{H-1}, `[H, S]`.
+    The query is the published plan: its `query` holds V_0, ..., V_{H-1}, `[H, S]`.
 
-    **Formal guarantee** (for all records and questions). V is clipped to [0, v], phi_V to norm L v, and a step outside
+    **Formal guarantee** (for all records and queries). V is clipped to [0, v], phi_V to norm L v, and a step outside
     the finite world, or without a next state, adds nothing; one episode has one transition per step. Let v be the
     range of V_{h+1}; steps are different slots, so squares add up over h.
 
@@ -107,13 +107,13 @@ class MixtureMoments(AbstractStatistic):
             return jnp.kron(jnp.eye(S * A), V[None, :]).reshape(S, A, S * A * S)
         return jnp.broadcast_to(V, (S, A, S))
 
-    def parts(self, record: Any, question: Any) -> tuple[Int[Array, " P"], Float[Array, "P n"]]:
+    def parts(self, record: Any, query: Any) -> tuple[Int[Array, " P"], Float[Array, "P n"]]:
         """One block per step: the one of its (s,a), or the only one."""
         S, A, B = self.num_states, self.num_actions, self.blocks[0]
         rows = jax.tree.map(lambda x: jnp.asarray(x)[: self.shape[0]], Transitions.from_trajectory(record))
         taken = within(rows, S, A, "needed") & (rows.count > 0)
         s, a, after = (jnp.where(taken, x, 0) for x in (rows.state, rows.action, rows.next_state))
-        V, top = question.question[1:], self.ranges[1:]
+        V, top = query.query[1:], self.ranges[1:]
         tables = jax.vmap(self.features)(V, top)
         phi = jnp.where(taken[:, None], tables[rows.step, s, a], 0.0)
         reached = V[rows.step, after]
@@ -123,8 +123,8 @@ class MixtureMoments(AbstractStatistic):
         place = rows.step * B + (s * A + a if B > 1 else 0)
         return place, jnp.concatenate([gram, phi * target[:, None]], axis=1)  # [liao-he-gu A1:13] without xi_h
 
-    def contribution(self, record: Any, question: Any) -> Float[Array, "T B n"]:
-        place, blocks = self.parts(record, question)
+    def contribution(self, record: Any, query: Any) -> Float[Array, "T B n"]:
+        place, blocks = self.parts(record, query)
         T, B, n = self.shape
         return jnp.zeros((T * B, n)).at[place].add(blocks).reshape(self.shape)
 

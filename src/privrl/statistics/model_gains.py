@@ -89,8 +89,8 @@ class NuisanceSums(AbstractStatistic):
     def __check_init__(self) -> None:
         check_positive(advice_norm=self.norms[0], practice_norm=self.norms[1])
 
-    def contribution(self, record: Trajectory, question: None) -> Float[Array, " 21"]:
-        del question
+    def contribution(self, record: Trajectory, query: None) -> Float[Array, " 21"]:
+        del query
         copies, first = jax.vmap(lambda stay: self.sums.of(stay, 1.0))(record)
         weighted = person_mean(copies, record) * jnp.asarray(WEIGHTS)[None]
         scaled = [clip_by_norm(weighted[i], norm) for i, norm in enumerate(self.norms)]

@@ -55,8 +55,8 @@ class AbstractNorms(AbstractStatistic):
     def norm(self, record: Trajectory) -> Float[Array, ""]:
         """The norm of a record's vector, before it is scaled."""
 
-    def contribution(self, record: Trajectory, question: object) -> Float[Array, " bins"]:
-        del question
+    def contribution(self, record: Trajectory, query: object) -> Float[Array, " bins"]:
+        del query
         norm = self.norm(record)
         at = (self.edges[:-1] < norm * (1.0 - 1e-12)).sum()  # a norm that is an edge is not above it
         return ((np.arange(self.num_bins) == at) & (norm > 0)).astype(float)

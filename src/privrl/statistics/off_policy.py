@@ -85,8 +85,8 @@ class AbstractStayMean(AbstractStatistic):
         """What is made of the mean over stays."""
         return mean
 
-    def contribution(self, record: Trajectory, question: None) -> Float[Array, " 1"]:
-        del question
+    def contribution(self, record: Trajectory, query: None) -> Float[Array, " 1"]:
+        del query
         mean = person_mean(jax.vmap(self.of_stay)(record), record)
         return self.of_person(mean)[None]
 
@@ -211,8 +211,8 @@ class Influences(AbstractStatistic):
     def hints(self) -> SumHints:
         return SumHints(any_width=True, working_entries=lambda steps: steps * self.policy.entries)
 
-    def contribution(self, record: Trajectory, question: None) -> Float[Array, " 2"]:
-        del question
+    def contribution(self, record: Trajectory, query: None) -> Float[Array, " 2"]:
+        del query
 
         def of_stay(stay: Trajectory) -> Float[Array, " 2"]:
             w, untouched = _followed(self.policy, stay)

@@ -123,8 +123,8 @@ class AbstractPersonSum(AbstractStatistic):
         """||x||."""
         return jnp.sqrt((self.vector(person) ** 2).sum())
 
-    def contribution(self, record: Trajectory, question: object) -> Float[Array, "..."]:
-        del question
+    def contribution(self, record: Trajectory, query: object) -> Float[Array, "..."]:
+        del query
         norm = self.norm(record)
         return self.vector(record) * jnp.where(jnp.isfinite(norm), self.level / jnp.maximum(norm, self.level), 0.0)
 

@@ -80,8 +80,8 @@ class PracticeResiduals(AbstractStatistic):
         X, largest = jax.lax.scan(add, jnp.zeros(2), x)[0], jnp.asarray(self._largest)
         return jnp.clip(jnp.concatenate([X, e[:1]]) if self.arrival else X, -largest, largest)
 
-    def contribution(self, record: Trajectory, question: None) -> Float[Array, " entries"]:
-        del question
+    def contribution(self, record: Trajectory, query: None) -> Float[Array, " entries"]:
+        del query
         return person_mean(jax.vmap(self._of_stay)(record), record)
 
     def l2(self, adjacency: Adjacency) -> float:

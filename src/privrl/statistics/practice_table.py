@@ -55,8 +55,8 @@ class PracticeTable(AbstractStatistic):
     def hints(self) -> SumHints:
         return SumHints(any_width=True, working_entries=lambda steps: steps * max(steps, self.policy.entries))
 
-    def contribution(self, record: Trajectory, question: None) -> Float[Array, "K 2"]:
-        del question
+    def contribution(self, record: Trajectory, query: None) -> Float[Array, "K 2"]:
+        del query
         summed = jax.vmap(self._of_stay)(record).sum(axis=0)
         visits = jnp.sqrt((summed.sum(axis=1) ** 2).sum())
         return summed * (self.contribution_norm / jnp.maximum(visits, self.contribution_norm))

@@ -12,7 +12,7 @@ inner products: <pack A, pack B> = tr(A B), so distances are Frobenius distances
 packed numbers is the Gaussian orthogonal ensemble, and phi^T A phi = <pack A, pack(phi phi^T)>: the quadratic forms of
 all (s, a) are one matrix product.
 
-**Formal guarantee** (for all records and all questions). `Grams`: a block w phi phi^T is positive semidefinite of
+**Formal guarantee** (for all records and all queries). `Grams`: a block w phi phi^T is positive semidefinite of
 Frobenius norm at most 1, so two of them are at most sqrt 2 apart (reached by orthogonal unit features), and the H
 blocks of two people at most sqrt(2 H). `Regressions`: an answer has rows w v(s') phi with |v| <= 1 (and w (2r - 1) phi
 or w r phi), each of norm at most 1, so two people are at most 2 apart in each row (phi' = -phi) and 2 sqrt(n) in n
@@ -78,14 +78,14 @@ class _AbstractEpisode(AbstractStatistic):
     def l1(self, adjacency: Adjacency) -> float:
         return math.sqrt(math.prod(self.shape)) * self.l2(adjacency)
 
-    def _weighted(self, record: Any, question: Any) -> tuple[Transitions, Float[Array, "H d"], Float[Array, "H d"]]:
+    def _weighted(self, record: Any, query: Any) -> tuple[Transitions, Float[Array, "H d"], Float[Array, "H d"]]:
         """The rows of an episode and, per step, w phi and phi; w is 0 without a step or outside the world."""
         rows = _checked(Transitions.from_trajectory(record), self.horizon)
         counted = within(rows, self.features.num_states, self.features.num_actions, "ignored") & (rows.count > 0)
         s, a = jnp.where(counted, rows.state, 0), jnp.where(counted, rows.action, 0)
         weight = counted.astype(float)
-        if question is not None and question.question is not None:
-            w = question.question[jnp.arange(self.horizon), s, a]
+        if query is not None and query.query is not None:
+            w = query.query[jnp.arange(self.horizon), s, a]
             weight = weight * unit_weights(w)
         phi = unit_features(self.features, s, a, counted)
         return rows, weight[:, None] * phi, phi
@@ -94,7 +94,7 @@ class _AbstractEpisode(AbstractStatistic):
 class Grams(_AbstractEpisode):
     """sum w_h phi_h phi_h^T for every step, packed: `[H, d(d+1)/2]`.
 
-    The weights `[H, S, A]` are the `question` of the published plan; without one they are 1.
+    The weights `[H, S, A]` are the `query` of the published plan; without one they are 1.
     """
 
     @property
@@ -106,8 +106,8 @@ class Grams(_AbstractEpisode):
         """Positive semidefinite at every step, each in the coordinates of the Frobenius norm."""
         return True
 
-    def contribution(self, record: Any, question: Any) -> Float[Array, "H m"]:
-        _, weighted, phi = self._weighted(record, question)
+    def contribution(self, record: Any, query: Any) -> Float[Array, "H m"]:
+        _, weighted, phi = self._weighted(record, query)
         i, j, factor = _triangle(self.features.dim)
         return weighted[:, i] * phi[:, j] * factor[None]
 
@@ -118,7 +118,7 @@ class Grams(_AbstractEpisode):
 class Regressions(_AbstractEpisode):
     """sum w_h phi_h v(s_{h+1}) at one step, for `rows` public functions v that are asked about later.
 
-    The curator keeps sum w phi e_{s'}^T per step (and sum w phi r with `with_reward`). A question is (h, v) with v
+    The curator keeps sum w phi e_{s'}^T per step (and sum w phi r with `with_reward`). A query is (h, v) with v
     `[rows, S]` cut to [-1, 1] (0 where it is not a number). With rewards the answer has one more row: the sum of
     w phi (2r - 1), or of w phi r if not `centred`, r cut to [0, 1].
     """
@@ -138,8 +138,8 @@ class Regressions(_AbstractEpisode):
     def raw_shape(self) -> tuple[int, ...]:
         return (self.horizon, self.features.num_states + self.with_reward, self.features.dim)
 
-    def contribution(self, record: Any, question: Any) -> Float[Array, "H n d"]:
-        rows, weighted, _ = self._weighted(record, question)
+    def contribution(self, record: Any, query: Any) -> Float[Array, "H n d"]:
+        rows, weighted, _ = self._weighted(record, query)
         S = self.features.num_states
         selected = jax.nn.one_hot(rows.next_state, S, dtype=float)  # nowhere outside the world: a row of zeros
         if self.with_reward:
@@ -149,10 +149,10 @@ class Regressions(_AbstractEpisode):
         return selected[:, :, None] * weighted[:, None, :]
 
     def answer(
-        self, total: Float[Array, "H n d"], question: tuple[int | Int[Array, ""], Float[Array, "rows S"]] | None
+        self, total: Float[Array, "H n d"], query: tuple[int | Int[Array, ""], Float[Array, "rows S"]] | None
     ) -> Float[Array, "answers d"]:
         S = self.features.num_states
-        h, v = (0, jnp.ones((self.rows, S))) if question is None else question
+        h, v = (0, jnp.ones((self.rows, S))) if query is None else query
         v = jnp.clip(jnp.where(jnp.isnan(v), 0.0, v), -1.0, 1.0)
         answers = jnp.matmul(v, total[h, :S], precision="highest")
         return jnp.concatenate([answers, total[h, S:]]) if self.with_reward else answers
@@ -178,8 +178,8 @@ class WeightedTransitions(_AbstractEpisode):
     def nonnegative(self) -> bool:
         return self._unweighted.nonnegative
 
-    def contribution(self, record: Any, question: Any) -> Float[Array, "H slots d"]:
-        given = None if question is None else question.question
+    def contribution(self, record: Any, query: Any) -> Float[Array, "H slots d"]:
+        given = None if query is None else query.query
         weights = None if given is None else unit_weights(given)
         return FeatureTransitions(self.features, self.horizon, self.with_rewards, weights).contribution(record, None)
 
@@ -208,8 +208,8 @@ class StateVisits(AbstractStatistic):
     def shape(self) -> tuple[int, ...]:
         return self.horizon, self.num_states
 
-    def contribution(self, record: Any, question: Any) -> Float[Array, "H S"]:
-        del question
+    def contribution(self, record: Any, query: Any) -> Float[Array, "H S"]:
+        del query
         rows = _checked(Transitions.from_trajectory(record), self.horizon)
         return jax.nn.one_hot(rows.state, self.num_states, dtype=float) * rows.count[:, None]
 

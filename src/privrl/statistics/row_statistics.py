@@ -48,16 +48,16 @@ class AbstractRowStatistic(AbstractStatistic):
         flat = jnp.zeros((math.prod(self.raw_shape) // math.prod(block), *block))
         return flat.at[slots].add(blocks).reshape(self.raw_shape)
 
-    def parts(self, record: Any, question: Any) -> tuple[Int[Array, " P"], Float[Array, "P *block"]]:
-        del question
+    def parts(self, record: Any, query: Any) -> tuple[Int[Array, " P"], Float[Array, "P *block"]]:
+        del query
         return self.terms(self.rows(record))
 
-    def contribution(self, record: Any, question: Any) -> Array:
-        del question
+    def contribution(self, record: Any, query: Any) -> Array:
+        del query
         return self.of_rows(self.rows(record))
 
-    def total(self, records: Any, question: Any) -> Array:
-        del question
+    def total(self, records: Any, query: Any) -> Array:
+        del query
         rows = jax.vmap(self.rows)(records)
         return self.of_rows(jax.tree.map(lambda x: x.reshape(-1), rows))
 

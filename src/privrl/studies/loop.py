@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 from jaxtyping import Array, Int, PRNGKeyArray
 
-from privrl.contracts.learner import AbstractOnlineLearner, Plan, Query, Releases
+from privrl.contracts.learner import AbstractOnlineLearner, OnlineAsk, Plan, Releases
 from privrl.contracts.release import Release
 from privrl.privacy.trust.channels import AbstractChannel, Number, RoundsChannel
 from privrl.privacy.trust.privatizers import PairingError
@@ -19,7 +19,7 @@ from privrl.privacy.trust.privatizers import PairingError
 Noise = Callable[[str], Callable[..., Any]]
 """For a statistic's name, the new noise of this block, as its channel's arithmetic takes it."""
 Listener = Callable[[str, int, Any, Release], None]
-"""Hears every query: its name, index and question, and the release that answers it."""
+"""Hears every query: its name, index and query, and the release that answers it."""
 
 
 class State(NamedTuple):
@@ -61,7 +61,7 @@ class Queries:
         self._length = 1  # how often its body is run
         self.counts = {name: 0 for name, channel in channels.items() if isinstance(channel, RoundsChannel)}
 
-    def __call__(self, name: str, index: Any, question: Any) -> Release:
+    def __call__(self, name: str, index: Any, query: Any) -> Release:
         channel = self._channels.get(name)
         if not isinstance(channel, RoundsChannel):
             raise PairingError(f"`{name}` was not declared with `access='rounds'`, so it cannot be asked for.")
@@ -76,10 +76,10 @@ class Queries:
         asked.add(None if scanned else index)
         self.counts[name] += self._length
         noise = self._noise(name)
-        release = channel.ask(self._kept[name], question, lambda i: noise(index))
+        release = channel.ask(self._kept[name], query, lambda i: noise(index))
         if self._listen is not None:
             assert isinstance(index, int)
-            self._listen(name, index, question, release)
+            self._listen(name, index, query, release)
         return release
 
     def scan(self, body: Callable[[Any, Number], Any], init: Any, length: int) -> Any:
@@ -126,7 +126,7 @@ def planned(
     answers = no_queries() if queries is None else queries
     memory, made = next_plan(learner, state.memory, state.released, answers, seen, key=key)
     if ties is not None:
-        made = Plan(made.policy.realise(ties), made.question)
+        made = Plan(made.policy.realise(ties), made.query)
     return state._replace(memory=memory), made
 
 
@@ -136,7 +136,7 @@ class _Released(dict[str, Release]):
     def __missing__(self, name: str) -> Release:
         raise KeyError(
             f"`{name}` is not a streamed release. Declared with `access='rounds'` it is asked for: "
-            f"`ask({name!r}, index, question)`; declare `access='running'` or `'blocks'` to find it in `released`."
+            f"`ask({name!r}, index, query)`; declare `access='running'` or `'blocks'` to find it in `released`."
         )
 
 
@@ -144,7 +144,7 @@ def next_plan(
     learner: AbstractOnlineLearner,
     memory: Any,
     released: Releases,
-    ask: Query,
+    ask: OnlineAsk,
     num_seen: Int[Array, ""],
     *,
     key: PRNGKeyArray | None = None,
@@ -159,7 +159,7 @@ def next_plan(
         given = {"key": key}
     answer = learner.plan(memory, _Released(released), ask, num_seen, **given)
     if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], Plan)):
-        raise TypeError(f"`{name}.plan` must return `(memory, Plan(policy, question))`.")
+        raise TypeError(f"`{name}.plan` must return `(memory, Plan(policy, query))`.")
     return answer
 
 

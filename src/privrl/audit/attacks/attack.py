@@ -1,12 +1,12 @@
 """What an attack is: the shipped mechanism, run in two worlds that differ in one person, and a score of what it says.
 
-An attacker knows everybody else's record, both records that the one in question may have, all questions, and the
+An attacker knows everybody else's record, both records that the one in question may have, all queries, and the
 distribution of the noise. The best they can do (Neyman and Pearson) is the log-likelihood ratio of everything released.
 It is exact for Gaussian, Laplace, sampled and randomised answers, and for choices. It only decides how *strong* an
 attack is, never whether a bound holds.
 
-The questions are those of one recorded fit or run, and the noise is drawn anew. What is attacked is thus a learner that
-asks these questions whatever it is answered: the accounting promises as much for it as for the one that adapts.
+The queries are those of one recorded fit or run, and the noise is drawn anew. What is attacked is thus a learner that
+asks these queries whatever it is answered: the accounting promises as much for it as for the one that adapts.
 """
 
 import abc

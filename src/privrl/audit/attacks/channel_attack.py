@@ -1,4 +1,4 @@
-"""The attack on what an online learner publishes: streams, blocks, and answers to questions about those who left.
+"""The attack on what an online learner publishes: streams, blocks, and answers to queries about those who left.
 
 The two worlds differ in one person, who comes in some blocks of one world and in some of the other, each time with the
 record that they have in that world.
@@ -29,7 +29,7 @@ Pattern = tuple[int, ...]
 
 @dataclass(frozen=True)
 class ChannelAttack(AbstractAttack):
-    """The releases of a run to whoever reads them all: streams, blocks and questions, by the shipped channels.
+    """The releases of a run to whoever reads them all: streams, blocks and queries, by the shipped channels.
 
     The person comes in the blocks `patterns[w]` of world w, with record number w of `records` (stacked).
     """
@@ -47,8 +47,8 @@ class ChannelAttack(AbstractAttack):
             per_unit = weight(float(channel.scale))  # type: ignore[attr-defined]
             zero, one = (self._totals(world, name) for world in (0, 1))
             if isinstance(channel, RoundsChannel):
-                for t, _, question in self._later(name):
-                    answers = (channel.statistic.answer(total[:t].sum(axis=0), question) for total in (one, zero))
+                for t, _, query in self._later(name):
+                    answers = (channel.statistic.answer(total[:t].sum(axis=0), query) for total in (one, zero))
                     found.append(per_unit * float(jnp.linalg.norm(next(answers) - next(answers))))
             else:
                 means = _encoding(channel, len(run.ends)) @ (one - zero).reshape(len(one), -1)
@@ -71,11 +71,9 @@ class ChannelAttack(AbstractAttack):
         return total
 
     def _later(self, name: str) -> tuple[tuple[int, int, Any], ...]:
-        """The blocks before which new questions were asked about the person, their indices and the questions."""
+        """The blocks before which new queries were asked about the person, their indices and the queries."""
         first = min(block for pattern in self.patterns for block in pattern)
-        return tuple(
-            (t, i, question) for asked, t, i, question in self.transcript.questions if asked == name and t > first
-        )
+        return tuple((t, i, query) for asked, t, i, query in self.transcript.queries if asked == name and t > first)
 
 
 @eqx.filter_jit
@@ -95,10 +93,10 @@ def _scores(
 
         if isinstance(channel, RoundsChannel):
             ratios = []
-            for t, i, question in asked[name]:
+            for t, i, query in asked[name]:
                 drawn = functools.partial(white, t, i)
-                release = channel.ask(own[:t].sum(axis=0), question, lambda _: drawn())  # noqa: B023
-                zero, one = (channel.statistic.answer(total[:t].sum(axis=0), question) for total in both)
+                release = channel.ask(own[:t].sum(axis=0), query, lambda _: drawn())  # noqa: B023
+                zero, one = (channel.statistic.answer(total[:t].sum(axis=0), query) for total in both)
                 ratios.append(likelihood_ratio(release, zero, one))
             return jnp.stack(ratios).sum() if ratios else jnp.zeros(())
         memory, releases = channel.init(), []

@@ -19,7 +19,7 @@ from privrl.privacy.noise.sources import uniform
 from privrl.privacy.trust.channels import noise_of
 from privrl.privacy.trust.symbol_channels import SymbolChannel
 
-_QUESTIONS = 64  # so many numbers of people are tried: who has which number is public and decides what they are asked
+_QUERIES = 64  # so many numbers of people are tried: who has which number is public and decides what they are asked
 
 
 def log_probability(channel: SymbolChannel, held: Bool[Array, "*n k"], symbol: Int[Array, "*n"]) -> Float[Array, "*n"]:
@@ -96,11 +96,11 @@ def _report_scores(
 
 @dataclass(frozen=True)
 class ShuffleAttack(AbstractAttack):
-    """What a shuffler passes on of one batch: the answer to every question, and no word of who gave it.
+    """What a shuffler passes on of one batch: the answer to every query, and no word of who gave it.
 
-    `symbols` are the true answers to each question of the batch under the record of world 0, of world 1, and of
-    everybody else. Which question the person had is uniform, so the likelihood of all answers is an average over
-    questions i of R_i(y_i | own record)/R_i(y_i | others' record), times a factor that both worlds share.
+    `symbols` are the true answers to each query of the batch under the record of world 0, of world 1, and of
+    everybody else. Which query the person had is uniform, so the likelihood of all answers is an average over
+    queries i of R_i(y_i | own record)/R_i(y_i | others' record), times a factor that both worlds share.
     """
 
     channel: SymbolChannel
@@ -132,7 +132,7 @@ def _shuffled_scores(
 
 
 def farthest_batch(channel: SymbolChannel, plan: Any, records: Any, batch: int) -> Int[np.ndarray, "3 n"]:
-    """True answers of two records that differ in as many questions of a batch as possible, and of a third."""
+    """True answers of two records that differ in as many queries of a batch as possible, and of a third."""
     rows = np.unique(_symbols(channel, plan, wide(records), jnp.arange(batch)), axis=0)[:400]
     differ = (rows[:, None] != rows[None]).mean(axis=2)
     i, j = np.unravel_index(int(differ.argmax()), differ.shape)
@@ -142,7 +142,7 @@ def farthest_batch(channel: SymbolChannel, plan: Any, records: Any, batch: int) 
 
 def farthest_report(channel: SymbolChannel, plan: Any, records: Any) -> tuple[int, int, int]:
     """Two records that answer differently, and the number of the person who is asked."""
-    answers = np.asarray(_symbols(channel, plan, wide(records), jnp.arange(_QUESTIONS)))
+    answers = np.asarray(_symbols(channel, plan, wide(records), jnp.arange(_QUERIES)))
     index = int(np.ptp(answers, axis=0).argmax())
     return int(answers[:, index].argmin()), int(answers[:, index].argmax()), index
 

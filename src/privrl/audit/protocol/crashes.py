@@ -92,7 +92,7 @@ class Attempt:
     skips: bool = True
 
     def run(self, store: ReleaseStore) -> None:
-        """Puts the recorded questions to the curator, in order."""
+        """Puts the recorded queries to the curator, in order."""
         ledger = self.fit.ledger()
         store.open_study({"recorded": True}, ledger.limits())
         curator = self.curator(self.people, ledger, System(), self.fit.privatizer.mechanism_of_rounds, store)

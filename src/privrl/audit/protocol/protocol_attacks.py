@@ -39,7 +39,7 @@ from privrl.studies.offline.curated_records import Records, SecretFunction
 from privrl.studies.simulation.sampled_tables import table_of
 
 _PEOPLE = 120
-_STEPS = 24  # questions that are put again after every crash
+_STEPS = 24  # queries that are put again after every crash
 _LARGEST_RUN = 200  # people in the runs of agents,
 _VISITS = 3  # who may come so often
 

@@ -97,7 +97,7 @@ class Lopsided(AbstractStatistic):
         self.inner, self.shape, self.symmetric = inner, inner.shape, inner.symmetric
         self.step = jnp.asarray(step)
 
-    def contribution(self, record: Any, question: Any) -> Array:
+    def contribution(self, record: Any, query: Any) -> Array:
         whole = jnp.full(self.shape, self.step) * (record.length > 0)
         return jnp.where(jnp.triu(jnp.ones(self.shape, bool), 1), whole * (1.0 - 2.0**-40), whole)
 
@@ -155,8 +155,8 @@ def of_run(run: RunTranscript, records: Any, rng: np.random.Generator) -> Findin
             noisiest = float(values.astype(float).std(axis=0).max())  # the lattice of reports is not public
             std = _units_std(channel.statistic, noisiest)
         elif isinstance(channel, RoundsChannel):
-            _, _, _, question = next(q for q in run.questions if q[0] == name)
-            values, std = _answers(channel, question, rng)
+            _, _, _, query = next(q for q in run.queries if q[0] == name)
+            values, std = _answers(channel, query, rng)
         else:
             values, std = _stream(run, name, record, found)
         found += relations(values, std, name, rng)
@@ -182,16 +182,16 @@ def _stream(
 
 
 def _answers(
-    channel: RoundsChannel, question: Any, rng: np.random.Generator
+    channel: RoundsChannel, query: Any, rng: np.random.Generator
 ) -> tuple[Float[np.ndarray, "n *shape"], Float[np.ndarray, "..."]]:
-    """Answers of a simulated curator, who is the only one that answers new questions about people who left."""
+    """Answers of a simulated curator, who is the only one that answers new queries about people who left."""
     keys = jax.random.split(jax.random.key(int(rng.integers(2**31))), _DRAWS)
     memory = channel.init()
 
     def one(key: Any) -> Array:
-        return channel.ask(memory, question, lambda i: standard_normal(key, channel.statistic.shape)).value
+        return channel.ask(memory, query, lambda i: standard_normal(key, channel.statistic.shape)).value
 
-    release = channel.ask(memory, question, lambda i: jnp.zeros(channel.statistic.shape))
+    release = channel.ask(memory, query, lambda i: jnp.zeros(channel.statistic.shape))
     values = np.asarray(jax.vmap(one)(keys))
     return values, np.asarray(release.noise.std)
 

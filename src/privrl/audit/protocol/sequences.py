@@ -95,8 +95,8 @@ def replaced(people: Trajectory, records: Trajectory, rng: np.random.Generator) 
 def of_run(run: RunTranscript, env: Any) -> Finding:
     """Other people in the same places; and whether removing one of them is refused, where blocks fill by number."""
     again = record_run(env, run.learner, run.privatizer, jax.random.key(1))
-    one, other = ([question[:3] for question in transcript.questions] for transcript in (run, again))
-    found = [] if one == other else ["with other people, other questions are asked"]
+    one, other = ([query[:3] for query in transcript.queries] for transcript in (run, again))
+    found = [] if one == other else ["with other people, other queries are asked"]
     found += [] if run.ends == again.ends else ["with other people, blocks end elsewhere"]
     if isinstance(run.privatizer, Central):
         try:

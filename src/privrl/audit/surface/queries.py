@@ -1,4 +1,4 @@
-"""One question that was put to people, and what any record would answer."""
+"""One query that was put to people, and what any record would answer."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -27,7 +27,7 @@ class Asked(eqx.Module):
     name: str = eqx.field(static=True)
     statistic: AbstractStatistic
     published: Any = None
-    question: Any = None
+    query: Any = None
     block: int = eqx.field(static=True, default=0)
     index: int = eqx.field(static=True, default=0)
     release: Release | None = None
@@ -53,7 +53,7 @@ class Asked(eqx.Module):
 
     def answers(self, records: Any) -> Float[np.ndarray, "N D"]:
         """The answer that each of these stacked records alone would give."""
-        chunks = (_answers(self.statistic, self.published, self.question, chunk) for chunk in _chunks(records))
+        chunks = (_answers(self.statistic, self.published, self.query, chunk) for chunk in _chunks(records))
         return np.concatenate([np.asarray(part) for part in chunks])[: _count(records)]
 
     @property
@@ -89,9 +89,9 @@ def _chunks(records: Any) -> Iterator[Any]:
 
 
 @eqx.filter_jit
-def _answers(statistic: AbstractStatistic, published: Any, question: Any, records: Any) -> Float[Array, "N D"]:
+def _answers(statistic: AbstractStatistic, published: Any, query: Any, records: Any) -> Float[Array, "N D"]:
     def one(record: Any) -> Array:
-        return statistic.answer(statistic.contribution(record, published), question).ravel()
+        return statistic.answer(statistic.contribution(record, published), query).ravel()
 
     return jax.vmap(one)(records)
 

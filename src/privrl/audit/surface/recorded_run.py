@@ -25,7 +25,7 @@ _USERS = (3, 6, 12, 25, 50, 100, 200, 400, 1000, 2000, 4000, 8000, 16000)
 
 @dataclass(frozen=True)
 class RunTranscript:
-    """The plans of one short run and every question that they asked; `ends` are the public ends of the blocks."""
+    """The plans of one short run and every query that they asked; `ends` are the public ends of the blocks."""
 
     learner: AbstractOnlineLearner
     privatizer: AbstractPrivatizer
@@ -33,10 +33,10 @@ class RunTranscript:
     channels: dict[str, AbstractChannel]
     ends: tuple[int, ...]
     plans: tuple[Any, ...] = field(repr=False)
-    questions: tuple[tuple[str, int, int, Any], ...] = field(repr=False)
+    queries: tuple[tuple[str, int, int, Any], ...] = field(repr=False)
 
     def asked(self, block: int) -> tuple[Asked, ...]:
-        """What is released about a person of this block: streamed statistics once, later questions one by one."""
+        """What is released about a person of this block: streamed statistics once, later queries one by one."""
         plan = self.plans[block]
         streamed = [
             Asked(name, channel.statistic, plan, block=block)
@@ -44,8 +44,8 @@ class RunTranscript:
             if not isinstance(channel, RoundsChannel)
         ]
         later = [
-            Asked(name, self.channels[name].statistic, plan, question, t, index)
-            for name, t, index, question in self.questions
+            Asked(name, self.channels[name].statistic, plan, query, t, index)
+            for name, t, index, query in self.queries
             if t > block
         ]
         return (*streamed, *later)
@@ -84,7 +84,7 @@ def record_run(
     *,
     open_ended: bool = False,
 ) -> RunTranscript:
-    """Listens to a few blocks of a simulation with two people each, and writes down plans and questions.
+    """Listens to a few blocks of a simulation with two people each, and writes down plans and queries.
 
     Two stand for the whole block: to whoever knows everybody else's record, only the one attacked matters.
 
@@ -98,29 +98,29 @@ def record_run(
     assert isinstance(study.learner, AbstractOnlineLearner)
     simulation = Simulation(env, study.learner, study.channels(), SimulationKeys.of(key))
     plans: list[Any] = []
-    questions: list[tuple[str, int, int, Any]] = []
+    queries: list[tuple[str, int, int, Any]] = []
     state = simulation.first()
     for t in range(len(ends) + 1):
         seen = ends[t - 1] if t else 0
         state, plan, asked = _block(simulation, state, jnp.asarray(t), jnp.asarray(seen))
         plans.append(plan)
-        questions.extend((name, t, index, question) for name, index, question in asked)
+        queries.extend((name, t, index, query) for name, index, query in asked)
     channels = simulation.channels
-    return RunTranscript(study.learner, privatizer, study.ledger, channels, ends, tuple(plans), tuple(questions))
+    return RunTranscript(study.learner, privatizer, study.ledger, channels, ends, tuple(plans), tuple(queries))
 
 
 @eqx.filter_jit
 def _block(
     simulation: Simulation, state: State, t: Int[Array, ""], seen: Int[Array, ""]
 ) -> tuple[State, Any, list[tuple[str, int, Any]]]:
-    """One plan, the questions it asked, and the releases about two people who acted on it."""
-    questions: list[tuple[str, int, Any]] = []
+    """One plan, the queries it asked, and the releases about two people who acted on it."""
+    queries: list[tuple[str, int, Any]] = []
 
-    def listen(name: str, index: int, question: Any, release: Release) -> None:
+    def listen(name: str, index: int, query: Any, release: Release) -> None:
         del release
-        questions.append((name, index, question))
+        queries.append((name, index, query))
 
     state, plan, _ = simulation.plan(state, t, seen, listen)
     terms = jax.vmap(lambda i: simulation.person(plan, t, i)[1])(seen + jnp.arange(2))
     totals = jax.tree.map(lambda term: term.sum(axis=0), terms)
-    return simulation.publish(state, totals, t), plan, questions
+    return simulation.publish(state, totals, t), plan, queries

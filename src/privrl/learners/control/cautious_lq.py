@@ -47,7 +47,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Shaped
 
-from privrl.contracts.learner import AbstractOnlineLearner, Plan, Query, Releases
+from privrl.contracts.learner import AbstractOnlineLearner, OnlineAsk, Plan, Releases
 from privrl.contracts.release import Declared, Release
 from privrl.learners.returns import check_returns, number_of_records
 from privrl.mdp.lq import LinearPolicy, LQTask
@@ -158,7 +158,7 @@ class CautiousLQ(AbstractOnlineLearner):
         changed = (published.surprise, published.gain, published.radius, published.spread, memory.seen + others)
         return eqx.tree_at(lambda m: (m.surprise, m.gain, m.radius, m.spread, m.seen), memory, changed)
 
-    def plan(self, memory: Memory, released: Releases, ask: Query, num_seen: Int[Array, ""]) -> tuple[Memory, Plan]:
+    def plan(self, memory: Memory, released: Releases, ask: OnlineAsk, num_seen: Int[Array, ""]) -> tuple[Memory, Plan]:
         del ask
         first_sum, first_noise = memory.first_sum, memory.first_noise
         if self.first_moment_share > 0.0:

@@ -43,7 +43,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from privrl.contracts.learner import AbstractOnlineLearner, Plan, Query, Releases
+from privrl.contracts.learner import AbstractOnlineLearner, OnlineAsk, Plan, Releases
 from privrl.contracts.release import Declared
 from privrl.learners.control.optimism import ConfidenceSet, most_optimistic
 from privrl.mdp.lq import LinearPolicy, LQTask
@@ -140,7 +140,7 @@ class OFULQ(AbstractOnlineLearner):
             Declared("cross", LQCross(*sizes), access="running", times=num_blocks),
         )
 
-    def plan(self, memory: None, released: Releases, ask: Query, num_seen: Int[Array, ""]) -> tuple[None, Plan]:
+    def plan(self, memory: None, released: Releases, ask: OnlineAsk, num_seen: Int[Array, ""]) -> tuple[None, Plan]:
         del ask
         task, n = self.task, self.task.state_dim
         confident = self.confidence_set(self._sums(released, num_seen))

@@ -48,7 +48,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from privrl.contracts.learner import AbstractOnlineLearner, Plan, Query, Releases
+from privrl.contracts.learner import AbstractOnlineLearner, OnlineAsk, Plan, Releases
 from privrl.contracts.release import Declared
 from privrl.learners.linear.transition_moments import (
     Spectrum,
@@ -186,7 +186,7 @@ class AbstractLSVIUCB(AbstractOnlineLearner):
             lambda seen: (seen.policy, seen.weights, seen.num_seen), memory, changed, is_leaf=lambda x: x is None
         )
 
-    def plan(self, memory: Seen, released: Releases, ask: Query, num_seen: Int[Array, ""]) -> tuple[Seen, Plan]:
+    def plan(self, memory: Seen, released: Releases, ask: OnlineAsk, num_seen: Int[Array, ""]) -> tuple[Seen, Plan]:
         del ask
         S = self.features.num_states
         moments, counted = released["moments"], released[self._counts]

@@ -41,7 +41,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from privrl.contracts.learner import Plan, Query, Releases
+from privrl.contracts.learner import OnlineAsk, Plan, Releases
 from privrl.learners.linear.regression_rounds import AbstractRegressionRounds, InForce, doubled, written
 from privrl.mdp.features import AbstractFeatures
 from privrl.mdp.types import TabularPolicy, number
@@ -70,7 +70,9 @@ class LSVIUCBPlusPlus(AbstractRegressionRounds):
         Q = self.largest_values()  # [sahu A1:2] H - h in place of H
         return InForce(Q, jnp.zeros_like(Q), jnp.zeros(self.horizon), jnp.zeros((), int))
 
-    def plan(self, memory: InForce, released: Releases, ask: Query, num_seen: Int[Array, ""]) -> tuple[InForce, Plan]:
+    def plan(
+        self, memory: InForce, released: Releases, ask: OnlineAsk, num_seen: Int[Array, ""]
+    ) -> tuple[InForce, Plan]:
         del released
         H, S = self.horizon, self.features.num_states
         at = self.factorised(ask("gram", 0, None), H)  # the released weights are H / sbar^2
@@ -127,7 +129,7 @@ class LSVIUCBPlusPlus(AbstractRegressionRounds):
 
 
 class _Asked(eqx.Module):
-    """The rows of one question, V in units in which it lies in [-1, 1], and how to read the answers.
+    """The rows of one query, V in units in which it lies in [-1, 1], and how to read the answers.
 
     With centring: (V - mid)/half of both values in their own ranges, and 2 ((V - mid)/half)^2 - 1. Without: V/H and
     (V/H)^2, as the paper has it.

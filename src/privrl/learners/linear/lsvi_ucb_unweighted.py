@@ -14,7 +14,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from privrl.contracts.learner import Plan, Query, Releases
+from privrl.contracts.learner import OnlineAsk, Plan, Releases
 from privrl.learners.linear.regression_rounds import AbstractRegressionRounds, InForce, written
 from privrl.mdp.types import TabularPolicy
 
@@ -28,7 +28,9 @@ class AbstractUnweightedLSVIUCB(AbstractRegressionRounds):
     def init(self) -> InForce:
         return InForce(self.largest_values(), None, jnp.zeros(self.horizon), jnp.zeros((), int))
 
-    def plan(self, memory: InForce, released: Releases, ask: Query, num_seen: Int[Array, ""]) -> tuple[InForce, Plan]:
+    def plan(
+        self, memory: InForce, released: Releases, ask: OnlineAsk, num_seen: Int[Array, ""]
+    ) -> tuple[InForce, Plan]:
         H = self.horizon
         at = self.factorised(ask("gram", 0, None) if self.fresh_grams else released["gram"], 1.0)
         switch, *kept = self.switched(memory, at, num_seen)

@@ -37,7 +37,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from privrl.contracts.learner import AbstractOnlineLearner, Plan, Query, Releases
+from privrl.contracts.learner import AbstractOnlineLearner, OnlineAsk, Plan, Releases
 from privrl.contracts.release import Declared
 from privrl.mdp.types import TabularPolicy, number
 from privrl.privacy.continual.mechanisms import every, geometric_schedule
@@ -117,7 +117,7 @@ class UCRLVTR(AbstractOnlineLearner):
             norm = jnp.ones(()) if self.features is None else feature_norm(self.features)
             return MixtureMoments(self._ranges(), S, A, self.features, norm, self.calibration == "paper")
 
-    def plan(self, memory: None, released: Releases, ask: Query, num_seen: Int[Array, ""]) -> tuple[None, Plan]:
+    def plan(self, memory: None, released: Releases, ask: OnlineAsk, num_seen: Int[Array, ""]) -> tuple[None, Plan]:
         del ask
         H, (_, S, A), moments = self.horizon, self.rewards.shape, self._moments()
         v, release = moments.ranges, released["moments"]

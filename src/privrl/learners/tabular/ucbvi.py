@@ -11,7 +11,7 @@ At the end of each public block, with n the released transition counts and v the
 R is the range of V. The first term under the root is what noise can do to PV (0 without noise), the second what
 sampling can do; R / N covers what a handful of samples has not shown yet, and without it the algorithm does not learn
 from exact counts. This is the count-based learner that works under local privacy, where least-squares ones do not:
-each person is asked one small question (`asking`) with the whole epsilon.
+each person is asked one small query (`asking`) with the whole epsilon.
 """
 
 from typing import Any, ClassVar
@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from privrl.contracts.learner import AbstractOnlineLearner, Plan, Query, Releases
+from privrl.contracts.learner import AbstractOnlineLearner, OnlineAsk, Plan, Releases
 from privrl.contracts.release import Declared
 from privrl.learners.tabular.consistency import lowered_to
 from privrl.mdp.types import TabularPolicy, number
@@ -83,7 +83,7 @@ class UCBVI(AbstractOnlineLearner):
         smallest = self.first_block if num_blocks > 1 else 1
         return (Batched("transitions", self._counts(), access="running", times=num_blocks, smallest=smallest),)
 
-    def plan(self, memory: None, released: Releases, ask: Query, num_seen: Int[Array, ""]) -> tuple[None, Plan]:
+    def plan(self, memory: None, released: Releases, ask: OnlineAsk, num_seen: Int[Array, ""]) -> tuple[None, Plan]:
         del ask, num_seen
         H = self.horizon
         _, S, A = self.rewards.shape

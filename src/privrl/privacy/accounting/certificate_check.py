@@ -198,7 +198,7 @@ def _total(events: Iterable[Event], names: Sequence[str]) -> float:
 def _sensitivities(derived: Derived, declared: Declared) -> Iterator[float]:
     """What the sensitivity of a release can be, rounding to a lattice aside; nothing where the settings do not say.
 
-    Nothing is said where the question decides the statistic, where people are sampled (then it depends on the norm of
+    Nothing is said where the query decides the statistic, where people are sampled (then it depends on the norm of
     one term), where answers are random, or where the statistic needs numbers that were not kept.
     """
     if declared.statistic is None or declared.sampling < 1:

@@ -1,6 +1,6 @@
 """What a shuffler adds: reports that are locally private with a large epsilon hide in the crowd of their batch.
 
-A batch of n people answers n questions (which may depend on earlier answers). A shuffler hands the questions out by a
+A batch of n people answers n queries (which may depend on earlier answers). A shuffler hands the queries out by a
 secret uniformly random permutation, and passes on the answers with no word of who gave them. Each answer is
 epsilon_0-locally private, w = e^epsilon_0. Nobody but the shuffler is trusted; without it, epsilon_0 still holds.
 
@@ -11,14 +11,14 @@ private with delta = sup_E P(E) - e^epsilon Q(E), where P and Q are the distribu
                                                                                   D ~ Bernoulli(1/(w+1)) under Q.
 
 *Proof* (Feldman, McMillan and Talwar 2021). Let x0, x1 be the records and R_i the distribution of the answer to
-question i given the earlier answers. By local privacy Q_i0 = (w R_i(x0) - R_i(x1))/(w - 1) and Q_i1, the same with x0
+query i given the earlier answers. By local privacy Q_i0 = (w R_i(x0) - R_i(x1))/(w - 1) and Q_i1, the same with x0
 and x1 exchanged, are probability distributions, and R_i(x0) = (w Q_i0 + Q_i1)/(w + 1), R_i(x1) = (Q_i0 + w Q_i1)/(w +
 1), Q_i0 + Q_i1 = R_i(x0) + R_i(x1). For any record x, R_i(x) >= R_i(xb)/w, hence R_i(x) = (Q_i0 + Q_i1)/(2w) + (1 -
 1/w) L_i(x) for a distribution L_i(x). So draw a label first: everybody else gets 0 or 1 with probability 1/(2w) each,
 or "own"; the person in question gets b with probability w/(w + 1), else 1 - b, when their record is xb. Then whoever
-has question i answers by Q_i0, Q_i1 or L_i(own record). The person is never labelled "own", others' labels do not
-depend on who they are, and the permutation is uniform: so given how many 0s and 1s there are, which question has which
-label, and which of the others answer the questions labelled "own", is uniform whatever b. All answers are thus a random
+has query i answers by Q_i0, Q_i1 or L_i(own record). The person is never labelled "own", others' labels do not
+depend on who they are, and the permutation is uniform: so given how many 0s and 1s there are, which query has which
+label, and which of the others answer the queries labelled "own", is uniform whatever b. All answers are thus a random
 function of the two numbers that does not depend on b, and the numbers have the distributions P and Q. ∎
 
 Given C = c the first number is A + D with A ~ Binomial(c, 1/2), and P(x)/Q(x) rises with x, so the best E is a

@@ -90,7 +90,7 @@ class AbstractArithmetic(abc.ABC):
         """The sum over nobody."""
 
     @abc.abstractmethod
-    def total(self, statistic: AbstractStatistic, records: Any, question: Any, taking_part: Bool[Array, " B"]) -> Any:
+    def total(self, statistic: AbstractStatistic, records: Any, query: Any, taking_part: Bool[Array, " B"]) -> Any:
         """The sum of the contributions of the records of a batch that take part; the others are empty records."""
 
     def plus(
@@ -98,14 +98,14 @@ class AbstractArithmetic(abc.ABC):
         total: Any,
         statistic: AbstractStatistic,
         records: Any,
-        question: Any,
+        query: Any,
         taking_part: Bool[Array, " B"],
         entries: int,
     ) -> Any:
         """A sum with one more batch in it; the sum that was passed must not be used again. `entries` is the largest
         number of entries that one record has in its blocks."""
         del entries
-        return total + self.total(statistic, records, question, taking_part)
+        return total + self.total(statistic, records, query, taking_part)
 
     def check(self, statistic: AbstractStatistic, summands: AbstractSummands) -> None:
         """Refuses a statistic that cannot be summed, before any record is read."""
@@ -164,10 +164,10 @@ class Floating(AbstractArithmetic):
         return jnp.zeros(statistic.raw_shape)
 
     def total(
-        self, statistic: AbstractStatistic, records: Any, question: Any, taking_part: Bool[Array, " B"]
+        self, statistic: AbstractStatistic, records: Any, query: Any, taking_part: Bool[Array, " B"]
     ) -> Float[Array, "..."]:
         del taking_part  # the others are empty, and contribute nothing
-        total = _summed(statistic, records, question)
+        total = _summed(statistic, records, query)
         check_shape(statistic, total.shape)
         return total
 
@@ -204,8 +204,8 @@ class Floating(AbstractArithmetic):
 
 
 @eqx.filter_jit
-def _summed(statistic: AbstractStatistic, records: Any, question: Any) -> Float[Array, "..."]:
-    return statistic.total(records, question)
+def _summed(statistic: AbstractStatistic, records: Any, query: Any) -> Float[Array, "..."]:
+    return statistic.total(records, query)
 
 
 def empty_contributes(statistic: AbstractStatistic) -> str:

@@ -89,14 +89,14 @@ class LatticeBounds(eqx.Module):
 def _of_record(
     statistic: AbstractStatistic,
     record: Any,
-    question: Any,
+    query: Any,
     bounds: LatticeBounds,
     takes_part: Bool[Array, ""],
     entries: int = 0,
 ) -> tuple[Int[Array, " P"], Int64[Array, "P *block"], Bool[Array, ""], Bool[Array, ""]]:
     """The slots of one record and its units in them, whether its entries are numbers, and whether they are 0 where it
     takes no part."""
-    slots, blocks = statistic.parts(record, question)
+    slots, blocks = statistic.parts(record, query)
     _check_blocks(statistic, blocks)
     blocks = blocks if statistic.distinct else _merged(slots, blocks)
     units, finite = bounds.units(jnp.where(takes_part, blocks, 0.0), statistic.symmetric, entries)
@@ -104,13 +104,13 @@ def _of_record(
 
 
 def of_each(
-    statistic: AbstractStatistic, records: Any, question: Any, bounds: LatticeBounds
+    statistic: AbstractStatistic, records: Any, query: Any, bounds: LatticeBounds
 ) -> tuple[Int64[Array, "B *shape"], Bool[Array, " B"]]:
     """Every record's own contribution, as `Lattice.of_one` gives it, and whether its entries are numbers; for compiled
     code, which takes the `bounds` of a lattice as an argument."""
 
     def alone(record: Any) -> tuple[Array, Array]:
-        slots, units, finite, _ = _of_record(statistic, record, question, bounds, jnp.asarray(True))
+        slots, units, finite, _ = _of_record(statistic, record, query, bounds, jnp.asarray(True))
         return _placed(statistic, slots, units), finite
 
     return jax.vmap(alone)(records)
@@ -119,7 +119,7 @@ def of_each(
 def _of_batch(
     statistic: AbstractStatistic,
     records: Any,
-    question: Any,
+    query: Any,
     taking_part: Bool[Array, " B"],
     bounds: LatticeBounds,
     entries: int = 0,
@@ -127,7 +127,7 @@ def _of_batch(
     """The slots of all records and their units in them, and what `_of_record` says of all of them."""
 
     def of_record(record: Any, takes_part: Bool[Array, ""]) -> tuple[Array, Array, Array, Array]:
-        return _of_record(statistic, record, question, bounds, takes_part, entries)
+        return _of_record(statistic, record, query, bounds, takes_part, entries)
 
     slots, units, finite, silent = jax.vmap(of_record)(records, taking_part)
     return slots.reshape(-1), units.reshape(-1, *units.shape[2:]), finite.all(), silent.all()
@@ -135,10 +135,10 @@ def _of_batch(
 
 @eqx.filter_jit
 def summed(
-    statistic: AbstractStatistic, records: Any, question: Any, taking_part: Bool[Array, " B"], bounds: LatticeBounds
+    statistic: AbstractStatistic, records: Any, query: Any, taking_part: Bool[Array, " B"], bounds: LatticeBounds
 ) -> tuple[Int64[Array, "..."], Bool[Array, ""]]:
     """The sum over the records of a batch that take part, and whether all entries were numbers."""
-    slots, units, finite, _ = _of_batch(statistic, records, question, taking_part, bounds)
+    slots, units, finite, _ = _of_batch(statistic, records, query, taking_part, bounds)
     return _placed(statistic, slots, units), finite
 
 
@@ -146,14 +146,14 @@ def summed(
 def cells_of(
     statistic: AbstractStatistic,
     records: Any,
-    question: Any,
+    query: Any,
     taking_part: Bool[Array, " B"],
     bounds: LatticeBounds,
     entries: int,
 ) -> tuple[Int[Array, " n"] | None, Int64[Array, "..."], Bool[Array, ""], Bool[Array, ""]]:
     """The sum over a batch: all of it, or where that is larger than the batch, the cells that it fills and the units
     to be added there; whether all entries were numbers, and 0 for records that take no part."""
-    slots, units, finite, silent = _of_batch(statistic, records, question, taking_part, bounds, entries)
+    slots, units, finite, silent = _of_batch(statistic, records, query, taking_part, bounds, entries)
     if units.size >= math.prod(statistic.units_shape):
         return None, _placed(statistic, slots, units), finite, silent
     block = math.prod(units.shape[1:])

@@ -101,22 +101,22 @@ class Lattice(AbstractArithmetic):
         return np.zeros(statistic.units_shape, np.int64)
 
     def total(
-        self, statistic: AbstractStatistic, records: Any, question: Any, taking_part: Bool[Array, " B"]
+        self, statistic: AbstractStatistic, records: Any, query: Any, taking_part: Bool[Array, " B"]
     ) -> Int64[np.ndarray, "..."]:
-        return _checked(*summed(statistic, records, question, taking_part, self.bounds))
+        return _checked(*summed(statistic, records, query, taking_part, self.bounds))
 
     def plus(
         self,
         total: Int64[np.ndarray, "..."],
         statistic: AbstractStatistic,
         records: Any,
-        question: Any,
+        query: Any,
         taking_part: Bool[Array, " B"],
         entries: int,
     ) -> Int64[np.ndarray, "..."]:
         """As in every arithmetic. Where the batch fills less than the whole sum, only what it fills is added, in
         place. Refuses a statistic that contributes something for the empty records by which a batch is filled up."""
-        cells, found, finite, silent = cells_of(statistic, records, question, taking_part, self.bounds, entries)
+        cells, found, finite, silent = cells_of(statistic, records, query, taking_part, self.bounds, entries)
         if not silent:
             raise ValueError(empty_contributes(statistic))
         units = _checked(found, finite)
@@ -150,10 +150,10 @@ class Lattice(AbstractArithmetic):
             )
         return np.trunc(np.asarray(value, np.float64) / self.granularity).astype(np.int64)
 
-    def of_one(self, statistic: AbstractStatistic, record: Any, question: Any) -> Int64[np.ndarray, "..."]:
+    def of_one(self, statistic: AbstractStatistic, record: Any, query: Any) -> Int64[np.ndarray, "..."]:
         """One record's contribution."""
         alone = jax.tree.map(lambda x: jnp.asarray(x)[None], record)
-        return self.total(statistic, alone, question, jnp.ones(1, bool))
+        return self.total(statistic, alone, query, jnp.ones(1, bool))
 
     @property
     def bounds(self) -> LatticeBounds:
@@ -266,9 +266,9 @@ def lattice_for(
     return Lattice(grid, norm, units * grid, noise, kind)
 
 
-def filled_by(statistic: AbstractStatistic, record: Any, question: Any) -> int:
+def filled_by(statistic: AbstractStatistic, record: Any, query: Any) -> int:
     """The largest number of entries of the sum that two records of this form can fill."""
-    _, blocks = jax.eval_shape(statistic.parts, record, question)
+    _, blocks = jax.eval_shape(statistic.parts, record, query)
     return filled_by_blocks(statistic, blocks.shape)
 
 

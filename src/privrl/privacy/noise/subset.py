@@ -1,4 +1,4 @@
-"""Subset selection: answer one question with a small random set of symbols that probably holds the true one.
+"""Subset selection: answer one query with a small random set of symbols that probably holds the true one.
 
 With k symbols, w = e^eps and sets of d symbols, the set Z holds the true symbol with probability
 

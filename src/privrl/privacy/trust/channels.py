@@ -75,7 +75,7 @@ class AbstractChannel(eqx.Module):
         """The memory before anybody took part."""
 
     @abc.abstractmethod
-    def term(self, record: Any, question: Any, index: Number, key: Any) -> Any:
+    def term(self, record: Any, query: Any, index: Number, key: Any) -> Any:
         """What leaves person number `index`; terms add up."""
 
     @abc.abstractmethod
@@ -107,9 +107,9 @@ class AbstractCuratorChannel(AbstractChannel):
     def calibration(self) -> tuple[float, float]:
         return float(self.sensitivity), float(self.scale)
 
-    def term(self, record: Any, question: Any, index: Number, key: Any) -> Array:
+    def term(self, record: Any, query: Any, index: Number, key: Any) -> Array:
         del index, key
-        return self.statistic.contribution(record, question)
+        return self.statistic.contribution(record, query)
 
 
 class RunningChannel(AbstractCuratorChannel):
@@ -162,7 +162,7 @@ class BlockChannel(AbstractCuratorChannel):
 
 
 class RoundsChannel(AbstractCuratorChannel):
-    """A curator who keeps raw sums and answers new questions about everybody so far, with fresh noise each time."""
+    """A curator who keeps raw sums and answers new queries about everybody so far, with fresh noise each time."""
 
     statistic: AbstractStatistic
     sensitivity: Float[Array, ""]
@@ -179,7 +179,7 @@ class RoundsChannel(AbstractCuratorChannel):
     def empty(self) -> None:
         return None
 
-    def ask(self, memory: Any, question: Any, fresh: WhiteNoise) -> Release:
-        """One release: the answer to `question` over everybody so far."""
+    def ask(self, memory: Any, query: Any, fresh: WhiteNoise) -> Release:
+        """One release: the answer to `query` over everybody so far."""
         distribution = noise_of(self.statistic, self.mechanism, self.scale)
-        return add_noise(self.statistic.answer(memory, question), distribution, fresh(0))
+        return add_noise(self.statistic.answer(memory, query), distribution, fresh(0))

@@ -26,7 +26,7 @@ from privrl.privacy.trust.people import AbstractPeople
 
 
 class Curator:
-    """Answers a learner's questions about people with noise, and counts every answer.
+    """Answers a learner's queries about people with noise, and counts every answer.
 
     **Formal guarantee.** Where a statistic is of all records of a person together (`per_person`), one person replaced
     moves the sum by its sensitivity. Otherwise a person owns at most `records_per_unit` kept records. Match the records

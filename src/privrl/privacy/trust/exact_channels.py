@@ -63,7 +63,7 @@ class ExactChannel(AbstractChannel):
         adjacency: Adjacency,
         participation: Participation,
         record: Any,
-        question: Any,
+        query: Any,
     ) -> "ExactChannel":
         """The exact side of running sums, or of sums of blocks.
 
@@ -71,7 +71,7 @@ class ExactChannel(AbstractChannel):
             times: the number of blocks.
             parameter: mu of the whole stream (epsilon for Laplace noise).
             participation: how often one person may be in it.
-            record, question: what records and questions look like.
+            record, query: what records and queries look like.
         """
         statistic, mechanism, m = channel.statistic, channel.mechanism, participation.times
         if isinstance(channel, RunningChannel):
@@ -87,7 +87,7 @@ class ExactChannel(AbstractChannel):
             parameter=parameter,
             sensitivity=apart,
             norm=sensitivity_of(statistic, mechanism, "add-remove"),
-            filled=filled_by(statistic, record, question) * (1 if m == 1 else 2 * m),
+            filled=filled_by(statistic, record, query) * (1 if m == 1 else 2 * m),
             kind="l1" if mechanism == "laplace" else "l2",
             factor=factor,
             steps=steps,
@@ -110,9 +110,9 @@ class ExactChannel(AbstractChannel):
     def init(self) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
         return (), ()
 
-    def term(self, record: Any, question: Any, index: Any = 0, key: Any = None) -> Int64[np.ndarray, "..."]:
+    def term(self, record: Any, query: Any, index: Any = 0, key: Any = None) -> Int64[np.ndarray, "..."]:
         del index, key
-        return self.lattice.of_one(self.statistic, record, question)
+        return self.lattice.of_one(self.statistic, record, query)
 
     def noisy(self, encoded: Int64[np.ndarray, "..."], randomness: Any) -> Int64[np.ndarray, "..."]:
         """An encoded sum with new noise."""

@@ -31,11 +31,11 @@ class AbstractLocalChannel(AbstractChannel):
     running: eqx.AbstractVar[bool]
 
     @abc.abstractmethod
-    def report(self, record: Any, question: Any, index: Number, key: PRNGKeyArray) -> Array:
+    def report(self, record: Any, query: Any, index: Number, key: PRNGKeyArray) -> Array:
         """The one report of person number `index`."""
 
     @abc.abstractmethod
-    def decode(self, report: Array, question: Any, index: Number) -> tuple[Array, Array]:
+    def decode(self, report: Array, query: Any, index: Number) -> tuple[Array, Array]:
         """What the report adds to the sum, and which entries it speaks of."""
 
     @abc.abstractmethod
@@ -49,8 +49,8 @@ class AbstractLocalChannel(AbstractChannel):
     def init(self) -> Any:
         return jnp.zeros(self.statistic.shape), jnp.zeros(self.statistic.shape)
 
-    def term(self, record: Any, question: Any, index: Number, key: PRNGKeyArray) -> tuple[Array, Array]:
-        return self.decode(self.report(record, question, index, key), question, index)
+    def term(self, record: Any, query: Any, index: Number, key: PRNGKeyArray) -> tuple[Array, Array]:
+        return self.decode(self.report(record, query, index, key), query, index)
 
     def publish(self, memory: Any, total: tuple[Array, Array], t: Number, fresh: Any) -> tuple[Any, Release]:
         del t, fresh
@@ -86,7 +86,7 @@ class AbstractReports(AbstractChannel):
         """No report changes a number of the sums by more than this."""
 
     @abc.abstractmethod
-    def truth(self, record: Any, question: Any, index: int) -> Int64[np.ndarray, "..."]:
+    def truth(self, record: Any, query: Any, index: int) -> Int64[np.ndarray, "..."]:
         """What person number `index` would say, bounded, without noise. It never leaves the person."""
 
     @abc.abstractmethod
@@ -103,13 +103,13 @@ class AbstractReports(AbstractChannel):
 
     @abc.abstractmethod
     def units_of_each(
-        self, reports: Int64[np.ndarray, "B ..."], question: Any, indices: Int64[np.ndarray, " B"]
+        self, reports: Int64[np.ndarray, "B ..."], query: Any, indices: Int64[np.ndarray, " B"]
     ) -> Int64[np.ndarray, "B length"]:
-        """What each of several checked reports to one question adds to the sums."""
+        """What each of several checked reports to one query adds to the sums."""
 
-    def units(self, report: Int64[np.ndarray, "..."], question: Any, index: int) -> Int64[np.ndarray, " length"]:
+    def units(self, report: Int64[np.ndarray, "..."], query: Any, index: int) -> Int64[np.ndarray, " length"]:
         """The same of one report."""
-        return self.units_of_each(report[None], question, np.array([index], np.int64))[0]
+        return self.units_of_each(report[None], query, np.array([index], np.int64))[0]
 
     @abc.abstractmethod
     def totals(self, units: Int64[np.ndarray, " length"]) -> tuple[Array, Array]:
@@ -118,8 +118,8 @@ class AbstractReports(AbstractChannel):
     def init(self) -> Int64[np.ndarray, " length"]:
         return np.zeros(self.length, np.int64)
 
-    def term(self, record: Any, question: Any, index: Any, key: Randomness) -> Int64[np.ndarray, " length"]:
-        return self.units(self.randomised(self.truth(record, question, index), key), question, index)
+    def term(self, record: Any, query: Any, index: Any, key: Randomness) -> Int64[np.ndarray, " length"]:
+        return self.units(self.randomised(self.truth(record, query, index), key), query, index)
 
     def publish(
         self, memory: Any, total: Int64[np.ndarray, " length"], t: Any, fresh: Any

@@ -1,9 +1,9 @@
 """How far one person who takes part several times can move all that a curator releases about them.
 
 A person has at most m terms x_1, ..., x_m (`Participation`), each of norm at most C, the statistic's own for one record
-and every question; neighbours differ in all of them, in the blocks that they fall into and in how many there are.
+and every query; neighbours differ in all of them, in the blocks that they fall into and in how many there are.
 
-**Formal guarantee** (for all records, questions and patterns).
+**Formal guarantee** (for all records, queries and patterns).
 
 - *Running sums* through an encoder E move by at most C S, S = `sensitivity(participation)` of the mechanism, if the
   person is added or removed, and by twice that if they are replaced: the images of two people are both within C S of

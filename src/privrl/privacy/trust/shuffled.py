@@ -42,7 +42,7 @@ class Shuffled(AbstractBudgeted):
     how small their blocks can be (`Batched`), and large first blocks buy accurate answers.
 
     **Formal guarantee.** All that leaves the shuffler, and everything made from it, is (epsilon, delta)-differentially
-    private for one person replaced by another, if within each batch the shuffler hands out the questions by a
+    private for one person replaced by another, if within each batch the shuffler hands out the queries by a
     uniformly random permutation that it keeps secret, and waits for the whole batch. Each person is in one batch, and
     later batches depend on theirs only through what left the shuffler (parallel composition). If the shuffler betrays
     them, people are still protected by the local epsilon, which is recorded in the event.

@@ -22,7 +22,7 @@ from privrl.privacy.trust.local_channels import AbstractLocalChannel, AbstractRe
 
 
 class SymbolChannel(AbstractLocalChannel):
-    """Each person answers the public question with a random set of symbols that probably holds the true one.
+    """Each person answers the public query with a random set of symbols that probably holds the true one.
 
     What is summed are hits, 1 for each symbol in a set: whole numbers, so sums do not depend on their order. They are
     debiased when they are released.
@@ -40,21 +40,21 @@ class SymbolChannel(AbstractLocalChannel):
     def calibration(self) -> None:
         return None
 
-    def report(self, record: Any, question: Any, index: Number, key: PRNGKeyArray) -> Bool[Array, " k"]:
-        return self.response.respond(self.symbol(record, question, index), self.coins(key))
+    def report(self, record: Any, query: Any, index: Number, key: PRNGKeyArray) -> Bool[Array, " k"]:
+        return self.response.respond(self.symbol(record, query, index), self.coins(key))
 
-    def symbol(self, record: Any, question: Any, index: Number) -> Int[Array, ""]:
+    def symbol(self, record: Any, query: Any, index: Number) -> Int[Array, ""]:
         """A person's true symbol, brought back into range."""
-        return jnp.clip(self.statistic.symbol(record, question, jnp.asarray(index)), 0, self.statistic.num_symbols - 1)
+        return jnp.clip(self.statistic.symbol(record, query, jnp.asarray(index)), 0, self.statistic.num_symbols - 1)
 
     def coins(self, key: PRNGKeyArray) -> Float[Array, " _"]:
         """The randomness that one report takes."""
         return uniform(key, (self.statistic.num_symbols + 1,))
 
-    def decode(self, report: Bool[Array, " k"], question: Any, index: Number) -> tuple[Array, Array]:
+    def decode(self, report: Bool[Array, " k"], query: Any, index: Number) -> tuple[Array, Array]:
         number, everything = jnp.asarray(index), jnp.ones(self.statistic.num_symbols)
-        hits = self.statistic.tally(report.astype(float), question, number)
-        return hits, self.statistic.tally(everything, question, number)
+        hits = self.statistic.tally(report.astype(float), query, number)
+        return hits, self.statistic.tally(everything, query, number)
 
     def released(self, value: Array, reports: Array) -> Release:
         estimate = self.response.debias(value, reports)
@@ -90,8 +90,8 @@ class SymbolReports(AbstractReports):
     def largest(self) -> int:
         return self.channel.statistic.num_symbols
 
-    def truth(self, record: Any, question: Any, index: int) -> Int64[np.ndarray, ""]:
-        return np.asarray(_symbol(self.channel, record, question, jnp.asarray(index)), np.int64)
+    def truth(self, record: Any, query: Any, index: int) -> Int64[np.ndarray, ""]:
+        return np.asarray(_symbol(self.channel, record, query, jnp.asarray(index)), np.int64)
 
     def randomised(self, truth: Int64[np.ndarray, ""], randomness: Randomness) -> Int64[np.ndarray, " size"]:
         if isinstance(randomness, Words):
@@ -112,12 +112,12 @@ class SymbolReports(AbstractReports):
         return check
 
     def units_of_each(
-        self, reports: Int64[np.ndarray, "B size"], question: Any, indices: Int64[np.ndarray, " B"]
+        self, reports: Int64[np.ndarray, "B size"], query: Any, indices: Int64[np.ndarray, " B"]
     ) -> Int64[np.ndarray, "B length"]:
         held = np.zeros((len(reports), self.largest), bool)
         np.put_along_axis(held, reports, True, axis=1)
         parts = [
-            np.asarray(_decoded(self.channel, held[rows], indices[rows], question))[:some]
+            np.asarray(_decoded(self.channel, held[rows], indices[rows], query))[:some]
             for rows, some in batches(len(reports))
         ]
         return np.concatenate(parts)
@@ -132,10 +132,10 @@ _symbol = eqx.filter_jit(SymbolChannel.symbol)
 
 @eqx.filter_jit
 def _decoded(
-    channel: SymbolChannel, held: Bool[Array, "B k"], indices: Int[Array, " B"], question: Any
+    channel: SymbolChannel, held: Bool[Array, "B k"], indices: Int[Array, " B"], query: Any
 ) -> Int64[Array, "B length"]:
     def of_one(report: Bool[Array, " k"], index: Int[Array, ""]) -> Int64[Array, " length"]:
-        hits, asked = channel.decode(report, question, index)
+        hits, asked = channel.decode(report, query, index)
         return jnp.concatenate([hits.reshape(-1), asked.reshape(-1)]).astype(jnp.int64)
 
     return jax.vmap(of_one)(held, indices)

@@ -36,13 +36,13 @@ class VectorChannel(AbstractLocalChannel):
     def calibration(self) -> tuple[float, float]:
         return float(self.sensitivity), float(self.scale)
 
-    def report(self, record: Any, question: Any, index: Number, key: PRNGKeyArray) -> Array:
+    def report(self, record: Any, query: Any, index: Number, key: PRNGKeyArray) -> Array:
         del index
         noise = noise_of(self.statistic, "gaussian", self.scale).scaled(standard_normal(key, self.statistic.shape))
-        return self.statistic.contribution(record, question) + noise
+        return self.statistic.contribution(record, query) + noise
 
-    def decode(self, report: Array, question: Any, index: Number) -> tuple[Array, Array]:
-        del question, index
+    def decode(self, report: Array, query: Any, index: Number) -> tuple[Array, Array]:
+        del query, index
         return report, jnp.ones(self.statistic.shape)
 
     def released(self, value: Array, reports: Array) -> Release:
@@ -90,9 +90,9 @@ class VectorReports(AbstractReports):
     def _noise(self) -> AbstractNoise:
         return noise_of(self.statistic, "gaussian", self.lattice.scale)
 
-    def truth(self, record: Any, question: Any, index: int) -> Int64[np.ndarray, "..."]:
+    def truth(self, record: Any, query: Any, index: int) -> Int64[np.ndarray, "..."]:
         del index
-        return self.lattice.of_one(self.statistic, record, question)
+        return self.lattice.of_one(self.statistic, record, query)
 
     def randomised(self, truth: Int64[np.ndarray, "..."], randomness: Randomness) -> Int64[np.ndarray, "..."]:
         noisy = self.lattice.noisy(self._noise, truth, randomness) if self.lattice.noise else truth
@@ -109,9 +109,9 @@ class VectorReports(AbstractReports):
         return check
 
     def units_of_each(
-        self, reports: Int64[np.ndarray, "B ..."], question: Any, indices: Int64[np.ndarray, " B"]
+        self, reports: Int64[np.ndarray, "B ..."], query: Any, indices: Int64[np.ndarray, " B"]
     ) -> Int64[np.ndarray, "B length"]:
-        del question
+        del query
         return np.concatenate([reports.reshape(len(reports), -1), np.ones_like(indices)[:, None]], axis=1)
 
     def totals(self, units: Int64[np.ndarray, " length"]) -> tuple[Array, Array]:

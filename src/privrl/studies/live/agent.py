@@ -110,7 +110,7 @@ class AbstractAgent(abc.ABC):
         self._learner = self._study.learner
         if asked := self._study.asked():
             raise PairingError(
-                f"`{self._study.name}` asks new questions about people who have left ({', '.join(asked)}), and `Agent` "
+                f"`{self._study.name}` asks new queries about people who have left ({', '.join(asked)}), and `Agent` "
                 "keeps sums only. Use a learner that publishes running sums, such as `LSVIUCB`."
             )
         ends = self._study.ends
