@@ -201,7 +201,7 @@ def test_policies_are_learnt_on_a_grid(capsys: pytest.CaptureFixture[str]) -> No
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("fit", "env:vitals", "--recipe", "dp-tdfp", *BUDGET), "is for finite worlds, and `vitals` is none"),
+        (("fit", "env:vitals", "--recipe", "dp-tdfp", *BUDGET), "requires finite worlds; `vitals` is of another kind"),
         (("run", "ucbvi", "--env", "severity-48", "--episodes", "9"), "in which nothing is hidden, and `severity-48`"),
     ],
 )

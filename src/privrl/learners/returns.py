@@ -1,18 +1,18 @@
-"""How many records are in released sums, where people come back and how many have done so is secret.
+"""The number of records in released sums, if people return and the number of returns is secret.
 
 There are N = first + R records: `first` people took part for the first time, a public number, and R of them came back,
 of which only a bound is public, R <= most. A release counts the records with noise of variance s^2. The estimate is
 
     N-hat = count - s, cut to [first, first + most],      Var = min(s^2, most^2/12),
 
-a little too small rather than too large: whoever takes sums for those of more records than there were believes them too
-much and is wrong about what they say, and nothing in later sums shows it. Where there were more, the sums surprise.
+a little too small rather than too large. A learner that overestimates the number of records trusts the sums too much
+and misreads them, and later sums do not correct it. If it underestimates the number, the sums correct it.
 
 **Formal guarantee.** All of this is a function of a release and of public numbers, so it costs nothing. N-hat is within
 its range, and whatever the true N in the range, E (N-hat - N)^2 <= min(2 s^2, most^2): count - s is off by the noise
 and by s, and cutting to an interval that holds N moves it no further away. Normal noise puts it above N with
-probability .16 at most, unless there are fewer records than first arrivals: that everybody who took part for the first
-time left a record is assumed, as it is where the number of people is public. Var is the variance of the count, or of a
+probability .16 at most, unless there are fewer records than first arrivals: every person who took part for the first
+time is assumed to leave a record, as in studies where that number is public. Var is the variance of the count, or of a
 number that is uniform on its range where that is smaller.
 """
 
@@ -22,7 +22,7 @@ from jaxtyping import Array, Float
 
 
 class RecordsSoFar(eqx.Module):
-    """What a learner that reads block by block remembers of the numbers of records, if people come back.
+    """The numbers of records that a learner which reads block by block remembers, if people return.
 
     `first` of the people in the sums took part for the first time, and `records` is the sum of the lengths of all
     blocks so far.
@@ -69,6 +69,6 @@ def number_of_records(
 
 
 def check_returns(returns: int) -> None:
-    """Refuses what is no number of further episodes."""
+    """Refuses anything but a whole number of further episodes."""
     if returns < 0:
         raise ValueError(f"`returns` is {returns}; a person has 0 or more further episodes.")

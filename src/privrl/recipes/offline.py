@@ -61,8 +61,8 @@ def _auto(problem: Problem) -> Chosen:
     """What `auto` learns with, by a public rule (measured on the worlds for choosing constants).
 
     Rewards on the way: `TAP`. Only ends pay: `TDFP` where there are few people for each state and action; `TAP` where
-    there are more, but too few people to choose; with many, both, with half of the budget each. `FQI` is no candidate:
-    with 100,000 people it is nowhere the best where anything closes a fifth of the gap, and it would take a share from
+    there are more, but too few people to choose; with many, both, with half of the budget each. `FQI` is left
+    out: with 100,000 people it is never the best if anything closes a fifth of the gap, and it would take a share from
     the others.
     """
     learners: tuple[AbstractOfflineLearner, ...] = (_tap(problem),)

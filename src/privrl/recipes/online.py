@@ -157,7 +157,7 @@ ONLINE = (
     ),
     Recipe("ucbvi", _UCBVI, "none", "optimistic value iteration on counts"),
     Recipe("dp-ucbvi", _UCBVI, "central", "UCBVI on continually released counts, joint privacy"),
-    Recipe("ldp-ucbvi", _UCBVI, "local", "UCBVI on randomised responses, nobody is trusted", pure=True),
+    Recipe("ldp-ucbvi", _UCBVI, "local", "UCBVI on randomised responses, without a trusted server", pure=True),
     Recipe(
         "shuffle-ucbvi",
         _UCBVI,

@@ -38,7 +38,7 @@ class Problem:
 
     `rewards` are known mean rewards, `arrival_rewards` known payments for entering a state; with neither, rewards are
     estimated and paid for. `terminal` states end an episode; `rewards_at_end` says that only the last step pays.
-    `num_episodes` is how many episodes there are, where that is public and everybody has one.
+    `num_episodes` is the number of episodes, if it is public and each person has one.
     """
 
     num_states: int
@@ -104,7 +104,7 @@ class KnownWorld:
 
 @dataclass(frozen=True)
 class Algorithm:
-    """What is said about an algorithm, whoever is trusted: an entry stands beside the recipes that share it.
+    """The facts about an algorithm under every trust model; recipes that share it share the entry.
 
     Arguments:
         learner: its class, by which certificates name it.
@@ -112,7 +112,7 @@ class Algorithm:
         build: the learner for a `Problem`; for a `MeasuredProblem` in the family "measured", an `LQTask` in the family
             "control", or a `KnownWorld` in the family "functional".
         cites: the papers that it comes from, in BibTeX (`papers` has those that several algorithms share).
-        releases: what each of its releases is, in words for reports.
+        releases: what each of its releases is, as text for reports.
         name: what figures call it, if that is not the name of the class.
     """
 
@@ -188,7 +188,7 @@ class Recipe:
         kind = _KINDS.get(self.family, "finite worlds")
         if isinstance(env, AbstractRecorded) and self.family not in _KINDS:
             kind = "finite worlds in which nothing is hidden"
-        raise ValueError(f"`{self.name}` is for {kind}, and `{env.name}` is none. See `privrl list recipes`.")
+        raise ValueError(f"`{self.name}` requires {kind}; `{env.name}` is of another kind. See `privrl list recipes`.")
 
     def privatizer(
         self,

@@ -1,4 +1,4 @@
-"""How each measurement is distributed over its public range: histograms in which everybody has weight 1.
+"""How each measurement is distributed over its public range: histograms in which each person has weight 1.
 
 They replace means and standard deviations of a table, which are not private: from a histogram one reads any quantile.
 """

@@ -109,7 +109,7 @@ class BellmanGradient(AbstractEpisodeGradient, AbstractRowStatistic):
 
 
 class ParameterGradient(AbstractEpisodeGradient):
-    """The gradient in the parameters of a Q that is no table.
+    """The gradient in the parameters of a Q function that is not a table.
 
     `slopes` are dQ(s,a)/dtheta `[S, A, d]`, public: the features of a linear Q, the Jacobian of a network.
     """

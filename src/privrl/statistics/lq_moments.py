@@ -11,7 +11,7 @@ after scaling it to a trace sum_h |z_h|^2 + c^2 |x'_h|^2 of at most tau, which i
 M'|_F^2 <= |M|_F^2 + |M'|_F^2 - 2 <M, M'> <= 2 tau^2: replacing a person moves the sum by at most sqrt(2) tau, adding
 one by at most tau. Nothing is assumed about states, inputs or noise: transitions that are not numbers are dropped,
 and anything too large is scaled down. Where |x|, |x'| <= 1 and |u| <= gamma hold, the trace is at most H (1 + gamma^2
-+ c^2), so tau of that size clips nobody.
++ c^2), so tau of that size clips no record.
 
 **What is reached.** Two people whose states and inputs are constant, orthogonal to the other's and as large as allowed
 meet the bound. Symmetric noise of scale s leaves S2 with independent noise of scale s/(sqrt(2) c): this is the

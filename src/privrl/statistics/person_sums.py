@@ -10,7 +10,7 @@ the `level`, so ||x|| <= C afterwards; a vector that is not finite becomes 0. No
   <x, y> = sum_a sum_{t,t'} (phi_t . psi_t')^2 1[a_t = b_t' = a] >= 0, and multiplying by positive numbers keeps that:
   ||x - y||^2 = ||x||^2 + ||y||^2 - 2 <x, y> <= 2 C^2, so sqrt(2) C under replace-one. Released are the entries on and
   above the diagonal, those above it times sqrt(2): a vector whose L2 norm is the Frobenius norm of the matrices, so
-  white noise of scale sigma on it is noise of variance sigma^2 on the diagonal and sigma^2/2 beside it.
+  white noise of scale sigma on it is noise of variance sigma^2 on the diagonal and sigma^2/2 off it.
 - `FeatureReturns`, `FeatureErrors`: entries have signs, so ||x - y|| <= ||x|| + ||y|| <= 2 C.
 
 Under add-remove all cost C. All bounds are met. C, the features' centres and half-widths, and the function F of

@@ -23,7 +23,7 @@ class AbstractRowStatistic(AbstractStatistic):
     """One person's contribution is a sum over the transitions of their episode.
 
     `stage` is the one step whose transitions count, or `None`. A statistic whose `rows` is just
-    `Transitions.from_trajectory` may say so by a hint (`SumHints.plain`): then the sum over people is taken from
+    `Transitions.from_trajectory` may set the hint `SumHints.plain`: then the sum over people is taken from
     compressed rows, on which `rows` is never called.
     """
 

@@ -56,14 +56,14 @@ class LAP(AbstractOfflineLearner):
     Arguments:
         columns: what a row holds: measurements with public bounds, and categories.
         num_actions, horizon: public.
-        rewards_at_end: only the last step of a stay pays, and every stay has ended with its last row. Otherwise rewards
-            are discounted, and a stay has ended only where the table says so.
+        rewards_at_end: only the last step of a stay pays, and every episode ends with its last row. Otherwise
+            rewards are discounted, and an episode has ended only if the table marks its end.
         discount: gamma, where rewards do not come at the end.
         largest_reward: the public bound on the reward of one step; rewards above it are cut.
         products: pairs of measurements whose product is a feature; `None`: all pairs.
         rounds: shares of the rounds in what is left for them.
         anchor: kappa in typical posterior standard deviations: how strongly practice's own choice counts.
-        support: only actions are advised that practice takes at least so often, relative to its most frequent one.
+        support: the smallest frequency of an advised action in practice, relative to its most frequent action.
         trace: in [0, 1], how far what came later counts in a round, besides what is expected of the next state.
     """
 

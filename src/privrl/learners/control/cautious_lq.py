@@ -24,8 +24,8 @@ sampling noise of s_x is nb X1 (Cw^2/n + tr(Sg Z_1)), made like that of s_v: wit
 x_1 x_1^T over a first block of 20 people passes for X1, and without noise one run in thirty of `lq-4d` does harm. With
 `caution=0` the learner takes its mean belief for the truth: certainty equivalence with exploration, a baseline.
 
-With `returns` > 0 people come back, and how many records nb a block has is secret. Then they are counted, too, for a
-share of the budget (release `records`), and nb is what `learners/returns.py` makes of the count, with relative variance
+With `returns` > 0 people return, and the number nb of records in a block is secret. A share of the budget then counts
+them (release `records`), and nb is what `learners/returns.py` makes of the count, with relative variance
 nu^2 = Var/nb^2. Both releases are paid for in full. Two people whose surprises are opposite have equal counts, so no
 two are as far apart as is certified. The sums are nb C_1 (Theta - Th_0) + errors, with Th_0 the belief that was
 published. If nb is off by a factor 1 + nu, the errors of column j grow by the variance nu^2 C (Sg + D_j D_j^T) C^T,
@@ -205,8 +205,8 @@ class CautiousLQ(AbstractOnlineLearner):
         people: Shaped[Array, ""],
         unsure: Float[Array, ""] | None = None,
     ) -> Belief:
-        """Step 8: what the sums of the last block, of so many `people`, say about Theta; where their number is read off
-        a release, `unsure` is its relative variance."""
+        """Step 8: updates the belief about Theta from the sums of the last block of `people`. If their number is read
+        off a release, `unsure` is its relative variance."""
         task, r, K, Sg = self.task, memory.radius, memory.gain, memory.belief.covariance
         n, d, H, Cw2 = task.state_dim, task.input_dim, task.horizon, task.noise_radius**2
         p, num, one = n + d, people.astype(float), jnp.eye(n + d)

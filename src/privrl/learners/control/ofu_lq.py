@@ -76,7 +76,7 @@ class OFULQ(AbstractOnlineLearner):
         strategy: `"optimism"`, or `"certainty"`: the gains of the estimate itself, with exploration.
         exploration: for `"certainty"`: the people of a block explore on a sphere of radius
             `exploration` gamma/(1 + people so far)^(1/4).
-        trace_bound: tau of the episode clip; by default the squared norm of the first state, which scales everybody to
+        trace_bound: tau of the episode clip; by default the squared norm of the first state, which scales all people to
             the same trace. Only the ratio to the typical trace matters, so small is safe.
         growth, first_block: the public schedule: the first block of people, and how fast the blocks grow.
         failure: with this probability a bound on noise may fail at one plan (utility only, never privacy).
@@ -155,7 +155,7 @@ class OFULQ(AbstractOnlineLearner):
         return None, Plan(LinearPolicy(gains, explored))
 
     def _sums(self, released: Releases, num_seen: Int[Array, ""]) -> ReleasedSums:
-        """What was released, with bounds on its noise: 0 where there is none."""
+        """The releases, with bounds on their noise, which are 0 without noise."""
         n, p = self.task.state_dim, self.task.state_dim + self.task.input_dim
         if self.paper_users is None:
             moments = released["moments"]  # [chowdhury-zhou-shroff A1:3] both sums in one release

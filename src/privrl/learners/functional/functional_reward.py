@@ -12,7 +12,7 @@ use in Q-learning to [wang-hegde A1]. Here the *reward* is released, once, so th
 ||r - r'||_H <= Delta in the space H of the kernel K. Then y is mu-GDP, and so is all that follows from it. Delta is the
 norm of a tent of height h and half-width w (`privacy.tent_distance`): neighbours may differ by such a tent anywhere,
 or by any other change whose norm in H is no larger. Two arbitrary reward functions are *not* neighbours, and nothing is
-said about people whose data may have gone into the reward.
+claimed about people whose data may have gone into the reward.
 
 The prior says how smooth rewards are: level free, deviations of size `prior_spread`, neighbours alike over
 `prior_length`. By default spread 1/4 (rewards lie in [0, 1]) and length 2 w: changes narrower than the tents that are

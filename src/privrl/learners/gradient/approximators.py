@@ -63,7 +63,7 @@ class NetworkQ(AbstractApproximator):
     """Q(x, a) = c_a + sum_i v_ia tanh(w_i x + b_i), one hidden layer on a public coordinate x in [0, 1] of the state.
 
     It begins with v = c = 0 and units that turn at equally spaced points of [0, 1], all with slope `hidden`/2: public
-    and the same for everybody, so that nothing has to be drawn.
+    and the same in every study, so nothing has to be drawn.
     """
 
     coordinate: Float[Array, " S"]

@@ -39,7 +39,7 @@ class FQI(AbstractEpisodeGradients):
         steps: gradient steps, each of which is a release.
         learning_rate: on the mean gradient. By default SA/(9H): an average pair is taken less than H/(SA) times per
             episode, so Q moves by at most 1/9 of its error there (99 in ICU-Sepsis).
-        sampling: each step sees each episode with this probability (1: everybody).
+        sampling: each step sees each episode with this probability (1: all episodes).
         num_episodes: the public number of episodes; counted and paid for if left out.
     """
 

@@ -14,7 +14,7 @@ Q-learning is due to Watkins and Dayan 1992, gradients clipped per person and ma
 state, or a table (what features of one coordinate per pair amount to). One Q serves all steps of an episode.
 
 The clipped unit is the episode, hence the person. N, the public number of episodes, turns `batch` into a probability.
-If it is left out everybody takes part in every step, and N is counted with a small share of the budget.
+If it is left out, all episodes take part in every step, and N is counted with a small share of the budget.
 """
 
 from typing import Literal
@@ -36,7 +36,7 @@ class QLearning(AbstractEpisodeGradients):
     Arguments:
         features: public features of (state, action); they also say how many there are of each.
         horizon: the largest number of steps of an episode.
-        num_episodes: N, the public number of episodes; left out, everybody takes part in every step.
+        num_episodes: N, the public number of episodes; if left out, all episodes take part in every step.
         approximator: `"features"` (linear in them) or `"network"`.
         coordinate: for a network, a public number in [0, 1] per state; s/(S - 1) unless given.
         hidden: the units of the network.
@@ -105,7 +105,7 @@ class QLearning(AbstractEpisodeGradients):
             x = jnp.arange(S) / max(S - 1, 1) if self.coordinate is None else self.coordinate
             return NetworkQ(x, A, self.hidden)
         if isinstance(self.features, OneHotFeatures):
-            return TabularQ(S, A)  # the same numbers; nobody's gradient is ever a whole table
+            return TabularQ(S, A)  # the same numbers; no gradient of one person is ever a whole table
         return LinearQ(self.features.table)
 
 

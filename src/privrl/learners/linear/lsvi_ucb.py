@@ -23,8 +23,8 @@ estimated in the same way from (V - m)^2. Centring matters most: a ridge that sh
 is taken over earlier Q: of noisy values it collapses. Without noise s^2 = 0, and these lines are the algorithm without
 privacy.
 
-With `returns` > 0 people come back, and how many records a block has is secret. The released first states (`visits` of
-the first step) add up to how many records there were in all blocks so far, with noise of variance S s^2; the length of
+With `returns` > 0 people return, and the number of records in a block is secret. The released first states (`visits`
+of the first step) add up to the number of records in all blocks so far, with noise of variance S s^2; the length of
 a block is what `learners/returns.py` makes of that, less the lengths so far, and at least 0. In the projection above,
 an error of the length is shared among the states that remain positive. Hence a count has, besides the variance c s^2,
 at most that of the number of records, which c is raised by: widths cover it.
@@ -67,7 +67,7 @@ from privrl.privacy.continual.mechanisms import check_blocks, every
 from privrl.statistics.next_states import FeatureTransitions, StartCounts
 from privrl.statistics.setting_checks import check_terminal
 
-_LONGEST = 2**53  # nobody counts more episodes than this
+_LONGEST = 2**53  # no person has more episodes than this
 
 
 class Seen(eqx.Module):

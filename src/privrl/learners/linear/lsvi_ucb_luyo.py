@@ -17,7 +17,8 @@ class LuyoLSVIUCB(AbstractUnweightedLSVIUCB):
     """Private LSVI-UCB with static batches.
 
     Blocks of (K epsilon)^(2/5) d^(3/5) H^(1/5) users; after each, Gram matrices from a binary tree whose leaves are
-    the blocks, and regressions over everybody with fresh Gaussian noise for vectors of norm H. Half of the budget each.
+    the blocks, and regressions over all people with fresh Gaussian noise for vectors of norm H. Half of
+    the budget each.
 
     Arguments:
         epsilon: for which the size of the blocks is chosen (utility only, never privacy).

@@ -19,8 +19,8 @@ class NgoLSVIUCB(AbstractUnweightedLSVIUCB):
     """Private LSVI-UCB with adaptive batches.
 
     New values when a determinant has doubled, at most `most_switches` times, over which the noise of the regressions is
-    shared out; Gram matrices from a binary tree. That cap is kept by reading determinants at so many public times,
-    evenly spaced. Half of the budget each.
+    shared out; Gram matrices from a binary tree. That cap is kept by reading determinants at that number of public,
+    evenly spaced times. Half of the budget each.
 
     Arguments:
         most_switches: by default d ceil(log2(1 + 2^20/d)), which is how often the determinant of one d x d matrix can

@@ -1,4 +1,4 @@
-"""What algorithms share that ask, step by step, for regressions on everybody so far: LSVI-UCB++ and its predecessors.
+"""The parts shared by algorithms that regress on all people so far, step by step: LSVI-UCB++ and its predecessors.
 
 Released are Lambda_h - lambda I = sum w phi phi^T (`gram`, all steps at once), and at each step h, from the last to the
 first, sum w phi y(s') for values y in [-1, 1] that were made from the release before (`regressions`). Everything else

@@ -32,7 +32,7 @@ def state_counts(
     variance: Float[Array, ""],
     start_variance: Float[Array, ""],
 ) -> Float[Array, "H S"]:
-    """How many people of a block were in each state at each step; whoever reached a state that is not live stays.
+    """The number of people of a block in each state at each step; a person in a state that is not live stays there.
 
     Arrivals v^T dM_{h-1} (the first ones are `starts`) have noise of variance |v|^2 s^2. Departures dM_h 1 =
     sum_s n(s) phi_pi(s) have noise of variance S s^2 per coordinate and, where the policy mixes actions, their
@@ -105,7 +105,7 @@ def weighted_pair_counts(
 def counted_states(
     counts: Float[Array, "H S"], live: Bool[Array, " S"], can_end: bool, length: Float[Array, ""]
 ) -> Float[Array, "H S"]:
-    """Counts that are not negative and add up to the length of the block, with whoever has reached a terminal state."""
+    """Counts that are not negative and add up to the length of the block, including people in terminal states."""
     counts, lengths = jnp.where(live, counts, 0.0), jnp.broadcast_to(length, counts.shape[:1])
     if not can_end:
         return lowered_to(counts, lengths)
@@ -131,7 +131,7 @@ class Spectrum(eqx.Module):
 
     `g` are the eigenvalues, the columns of `basis` the eigenvectors, `x` the features in that basis; `m2` is the mean
     of |phi|^2, `variance` the variance of an entry of the moments and `counting` the factor c = 1/(1/|v|^2 + 1/S) with
-    which noise in the counts behind a Gram matrix adds to it. Where the number of records is no public one, its
+    which noise in the counts behind a Gram matrix adds to it. If the number of records is not public, its
     variance is part of that of a count. A leading axis of steps is for `lax.scan`.
     """
 

@@ -14,7 +14,7 @@
     13:     Q_h      = clip(Q_h, 0, H-h+1)
     14:     pi_h     = argmax_a Q_h, ties shared,  V_h = max_a Q_h
 
-sum runs over D and sum' over D': disjoint halves of the people with `split`, everybody without. `shift`, the bound on
+sum runs over D and sum' over D': disjoint halves of the people with `split`, all people without. `shift`, the bound on
 the spectral norm of the noise in the matrix, is 0 without noise; the paper's E/2 is too small by sqrt 2 because its
 noise protects the addition of a person, not the replacement of one.
 
@@ -59,7 +59,7 @@ class VAPVI(AbstractPessimisticRegression):
     lower_order: float = eqx.field(static=True, default=0.0)
 
     def bounds(self) -> dict[str, Any]:
-        people = "two random halves" if self.split and self._uncertain else "everybody in every release"
+        people = "two random halves" if self.split and self._uncertain else "all people in every release"
         return super().bounds() | {"people": people}
 
     @property

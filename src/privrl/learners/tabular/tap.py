@@ -75,7 +75,7 @@ class TAP(AbstractOfflineLearner):
         rounds: shares of the rounds in what is left for them.
         anchor: kappa in typical posterior standard deviations: how strongly practice's own choice counts.
         pessimism: z, posterior standard deviations by which an advantage is lowered.
-        support: only actions are advised that practice takes at least so often, relative to its most frequent one.
+        support: the smallest frequency of an advised action in practice, relative to its most frequent action.
         spread: how much wider advantages are taken to differ than the fit of their standard deviation says.
     """
 

@@ -70,7 +70,7 @@ def groups(visits: Float[Array, " K"], used: Bool[Array, " K"]) -> Int[Array, " 
 
 
 class Kernel(eqx.Module):
-    """Estimated next states of K pairs (numbers s A + a; from SA on they are none); elsewhere nothing is known.
+    """Estimated next states of K pairs (numbers s A + a; numbers from SA on are padding); others are unknown.
 
     `probabilities` and `variances` are `[K, S]`, `ends` the variance of the probability of an end. `rest [SA]` is what
     is not accounted for, and `weights` the shares of states in all visits.

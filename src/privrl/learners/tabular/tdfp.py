@@ -16,8 +16,8 @@ nearly all of the variance of a typical advantage is privacy noise, the feature 
 
 The shares u_k and the weights (wn, wT, wM) are public constants, and everything between releases is post-processing.
 **Bias.** Values are a straight line in one feature and differences are clipped at b: this is biased for ever, and meant
-for sizes at which noise, not bias, decides. A stay that was cut by the horizon is no ending: its last step is a step
-like any other, and where only ends pay its return is not known, so round 0 leaves it out. What remains, as shares of
+for sizes at which noise, not bias, decides. An episode cut by the horizon has not ended: its last step is a step
+like any other, and if only ends pay its return is unknown (round 0 leaves it out). What remains, as shares of
 the gap from practice to the best (20,000 people, epsilon 1 / 100, 3 seeds, worlds for choosing constants):
 
 - rewards in flight: in-flight-60x4 .67 / .86, where `APVI` has .96 at epsilon 1: one feature is too few.

@@ -61,7 +61,7 @@ class UCBVI(AbstractOnlineLearner):
         return {
             "horizon": self.horizon,
             "counting": counts.counting,
-            "asking, where nobody is trusted": counts.asking,
+            "asking, without a trusted server": counts.asking,
             "rewards": "known",
         }
 
