@@ -32,7 +32,7 @@ class FeatureTransitions(AbstractRowStatistic):
         weights: public w in [0, 1] per step, 1 where not given.
 
     A step whose next state was not recorded (-1) adds to no slot of a state, so M_h 1 then falls short of the sum of
-    all features taken; a learner that needs them to agree spreads the rest evenly, as `LSVIUCB` does. Its reward counts.
+    all features taken; a learner that needs them to agree spreads the rest evenly (`LSVIUCB` does). Its reward counts.
 
     **Formal guarantee** (for all records). Write n for the largest norm of a feature and D for the largest distance of
     two, both read off the public table. One episode has at most one transition at step h. Two transitions into
