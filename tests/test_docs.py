@@ -5,12 +5,15 @@ before a `python` block leaves it out. `<!-- run -->` on the line before a `cons
 `privrl` or a script of `examples/`. `<!-- file NAME -->` writes a block to a file.
 """
 
+import random
 import re
 import runpy
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from test_cli import call
 
@@ -67,6 +70,30 @@ def run_console(block: Block, page: Path) -> None:
         assert called.code == 0, f"{page.name}:{block.line}: privrl {shlex.join(arguments)}\n{called.err}"
 
 
+SCHEMA = """\
+unit = "patient_id"
+step = "step"
+state = "state"
+action = "action"
+reward = "reward"
+horizon = 3
+num_states = 3
+num_actions = 2
+"""
+
+
+def write_stays(folder: Path) -> None:
+    """The table and the schema of the README: 40 patients in a world of three states and two actions."""
+    rng = random.Random(0)
+    rows = [
+        {"patient_id": patient, "step": step, "state": rng.randrange(3), "action": rng.randrange(2), "reward": 0.5}
+        for patient in range(40)
+        for step in range(3)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), folder / "stays.parquet")
+    (folder / "stays.toml").write_text(SCHEMA)
+
+
 RUN = [pytest.param(PAGES[0], marks=pytest.mark.smoke), *PAGES[1:]]  # the README is in the first tier
 
 
@@ -74,6 +101,8 @@ RUN = [pytest.param(PAGES[0], marks=pytest.mark.smoke), *PAGES[1:]]  # the READM
 def test_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PRIVRL_TOY", "1")
+    if page == PAGES[0]:
+        write_stays(tmp_path)
     namespace: dict[str, object] = {"__name__": "__main__"}
     for block in blocks(page.read_text()):
         if block.language == "python" and block.mark != "no-run":
