@@ -115,7 +115,7 @@ def test_it_is_read_again_exactly(policy: AssistedMeasuredPolicy) -> None:
         AssistedMeasuredPolicy.from_json(policy.advice.to_json())
     with pytest.raises(ValueError, match="not the JSON"):
         MeasuredPolicy.from_json(policy.to_json())
-    with pytest.raises(ValueError, match="cells"):
+    with pytest.raises(ValueError, match="one per cell"):
         AssistedMeasuredPolicy(policy.advice, policy.values, jnp.zeros(3))
 
 

@@ -1,4 +1,4 @@
-"""Finite worlds, linear systems and measurements: what they are, what they are worth, how people walk through them."""
+"""Finite worlds, linear systems and measurements: definitions, exact values and simulation."""
 
 from typing import TYPE_CHECKING
 

@@ -1,14 +1,14 @@
-"""Choices near practice, and the value functions that are made of them; on features phi of a state.
+"""Choices near practice, and the value functions built from them, on features phi of a state.
 
-With theta_a the advantage of action a, and kappa how strongly practice counts:
+With theta_a the advantage of action a, and kappa the strength with which practice counts:
 
     P(a|s) = clip(phi^T B_a, .01, 1)
     pi(s)  = argmax phi^T theta_a + kappa log P(a|s)    over the a with P(a|s) >= support max P
     F_1    = clip(1/2 + phi^T f, 0, 1)
     F_k+1  = clip(F_k + phi^T theta0_k + phi^T theta_k,pi_k(s), 0, 1)
 
-Whatever the weights hold, F lies in [0, 1]. Products with weights are sums along a row, not matrix products of many
-rows, whose last bits may depend on where a row stands among the others.
+F lies in [0, 1] for all weights. Products with weights are sums along a row and not matrix products of many rows,
+because the last bits of those may depend on the position of a row among the others.
 """
 
 import equinox as eqx
@@ -52,12 +52,12 @@ def anchor_scores(
 
 
 class LayeredValue(eqx.Module):
-    """F, see the module: a first guess and K improvements; a layer of zeros changes nothing.
+    """F of the module: a first guess and K improvements; a layer of zeros changes nothing.
 
     Arguments:
         first: f.
         changes, advantages, anchors: theta0, theta and kappa of each layer.
-        practice, support: B, and what counts as support.
+        practice, support: B, and the threshold of support.
     """
 
     first: Float[Array, " d"]
@@ -71,7 +71,7 @@ class LayeredValue(eqx.Module):
     def start(
         cls, first: Float[Array, " d"], practice: Float[Array, "d A"], support: Float[Array, ""], rounds: int
     ) -> "LayeredValue":
-        """The first guess, with room for so many layers."""
+        """The first guess, with room for `rounds` layers."""
         d, A = practice.shape
         changes, advantages, anchors = jax.device_put(
             (np.zeros((rounds, d)), np.zeros((rounds, A, d)), np.zeros(rounds))
@@ -81,7 +81,7 @@ class LayeredValue(eqx.Module):
     def with_layer(
         self, k: int, change: Float[np.ndarray, " d"], advantages: Float[np.ndarray, "A d"], anchor: float
     ) -> "LayeredValue":
-        """The same with layer k; on the host, so that nothing is compiled for it."""
+        """The same function with layer k set; on the host, so that nothing is compiled for it."""
         made = [np.array(x) for x in (self.changes, self.advantages, self.anchors)]
         for layers, one in zip(made, (change, advantages, anchor), strict=True):
             layers[k] = one
@@ -104,5 +104,5 @@ class LayeredValue(eqx.Module):
 
 
 def _unit(F: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
-    """In [0, 1], whatever was published."""
+    """Clip to [0, 1], with NaN as 1/2, whatever was released."""
     return jnp.where(jnp.isnan(F), 0.5, jnp.clip(F, 0.0, 1.0))

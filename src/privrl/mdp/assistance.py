@@ -1,23 +1,22 @@
-"""Assistance: practice with a bounded share of advice, so that practice's stays can say what it is worth.
+"""Assistance: current practice with a bounded share of advice, whose value recorded episodes can estimate.
 
-Given advice a*(s), how often practice takes it, b*(s) = b(a*(s)|s), a largest ratio c >= 1 and a largest weight C > 1,
-both public:
+Given advice a*(s), the probability b*(s) = b(a*(s)|s) with which practice takes it, a largest ratio c >= 1 and a
+largest weight C > 1, both public:
 
-    alpha(s)   = min(1, (c-1) b*/(1-b*)) where b*(s) >= .05, else 0
-    pi(.|s)    = (1-alpha) b(.|s) + alpha 1{a*}     the advice with probability alpha, else the clinician
+    alpha(s)   = min(1, (c-1) b*/(1-b*)) if b*(s) >= .05, else 0
+    pi(.|s)    = (1-alpha) b(.|s) + alpha 1{a*}     the advice with probability alpha, else the clinician decides
     rho(s, a)  = 1 - alpha + alpha 1{a = a*}/b*     one-step weight against practice
-    w          = the product of rho; once w >= C, the rest of the stay is left to practice (alpha = 0, rho = 1)
+    w          = the product of rho; once w >= C, the rest of the episode is left to practice (alpha = 0, rho = 1)
 
-c = 1 is practice; an infinite c follows all advice that practice supports. b* is kept in a table: one number for each
-state of a finite world, or for each of some cells in which observations are alike.
+c = 1 is practice itself; an infinite c follows all advice that practice supports. b* is kept in a table: one number for
+each state of a finite world, or for each cell of similar observations.
 
-**Formal guarantee.** If a ~ b(.|s), then E[rho | s] = 1 - alpha + alpha b*/b* = 1. rho lies in [0, c], since
-rho(s, a*) = 1 + alpha (1-b*)/b* <= 1 + (c-1). A factor is multiplied only while w < C, so w lies in [0, cC] without any
-clipping, and by the first statement w is a martingale of mean 1 under practice: the likelihood ratio of a proper
-policy, which depends on the stay so far through w. `untouched`, the product of 1 - alpha over the same steps, is the
-probability that no advice is drawn along these steps; untouched <= w, since each rho >= 1 - alpha. That rho and w lie
-in these ranges holds for every record, whatever is advised and whatever b* is said to be; that their means are 1 only
-where b* is right.
+**Formal guarantee.** If a ~ b(.|s), then E[rho | s] = 1 - alpha + alpha b*/b* = 1. rho lies in [0, c], since rho(s, a*)
+= 1 + alpha (1-b*)/b* <= 1 + (c-1). A factor is multiplied only while w < C, so w lies in [0, cC] without any clipping,
+and by the first statement w is a martingale of mean 1 under practice: the likelihood ratio of a proper policy, which
+depends on the episode so far through w. `untouched`, the product of 1 - alpha over the same steps, is the probability
+that no advice is drawn along these steps; untouched <= w, since each rho >= 1 - alpha. The ranges of rho and w hold for
+every record, whatever the advice and the stated b* are. Their means are 1 only if b* is right.
 """
 
 import abc
@@ -37,12 +36,12 @@ from privrl.contracts.policy import AbstractPolicy
 LEAVE = -1
 """The answer "leave it to the clinician"."""
 LEAST_SUPPORT = 0.05
-"""Advice that practice takes more rarely is never given."""
+"""Advice that practice takes with a smaller probability is never given."""
 
 
 class Decisions(NamedTuple):
-    """What is advised at some observations, and b*, how often practice does that; b* is 0 where it is not known well
-    enough, and outside the world."""
+    """The advice at some observations, and b*, the probability with which practice takes it. b* is 0 if it is not known
+    accurately enough, and outside the world."""
 
     advice: Int[Array, "*n"]
     support: Float[Array, "*n"]
@@ -53,7 +52,7 @@ class Decisions(NamedTuple):
         return self.support >= LEAST_SUPPORT
 
     def alpha(self, max_ratio: float) -> Float[Array, "*n"]:
-        """The probability with which advice is given while the stay's weight is below C."""
+        """The probability with which advice is given while the weight of the episode is below C."""
         b = jnp.clip(jnp.where(self.supported, self.support, 1.0), LEAST_SUPPORT, 1.0)
         share = jnp.where(b < 1.0, (max_ratio - 1.0) * b / jnp.where(b < 1.0, 1.0 - b, 1.0), 1.0)
         return jnp.where(self.supported & (max_ratio > 1.0), jnp.minimum(share, 1.0), 0.0)
@@ -68,9 +67,9 @@ class Decisions(NamedTuple):
 class AbstractAssisted(AbstractPolicy):
     """Advice, given as often as `max_ratio` and `max_weight` allow.
 
-    `support` is b*, cell by cell; 0 where it is not known well enough. `max_ratio` is c >= 1: the advised action is
-    taken at most c times as often as in practice. `max_weight` is C > 1: a stay whose weight has reached C is left to
-    practice.
+    `support` is b* of each cell, 0 if it is not known accurately enough. `max_ratio` is c >= 1: the advised action is
+    taken at most c times as often as in practice. `max_weight` is C > 1: an episode whose weight has reached C is left
+    to practice.
     """
 
     support: eqx.AbstractVar[Float[Array, " K"]]
@@ -82,27 +81,28 @@ class AbstractAssisted(AbstractPolicy):
             raise ValueError(f"`max_ratio` is {self.max_ratio}; it must be at least 1, which is practice itself.")
         if not self.max_weight > 1.0:
             raise ValueError(
-                f"`max_weight` is {self.max_weight}; it must be above 1, the weight at the start of a stay."
+                f"`max_weight` is {self.max_weight}; it must be above 1, the weight at the start of an episode."
             )
 
     @abc.abstractmethod
     def advise(self, observations: Array) -> Int[Array, "*n"]:
-        """The advice at these observations, whatever they are."""
+        """The advice at any observations, inside or outside the world."""
 
     @abc.abstractmethod
     def cells(self, observations: Array) -> Int[Array, "*n"]:
-        """Where b* stands in `support`; -1 outside the world."""
+        """The position of b* in `support`; -1 outside the world."""
 
     @abc.abstractmethod
     def check(self, observations: Any) -> Array:
-        """Observations from outside, as `decisions` takes them; a `ValueError` if they are none of this world."""
+        """Convert observations from outside for `decisions`; raises `ValueError` if they do not belong to this
+        world."""
 
     @abc.abstractmethod
     def to_json(self) -> dict[str, Any]:
         """Plain JSON, from which the same policy can be read again."""
 
     def decisions(self, observations: Array) -> Decisions:
-        """Advice and b* at these observations, whatever they are."""
+        """Advice and b* at any observations, inside or outside the world."""
         cell = self.cells(observations)
         return Decisions(self.advise(observations), jnp.where(cell >= 0, self.support[jnp.maximum(cell, 0)], 0.0))
 
@@ -112,7 +112,7 @@ class AbstractAssisted(AbstractPolicy):
         return replace(self, **settings)
 
     def without_advice(self) -> "AbstractAssisted":
-        """The same without support: no advice is given, and every decision is left to practice."""
+        """The same policy without support: no advice is given, and practice makes every decision."""
         return eqx.tree_at(lambda policy: policy.support, self, jnp.zeros_like(self.support))
 
     @property
@@ -122,12 +122,12 @@ class AbstractAssisted(AbstractPolicy):
 
     @property
     def entries(self) -> int:
-        """About how many numbers are made to decide at one observation; 0: a few."""
+        """Roughly how many numbers a decision at one observation computes; 0 means few."""
         return 0
 
     @property
     def bound(self) -> float:
-        """cC, the largest weight of a stay."""
+        """cC, the largest weight of an episode."""
         return self.max_ratio * self.max_weight
 
     def rho(self, observations: Array, actions: Int[Array, "*n"]) -> Float[Array, "*n"]:
@@ -137,7 +137,7 @@ class AbstractAssisted(AbstractPolicy):
     def weigh(
         self, observations: Array, actions: Int[Array, " H"], counted: Bool[Array, " H"]
     ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """The weight w of one recorded stay, and `untouched`; steps that are not `counted` change neither."""
+        """The weight w of one recorded episode, and `untouched`; steps that are not `counted` change neither."""
         at = self.decisions(observations)
         rho, left = at.rho(actions, self.max_ratio), 1.0 - at.alpha(self.max_ratio)
 
@@ -151,18 +151,19 @@ class AbstractAssisted(AbstractPolicy):
         return w, jnp.minimum(untouched, w)
 
     def __call__(self, observations: Any) -> Int[np.ndarray, "*n"]:
-        """The advice at these observations, or -1 where there is none: leave it to the clinician."""
+        """The advice at these observations, or -1 to leave the decision to the clinician."""
         advice, alpha, _, _ = _decided(self, self.check(observations))
         return np.where(np.asarray(alpha) > 0, np.asarray(advice), LEAVE)
 
     def start_episode(self, *, key: PRNGKeyArray | None = None) -> "AssistedEpisode":
-        """Advice for one stay, decision by decision; without `key`, randomness comes from the operating system."""
+        """Start to advise in one episode, decision by decision. Without `key`, the operating system supplies
+        randomness."""
         seed = None if key is None else [int(word) for word in np.asarray(jr.key_data(key)).ravel()]
         return AssistedEpisode(self, np.random.default_rng(seed))
 
 
 class AssistedEpisode:
-    """One stay under an assisted policy: call `advise` before and `record` after every decision."""
+    """One episode under an assisted policy: call `advise` before and `record` after every decision."""
 
     def __init__(self, policy: AbstractAssisted, generator: np.random.Generator) -> None:
         self._policy, self._generator = policy, generator
@@ -170,13 +171,13 @@ class AssistedEpisode:
         self.weight = 1.0
 
     def advise(self, observation: Any) -> int:
-        """The action to take, or -1: leave it to the clinician."""
+        """The action to take, or -1 to leave the decision to the clinician."""
         self._at = tuple(float(x) for x in _decided(self._policy, self._policy.check(observation)))
         drawn = self._generator.random() < self._at[1]
         return int(self._at[0]) if drawn and self.weight < self._policy.max_weight else LEAVE
 
     def record(self, action: int) -> None:
-        """What was done in the end, whoever decided it."""
+        """Record the action that was taken, by advice or by the clinician."""
         if self._at is None:
             raise ValueError("`record` was called without `advise`. Call `advise(observation)` before every decision.")
         advice, _, taken, left = self._at
@@ -186,13 +187,13 @@ class AssistedEpisode:
 
 
 def to_json_number(number: float) -> float | str:
-    """A number as JSON takes it: one that is not finite as text."""
+    """A number for JSON; numbers that are not finite become text."""
     return number if math.isfinite(number) else repr(number)
 
 
 @eqx.filter_jit
 def _decided(policy: AbstractAssisted, observations: Array) -> tuple[Array, Array, Array, Array]:
-    """Advice, alpha, and rho of who takes the advice and of who does not."""
+    """Advice, alpha, and rho if the advice is taken and if it is not."""
     at = policy.decisions(observations)
     taken, left = (at.rho(actions, policy.max_ratio) for actions in (at.advice, jnp.full_like(at.advice, LEAVE)))
     return at.advice, at.alpha(policy.max_ratio), taken, left

@@ -1,4 +1,4 @@
-"""An assisted policy in a finite world, and what it is worth there; see `assistance.py` for what assistance is."""
+"""An assisted policy in a finite world, and its value there; `assistance.py` defines assistance."""
 
 import math
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from privrl.mdp.assistance import AbstractAssisted, Decisions, to_json_number
 from privrl.mdp.planning import policy_values
 from privrl.mdp.types import TabularMDP, TabularPolicy
 
-_CHUNK = 4096  # simulated stays at once
+_CHUNK = 4096  # episodes simulated at once
 
 
 class AssistedPolicy(AbstractAssisted):
@@ -23,9 +23,9 @@ class AssistedPolicy(AbstractAssisted):
 
     Arguments:
         advice: one action per state.
-        support: b*(s), the probability with which practice takes it; 0 where that is not known well enough.
+        support: b*(s), the probability with which practice takes it; 0 if it is not known accurately enough.
         max_ratio: c >= 1; the advised action is taken at most c times as often as in practice.
-        max_weight: C > 1; a stay whose weight has reached C is left to practice.
+        max_weight: C > 1; an episode whose weight has reached C is left to practice.
     """
 
     advice: Int[Array, " S"] = eqx.field(converter=jnp.asarray)
@@ -41,7 +41,7 @@ class AssistedPolicy(AbstractAssisted):
         max_ratio: float = 1.5,
         max_weight: float = 4.0,
     ) -> "AssistedPolicy":
-        """With practice's own probabilities."""
+        """Take the support from the probabilities `[S, A]` of practice."""
         advice, practice = jnp.asarray(advice), jnp.asarray(practice)
         return cls(advice, practice[jnp.arange(len(advice)), advice], max_ratio, max_weight)
 
@@ -64,7 +64,7 @@ class AssistedPolicy(AbstractAssisted):
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "AssistedPolicy":
-        """What `to_json` wrote."""
+        """Read the output of `to_json`."""
         tables = (jnp.asarray(content["advice"], int), jnp.asarray(content["support"], float))
         return cls(*tables, content["max_ratio"], content["max_weight"])
 
@@ -75,12 +75,13 @@ class AssistedPolicy(AbstractAssisted):
 
     @property
     def alpha(self) -> Float[Array, " S"]:
-        """The probability with which advice is given in each state while the stay's weight is below C."""
+        """The probability with which advice is given in each state while the weight of the episode is below C."""
         return Decisions(self.advice, self.support).alpha(self.max_ratio)
 
 
 class SimulatedGain(NamedTuple):
-    """What a policy is worth beyond practice, with the standard error of the simulation; and practice's exact value."""
+    """The gain of a policy over practice, with the standard error of the simulation, and the exact value of
+    practice."""
 
     gain: float
     se: float
@@ -99,10 +100,10 @@ def stationary_advice(probabilities: Float[ArrayLike, "H S A"], steps: int = 10)
 def simulate_gain(
     mdp: TabularMDP, practice: Float[Array, "S A"], policy: AssistedPolicy, stays: int, *, key: PRNGKeyArray
 ) -> SimulatedGain:
-    """The value of an assisted policy in a known world, by simulation of what it adds to practice's exact value.
+    """Simulate the gain of an assisted policy over the exact value of practice, in a known world.
 
     By the performance difference lemma J(pi) - J(b) = E_pi sum_h alpha(s_h) 1{w_h < C} (Q^b_h(s_h, a*) - V^b_h(s_h)).
-    What is averaged is that sum along simulated stays, whose variance is a small fraction of that of a return.
+    The estimate is the mean of that sum along simulated episodes; its variance is a small fraction of that of a return.
     """
     everywhere = TabularPolicy(jnp.broadcast_to(practice, (mdp.horizon, *practice.shape)))
     V = policy_values(mdp, everywhere)
@@ -148,7 +149,8 @@ def _pick(cumulative: Float[Array, "rows K"], row: Int[Array, " n"], u: Float[Ar
 
 @eqx.filter_jit
 def _added(world: _World, policy: AssistedPolicy, key: PRNGKeyArray) -> Float[Array, " n"]:
-    """One chunk of stays: the sum of alpha times the advantage of the advice over practice, where it was on offer."""
+    """One chunk of episodes: the sum of alpha times the advantage of the advice over practice, while advice is
+    given."""
     G, S, A, _ = world.moving.shape
     H, alpha, moving = world.advantage.shape[0], policy.alpha, world.moving.reshape(-1, S)
 

@@ -33,7 +33,7 @@ class AssistedMeasuredPolicy(AbstractAssisted):
     Arguments:
         advice: gives the advice, and P(a|x).
         values: weights of f on the features of `advice`.
-        support: b* of each cell; 0 where it is not known well enough.
+        support: b* of each cell; 0 if it is not known accurately enough.
         max_ratio, max_weight: see `AbstractAssisted`.
     """
 
@@ -45,11 +45,13 @@ class AssistedMeasuredPolicy(AbstractAssisted):
 
     def __check_init__(self) -> None:
         if self.support.shape != (NUM_CELLS,):
-            raise ValueError(f"`support` has shape {self.support.shape}; there are {NUM_CELLS} cells.")
+            raise ValueError(
+                f"`support` has shape {self.support.shape}; it must hold {NUM_CELLS} numbers, one per cell."
+            )
 
     @property
     def value_feature(self) -> MeasuredValueFeature:
-        """f."""
+        """f, how well people fare under practice."""
         return MeasuredValueFeature(self.advice.features, self.values)
 
     def advise(self, observations: Float[Array, "*n D"]) -> Int[Array, "*n"]:
@@ -70,7 +72,7 @@ class AssistedMeasuredPolicy(AbstractAssisted):
         return self.advice.features.dim + self.advice.num_actions
 
     def to_json(self) -> dict[str, Any]:
-        """Everything that a program elsewhere needs; see the guide for a reader."""
+        """The whole policy as JSON; `ExportedPolicy` runs it without JAX."""
         assistance = {
             "values": np.asarray(self.values).tolist(),
             "support": np.asarray(self.support).tolist(),
@@ -84,7 +86,7 @@ class AssistedMeasuredPolicy(AbstractAssisted):
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "AssistedMeasuredPolicy":
-        """What `to_json` wrote; exactly, as JSON keeps every digit."""
+        """Read the output of `to_json`, exactly, because JSON keeps every digit."""
         if content.get("kind") != _KIND:
             raise ValueError(f"This is not the JSON of an assisted policy on measurements: `kind` is not {_KIND!r}.")
         kept = content["assistance"]
@@ -92,13 +94,13 @@ class AssistedMeasuredPolicy(AbstractAssisted):
         return cls(MeasuredPolicy.from_content(content), values, support, kept["max_ratio"], kept["max_weight"])
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The same as named arrays, for a saved result."""
+        """The policy as named arrays, for a saved result."""
         own = (self.values, self.support, self.max_ratio, self.max_weight)
         return self.advice.arrays() | dict(zip(_OWN, map(np.asarray, own), strict=True))
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "AssistedMeasuredPolicy":
-        """What `arrays` gave."""
+        """Read the output of `arrays`."""
         advice = MeasuredPolicy.from_arrays({name: arrays[name] for name in ARRAY_NAMES})
         values, support, max_ratio, max_weight = (arrays[name] for name in _OWN)
         return cls(advice, jnp.asarray(values), jnp.asarray(support), max_ratio.item(), max_weight.item())

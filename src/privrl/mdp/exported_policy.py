@@ -42,14 +42,14 @@ class ExportedPolicy:
 
     @classmethod
     def load(cls, path: str | Path) -> "ExportedPolicy":
-        """Reads a `policy.json`. The certificate next to it says whether to believe it: see `privrl certify`."""
+        """Read a `policy.json`. Verify it first with the certificate next to it: see `privrl certify`."""
         return cls(json.loads(Path(path).read_text(encoding="utf-8")))
 
     def __call__(self, observation: Sequence[float] | Mapping[str, Any]) -> int:
         """The action for one observation.
 
         Arguments:
-            observation: numbers in the order of the columns, with NaN for what is missing; or a mapping from names to
+            observation: numbers in the order of the columns, with NaN for missing values; or a mapping from names to
                 values, in which a category is its text and a missing value is `None` or left out.
         """
         phi = self._features(self._row(observation))

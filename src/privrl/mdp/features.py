@@ -1,6 +1,6 @@
-"""Feature maps phi(s, a) of a finite world, with norms that are bounded before anybody is touched.
+"""Feature maps phi(s, a) of a finite world, with norms that are bounded before any record is read.
 
-Sensitivities are computed from ||phi|| <= 1, so a map that breaks the bound is refused, never clipped in silence.
+Sensitivities are computed from ||phi|| <= 1, so a map that breaks the bound is refused, never clipped silently.
 """
 
 import abc

@@ -16,15 +16,15 @@ _TOLERANCE = 1e-9
 
 
 def check_kernel(transition: Float[Array, "G S A S"], what: str) -> Float[Array, "G S A S"]:
-    """The kernel with rounding errors removed; anything worse than rounding is an error that names `what`."""
+    """The kernel with rounding errors removed. Larger deviations raise an error that names `what`."""
     if not isinstance(transition, jax.core.Tracer):
         P = np.asarray(transition)
         lowest, gap = float(np.min(P)), float(np.max(np.abs(P.sum(axis=-1) - 1.0)))
         if not (lowest >= -_TOLERANCE and gap <= _TOLERANCE):
             raise ValueError(
-                f"The {what} is not a probability kernel: its smallest entry is {lowest:.3g} and a row misses the sum "
-                f"1 by {gap:.3g}; both may be off by at most {_TOLERANCE:g}. Check the measures or weights, and "
-                "whether features that were rescaled had their weights rescaled the other way."
+                f"The {what} is not a probability kernel: its smallest entry is {lowest:.3g} and the sum of a row "
+                f"differs from 1 by {gap:.3g}; both may be off by at most {_TOLERANCE:g}. Check the measures or "
+                "weights. If you divided features by a constant, multiply their weights by it."
             )
     transition = jnp.clip(transition, 0.0)
     return transition / transition.sum(axis=-1, keepdims=True)
@@ -39,7 +39,8 @@ def linear_mdp(
 ) -> TabularMDP:
     """The world with features phi, measures mu and reward weights theta (one stage or H of them), as arrays.
 
-    It is an error if the measures do not give probabilities.
+    Raises:
+        ValueError: if the measures do not give probabilities.
     """
     P = jnp.einsum("sad,gdx->gsax", features.table, measures, precision="highest")
     r = jnp.einsum("sad,gd->gsa", features.table, reward_weights, precision="highest")
@@ -55,7 +56,8 @@ def mixture_mdp(
 ) -> TabularMDP:
     """The world whose kernel mixes the d known ones of `base`, phi(s'|s,a), by weights theta (one stage or H of them).
 
-    It is an error if the weights do not give probabilities.
+    Raises:
+        ValueError: if the weights do not give probabilities.
     """
     P = jnp.einsum("saxd,gd->gsax", base, weights, precision="highest")
     return TabularMDP(check_kernel(P, "linear mixture MDP"), reward, initial, horizon)

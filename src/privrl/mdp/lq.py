@@ -1,4 +1,4 @@
-"""Linear quadratic control of people who arrive one after another: what is public, policies, episodes."""
+"""Linear quadratic control of people who arrive one after another: public facts, policies, episodes."""
 
 import equinox as eqx
 import jax
@@ -12,14 +12,14 @@ from privrl.mdp.types import number
 
 
 class LQTask(eqx.Module):
-    """What is public about a linear quadratic task: all that a learner may know before anybody took part.
+    """The public facts about a linear quadratic task: all that a learner may know before the first person takes part.
 
     Arguments:
         state_cost: Q, positive definite.
         input_cost: R, positive definite.
         horizon: H, the number of steps.
         gain_bound: gamma, the largest spectral norm of a gain.
-        parameter_radius: the parameters [A, B] have at most this Frobenius norm.
+        parameter_radius: a bound on the Frobenius norm of the parameters [A, B].
         noise_radius: Cw, a bound on the norm of the noise of one step.
         first_radius: r1; the first state is uniform on the sphere of this radius.
     """
@@ -34,12 +34,12 @@ class LQTask(eqx.Module):
 
     @property
     def state_dim(self) -> int:
-        """n."""
+        """n, the dimension of a state."""
         return self.state_cost.shape[-1]
 
     @property
     def input_dim(self) -> int:
-        """d."""
+        """d, the dimension of an input."""
         return self.input_cost.shape[-1]
 
     @property
@@ -54,9 +54,9 @@ class LQTask(eqx.Module):
 
 
 class LinearPolicy(AbstractPolicy):
-    """u_h = K_h x_h + v_h with v_h uniform on the sphere of a public `radius`, drawn anew at every step.
+    """u_h = K_h x_h + v_h with v_h uniform on the sphere of a public `radius`, drawn independently at every step.
 
-    The exploration v_h is drawn where the person is; its law is public, its value is the person's own.
+    The exploration v_h is drawn by the person; its distribution is public, its value is private.
     """
 
     gains: Float[Array, "*batch H d n"]
@@ -64,12 +64,12 @@ class LinearPolicy(AbstractPolicy):
 
     @classmethod
     def zero(cls, horizon: int, state_dim: int, input_dim: int) -> "LinearPolicy":
-        """Never does anything."""
+        """The policy whose input is always 0."""
         return cls(jnp.zeros((horizon, input_dim, state_dim)))
 
 
 class LQTrajectory(eqx.Module):
-    """One person's episode: states x_1, ..., x_{H+1}, inputs u_h, and the exploration v_h that is part of them.
+    """One person's episode: states x_1, ..., x_{H+1}, inputs u_h, and the exploration v_h contained in them.
 
     Steps from `length` on are padding. All of it is private; batch axes go in front.
     """
@@ -99,12 +99,12 @@ def lq_rollout(
 
 
 def explorations(policy: LinearPolicy, key: AnyKey) -> Float[Array, "H d"]:
-    """The exploration v_h of all steps that `lq_rollout` with this key adds to the inputs."""
+    """The exploration v_h that `lq_rollout` with this key adds to the inputs of all steps."""
     return _draws(policy, key)[2]
 
 
 def _draws(policy: LinearPolicy, key: AnyKey) -> tuple[Float[Array, " n"], Float[Array, "H n"], Float[Array, "H d"]]:
-    """First state and noise in units of their radii, and the exploration, all from one key."""
+    """First state and noise relative to their radii, and the exploration, all from one key."""
     H, d, n = policy.gains.shape
     white = jr.normal(key, (n + H * (n + 2 + d),))  # one draw compiles faster than several
     steps = white[n:].reshape(H, n + 2 + d)

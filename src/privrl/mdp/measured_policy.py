@@ -1,7 +1,8 @@
-"""A stationary policy on rows of measurements, a few kilobytes: made to be exported and run elsewhere.
+"""A stationary policy on rows of measurements: a few kilobytes, to be exported and run elsewhere.
 
 pi(x) = argmax phi(x)^T theta_a + kappa log P(a|x) over the actions with support (`mdp/anchored.py`), with phi the
-quadratic features of `mdp/quadratic_features.py`. A missing measurement is NaN, whether or not it may be missing.
+quadratic features of `mdp/quadratic_features.py`. A missing measurement is NaN, whether or not the column is declared
+`missing`.
 """
 
 import dataclasses
@@ -26,13 +27,13 @@ class MeasuredPolicy(AbstractPolicy):
     """`policy(observation) -> action`.
 
     Arguments:
-        columns: what an observation holds, in this order.
-        products: pairs of measurements whose product is a feature; `None`: all.
+        columns: the entries of an observation, in this order.
+        products: pairs of measurements whose product is a feature; `None` for all pairs.
         centre, half_width: of the measurements, in the order of their names.
         advantages: theta.
         practice: B, so that P(a|x) = phi^T B.
         anchor: kappa.
-        support: how often practice must take an action, relative to its most frequent one.
+        support: the smallest probability of an action in practice, relative to its most frequent action.
     """
 
     columns: tuple[Measurement, ...] = eqx.field(static=True)
@@ -53,39 +54,41 @@ class MeasuredPolicy(AbstractPolicy):
         return self.advantages.shape[0]
 
     def scores(self, observation: Float[ArrayLike, "*batch D"]) -> Float[Array, "*batch A"]:
-        """What actions are chosen by; minus infinity without support."""
+        """The scores by which actions are chosen; minus infinity without support."""
         return _scores(self, jnp.asarray(observation, float))
 
     def practice_probabilities(self, observation: Float[ArrayLike, "*batch D"]) -> Float[Array, "*batch A"]:
-        """P(a|x), how often practice takes each action, as far as the releases tell; adds up to 1."""
+        """P(a|x), the estimated probability of each action in practice, from the releases; adds up to 1."""
         return _practised(self, jnp.asarray(observation, float))
 
     def choose(self, observation: Float[ArrayLike, "*batch D"]) -> Int[Array, "*batch"]:
-        """The actions, inside compiled code too."""
+        """The actions at these observations; works inside compiled code."""
         return self.scores(observation).argmax(axis=-1)
 
     def __call__(self, observation: Float[ArrayLike, " D"] | Mapping[str, Any]) -> int:
-        """The action for one observation, as `rows` takes it."""
+        """The action for one observation, in the form that `rows` takes."""
         row = self.rows(observation)
         if row.ndim != 1:
-            raise ValueError(f"An observation has shape {row.shape}; give one row. `chosen` takes several.")
+            raise ValueError(f"`observation` has shape {row.shape}; give one row, or use `choose` for several.")
         return int(np.asarray(self.scores(row)).argmax())
 
     def rows(self, observation: Float[ArrayLike, "*batch D"] | Mapping[str, Any]) -> Float[np.ndarray, "*batch D"]:
-        """Observations from outside: numbers in the order of `columns`, or a mapping of names to values, where a
-        category is its value and what is left out or `None` is missing."""
+        """Convert observations from outside: numbers in the order of `columns`, or a mapping of names to values.
+
+        In a mapping, a category is given by its text, and an entry that is left out or `None` is missing.
+        """
         if isinstance(observation, Mapping):
             observation = np.array([_entry(column, observation.get(column.name)) for column in self.columns])
         row = np.asarray(observation, float)
         if row.shape[-1:] != (len(self.columns),):
             raise ValueError(
-                f"An observation has shape {row.shape}; it must hold {len(self.columns)} numbers: "
+                f"`observation` has shape {row.shape}; it must hold {len(self.columns)} numbers: "
                 f"{', '.join(column.name for column in self.columns)}."
             )
         return row
 
     def to_json(self) -> dict[str, Any]:
-        """Everything that a program elsewhere needs, with the features spelled out; see the guide for a reader."""
+        """The whole policy as JSON, with the features listed; `ExportedPolicy` runs it without JAX."""
         names = [column.name for _, column in numeric_columns(self.columns)]
         phi = self.features
         arrays = {name: np.asarray(getattr(self, name)).tolist() for name in _ARRAYS}
@@ -100,26 +103,26 @@ class MeasuredPolicy(AbstractPolicy):
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "MeasuredPolicy":
-        """What `to_json` wrote; exactly, as JSON keeps every digit."""
+        """Read the output of `to_json`, exactly, because JSON keeps every digit."""
         if content.get("kind") != _KIND:
             raise ValueError(f"This is not the JSON of a policy on measurements: `kind` is not {_KIND!r}.")
         return cls.from_content(content)
 
     @classmethod
     def from_content(cls, content: Mapping[str, Any]) -> "MeasuredPolicy":
-        """The policy in the JSON of whatever kind that holds one."""
+        """Read the policy from the JSON of any kind that contains one."""
         products = tuple((left, right) for left, right in content["terms"]["products"])
         arrays = {name: jnp.asarray(content[name], float) for name in _ARRAYS}
         return cls(_read(content["columns"]), None if content["all_products"] else products, **arrays)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The same as named arrays, for a saved result; columns and products as the bytes of their JSON."""
+        """The policy as named arrays, for a saved result; columns and products as the bytes of their JSON."""
         declared = json.dumps([_written(self.columns), self.products]).encode()
         return {"declared": np.frombuffer(declared, np.uint8)} | {n: np.asarray(getattr(self, n)) for n in _ARRAYS}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "MeasuredPolicy":
-        """What `arrays` gave."""
+        """Read the output of `arrays`."""
         columns, products = json.loads(np.asarray(arrays["declared"], np.uint8).tobytes())
         pairs = None if products is None else tuple((left, right) for left, right in products)
         return cls(_read(columns), pairs, **{name: jnp.asarray(arrays[name]) for name in _ARRAYS})
@@ -143,7 +146,7 @@ ARRAY_NAMES = frozenset({"declared", *_ARRAYS})
 
 
 def _written(columns: tuple[Measurement, ...]) -> list[dict[str, Any]]:
-    """As JSON reads it again: lists, no tuples."""
+    """The columns in a form that equals what JSON reads back: lists instead of tuples."""
     written = [{"kind": type(column).__name__.lower(), **dataclasses.asdict(column)} for column in columns]
     return json.loads(json.dumps(written))
 

@@ -1,9 +1,9 @@
 """Exact binomial and multinomial draws whose cost does not depend on the number of trials.
 
-Why not `jax.random.binomial`: its rejection test evaluates the Stirling correction of log k! at min(k, 9), so the
-logarithm of the acceptance ratio is off by up to .008 for counts above nine; and `jax.random.multinomial` makes one
-draw after another over the outcomes. Here the correction is right, and outcomes are split by a binary tree: as many
-vectorised draws as log2 of their number.
+`jax.random.binomial` is not used, because its rejection test evaluates the Stirling correction of log k! at min(k, 9),
+so the logarithm of the acceptance ratio is off by up to .008 for counts above nine. `jax.random.multinomial` draws the
+outcomes one after another. Here the correction is right, and a binary tree splits the outcomes: the number of
+vectorised draws is log2 of their number.
 
 A binomial (n, p) with p <= 1/2 (else the failures are drawn) comes from
 
@@ -114,7 +114,7 @@ def binomial(key: AnyKey, trials: Real[Array, "*shape"], probability: Float[Arra
     some = max(cells // 8, min(cells, 32))
 
     def round(carry: tuple[AnyKey, Array, Array]) -> tuple[AnyKey, Array, Array]:
-        """Tries a few unfinished cells: the work follows the cells that need randomness, not the slowest of all."""
+        """Try a few unfinished cells, so that the work follows the cells that still need randomness."""
         key, value, done = carry
         key, draw_key = jr.split(key)
         u, v = jr.uniform(draw_key, (2, some))
@@ -138,10 +138,10 @@ def binomial(key: AnyKey, trials: Real[Array, "*shape"], probability: Float[Arra
 def multinomial(
     key: AnyKey, trials: Real[Array, "*batch"], probability: Float[Array, "*batch K"]
 ) -> Float[Array, "*batch K"]:
-    """Shares `trials` out over the K outcomes of the last axis: exact, and exactly adding up.
+    """Distribute `trials` over the K outcomes of the last axis: exact, and adding up exactly.
 
-    Level by level each node of a binary tree over the outcomes splits its count between its two halves. All levels are
-    padded to the width of the last, so that one compiled step serves them all.
+    Level by level, each node of a binary tree over the outcomes splits its count between its two halves. All levels are
+    padded to the width of the last, so that one compiled step serves all of them.
     """
     batch, K = probability.shape[:-1], probability.shape[-1]
     levels = max(math.ceil(math.log2(K)), 1)

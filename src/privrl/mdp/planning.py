@@ -4,8 +4,8 @@ Regret is never estimated from sampled returns: with S states and H steps one ba
 
     Q_h = r_h + P_h V_{h+1},   V*_h = max_a Q_h,   V^pi_h = sum_a pi_h(a|.) Q_h,   V_{H+1} = 0.
 
-Everything is compiled, by itself or as a part of what calls it, and `vmap`-able. A stationary world keeps its single
-stage: it is closed over by the scan, so its kernel is never copied H times.
+Everything is compiled, by itself or as a part of its caller, and can be `vmap`ped. A stationary world keeps its single
+stage: the scan closes over it, so its kernel is never copied H times.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,8 @@ def scan_stages(
     *,
     reverse: bool = False,
 ) -> tuple[Any, Any]:
-    """`lax.scan` over the H stages, handing each step its own (transition, reward), whatever the number of stages G."""
+    """`lax.scan` over the H stages; each step receives its own (transition, reward), whatever the number of stages
+    G."""
     if mdp.transition.shape[0] == 1:
         stage = (mdp.transition[0], mdp.reward[0])
 

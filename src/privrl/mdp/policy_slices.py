@@ -1,13 +1,13 @@
-"""What a policy on measurements does as they move between their public bounds, and which of them matter.
+"""Slices and maps of a policy on measurements, and the importance of each column.
 
-Everything here is computed from the policy, which is released, and from public bounds: no record is looked at, and
-nothing is spent. The reference row has every measurement at its released median (the centre c_j of the policy) and
-every category at the first of its public values.
+Everything here is computed from the policy, which is released, and from public bounds: no record is read, and no budget
+is spent. The reference row has every measurement at its released median (the centre c_j of the policy) and every
+category at the first of its public values.
 
 *Importance.* Draw a row with every measurement uniformly within one released half-width of its median, c_j ± s_j (about
-the middle 80% of records), independently of the others, and every category uniformly from its list. The importance of
-a column is the probability that the choice changes if this column alone is drawn again. Draws are fixed, so a policy
-has one picture.
+the middle 80% of records), independently of the others, and every category uniformly from its list. The importance of a
+column is the probability that the choice changes if only this column is drawn again. The draws are fixed, so a policy
+always has the same picture.
 """
 
 from dataclasses import dataclass
@@ -23,13 +23,13 @@ from privrl.mdp.measured_policy import MeasuredPolicy
 from privrl.mdp.measurements import Category, Feature
 from privrl.mdp.quadratic_features import numeric_columns
 
-_DRAWS = 4096
-_POINTS = 2001  # of a slice
-_GRID = (141, 121)  # of a map
+_DRAWS = 4096  # rows from which importance is estimated; also the size of a compiled batch
+_POINTS = 2001  # points of a slice
+_GRID = (141, 121)  # points of a map along x and y
 
 
 class Stretch(NamedTuple):
-    """From `low` to `high` it is one action."""
+    """One action is chosen from `low` to `high`."""
 
     low: float
     high: float
@@ -38,14 +38,14 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True)
 class Slice:
-    """One column moves, all others stay at the reference.
+    """The choices as one column varies and all others stay at the reference.
 
     Arguments:
-        column: which.
-        advised: what the policy chooses, in stretches between the bounds of a measurement; of a category its value
-            number k reaches from k to k + 1.
-        practised: in the same way what practice does most often, as far as releases tell.
-        missing: both where the column has no value; `None` where it always has one.
+        column: the column that varies.
+        advised: the policy's choices, in stretches between the bounds of a measurement; value k of a category reaches
+            from k to k + 1.
+        practised: the most frequent actions of practice, estimated from releases, in the same form.
+        missing: both actions if the column has no value; `None` if it always has one.
         middle: the released median, and the ends of the range c_j ± s_j, within the bounds; `None` for a category.
     """
 
@@ -58,8 +58,8 @@ class Slice:
 
 @dataclass(frozen=True)
 class PolicyMap:
-    """Two measurements move: advised and practised actions `[y, x]`, with a last column and a last row where the
-    measurement of the x-axis and that of the y-axis have no value."""
+    """Advised and practised actions `[y, x]` as two measurements vary; the last column and the last row are for missing
+    values of the x-axis and of the y-axis."""
 
     x: Slice
     y: Slice
@@ -70,7 +70,7 @@ class PolicyMap:
 
 
 def choices(policy: MeasuredPolicy, rows: Float[np.ndarray, "N D"]) -> tuple[Int[np.ndarray, " N"], ...]:
-    """What is advised in these rows, and what practice does most often there."""
+    """The advised action in each of these rows, and the most frequent action of practice there."""
     count = len(rows)
     padded = np.pad(rows, ((0, -count % _DRAWS), (0, 0)), mode="edge")
     chunks = [_both(policy, jnp.asarray(chunk)) for chunk in padded.reshape(-1, _DRAWS, rows.shape[1])]
@@ -80,7 +80,7 @@ def choices(policy: MeasuredPolicy, rows: Float[np.ndarray, "N D"]) -> tuple[Int
 
 @eqx.filter_jit
 def _both(policy: MeasuredPolicy, rows: Float[Array, "N D"]) -> tuple[Int[Array, " N"], Int[Array, " N"]]:
-    """Of so many rows at once, so that there is one program."""
+    """A batch of fixed size, so that one program is compiled."""
     return policy.choose(rows), policy.practice_probabilities(rows).argmax(axis=-1)
 
 
@@ -93,7 +93,7 @@ def reference(policy: MeasuredPolicy) -> Float[np.ndarray, " D"]:
 
 
 def importance(policy: MeasuredPolicy) -> Float[np.ndarray, " D"]:
-    """Of each column, see the module."""
+    """The importance of each column, see the module."""
     rng = np.random.default_rng(0)
     rows, again = _drawn(policy, rng), _drawn(policy, rng)
     advised, _ = choices(policy, rows)
@@ -125,7 +125,7 @@ def _range(policy: MeasuredPolicy, j: int) -> tuple[float, float, float]:
 
 
 def slice_policy(policy: MeasuredPolicy, place: int) -> Slice:
-    """What the policy does as the column at this place of a row moves."""
+    """The policy's choices as the column at this place of a row varies."""
     column = policy.columns[place]
     if isinstance(column, Category):
         values, ends = np.arange(float(len(column.values))), np.arange(len(column.values) + 1.0)
@@ -145,14 +145,14 @@ def slice_policy(policy: MeasuredPolicy, place: int) -> Slice:
 
 
 def _stretches(actions: Int[np.ndarray, " N"], ends: Float[np.ndarray, " N1"]) -> tuple[Stretch, ...]:
-    """Neighbours with one action together."""
+    """Merge neighbours with the same action."""
     starts = np.flatnonzero(np.append(True, actions[1:] != actions[:-1])).tolist()
     runs = pairwise([*starts, len(actions)])
     return tuple(Stretch(float(ends[a]), float(ends[b]), int(actions[a])) for a, b in runs)
 
 
 def map_policy(policy: MeasuredPolicy, x: int, y: int) -> PolicyMap:
-    """What the policy does as the measurements at two places of a row move."""
+    """The policy's choices as the measurements at two places of a row vary."""
     slices = slice_policy(policy, x), slice_policy(policy, y)
     first, second = (one.column for one in slices)
     assert isinstance(first, Feature) and isinstance(second, Feature)

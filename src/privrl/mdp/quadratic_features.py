@@ -6,8 +6,8 @@ and half-width s_j (from a release, or 0 and 1),
     u_j  = clip((v_j - c_j)/s_j, -1.5, 1.5);  missing: u_j = 0, and the indicator m_j = 1 if it was declared `missing`
     phi  = (1/2,  u_1..u_F,  u_j^2 - 1/2,  u_i u_j for the products,  m_j/2,  1/2 [category = value])
 
-Columns are taken in the order of their names, so the order in which they were declared does not matter. Whatever a row
-holds (infinities, NaN where nothing may be missing, categories that do not exist), phi is finite and bounded.
+Columns are taken in the order of their names, so the order of their declaration does not matter. phi is finite and
+bounded for every row, including infinities, NaN in columns that must not be missing, and unknown categories.
 """
 
 import math
@@ -22,7 +22,7 @@ from jaxtyping import Array, Float
 
 from privrl.mdp.measurements import Category, Feature, Measurement, check_measurements
 
-_REACH = 1.5  # of u: half-widths from the centre
+_REACH = 1.5  # the bound on |u|, in half-widths from the centre
 _HALF = 0.5
 
 
@@ -33,13 +33,13 @@ def numeric_columns(columns: Sequence[Measurement]) -> tuple[tuple[int, Feature]
 
 
 def category_columns(columns: Sequence[Measurement]) -> tuple[tuple[int, Category], ...]:
-    """The categories among them, in the same way."""
+    """The categories among the columns, in the same form."""
     found = [(i, column) for i, column in enumerate(columns) if isinstance(column, Category)]
     return tuple(sorted(found, key=lambda one: one[1].name))
 
 
 def positions(columns: Sequence[Measurement], x: Float[Array, "*batch D"]) -> Float[Array, "*batch F"]:
-    """Where the measurements of rows lie between their bounds, in [-1, 1]; NaN where one is missing."""
+    """The positions of the measurements of rows between their bounds, in [-1, 1]; NaN for missing values."""
     found = numeric_columns(columns)
     low, high = (np.array([getattr(column, end) for _, column in found]) for end in ("low", "high"))
     return _scaled(x[..., np.array([place for place, _ in found], int)], low, high, [c.log for _, c in found])
@@ -62,7 +62,7 @@ def _scaled(
 
 
 def by_row(function: Callable[[Array], Array], rows: Float[Array, "*batch n"]) -> Array:
-    """A function of one row, of all of them."""
+    """Apply a function of one row to all rows."""
     found = jax.vmap(function)(rows.reshape(-1, rows.shape[-1]))
     return found.reshape(*rows.shape[:-1], *found.shape[1:])
 
@@ -71,9 +71,9 @@ class QuadraticFeatures(eqx.Module):
     """phi, see the module.
 
     Arguments:
-        columns: what a row holds, public.
+        columns: the columns of a row, public.
         centre, half_width: c and s of the measurements in the order of their names.
-        products: pairs of names whose product is a feature; all pairs of measurements if it is `None`.
+        products: pairs of names whose product is a feature; `None` for all pairs of measurements.
     """
 
     columns: tuple[Measurement, ...] = eqx.field(static=True)
@@ -87,22 +87,22 @@ class QuadraticFeatures(eqx.Module):
         F = len(numeric_columns(self.columns))
         if self.centre.shape != (F,) or self.half_width.shape != (F,):
             raise ValueError(
-                f"`centre` has shape {self.centre.shape} and `half_width` {self.half_width.shape}; there are {F} "
-                "measurements. Give one number for each."
+                f"`centre` has shape {self.centre.shape} and `half_width` has {self.half_width.shape}; both must hold "
+                f"{F} numbers, one per measurement."
             )
 
     @classmethod
     def unscaled(
         cls, columns: Sequence[Measurement], products: tuple[tuple[str, str], ...] | None = None
     ) -> "QuadraticFeatures":
-        """The map that knows the public bounds alone."""
+        """The map that uses only the public bounds."""
         F = len(numeric_columns(columns))
         centre, half_width = jax.device_put((np.zeros(F), np.ones(F)))
         return cls(tuple(columns), centre, half_width, products)
 
     @property
     def pairs(self) -> tuple[tuple[int, int], ...]:
-        """The products, by the numbers of their measurements."""
+        """The products, as pairs of numbers of measurements."""
         names = [column.name for _, column in numeric_columns(self.columns)]
         if self.products is None:
             return tuple(combinations(range(len(names)), 2))
@@ -111,7 +111,7 @@ class QuadraticFeatures(eqx.Module):
 
     @property
     def dim(self) -> int:
-        """d."""
+        """d, the number of features."""
         found = numeric_columns(self.columns)
         gaps = sum(column.missing for _, column in found)
         values = sum(len(column.values) for _, column in category_columns(self.columns))
@@ -147,13 +147,13 @@ class QuadraticFeatures(eqx.Module):
 
 
 def check_products(columns: Sequence[Measurement], products: tuple[tuple[str, str], ...] | None) -> None:
-    """Refuses products of what is no measurement, of one with itself, or given twice."""
+    """Refuse products of columns that are not measurements, of one with itself, or given twice."""
     names = {column.name for _, column in numeric_columns(columns)}
     seen: set[frozenset[str]] = set()
     for pair in products or ():
         if len(pair) != 2 or not set(pair) <= names or pair[0] == pair[1] or frozenset(pair) in seen:
             raise ValueError(
                 f"`products` has {'*'.join(map(str, pair))}; give pairs of two different measurements, each pair once. "
-                f"There are: {', '.join(sorted(names))}."
+                f"The measurements are {', '.join(sorted(names))}."
             )
         seen.add(frozenset(pair))

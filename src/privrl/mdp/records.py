@@ -1,4 +1,4 @@
-"""Episodes step by step, as JSON gives them."""
+"""Parse episodes that are given step by step, as JSON gives them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -20,9 +20,9 @@ class Columns(NamedTuple):
 
 
 def columns_of_steps(steps: Any, horizon: int) -> Columns:
-    """The columns of an episode that is given step by step, as JSON gives it, padded to the horizon.
+    """The columns of an episode that is given step by step, padded to the horizon.
 
-    What is wrong is said with the number of the step and the name of the entry, and never with its value.
+    An error names the step and the entry, never the value.
     """
     if isinstance(steps, str | bytes) or not isinstance(steps, Sequence):
         raise ValueError("`steps` must be a list with one object for each step, in order.")
@@ -47,7 +47,7 @@ def padded_columns(
 ) -> Columns:
     """The columns of an episode, checked entry by entry and padded to the horizon.
 
-    A next state that is `left_out` is the state of the step after; of the last step it is -1, not recorded.
+    A next state that is `left_out` is the state of the step after; that of the last step is -1, not recorded.
     """
     length = len(states)
     if length > horizon:
@@ -65,7 +65,7 @@ def padded_columns(
 
 
 def _check_whole(word: str, values: Sequence[Any], steps: Sequence[int] | None = None) -> None:
-    """An entry of all steps, or of those with these numbers."""
+    """Check an entry of all steps, or of those with these numbers."""
     least = -1 if word == "next_state" else 0
     if values and not (set(map(type, values)) == {int} and least <= min(values) and max(values) < _LARGEST):
         bad = next(i for i, x in enumerate(values) if type(x) is not int or not least <= x < _LARGEST)
@@ -77,5 +77,5 @@ def _check_whole(word: str, values: Sequence[Any], steps: Sequence[int] | None =
 
 def _check_finite(word: str, values: Sequence[Any]) -> None:
     for h, value in enumerate(values):
-        if type(value) not in (int, float) or not -_LARGEST < value < _LARGEST:  # nor is NaN between them
+        if type(value) not in (int, float) or not -_LARGEST < value < _LARGEST:  # NaN fails both comparisons
             raise ValueError(f"`{word}` of step {h} must be a finite number.")

@@ -1,7 +1,7 @@
-"""Linear systems with quadratic costs, when the system is known: best gains, and the exact cost of any gains.
+"""Known linear systems with quadratic costs: the best gains, and the exact cost of any gains.
 
 One episode is x_{h+1} = A x_h + B u_h + w_h with cost sum_h x_h^T Q x_h + u_h^T R u_h over H steps (the state after the
-last step is free). A linear policy plays u_h = K_h x_h + v_h, where v_h is exploration of its own. Everything is
+last step costs nothing). A linear policy plays u_h = K_h x_h + v_h, where v_h is its exploration. Everything is
 differentiable and works inside `jit` and `vmap`.
 """
 

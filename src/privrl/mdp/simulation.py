@@ -1,15 +1,15 @@
-"""People walking through a finite world: one by one, as a crowd, or as a table.
+"""Simulate people in a finite world: one by one, as counts of a block, or as a table.
 
 - `rollout`: one episode, compiled; `vmap` it over keys.
 - `flow`: how often a block of episodes under one policy used each (h, s, a, s'). Given how many episodes are in state
-  s, how many of them take a and go to s' is multinomial with probabilities pi_h(a|s) P_h(s'|s,a), so the counts are
+  s, how many of them take a and move to s' is multinomial with probabilities pi_h(a|s) P_h(s'|s,a), so the counts are
   drawn exactly, stage by stage, at a cost that does not depend on the number of episodes.
 - `sample_episodes`: very many whole episodes on the host, for offline data.
 
-Rewards are the mean rewards `mdp.reward[h, s, a]`. A world whose reward is paid on *entering* a state (a goal, a
-survival) can hand over `arrival [S]`: then a step pays `arrival[s']`, as its user would have seen it. Episodes end on
-entering a state of `terminal`, a public set; the last recorded step is the one that enters it. With `arrival`, steps
-that start in a terminal state pay nothing.
+Rewards are the mean rewards `mdp.reward[h, s, a]`. If a world pays its reward on *entering* a state (a goal, survival),
+pass `arrival [S]`: then a step pays `arrival[s']`, which is the reward its user would observe. Episodes end on entering
+a state of `terminal`, a public set; the last recorded step is the one that enters it. With `arrival`, steps that start
+in a terminal state pay nothing.
 """
 
 from collections.abc import Sequence
@@ -29,8 +29,8 @@ from privrl.mdp.types import TabularMDP, TabularPolicy, Trajectory, Transitions
 def _pick(probability: Float[Array, " K"], u: Float[Array, ""]) -> Int[Array, ""]:
     """The outcome at which the distribution function passes u; never one of probability zero."""
     possible = probability > 0
-    # A parallel prefix sum may wobble in the last bit: only possible outcomes are candidates, and the largest value is
-    # the total, so that u < 1 always finds one.
+    # A parallel prefix sum may decrease in the last bit. So only possible outcomes are candidates, and the largest
+    # value serves as the total: then u < 1 always finds an outcome.
     cumulative = jnp.where(possible, jnp.cumsum(probability), 0.0)
     return jnp.argmax(possible & (cumulative > u * cumulative.max()))
 
@@ -58,7 +58,7 @@ def cumulative_table(policy: TabularPolicy) -> Float[np.ndarray, "H S A"]:
 
 
 def draw_action(table: Float[np.ndarray, "H S A"], state: int, step: int, u: float) -> int:
-    """An action of the policy of a `cumulative_table` from a uniform number in [0, 1), as `rollout` draws it."""
+    """Draw an action from a `cumulative_table` with a uniform number in [0, 1), as `rollout` does."""
     row = table[step, state].tolist()
     u_of_all = u * max(row)
     return next(action for action, value in enumerate(row) if value > u_of_all)
@@ -73,7 +73,7 @@ def rollout(
     terminal: Sequence[int] = (),
     arrival: Float[Array, " S"] | None = None,
 ) -> Trajectory:
-    """One episode. Its `length` is the horizon, or the step that entered `terminal`."""
+    """Simulate one episode. Its `length` is the horizon, or the step that entered `terminal`."""
     ends = jnp.asarray(_is_terminal(mdp.num_states, terminal))
 
     def body(carry: tuple[Array, Array], x: tuple[Array, Array], stage: Stage) -> tuple[tuple[Array, Array], tuple]:
@@ -94,7 +94,7 @@ def rollout(
 def flow(
     mdp: TabularMDP, policy: TabularPolicy, episodes: int | Real[Array, ""], key: AnyKey
 ) -> Float[Array, "H S A S"]:
-    """How often `episodes` independent episodes under one policy used each (step, state, action, next state).
+    """Draw how often `episodes` independent episodes under one policy use each (step, state, action, next state).
 
     Arguments:
         mdp: the world.
@@ -130,15 +130,16 @@ def flow_transitions(
     terminal: Sequence[int] = (),
     arrival: Float[Array, " S"] | None = None,
 ) -> Transitions:
-    """The counts of a `flow` as rows, one per cell; steps that start in a terminal state are not rows of anybody."""
+    """The counts of a `flow` as rows, one per cell; steps that start in a terminal state are not counted."""
     h, s, a, after = jnp.indices(counts.shape)
     counts = jnp.where(jnp.asarray(_is_terminal(mdp.num_states, terminal))[s], 0.0, counts)
     paid = jnp.broadcast_to(mdp.reward, counts.shape[:3])[..., None] if arrival is None else arrival[after]
     return Transitions(*(column.ravel() for column in (h, s, a, after, counts, counts * paid)))
 
 
-class _Laws:
-    """Many distributions over the same outcomes, ready for inversion: only what has positive probability is kept."""
+class _Distributions:
+    """Many distributions over the same outcomes, ready for inversion; only outcomes of positive probability are
+    stored."""
 
     def __init__(self, probability: np.ndarray) -> None:
         rows = probability.reshape(-1, probability.shape[-1])
@@ -149,7 +150,7 @@ class _Laws:
         self.total = self.cumulative[self.stop - 1]
 
     def draw(self, row: np.ndarray, u: np.ndarray) -> np.ndarray:
-        """For each entry the first outcome of its row whose cumulative probability exceeds u: a bisection."""
+        """For each entry, the first outcome of its row whose cumulative probability exceeds u, by bisection."""
         target = u * self.total[row]
         low, high = self.start[row], self.stop[row] - 1
         for _ in range(int(np.ceil(np.log2(np.max(self.stop - self.start)))) + 1):
@@ -170,25 +171,25 @@ def sample_episodes(
     arrival: Float[Array, " S"] | None = None,
     chunk: int = 1 << 16,
 ) -> Trajectory:
-    """A batch of whole episodes `[episodes, H]`, drawn on the host: seconds for 1e5 stays in a world of 716 states.
+    """Draw a batch of whole episodes `[episodes, H]` on the host: seconds for 1e5 episodes in a world of 716 states.
 
     Arguments:
         mdp: the world.
-        policy: who acts.
-        episodes: how many.
+        policy: the policy of all episodes.
+        episodes: the number of episodes.
         key: seeds a counter-based NumPy generator; the same key gives the same table, whatever `chunk` is.
         terminal: the public set of states that end an episode on entry.
         arrival: rewards paid on entering a state, instead of the mean rewards.
-        chunk: episodes in memory at once, beside the result.
+        chunk: episodes in memory at once, in addition to the result.
     """
     H, S = mdp.horizon, mdp.num_states
     P, r = np.asarray(mdp.transition), np.asarray(mdp.reward)
     G, A = P.shape[0], mdp.num_actions
     ends = _is_terminal(S, terminal)
     initial, acting, moving = (
-        _Laws(np.asarray(mdp.initial)),
-        _Laws(np.asarray(policy.probabilities)),
-        _Laws(P),
+        _Distributions(np.asarray(mdp.initial)),
+        _Distributions(np.asarray(policy.probabilities)),
+        _Distributions(P),
     )
     bonus = None if arrival is None else np.asarray(arrival)
     seed = [int(word) for word in np.asarray(jr.key_data(key)).ravel()]

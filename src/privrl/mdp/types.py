@@ -17,7 +17,7 @@ _KINDS = (int, int, float, int, int)  # of the parts of a trajectory of numbered
 
 
 def number(value: ArrayLike) -> Float[Array, "*shape"]:
-    """A setting as an array leaf, so that several can be run together."""
+    """A setting as an array leaf, so that runs with several settings can be batched."""
     return jnp.asarray(value, float)
 
 
@@ -25,9 +25,9 @@ class Trajectory(eqx.Module):
     """One episode, padded to the horizon `H`; a user may have several.
 
     `states`, `actions` and `next_states` are integers `[*batch, H]` in finite worlds and vectors `[*batch, H, n]` in
-    continuous ones. Steps from `length` on are padding and never count. A `next_states` entry of -1 says that the
-    next state was not recorded; in a vector of measurements (`mdp/measurements.py`) NaN is a missing one, and all
-    entries of a next state are `NOT_RECORDED`, or `ENDED` where there is none.
+    continuous ones. Steps from `length` on are padding and never count. A `next_states` entry of -1 means that the next
+    state was not recorded. In a vector of measurements (`mdp/measurements.py`) NaN is a missing value. A next state
+    whose entries are all `NOT_RECORDED` is unknown; one whose entries are all `ENDED` does not exist.
     """
 
     states: Array | np.ndarray
@@ -38,31 +38,37 @@ class Trajectory(eqx.Module):
 
     @classmethod
     def empty(cls, horizon: int, dim: int | None = None) -> "Trajectory":
-        """A record without steps; of vectors of `dim` measurements, or of numbered states."""
+        """A record without steps: of vectors of `dim` measurements, or of numbered states."""
         zeros = np.zeros(horizon, int)
         states, after = (zeros, zeros - 1) if dim is None else _empty_vectors(horizon, dim)
         return cls(states, zeros, np.zeros(horizon), after, np.zeros((), int))
 
     @classmethod
     def from_steps(cls, steps: Sequence[Mapping[str, Any]], *, horizon: int) -> "Trajectory":
-        """An episode of numbered states from JSON, one object for each step.
+        """Build an episode of numbered states from JSON, one object for each step.
 
-        `Trajectory.from_steps([{"state": 0, "action": 1, "reward": 0.0}, {"state": 1, ...}], horizon=20)`; a step may
-        have a `next_state`, and otherwise it is the state of the step after. Errors name the step and the entry, never
-        a value.
+        A step may have a `next_state`; otherwise it is the state of the step after. Errors name the step and the entry,
+        never a value.
+
+        >>> steps = [{"state": 0, "action": 1, "reward": 0.0}, {"state": 1, "action": 0, "reward": 1.0}]
+        >>> Trajectory.from_steps(steps, horizon=3).next_states.tolist()
+        [1, -1, -1]
+
+        Raises:
+            ValueError: if a step has a missing, unknown or malformed entry, or there are more steps than `horizon`.
         """
         columns = columns_of_steps(steps, horizon)
         return cls(*(np.asarray(column, kind) for column, kind in zip(columns, _KINDS, strict=True)))
 
     @classmethod
     def stack(cls, records: Sequence[Columns]) -> "Trajectory":
-        """Several people's records as one with a batch axis."""
+        """Stack the records of several people along a batch axis."""
         columns = zip(*records, strict=True)
         return cls(*(np.array(column, kind) for column, kind in zip(columns, _KINDS, strict=True)))
 
     @property
     def valid(self) -> Bool[Array, "*batch H"]:
-        """Which steps were really taken."""
+        """A mask of the steps that were taken, as opposed to padding."""
         steps = jnp.broadcast_to(jnp.arange(self.rewards.shape[-1]), self.rewards.shape)
         return steps < jnp.asarray(self.length, steps.dtype)[..., None]
 
@@ -72,10 +78,10 @@ def _empty_vectors(horizon: int, dim: int) -> tuple[Float[np.ndarray, "H D"], Fl
 
 
 class Transitions(eqx.Module):
-    """Rows (step, state, action, next state) with how often each was seen and the sum of its rewards.
+    """Rows (step, state, action, next state) with the number of times each was seen and the sum of its rewards.
 
-    One trajectory is `H` rows of count 0 or 1; a whole table compresses to its distinct rows. A statistic that is a
-    sum over transitions is written once, for rows, and serves both.
+    One trajectory is `H` rows of count 0 or 1; a whole table compresses to its distinct rows. A statistic that is a sum
+    over transitions is written once, for rows, and serves both.
     """
 
     step: Int[Array | np.ndarray, " N"]
@@ -87,7 +93,8 @@ class Transitions(eqx.Module):
 
     @classmethod
     def from_trajectory(cls, trajectory: Trajectory) -> "Transitions":
-        """The rows of one trajectory of a finite world, in 64 bits: cell numbers made of 8 bits would wrap around."""
+        """The rows of one trajectory of a finite world, in 64 bits, because cell numbers computed in 8 bits would wrap
+        around."""
         count = trajectory.valid.astype(float)
         state, action, after = (
             jnp.asarray(x).astype(int) for x in (trajectory.states, trajectory.actions, trajectory.next_states)
@@ -116,7 +123,8 @@ class TabularMDP(eqx.Module):
 
 
 class TabularPolicy(AbstractPolicy):
-    """Action probabilities `[H, S, A]`; ties of a planner are shared evenly, so comparisons do not hang on indices."""
+    """Action probabilities `[H, S, A]`; ties of a planner are shared evenly, so comparisons do not depend on
+    indices."""
 
     probabilities: Float[Array, "H S A"]
 
@@ -134,19 +142,20 @@ class TabularPolicy(AbstractPolicy):
         return TabularPolicy(jax.nn.one_hot(actions, num_actions, dtype=float))
 
     def action(self, state: int, step: int) -> int:
-        """The most probable action (the first of several)."""
+        """The most probable action (the first in a tie)."""
         return int(np.argmax(np.asarray(self.probabilities[step, state])))
 
     @classmethod
     def uniform(cls, horizon: int, num_states: int, num_actions: int) -> "TabularPolicy":
+        """All actions with equal probability."""
         return cls(jnp.full((horizon, num_states, num_actions), 1.0 / num_actions))
 
 
 class RecordForm:
-    """What a record must look like: the parts, shapes and kinds of `blank`.
+    """The required parts, shapes and kinds of a record: those of `blank`.
 
-    Whatever is passed, only what has this form gets any further. Whether one person's record can be read must not
-    decide anything about another person's, and words about it must not quote it: errors of the libraries below do both.
+    Only records of this form are processed further. Whether one person's record can be read must not affect another
+    person, and no message may quote it: errors of the libraries below do both.
     """
 
     def __init__(self, blank: Any) -> None:
@@ -160,7 +169,7 @@ class RecordForm:
         return [shape for shape, _ in self._wanted]
 
     def leaves(self, record: Any) -> list[np.ndarray] | None:
-        """The arrays of a record, or `None` if its parts, shapes or kinds are others."""
+        """The arrays of a record, or `None` if its parts, shapes or kinds differ."""
         try:
             leaves, structure = jax.tree.flatten(record)
             if structure != self._structure:  # type: ignore[operator]
@@ -169,16 +178,16 @@ class RecordForm:
             if not all(map(_fits, arrays, self._wanted)):
                 return None
             return [array.astype(kind, copy=False) for array, (_, kind) in zip(arrays, self._wanted, strict=True)]
-        except Exception:  # whatever the record does to those who look at it
+        except Exception:  # an object from outside may raise anything when it is read
             return None
 
     def read(self, record: Any) -> Any | None:
-        """The record, or `None`."""
+        """The record with its arrays converted, or `None` if it has another form."""
         leaves = self.leaves(record)
         return None if leaves is None else jax.tree.unflatten(self._structure, leaves)
 
     def stack(self, records: Sequence[list[np.ndarray]]) -> Any:
-        """The `leaves` of several records as one record with a batch axis."""
+        """Stack the `leaves` of several records along a batch axis."""
         return jax.tree.unflatten(self._structure, [np.stack(column) for column in zip(*records, strict=True)])
 
 

@@ -1,6 +1,6 @@
-"""A public feature of observations: how well people fare from there, as the learn group sees it, f in [-1, 1].
+"""A public feature f in [-1, 1] of observations: how well people fare from there, estimated on the learning group.
 
-It is made of releases. Whatever an observation holds, f lies in [-1, 1]; outside the world it is 0.
+It is computed from releases. f lies in [-1, 1] for every observation; outside the world it is 0.
 """
 
 import abc
@@ -15,7 +15,7 @@ from privrl.mdp.types import Trajectory
 
 
 class AbstractValueFeature(eqx.Module):
-    """f."""
+    """f, a public function of observations."""
 
     @abc.abstractmethod
     def of(self, observations: Array) -> Float[Array, "*n"]:
@@ -23,19 +23,19 @@ class AbstractValueFeature(eqx.Module):
 
     @property
     def entries(self) -> int:
-        """About how many numbers are made for one observation; 0: a few."""
+        """Roughly how many numbers f of one observation computes; 0 means few."""
         return 0
 
 
 class MeasuredValueFeature(AbstractValueFeature):
-    """f(x) = phi(x)^T w, cut to [-1, 1], for rows of measurements. Arguments: phi, and w."""
+    """f(x) = phi(x)^T w, clipped to [-1, 1], for rows of measurements. Arguments: phi, and w."""
 
     features: QuadraticFeatures
     weights: Float[Array, " d"]
 
     def of(self, observations: Float[Array, "*n D"]) -> Float[Array, "*n"]:
         phi = self.features(observations)
-        # Not a matrix product, whose last bits may depend on where a row stands: cells are cut by this number.
+        # Cells are cut by this number. In a matrix product, its last bits might depend on the position of a row.
         return _unit((phi * jnp.broadcast_to(self.weights, phi.shape)).sum(axis=-1))
 
     @property
@@ -44,8 +44,10 @@ class MeasuredValueFeature(AbstractValueFeature):
 
 
 class SeenEpisode(NamedTuple):
-    """One stay, step by step: f, the f of the next state where the stay goes on to one that was recorded (that of the
-    same step elsewhere), which steps count, and which one ended the stay."""
+    """One episode, step by step: f, the f of the next state, which steps count, and which step ended the episode.
+
+    If the next state is not recorded or does not exist, `after` repeats the f of the same step.
+    """
 
     f: Float[Array, " H"]
     after: Float[Array, " H"]
@@ -58,7 +60,7 @@ class TableValueFeature(AbstractValueFeature):
 
     Arguments:
         num_actions, horizon: the size of the world.
-        terminal: public states whose entry ends a stay.
+        terminal: public states whose entry ends an episode.
         feature: f, one number per state.
     """
 
@@ -72,7 +74,7 @@ class TableValueFeature(AbstractValueFeature):
         return jnp.where(inside, _unit(self.feature)[jnp.where(inside, observations, 0)], 0.0)
 
     def see(self, stay: Trajectory) -> SeenEpisode:
-        """One stay. It ends on entering a terminal state, or where it stops before the horizon and no next state was
+        """One episode. It ends on entering a terminal state, or if it stops before the horizon with no next state
         recorded."""
         S = self.feature.shape[0]
         states, actions, after = (jnp.asarray(x).astype(int) for x in (stay.states, stay.actions, stay.next_states))
@@ -87,5 +89,5 @@ class TableValueFeature(AbstractValueFeature):
 
 
 def _unit(f: Float[Array, "*n"]) -> Float[Array, "*n"]:
-    """In [-1, 1], whatever was published."""
+    """Clip to [-1, 1], with NaN as 0, whatever was released."""
     return jnp.clip(jnp.where(jnp.isnan(f), 0.0, f), -1.0, 1.0)
