@@ -96,7 +96,7 @@ def test_a_policy_may_or_may_not_know_the_step() -> None:
 def test_worlds_have_names_of_their_own() -> None:
     env = envs.make("severity-48")
     assert env.name == "severity-48" and envs.make(env.name, seed=0, **dict(env.arguments)).num_states == 50
-    with pytest.raises(ValueError, match="one world: it takes neither arguments nor a seed"):
+    with pytest.raises(ValueError, match="fixed world without arguments or a seed"):
         envs.make("severity-48", seed=3)
     with pytest.raises(ValueError, match="Did you mean .*`severity-48`"):
         envs.make("severity-84")

@@ -1,6 +1,11 @@
-"""Worlds to learn in: finite ones with public features, and linear systems; all with exact values.
+"""Worlds to learn in: finite worlds with public features, linear systems and simulated patients.
 
-`make(name, seed=..., **arguments)` builds one by name, `names()` lists them; each is also a function of its own.
+`make(name, seed=..., **arguments)` builds a world by name, and `names()` lists them; most are also functions of their
+own.
+
+>>> import privrl
+>>> privrl.envs.make("riverswim", states=4).num_states
+4
 """
 
 from typing import TYPE_CHECKING

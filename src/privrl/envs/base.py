@@ -20,20 +20,20 @@ _TOLERANCE = 1e-9
 
 
 class Env(eqx.Module):
-    """A finite world that can be walked through and evaluated exactly, inside `jit` and `vmap` too.
+    """A finite world that can be simulated and evaluated exactly, inside `jit` and `vmap` too.
 
     Arguments:
         mdp: transitions, mean rewards in [0, 1], first state, horizon.
         features: public features of (state, action), norm at most 1.
-        behaviour: action probabilities `[S, A]` of whoever collected offline data.
-        name, arguments, seed: how `make` builds this world again.
+        behaviour: action probabilities `[S, A]` of the behaviour policy, which collected offline data.
+        name, arguments, seed: the arguments with which `make` builds this world again.
         terminal: public set of states whose entry ends an episode; absorbing, without further reward.
-        arrival: where the reward is paid on entering a state, that payment per state. The mean reward of (s, a) is then
+        arrival: the payment on entering each state, if rewards are paid on arrival. The mean reward of (s, a) is then
             sum_s' P(s'|s,a) arrival(s'), and sampled rewards are the payments themselves.
-        constant: actions that are worth comparing with when they are always taken, by name.
-        rescaled: the smallest and the largest reward that 0 and 1 stand for, where rewards were rescaled.
-        drift: how the kernel changes while people come; `at` is the world after so many, and everything else here is
-            about the world before the first.
+        constant: actions, by name, whose constant policies are worth comparing with.
+        rescaled: the smallest and the largest original reward, which 0 and 1 stand for, if rewards were rescaled.
+        drift: how the kernel changes as people arrive. `at` gives the world at a later time; everything else here is
+            about the world before the first person.
     """
 
     mdp: TabularMDP
@@ -57,11 +57,14 @@ class Env(eqx.Module):
             rows["drift"] = np.asarray(self.drift.kernel)
         for what, p in rows.items():
             if not (np.min(p) >= 0 and np.max(np.abs(p.sum(axis=-1) - 1)) <= _TOLERANCE):
-                raise ValueError(f"`{what}` of environment `{self.name}` has rows that are not probabilities.")
+                raise ValueError(
+                    f"`{what}` of environment `{self.name}` has rows that are not probabilities. Each row must be "
+                    "nonnegative and add up to 1."
+                )
         if not (np.min(r) >= 0 and np.max(r) <= 1 + _TOLERANCE):
             raise ValueError(
-                f"Rewards of environment `{self.name}` lie in [{np.min(r):.6g}, {np.max(r):.6g}]; sensitivities assume "
-                "[0, 1]. Rescale them with a public map."
+                f"Rewards of environment `{self.name}` lie in [{np.min(r):.6g}, {np.max(r):.6g}], but sensitivities "
+                "assume [0, 1]. Rescale them with a public map."
             )
         if (self.features.num_states, self.features.num_actions) != P.shape[1:3]:
             raise ValueError(
@@ -75,7 +78,10 @@ class Env(eqx.Module):
             paid = P @ np.asarray(self.arrival)
             paid[:, ends] = 0.0
             if np.max(np.abs(paid - r)) > _TOLERANCE:
-                raise ValueError(f"`arrival` and `mdp.reward` of environment `{self.name}` disagree.")
+                raise ValueError(
+                    f"`arrival` and `mdp.reward` of environment `{self.name}` disagree. The reward of (s, a) must be "
+                    "the mean of `arrival` over next states."
+                )
 
     @property
     def horizon(self) -> int:
@@ -91,7 +97,7 @@ class Env(eqx.Module):
 
     @property
     def stationary(self) -> bool:
-        """Whether all steps share one kernel (and one reward table)."""
+        """Whether all steps share one kernel and one reward table."""
         return self.mdp.transition.shape[0] == 1
 
     @property
@@ -109,19 +115,21 @@ class Env(eqx.Module):
         return policy_value(self.mdp, policy)
 
     def regret(self, policy: TabularPolicy) -> Float[Array, ""]:
-        """What one episode of the policy loses in expectation, exactly."""
+        """The expected loss of one episode of the policy against the optimum, exactly."""
         return self.optimal_value - self.value(policy)
 
     def at(self, seen: int | Real[Array, ""]) -> "Env":
-        """The world after so many people: itself, unless it drifts."""
+        """The world after `seen` people; the same world unless it drifts."""
         if self.drift is None:
             return self
         kernel = self.drift.mix(self.mdp.transition, seen)
         return eqx.tree_at(lambda env: (env.mdp.transition, env.drift), self, (kernel, None))
 
     def total_regret(self, policy: TabularPolicy, episodes: int) -> float:
-        """What so many people lose who all follow one policy, each against the best policy of their moment; in a world
-        that drifts from a mean over 256 of these moments."""
+        """The expected loss of `episodes` people who all follow one policy, each against the best policy of their time.
+
+        If the world drifts, this is a mean over 256 points in time.
+        """
         if self.drift is None:
             return episodes * float(self.regret(policy))
         moments = jnp.asarray(episodes * (np.arange(256) + 0.5) / 256)
@@ -132,11 +140,12 @@ class Env(eqx.Module):
         return occupancy(self.mdp, policy)
 
     def rollout(self, policy: TabularPolicy, key: AnyKey) -> Trajectory:
-        """One episode; `vmap` it over keys."""
+        """Simulate one episode; `vmap` it over keys."""
         return rollout(self.mdp, policy, key, terminal=self.terminal, arrival=self.arrival)
 
     def flow(self, policy: TabularPolicy, episodes: int | Real[Array, ""], key: AnyKey) -> Float[Array, "H S A S"]:
-        """Counts of (step, state, action, next state) over a block of episodes; a long block costs no more."""
+        """Draw counts of (step, state, action, next state) over a block of episodes; the cost does not depend on its
+        length."""
         return flow(self.mdp, policy, episodes, key)
 
     def transitions(self, counts: Float[Array, "H S A S"]) -> Transitions:
@@ -144,38 +153,38 @@ class Env(eqx.Module):
         return flow_transitions(self.mdp, counts, terminal=self.terminal, arrival=self.arrival)
 
     def sample(self, policy: TabularPolicy, episodes: int, key: AnyKey) -> Trajectory:
-        """Very many whole episodes, drawn on the host (not inside `jit`): offline data."""
+        """Draw very many whole episodes on the host (not inside `jit`), as offline data."""
         return sample_episodes(self.mdp, policy, episodes, key, terminal=self.terminal, arrival=self.arrival)
 
     def _every_step(self, probabilities: Float[Array, "S A"]) -> TabularPolicy:
         return TabularPolicy(jnp.broadcast_to(probabilities, (self.horizon, self.num_states, self.num_actions)))
 
     def behaviour_policy(self) -> TabularPolicy:
-        """Whoever collected the offline data."""
+        """The policy that collected the offline data."""
         return self._every_step(self.behaviour)
 
     def mode_policy(self) -> TabularPolicy:
-        """The behaviour's most frequent action, the first of them in a tie.
+        """The most frequent action of the behaviour policy, the first in a tie.
 
-        Where every action is as frequent as any other nothing is most frequent, and the behaviour is kept.
+        In states in which all actions are equally frequent, the behaviour policy is kept.
         """
         return self._every_step(most_frequent(self.behaviour))
 
     def myopic_policy(self) -> TabularPolicy:
-        """Greedy on the mean rewards of the step at hand, ties shared: needs no data where rewards are known.
+        """Greedy on the mean rewards of the current step, ties shared. It needs no data if rewards are known.
 
-        Where rewards are paid on arrival their means contain the kernel, so this is then no data-free baseline.
+        If rewards are paid on arrival, their means contain the kernel, so this baseline then uses unknown quantities.
         """
         return TabularPolicy.greedy(
             jnp.broadcast_to(self.mdp.reward, (self.horizon, self.num_states, self.num_actions))
         )
 
     def uniform_policy(self) -> TabularPolicy:
-        """Every action alike."""
+        """All actions with equal probability."""
         return TabularPolicy.uniform(self.horizon, self.num_states, self.num_actions)
 
     def fixed_policies(self) -> dict[str, TabularPolicy]:
-        """Policies that never learn, by name; the first knows nothing at all."""
+        """Policies that never learn, by name; the first uses no knowledge at all."""
         nothing = jnp.zeros_like(self.behaviour)
         return {
             "uniform": self.uniform_policy(),
@@ -193,7 +202,7 @@ def _mean_regret(env: Env, policy: TabularPolicy, moments: Float[Array, " n"]) -
 
 @eqx.filter_jit
 def most_frequent(behaviour: Float[Array, "S A"]) -> Float[Array, "S A"]:
-    """All weight on the first of the most frequent actions, where one is more frequent than another."""
+    """All weight on the most frequent action, the first in a tie; unchanged if all actions are equally frequent."""
     first = jax.nn.one_hot(behaviour.argmax(axis=-1), behaviour.shape[-1], dtype=float)
     return jnp.where(jnp.ptp(behaviour, axis=-1, keepdims=True) <= _TOLERANCE, behaviour, first)
 
@@ -206,7 +215,7 @@ def make_finite_env(name: str, mdp: TabularMDP, **given: Any) -> Env:
 
 
 def check_at_least(name: str, value: int, low: int) -> int:
-    """`value`, or an error that says what is allowed."""
+    """Return `value`, or raise an error that states what is allowed."""
     if value < low:
         raise ValueError(f"`{name}` is {value}; it must be at least {low}.")
     return value

@@ -1,8 +1,8 @@
 """Linear quadratic worlds: three small systems, and a model of overnight insulin.
 
-Regret is measured in J(policy) - J*, exactly, by the Lyapunov recursion of the policy played; `value` is minus the
-expected cost, so that larger is better as in every other world. The natural unit of a total regret R(K) is
-K (J_zero - J*): 1 is doing nothing, 0 the optimum.
+Regret is J(policy) - J*, computed exactly by the Lyapunov recursion of the policy; `value` is minus the expected cost,
+so that larger is better as in every other world. The natural scale of a total regret R(K) is K (J_zero - J*): 1 means
+doing nothing, 0 the optimum.
 """
 
 from collections.abc import Hashable
@@ -25,8 +25,8 @@ class LQEnv(eqx.Module):
 
     Arguments:
         A, B: the dynamics, which learners do not know.
-        task: what is public: costs, horizon, radii.
-        name, arguments, seed: how `make` builds this world again.
+        task: the public facts: costs, horizon, radii.
+        name, arguments, seed: the arguments with which `make` builds this world again.
     """
 
     A: Float[Array, "n n"]
@@ -47,7 +47,7 @@ class LQEnv(eqx.Module):
         if size > float(task.parameter_radius):
             raise ValueError(
                 f"The parameters of environment `{self.name}` have Frobenius norm {size:.4g}, above the public "
-                f"`parameter_radius` {float(task.parameter_radius):.4g}. Raise that radius."
+                f"`parameter_radius` {float(task.parameter_radius):.4g}. Give a larger radius."
             )
 
     @property
@@ -75,32 +75,32 @@ class LQEnv(eqx.Module):
         return -optimal_cost(*self._costs, *self._moments, self.horizon)
 
     def optimal_policy(self) -> LinearPolicy:
-        """The best policy of all, from the Riccati recursion; it is linear and does not explore."""
+        """The best policy, from the Riccati recursion; it is linear and does not explore."""
         return LinearPolicy(riccati(*self._costs, self.horizon)[0])
 
     def value(self, policy: LinearPolicy) -> Float[Array, ""]:
-        """Minus a policy's expected cost, its exploration included, exactly."""
+        """Minus a policy's expected cost, including its exploration, exactly."""
         exploration = policy.radius**2 / self.task.input_dim * jnp.eye(self.task.input_dim)
         return -linear_cost(*self._costs, policy.gains, *self._moments, exploration)
 
     def regret(self, policy: LinearPolicy) -> Float[Array, ""]:
-        """What one episode of the policy loses in expectation, exactly."""
+        """The expected loss of one episode of the policy against the optimum, exactly."""
         return self.optimal_value - self.value(policy)
 
     def total_regret(self, policy: LinearPolicy, episodes: int) -> float:
-        """What so many people lose who all follow one policy."""
+        """The expected loss of `episodes` people who all follow one policy."""
         return episodes * float(self.regret(policy))
 
     def rollout(self, policy: LinearPolicy, key: AnyKey) -> LQTrajectory:
-        """One episode; `vmap` it over keys."""
+        """Simulate one episode; `vmap` it over keys."""
         return lq_rollout(self.A, self.B, self.task, policy, key)
 
     def zero_policy(self) -> LinearPolicy:
-        """Never does anything: what every learner here is compared with."""
+        """The policy whose input is always 0, with which every learner here is compared."""
         return LinearPolicy.zero(self.horizon, self.task.state_dim, self.task.input_dim)
 
     def fixed_policies(self) -> dict[str, LinearPolicy]:
-        """Policies that never learn, by name; the first knows nothing at all."""
+        """Policies that never learn, by name; the first uses no knowledge at all."""
         return {"zero": self.zero_policy()}
 
 
@@ -156,8 +156,8 @@ def Glucose(horizon: int = 8) -> LQEnv:
 
         g' = .800 g - .419 v - .022 u        v' = .85 v + .4 u
 
-    fitted to the ten adults of the UVa/Padova parameters in `simglucose`. Nobody should be dosed with this model. The
-    best gains have norm .98, above the public bound .6, so no admissible policy reaches regret 0.
+    The coefficients are fitted to the ten adults of the UVa/Padova parameters in `simglucose`. Do not dose insulin with
+    this model. The best gains have norm .98, above the public bound .6, so no admissible policy reaches regret 0.
 
     Arguments:
         horizon: hours of a night.

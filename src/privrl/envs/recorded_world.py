@@ -15,10 +15,10 @@ from privrl.mdp.types import TabularPolicy, Trajectory
 
 
 class AbstractRecorded(eqx.Module):
-    """A finite table of an offline world in which treatment follows something that the table does not have.
+    """A finite table of an offline world in which treatment depends on something that the table does not record.
 
-    It offers learners what an `Env` offers them, and no kernel: recorded states are not Markov. Rewards are not told
-    beforehand, except payments on entering a state of `terminal`.
+    It has the interface of an `Env` for learners, but no kernel, because recorded states are not Markov. Rewards are
+    unknown beforehand, except payments on entering a state of `terminal`.
     """
 
     num_states: eqx.AbstractVar[int]
@@ -36,7 +36,7 @@ class AbstractRecorded(eqx.Module):
 
     @property
     def rewards(self) -> None:
-        """Not known beforehand."""
+        """`None`: rewards are not known beforehand."""
         return
 
     @property
@@ -46,7 +46,7 @@ class AbstractRecorded(eqx.Module):
     @property
     @abc.abstractmethod
     def behaviour(self) -> Float[Array, "S A"]:
-        """How often practice takes each action in each recorded state: all that a table can tell of it."""
+        """How often practice takes each action in each recorded state, the most that a table can reveal about it."""
 
     @abc.abstractmethod
     def behaviour_policy(self) -> Any:
@@ -55,7 +55,7 @@ class AbstractRecorded(eqx.Module):
     @property
     @abc.abstractmethod
     def optimal_value(self) -> Float[Array, ""]:
-        """What is known to be attainable by somebody who sees more than the recorded state."""
+        """The value of a known policy that sees more than the recorded state."""
 
     @abc.abstractmethod
     def value(self, policy: Any) -> Float[Array, ""]:
@@ -63,23 +63,23 @@ class AbstractRecorded(eqx.Module):
 
     @abc.abstractmethod
     def sample(self, policy: Any, episodes: int, key: AnyKey) -> Trajectory:
-        """Recorded stays of so many people."""
+        """Recorded episodes of `episodes` people."""
 
     def _every_step(self, probabilities: Float[Array, "S A"]) -> TabularPolicy:
         return TabularPolicy(jnp.broadcast_to(probabilities, (self.horizon, self.num_states, self.num_actions)))
 
     def recorded_policy(self) -> TabularPolicy:
-        """Practice drawn again from its own frequencies: what is left of it when nothing unrecorded is seen."""
+        """Actions drawn from the frequencies of practice in each recorded state, without the unrecorded information."""
         return self._every_step(self.behaviour)
 
     def mode_policy(self) -> TabularPolicy:
-        """The action that practice takes most often in the recorded state, as `Env.mode_policy` has it."""
+        """The most frequent action of practice in the recorded state, as in `Env.mode_policy`."""
         return self._every_step(most_frequent(self.behaviour))
 
     def uniform_policy(self) -> TabularPolicy:
-        """Every action alike."""
+        """All actions with equal probability."""
         return TabularPolicy.uniform(self.horizon, self.num_states, self.num_actions)
 
 
 OfflineEnv = Env | AbstractRecorded
-"""A finite world from whose tables a policy can be learnt."""
+"""A finite world from whose tables a policy can be learned."""

@@ -1,4 +1,4 @@
-"""Environments by name, as the command line knows them."""
+"""Build environments by name, as the command line does."""
 
 import dataclasses
 import difflib
@@ -62,32 +62,37 @@ _BUILDERS: dict[str, Callable[..., AnyEnv]] = {
     "ventilation": Ventilation,
 }
 _GYM = "gym:"
-_ANY_TYPE = int | float | bool | str  # of text for an argument without annotation, the first that fits
+_ANY_TYPE = int | float | bool | str  # tried in this order for an argument without annotation
 _BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
 def names() -> dict[str, str]:
-    """Every environment's name and what it is, in one line."""
+    """The name of every environment, with a description of one line."""
     lines = {name: inspect.getdoc(build) or "" for name, build in _BUILDERS.items()}
     lines["gym:<id>"] = inspect.getdoc(FromGymnasium) or ""
     return {name: text.splitlines()[0] for name, text in lines.items()}
 
 
 def make(name: str, *, seed: int = 0, **arguments: Any) -> Any:
-    """Builds an environment by name: an `Env`; an `LQEnv` for linear systems; for tables that hide something and for
-    real-valued measurements, an environment that offers what offline learners need.
+    """Build an environment by name.
+
+    The result is an `Env`, or an `LQEnv` for linear systems. For tables that hide something and for real-valued
+    measurements, it is an environment that offers what offline learners need.
 
     Arguments:
         name: one of `names()`, `gym:<id>` for a tabular Gymnasium environment, or a world of
             `privrl.envs.zoo.catalogue`.
         seed: the instance, for worlds that have several.
-        **arguments: the world's own arguments; text such as `"6"` is converted to what the argument wants.
+        **arguments: the world's own arguments; text such as `"6"` is converted to the type of the argument.
+
+    Raises:
+        ValueError: if the name or an argument is unknown, or a value is not allowed.
     """
     if name.startswith(_GYM) and name != "gym:<id>":
         return dataclasses.replace(_build(name, FromGymnasium, (name[len(_GYM) :],), arguments), seed=seed)
     if name in WORLDS and name not in _BUILDERS:
         if arguments or seed:
-            raise ValueError(f"`{name}` is one world: it takes neither arguments nor a seed. Leave them out.")
+            raise ValueError(f"`{name}` is a fixed world without arguments or a seed. Leave them out.")
         return WORLDS[name].build()
     if name not in _BUILDERS:
         raise ValueError(f"There is no environment `{name}`. {suggest(name, [*names(), *WORLDS])}")
@@ -111,7 +116,7 @@ def _build(
 
 
 def suggest(word: str, known: typing.Iterable[str]) -> str:
-    """What there is instead of an unknown word, with close matches first."""
+    """The allowed words in place of an unknown one, with close matches first."""
     known = list(known)
     close = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
     listed = ", ".join(f"`{k}`" for k in known) or "none"
@@ -120,7 +125,7 @@ def suggest(word: str, known: typing.Iterable[str]) -> str:
 
 
 def _convert(argument: str, value: Any, hint: Any) -> Any:
-    """Text from a command line as the annotated type; values that are not text pass unchanged."""
+    """Convert text from a command line to the annotated type; other values pass unchanged."""
     if not isinstance(value, str):
         return value
     options = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)

@@ -1,4 +1,4 @@
-"""Who decides in a world of people: practice, rules, policies on measurements, with or without a memory."""
+"""Actors in a world of patients: practice, rules, policies on measurements, with or without a memory."""
 
 import abc
 from collections.abc import Callable
@@ -11,16 +11,16 @@ from jaxtyping import Array, Float, Int
 from privrl.mdp.assistance import AbstractAssisted
 from privrl.mdp.measured_policy import MeasuredPolicy
 
-Actor = Callable[[Int[Array, ""], Any, Float[Array, " D"], Float[Array, " coins"]], Int[Array, ""]]
-"""(step, the person's full state, what was observed, two uniform numbers) -> action."""
+Actor = Callable[[Int[Array, ""], Any, Float[Array, " D"], Float[Array, " uniforms"]], Int[Array, ""]]
+"""(step, the person's full state, the observation, two uniform numbers) -> action."""
 
 
 class AbstractActor(eqx.Module):
-    """Somebody who acts, and keeps something in mind from decision to decision."""
+    """An actor with a memory that persists from decision to decision."""
 
     @abc.abstractmethod
     def begin(self) -> Any:
-        """What is in mind before the first decision."""
+        """The memory before the first decision."""
 
     @abc.abstractmethod
     def act(
@@ -29,13 +29,13 @@ class AbstractActor(eqx.Module):
         step: Int[Array, ""],
         state: Any,
         observation: Float[Array, " D"],
-        coins: Float[Array, " coins"],
+        uniforms: Float[Array, " uniforms"],
     ) -> tuple[Int[Array, ""], Any]:
-        """The action, and what is in mind afterwards."""
+        """The action, and the memory afterwards."""
 
 
 class MemorylessActor(AbstractActor):
-    """An `Actor` as one who keeps nothing in mind."""
+    """An `Actor` without a memory."""
 
     actor: Actor
 
@@ -47,12 +47,12 @@ class MemorylessActor(AbstractActor):
 
 
 class AssistedActor(AbstractActor):
-    """Practice with a bounded share of advice; what is kept in mind is the weight of the stay.
+    """Practice with a bounded share of advice; the memory is the weight of the episode.
 
     Arguments:
         policy: the assisted policy.
-        practice: whoever decides otherwise.
-        read: what the policy takes for an observation.
+        practice: the actor of all other decisions.
+        read: converts a measured row to the policy's observation.
     """
 
     policy: AbstractAssisted
@@ -68,12 +68,12 @@ class AssistedActor(AbstractActor):
         step: Int[Array, ""],
         state: object,
         observation: Float[Array, " D"],
-        coins: Float[Array, " coins"],
+        uniforms: Float[Array, " uniforms"],
     ) -> tuple[Int[Array, ""], Float[Array, ""]]:
         at, on = self.policy.decisions(self.read(observation)), memory < self.policy.max_weight
-        # Low bits of a coin, of which practice uses the high ones, make another coin.
-        advised = on & (jnp.mod(coins[0] * 2.0**26, 1.0) < at.alpha(self.policy.max_ratio))
-        action = jnp.where(advised, at.advice, self.practice(step, state, observation, coins))
+        # Practice uses the high bits of this uniform number; its low bits make another, independent one.
+        advised = on & (jnp.mod(uniforms[0] * 2.0**26, 1.0) < at.alpha(self.policy.max_ratio))
+        action = jnp.where(advised, at.advice, self.practice(step, state, observation, uniforms))
         return action, jnp.where(on, memory * at.rho(action, self.policy.max_ratio), memory)
 
 
@@ -83,22 +83,22 @@ class _Measured(eqx.Module):
     policy: MeasuredPolicy
 
     def __call__(
-        self, step: Int[Array, ""], state: object, observation: Float[Array, " D"], coins: Float[Array, " coins"]
+        self, step: Int[Array, ""], state: object, observation: Float[Array, " D"], uniforms: Float[Array, " uniforms"]
     ) -> Int[Array, ""]:
         return self.policy.choose(observation)
 
 
 class UniformActor(eqx.Module):
-    """Every action alike, as an `Actor`."""
+    """An `Actor` that takes all actions with equal probability."""
 
     num_actions: int
 
     def __call__(
-        self, step: Int[Array, ""], state: object, observation: Float[Array, " D"], coins: Float[Array, " coins"]
+        self, step: Int[Array, ""], state: object, observation: Float[Array, " D"], uniforms: Float[Array, " uniforms"]
     ) -> Int[Array, ""]:
-        return jnp.floor(self.num_actions * coins[0]).astype(int)
+        return jnp.floor(self.num_actions * uniforms[0]).astype(int)
 
 
 def as_actor(policy: MeasuredPolicy | Actor) -> Actor:
-    """A policy on measurements, or whoever acts, as an `Actor`."""
+    """A policy on measurements, or an actor, as an `Actor`."""
     return _Measured(policy) if isinstance(policy, MeasuredPolicy) else policy

@@ -1,11 +1,11 @@
 """Anaemia: doses of erythropoietin by haemoglobin, month after month, for people on dialysis; paid for months in range.
 
-The marrow answers a dose with a delay, less where iron is short or somebody is inflamed, and red cells live for months:
+The marrow responds to a dose with a delay, less if iron is short or with inflammation, and red cells live for months:
 
     p' = p + .5 (r iron inflamed D/(D + 6) - p),    Hb' = .78 Hb + 1.8 + 1.6 p',    r a person's own responsiveness
 
-A month pays if haemoglobin is in 10 to 11.5 g/dl afterwards; above 13 a clot may end the treatment. Clinicians move the
-last dose toward a haemoglobin that is their own habit, with errors, and one time in five they do anything.
+A month pays if haemoglobin is in 10 to 11.5 g/dl afterwards; above 13 a clot may end the treatment. Clinicians adjust
+the last dose towards their own target of haemoglobin, with errors; a fifth of their decisions are arbitrary.
 """
 
 from typing import ClassVar, NamedTuple
@@ -75,15 +75,15 @@ class Anaemia(AbstractPatients):
         return jnp.append(jnp.where(gone, jnp.nan, measured), state.last_dose)
 
     def practice(
-        self, step: Int[Array, ""], state: _Blood, observation: Float[Array, " D"], coins: Float[Array, " coins"]
+        self, step: Int[Array, ""], state: _Blood, observation: Float[Array, " D"], uniforms: Float[Array, " uniforms"]
     ) -> Int[Array, ""]:
         haemoglobin = jnp.where(jnp.isnan(observation[0]), _UNSEEN, observation[0])
-        arbitrary, rest = coins[0] < _ARBITRARY, jnp.clip(coins[1], 1e-6, 1 - 1e-6)
+        arbitrary, rest = uniforms[0] < _ARBITRARY, jnp.clip(uniforms[1], 1e-6, 1 - 1e-6)
         wanted = observation[3] + 2.5 * (state.habit - haemoglobin) + 2.0 * ndtri(rest)
-        return jnp.where(arbitrary, jnp.floor(len(_DOSES) * coins[1]).astype(int), _nearest(wanted))
+        return jnp.where(arbitrary, jnp.floor(len(_DOSES) * uniforms[1]).astype(int), _nearest(wanted))
 
     def tuned(
-        self, step: Int[Array, ""], state: _Blood, observation: Float[Array, " D"], coins: Float[Array, " coins"]
+        self, step: Int[Array, ""], state: _Blood, observation: Float[Array, " D"], uniforms: Float[Array, " uniforms"]
     ) -> Int[Array, ""]:
         haemoglobin = jnp.where(jnp.isnan(observation[0]), _UNSEEN, observation[0])
         inflamed = jnp.log(jnp.where(jnp.isnan(observation[2]), 6.0, observation[2]) / 6.0)

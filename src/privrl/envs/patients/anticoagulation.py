@@ -3,7 +3,7 @@
 The drug's amount decays with a clearance that depends on the genotype, clotting activity p follows it slowly, and the
 INR is 1/p. A visit every three days chooses the daily dose until the next one and pays if the INR is in 2 to 3 then; an
 INR above 4 may cause a bleeding, which ends the treatment. Clinicians follow a rule of thumb on the INR and the last
-dose, and one time in four they do anything.
+dose; a quarter of their decisions are arbitrary.
 """
 
 from typing import ClassVar, NamedTuple
@@ -74,16 +74,24 @@ class Anticoagulation(AbstractPatients):
         )
 
     def practice(
-        self, step: Int[Array, ""], state: _Clotting, observation: Float[Array, " D"], coins: Float[Array, " coins"]
+        self,
+        step: Int[Array, ""],
+        state: _Clotting,
+        observation: Float[Array, " D"],
+        uniforms: Float[Array, " uniforms"],
     ) -> Int[Array, ""]:
         inr = jnp.where(jnp.isnan(observation[0]), _UNSEEN, observation[0])
         last = jnp.argmin(jnp.abs(jnp.array(_DOSES) - observation[1]))
         moved = last + (inr < 1.8).astype(int) - (inr > 3.2) - (inr > 4.0)
         by_rule = jnp.where(step == 0, 3, jnp.clip(moved, 0, len(_DOSES) - 1))
-        return jnp.where(coins[0] < _ARBITRARY, jnp.floor(len(_DOSES) * coins[1]).astype(int), by_rule)
+        return jnp.where(uniforms[0] < _ARBITRARY, jnp.floor(len(_DOSES) * uniforms[1]).astype(int), by_rule)
 
     def tuned(
-        self, step: Int[Array, ""], state: _Clotting, observation: Float[Array, " D"], coins: Float[Array, " coins"]
+        self,
+        step: Int[Array, ""],
+        state: _Clotting,
+        observation: Float[Array, " D"],
+        uniforms: Float[Array, " uniforms"],
     ) -> Int[Array, ""]:
         inr = jnp.where(jnp.isnan(observation[0]), _UNSEEN, observation[0])
         share = jnp.append(jnp.array(_TUNED[:3]), _TUNED[0])[jnp.nan_to_num(observation[3], nan=3.0).astype(int)]

@@ -5,8 +5,8 @@ the tumour and is toxic, both feed on each other,
 
     W' = W + .1 max(M, M_0) + 1.2 (D - .5),    M' = M + .15 max(W, W_0) - 1.2 (D - .5),  0 for good once it is gone,
 
-and the log hazard of a month is linear in both. Here people differ in how sensitive they are, measurements have errors
-and gaps, and there are four doses. Oncologists dose by size alone, and one time in three they do anything.
+and the log hazard of a month is linear in both. Here people differ in their sensitivity, measurements have errors and
+gaps, and there are four doses. Oncologists dose by size alone; a third of their decisions are arbitrary.
 """
 
 from typing import ClassVar, NamedTuple
@@ -21,7 +21,7 @@ from privrl.mdp.measurements import Feature, Measurement
 
 _DOSES = (0.0, 0.35, 0.7, 1.0)
 _ARBITRARY = 1 / 3
-_UNSEEN = 1.0  # what is assumed of a size or a toxicity that was not measured
+_UNSEEN = 1.0  # the size or toxicity that is assumed if it was not measured
 
 
 class _Cancer(NamedTuple):
@@ -60,14 +60,14 @@ class Chemotherapy(AbstractPatients):
         return jnp.stack([jnp.where(gone[0], jnp.nan, size), jnp.where(gone[1], jnp.nan, toxicity), state.age])
 
     def practice(
-        self, step: Int[Array, ""], state: _Cancer, observation: Float[Array, " D"], coins: Float[Array, " coins"]
+        self, step: Int[Array, ""], state: _Cancer, observation: Float[Array, " D"], uniforms: Float[Array, " uniforms"]
     ) -> Int[Array, ""]:
         size = jnp.where(jnp.isnan(observation[0]), _UNSEEN, observation[0])
         by_size = (size > 0.1).astype(int) + (size > 0.8) + (size > 1.6)
-        return jnp.where(coins[0] < _ARBITRARY, jnp.floor(4 * coins[1]).astype(int), by_size)
+        return jnp.where(uniforms[0] < _ARBITRARY, jnp.floor(4 * uniforms[1]).astype(int), by_size)
 
     def tuned(
-        self, step: Int[Array, ""], state: _Cancer, observation: Float[Array, " D"], coins: Float[Array, " coins"]
+        self, step: Int[Array, ""], state: _Cancer, observation: Float[Array, " D"], uniforms: Float[Array, " uniforms"]
     ) -> Int[Array, ""]:
         seen = jnp.where(jnp.isnan(observation), _UNSEEN, observation)
         need = seen[0] - _TUNED[0] * seen[1]

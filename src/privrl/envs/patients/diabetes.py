@@ -3,12 +3,12 @@
 Food passes stomach (solid, ground) and gut into plasma glucose; insulin passes two depots under the skin into plasma,
 and from there acts, with delays, on the liver's production and on the tissue's uptake of glucose (Dalla Man, Rizza and
 Cobelli, "Meal simulation model of the glucose-insulin system", 2007). `glucose_day.csv` has the parameters of 20
-virtual adolescents and adults as the simulator `simglucose` has them (NOTICE has its licence). A demonstration: nobody
-should be dosed with this model.
+virtual adolescents and adults from the simulator `simglucose` (NOTICE has its licence). This is a demonstration: do not
+dose insulin with this model.
 
-Within a minute inputs are constant. Compartments that lose a share of themselves are moved by the exact exponential of
-that share with the mean of what flows in, food is conserved, and the glucose pair takes a midpoint step: compared with
-an adaptive solver, a day with meals and boluses stays within 0.3 mg/dl.
+Within a minute inputs are constant. Compartments with a linear outflow are advanced by the exact exponential with the
+mean inflow, food is conserved, and the glucose pair takes a midpoint step: compared with an adaptive solver, a day with
+meals and boluses stays within 0.3 mg/dl.
 """
 
 import csv
@@ -41,13 +41,13 @@ class Body(NamedTuple):
     depot_2: Amount
     under_skin: Amount
     emptied: Amount  # mg that left the stomach in the last minute
-    waiting: Amount  # g that are on the plate
-    meal: Amount  # mg: what was in the stomach when this meal began, and what was eaten of it since
+    waiting: Amount  # g of carbohydrates that are not eaten yet
+    meal: Amount  # mg: contents of the stomach at the start of this meal, plus the amount eaten since
     eating: Amount  # 1 while eating
 
 
 class Decay(NamedTuple):
-    """A compartment that loses a share of itself all the time: what is left after a minute, and what an inflow adds."""
+    """A compartment with a linear outflow: the share left after a minute, and the effect of an inflow."""
 
     kept: Amount
     added: Amount
@@ -62,7 +62,7 @@ class Decay(NamedTuple):
 
 
 class Person(NamedTuple):
-    """A body's numbers by name, and the decays that follow from them."""
+    """The parameters of a body by name, and the decays that follow from them."""
 
     number: dict[str, Amount]
     decay: dict[str, Decay]
@@ -84,14 +84,14 @@ class Person(NamedTuple):
 
 
 def parameters() -> dict[str, Float[Array, " people"]]:
-    """The published numbers, by name; `x1` to `x13` are the compartments in equilibrium with the basal insulin."""
+    """The published parameters by name; `x1` to `x13` are the compartments in equilibrium with the basal insulin."""
     with resources.files(__package__).joinpath("glucose_day.csv").open() as file:
         rows = list(csv.DictReader(file))
     return {name: jnp.array([float(row[name]) for row in rows]) for name in rows[0] if name != "name"}
 
 
 def at_rest(p: dict[str, Amount], glucose: Amount) -> Body:
-    """In equilibrium, with all glucose times a factor."""
+    """A body in equilibrium, with all glucose multiplied by a factor."""
     x = [p[f"x{i}"] for i in range(1, 14)]
     x[3], x[4], x[12] = x[3] * glucose, x[4] * glucose, x[12] * glucose
     zero = jnp.zeros_like(glucose)
@@ -99,12 +99,12 @@ def at_rest(p: dict[str, Amount], glucose: Amount) -> Body:
 
 
 def _bend(full: Amount, p: dict[str, Amount]) -> Amount:
-    """How fast a stomach empties that is `full` (a share of the meal): from -2, slowest, to 0."""
+    """The shape of gastric emptying for a stomach that is `full` (a share of the meal): from -2, slowest, to 0."""
     return jnp.tanh(2.5 * (full - p["b"]) / (1 - p["b"])) - jnp.tanh(2.5 * (full - p["d"]) / p["d"])
 
 
 def minute(body: Body, person: Person, insulin: Amount) -> Body:
-    """One minute with this infusion of insulin in pmol/kg/min, eating what is on the plate."""
+    """Advance by one minute with this infusion of insulin in pmol/kg/min; the person eats from the remaining meal."""
     p, decay = person
     food = jnp.minimum(_EATEN_PER_MINUTE, body.waiting)
     eating = jnp.where(food > 0, 1.0, 0.0)

@@ -24,7 +24,7 @@ _ARBITRARY = (0.2, 0.36, 0.2, 0.12, 0.08, 0.04)
 _MEALS = ((90.0, 40.0, 55.0), (390.0, 45.0, 75.0), (600.0, 45.0, 20.0), (750.0, 45.0, 80.0))  # minute, sd, g
 _SPREAD = ("Vmx", "kp3", "kabs", "kmax")
 _UNITS = 6000.0  # pmol per U
-_UNSEEN = 140.0  # what clinicians assume of glucose that was not measured
+_UNSEEN = 140.0  # the glucose that clinicians assume if it was not measured
 _COLUMNS = (
     Feature("cgm", 40, 400, missing=True),
     Feature("trend", -5, 5, missing=True),
@@ -46,13 +46,14 @@ class _Day(NamedTuple):
 
 
 def _read(observation: Float[Array, " D"]) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]:
-    """Glucose 20 minutes ahead, carbohydrates and insulin on board, as a calculator takes what is missing."""
+    """Glucose 20 minutes ahead, carbohydrates and insulin on board, with a calculator's assumptions for missing
+    values."""
     cgm, trend, on_board, carbohydrates, _ = observation
     return jnp.where(jnp.isnan(cgm), _UNSEEN, cgm + 20 * trend), jnp.nan_to_num(carbohydrates), on_board
 
 
 def _nearest(dose: Float[Array, ""]) -> Int[Array, ""]:
-    """The action whose bolus is nearest; never the one that stops the basal insulin."""
+    """The action with the nearest bolus; never the action that stops the basal insulin."""
     return 1 + jnp.argmin(jnp.abs(dose - jnp.array(_BOLUS[1:])))
 
 
@@ -104,16 +105,16 @@ class GlucoseDay(AbstractPatients):
         )
 
     def practice(
-        self, step: Int[Array, ""], state: _Day, observation: Float[Array, " D"], coins: Float[Array, " coins"]
+        self, step: Int[Array, ""], state: _Day, observation: Float[Array, " D"], uniforms: Float[Array, " uniforms"]
     ) -> Int[Array, ""]:
         ahead, eaten, on_board = _read(observation)
         dose = (0.0016 * eaten + jax.nn.relu(ahead - 150) / 1300) * state.habit
         calculated = jnp.where(ahead < 85, 0, _nearest(dose - jnp.where(eaten > 0, 0.0, 0.7 * on_board)))
-        arbitrary = jnp.searchsorted(jnp.cumsum(jnp.array(_ARBITRARY[:-1])), coins[1], side="right")
-        return jnp.where(coins[0] < 0.3, arbitrary, calculated)
+        arbitrary = jnp.searchsorted(jnp.cumsum(jnp.array(_ARBITRARY[:-1])), uniforms[1], side="right")
+        return jnp.where(uniforms[0] < 0.3, arbitrary, calculated)
 
     def tuned(
-        self, step: Int[Array, ""], state: _Day, observation: Float[Array, " D"], coins: Float[Array, " coins"]
+        self, step: Int[Array, ""], state: _Day, observation: Float[Array, " D"], uniforms: Float[Array, " uniforms"]
     ) -> Int[Array, ""]:
         ahead, eaten, on_board = _read(observation)
         dose = 0.0014 * eaten + jax.nn.relu(ahead - 111) / 795 - 0.92 * on_board

@@ -1,8 +1,8 @@
-"""A real-valued world put on a public grid: what a hospital does before it uses a method for tables.
+"""A real-valued world on a public grid, as a hospital would discretise its data for a tabular method.
 
-Each column is cut at public edges, a missing value is put where a typical one would be, and the recorded state is the
-cell. Two states more, death and survival, where stays end; who is alive at the horizon is recorded as a survivor. Cells
-hide what happens inside them, and practice looks at the measurements themselves.
+Each column is cut at public edges, a missing value is replaced by a typical one, and the recorded state is the cell.
+Two further states, death and survival, are the ends of episodes; people alive at the horizon are recorded as survivors.
+Cells hide differences inside them, and practice sees the measurements themselves.
 """
 
 import functools
@@ -27,11 +27,12 @@ from privrl.mdp.measurements import Feature
 from privrl.mdp.multinomial import AnyKey
 from privrl.mdp.types import TabularPolicy, Trajectory
 
-_COUNTED = 40_000  # people from whom practice's frequencies are taken
+_COUNTED = 40_000  # simulated people from whose decisions the frequencies of practice are computed
 
 
 class Grid(eqx.Module):
-    """Public edges of each column (none: the column is not used), and where a missing value is put."""
+    """Public edges of each column (empty: the column is not used), and the typical value that replaces a missing
+    one."""
 
     edges: tuple[tuple[float, ...], ...] = eqx.field(static=True)
     typical: tuple[float, ...] = eqx.field(static=True)
@@ -57,10 +58,10 @@ class _OnCells(eqx.Module):
     policy: TabularPolicy
 
     def __call__(
-        self, step: Int[Array, ""], state: object, observation: Float[Array, " D"], coins: Float[Array, " coins"]
+        self, step: Int[Array, ""], state: object, observation: Float[Array, " D"], uniforms: Float[Array, " uniforms"]
     ) -> Int[Array, ""]:
         likely = jnp.cumsum(self.policy.probabilities[step, self.grid.cell(observation)])
-        return jnp.searchsorted(likely[:-1], coins[0], side="right")
+        return jnp.searchsorted(likely[:-1], uniforms[0], side="right")
 
 
 class GridTable(AbstractRecorded):
@@ -69,7 +70,7 @@ class GridTable(AbstractRecorded):
     Arguments:
         patients: the world.
         grid: its public grid.
-        name, arguments, seed: how `make` builds this table again.
+        name, arguments, seed: the arguments with which `make` builds this table again.
     """
 
     patients: AbstractPatients
@@ -92,7 +93,7 @@ class GridTable(AbstractRecorded):
 
     @property
     def terminal(self) -> tuple[int, ...]:
-        """Death and survival, where stays can end."""
+        """Death and survival, if episodes can end."""
         return (self.grid.cells, self.grid.cells + 1) if self.patients.survival else ()
 
     @property
@@ -103,7 +104,7 @@ class GridTable(AbstractRecorded):
 
     @property
     def behaviour(self) -> Float[Array, "S A"]:
-        """Estimated from 40,000 people; every action alike in cells where nobody was."""
+        """Frequencies among 40,000 people; equal probabilities in cells that none of them visited."""
         return jnp.asarray(_frequencies(self))
 
     def behaviour_policy(self) -> Actor:
@@ -126,7 +127,7 @@ class GridTable(AbstractRecorded):
         return self.patients.estimate(self._actor(policy))
 
     def gain(self, policy: AssistedPolicy) -> KnownValue:
-        """What an assisted policy on cells adds to practice, for the same people."""
+        """The gain of an assisted policy on cells over practice, on the same people."""
         return self.patients.gain(AssistedActor(policy, self.behaviour_policy(), self.grid.cell))
 
     @eqx.filter_jit
@@ -146,7 +147,7 @@ class GridTable(AbstractRecorded):
         return jax.vmap(one)(keys)
 
     def sample(self, policy: TabularPolicy | Actor, episodes: int, key: AnyKey) -> Trajectory:
-        """Recorded stays of so many people."""
+        """Recorded episodes of `episodes` people."""
         actor = self._actor(policy)
         parts = [jax.tree.map(np.asarray, self._chunk(actor, keys)) for keys in key_chunks(key, episodes)]
         cells, actions, rewards, length = (np.concatenate([p[i] for p in parts])[:episodes] for i in range(4))
@@ -186,8 +187,8 @@ def VitalsTable(cut: Cut = "expert", horizon: int = 20, evaluated: int = 140_000
     Arguments:
         cut: "expert" (blood pressure in 5, lactate and fluid in 3 bins: 45 cells) or "equal" (each of the six columns
             in 3 bins of equal width: 729 cells).
-        horizon: decisions per stay.
-        evaluated: people of whom a value is the mean.
+        horizon: decisions per episode.
+        evaluated: number of simulated people in the mean that is a value.
         seed: of these people.
     """
     patients = Vitals(horizon, evaluated, seed=seed)
@@ -197,13 +198,13 @@ def VitalsTable(cut: Cut = "expert", horizon: int = 20, evaluated: int = 140_000
 
 
 def GlucoseTable(cut: Cut = "expert", horizon: int = 24, evaluated: int = 110_000, seed: int = 0) -> GridTable:
-    """`glucose-day` on a grid: minutes in range, in flight.
+    """`glucose-day` on a grid: minutes in range, paid at every step.
 
     Arguments:
         cut: "expert" (glucose in 6, trend and carbohydrates in 3, insulin on board in 2 bins: 108 cells) or "equal"
             (each of the five columns in 3 bins of equal width: 243 cells).
         horizon: decisions per day.
-        evaluated: people of whom a value is the mean.
+        evaluated: number of simulated people in the mean that is a value.
         seed: of these people.
     """
     patients = GlucoseDay(horizon, evaluated, seed=seed)

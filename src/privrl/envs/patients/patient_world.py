@@ -1,7 +1,7 @@
-"""Worlds of people whose measurements are real numbers, some of them missing: simulated, and valued by simulation.
+"""Worlds of simulated people with real-valued measurements, some of them missing; values are estimated by simulation.
 
-One person is written as functions of the draws behind them, so that two policies can be compared on the same people.
-A stay ends by death, by discharge, or at the horizon; leaving alive pays `survival`, and every step may pay besides.
+A person is a function of random draws, so that two policies can be compared on the same people. An episode ends by
+death, by discharge, or at the horizon. Leaving alive pays `survival`, and every step may pay in addition.
 """
 
 import abc
@@ -23,20 +23,20 @@ from privrl.mdp.measurements import ENDED, NOT_RECORDED, Measurement
 from privrl.mdp.multinomial import AnyKey
 from privrl.mdp.types import Trajectory
 
-_CHUNK = 2048  # people (or mirrored pairs of people) that are simulated at once
-_COINS = 4  # of every step: two for who acts, one for death, one for discharge
+_CHUNK = 2048  # people (or mirrored pairs of people) simulated at once
+_UNIFORMS = 4  # uniform numbers of every step: two for the actor, one for death, one for discharge
 
 
 @dataclass(frozen=True)
 class KnownValue:
-    """A value with its standard error; 0 where it is exact."""
+    """A value with its standard error, 0 if it is exact."""
 
     value: float
     error: float = 0.0
 
 
 class Draws(NamedTuple):
-    """Everything random about one person; row h is for step h, and one row more for the last observation."""
+    """Everything random about one person; row h is for step h, and one more row is for the last observation."""
 
     person: Float[Array, " first"]
     uniform: Float[Array, " first_uniform"]
@@ -44,12 +44,14 @@ class Draws(NamedTuple):
     uniforms: Float[Array, "rows U"]
 
     def mirror(self) -> "Draws":
-        """As probable, and opposite: the mean over a person and their mirror image varies less."""
+        """The opposite draws, which have the same distribution: the mean over a person and their mirror image varies
+        less."""
         return Draws(-self.person, 1 - self.uniform, -self.normals, 1 - self.uniforms)
 
 
 class StepOutcome(NamedTuple):
-    """What a step leads to: the state of who goes on, what the step paid, and the probabilities of the two ends."""
+    """The outcome of a step: the next state if the episode continues, the reward, and the probabilities of the two
+    ends."""
 
     state: Any
     reward: Float[Array, ""]
@@ -58,7 +60,7 @@ class StepOutcome(NamedTuple):
 
 
 class Walk(NamedTuple):
-    """The steps that a person would take if nothing ended their stay."""
+    """The steps that a person would take if nothing ended the episode."""
 
     observations: Float[Array, "rows D"]
     actions: Int[Array, " H"]
@@ -68,19 +70,19 @@ class Walk(NamedTuple):
 
 
 class AbstractPatients(eqx.Module):
-    """A real-valued world: people, what is measured of them, who treats them now.
+    """A real-valued world: people, their measurements, and current practice.
 
-    `survival` is what leaving alive pays. Where it is 0, steps pay at most `largest_reward` each; elsewhere nothing but
-    the end pays, and who is there at the horizon leaves alive.
+    `survival` is the payment for leaving alive. If it is 0, each step pays at most `largest_reward`. Otherwise only the
+    end pays, and people present at the horizon leave alive.
     """
 
     name: eqx.AbstractClassVar[str]
     num_actions: eqx.AbstractClassVar[int]
     columns: eqx.AbstractClassVar[tuple[Measurement, ...]]
     survival: eqx.AbstractClassVar[float]
-    sizes: eqx.AbstractClassVar[tuple[int, int, int, int]]  # normal and uniform numbers of a person, then of a step
+    sizes: eqx.AbstractClassVar[tuple[int, int, int, int]]  # normal and uniform numbers per person, then per step
     horizon: eqx.AbstractVar[int]
-    evaluated: eqx.AbstractVar[int]  # people of whom `value` is the mean
+    evaluated: eqx.AbstractVar[int]  # `value` is the mean over this many people
     seed: int = eqx.field(static=True, default=0, kw_only=True)  # of these people
 
     def __check_init__(self) -> None:
@@ -89,7 +91,7 @@ class AbstractPatients(eqx.Module):
 
     @property
     def arguments(self) -> tuple[tuple[str, Hashable], ...]:
-        """How `make` builds this world again."""
+        """The arguments with which `make` builds this world again."""
         return (("horizon", self.horizon), ("evaluated", self.evaluated))
 
     @abc.abstractmethod
@@ -98,40 +100,40 @@ class AbstractPatients(eqx.Module):
 
     @abc.abstractmethod
     def observe(self, state: Any, normals: Float[Array, " N"], uniforms: Float[Array, " U"]) -> Float[Array, " D"]:
-        """What is measured; NaN where it is missing."""
+        """The measurements, NaN if missing."""
 
     @abc.abstractmethod
     def practice(
-        self, step: Int[Array, ""], state: Any, observation: Float[Array, " D"], coins: Float[Array, " coins"]
+        self, step: Int[Array, ""], state: Any, observation: Float[Array, " D"], uniforms: Float[Array, " uniforms"]
     ) -> Int[Array, ""]:
-        """What is done today: an `Actor`."""
+        """Current practice, as an `Actor`."""
 
     @abc.abstractmethod
     def tuned(
-        self, step: Int[Array, ""], state: Any, observation: Float[Array, " D"], coins: Float[Array, " coins"]
+        self, step: Int[Array, ""], state: Any, observation: Float[Array, " D"], uniforms: Float[Array, " uniforms"]
     ) -> Int[Array, ""]:
-        """A good rule on the observation alone, whose constants were found by trying them in this world: an `Actor`."""
+        """A good rule on the observation alone, whose constants were tuned in this world, as an `Actor`."""
 
     @abc.abstractmethod
     def treat(self, state: Any, action: Int[Array, ""], normals: Float[Array, " N"]) -> StepOutcome:
-        """One step."""
+        """The outcome of one step."""
 
     @property
     def largest_reward(self) -> float:
-        """The public bound on what one step pays."""
+        """The public bound on the reward of one step."""
         return self.survival or 1.0 / self.horizon
 
     def behaviour_policy(self) -> Actor:
-        """Whoever collected the offline data."""
+        """The actor that collected the offline data."""
         return self.practice
 
     def uniform_policy(self) -> Actor:
-        """Every action alike."""
+        """All actions with equal probability."""
         return UniformActor(self.num_actions)
 
     @property
     def optimal_value(self) -> Float[Array, ""]:
-        """The value of the rule whose constants were tuned in this world: what is known to be attainable."""
+        """The value of the rule whose constants were tuned in this world, which is known to be attainable."""
         return self.value(self.tuned)
 
     def draws(self, key: AnyKey, stratum: Float[Array, ""] | None = None) -> Draws:
@@ -141,7 +143,7 @@ class AbstractPatients(eqx.Module):
         uniform = jr.uniform(keys[1], (first_uniform,))
         if stratum is not None:
             uniform = uniform.at[0].set(stratum)
-        of_steps = jr.normal(keys[2], (rows, normals)), jr.uniform(keys[3], (rows, _COINS + uniforms))
+        of_steps = jr.normal(keys[2], (rows, normals)), jr.uniform(keys[3], (rows, _UNIFORMS + uniforms))
         return Draws(jr.normal(keys[0], (first,)), uniform, *of_steps)
 
     def walk(self, actor: Actor | AbstractActor, draws: Draws) -> Walk:
@@ -150,7 +152,7 @@ class AbstractPatients(eqx.Module):
 
         def step(carry: tuple[Any, Any], x: tuple[Array, Array, Array]) -> tuple[tuple[Any, Any], tuple]:
             (state, memory), (h, normals, uniforms) = carry, x
-            observation = self.observe(state, normals, uniforms[_COINS:])
+            observation = self.observe(state, normals, uniforms[_UNIFORMS:])
             action, memory = who.act(memory, h, state, observation, uniforms[:2])
             after = self.treat(state, action, normals)
             return (after.state, memory), (observation, action, after.reward, after.death, after.discharge)
@@ -158,11 +160,11 @@ class AbstractPatients(eqx.Module):
         H = self.horizon
         start = (self.begin(draws.person, draws.uniform), who.begin())
         (last, _), (seen, *rest) = jax.lax.scan(step, start, (jnp.arange(H), draws.normals[:H], draws.uniforms[:H]))
-        after = self.observe(last, draws.normals[H], draws.uniforms[H, _COINS:])
+        after = self.observe(last, draws.normals[H], draws.uniforms[H, _UNIFORMS:])
         return Walk(jnp.concatenate([seen, after[None]]), *rest)
 
     def ends(self, walk: Walk, draws: Draws) -> tuple[Int[Array, ""], Bool[Array, ""], Float[Array, " H"]]:
-        """The length of a stay, whether it ended by death, and its rewards."""
+        """The length of an episode, whether it ended by death, and its rewards."""
         dies, over = self._over(walk, draws)
         length = jnp.where(over.any(), over.argmax() + 1, self.horizon)
         died = dies[length - 1]
@@ -171,13 +173,13 @@ class AbstractPatients(eqx.Module):
         return length, died, jnp.where(steps < length, paid, 0.0)
 
     def _over(self, walk: Walk, draws: Draws) -> tuple[Bool[Array, " H"], Bool[Array, " H"]]:
-        """At which steps death would end the stay, and at which anything would."""
-        coins = draws.uniforms[: self.horizon]
-        dies = coins[:, 2] < walk.death
-        return dies, dies | (coins[:, 3] < walk.discharge)
+        """The steps at which death would end the episode, and those at which death or discharge would."""
+        uniforms = draws.uniforms[: self.horizon]
+        dies = uniforms[:, 2] < walk.death
+        return dies, dies | (uniforms[:, 3] < walk.discharge)
 
     def expected(self, walk: Walk) -> Float[Array, ""]:
-        """The return of these steps in expectation over when the stay ends: E[return | everything else]."""
+        """The return of these steps in expectation over the end of the episode: E[return | everything else]."""
         goes_on = (1 - walk.death) * (1 - walk.discharge)
         there = jnp.concatenate([jnp.ones(1), jnp.cumprod(goes_on)[:-1]])
         leaves = walk.discharge.at[-1].set(1.0)
@@ -197,14 +199,16 @@ class AbstractPatients(eqx.Module):
         return jax.vmap(one)(keys)
 
     def sample(self, policy: MeasuredPolicy | Actor, people: int, key: AnyKey) -> Trajectory:
-        """So many stays; states are measurements `[people, H, D]`, NaN where they are missing. The last next state of a
-        stay is `ENDED`, or `NOT_RECORDED` where the horizon has cut it."""
+        """Episodes of `people` people; states are measurements `[people, H, D]`, NaN if missing.
+
+        The last next state of an episode is `ENDED`, or `NOT_RECORDED` if the horizon has cut it off.
+        """
         actor = as_actor(policy)
         parts = [self._chunk(actor, keys) for keys in key_chunks(key, people)]
         return jax.tree.map(lambda *x: np.concatenate([np.asarray(part) for part in x])[:people], *parts)
 
     def value(self, policy: MeasuredPolicy | Actor) -> Float[Array, ""]:
-        """The mean return over `evaluated` people, the same ones for every policy."""
+        """The mean return over `evaluated` people, the same people for every policy."""
         return self.moments(as_actor(policy), jr.key(self.seed))[0]
 
     def estimate(self, policy: MeasuredPolicy | Actor) -> KnownValue:
@@ -213,7 +217,7 @@ class AbstractPatients(eqx.Module):
         return KnownValue(float(mean), float(jnp.sqrt(variance)))
 
     def gain(self, actor: AbstractActor) -> KnownValue:
-        """What somebody adds to practice, for the same people."""
+        """The gain of an actor over practice, on the same people."""
         mean, variance = eqx.filter_jit(self.moments)(actor, jr.key(self.seed), self.practice)
         return KnownValue(float(mean), float(jnp.sqrt(variance)))
 
@@ -221,11 +225,11 @@ class AbstractPatients(eqx.Module):
         self, actor: Actor | AbstractActor, key: AnyKey, against: Actor | None = None
     ) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """The mean return over mirrored pairs of people, and the variance of that mean; with `against`, the mean
-        difference from what the same people would have under another actor.
+        difference from the returns of the same people under another actor.
 
-        The first uniform number of a person (a world uses it for what matters most) is spread evenly over each chunk.
-        The mean is unbiased; the variance comes from differences of neighbours, which differ in the rest alone up to
-        the width of two strata, so it is not underestimated in expectation.
+        The first uniform number of a person, which a world uses for what matters most, is spread evenly over each
+        chunk. The mean is unbiased. The variance is estimated from differences of neighbours. These differ only in the
+        other draws, up to the width of two strata, so in expectation it is not underestimated.
         """
         chunks = -(-self.evaluated // (2 * _CHUNK))
 
@@ -248,5 +252,6 @@ class AbstractPatients(eqx.Module):
 
 
 def key_chunks(key: AnyKey, people: int) -> list[Key[Array, " people"]]:
-    """Keys of people in pieces of one size, so that one program serves all; the last may have too many."""
+    """Keys of people in pieces of one size, so that one compiled program serves all; the last piece may have too
+    many."""
     return [jr.split(jr.fold_in(key, i), _CHUNK) for i in range(-(-people // _CHUNK))]

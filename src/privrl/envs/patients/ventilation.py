@@ -1,14 +1,14 @@
 """Ventilation: how much pressure, and how deep the sleep, for lungs that fail; survival is paid at the end.
 
-Hidden are how sick somebody is, how badly they take up oxygen o, how much their lungs are injured j, and how weak they
-have become w. Actions are 2 pressure + sedation, with pressures 0, 1, 2 and light or deep sedation. Pressure helps
-oxygen; pressure, and breathing hard while awake, injure; sleep weakens:
+Hidden are the severity of the illness, the oxygen deficit o, the injury of the lungs j, and the weakness w. Actions are
+2 pressure + sedation, with pressures 0, 1, 2 and light or deep sedation. Pressure helps oxygenation; pressure, and hard
+breathing while awake, injure the lungs; sedation weakens:
 
     strain = max(.5 pressure + .5 awake o - .6, 0)
     o' = .85 o + .35 j + .125 sick - .16 pressure,    j' = .9 j + .18 strain + .02 sick,    w' = .92 w + .1 deep
 
-Who breathes well, is awake and strong enough, and needs little pressure, may leave. Doctors decide by oxygen alone,
-and 35% of the time they do anything.
+Patients who breathe well, are awake and strong enough, and need little pressure, may leave. Doctors decide by oxygen
+alone; 35% of their decisions are arbitrary.
 """
 
 from typing import ClassVar, NamedTuple
@@ -83,14 +83,14 @@ class Ventilation(AbstractPatients):
         )
 
     def practice(
-        self, step: Int[Array, ""], state: _Lungs, observation: Float[Array, " D"], coins: Float[Array, " coins"]
+        self, step: Int[Array, ""], state: _Lungs, observation: Float[Array, " D"], uniforms: Float[Array, " uniforms"]
     ) -> Int[Array, ""]:
         oxygenation = jnp.where(jnp.isnan(observation[0]), _UNSEEN, observation[0])
         by_oxygen = 2 * ((oxygenation < 250).astype(int) + (oxygenation < 150)) + (oxygenation < 180)
-        return jnp.where(coins[0] < _ARBITRARY, jnp.floor(6 * coins[1]).astype(int), by_oxygen)
+        return jnp.where(uniforms[0] < _ARBITRARY, jnp.floor(6 * uniforms[1]).astype(int), by_oxygen)
 
     def tuned(
-        self, step: Int[Array, ""], state: _Lungs, observation: Float[Array, " D"], coins: Float[Array, " coins"]
+        self, step: Int[Array, ""], state: _Lungs, observation: Float[Array, " D"], uniforms: Float[Array, " uniforms"]
     ) -> Int[Array, ""]:
         oxygenation = jnp.where(jnp.isnan(observation[0]), _UNSEEN, observation[0])
         some, more, sleep, most = _TUNED

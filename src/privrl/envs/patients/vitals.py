@@ -1,8 +1,8 @@
 """Vitals: shock treated with fluids and a vasopressor, measured with gaps; survival is paid at the end.
 
-Hidden are how sick somebody is, perfusion m, lactate l and fluid f; three more numbers distract. Actions are
-2 fluids + vasopressor, with fluids 0, 1, 2. A vasopressor helps perfusion and, given in vain, drives lactate; fluids
-help until there is too much. Doctors decide by blood pressure alone, and 40% of the time they do anything.
+Hidden are the severity of the illness, perfusion m, lactate l and fluid f; three more numbers are distractions. Actions
+are 2 fluids + vasopressor, with fluids 0, 1, 2. A vasopressor helps perfusion but raises lactate if it is not needed;
+fluids help until there is too much. Doctors decide by blood pressure alone; 40% of their decisions are arbitrary.
 """
 
 from typing import ClassVar, NamedTuple
@@ -75,14 +75,14 @@ class Vitals(AbstractPatients):
         )
 
     def practice(
-        self, step: Int[Array, ""], state: _Shock, observation: Float[Array, " D"], coins: Float[Array, " coins"]
+        self, step: Int[Array, ""], state: _Shock, observation: Float[Array, " D"], uniforms: Float[Array, " uniforms"]
     ) -> Int[Array, ""]:
         pressure = jnp.where(jnp.isnan(observation[0]), _UNSEEN_PRESSURE, observation[0])
         by_rule = 2 * ((pressure < 64).astype(int) + (pressure < 76)) + (pressure < 54)
-        return jnp.where(coins[0] < 0.4, jnp.floor(6 * coins[1]).astype(int), by_rule)
+        return jnp.where(uniforms[0] < 0.4, jnp.floor(6 * uniforms[1]).astype(int), by_rule)
 
     def tuned(
-        self, step: Int[Array, ""], state: _Shock, observation: Float[Array, " D"], coins: Float[Array, " coins"]
+        self, step: Int[Array, ""], state: _Shock, observation: Float[Array, " D"], uniforms: Float[Array, " uniforms"]
     ) -> Int[Array, ""]:
         pressure = jnp.where(jnp.isnan(observation[0]), _UNSEEN_PRESSURE, observation[0])
         fluids = ((pressure < 79).astype(int) + (pressure < 73)) * (observation[2] < 1.4)

@@ -1,4 +1,5 @@
-"""A river in which the two strokes slowly change places: what used to swim upstream is carried down, and back again."""
+"""A river in which the two strokes slowly change places: the stroke that swims upstream later drifts down, and back
+again."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,14 +13,14 @@ from privrl.mdp.types import TabularMDP
 def DriftingRiver(states: int = 4, horizon: int = 8, period: int = 200_000) -> Env:
     """RiverSwim, whose strokes change places and back over `period` people.
 
-    At first stroke 1 swims right, as in `RiverSwim(kind="osband")`, and stroke 0 left; half a period later stroke 0
-    swims right; in between each does what it did with a probability that follows a cosine. The left end pays .005 and
-    the right end 1, whatever the stroke, so the rewards stay what they are.
+    At first, stroke 1 swims right, as in `RiverSwim(kind="osband")`, and stroke 0 left. Half a period later, stroke 0
+    swims right. In between, each acts as before with a probability that follows a cosine. The left end pays .005 and
+    the right end 1 for either stroke, so the rewards do not change.
 
     Arguments:
         states: length of the chain, at least 2.
         horizon: steps per episode.
-        period: people until the world is what it was.
+        period: people until the world returns to its start.
     """
     S, H = check_at_least("states", states, 2), check_at_least("horizon", horizon, 1)
     P, r = river_kernel(S, "osband"), np.zeros((1, S, 2))

@@ -1,6 +1,6 @@
 """Tabular Gymnasium environments, read from the transition table `env.unwrapped.P`.
 
-An episode that Gymnasium ends early stays, here, in an absorbing state until the horizon. If every state in which
+An episode that Gymnasium ends early stays in an absorbing state here until the horizon. If every state in which
 episodes end is entered in no other way, those states themselves become absorbing (FrozenLake's holes and goal already
 are); otherwise one more state is added.
 
@@ -48,7 +48,7 @@ def _load(id: str, arguments: dict[str, Any]) -> tuple[Outcomes, np.ndarray]:
 
 
 def _endings(P: Outcomes, initial: np.ndarray) -> tuple[set[int], bool]:
-    """The states in which episodes end, and whether any is also entered, or started from, without ending."""
+    """The states in which episodes end, and whether any of them is also entered, or started from, without ending."""
     reached = {int(s) for s in np.flatnonzero(initial)}
     frontier, ends, passed = list(reached), set(), set(reached)
     while frontier:

@@ -25,7 +25,8 @@ from privrl.mdp.types import TabularMDP
 def hard_mixture(
     dim: int, horizon: int, gap: float, seed: int = 0
 ) -> tuple[TabularMDP, Float[Array, "S A S d"], Float[Array, "H d"]]:
-    """The world for a given `gap` D, and the `dim` known kernels and weights that it mixes; the module has formulas."""
+    """The world for a given `gap` D, and the `dim` known kernels and weights that it mixes; the module has the
+    formulas."""
     d, H, D = check_at_least("dim", dim, 2), check_at_least("horizon", horizon, 1), gap
     room = min(1 / H, 1 - 1 / H)
     if not 0 < (d - 1) * D <= room:
@@ -57,8 +58,8 @@ def HardMixture(dim: int = 3, horizon: int = 6, epsilon: float = 1.0, episodes: 
     Arguments:
         dim: d; there are 2^(d-1) actions.
         horizon: H, at least 2.
-        epsilon: the local privacy that the instance is hard for.
-        episodes: K, the number of users that it is hard for.
+        epsilon: the local privacy for which the instance is hard.
+        episodes: K, the number of users for which it is hard.
         seed: the instance, i.e. the signs of mu.
     """
     H, K = check_at_least("horizon", horizon, 2), check_at_least("episodes", episodes, 1)

@@ -1,13 +1,13 @@
 """A walk on [0, 1] towards its middle, on a mesh fine enough to stand for the interval.
 
-The walker is at s in [0, 1]. Action 1 moves it right and action 0 left by an amount that is uniform on [0, 1/4]; who
-would leave the interval stops at its end. The reward of a step is 1/2 - |s' - 1/2| at the place s' where it ends; there
-are 50 steps, and the first place is uniform (wang-hegde, section 5).
+The walker is at s in [0, 1]. Action 1 moves it right and action 0 left by an amount that is uniform on [0, 1/4]; at an
+end of the interval it stops. The reward of a step is 1/2 - |s' - 1/2| at the place s' where it ends; there are 50
+steps, and the first place is uniform (wang-hegde, section 5).
 
 Here places are the mesh k 2^-depth: after every move the place is rounded to the nearest mesh point. With
 n = 2^depth cells, a move of m cells has probability 4/n, half of that for m = 0 and m = n/4, and the first place has
 probability 1/n, half of that at the ends. The best and the uniform policy are worth 20.7063 and 10.8597 at depth 7, and
-20.7083 and 10.8606 in the limit: the mesh takes 1 part in 10,000. (Paying at s instead of s' gives 20.54 and 10.90.)
+20.7083 and 10.8606 in the limit: the mesh costs 1 part in 10,000. (Paying at s instead of s' gives 20.54 and 10.90.)
 """
 
 import jax.numpy as jnp
@@ -25,12 +25,12 @@ def IntervalWalk(depth: int = 7, horizon: int = 50, knots: int = 9) -> Env:
     """A walker on [0, 1] who is paid for being near the middle.
 
     Arguments:
-        depth: the mesh has 2^depth + 1 places, from 2 to 10.
+        depth: the mesh has 2^depth + 1 places; from 2 to 10.
         horizon: steps per episode.
-        knots: the features are this many tents of the place, at equal distances, for each action.
+        knots: the features are this many tent functions of the place, equally spaced, for each action.
     """
     if not 2 <= depth <= _LARGEST_DEPTH:
-        raise ValueError(f"`depth` is {depth}; the mesh has 2^depth cells, use 2 to {_LARGEST_DEPTH}.")
+        raise ValueError(f"`depth` is {depth}; the mesh has 2^depth cells. Give a depth from 2 to {_LARGEST_DEPTH}.")
     H, K, n = check_at_least("horizon", horizon, 1), check_at_least("knots", knots, 2), 2**depth
     S, place = n + 1, np.arange(n + 1) / n
     length = np.full(n // 4 + 1, 4.0 / n)
@@ -52,5 +52,6 @@ def IntervalWalk(depth: int = 7, horizon: int = 50, knots: int = 9) -> Env:
 
 
 def tents(place: Float[np.ndarray, " S"], knots: int) -> Float[np.ndarray, "S knots"]:
-    """Tents of height 1 around equally spaced knots, which add up to 1 everywhere: their norm is at most 1."""
+    """Tent functions of height 1 around equally spaced knots; they add up to 1 everywhere, so their norm is at
+    most 1."""
     return np.maximum(1.0 - np.abs(place[:, None] * (knots - 1) - np.arange(knots)), 0.0)

@@ -1,9 +1,9 @@
 """LinRiver: a river whose current hides a direction, so that neither random nor greedy actions find the way up.
 
 Actions are the corners a of {-1, 1}^4. Each step h has a hidden direction xi_h in {-1, 1}^4; with
-q = (1 + <a, xi_h>/4)/2 the swimmer moves right with probability .6 q, left with .3 (1 - q), and stays otherwise (at the
-ends, whoever would leave stays). The right end pays 1, the left end .005, whatever the action; the start is the left
-end. The kernel is linear in (e_s x (1, a/2))/sqrt 2, which has norm 1.
+q = (1 + <a, xi_h>/4)/2 the swimmer moves right with probability .6 q, left with .3 (1 - q), and stays otherwise (a move
+beyond an end stays there). The right end pays 1, the left end .005, whatever the action; the start is the left end. The
+kernel is linear in (e_s x (1, a/2))/sqrt 2, which has norm 1.
 """
 
 import itertools

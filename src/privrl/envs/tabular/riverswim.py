@@ -34,7 +34,7 @@ def _env(name: str, P: np.ndarray, r: np.ndarray, seed: int, *, horizon: int, **
 
 
 def _ends(S: int, stages: int, left: float, right: float) -> np.ndarray:
-    """Rewards: a little for swimming left at the left end, much for swimming right at the right end."""
+    """Rewards: a small one for swimming left at the left end, a large one for swimming right at the right end."""
     r = np.zeros((stages, S, 2))
     r[:, 0, 0], r[:, -1, 1] = left, right
     return r
@@ -77,7 +77,7 @@ def RiverSwimInhomogeneous(states: int = 6, horizon: int | None = None, seed: in
     """The river whose current changes from step to step.
 
     Swimming right succeeds with probability p_h ~ U(.8, 1), drawn for the instance, and otherwise ends one step to the
-    left; rewards .005/H and 1/H as in `RiverSwim`. This is our reading of a figure that the paper's text leaves out.
+    left; rewards .005/H and 1/H as in `RiverSwim`. This is our reading of a figure; the paper's text omits it.
 
     Arguments:
         states: length of the chain, at least 2.

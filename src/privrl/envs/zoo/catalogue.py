@@ -1,9 +1,9 @@
-"""The zoo: offline worlds of different kinds with known values, and two lists that are kept apart.
+"""The zoo: offline worlds of different kinds with known values, in two separate lists.
 
-Constants of learners may be chosen on the worlds of `CHOOSING`. Those of `REPORTED` are only ever reported: no setting
-is chosen by looking at them. Both have worlds of every kind; generators are shared (other seeds, other sizes), and so
-are the two simulators (other grids), which flatters whoever chose on the first list. Worlds are built when they are
-first used.
+Constants of learners may be chosen on the worlds of `CHOOSING`. Those of `REPORTED` are only reported: no setting is
+chosen by looking at them. Both lists have worlds of every kind. They share generators (with other seeds and sizes) and
+the two simulators (with other grids), so results on the second list are optimistic for settings chosen on the first.
+Worlds are built on first use.
 """
 
 import dataclasses
@@ -29,17 +29,17 @@ from privrl.mdp.types import TabularPolicy
 
 @dataclass(frozen=True)
 class World:
-    """An offline world with what is known of it.
+    """An offline world with its known values.
 
     Arguments:
         name: as in `privrl fit env:NAME`.
         kind: "endings", "in flight", "hidden severity" or "discretised".
-        sizes: states (ends of stays included), actions, horizon.
-        values: of practice, of the best and of the worst policy. The best is what can be attained: the optimum where
-            recorded states are all there is; where severity is hidden, the best known policy on (step, recorded state);
-            in discretised worlds, a rule on the measurements themselves whose constants were tuned in the simulator.
-            The worst is that of all policies that see everything, in discretised worlds of the constant actions.
-        summary: what is particular to it.
+        sizes: states (including ends of episodes), actions, horizon.
+        values: of practice, of the best and of the worst policy. The best is attainable: the optimum if recorded states
+            are complete; if severity is hidden, the best known policy on (step, recorded state); in discretised worlds,
+            a rule on the measurements themselves whose constants were tuned in the simulator. The worst is over all
+            policies that see everything; in discretised worlds, over the constant actions.
+        summary: what is particular to this world.
         generate: builds it.
     """
 
@@ -56,12 +56,13 @@ class World:
         return self.build()
 
     def build(self) -> OfflineEnv:
-        """A new copy, under this name."""
+        """A new copy, with this name."""
         return dataclasses.replace(self.generate(), name=self.name, arguments=())
 
     @property
     def public(self) -> dict[str, Any]:
-        """What the owner of a table of this world would say about it: sizes, ends, and whether only ends pay."""
+        """The public facts that the owner of a table of this world would declare: sizes, ends, and whether only ends
+        pay."""
         ends = self.env.terminal
         return {
             **dict(zip(("num_states", "num_actions", "horizon"), self.sizes, strict=True)),
@@ -72,24 +73,24 @@ class World:
 
     @property
     def practice(self) -> float:
-        """The value of what is done today."""
+        """The value of current practice."""
         return self.values[0]
 
     @property
     def best(self) -> float:
-        """What can be attained."""
+        """The attainable value."""
         return self.values[1]
 
     @property
     def range(self) -> float:
-        """From the worst to the best."""
+        """The difference between the best and the worst value."""
         return self.values[1] - self.values[2]
 
     def evaluate(self, policy: TabularPolicy | Float[Array | np.ndarray, "..."]) -> KnownValue:
         """The value of a policy on recorded states: `[S, A]` or `[H, S, A]` probabilities, or a `TabularPolicy`.
 
-        Exact (error 0), except in discretised worlds: there a mean over simulated people, who are the same for every
-        policy.
+        It is exact (error 0), except in discretised worlds, where it is a mean over simulated people, the same for
+        every policy.
         """
         given = policy.probabilities if isinstance(policy, TabularPolicy) else jnp.asarray(policy, float)
         S, A, H = self.sizes
@@ -104,7 +105,7 @@ class World:
         return KnownValue(float(self.env.value(acting)))
 
     def share(self, value: float) -> float:
-        """How much of the gap from practice to the best a value closes."""
+        """The share of the gap from practice to the best that a value closes."""
         return (value - self.practice) / (self.best - self.practice)
 
 

@@ -1,8 +1,8 @@
-"""What practice does in the generated worlds: probabilities of actions `[S, A]` from how good actions are, and habits.
+"""Practice in the generated worlds: probabilities of actions `[S, A]` from the quality of actions and from habits.
 
-- `habits`: every clinic prefers some actions everywhere and others in some states, and knows a little of what is good.
+- `habits`: every clinic prefers some actions everywhere and others in some states, and knows a little about quality.
 - `expert`: nearly the best action, with probabilities that follow action values as practice perceives them.
-- `rare`: habits, and half of the actions of each state, the best one among them in most states, are hardly ever taken.
+- `rare`: habits, but half of the actions of each state, including the best one in most states, are hardly ever taken.
 """
 
 from typing import Literal
@@ -15,8 +15,8 @@ from privrl.mdp.types import TabularMDP
 
 PracticeKind = Literal["habits", "expert", "rare"]
 
-_GLOBAL, _LOCAL, _SKILL = 0.8, 0.8, 0.5  # of the logits, in standard deviations
-_EXPERT_SPREAD, _EXPERT_ERROR = 0.25, 0.4  # times the standard deviation of advantages
+_GLOBAL, _LOCAL, _SKILL = 0.8, 0.8, 0.5  # parts of the logits, in standard deviations
+_EXPERT_SPREAD, _EXPERT_ERROR = 0.25, 0.4  # in standard deviations of advantages
 _RARELY = 0.01
 _BEST_IS_RARE = 0.7
 
@@ -27,7 +27,7 @@ def _softmax(logits: Float[np.ndarray, "S A"]) -> Float[np.ndarray, "S A"]:
 
 
 def draw_practice(mdp: TabularMDP, kind: PracticeKind, rng: np.random.Generator) -> Float[np.ndarray, "S A"]:
-    """How practice acts in a stationary world, by the kind of practice.
+    """Draw how practice acts in a stationary world, by the kind of practice.
 
     Skill is measured at the first step: the standardised advantage Q*_1(s, a) - mean_a Q*_1(s, a).
     """
@@ -48,7 +48,8 @@ def draw_practice(mdp: TabularMDP, kind: PracticeKind, rng: np.random.Generator)
 def _with_rare_actions(
     usual: Float[np.ndarray, "S A"], values: Float[np.ndarray, "S A"], rng: np.random.Generator
 ) -> Float[np.ndarray, "S A"]:
-    """Half of the actions of each state get one hundredth each; the others share the rest as usual."""
+    """Half of the actions of each state get one hundredth each; the others share the rest in their usual
+    proportions."""
     S, A = usual.shape
     order = rng.uniform(size=(S, A))
     best = values.argmax(axis=-1)

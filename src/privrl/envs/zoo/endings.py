@@ -1,10 +1,11 @@
-"""Endings: stays that end by death or survival, and pay only there.
+"""Endings: episodes that end by death or survival, and pay only there.
 
-Every live state has a health x in [0, 1]. A step leads to one of a few states of similar health, or ends the stay: by
-death with probability .15 (1 - x)^2 e^(-.5 q), by survival with probability .15 x^2 e^(.5 q), neither above .45, where
-q(s, a) ~ N(0, 1) is how good the action is there; the next state's probability is multiplied by e^(q (x' - x)/.15).
-What is good in one state says nothing about another. The last two states are death and survival; survival pays 1, and
-so a stay that the horizon cuts is paid nothing, though it was not lost.
+Every live state has a health x in [0, 1]. A step leads to one of a few states of similar health, or ends the episode:
+by death with probability .15 (1 - x)^2 e^(-.5 q), by survival with probability .15 x^2 e^(.5 q), neither above .45,
+where q(s, a) ~ N(0, 1) is the quality of the action there; the next state's probability is multiplied by e^(q (x' -
+x)/.15). The quality of an action in one state is independent of that in another. The last two states are death and
+survival. Only survival pays 1, so an episode that the horizon cuts off pays nothing, although the patient may have
+survived.
 """
 
 import jax.numpy as jnp
@@ -20,12 +21,12 @@ _LEAVE, _NEAR, _SUCCESSORS = 0.15, 0.15, 8
 def Endings(
     states: int = 60, actions: int = 4, horizon: int = 20, practice: PracticeKind = "habits", seed: int = 0
 ) -> Env:
-    """Stays that end by death or survival; only survival pays.
+    """Episodes that end by death or survival; only survival pays.
 
     Arguments:
-        states: death and survival included, at least 4.
+        states: including death and survival, at least 4.
         actions: at least 2.
-        horizon: steps per stay; a short one cuts many stays.
+        horizon: steps per episode; a short one cuts off many episodes.
         practice: "habits", "expert" or "rare", see `privrl.envs.zoo.clinicians`.
         seed: the instance.
     """

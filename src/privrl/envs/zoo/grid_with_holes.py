@@ -1,8 +1,8 @@
-"""A grid with holes: from anywhere, find the far corner, which pays 1; a hole ends the walk.
+"""A grid with holes: find the way from anywhere to the far corner, which pays 1; a hole ends the walk.
 
-Four actions move right, down, left and up, and slip to one of the two sides with probability .1 each. Holes are drawn
-at random, none where they would cut the corner off. Practice has a favourite move in every cell, taken half of the
-time: the best one in four cells of five, any other in the rest; the other half it moves anywhere, mostly right and
+Four actions move right, down, left and up, and slip to each of the two sides with probability .1. Holes are drawn at
+random, except where they would cut off the corner. In every cell practice has a favourite move, taken half of the time:
+the best one in four cells of five, any other in the rest. The other half of its moves are random, mostly right and
 down. The last state stands for all holes.
 """
 
@@ -72,7 +72,7 @@ def GridWithHoles(side: int = 8, holes: float = 0.15, horizon: int = 40, seed: i
     for end in ends:
         P[end, :, end] = 1.0
     P[np.flatnonzero(hole)] = 0.0
-    P[np.flatnonzero(hole), :, fallen] = 1.0  # nobody is ever there
+    P[np.flatnonzero(hole), :, fallen] = 1.0  # unreachable: moves into a hole lead to `fallen`
     reward = P[:, :, goal].copy()
     reward[goal] = 0.0
     start = np.append(~hole, False).astype(float)

@@ -1,10 +1,10 @@
-"""Hidden severity: vital signs are recorded in bins, how sick somebody is is not, and the dose follows it.
+"""Hidden severity: vital signs are recorded in bins, the severity of the illness is not, and the dose depends on it.
 
 Full states are (bins of the vital signs, severity); bin 0 of a sign and severity 0 are healthy. The right dose grows
-with severity: too little lets people get worse, too much is toxic, and both raise the hazard of death. Vital signs
-drift towards what the severity makes of them, so a bin tells something about it and not all. The healthier leave.
-Practice gives about the right dose for what it sees of the severity (a little too little), so that within a recorded
-cell more treatment goes with more deaths: whoever takes the table at its word learns to withhold it.
+with severity: too little makes people worse, too much is toxic, and both raise the hazard of death. Vital signs drift
+towards values that depend on severity, so a bin reveals something about it, but not all. Healthier people leave.
+Practice gives about the right dose for the severity that it perceives (slightly too low), so within a recorded cell
+more treatment goes with more deaths: a learner that takes the table at face value learns to withhold treatment.
 """
 
 import functools
@@ -17,7 +17,11 @@ from privrl.envs.base import check_at_least, make_finite_env
 from privrl.envs.zoo.hidden_state import HiddenEnv
 from privrl.mdp.types import TabularMDP
 
-_TIMID, _SPREAD, _ARBITRARY = 0.35, 0.7, 0.35  # practice: doses too low, their spread, decisions that are arbitrary
+_TIMID, _SPREAD, _ARBITRARY = (
+    0.35,
+    0.7,
+    0.35,
+)  # practice: how far doses are too low, their spread, and the share of arbitrary decisions
 
 
 def _bins(signs: str) -> tuple[int, ...]:
@@ -44,15 +48,15 @@ def HiddenSeverity(
     follows: float = 0.6,
     seed: int = 0,
 ) -> HiddenEnv:
-    """Vital signs in bins; severity is not recorded, and the dose follows it.
+    """Vital signs in bins; severity is not recorded, and the dose depends on it.
 
     Arguments:
-        signs: bins of each vital sign, at least 2; "4x3x3x3" makes 108 recorded cells, besides death and survival.
+        signs: bins of each vital sign, at least 2; "4x3x3x3" makes 108 recorded cells, plus death and survival.
         severities: levels of severity, at least 2.
         doses: actions, at least 2.
-        horizon: decisions per stay; stays that are not over by then pay nothing.
+        horizon: decisions per episode; episodes that are not over by then pay nothing.
         follows: how far practice follows severity, from 0 (not at all: vital signs alone) to 1.
-        seed: the instance: what each sign tells, hazards and speeds.
+        seed: the instance: what each sign reveals, hazards and speeds.
     """
     Y, A, H = (
         check_at_least("severities", severities, 2),

@@ -1,7 +1,7 @@
 """A finite world behind a table: each full state is recorded as one of fewer states, and all values are exact.
 
-A policy on recorded states that looks at the current one and the step is a policy on full states, so its value is one
-backward pass over these. Practice sees the full state.
+A policy on the current recorded state and the step is also a policy on full states, so one backward pass over full
+states gives its value. Practice sees the full state.
 """
 
 from collections.abc import Hashable
@@ -30,10 +30,10 @@ class HiddenEnv(AbstractRecorded):
     """A finite world of which a table records `observation[x]` instead of the full state x.
 
     Arguments:
-        full: the world of the full states; its behaviour is practice.
-        observation: the recorded state of each full state; ends of stays are recorded as ends.
-        num_states: how many recorded states there are.
-        name, arguments, seed: how `make` builds this world again.
+        full: the world of the full states; its behaviour policy is practice.
+        observation: the recorded state of each full state; ends of episodes are recorded as ends.
+        num_states: the number of recorded states.
+        name, arguments, seed: the arguments with which `make` builds this world again.
     """
 
     full: Env
@@ -56,12 +56,12 @@ class HiddenEnv(AbstractRecorded):
             )
         ends = np.isin(np.arange(self.full.num_states), self.full.terminal)
         if not np.array_equal(ends, np.isin(seen, self.terminal)):
-            raise ValueError(f"Environment `{self.name}` must record exactly the ends of stays as `terminal`.")
+            raise ValueError(f"Environment `{self.name}` must record exactly the ends of episodes as `terminal`.")
         paid, full = self.arrival, self.full.arrival
         if (paid is None) != (full is None) or (
             paid is not None and not np.array_equal(np.asarray(paid)[seen], np.asarray(full))
         ):
-            raise ValueError(f"`arrival` of environment `{self.name}` must be what the full states pay.")
+            raise ValueError(f"`arrival` of environment `{self.name}` must equal the payments of the full states.")
 
     @property
     def num_actions(self) -> int:
@@ -98,20 +98,20 @@ class HiddenEnv(AbstractRecorded):
         return self.full.value(self._on_full_states(policy))
 
     def gain(self, policy: AssistedPolicy, stays: int, *, key: PRNGKeyArray) -> SimulatedGain:
-        """What an assisted policy on recorded states adds to practice, which goes on seeing the full state."""
+        """The gain of an assisted policy on recorded states over practice, which still sees the full state."""
         seen = self.observation
         full = AssistedPolicy(policy.advice[seen], policy.support[seen], policy.max_ratio, policy.max_weight)
         return simulate_gain(self.full.mdp, self.full.behaviour, full, stays, key=key)
 
     def sample(self, policy: TabularPolicy | FullPolicy, episodes: int, key: AnyKey) -> Trajectory:
-        """Recorded stays of so many people, drawn on the host."""
+        """Recorded episodes of `episodes` people, drawn on the host."""
         stays = self.full.sample(self._on_full_states(policy), episodes, key)
         seen = np.asarray(self.observation).astype(np.int32)
         states, after = seen[np.asarray(stays.states)], seen[np.asarray(stays.next_states)]
         return Trajectory(states, stays.actions, stays.rewards, after, stays.length)
 
     def best_policy(self, sweeps: int = 10) -> TabularPolicy:
-        """A policy on (step, recorded state) that no change at one step improves; deterministic.
+        """A deterministic policy on (step, recorded state) that no change at one step improves.
 
         Each sweep goes back through the steps. With mu_h(x) the probability of being in x under the choices of earlier
         steps, and Q_h those of later ones, step h takes argmax_a sum_{x recorded as s} mu_h(x) Q_h(x, a): the value

@@ -1,7 +1,7 @@
 """In flight: a random world that pays at every step and never ends before the horizon (a Garnet).
 
-From (s, a) a few states are reached, drawn at random with random probabilities. The reward is half the state's own
-payment, which few states have, and half the action's.
+From (s, a) a few random states are reached, with random probabilities. The reward is half the state's own payment,
+which few states have, and half the action's.
 """
 
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from privrl.envs.base import Env, check_at_least, make_finite_env
 from privrl.envs.zoo.clinicians import PracticeKind, draw_practice
 from privrl.mdp.types import TabularMDP
 
-_PAYING = 0.2  # share of the states that pay by themselves
+_PAYING = 0.2  # share of the states with a payment of their own
 
 
 def InFlight(
