@@ -290,7 +290,7 @@ def test_a_header_that_lies_is_refused(made: dict[str, Path], tmp_path: Path, he
 def test_a_pickle_is_never_read(made: dict[str, Path], tmp_path: Path) -> None:
     np.savez(tmp_path / "pickle.npz", probabilities=np.array([{}], object))
     folder = rewritten(copied(made["bare"], tmp_path), policy_npz=(tmp_path / "pickle.npz").read_bytes())
-    with pytest.raises(ValueError, match="array of objects"):
+    with pytest.raises(ValueError, match="an array of objects"):
         Result.load(folder)
 
 

@@ -12,6 +12,10 @@ from privrl.contracts.statistic import AbstractStatistic
 Access = Literal["rounds", "running", "blocks", "choice"]
 
 
+MAX_RELEASES = 2**22
+"""The largest number of releases under one name, and of blocks of a schedule."""
+
+
 @dataclass(frozen=True)
 class Declared:
     """A learner's request for releases, made before any data is read.
@@ -59,6 +63,11 @@ class Declared:
     def __post_init__(self) -> None:
         if self.times < 1:
             raise ValueError(f"`times` of release `{self.name}` is {self.times}; it must be at least 1.")
+        if self.times > MAX_RELEASES:
+            raise ValueError(
+                f"`times` of release `{self.name}` is {self.times:,}; it must be at most {MAX_RELEASES:,}. Make fewer "
+                "releases under one name."
+            )
         if not self.weight > 0:
             raise ValueError(f"`weight` of release `{self.name}` is {self.weight}; it must be positive.")
         if not 0 < self.sampling <= 1:

@@ -9,7 +9,6 @@ import math
 import os
 import re
 import zipfile
-import zlib
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
@@ -25,7 +24,6 @@ MAX_ARRAY_BYTES = 2**30
 _MAX_ARRAYS = 64
 _MAX_DEPTH = 64
 _KINDS = "biufU"  # of the dtypes that are read: numbers and text, never objects
-_UNREADABLE = (EOFError, KeyError, NotImplementedError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error)
 
 MALFORMED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """The errors that building an object from malformed content can raise."""
@@ -86,6 +84,10 @@ def check_names(written: Json, expected: Json, what: str) -> None:
     raise ValueError(f"{what} is malformed: {named} in this form.")
 
 
+class _RefusedError(ValueError):
+    """An error in privrl's own words."""
+
+
 def read_npz(content: bytes, what: str) -> dict[str, np.ndarray]:
     """Returns the arrays of an .npz file by name. Checks their sizes before it reads any of them."""
     try:
@@ -93,28 +95,25 @@ def read_npz(content: bytes, what: str) -> dict[str, np.ndarray]:
             members = archive.infolist()
             size = sum(member.file_size for member in members)
             if size > MAX_ARRAY_BYTES:
-                raise ValueError(
+                raise _RefusedError(
                     f"{what} holds {size:,} bytes of arrays, and privrl reads at most {MAX_ARRAY_BYTES:,}."
                 )
             if len(members) > _MAX_ARRAYS or len({member.filename for member in members}) < len(members):
-                raise ValueError(f"{what} holds too many arrays, or two of one name.")
+                raise _RefusedError(f"{what} holds too many arrays, or two of one name.")
             return {member.filename.removesuffix(".npy"): _read_array(archive, member, what) for member in members}
-    except _UNREADABLE as error:
+    except _RefusedError:
+        raise
+    except Exception as error:  # `zipfile` and its decompressors raise exceptions of many kinds
         raise ValueError(f"{what} is not an .npz file of arrays, or is damaged.") from error
 
 
 def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, what: str) -> np.ndarray:
     with archive.open(member) as file:
-        try:
-            version = np.lib.format.read_magic(file)
-            shape, fortran, dtype = _HEADERS[version](file)
-        except MALFORMED as error:
-            raise ValueError(f"{what} holds an array whose header privrl cannot read.") from error
-        declared = math.prod(shape) * dtype.itemsize
-        if dtype.kind not in _KINDS or min(shape, default=0) < 0:
-            raise ValueError(f"{what} holds an array of objects, or one with a negative size.")
-        if declared != member.file_size - file.tell():
-            raise ValueError(f"{what} holds an array whose size differs from the size in its header.")
+        shape, fortran, dtype = _HEADERS[np.lib.format.read_magic(file)](file)
+        if dtype.kind not in _KINDS:
+            raise _RefusedError(f"{what} holds an array of objects, and privrl reads numbers and text.")
+        if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != member.file_size - file.tell():
+            raise _RefusedError(f"{what} holds an array whose size differs from the size in its header.")
         array = np.frombuffer(file.read(), dtype).reshape(shape, order="F" if fortran else "C")
     return np.array(array, dtype.newbyteorder("="))
 

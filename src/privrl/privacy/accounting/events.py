@@ -4,6 +4,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
+from privrl.contracts.release import MAX_RELEASES
 from privrl.privacy.accounting.gdp import check
 
 Mechanism = Literal["gaussian", "laplace", "randomised-response", "shuffled", "exponential", "pure", "none"]
@@ -50,6 +51,7 @@ class Event:
             f"`parameter` {where} is {self.parameter}; a release without noise has an infinite one.",
         )
         check(self.times >= 1, f"`times` {where} is {self.times}; leave an event that never happens out of the list.")
+        check(self.times <= MAX_RELEASES, f"`times` {where} is {self.times:,}; it must be at most {MAX_RELEASES:,}.")
         check(0 < self.sampling <= 1, f"`sampling` {where} is {self.sampling}; it must lie in (0, 1].")
         check(
             self.sampling == 1 or self.mechanism == "gaussian",

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Float64, Int, Int64
 
+from privrl.contracts.release import MAX_RELEASES
 from privrl.privacy.continual.participation import Participation, largest
 
 Draw = Callable[[int], Array]
@@ -164,15 +165,11 @@ class Honaker(AbstractTree):
         return _digits(self.steps) @ _refinement(self.steps.bit_length())[0]
 
 
-MAX_BLOCKS = 2**22
-"""The largest number of blocks of a schedule."""
-
-
 def check_blocks(number: int, total: int) -> None:
     """Refuses a schedule of too many blocks, before it is derived."""
-    if number > MAX_BLOCKS:
+    if number > MAX_RELEASES:
         raise ValueError(
-            f"A schedule for {total:,} people has more than {MAX_BLOCKS:,} blocks, the largest number that privrl "
+            f"A schedule for {total:,} people has more than {MAX_RELEASES:,} blocks, the largest number that privrl "
             "derives. Use larger blocks, or fewer people."
         )
 
