@@ -6,6 +6,7 @@ import functools
 import json
 import math
 import operator
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -468,3 +469,31 @@ def test_bounds_of_no_verb_are_refused(invented: dict[str, Any]) -> None:
     content["bounds"] |= invented
     content["study"]["bounds"] |= invented
     assert not certify(privrl.Certificate.from_json(content), result.policy, allow_non_private=True).ok
+
+
+def whole_numbers(content: Any, path: Path = ()) -> Iterator[Path]:
+    """Where the whole numbers of recorded settings are, apart from those in arrays."""
+    if isinstance(content, dict):
+        for key, value in content.items():
+            if key not in ("array", "shape"):
+                yield from whole_numbers(value, (*path, key))
+    elif isinstance(content, list):
+        for i, value in enumerate(content):
+            yield from whole_numbers(value, (*path, i))
+    elif type(content) is int:
+        yield path
+
+
+@pytest.mark.parametrize("name", ["dp-apvi", "agent", "shuffled", "online", "lq", "local, published"])
+def test_no_number_of_a_file_takes_long_to_check(name: str) -> None:
+    """Before, a schedule for 10^15 people never ended, and a size of 10^15 ended the process."""
+    honest = made(name).certificate.to_json()
+    for path in (path for path in whole_numbers(honest) if path[0] in ("study", "events", "releases")):
+        content = copy.deepcopy(honest)
+        at(content, path[:-1])[path[-1]] = 10**15
+        began = time.process_time()
+        try:
+            certify(read_certificate(json.dumps(content)), made(name).policy, allow_non_private=True)
+        except ValueError as error:
+            assert "The certificate is malformed" in str(error), path  # noqa: PT017
+        assert time.process_time() - began < 10.0, path

@@ -158,9 +158,9 @@ def test_the_unit_of_a_signed_folder_comes_from_its_report(
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"horizon": "20"}, "`horizon` must be a whole number or null, not text"),
+        ({"horizon": "20"}, "must be a whole number or null, not text"),
         ({"feature": [1]}, "must be text, not a whole number"),
-        ({"rewards_at_end": 1}, "`rewards_at_end` must be true or false"),
+        ({"rewards_at_end": 1}, "must be true or false"),
         ({"patients": 20}, "`patients` is not an option of a table"),
     ],
 )

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Int
 
 Indices = Int[Array | np.ndarray, "*batch"]
 
+_MAX_COORDINATES = 2**14  # of one-hot features, whose table has this many rows and columns
 _ROUNDING = 1e-9
 
 
@@ -41,6 +42,11 @@ class OneHotFeatures(AbstractFeatures):
 
     @property
     def table(self) -> Float[Array, "S A d"]:
+        if self.dim > _MAX_COORDINATES:
+            raise ValueError(
+                f"A table of one-hot features with {self.dim:,} coordinates does not fit into memory; there may be at "
+                f"most {_MAX_COORDINATES:,}. Use a learner for finite environments, such as `APVI` or `UCBVI`."
+            )
         return jnp.eye(self.dim).reshape(self.num_states, self.num_actions, self.dim)
 
     def of(self, states: Indices, actions: Indices) -> Float[Array, "*batch d"]:

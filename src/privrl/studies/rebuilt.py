@@ -8,6 +8,7 @@ that depended on its numbers can therefore not be derived, and never comes out w
 import base64
 import binascii
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +18,10 @@ import numpy as np
 
 from privrl.contracts.learner import AbstractAnalysis
 from privrl.studies.learner_settings import own
+
+_PEOPLE = {"people", "num_episodes", "paper_users", "first_block", "block"}
+_MAX_SIZE = 2**20
+_MAX_TABLE = 2**28  # entries of states, actions and steps
 
 
 class NotOursError(ValueError):
@@ -62,12 +67,21 @@ def _module(name: str, settings: Mapping[str, Any]) -> Any:
     if set(settings) != names:
         raise ValueError(f"The settings of `{name}` are {sorted(settings)}; it has {sorted(names)}.")
     fields = {field: _value(value) for field, value in settings.items()}
+    _check_sizes(name, fields)
     if not any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(fields)):
         return cls(**fields)
     module: Any = object.__new__(cls)  # the class's own checks need the numbers
     for field, value in fields.items():
         object.__setattr__(module, field, value)
     return module
+
+
+def _check_sizes(name: str, fields: Mapping[str, Any]) -> None:
+    """Refuses sizes for which a learner would allocate too much memory; numbers of people may be larger."""
+    sizes = {field: value for field, value in fields.items() if type(value) is int and field not in _PEOPLE}
+    table = math.prod(max(fields[field], 1) for field in ("num_states", "num_actions", "horizon") if field in sizes)
+    if any(abs(size) > _MAX_SIZE for size in sizes.values()) or table > _MAX_TABLE:
+        raise NotOursError(f"The recorded sizes of `{name}` are too large to derive anything from them.")
 
 
 def _array(content: Mapping[str, Any]) -> Any:

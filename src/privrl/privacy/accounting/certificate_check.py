@@ -42,6 +42,7 @@ _EXACT = 1e-9  # closed formulas
 _DRAWN = 1e-8  # whole numbers: the noise on a lattice of 2^32 units is rounded up
 _SEARCHED = 1e-5  # parameters that `calibrate` finds by a search; the cost of what it found is checked to 1e-6
 _ROUNDED = 1e-3  # what rounding to the lattice may add to a sensitivity
+_MAX_STEPS = 2**13  # of a stream in whole numbers, whose matrices have this many rows and columns
 _RELEASE = {"name", "access", "declared", "counted", "skipped", "burnt", "noise"}
 _NOISE_ENTRIES = {"sensitivity", "scale", "times"}
 _NOISE = ("gaussian", "laplace", "exponential", "none")  # mechanisms with a scale
@@ -210,7 +211,8 @@ def _sensitivities(derived: Derived, declared: Declared) -> Iterator[float]:
         return
     if calibration is not None:
         yield calibration[0] * (1 if declared.statistic.per_person else derived.records)
-        if isinstance(channel, RunningChannel):  # in whole numbers the factor is that of the encoder
+        if isinstance(channel, RunningChannel) and channel.continual.steps <= _MAX_STEPS:
+            # In whole numbers the factor is that of the encoder.
             encoder, often = encoder_of(channel.continual) / 2.0**ENCODER_BITS, derived.participation
             adjacency = derived.privatizer.adjacency
             apart = distance_of_people(channel.statistic, channel.mechanism, adjacency, often, encoder)

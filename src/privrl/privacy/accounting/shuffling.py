@@ -32,6 +32,7 @@ import math
 
 from privrl.privacy.accounting.gdp import bisect, check
 
+_MOST = 2**26  # people of a batch that count: more of them only lower delta, and its sum would have too many terms
 _SLACK = 1e-13  # rounding of the sums below, which have fewer than 10^5 terms of relative error 1e-14 or less
 
 
@@ -41,7 +42,7 @@ def shuffled_delta(local_epsilon: float, num_users: int, epsilon: float) -> floa
     check(epsilon >= 0, f"`epsilon` is {epsilon}; it must be a number of at least 0.")
     if epsilon >= local_epsilon:
         return 0.0
-    return _delta(float(local_epsilon), num_users, float(epsilon))
+    return _delta(float(local_epsilon), min(num_users, _MOST), float(epsilon))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float64
 
+_MAX_TIMES = 2**20  # one person, and blocks times the number of times, so that patterns are bounded in seconds
+
 
 @dataclass(frozen=True)
 class Participation:
@@ -34,6 +36,8 @@ class Participation:
     def __post_init__(self) -> None:
         if self.times < 1:
             raise ValueError(f"`times` is {self.times}; a person takes part at least once.")
+        if self.times > _MAX_TIMES:
+            raise ValueError(f"`times` is {self.times:,}; one person takes part at most {_MAX_TIMES:,} times.")
         if self.distance < 0:
             raise ValueError(f"`distance` is {self.distance}; it is a number of blocks, at least 0.")
 
@@ -61,6 +65,11 @@ def largest(gram: Float64[np.ndarray, "steps steps"], participation: Participati
     """
     size, m, distance = np.abs(gram), participation.times, participation.distance
     steps = len(size)
+    if steps * m > _MAX_TIMES:
+        raise ValueError(
+            f"A person who takes part {m:,} times in {steps:,} blocks has too many patterns. Use fewer blocks, or "
+            "count a person less often."
+        )
     holding = np.empty(steps)
     for b in range(steps):
         before = _best(size[b, : b + 1][::-1], m, distance)  # before[k]: at most k blocks, b the last of them
