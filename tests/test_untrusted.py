@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import privrl
-from privrl.cli.options.table_options import TableOptions
 from privrl.contracts.untrusted import read_json, read_npz
+from privrl.data.schema.table_description import TableDescription
 from privrl.evaluation.estimates import Evaluation
 from privrl.privacy.accounting.certificate import Certificate, read_certificate
 from privrl.studies.results.binding import SavedFiles, hash_files
@@ -118,7 +118,7 @@ def test_any_field_of_a_report(data: Any) -> None:
 
     def read() -> None:
         result = Result.from_files(saved)
-        TableOptions().agreeing_with(result.report.get("table", {}), "`table`")
+        TableDescription().completed_by(result.report.get("table", {}), "`table`")
 
     why = refusal(read)
     assert not why or "malformed" in why
@@ -127,7 +127,7 @@ def test_any_field_of_a_report(data: Any) -> None:
 @given(known=st.dictionaries(st.sampled_from(["unit", "horizon", "feature", "sort", "terminal", "x"]), ANY))
 @settings(max_examples=100, deadline=None)
 def test_any_table_of_a_report(known: dict[str, Any]) -> None:
-    why = refusal(lambda: TableOptions(unit="id").agreeing_with(known, "`table`"))
+    why = refusal(lambda: TableDescription(unit="id").completed_by(known, "`table`"))
     assert not why or "`table` is malformed" in why or "says" in why
 
 
