@@ -228,7 +228,7 @@ def test_a_policy_of_measurements_is_evaluated_on_a_table(here: Path, capfd: Any
         ('feature = ["map:low..130"]', "in place of a number"),
         ('feature = ["map:130..30"]', "smaller one first"),
         ('category = ["ward"]', "NAME:a,b,c"),
-        ('action_edges = ["0,250"]', "names 2 columns, and `--action-edges` gives 1 lists"),
+        ('action_edges = ["0,250"]', "names 2 columns, and `action_edges` gives 1 lists"),
         ('action_edges = ["0,x", "0,1"]', "in place of a number"),
         ("feature = 3", "list of texts"),
         ('horizon = "six"', "whole number"),

@@ -79,25 +79,25 @@ def evaluate(
         raise ValueError("Give a table, a policy and `--out`; or `--plan` with `--people`.")
     check_file(context, out / EVALUATION, overwrite=overwrite)  # before anything is spent
     signing = None if sign is None else read_private_key(sign)
-    chosen = load_policy(policy)
-    hashed = policy_sha256(policy_arrays(chosen))
-    check_evaluation_folder(out, hashed, signing=signing is not None, overwrite=overwrite)
-    crew.check_seed(seed)
     owner = None if public_key is None else read_public_key(public_key)
-    description = describe_held_out(table.description, chosen, owner)
-    arguments: dict[str, Any] = {
-        "epsilon": epsilon,
-        "delta": delta,
-        "rho": rho,
-        "schema": description,
-        "public_key": owner,
-        **comparison.arguments,
-        **dataclasses.asdict(stated),
-        "unit": named.unit_noun,
-        "sign": signing,
-        "key": seed,
-    }
+    crew.check_seed(seed)
     with crew.opened() as executor, waiting_for("evaluating", executor), kept.opened() as store:
+        chosen = load_policy(policy)
+        hashed = policy_sha256(policy_arrays(chosen))
+        check_evaluation_folder(out, hashed, signing=signing is not None, overwrite=overwrite)
+        description = describe_held_out(table.description, chosen, owner)
+        arguments: dict[str, Any] = {
+            "epsilon": epsilon,
+            "delta": delta,
+            "rho": rho,
+            "schema": description,
+            "public_key": owner,
+            **comparison.arguments,
+            **dataclasses.asdict(stated),
+            "unit": named.unit_noun,
+            "sign": signing,
+            "key": seed,
+        }
         evaluation = privrl.evaluate(data, chosen, **arguments, store=store, executor=executor)
     save(out, partial(evaluation.save, overwrite=overwrite))
     if json:
